@@ -1,0 +1,56 @@
+# `make demo` and `make test` need Python 3.11+ with venv and a C++ compiler; they set up .venv.
+
+SYSTEM_PYTHON ?= python3
+VENV := .venv
+PYTHON ?= $(VENV)/bin/python
+PIP := $(VENV)/bin/python -m pip --disable-pip-version-check
+
+# A Python given on the command line or in the environment is used as it is, without .venv.
+ifeq ($(origin PYTHON),file)
+GPU_CHECK_NEEDS := $(VENV)/.stamp-test
+endif
+
+.PHONY: help demo test lint format gpu-check bench clean
+
+help:
+	@echo "make demo       simulate the Taylor-Green vortex and draw pictures"
+	@echo "make test       run all tests, also those on several MPI ranks"
+	@echo "make lint       check style and formatting"
+	@echo "make gpu-check  run everything that needs a GPU (PYTHON=... to choose the interpreter)"
+	@echo "make bench      time a step of a direct numerical simulation"
+
+$(VENV)/bin/python:
+	@$(SYSTEM_PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+	  || { echo "Slipstream needs Python 3.11 or newer: make SYSTEM_PYTHON=/path/to/python3 ..."; exit 1; }
+	$(SYSTEM_PYTHON) -m venv $(VENV)
+
+$(VENV)/.stamp-core: pyproject.toml | $(VENV)/bin/python
+	$(PIP) install --quiet --editable .
+	@touch $@
+
+$(VENV)/.stamp-test: pyproject.toml | $(VENV)/bin/python
+	$(PIP) install --quiet --editable '.[mpi,test]'
+	@touch $@ $(VENV)/.stamp-core
+
+demo: $(VENV)/.stamp-core
+	$(VENV)/bin/slipstream run cases/taylor-green.toml --overwrite
+
+test: $(VENV)/.stamp-test
+	$(VENV)/bin/python -m pytest -q
+
+lint: $(VENV)/.stamp-test
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/ruff format --check .
+
+format: $(VENV)/.stamp-test
+	$(VENV)/bin/ruff check --fix .
+	$(VENV)/bin/ruff format .
+
+gpu-check: $(GPU_CHECK_NEEDS)
+	PYTHONPATH=src$${PYTHONPATH:+:$$PYTHONPATH} $(PYTHON) -m slipstream.gpu_check
+
+bench: $(VENV)/.stamp-core
+	$(VENV)/bin/slipstream bench dns
+
+clean:
+	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis build dist

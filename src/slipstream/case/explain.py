@@ -1,0 +1,118 @@
+"""Turning a failed validation into one line that says what to do.
+
+The line names the dotted key, the value where that helps, and what is accepted; a misspelt
+key is answered with the nearest one that exists.
+"""
+
+import difflib
+from typing import Any, Literal, get_args, get_origin
+
+from pydantic import BaseModel, ValidationError
+
+_BOUNDS = {
+    "greater_than": ("gt", "greater than"),
+    "greater_than_equal": ("ge", "at least"),
+    "less_than": ("lt", "less than"),
+    "less_than_equal": ("le", "at most"),
+}
+_KINDS = {
+    "int": "a whole number",
+    "float": "a number",
+    "finite_number": "a finite number",
+    "string": "text",
+    "bool": "true or false",
+    "tuple": "a list",
+    "too_long": "three numbers",
+    "missing_argument": "three numbers",
+    "model": "a table",
+}
+
+
+def explain(model: type[BaseModel], error: ValidationError) -> tuple[str, str]:
+    """Return the dotted key that failed first and one line about it.
+
+    Parameters
+    ----------
+    model : type
+        The case class that was being validated.
+    error : pydantic.ValidationError
+        What validation found; unknown keys are reported first, since they tend to cause the rest.
+
+    Returns
+    -------
+    tuple of str
+        Dotted key, and the message, which begins with it.
+    """
+    problems = error.errors(include_url=False)
+    problems.sort(key=lambda problem: problem["type"] != "extra_forbidden")
+    problem = problems[0]
+    key = ".".join(str(part) for part in problem["loc"]) or "case"
+    message = f"{key}: {_describe(model, problem)}"
+    if len(problems) > 1:
+        others = ", ".join(".".join(str(part) for part in p["loc"]) for p in problems[1:4])
+        message += f" (also wrong: {others}{', ...' if len(problems) > 4 else ''})"
+    return key, " ".join(message.split())
+
+
+def nearest(word: str, accepted: list[str]) -> str:
+    """Return ``"; did you mean ...?"`` with the nearest accepted word, or nothing if none is near.
+
+    Parameters
+    ----------
+    word : str
+        What was given.
+    accepted : list of str
+        What could have been given.
+    """
+    close = difflib.get_close_matches(word, accepted, n=1, cutoff=0.5)
+    return f"; did you mean {close[0]!r}?" if close else ""
+
+
+def _describe(model: type[BaseModel], problem: Any) -> str:
+    """Return what is wrong with one key, and what would be right."""
+    kind, location, value = problem["type"], problem["loc"], problem["input"]
+    if kind == "extra_forbidden":
+        accepted = sorted(_table_at(model, location[:-1]).model_fields)
+        return (
+            f"unknown key{nearest(str(location[-1]), accepted)} accepted here:"
+            f" {', '.join(accepted)}"
+        ).replace("key accepted", "key; accepted")
+    if kind == "missing":
+        return f"is required{_choices_text(_annotation_at(model, location))}"
+    if kind == "literal_error":
+        choices = _choices(_annotation_at(model, location))
+        guess = nearest(value, choices) if isinstance(value, str) else ""
+        return f"{value!r} is not accepted{guess or ';'} accepted: {', '.join(choices)}"
+    if kind in _BOUNDS:
+        bound, words = _BOUNDS[kind]
+        return f"must be {words} {problem['ctx'][bound]:g}, not {value!r}"
+    if kind == "value_error":
+        return str(problem["ctx"]["error"])
+    for prefix, words in _KINDS.items():
+        if kind.startswith(prefix):
+            return f"must be {words}, not {value!r}"
+    return f"{problem['msg'][0].lower()}{problem['msg'][1:]}, not {value!r}"
+
+
+def _table_at(model: type[BaseModel], location: tuple) -> type[BaseModel]:
+    """Return the table class at a location, following the names in it."""
+    for part in location:
+        model = model.model_fields[part].annotation
+    return model
+
+
+def _annotation_at(model: type[BaseModel], location: tuple) -> Any:
+    """Return the type of the key at a location."""
+    return _table_at(model, location[:-1]).model_fields[location[-1]].annotation
+
+
+def _choices(annotation: Any) -> list[str]:
+    """Return the accepted words of a type, also inside unions; none if it is not a choice."""
+    if get_origin(annotation) is Literal:
+        return [str(word) for word in get_args(annotation)]
+    return [word for part in get_args(annotation) for word in _choices(part)]
+
+
+def _choices_text(annotation: Any) -> str:
+    choices = _choices(annotation)
+    return f"; accepted: {', '.join(choices)}" if choices else ""

@@ -1,0 +1,259 @@
+"""The tables of the ``spectral`` family: turbulence in periodic boxes.
+
+Sizes and lengths are given in the order x, y, z; arrays in memory are [z, y, x]. All
+quantities are non-dimensional.
+"""
+
+import math
+import re
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import BeforeValidator, Field, field_validator, model_validator
+
+from slipstream.case.tables import Case, Positive, Table, Time
+
+_MULTIPLE_OF_PI = re.compile(
+    r"\s*(?P<factor>[0-9]+(\.[0-9]*)?|\.[0-9]+)?\s*\*?\s*pi\s*(/\s*(?P<divisor>[0-9.]+))?\s*"
+)
+_FLOW_KEYS: dict[str, dict[str, Any]] = {
+    "taylor-green": {"amplitude": 1.0, "wavenumber": 1},
+    "abc": {"amplitude": 1.0, "wavenumber": 1, "coefficients": (1.0, 1.0, 1.0)},
+    "random": {"amplitude": 1.0, "seed": 0, "peak_wavenumber": 4.0},
+}
+
+
+def _as_tuple(value: Any) -> Any:
+    """Let TOML's lists pass as the tuples that frozen settings need."""
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _as_three(value: Any) -> Any:
+    """Let a list of three pass as a tuple, and nothing else."""
+    if not isinstance(value, list | tuple) or len(value) != 3:
+        raise ValueError(f"accepted: a list of three numbers, not {value!r}")
+    return tuple(value)
+
+
+def length_value(length: float | str) -> float:
+    """Return a length that may be written as a multiple of pi.
+
+    Parameters
+    ----------
+    length : float or str
+        A number, or text such as ``"2 pi"``, ``"pi"``, ``"4*pi"`` or ``"pi/2"``.
+
+    Returns
+    -------
+    float
+        The length (non-dimensional).
+
+    Raises
+    ------
+    ValueError
+        If the text is no multiple of pi, or the length is not positive and finite.
+    """
+    accepted = 'accepted: a positive number, or a multiple of pi such as "2 pi", "pi" or "pi/2"'
+    if isinstance(length, bool) or not isinstance(length, int | float | str):
+        raise ValueError(f"{length!r} is no length; {accepted}")
+    value = float(length) if not isinstance(length, str) else _multiple_of_pi(length)
+    if not (value > 0 and math.isfinite(value)):
+        raise ValueError(f"{length!r} is no length; {accepted}")
+    return value
+
+
+def _multiple_of_pi(text: str) -> float:
+    """Return the value of `text`, not-a-number where it cannot be read."""
+    match = _MULTIPLE_OF_PI.fullmatch(text)
+    try:
+        if match is None:
+            return float(text)
+        return float(match["factor"] or 1) * math.pi / float(match["divisor"] or 1)
+    except (ValueError, ZeroDivisionError):
+        return math.nan
+
+
+def _three(value: Any) -> tuple:
+    """Return one value for all three axes, or three values, as a tuple of three."""
+    return value if isinstance(value, tuple) else (value,) * 3
+
+
+class Grid(Table):
+    """``[grid]``: the periodic box and its points.
+
+    Attributes
+    ----------
+    points : int or tuple of 3 int
+        Number of points along x, y and z; one number for a cube.
+    length : float, str or tuple of 3
+        Length of the box along x, y and z (non-dimensional), or multiples of pi as text.
+    """
+
+    points: Annotated[Any, BeforeValidator(_as_tuple)]
+    length: Annotated[Any, BeforeValidator(_as_tuple)] = "2 pi"
+
+    @field_validator("points")
+    @classmethod
+    def _whole_and_positive(cls, points: Any) -> Any:
+        sizes = _three(points)
+        if len(sizes) != 3 or any(isinstance(n, bool) or not isinstance(n, int) for n in sizes):
+            raise ValueError("accepted: one whole number, or three for x, y and z")
+        for size in sizes:
+            if size < 1:
+                raise ValueError(f"a grid needs at least 1 point along each axis, not {size}")
+        return points
+
+    @field_validator("length")
+    @classmethod
+    def _readable_lengths(cls, length: Any) -> Any:
+        lengths = _three(length)
+        if len(lengths) != 3:
+            raise ValueError("accepted: one length, or three for x, y and z")
+        for one in lengths:
+            length_value(one)
+        return length
+
+    @property
+    def points_xyz(self) -> tuple[int, int, int]:
+        """Number of points along x, y and z."""
+        return _three(self.points)
+
+    @property
+    def lengths_xyz(self) -> tuple[float, float, float]:
+        """Length of the box along x, y and z (non-dimensional)."""
+        return tuple(length_value(length) for length in _three(self.length))
+
+
+class Equation(Table):
+    """``[equation]``: what is solved.
+
+    Attributes
+    ----------
+    model : {"hd"}
+        "hd": the incompressible Navier-Stokes equations.
+    viscosity : float
+        Kinematic viscosity, not negative (non-dimensional: one over the Reynolds number).
+    """
+
+    model: Literal["hd"] = "hd"
+    viscosity: Annotated[float, Field(ge=0)]
+
+
+class Initial(Table):
+    """``[initial]``: the state at the start; keys of other flows are refused.
+
+    Attributes
+    ----------
+    flow : {"taylor-green", "abc", "random"} or None
+        Named flow; exactly one of `flow` and `restart` is given.
+    amplitude : float
+        Velocity scale; for "random" the root-mean-square velocity (non-dimensional).
+    wavenumber : int
+        Number of waves of "taylor-green" and "abc" along each axis of the box.
+    coefficients : tuple of 3 float
+        A, B and C of "abc".
+    seed : int
+        Seed of "random": the same seed gives the same flow on any number of ranks.
+    peak_wavenumber : float
+        Wavenumber at which the spectrum of "random" is largest.
+    restart : str or None
+        Output folder of an earlier run whose last state to go on from.
+    """
+
+    flow: Literal["taylor-green", "abc", "random"] | None = None
+    amplitude: float | None = None
+    wavenumber: Annotated[int, Field(gt=0)] | None = None
+    coefficients: Annotated[tuple[float, float, float], BeforeValidator(_as_three)] | None = None
+    seed: Annotated[int, Field(ge=0)] | None = None
+    peak_wavenumber: Positive | None = None
+    restart: Annotated[str, Field(min_length=1)] | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _only_the_flows_own_keys(cls, data: Any) -> Any:
+        if not isinstance(data, dict):
+            return data
+        flow, others = data.get("flow"), set(data) - {"flow", "restart"}
+        if (flow is None) == (data.get("restart") is None):
+            raise ValueError(
+                f"exactly one of 'flow' ({', '.join(_FLOW_KEYS)}) and 'restart' (an earlier run's"
+                f" output folder) is needed, {'neither' if flow is None else 'both'} given"
+            )
+        if flow is not None and flow not in _FLOW_KEYS:
+            return data
+        accepted = _FLOW_KEYS[flow] if flow is not None else {}
+        for key in sorted(others & set(cls.model_fields) - set(accepted)):
+            belongs = f"flow = {flow!r}" if flow is not None else "'restart'"
+            raise ValueError(
+                f"{key!r} does not belong to {belongs}; accepted with it:"
+                f" {', '.join(accepted) or 'nothing else'}"
+            )
+        return {**accepted, **data}
+
+
+class SpectralTime(Time):
+    """``[time]`` of the spectral family.
+
+    Attributes
+    ----------
+    integrator : {"rk2", "rk3", "rk4"}
+        Runge-Kutta method of order 2, 3 or 4.
+    """
+
+    integrator: Literal["rk2", "rk3", "rk4"] = "rk4"
+
+
+class Numerics(Table):
+    """``[numerics]``: how the equations are discretised.
+
+    Attributes
+    ----------
+    precision : {"float64", "float32"}
+        Floating-point type of the fields.
+    dealiasing : {"2/3", "none"}
+        Which modes are dropped so that products do not alias.
+    integrating_factor : bool
+        Whether the viscous term is integrated exactly.
+    """
+
+    precision: Literal["float64", "float32"] = "float64"
+    dealiasing: Literal["2/3", "none"] = "2/3"
+    integrating_factor: bool = True
+
+
+class SpectralCase(Case):
+    """A case of the ``spectral`` family.
+
+    Attributes
+    ----------
+    grid : Grid
+        The periodic box and its points.
+    equation : Equation
+        What is solved.
+    initial : Initial
+        The state at the start.
+    time : SpectralTime
+        How far to go, and in which steps.
+    numerics : Numerics
+        How the equations are discretised.
+    """
+
+    displaces: ClassVar[dict[str, tuple[str, ...]]] = {
+        **Case.displaces,
+        "initial.flow": ("initial.restart",),
+        "initial.restart": tuple(
+            f"initial.{key}" for key in Initial.model_fields if key != "restart"
+        ),
+    }
+
+    solver: Literal["spectral"]
+    title: str = ""
+    grid: Grid
+    equation: Equation
+    initial: Initial
+    time: SpectralTime
+    numerics: Numerics = Numerics()
+
+    @property
+    def points(self) -> int:
+        """Number of grid points that one time step updates."""
+        return math.prod(self.grid.points_xyz)

@@ -1,0 +1,49 @@
+"""Writing TOML, which the standard library only reads.
+
+Enough for cases: values, lists, and tables one level deep.
+"""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+
+def to_toml(data: Mapping[str, Any]) -> str:
+    """Return `data` as TOML text.
+
+    Parameters
+    ----------
+    data : mapping
+        Values are bool, int, float, str, lists of these, or mappings of such values.
+
+    Raises
+    ------
+    TypeError
+        If a value has no form in TOML.
+    """
+    tables = {key: value for key, value in data.items() if isinstance(value, Mapping)}
+    lines = [f"{key} = {toml_value(data[key])}" for key in data if key not in tables]
+    for name, table in tables.items():
+        lines += ["", f"[{name}]"]
+        lines += [f"{key} = {toml_value(value)}" for key, value in table.items()]
+    return "\n".join(lines).lstrip("\n") + "\n"
+
+
+def toml_value(value: Any) -> str:
+    """Return one value as TOML text.
+
+    Raises
+    ------
+    TypeError
+        If the value has no form in TOML.
+    """
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int | float):
+        return repr(value)
+    if isinstance(value, str):
+        # JSON's strings are TOML's, but for one control character that JSON leaves bare.
+        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(toml_value(item) for item in value) + "]"
+    raise TypeError(f"{type(value).__name__} has no form in TOML")

@@ -1,0 +1,170 @@
+"""The command line: ``run``, ``new``, ``info`` and ``bench``.
+
+What a person can cure is printed as one line, with exit status 2 for input and 1 for a run
+that failed; a traceback is shown only for defects of Slipstream itself, or on request by the
+environment variable ``SLIPSTREAM_TRACEBACK=1``.
+"""
+
+import os
+import sys
+import traceback
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from slipstream import launch
+from slipstream.case import Case, load_case, write_template
+from slipstream.errors import InputError, RunError, SlipstreamError
+
+app = typer.Typer(
+    name="slipstream",
+    help="Flow on structured grids, from one laptop to thousands of GPUs.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+
+@app.command()
+def run(
+    case: Annotated[Path, typer.Argument(help="The case, a TOML file.", metavar="CASE.toml")],
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Change a key, e.g. grid.points=64."),
+    ] = None,
+    ranks: Annotated[
+        int | None, typer.Option(metavar="N", help="Start N MPI ranks on this machine.")
+    ] = None,
+    device: Annotated[str | None, typer.Option(help="cpu, cuda or auto.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Output folder (default: runs/CASE).")
+    ] = None,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace the output of an earlier run.")
+    ] = False,
+) -> None:
+    """Run a case and write its output into a folder."""
+    from slipstream.run.folder import check_folder
+
+    overrides = list(settings or [])
+    if device is not None:
+        overrides.append(f"run.device={device}")
+    folder = out if out is not None else Path("runs") / case.stem
+
+    def read() -> Case:
+        loaded = load_case(case, overrides)
+        check_folder(folder, overwrite, _restart(loaded))
+        return loaded
+
+    if launch.should_relaunch(ranks):
+        # Mistakes are found before any rank is started, while one line can say them.
+        read()
+        raise typer.Exit(launch.relaunch(ranks))
+    communicator = launch.communicator()
+    settled = launch.on_first_rank(communicator, read)
+    _run_settled(settled, communicator, folder)
+
+
+def _run_settled(case: Case, communicator: Any, folder: Path) -> None:
+    """Make the simulation of a validated case and run it."""
+    from slipstream.run import run_case
+    from slipstream.spectral.simulation import make_simulation
+
+    simulation = make_simulation(case, communicator, case.run.device)
+    run_case(case, simulation, folder)
+
+
+def _restart(case: Case) -> str | None:
+    return getattr(getattr(case, "initial", None), "restart", None)
+
+
+@app.command()
+def new(
+    name: Annotated[str, typer.Argument(help="Name of the case; writes NAME.toml.")],
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace a file that exists.")
+    ] = False,
+) -> None:
+    """Write a commented case to start from."""
+    path = write_template(name, overwrite)
+    typer.echo(f"wrote {path}; run it with: slipstream run {path}")
+
+
+@app.command()
+def info() -> None:
+    """Show what this machine and this installation offer."""
+    from slipstream.info import gather_facts
+
+    table = Table(show_header=False, box=box.HORIZONTALS)
+    table.add_column(style="dim", no_wrap=True)
+    table.add_column(overflow="fold")
+    for name, fact in gather_facts().items():
+        table.add_row(name, Text(fact))
+    Console().print(table, highlight=False)
+
+
+def _add_bench() -> None:
+    """Add ``bench`` where it is installed."""
+    try:
+        from slipstream.bench import app as bench
+    except ImportError:
+        return
+    app.add_typer(bench, name="bench")
+
+
+_add_bench()
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run the ``slipstream`` command and exit.
+
+    Parameters
+    ----------
+    arguments : list of str, optional
+        The command's arguments; those of this process by default.
+
+    Raises
+    ------
+    SystemExit
+        Always: status 0 on success, 1 for a failed run, 2 for wrong input.
+    """
+    try:
+        app(args=arguments)
+    except SlipstreamError as error:
+        _fail(error)
+    except OSError as error:
+        where = f": {error.filename}" if error.filename else ""
+        _fail(RunError(f"{error.strerror or error}{where}"))
+    except Exception:
+        _crash()
+
+
+def _fail(error: SlipstreamError) -> None:
+    if os.environ.get("SLIPSTREAM_TRACEBACK") == "1":
+        traceback.print_exc()
+    message = f"slipstream: error: {' '.join(str(error).split())}"
+    sys.exit(launch.leave(_communicator_if_started(), error.exit_status, message))
+
+
+def _crash() -> None:
+    """Report a defect; where other ranks would wait for this one for ever, end them too."""
+    communicator = _communicator_if_started()
+    if communicator is not None and communicator.size > 1:
+        launch.abort(communicator, traceback.format_exc())
+    traceback.print_exc()
+    sys.exit(1)
+
+
+def _communicator_if_started() -> Any:
+    """Return the communicator if there is a usable one, without failing a second time."""
+    if "mpi4py.MPI" not in sys.modules:
+        return None
+    try:
+        return launch.communicator()
+    except InputError:
+        return None

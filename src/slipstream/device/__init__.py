@@ -1,0 +1,71 @@
+"""Processors: buffers, streams, events, run-time compiled kernels and local transforms.
+
+`open_device` returns a `Device`, the contract in `base`; `host` and `cuda` implement it.
+"""
+
+from slipstream.device.base import (
+    BlockLaunch,
+    Device,
+    Event,
+    Kernel,
+    Operation,
+    RowLaunch,
+    Span,
+    Stream,
+)
+from slipstream.device.host import HostDevice
+from slipstream.errors import InputError
+
+__all__ = [
+    "BlockLaunch",
+    "Device",
+    "Event",
+    "HostDevice",
+    "Kernel",
+    "Operation",
+    "RowLaunch",
+    "Span",
+    "Stream",
+    "cuda_device_count",
+    "open_device",
+]
+
+
+def cuda_device_count() -> int:
+    """Return how many GPUs CuPy sees; 0 without CuPy, a driver or a GPU."""
+    try:
+        import cupy
+
+        return cupy.cuda.runtime.getDeviceCount()
+    except Exception:  # CuPy raises its own, private kinds when driver or GPU are missing
+        return 0
+
+
+def open_device(kind: str = "auto", local_rank: int = 0) -> Device:
+    """Open the CPU or a GPU.
+
+    Parameters
+    ----------
+    kind : {"auto", "cpu", "cuda"}
+        "auto" takes a GPU if there is one.
+    local_rank : int
+        Rank within the node: ranks share the node's GPUs in turn.
+
+    Raises
+    ------
+    InputError
+        If `kind` is unknown, or "cuda" is asked for where there is none.
+    """
+    if kind not in ("auto", "cpu", "cuda"):
+        raise InputError(f"device {kind!r} is unknown; accepted: auto, cpu, cuda")
+    count = cuda_device_count() if kind != "cpu" else 0
+    if kind == "cuda" and not count:
+        raise InputError(
+            "device 'cuda' was asked for, but CuPy finds no GPU; install the extra for your "
+            "driver (pip install 'slipstream[cuda13]') or use device 'cpu'"
+        )
+    if not count:
+        return HostDevice()
+    from slipstream.device.cuda import CudaDevice
+
+    return CudaDevice(local_rank % count)

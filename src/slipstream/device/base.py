@@ -1,0 +1,201 @@
+"""The device contract: everything that the layers above may ask of a processor.
+
+A device allocates arrays, runs kernels and local transforms, and orders them by streams and
+events. An *operation* is a function of one argument, the stream it is to run on; recording a
+time step means collecting operations, and a schedule later decides on which stream, and after
+which events, each is submitted. Host and GPU differ only behind this contract.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+Operation = Callable[["Stream"], None]
+
+
+class Event(ABC):
+    """A point in a stream that can be waited for."""
+
+    @abstractmethod
+    def done(self) -> bool:
+        """Return whether all work before the event has finished."""
+
+    @abstractmethod
+    def synchronize(self) -> None:
+        """Block the calling thread until the event is done; raise what failed before it."""
+
+
+class Span(ABC):
+    """When an operation ran."""
+
+    @abstractmethod
+    def interval(self) -> tuple[float, float]:
+        """Return start and stop in seconds of `time.perf_counter`; the operation must be done."""
+
+
+class Stream(ABC):
+    """An ordered queue of operations; different streams may run at the same time."""
+
+    @abstractmethod
+    def submit(self, operation: Operation) -> None:
+        """Append an operation; return at once where the device allows it."""
+
+    @abstractmethod
+    def submit_timed(self, operation: Operation) -> Span:
+        """Append an operation and return what will know when it ran."""
+
+    @abstractmethod
+    def record(self) -> Event:
+        """Append an event and return it."""
+
+    @abstractmethod
+    def wait(self, event: Event) -> None:
+        """Let all later work in this stream start only after `event`."""
+
+    @abstractmethod
+    def synchronize(self) -> None:
+        """Block until everything submitted has finished; raise what failed."""
+
+
+@dataclass(frozen=True)
+class RowLaunch:
+    """Iteration space of a ``FOR_ROWS`` / ``FOR_COLUMNS`` kernel.
+
+    Attributes
+    ----------
+    rows, columns : int
+        Extent of the loops.
+    reduces : bool
+        Whether the kernel sums over rows, so that one warp must have a row to itself.
+    """
+
+    rows: int
+    columns: int
+    reduces: bool = False
+
+
+@dataclass(frozen=True)
+class BlockLaunch:
+    """Iteration space of a ``FOR_BLOCKS`` kernel: blocks of cooperating threads.
+
+    Attributes
+    ----------
+    blocks : int
+        Number of independent tiles.
+    threads : int
+        Threads that share a tile on a GPU.
+    shared_bytes : int
+        Shared memory per block in bytes (GPU only).
+    """
+
+    blocks: int
+    threads: int
+    shared_bytes: int
+
+
+class Kernel(ABC):
+    """A compiled kernel. `bind` fixes its arguments, which makes it an operation."""
+
+    @abstractmethod
+    def bind(self, launch: RowLaunch | BlockLaunch, *arguments: Any) -> Operation:
+        """Return the operation that runs the kernel on these arguments.
+
+        Parameters
+        ----------
+        launch : RowLaunch or BlockLaunch
+            The iteration space, which sizes a GPU's grid. The CPU takes it from the arguments.
+        *arguments
+            Arrays (passed as pointers to their first element; kept alive by the operation),
+            ``int`` (64-bit), ``float`` (64-bit) or NumPy scalars (their own type).
+        """
+
+
+class Device(ABC):
+    """One processor with its memory.
+
+    Attributes
+    ----------
+    name : str
+        For people, for example ``"NVIDIA H200"``.
+    kind : str
+        ``"cpu"`` or ``"cuda"``.
+    array_module : module
+        NumPy or CuPy: the module whose arrays live in this device's memory.
+    default_stream : Stream
+        The stream of work that is not scheduled.
+    """
+
+    name: str
+    kind: str
+    array_module: ModuleType
+    default_stream: Stream
+
+    @abstractmethod
+    def empty(self, shape: tuple[int, ...], dtype: Any) -> Any:
+        """Return an uninitialised, aligned, C-ordered array in device memory."""
+
+    @abstractmethod
+    def pinned(self, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
+        """Return a C-ordered NumPy array to and from which this device copies asynchronously."""
+
+    @abstractmethod
+    def stream(self) -> Stream:
+        """Return a new stream."""
+
+    @abstractmethod
+    def kernel(self, header: str, name: str, **constants: Any) -> Kernel:
+        """Compile (or load from the cache) kernel `name` of `header` with these constants."""
+
+    @abstractmethod
+    def copy(self, target: Any, source: Any) -> Operation:
+        """Return the operation ``target[...] = source``, either of which may be pinned."""
+
+    @abstractmethod
+    def fft(self, source: Any, target: Any, axis: int, forward: bool) -> Operation:
+        """Return the unnormalised one-dimensional transform along `axis`, all other axes batched.
+
+        Real to complex if `source` is real, complex to real if `target` is, else complex. The
+        arrays may be strided views. A complex-to-real transform may overwrite its source. Complex
+        transforms may be in place.
+        """
+
+    @abstractmethod
+    def tiled_transforms(self) -> bool:
+        """Return whether this device prefers the tiled kernels of `fft.hpp` where they fit."""
+
+    @abstractmethod
+    def memory_free(self) -> int:
+        """Return how many bytes can be allocated now."""
+
+    @abstractmethod
+    def synchronize(self) -> None:
+        """Block until all work of this device has finished."""
+
+    def zeros(self, shape: tuple[int, ...], dtype: Any) -> Any:
+        """Return a zeroed array in device memory."""
+        array = self.empty(shape, dtype)
+        array[...] = 0
+        return array
+
+    def array(self, values: Any, dtype: Any = None) -> Any:
+        """Return a copy of host values in device memory."""
+        values = np.ascontiguousarray(values, dtype=dtype)
+        target = self.empty(values.shape, values.dtype)
+        self.run(self.copy(target, values))
+        return target
+
+    def to_host(self, array: Any) -> np.ndarray:
+        """Return `array` as a NumPy array, after all work submitted so far."""
+        self.synchronize()
+        return array if isinstance(array, np.ndarray) else array.get()
+
+    def run(self, operation: Operation) -> None:
+        """Run one operation now and wait for it."""
+        self.default_stream.submit(operation)
+        self.default_stream.synchronize()

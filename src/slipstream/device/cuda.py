@@ -1,0 +1,246 @@
+"""An NVIDIA GPU as a device, through CuPy: run-time compiled kernels, cuFFT, streams, graphs."""
+
+from __future__ import annotations
+
+import functools
+import math
+import time
+from collections.abc import Callable
+from typing import Any
+
+import cupy
+import numpy as np
+
+from slipstream import kernels
+from slipstream.device.base import (
+    BlockLaunch,
+    Device,
+    Event,
+    Kernel,
+    Operation,
+    RowLaunch,
+    Span,
+    Stream,
+)
+from slipstream.device.cufft import strided_plan
+
+_THREADS = 256
+_MAXIMUM_BLOCKS = 1 << 30
+
+
+class CudaEvent(Event):
+    """A CUDA event."""
+
+    def __init__(self) -> None:
+        self.handle = cupy.cuda.Event()
+
+    def done(self) -> bool:
+        return self.handle.done
+
+    def synchronize(self) -> None:
+        self.handle.synchronize()
+
+
+class CudaSpan(Span):
+    """Two CUDA events, placed in the host's time by the device's first event."""
+
+    def __init__(self, device: CudaDevice) -> None:
+        self._device = device
+        self.start, self.stop = cupy.cuda.Event(), cupy.cuda.Event()
+
+    def interval(self) -> tuple[float, float]:
+        origin, at = self._device.origin
+        elapsed = cupy.cuda.get_elapsed_time
+        return at + elapsed(origin, self.start) * 1e-3, at + elapsed(origin, self.stop) * 1e-3
+
+
+class CudaStream(Stream):
+    """A non-blocking CUDA stream. Submitting an operation enqueues it from the calling thread."""
+
+    def __init__(self, device: CudaDevice) -> None:
+        self._device = device
+        with device.context:
+            self.handle = cupy.cuda.Stream(non_blocking=True)
+
+    def submit(self, operation: Operation) -> None:
+        with self._device.context, self.handle:
+            operation(self)
+
+    def submit_timed(self, operation: Operation) -> Span:
+        with self._device.context, self.handle:
+            span = CudaSpan(self._device)
+            span.start.record(self.handle)
+            operation(self)
+            span.stop.record(self.handle)
+        return span
+
+    def record(self) -> Event:
+        with self._device.context:
+            event = CudaEvent()
+            event.handle.record(self.handle)
+        return event
+
+    def wait(self, event: Event) -> None:
+        self.handle.wait_event(event.handle)
+
+    def synchronize(self) -> None:
+        self.handle.synchronize()
+
+    def capture(self, enqueue: Callable[[], None]) -> Operation:
+        """Return what `enqueue` submits to this stream, and to those waiting for it, as one graph.
+
+        Nothing runs during the capture. The result is an operation that replays the graph.
+        """
+        with self._device.context:
+            self.handle.begin_capture()
+            try:
+                enqueue()
+            finally:
+                graph = self.handle.end_capture()
+        return lambda stream: graph.launch(stream.handle)
+
+
+class CudaKernel(Kernel):
+    """A kernel compiled by NVRTC. CuPy keeps the binary, under a key made from the full text."""
+
+    def __init__(self, module: cupy.RawModule, name: str) -> None:
+        self._function = module.get_function(name)
+
+    def bind(self, launch: RowLaunch | BlockLaunch, *arguments: Any) -> Operation:
+        function, values = self._function, tuple(_argument(value) for value in arguments)
+        if isinstance(launch, BlockLaunch):
+            grid, block, shared = _block_grid(launch)
+            if shared > 48 * 1024:
+                function.max_dynamic_shared_size_bytes = max(
+                    shared, function.max_dynamic_shared_size_bytes
+                )
+        else:
+            grid, block = _row_grid(launch)
+            shared = 0
+        if 0 in grid:
+            return lambda stream: None
+
+        def operation(stream: Stream) -> None:
+            function(grid, block, values, shared_mem=shared)
+
+        return operation
+
+
+def _argument(value: Any) -> Any:
+    if isinstance(value, float):
+        return np.float64(value)
+    return np.int64(value) if isinstance(value, int) else value
+
+
+def _row_grid(launch: RowLaunch) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    across = min(_THREADS, max(32, 1 << max(0, launch.columns - 1).bit_length()))
+    across = 32 if launch.reduces else across
+    rows_per_block = _THREADS // across
+    blocks = -(-launch.rows // rows_per_block)
+    return (min(blocks, _MAXIMUM_BLOCKS),), (across, rows_per_block)
+
+
+def _block_grid(launch: BlockLaunch) -> tuple[tuple[int, ...], tuple[int, ...], int]:
+    return (min(launch.blocks, _MAXIMUM_BLOCKS),), (launch.threads,), launch.shared_bytes
+
+
+class CudaDevice(Device):
+    """One GPU.
+
+    Parameters
+    ----------
+    ordinal : int
+        Which of the GPUs that this process sees.
+    """
+
+    kind = "cuda"
+    array_module = cupy
+
+    def __init__(self, ordinal: int = 0) -> None:
+        self.ordinal = ordinal
+        self.context = cupy.cuda.Device(ordinal)
+        # Arrays made by users and by default streams live on this GPU too.
+        self.context.use()
+        properties = cupy.cuda.runtime.getDeviceProperties(ordinal)
+        self.name = properties["name"].decode()
+        self.shared_memory_limit = int(properties["sharedMemPerBlockOptin"])
+        self.default_stream = CudaStream(self)
+        event = cupy.cuda.Event()
+        event.record(self.default_stream.handle)
+        event.synchronize()
+        self.origin = event, time.perf_counter()
+
+    def empty(self, shape: tuple[int, ...], dtype: Any) -> cupy.ndarray:
+        with self.context:
+            return cupy.empty(shape, dtype)
+
+    def zeros(self, shape: tuple[int, ...], dtype: Any) -> cupy.ndarray:
+        array = self.empty(shape, dtype)
+        self.run(lambda stream: array.fill(0))
+        return array
+
+    def pinned(self, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
+        count = math.prod(shape)
+        with self.context:
+            memory = cupy.cuda.alloc_pinned_memory(max(1, count * np.dtype(dtype).itemsize))
+        return np.frombuffer(memory, dtype, count).reshape(shape)
+
+    def stream(self) -> CudaStream:
+        return CudaStream(self)
+
+    def kernel(self, header: str, name: str, **constants: Any) -> Kernel:
+        with self.context:
+            return CudaKernel(_module(kernels.source(header, constants), self.ordinal), name)
+
+    def copy(self, target: Any, source: Any) -> Operation:
+        if isinstance(target, cupy.ndarray) and isinstance(source, cupy.ndarray):
+            return lambda stream: cupy.copyto(target, source)
+        pieces = list(_rectangles(target, source))
+        copy_2d, kind = cupy.cuda.runtime.memcpy2DAsync, cupy.cuda.runtime.memcpyDefault
+
+        def operation(stream: CudaStream, keep_alive: Any = (target, source)) -> None:
+            for piece in pieces:
+                copy_2d(*piece, kind, stream.handle.ptr)
+
+        return operation
+
+    def fft(self, source: Any, target: Any, axis: int, forward: bool) -> Operation:
+        with self.context:
+            return strided_plan(source, target, axis, forward)
+
+    def tiled_transforms(self) -> bool:
+        return True
+
+    def memory_free(self) -> int:
+        with self.context:
+            free, _ = cupy.cuda.runtime.memGetInfo()
+            return free + cupy.get_default_memory_pool().free_bytes()
+
+    def synchronize(self) -> None:
+        self.context.synchronize()
+
+
+@functools.cache
+def _module(text: str, ordinal: int) -> cupy.RawModule:
+    # No contraction to fused multiply-adds: see FLAGS in `compiler`.
+    options = ("--std=c++17", "--fmad=false")
+    return cupy.RawModule(code=text, backend="nvrtc", options=options)
+
+
+def _rectangles(target: Any, source: Any) -> list[tuple[int, ...]]:
+    """Split a strided copy into rectangles (target, pitch, source, pitch, width, height)."""
+    if target.size == 0:
+        return []
+    if target.flags.c_contiguous and source.flags.c_contiguous:
+        return [
+            (_address(target), target.nbytes, _address(source), source.nbytes, source.nbytes, 1)
+        ]
+    if target.ndim > 2 or target.strides[-1] != target.itemsize:
+        return [piece for t, s in zip(target, source, strict=True) for piece in _rectangles(t, s)]
+    width = target.shape[1] * target.itemsize
+    rectangle = (_address(target), target.strides[0], _address(source), source.strides[0])
+    return [(*rectangle, width, target.shape[0])]
+
+
+def _address(array: Any) -> int:
+    return array.ctypes.data if isinstance(array, np.ndarray) else array.data.ptr

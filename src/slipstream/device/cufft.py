@@ -1,0 +1,79 @@
+"""Local transforms on the GPU: cuFFT plans over strided views."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import cupy
+import numpy as np
+from cupy.cuda import cufft
+
+from slipstream.device.base import Operation, Stream
+
+_KINDS = {
+    ("f", "F"): cufft.CUFFT_R2C,
+    ("F", "f"): cufft.CUFFT_C2R,
+    ("F", "F"): cufft.CUFFT_C2C,
+    ("d", "D"): cufft.CUFFT_D2Z,
+    ("D", "d"): cufft.CUFFT_Z2D,
+    ("D", "D"): cufft.CUFFT_Z2Z,
+}
+
+
+def strided_plan(source: cupy.ndarray, target: cupy.ndarray, axis: int, forward: bool) -> Operation:
+    """Return the planned transform ``source -> target`` along `axis`; see `Device.fft`.
+
+    cuFFT knows one batch dimension, at a fixed distance. The longest run of axes that can be
+    merged into one is taken; the axes that remain are looped over.
+    """
+    axis %= source.ndim
+    if source.size == 0 or target.size == 0:
+        return lambda stream: None
+    real = target if target.dtype.kind == "f" else source
+    others = [i for i in range(source.ndim) if i != axis]
+    batch, looped = _merge(source, target, others)
+    last = batch[-1] if batch else None
+    distance = [a.strides[last] // a.itemsize if batch else 1 for a in (source, target)]
+    stride = [a.strides[axis] // a.itemsize for a in (source, target)]
+    count = int(np.prod([source.shape[i] for i in batch]))
+    # Unit embedding: with one dimension only strides and distances matter.
+    plan = cufft.PlanNd(
+        (real.shape[axis],), (1,), stride[0], distance[0], (1,), stride[1], distance[1],
+        _KINDS[source.dtype.char, target.dtype.char], count, "C", 0, None,
+    )  # fmt: skip
+    direction = cufft.CUFFT_FORWARD if forward else cufft.CUFFT_INVERSE
+    loop = [source.shape[i] for i in looped]
+    pairs = []
+    for index in np.ndindex(*loop):
+        where: list[Any] = [slice(None)] * source.ndim
+        for i, position in zip(looped, index, strict=True):
+            where[i] = slice(position, position + 1)
+        pairs.append((source[tuple(where)], target[tuple(where)]))
+
+    def operation(stream: Stream) -> None:
+        for part, result in pairs:
+            plan.fft(part, result, direction)
+
+    return operation
+
+
+def _merge(
+    source: cupy.ndarray, target: cupy.ndarray, axes: list[int]
+) -> tuple[list[int], list[int]]:
+    """Split `axes` into those that form one evenly spaced batch and those to loop over."""
+    runs: list[list[int]] = []
+    for i in axes:
+        if source.shape[i] == 1:
+            continue
+        previous = runs[-1][-1] if runs else None
+        if previous is not None and all(
+            array.strides[previous] == array.shape[i] * array.strides[i]
+            for array in (source, target)
+        ):
+            runs[-1].append(i)
+        else:
+            runs.append([i])
+    if not runs:
+        return [], []
+    batch = max(runs, key=lambda run: np.prod([source.shape[i] for i in run]))
+    return batch, [i for run in runs if run is not batch for i in run]

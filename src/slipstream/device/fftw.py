@@ -1,0 +1,90 @@
+"""Local transforms on the CPU: FFTW plans, measured once and remembered.
+
+Plans are measured, because a good plan is often twice as fast as a guessed one, and kept as
+wisdom in the cache folder, because a plan measured anew may differ in its last bits: with
+wisdom, the same case gives the same bits in the next run too.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import functools
+import os
+from typing import Any
+
+import numpy as np
+import pyfftw
+
+from slipstream.device.base import Operation
+from slipstream.device.compiler import cache_folder, write_atomically
+
+
+def empty(shape: tuple[int, ...], dtype: Any) -> np.ndarray:
+    """Return an uninitialised array, aligned for FFTW's vector code."""
+    return pyfftw.empty_aligned(shape, dtype=dtype, n=64)
+
+
+def plan(
+    source: np.ndarray, target: np.ndarray, axis: int, forward: bool, threads: int
+) -> Operation:
+    """Return the planned transform ``source -> target`` along `axis`; see `Device.fft`.
+
+    Planning with measurement would destroy the content of both arrays, so it is done on copies of
+    the same shape, strides and alignment.
+    """
+    if 0 in source.shape or 0 in target.shape:
+        return lambda stream: None
+    _load_wisdom()
+    in_place = source.ctypes.data == target.ctypes.data
+    scratch_source = _twin(source)
+    scratch_target = scratch_source if in_place else _twin(target)
+    effort = "FFTW_MEASURE" if max(source.size, target.size) >= _MEASURED else "FFTW_ESTIMATE"
+    transform = pyfftw.FFTW(
+        scratch_source,
+        scratch_target,
+        axes=(axis,),
+        direction="FFTW_FORWARD" if forward else "FFTW_BACKWARD",
+        flags=(effort, "FFTW_DESTROY_INPUT"),
+        threads=threads,
+    )
+    transform.update_arrays(source, target)
+    _planned.append(True)
+    execute = transform.execute
+    return lambda stream: execute()
+
+
+# Elements of a transform from which measuring, some hundredths of a second, is worth while.
+_MEASURED = 1 << 15
+
+_planned: list[bool] = []
+
+
+def _twin(array: np.ndarray) -> np.ndarray:
+    """Return uninitialised memory with the shape, strides and alignment of `array`."""
+    extent = sum((n - 1) * abs(s) for n, s in zip(array.shape, array.strides, strict=True))
+    shift = array.ctypes.data % 64
+    memory = pyfftw.empty_aligned(extent + array.itemsize + 64, dtype="uint8", n=64)
+    memory[...] = 0
+    return np.ndarray(array.shape, array.dtype, memory.data, shift, array.strides)
+
+
+_PARTS = ("double", "single", "long_double")
+
+
+@functools.cache
+def _load_wisdom() -> None:
+    with contextlib.suppress(OSError):
+        folder = cache_folder()
+        parts = [folder / f"fftw-{part}.wisdom" for part in _PARTS]
+        pyfftw.import_wisdom(tuple(p.read_bytes() if p.exists() else b"" for p in parts))
+    atexit.register(_save_wisdom)
+
+
+def _save_wisdom() -> None:
+    # One rank per node is enough, and the ranks' plans are much the same.
+    if not _planned or os.environ.get("OMPI_COMM_WORLD_LOCAL_RANK", "0") != "0":
+        return
+    with contextlib.suppress(Exception):
+        for part, wisdom in zip(_PARTS, pyfftw.export_wisdom(), strict=True):
+            write_atomically(cache_folder() / f"fftw-{part}.wisdom", wisdom)

@@ -1,0 +1,240 @@
+"""The CPU as a device: a stream is a worker thread, a kernel is a compiled shared library.
+
+Asynchronous schedules, overlap and out-of-core pipelines can thus be run, and tested, without a
+GPU. Parallelism inside an operation is OpenMP (kernels) and FFTW's threads (transforms), both
+with ``OMP_NUM_THREADS`` threads.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import os
+import queue
+import threading
+import time
+import weakref
+from typing import Any
+
+import numpy as np
+
+from slipstream import kernels
+from slipstream.device import fftw
+from slipstream.device.base import Device, Event, Kernel, Operation, Span, Stream
+from slipstream.device.compiler import compile_library
+
+# An OpenMP team that spins after a kernel would take the cores from FFTW's threads, which run
+# next. Read by the OpenMP runtime when the first kernel is loaded.
+os.environ.setdefault("GOMP_SPINCOUNT", "1000")
+
+
+class HostEvent(Event):
+    """Set by the worker thread that reaches it."""
+
+    def __init__(self) -> None:
+        self._reached = threading.Event()
+        self._failure: BaseException | None = None
+
+    def set(self, failure: BaseException | None = None) -> None:
+        """Mark the event as reached now, or as never to be reached because of `failure`."""
+        self._failure = failure
+        self._reached.set()
+
+    def done(self) -> bool:
+        return self._reached.is_set()
+
+    def synchronize(self) -> None:
+        self._reached.wait()
+        if self._failure is not None:
+            raise self._failure
+
+
+class HostSpan(Span):
+    """Filled by the thread that runs the operation."""
+
+    def __init__(self) -> None:
+        self.start = self.stop = 0.0
+
+    def interval(self) -> tuple[float, float]:
+        return self.start, self.stop
+
+    def around(self, operation: Operation) -> Operation:
+        """Return the operation with its time taken."""
+
+        def timed(stream: Stream) -> None:
+            self.start = time.perf_counter()
+            operation(stream)
+            self.stop = time.perf_counter()
+
+        return timed
+
+
+class _TimedStream(Stream):
+    def submit_timed(self, operation: Operation) -> Span:
+        span = HostSpan()
+        self.submit(span.around(operation))
+        return span
+
+
+class InlineStream(_TimedStream):
+    """Runs every operation at once in the calling thread: the host's bulk-synchronous stream."""
+
+    def submit(self, operation: Operation) -> None:
+        operation(self)
+
+    def record(self) -> Event:
+        event = HostEvent()
+        event.set()
+        return event
+
+    def wait(self, event: Event) -> None:
+        event.synchronize()
+
+    def synchronize(self) -> None:
+        pass
+
+
+class HostStream(_TimedStream):
+    """A worker thread that runs operations in order.
+
+    After an operation has failed, the rest of the queue is skipped; `synchronize` and the events
+    behind the failure raise it. The thread ends with the stream object.
+    """
+
+    def __init__(self) -> None:
+        # An operation of the host does not look at the stream that it runs on.
+        self._worker = _Worker(InlineStream())
+        weakref.finalize(self, self._worker.queue.put, None)
+        threading.Thread(target=self._worker.work, daemon=True).start()
+
+    def submit(self, operation: Operation) -> None:
+        self._worker.queue.put(operation)
+
+    def record(self) -> Event:
+        event = HostEvent()
+        self._worker.queue.put(event)
+        return event
+
+    def wait(self, event: Event) -> None:
+        self._worker.queue.put(lambda stream: event.synchronize())
+
+    def synchronize(self) -> None:
+        try:
+            self.record().synchronize()
+        finally:
+            self._worker.failure = None
+
+
+class _Worker:
+    """What the thread holds. It must not hold the stream, whose end is the thread's end."""
+
+    def __init__(self, stream: Stream) -> None:
+        self.queue: queue.SimpleQueue = queue.SimpleQueue()
+        self.failure: BaseException | None = None
+        self._stream = stream
+
+    def work(self) -> None:
+        while (item := self.queue.get()) is not None:
+            if isinstance(item, HostEvent):
+                item.set(self.failure)
+            elif self.failure is None:
+                try:
+                    item(self._stream)
+                except BaseException as failure:
+                    self.failure = failure
+
+
+class HostKernel(Kernel):
+    """A function of a compiled shared library; the interpreter lock is released while it runs."""
+
+    def __init__(self, function: Any) -> None:
+        self._function = function
+
+    def bind(self, launch: Any, *arguments: Any) -> Operation:
+        function, values = self._function, [_c_argument(argument) for argument in arguments]
+
+        def operation(stream: Stream, keep_alive: Any = arguments) -> None:
+            function(*values)
+
+        return operation
+
+
+def _c_argument(value: Any) -> Any:
+    if isinstance(value, np.ndarray):
+        return ctypes.c_void_p(value.ctypes.data)
+    if isinstance(value, np.generic):
+        return np.ctypeslib.as_ctypes_type(value.dtype)(value.item())
+    return ctypes.c_double(value) if isinstance(value, float) else ctypes.c_longlong(value)
+
+
+class HostDevice(Device):
+    """All cores that this process may use.
+
+    Parameters
+    ----------
+    tiled : bool
+        Use the tiled transforms that GPUs use. FFTW is faster here; this is for tests.
+    """
+
+    kind = "cpu"
+    array_module = np
+
+    def __init__(self, tiled: bool = False) -> None:
+        self.threads = thread_count()
+        self._tiled = tiled
+        self.name = f"{_processor_name()}, {self.threads} thread{'s' * (self.threads > 1)}"
+        self.default_stream = InlineStream()
+
+    def empty(self, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
+        return fftw.empty(shape, dtype)
+
+    pinned = empty
+
+    def stream(self) -> Stream:
+        return HostStream()
+
+    def kernel(self, header: str, name: str, **constants: Any) -> Kernel:
+        library = _load(kernels.source(header, constants))
+        function = getattr(library, name)
+        function.restype = None
+        return HostKernel(function)
+
+    def copy(self, target: np.ndarray, source: np.ndarray) -> Operation:
+        return lambda stream: np.copyto(target, source)
+
+    def fft(self, source: np.ndarray, target: np.ndarray, axis: int, forward: bool) -> Operation:
+        return fftw.plan(source, target, axis, forward, self.threads)
+
+    def tiled_transforms(self) -> bool:
+        return self._tiled
+
+    def memory_free(self) -> int:
+        with open("/proc/meminfo") as file:
+            lines = dict(line.split(":") for line in file)
+        return int(lines["MemAvailable"].split()[0]) * 1024
+
+    def synchronize(self) -> None:
+        self.default_stream.synchronize()
+
+
+@functools.cache
+def _load(text: str) -> ctypes.CDLL:
+    return ctypes.CDLL(str(compile_library(text)))
+
+
+def thread_count() -> int:
+    """Return ``OMP_NUM_THREADS`` if it is set, else the number of cores this process may use."""
+    setting = os.environ.get("OMP_NUM_THREADS", "").split(",")[0]
+    return int(setting) if setting.isdigit() and int(setting) else len(os.sched_getaffinity(0))
+
+
+@functools.cache
+def _processor_name() -> str:
+    try:
+        with open("/proc/cpuinfo") as file:
+            for line in file:
+                if line.startswith("model name"):
+                    return line.split(":", 1)[1].strip()
+    except OSError:
+        pass
+    return "CPU"

@@ -1,0 +1,120 @@
+"""Exchange plans: which elements go to whom, as counts and offsets, made once.
+
+A plan says nothing of how data travel. It describes, for one rank, contiguous blocks of a *packed*
+source (block by block in rank order of the receivers) and of a *packed* target (in rank order of
+the senders). Every transport executes the same plan.
+
+Inside a block, elements are in C order of the global array. Working arrays whose own layout is
+the packed one need no packing at all; the slab transforms choose theirs so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from slipstream.decomposition import Box, split
+
+
+@dataclass(frozen=True)
+class Block:
+    """A contiguous part of a packed array that goes to, or comes from, one rank.
+
+    Attributes
+    ----------
+    peer : int
+        The other rank.
+    box : Box
+        The global indices in the block.
+    offset, count : int
+        Position in the packed array and number of elements.
+    """
+
+    peer: int
+    box: Box
+    offset: int
+    count: int
+
+
+@dataclass(frozen=True)
+class ExchangePlan:
+    """What one rank sends and receives.
+
+    Attributes
+    ----------
+    rank : int
+        The rank whose plan this is.
+    sends, receives : tuple of Block
+        One block per peer with something to exchange, in rank order; own data included.
+    send_size, receive_size : int
+        Number of elements of the packed source and target.
+    """
+
+    rank: int
+    sends: tuple[Block, ...]
+    receives: tuple[Block, ...]
+    send_size: int
+    receive_size: int
+
+    @classmethod
+    def redistribution(
+        cls, sources: Sequence[Box], targets: Sequence[Box], rank: int
+    ) -> ExchangePlan:
+        """Plan the move from one decomposition to another.
+
+        Parameters
+        ----------
+        sources, targets : sequence of Box
+            One box per rank, before and after. Boxes of one decomposition do not overlap.
+        rank : int
+            The rank to plan for.
+        """
+        sends = _blocks((peer, sources[rank].intersect(box)) for peer, box in enumerate(targets))
+        receives = _blocks((peer, targets[rank].intersect(box)) for peer, box in enumerate(sources))
+        return cls(rank, sends, receives, sources[rank].size, targets[rank].size)
+
+    def reversed(self) -> ExchangePlan:
+        """Return the plan of the way back."""
+        return ExchangePlan(self.rank, self.receives, self.sends, self.receive_size, self.send_size)
+
+    def split(self, parts: int) -> list[ExchangePlan]:
+        """Divide every block along its slowest axis, to send it in `parts` pieces.
+
+        The pieces refer to the same packed arrays. Ranks need not agree on the sizes of their
+        slabs: both ends of a block divide it alike.
+        """
+
+        def pieces(blocks: tuple[Block, ...], part: int) -> tuple[Block, ...]:
+            cut = (_piece(block, *split(block.box.shape[0], parts)[part]) for block in blocks)
+            return tuple(block for block in cut if block.count)
+
+        return [
+            ExchangePlan(
+                self.rank,
+                pieces(self.sends, part),
+                pieces(self.receives, part),
+                self.send_size,
+                self.receive_size,
+            )
+            for part in range(parts)
+        ]
+
+    def off_rank_elements(self) -> int:
+        """Return the number of elements that leave this rank."""
+        return sum(block.count for block in self.sends if block.peer != self.rank)
+
+
+def _blocks(parts) -> tuple[Block, ...]:
+    blocks, offset = [], 0
+    for peer, box in parts:
+        if box.size:
+            blocks.append(Block(peer, box, offset, box.size))
+            offset += box.size
+    return tuple(blocks)
+
+
+def _piece(block: Block, low: int, high: int) -> Block:
+    row = block.count // block.box.shape[0]
+    start, stop = block.box.start, block.box.stop
+    box = Box((start[0] + low, *start[1:]), (start[0] + high, *stop[1:]))
+    return Block(block.peer, box, block.offset + low * row, box.size)

@@ -1,0 +1,26 @@
+"""Distributed fast Fourier transforms: local transforms, exchanges and truncation.
+
+`DistributedFFT` is the plan that users call. `SlabGeometry`, `PlanePass` and `ColumnPass` are its
+parts, from which the spectral solvers record fused steps.
+"""
+
+from slipstream.fft.columns import ColumnPass
+from slipstream.fft.distributed import DistributedFFT
+from slipstream.fft.modes import Modes, truncate
+from slipstream.fft.passes import make_column_pass, make_plane_pass, plane_pass_bytes
+from slipstream.fft.planes import PlanePass, PointOperation, PointProduct
+from slipstream.fft.slab import SlabGeometry
+
+__all__ = [
+    "ColumnPass",
+    "DistributedFFT",
+    "Modes",
+    "PlanePass",
+    "PointOperation",
+    "PointProduct",
+    "SlabGeometry",
+    "make_column_pass",
+    "make_plane_pass",
+    "plane_pass_bytes",
+    "truncate",
+]

@@ -1,0 +1,105 @@
+"""Which wavenumbers of an axis exist in a spectral array.
+
+Modes are numbered as `numpy.fft` does: 0, 1, ..., then the negative ones. A truncation keeps
+the lowest of either sign; the modes between are neither stored, transformed nor sent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from slipstream.errors import InputError
+
+
+@dataclass(frozen=True)
+class Modes:
+    """The kept modes of one axis: ``0 .. low-1`` and ``size-high .. size-1``.
+
+    Attributes
+    ----------
+    size : int
+        Number of points along the axis in physical space.
+    low, high : int
+        Number of modes kept at either end of the range; ``high`` is 0 for the half-complex axis
+        of a real transform.
+    """
+
+    size: int
+    low: int
+    high: int
+
+    @property
+    def count(self) -> int:
+        """Number of modes kept."""
+        return self.low + self.high
+
+    @property
+    def gap(self) -> int:
+        """Number of modes of a complex transform that are not kept."""
+        return self.size - self.count
+
+    def wavenumbers(self) -> np.ndarray:
+        """Return the integer wavenumbers in the order of storage."""
+        return np.concatenate([np.arange(self.low), np.arange(-self.high, 0)])
+
+    def positions(self) -> np.ndarray:
+        """Return, for each of the `size` modes, its index among those kept, or -1."""
+        positions = np.full(self.size, -1, dtype=np.int64)
+        positions[: self.low] = np.arange(self.low)
+        positions[self.size - self.high :] = np.arange(self.low, self.count)
+        return positions
+
+
+def all_modes(size: int, half: bool = False) -> Modes:
+    """Keep every mode: ``size`` of them, or ``size//2 + 1`` of a half-complex axis."""
+    return Modes(size, size // 2 + 1, 0) if half else Modes(size, size - size // 2, size // 2)
+
+
+def truncated(size: int, largest: int, half: bool = False) -> Modes:
+    """Keep the wavenumbers ``|k| <= largest``; the Nyquist mode is never kept.
+
+    A Nyquist mode has no partner of the other sign, so no derivative either.
+    """
+    largest = min(largest, (size - 1) // 2)
+    return Modes(size, largest + 1, 0 if half else largest)
+
+
+def truncate(
+    shape: Sequence[int], truncation: str | Sequence[int] | None, real: bool
+) -> tuple[Modes, ...]:
+    """Return the modes of every axis of a transform.
+
+    Parameters
+    ----------
+    shape : sequence of int
+        Physical shape; the last axis is half-complex if `real`.
+    truncation : None, "2/3", "nyquist" or sequence of int
+        Keep all modes; those free of aliasing in a quadratic product (3 k < n: Orszag, J. Atmos.
+        Sci. 28, 1074 (1971)); all but the Nyquist modes; or the given largest wavenumber of
+        each axis.
+    real : bool
+        Whether the physical field is real.
+
+    Raises
+    ------
+    InputError
+        If the truncation is unknown.
+    """
+    halves = [real and axis == len(shape) - 1 for axis in range(len(shape))]
+    if truncation is None:
+        return tuple(all_modes(n, half) for n, half in zip(shape, halves, strict=True))
+    if truncation == "2/3":
+        largest = [(n - 1) // 3 for n in shape]
+    elif truncation == "nyquist":
+        largest = list(shape)
+    elif not isinstance(truncation, str) and len(truncation) == len(shape):
+        largest = [int(k) for k in truncation]
+    else:
+        raise InputError(
+            f"truncation {truncation!r} is unknown; accepted: None, '2/3', 'nyquist' or the "
+            f"largest wavenumber of each of the {len(shape)} axes"
+        )
+    return tuple(truncated(n, k, h) for n, k, h in zip(shape, largest, halves, strict=True))

@@ -1,0 +1,101 @@
+"""Geometry of the slab transform: who holds which planes, columns and modes, and where.
+
+Arrays are indexed [z, y, x]. In physical space each rank has a slab of z planes. After the
+transforms in x and y, a rank has some planes of all kept (ky, kx); one exchange later all z of
+some ky, where the transform in z completes the work. Spectral space stays divided along ky: there
+is no exchange back to the original layout.
+
+Two working arrays meet in that exchange, each laid out as its packed side, so nothing is packed:
+
+planes
+    [receiver][z][ky of receiver][kx], a block per rank that gets the block;
+columns
+    [z][ky of this rank][kx], which is also [sender][z of sender][ky][kx].
+
+On one rank both have the same layout, and one array is both.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+import numpy as np
+
+from slipstream.decomposition import slabs
+from slipstream.exchange import ExchangePlan
+from slipstream.fft.modes import Modes
+
+
+class SlabGeometry:
+    """Boxes, exchange plan and row tables of one rank.
+
+    Parameters
+    ----------
+    shape : tuple of int
+        Physical shape (nz, ny, nx).
+    modes : tuple of Modes
+        The modes kept along z, y and x.
+    rank, ranks : int
+        This rank and how many there are; ranks may have no planes, or no modes.
+
+    Attributes
+    ----------
+    physical_box, spectral_box : Box
+        This rank's part of the physical and of the (truncated) spectral index space.
+    plan : ExchangePlan
+        From planes to columns, for one field.
+    """
+
+    def __init__(
+        self, shape: tuple[int, int, int], modes: tuple[Modes, Modes, Modes], rank: int, ranks: int
+    ) -> None:
+        self.shape, self.modes, self.rank, self.ranks = shape, modes, rank, ranks
+        self.spectral_shape = tuple(m.count for m in modes)
+        self.physical_boxes = slabs(shape, 0, ranks)
+        self.spectral_boxes = slabs(self.spectral_shape, 1, ranks)
+        self.physical_box = self.physical_boxes[rank]
+        self.spectral_box = self.spectral_boxes[rank]
+        mixed = (shape[0], *self.spectral_shape[1:])
+        self._plane_boxes = slabs(mixed, 0, ranks)
+        self._column_boxes = slabs(mixed, 1, ranks)
+        self.plan = ExchangePlan.redistribution(self._plane_boxes, self._column_boxes, rank)
+
+    @property
+    def planes(self) -> int:
+        """Number of z planes of this rank."""
+        return self.physical_box.shape[0]
+
+    @property
+    def planes_size(self) -> int:
+        """Number of complex elements of one field in the planes layout."""
+        return self._plane_boxes[self.rank].size
+
+    @property
+    def columns_shape(self) -> tuple[int, int, int]:
+        """Shape (nz, ky of this rank, kx) of one field in the columns layout."""
+        return self._column_boxes[self.rank].shape
+
+    @cached_property
+    def plane_rows(self) -> tuple[np.ndarray, np.ndarray]:
+        """Tables for `rows.hpp`: row y of plane z lies at ``offset[y] + z * pitch[y]``."""
+        kx = self.spectral_shape[2]
+        offset = np.full(self.spectral_shape[1], -1, dtype=np.int64)
+        pitch = np.zeros(self.spectral_shape[1], dtype=np.int64)
+        for block in self.plan.sends:
+            low, high = block.box.start[1], block.box.stop[1]
+            offset[low:high] = block.offset + kx * np.arange(high - low)
+            pitch[low:high] = kx * (high - low)
+        return self._spread(self.modes[1], offset, pitch)
+
+    @cached_property
+    def column_rows(self) -> tuple[np.ndarray, np.ndarray]:
+        """Tables for `rows.hpp`: mode z of the ky-th column is at ``offset[z] + ky * pitch[z]``."""
+        _, ky, kx = self.columns_shape
+        offset = ky * kx * np.arange(self.spectral_shape[0], dtype=np.int64)
+        return self._spread(self.modes[0], offset, np.full_like(offset, kx))
+
+    @staticmethod
+    def _spread(modes: Modes, *tables: np.ndarray) -> tuple[np.ndarray, ...]:
+        """Extend tables over the kept modes to all modes, -1 where a mode is not kept."""
+        positions = modes.positions()
+        return tuple(np.where(positions < 0, -1, table[positions]) for table in tables)

@@ -1,0 +1,68 @@
+"""One array of the flow, as solvers hand it out and as files store it.
+
+A `Field` is this rank's part of a global array together with what makes the array readable
+years later: its name, the names of its dimensions, its coordinates and attributes. It knows
+no solver, no file format and no MPI, so every layer may use it.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Field:
+    """A named global array, of which one rank holds a part.
+
+    Attributes
+    ----------
+    name : str
+        Name of the array in files, such as ``"velocity_x"``.
+    dims : tuple of str
+        Names of the dimensions, slowest first, such as ``("z", "y", "x")``.
+    shape : tuple of int
+        Shape of the global array.
+    offset : tuple of int
+        Global index of the first element of ``data``.
+    data : numpy.ndarray
+        This rank's part, any real or complex dtype; a part without elements is legal.
+    coordinates : mapping of str to numpy.ndarray
+        Global coordinate of each dimension, float64, one-dimensional (non-dimensional unless
+        the attributes say otherwise). Dimensions may lack one.
+    attributes : mapping of str to object
+        Whatever describes the array; ``long_name`` and ``units`` are used by readers and plots.
+
+    Raises
+    ------
+    ValueError
+        If dimensions, shape, offset and data do not agree.
+    """
+
+    name: str
+    dims: tuple[str, ...]
+    shape: tuple[int, ...]
+    offset: tuple[int, ...]
+    data: np.ndarray
+    coordinates: Mapping[str, np.ndarray] = field(default_factory=dict)
+    attributes: Mapping[str, object] = field(default_factory=dict)
+
+    def __post_init__(self):
+        if not len(self.dims) == len(self.shape) == len(self.offset) == self.data.ndim:
+            raise ValueError(
+                f"field {self.name!r}: dims {self.dims}, shape {self.shape}, offset {self.offset}"
+                f" and {self.data.ndim}-dimensional data differ in length"
+            )
+        ends = [start + size for start, size in zip(self.offset, self.data.shape, strict=True)]
+        if self.data.size and any(e > n for e, n in zip(ends, self.shape, strict=True)):
+            raise ValueError(
+                f"field {self.name!r}: data of shape {self.data.shape} at offset {self.offset}"
+                f" reaches beyond the global shape {self.shape}"
+            )
+
+    def region(self) -> tuple[slice, ...]:
+        """Return the slices of the global array that ``data`` fills."""
+        return tuple(
+            slice(start, start + size)
+            for start, size in zip(self.offset, self.data.shape, strict=True)
+        )

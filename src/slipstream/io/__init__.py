@@ -1,0 +1,21 @@
+"""Files: fields and checkpoints in parallel, time series and spectra from rank 0.
+
+Everything but the CSV is zarr (version 3) with named dimensions and coordinates, so that
+``xarray.open_zarr(path)`` shows a labelled data set.
+"""
+
+from slipstream.field import Field
+from slipstream.io.checkpoint import Checkpoint, open_checkpoint, write_checkpoint
+from slipstream.io.series import Series, spectrum_fields
+from slipstream.io.store import FieldStore, read_field
+
+__all__ = [
+    "Checkpoint",
+    "Field",
+    "FieldStore",
+    "Series",
+    "open_checkpoint",
+    "read_field",
+    "spectrum_fields",
+    "write_checkpoint",
+]

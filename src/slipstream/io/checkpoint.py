@@ -1,0 +1,131 @@
+"""The state of a run, from which another run goes on, on any number of ranks.
+
+A checkpoint is complete or it is not there: it is written beside its place and renamed when
+all ranks are done. The one that it replaces is removed only after that.
+"""
+
+import shutil
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import zarr
+
+from slipstream.errors import InputError
+from slipstream.field import Field
+from slipstream.io.store import FieldStore, read_field
+
+CHECKPOINT_NAME = "checkpoint.zarr"
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A complete checkpoint that can be read.
+
+    Attributes
+    ----------
+    path : pathlib.Path
+        The zarr group.
+    step : int
+        Number of time steps that were done.
+    time : float
+        Time of the state (non-dimensional).
+    case : str
+        The effective case of the run that wrote it, as TOML.
+    shapes : dict of str to tuple of int
+        Global shape of each stored array.
+    """
+
+    path: Path
+    step: int
+    time: float
+    case: str
+    shapes: dict[str, tuple[int, ...]]
+
+    def read(
+        self, name: str, offset: Sequence[int] | None = None, shape: Sequence[int] | None = None
+    ) -> np.ndarray:
+        """Read a box of one array; see `slipstream.io.store.read_field`.
+
+        Raises
+        ------
+        InputError
+            If there is no such array, or the box reaches beyond it.
+        """
+        return read_field(self.path, name, offset, shape)
+
+
+def write_checkpoint(
+    folder: str | Path,
+    fields: Iterable[Field],
+    communicator: Any = None,
+    *,
+    step: int,
+    time: float,
+    case: str,
+) -> Path:
+    """Write the state into an output folder; collective.
+
+    Parameters
+    ----------
+    folder : str or pathlib.Path
+        Output folder of the run.
+    fields : iterable of Field
+        The state; the same fields in the same order on all ranks.
+    communicator : mpi4py.MPI.Comm or None
+        The ranks that write; None for a serial run.
+    step : int
+        Number of time steps done.
+    time : float
+        Time of the state (non-dimensional).
+    case : str
+        The effective case, as TOML.
+
+    Returns
+    -------
+    pathlib.Path
+        The checkpoint.
+    """
+    path = Path(folder) / CHECKPOINT_NAME
+    partial, previous = path.with_suffix(".partial"), path.with_suffix(".previous")
+    attributes = {"step": step, "time": time, "case": case}
+    FieldStore(partial, communicator, attributes).write(fields)
+    if communicator is None or communicator.rank == 0:
+        if path.exists():
+            shutil.rmtree(previous, ignore_errors=True)
+            path.rename(previous)
+        partial.rename(path)
+        shutil.rmtree(previous, ignore_errors=True)
+    if communicator is not None:
+        communicator.Barrier()
+    return path
+
+
+def open_checkpoint(folder: str | Path) -> Checkpoint:
+    """Return the last complete checkpoint of a run.
+
+    Parameters
+    ----------
+    folder : str or pathlib.Path
+        Output folder of the run, or the checkpoint itself.
+
+    Raises
+    ------
+    InputError
+        If there is none.
+    """
+    folder = Path(folder)
+    own = folder if folder.name == CHECKPOINT_NAME else folder / CHECKPOINT_NAME
+    # A run killed between the two renames leaves only the one it was replacing.
+    for path in (own, own.with_suffix(".previous")):
+        if not path.is_dir():
+            continue
+        group = zarr.open_group(path, mode="r")
+        shapes = {name: array.shape for name, array in group.arrays()}
+        attributes = group.attrs
+        return Checkpoint(
+            path, int(attributes["step"]), float(attributes["time"]), attributes["case"], shapes
+        )
+    raise InputError(f"{folder}: holds no checkpoint; give the output folder of a finished run")

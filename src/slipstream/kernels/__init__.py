@@ -1,0 +1,66 @@
+"""C++17 kernel headers, one body for CPU and GPU, compiled at run time.
+
+A header is plain C++ that any editor understands. `core.hpp` alone knows which machine it is
+compiled for. `source` turns a header and its constants into one self-contained text, which is
+what both compilers and both caches see: nothing is reached through an include path.
+"""
+
+from __future__ import annotations
+
+import re
+from importlib import resources
+
+# An include names a header, or a constant whose value is the quoted name of one.
+_INCLUDE = re.compile(r'^\s*#include\s+(?:"([^"]+)"|([A-Z_]+))\s*$')
+
+
+def headers() -> list[str]:
+    """Return the names of all kernel headers, sorted."""
+    folder = resources.files(__package__)
+    return sorted(entry.name for entry in folder.iterdir() if entry.name.endswith(".hpp"))
+
+
+def source(header: str, constants: dict[str, object]) -> str:
+    """Return the full text of `header`: constants as macros, then all includes embedded once.
+
+    Parameters
+    ----------
+    header : str
+        File name of a header in this package, for example ``"rows.hpp"``.
+    constants : dict
+        Compile-time constants, written as ``#define NAME value`` before the text. Values are
+        inserted by `str`, tuples as comma-separated lists.
+
+    Raises
+    ------
+    FileNotFoundError
+        If a header does not exist.
+    """
+    lines = [f"#define {name} {_literal(value)}" for name, value in sorted(constants.items())]
+    _embed(header, lines, set(), constants)
+    return "\n".join(lines) + "\n"
+
+
+def _literal(value: object) -> str:
+    if isinstance(value, bool):
+        return str(int(value))
+    if isinstance(value, tuple):
+        return ", ".join(str(item) for item in value)
+    return str(value)
+
+
+def _embed(header: str, lines: list[str], seen: set[str], constants: dict[str, object]) -> None:
+    if header in seen:
+        return
+    seen.add(header)
+    text = resources.files(__package__).joinpath(header).read_text()
+    lines.append(f'#line 1 "{header}"')
+    for number, line in enumerate(text.splitlines(), start=1):
+        match = _INCLUDE.match(line)
+        if match:
+            name = match.group(1) or str(constants.get(match.group(2), "")).strip('"')
+            if name:
+                _embed(name, lines, seen, constants)
+            lines.append(f'#line {number + 1} "{header}"')
+        elif line.strip() != "#pragma once":
+            lines.append(line)

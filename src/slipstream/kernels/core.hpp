@@ -1,0 +1,149 @@
+// The only file that tells CUDA from CPU.
+//
+// A kernel is one function body over a loop nest. The loop macros below turn the nest into
+// OpenMP threads and SIMD lanes on a CPU, and into blocks and threads on a GPU. The two-level
+// shapes exist because both machines have two levels: what is constant along the inner loop is
+// computed once per outer iteration, and the inner loop is contiguous in memory.
+//
+//   FOR_ROWS(r, rows) FOR_COLUMNS(c, columns) { ... }        independent rows of contiguous data
+//   FOR_BLOCKS(b, blocks) { SHARED(...); FOR_TILE(...) ... BLOCK_BARRIER }   cooperating tiles
+//
+// A sum or maximum over a row is gathered per thread with FOR_COLUMNS_SUM / FOR_COLUMNS_MAXIMUM and
+// completed by row_sum / row_maximum; one warp then has a row to itself (launch with `reduces`),
+// which keeps the order of additions, and so the result, the same in every run.
+//
+// `Real` is the field precision of the compiled kernel (-DREAL=float or double).
+#pragma once
+
+#if defined(__CUDACC__) || defined(__CUDACC_RTC__)
+#define SLIPSTREAM_GPU 1
+#endif
+
+#ifndef SLIPSTREAM_GPU
+#include <cmath>
+#include <cstddef>
+using std::fma;  // for float too, as in CUDA
+#endif
+
+#ifndef REAL
+#define REAL double
+#endif
+
+using Index = long long;
+using Real = REAL;
+
+#ifdef SLIPSTREAM_GPU
+
+// A kernel written for one block size says so by -DTHREADS and -DBLOCKS_PER_SM: the compiler then
+// fits its registers to that many resident blocks.
+#ifdef THREADS
+#define KERNEL extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM)
+#else
+#define KERNEL extern "C" __global__ void
+#endif
+#define INLINE __device__ __forceinline__
+#define RESTRICT __restrict__
+#define UNROLL _Pragma("unroll")
+
+#define FOR_ROWS(row, rows)                                                        \
+  for (Index row = Index(blockIdx.x) * blockDim.y + threadIdx.y; row < (rows);     \
+       row += Index(gridDim.x) * blockDim.y)
+#define FOR_COLUMNS(column, columns)                                               \
+  for (Index column = threadIdx.x; column < (columns); column += blockDim.x)
+
+#define FOR_COLUMNS_SUM(column, columns, ...) FOR_COLUMNS(column, columns)
+#define FOR_COLUMNS_MAXIMUM(column, columns, variable) FOR_COLUMNS(column, columns)
+#define FIRST_COLUMN (threadIdx.x == 0)
+
+#define FOR_BLOCKS(block, blocks) \
+  for (Index block = blockIdx.x; block < (blocks); block += gridDim.x)
+#define FOR_TILE(i, count, lane, lanes)                                                   \
+  for (int tile_item_ = threadIdx.x; tile_item_ < (count) * (lanes); tile_item_ += blockDim.x) \
+    if (const int lane = tile_item_ % (lanes), i = tile_item_ / (lanes); true)
+#define SHARED(Type, name, count) Type* name = reinterpret_cast<Type*>(shared_memory_)
+#define BLOCK_BARRIER __syncthreads();
+extern __shared__ double2 shared_memory_[];
+
+#else
+
+#define KERNEL extern "C" void
+#define INLINE inline __attribute__((always_inline))
+#define RESTRICT __restrict__
+#define UNROLL _Pragma("GCC unroll 16")
+
+#define FOR_ROWS(row, rows) \
+  _Pragma("omp parallel for schedule(static)") for (Index row = 0; row < (rows); ++row)
+#define FOR_COLUMNS(column, columns) \
+  _Pragma("omp simd") for (Index column = 0; column < (columns); ++column)
+
+#define SLIPSTREAM_PRAGMA(text) _Pragma(#text)
+#define FOR_COLUMNS_SUM(column, columns, ...)            \
+  SLIPSTREAM_PRAGMA(omp simd reduction(+ : __VA_ARGS__)) \
+  for (Index column = 0; column < (columns); ++column)
+#define FOR_COLUMNS_MAXIMUM(column, columns, variable)     \
+  SLIPSTREAM_PRAGMA(omp simd reduction(max : variable))    \
+  for (Index column = 0; column < (columns); ++column)
+#define FIRST_COLUMN true
+
+#define FOR_BLOCKS(block, blocks) \
+  _Pragma("omp parallel for schedule(static)") for (Index block = 0; block < (blocks); ++block)
+#define FOR_TILE(i, count, lane, lanes)      \
+  for (int i = 0; i < (count); ++i)          \
+    for (int lane = 0; lane < (lanes); ++lane)
+#define SHARED(Type, name, count) alignas(64) Type name[count]
+#define BLOCK_BARRIER
+
+#endif
+
+struct alignas(2 * sizeof(Real)) Complex {  // aligned, so that a GPU moves it in one access
+  Real re, im;
+};
+
+INLINE Complex operator+(Complex a, Complex b) { return {a.re + b.re, a.im + b.im}; }
+INLINE Complex operator-(Complex a, Complex b) { return {a.re - b.re, a.im - b.im}; }
+INLINE Complex operator*(Complex a, Complex b) {
+  return {a.re * b.re - a.im * b.im, a.re * b.im + a.im * b.re};
+}
+INLINE Complex operator*(Real s, Complex a) { return {s * a.re, s * a.im}; }
+INLINE Complex conjugate(Complex a) { return {a.re, -a.im}; }
+INLINE Complex times_i(Complex a) { return {-a.im, a.re}; }
+
+// The bits of a non-negative number, whose order as integers is that of the numbers; not-a-number
+// comes above infinity, so a maximum of bits does not lose it.
+INLINE Index ordered_bits(double value) {
+#ifdef SLIPSTREAM_GPU
+  return __double_as_longlong(fabs(value));
+#else
+  Index bits;
+  const double magnitude = std::fabs(value);
+  __builtin_memcpy(&bits, &magnitude, sizeof bits);
+  return bits;
+#endif
+}
+
+INLINE double row_sum(double value) {
+#ifdef SLIPSTREAM_GPU
+  for (int step = 16; step > 0; step /= 2) value += __shfl_xor_sync(0xffffffffu, value, step);
+#endif
+  return value;
+}
+
+INLINE Index row_maximum(Index value) {
+#ifdef SLIPSTREAM_GPU
+  for (int step = 16; step > 0; step /= 2) {
+    const Index other = __shfl_xor_sync(0xffffffffu, value, step);
+    value = other > value ? other : value;
+  }
+#endif
+  return value;
+}
+
+// Raise *target to `value`. All threads of a block call it together, outside of any loop macro.
+INLINE void block_maximum(Index* target, Index value) {
+  value = row_maximum(value);
+#ifdef SLIPSTREAM_GPU
+  if (threadIdx.x % 32 == 0) atomicMax(target, value);
+#else
+  if (value > *target) *target = value;
+#endif
+}

@@ -1,0 +1,261 @@
+// Complex FFTs of columns, along an axis that is not contiguous in memory.
+//
+// A block transforms LANES neighbouring columns in its shared memory, so that every access of
+// global memory is a run of LANES elements, and each element crosses global memory once in and once
+// out (Govindaraju et al. 2008, "High performance discrete Fourier transforms on graphics
+// processors"). The passes are decimation in frequency (Gentleman and Sande 1966). They run in
+// place, with one tile and one barrier a pass where Stockham's autosort takes two tiles or two
+// barriers. The modes come out in digit-reversed order, at no cost: the last pass stores whole
+// rows, and may store them in any order.
+//
+// Constants: N, RADICES (comma separated, product N), SIGN (-1 forward, +1 backward), LANES.
+// Without LANES only the parts that other transforms share are compiled.
+#pragma once
+#include "core.hpp"
+
+constexpr int radices[] = {RADICES};
+constexpr int passes = sizeof(radices) / sizeof(int);
+
+INLINE constexpr int length_at(int pass) {
+  int length = N;
+  for (int p = 0; p < pass; ++p) length /= radices[p];
+  return length;
+}
+static_assert(length_at(passes) == 1, "the product of RADICES must be N");
+
+// a exp(Sign i pi / 2), and sqrt(2) a exp(Sign i pi / 4).
+template <int Sign>
+INLINE Complex quarter_turn(Complex a) {
+  return Sign > 0 ? Complex{-a.im, a.re} : Complex{a.im, -a.re};
+}
+template <int Sign>
+INLINE Complex eighth_turn(Complex a) {
+  return a + quarter_turn<Sign>(a);
+}
+constexpr Real half_root = Real(0.70710678118654752440);  // 1 / sqrt(2)
+
+// Twiddling is half of the arithmetic, so it asks for the fused operations that builds leave off.
+INLINE Complex fused(Real s, Complex a, Complex b) {
+  return {fma(s, a.re, b.re), fma(s, a.im, b.im)};
+}
+INLINE Complex turn(Complex a, Complex w) {
+  return {fma(a.re, w.re, -(a.im * w.im)), fma(a.re, w.im, a.im * w.re)};
+}
+
+// roots[k] = exp(-2 pi i k / N) serves both directions.
+template <int Sign>
+INLINE Complex root(const Complex* RESTRICT roots, int k) {
+  return Sign > 0 ? conjugate(roots[k]) : roots[k];
+}
+
+// Butterfly<R, Sign>::apply transforms R elements in registers. Any odd R, by pairs q and R - q.
+template <int R, int Sign>
+struct Butterfly {
+  static_assert(R % 2 == 1, "even radices are 2, 4, 8 and 16");
+  static INLINE void apply(Complex* v, const Complex* RESTRICT roots) {
+    constexpr int half = R / 2;
+    Complex unit[half + 1], sum[half + 1], difference[half + 1];
+    const Complex first = v[0];
+    UNROLL for (int q = 1; q <= half; ++q) {
+      unit[q] = root<Sign>(roots, q * (N / R));
+      sum[q] = v[q] + v[R - q];
+      difference[q] = v[q] - v[R - q];
+      v[0] = v[0] + sum[q];
+    }
+    UNROLL for (int k = 1; k <= half; ++k) {
+      Complex even = first, odd = {0, 0};
+      UNROLL for (int q = 1; q <= half; ++q) {
+        const int angle = k * q % R;
+        const Complex w = angle <= half ? unit[angle] : conjugate(unit[R - angle]);
+        even = fused(w.re, sum[q], even);
+        odd = fused(w.im, difference[q], odd);
+      }
+      v[k] = even + times_i(odd);
+      v[R - k] = even - times_i(odd);
+    }
+  }
+};
+
+template <int Sign>
+struct Butterfly<1, Sign> {
+  static INLINE void apply(Complex*, const Complex*) {}
+};
+
+template <int Sign>
+struct Butterfly<2, Sign> {
+  static INLINE void apply(Complex* v, const Complex*) {
+    const Complex a = v[0], b = v[1];
+    v[0] = a + b;
+    v[1] = a - b;
+  }
+};
+
+template <int Sign>
+struct Butterfly<4, Sign> {
+  static INLINE void apply(Complex* v, const Complex*) {
+    const Complex a = v[0] + v[2], b = v[0] - v[2];
+    const Complex c = v[1] + v[3], d = quarter_turn<Sign>(v[1] - v[3]);
+    v[0] = a + c;
+    v[1] = b + d;
+    v[2] = a - c;
+    v[3] = b - d;
+  }
+};
+
+template <int Sign>
+struct Butterfly<8, Sign> {
+  static INLINE void apply(Complex* v, const Complex* roots) {
+    Complex even[4] = {v[0], v[2], v[4], v[6]}, odd[4] = {v[1], v[3], v[5], v[7]};
+    Butterfly<4, Sign>::apply(even, roots);
+    Butterfly<4, Sign>::apply(odd, roots);
+    odd[1] = eighth_turn<Sign>(odd[1]);
+    odd[2] = quarter_turn<Sign>(odd[2]);
+    odd[3] = quarter_turn<Sign>(eighth_turn<Sign>(odd[3]));
+    UNROLL for (int k = 0; k < 4; ++k) {
+      const Real length = k % 2 ? half_root : Real(1);
+      v[k] = fused(length, odd[k], even[k]);
+      v[k + 4] = fused(-length, odd[k], even[k]);
+    }
+  }
+};
+
+template <int Sign>
+struct Butterfly<16, Sign> {
+  static INLINE void apply(Complex* v, const Complex* roots) {
+    constexpr Real c = Real(0.92387953251128675613), s = Real(0.38268343236508977173);
+    constexpr Complex once = {c, Sign * s}, thrice = {s, Sign * c};  // exp(Sign i pi / 8), cubed
+    Complex part[4][4];
+    UNROLL for (int b = 0; b < 4; ++b) {
+      UNROLL for (int a = 0; a < 4; ++a) part[b][a] = v[4 * a + b];
+      Butterfly<4, Sign>::apply(part[b], roots);
+    }
+    part[1][1] = turn(part[1][1], once);
+    part[1][2] = half_root * eighth_turn<Sign>(part[1][2]);
+    part[1][3] = turn(part[1][3], thrice);
+    part[2][1] = half_root * eighth_turn<Sign>(part[2][1]);
+    part[2][2] = quarter_turn<Sign>(part[2][2]);
+    part[2][3] = half_root * quarter_turn<Sign>(eighth_turn<Sign>(part[2][3]));
+    part[3][1] = turn(part[3][1], thrice);
+    part[3][2] = half_root * quarter_turn<Sign>(eighth_turn<Sign>(part[3][2]));
+    part[3][3] = turn(part[3][3], Complex{-once.re, -once.im});
+    UNROLL for (int a = 0; a < 4; ++a) {
+      Complex w[4] = {part[0][a], part[1][a], part[2][a], part[3][a]};
+      Butterfly<4, Sign>::apply(w, roots);
+      UNROLL for (int d = 0; d < 4; ++d) v[a + 4 * d] = w[d];
+    }
+  }
+};
+
+// v[r] *= root^r. The powers are multiplied up, not looked up: a gather from the table would take
+// more cycles than the arithmetic. The products are log2(R) deep, so rounding stays small.
+template <int R>
+INLINE void twiddle(Complex* v, Complex root) {
+  Complex power[R + 1];
+  power[1] = root;
+  UNROLL for (int r = 2; r < R; ++r) power[r] = turn(power[r / 2], power[r - r / 2]);
+  UNROLL for (int r = 1; r < R; ++r) v[r] = turn(v[r], power[r]);
+}
+
+// Pass P cuts the N elements into transforms of `length`; its butterfly b works on the elements
+// origin(b) + r * stride, r < radix, and turns output r by root(b)^r (decimation in frequency).
+// Run from the last pass to the first, each turning its inputs instead, the passes undo the order.
+template <int P>
+struct Pass {
+  static constexpr int radix = radices[P], length = length_at(P), stride = length / radix;
+  static constexpr int butterflies = N / radix;
+  static INLINE int origin(int b) { return b / stride * length + b % stride; }
+  template <int Sign>
+  static INLINE Complex root(const Complex* RESTRICT roots, int b) {
+    return ::root<Sign>(roots, b % stride * (N / length));
+  }
+};
+
+// The mode that all passes from P on leave at this position.
+template <int P = 0>
+INLINE int mode_at(int position) {
+  if constexpr (P == passes) {
+    return 0;
+  } else {
+    constexpr int stride = Pass<P>::stride;
+    return position / stride + Pass<P>::radix * mode_at<P + 1>(position % stride);
+  }
+}
+
+#ifdef LANES
+
+// The two sides of a transform, as rows of which LANES columns belong to the tile. Points have all
+// rows; of modes only those are stored whose table entry is not negative, and others are zero.
+struct Points {
+  Complex* base;
+  Index row_stride;
+  int lanes;
+  INLINE bool stored(int, int lane) const { return lane < lanes; }
+  INLINE Complex& at(int row, int lane) const { return base[row * row_stride + lane]; }
+};
+struct Modes {
+  Complex* base;
+  const Index *offset, *pitch;
+  Index plane;
+  int lanes;
+  INLINE bool stored(int row, int lane) const { return offset[row] >= 0 && lane < lanes; }
+  INLINE Complex& at(int row, int lane) const {
+    return base[offset[row] + plane * pitch[row] + lane];
+  }
+};
+
+template <int P, class Source, class Target>
+INLINE void passes_from(const Source& source, const Target& target, Complex* tile,
+                        const Complex* RESTRICT roots, Real scale) {
+  using Here = Pass<P>;
+  constexpr int R = Here::radix;
+  constexpr bool last = P + 1 == passes;
+  FOR_TILE(b, Here::butterflies, lane, LANES) {
+    const int origin = Here::origin(b);
+    Complex v[R];
+    UNROLL for (int r = 0; r < R; ++r) {
+      const int row = origin + r * Here::stride;
+      if constexpr (P > 0) v[r] = tile[row * LANES + lane];
+      else v[r] = source.stored(row, lane) ? source.at(row, lane) : Complex{0, 0};
+    }
+    Butterfly<R, SIGN>::apply(v, roots);
+    if constexpr (last) {
+      const int first_mode = mode_at(origin);
+      UNROLL for (int r = 0; r < R; ++r) {
+        const int row = first_mode + r * (N / R);
+        if (target.stored(row, lane)) target.at(row, lane) = scale * v[r];
+      }
+    } else {
+      twiddle<R>(v, Here::template root<SIGN>(roots, b));
+      UNROLL for (int r = 0; r < R; ++r) tile[(origin + r * Here::stride) * LANES + lane] = v[r];
+    }
+  }
+  BLOCK_BARRIER  // after the last pass too: the next block of columns writes the tile
+  if constexpr (!last) passes_from<P + 1>(source, target, tile, roots, scale);
+}
+
+// Transform the columns of [field][o][row][column] arrays. The points' side (source of a forward,
+// target of a backward transform) has strides; on the modes' side, row r of plane o lies at
+// offset[r] + (first + o) * pitch[r] behind its field, as in rows.hpp: truncation, padding with
+// zeros and the order of an exchange cost no pass of their own. Strides count Complex elements,
+// columns are contiguous. Both sides may be the same memory if the tables leave rows in place.
+KERNEL strided_fft(const Complex* source, Complex* target, const Complex* RESTRICT roots,
+                   Real scale, const Index* RESTRICT offset, const Index* RESTRICT pitch,
+                   Index first, Index fields, Index outer, Index columns, Index modes_field,
+                   Index points_field, Index points_outer, Index points_row) {
+  const Index tiles = (columns + LANES - 1) / LANES;
+  Complex* mode_base = SIGN < 0 ? target : const_cast<Complex*>(source);
+  Complex* point_base = SIGN < 0 ? const_cast<Complex*>(source) : target;
+  FOR_BLOCKS(block, fields * outer * tiles) {
+    SHARED(Complex, tile, N * LANES);
+    const Index column = block % tiles * LANES, o = block / tiles % outer;
+    const Index field = block / tiles / outer;
+    const int lanes = columns - column < LANES ? int(columns - column) : LANES;
+    const Modes modes{mode_base + field * modes_field + column, offset, pitch, first + o, lanes};
+    const Points points{point_base + field * points_field + o * points_outer + column, points_row,
+                        lanes};
+    if constexpr (SIGN < 0) passes_from<0>(points, modes, tile, roots, scale);
+    else passes_from<0>(modes, points, tile, roots, scale);
+  }
+}
+
+#endif

@@ -1,0 +1,253 @@
+"""What a run prints: what it will do, how far it is, what it has cost.
+
+Only rank 0 prints. On a terminal there is a progress bar; in a file or a batch system's log
+it becomes a line for every tenth of the way.
+"""
+
+import math
+import os
+import time as clock
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from rich import box
+from rich.console import Console
+from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
+from rich.progress import Progress as RichProgress
+from rich.table import Table
+from rich.text import Text
+
+from slipstream import __version__
+from slipstream.case.tables import Case
+from slipstream.launch import TERMINAL, launched_size
+
+
+def make_console() -> Console:
+    """Return the console on standard output, which knows whether a person is watching.
+
+    Under an MPI launcher that is not to be seen from the ranks: the process that started the
+    launcher tells, and where it was not Slipstream the output is taken for a log.
+    """
+    if launched_size() is None:
+        return Console()
+    is_watched = os.environ.get(TERMINAL) == "1"
+    return Console(force_terminal=is_watched, force_interactive=is_watched)
+
+
+def quantity(value: float, unit: str) -> str:
+    """Return a value with three digits and a metric prefix.
+
+    Parameters
+    ----------
+    value : float
+        The value in `unit`.
+    unit : str
+        Such as ``"s"`` or ``"points/s"``.
+    """
+    if value <= 0 or not math.isfinite(value):
+        return f"{value:.3g} {unit}"
+    prefixes = {-3: "n", -2: "µ", -1: "m", 0: "", 1: "k", 2: "M", 3: "G", 4: "T"}
+    power = min(4, max(-3, math.floor(math.log10(value) / 3 + 1e-12)))
+    return f"{value / 1000.0**power:.3g} {prefixes[power]}{unit}"
+
+
+def duration(seconds: float) -> str:
+    """Return a duration as people write it: ``12.3 s``, ``4 min 10 s``, ``3 h 5 min``.
+
+    Parameters
+    ----------
+    seconds : float
+        The duration in seconds.
+    """
+    if seconds < 60:
+        return quantity(seconds, "s")
+    if seconds < 3600:
+        return f"{int(seconds // 60)} min {int(seconds % 60)} s"
+    return f"{int(seconds // 3600)} h {int(seconds % 3600 // 60)} min"
+
+
+def announce(console: Console, case: Case, description: dict[str, str], folder: Path) -> None:
+    """Print what will be run, before anything is allocated.
+
+    Parameters
+    ----------
+    console : rich.console.Console
+        Where to print.
+    case : Case
+        The case.
+    description : dict of str to str
+        What the simulation says of itself.
+    folder : pathlib.Path
+        The output folder.
+    """
+    table = Table(
+        title=Text(f"Slipstream {__version__}  {case.title}".rstrip(), style="bold"),
+        title_justify="left",
+        show_header=False,
+        box=box.HORIZONTALS,
+    )
+    table.add_column(style="dim")
+    table.add_column(overflow="fold")
+    for name, value in description.items():
+        # Values are plain text: rich would take what is in brackets for mark-up.
+        table.add_row(name, Text(value))
+    table.add_row("time", f"to t = {case.time.end:g}, {_stepping(case)}")
+    table.add_row("output", Text(str(folder)))
+    console.print(table, highlight=False)
+
+
+def _stepping(case: Case) -> str:
+    time = case.time
+    if time.step is not None:
+        return f"fixed step {time.step:g}"
+    bound = f", at most {time.max_step:g}" if time.max_step is not None else ""
+    return f"adaptive step, Courant number {time.cfl:g}{bound}"
+
+
+def announce_steps(console: Console, case: Case, time: float, step_size: float) -> None:
+    """Print the first time step and how many are to be expected.
+
+    Parameters
+    ----------
+    console : rich.console.Console
+        Where to print.
+    case : Case
+        The case.
+    time : float
+        Time at which the run begins (non-dimensional).
+    step_size : float
+        The first time step (non-dimensional).
+    """
+    steps = max(1, math.ceil((case.time.end - time) / step_size - 1e-9))
+    if case.time.max_steps is not None:
+        steps = min(steps, case.time.max_steps)
+    kind = "time step" if case.time.step is not None else "first time step"
+    about = "" if case.time.step is not None else "about "
+    plural = "step" if steps == 1 else "steps"
+    console.print(f"{kind} {step_size:.4g}, {about}{steps} {plural}", highlight=False)
+
+
+class Progress:
+    """Shows how far a run is, as a context manager.
+
+    Parameters
+    ----------
+    console : rich.console.Console
+        Where to print.
+    start, end : float
+        Times between which the run goes (non-dimensional).
+    """
+
+    def __init__(self, console: Console, start: float, end: float):
+        self._console = console
+        self._start, self._end = start, end
+        self._tenths = 0
+        self._began = clock.perf_counter()
+        self._bar: RichProgress | None = None
+        if console.is_terminal and not console.quiet:
+            self._bar = RichProgress(
+                BarColumn(bar_width=None),
+                TextColumn("{task.percentage:>3.0f} %  {task.fields[state]}"),
+                TimeRemainingColumn(compact=True),
+                console=console,
+                refresh_per_second=4,
+            )
+            self._task = self._bar.add_task("", total=end - start, state=f"t = {start:g}")
+
+    def __enter__(self) -> "Progress":
+        if self._bar is not None:
+            self._bar.start()
+        return self
+
+    def __exit__(self, *_details: object) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+
+    def update(self, step: int, time: float, step_size: float) -> None:
+        """Show the state after a time step.
+
+        Parameters
+        ----------
+        step : int
+            Number of time steps done.
+        time : float
+            Time reached (non-dimensional).
+        step_size : float
+            The time step that follows (non-dimensional).
+        """
+        if self._bar is not None:
+            state = f"step {step}  t = {time:.4g}  step {step_size:.3g}"
+            self._bar.update(self._task, completed=time - self._start, state=state)
+            return
+        tenths = int(10 * (time - self._start) / (self._end - self._start) + 1e-9)
+        if tenths > self._tenths:
+            self._tenths = tenths
+            elapsed = duration(clock.perf_counter() - self._began)
+            self._console.print(
+                f"{10 * tenths:3d} %  step {step}, t = {time:.4g}, time step {step_size:.3g},"
+                f" {elapsed}",
+                highlight=False,
+            )
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What a finished run has done and cost.
+
+    Attributes
+    ----------
+    wall : float
+        Seconds from announcement to end.
+    stepping : float
+        Seconds in time steps alone.
+    steps : int
+        Number of time steps.
+    time : float
+        Time reached (non-dimensional).
+    points : int
+        Number of grid points.
+    timers : dict of str to float
+        Seconds by category of work, mean over ranks. Work that overlaps counts in each.
+    folder : pathlib.Path
+        The output folder.
+    pictures : list of pathlib.Path
+        The pictures drawn.
+    """
+
+    wall: float
+    stepping: float
+    steps: int
+    time: float
+    points: int
+    timers: dict[str, float] = field(default_factory=dict)
+    folder: Path = Path()
+    pictures: list[Path] = field(default_factory=list)
+
+
+def summarise(console: Console, summary: Summary) -> None:
+    """Print what a finished run has done and cost.
+
+    Parameters
+    ----------
+    console : rich.console.Console
+        Where to print.
+    summary : Summary
+        What to print.
+    """
+    table = Table(show_header=False, box=box.HORIZONTALS)
+    table.add_column(style="dim")
+    table.add_column(justify="right")
+    table.add_column(justify="right", style="dim")
+    table.add_row("steps", str(summary.steps), f"to t = {summary.time:.6g}")
+    table.add_row("wall time", duration(summary.wall), "")
+    if summary.steps and summary.stepping > 0:
+        per_step = summary.stepping / summary.steps
+        table.add_row("time per step", quantity(per_step, "s"), "")
+        table.add_row("throughput", quantity(summary.points / per_step, "points/s"), "")
+    table.add_section()
+    for name, seconds in sorted(summary.timers.items(), key=lambda item: -item[1]):
+        table.add_row(name, duration(seconds), f"{100 * seconds / summary.wall:.0f} %")
+    console.print(table, highlight=False)
+    for picture in summary.pictures:
+        console.print(f"picture: {picture}", markup=False, highlight=False, soft_wrap=True)
+    console.print(f"output:  {summary.folder}", markup=False, highlight=False, soft_wrap=True)

@@ -1,0 +1,325 @@
+"""Pictures of a run: energy and dissipation, spectrum, vorticity, and all three for a talk.
+
+Each panel is a function that draws into given axes, so that single pictures and the composed
+one show the same thing. No global state of matplotlib is touched.
+"""
+
+import math
+import textwrap
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import matplotlib
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.colors import Normalize
+from matplotlib.figure import Figure, SubFigure
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
+
+from slipstream.report.plane import Plane
+from slipstream.report.style import (
+    BLUE,
+    GREY,
+    INTENSITY,
+    SEQUENCE,
+    STYLE,
+    VERMILLION,
+    label_in_pi,
+    pi_text,
+)
+
+Spectra = Sequence[tuple[float, Mapping[str, tuple[np.ndarray, np.ndarray]]]]
+
+_TIME_LABEL = "time $t$ (non-dimensional)"
+_CURVES = (("energy", BLUE), ("dissipation", VERMILLION))
+# Long names suit files; an axis needs few words.
+_SHORT_LABELS = {
+    "energy": r"kinetic energy $\langle u^2 \rangle / 2$",
+    "dissipation": r"dissipation $\varepsilon$",
+    "energy_spectrum": "energy spectrum $E(k)$",
+    "vorticity_magnitude": r"magnitude of vorticity $|\omega|$",
+}
+# Spectra of symmetric flows are full of zeros, which rounding raises to about the square of
+# the machine's precision.
+_SMALLEST_SHOWN = 1e-12
+_SPECTRA_SHOWN = 6
+
+
+def write_pictures(
+    folder: str | Path,
+    *,
+    title: str,
+    series: Mapping[str, np.ndarray],
+    labels: Mapping[str, str],
+    spectra: Spectra,
+    plane: Plane | None,
+) -> list[Path]:
+    """Draw every picture for which there are data.
+
+    Parameters
+    ----------
+    folder : str or pathlib.Path
+        Gets ``energy.png``, ``spectrum.png``, ``vorticity.png`` and ``summary.png``.
+    title : str
+        Heads each picture.
+    series : mapping of str to numpy.ndarray
+        Columns of the time series, with ``time``, ``energy`` and ``dissipation``.
+    labels : mapping of str to str
+        Long names, with units.
+    spectra : sequence of (time, {name: (wavenumber, values)})
+        Spectra in the order of time; the first of each is drawn.
+    plane : Plane or None
+        A plane of the magnitude of vorticity.
+
+    Returns
+    -------
+    list of pathlib.Path
+        The pictures.
+    """
+    has_energy = len(series.get("time", ())) > 1 and any(name in series for name, _ in _CURVES)
+    has_spectrum = any(one for _, one in spectra)
+    written = []
+    with matplotlib.rc_context(STYLE):
+        if has_energy:
+            figure = _new_figure((6.4, 5.2), title)
+            draw_energy(figure, series, labels)
+            written.append(_save(figure, folder, "energy.png"))
+        if has_spectrum:
+            figure = _new_figure((6.4, 4.8), title)
+            draw_spectrum(figure.subplots(), spectra, labels)
+            written.append(_save(figure, folder, "spectrum.png"))
+        if plane is not None:
+            figure = _new_figure((6.4, 5.4), title)
+            draw_plane(figure.subplots(), plane)
+            written.append(_save(figure, folder, "vorticity.png"))
+        if has_energy and has_spectrum and plane is not None:
+            figure = _summary(title, series, labels, spectra, plane)
+            written.append(_save(figure, folder, "summary.png"))
+    return written
+
+
+def draw_energy(
+    figure: Figure | SubFigure, series: Mapping[str, np.ndarray], labels: Mapping[str, str]
+) -> None:
+    """Draw energy and dissipation against time, one above the other.
+
+    Parameters
+    ----------
+    figure : matplotlib.figure.Figure or SubFigure
+        Where to draw.
+    series : mapping of str to numpy.ndarray
+        Columns of the time series.
+    labels : mapping of str to str
+        Long names, with units.
+    """
+    curves = [(name, colour) for name, colour in _CURVES if name in series]
+    rows = figure.subplots(len(curves), 1, sharex=True, squeeze=False)[:, 0]
+    time = series["time"]
+    for axes, (name, colour) in zip(rows, curves, strict=True):
+        axes.plot(time, series[name], color=colour)
+        axes.set_ylabel(_axis_label(name, labels.get(name, name)))
+        axes.set_ylim(bottom=0, top=1.08 * _largest(series[name]))
+        axes.yaxis.set_major_locator(MaxNLocator(5, min_n_ticks=3))
+        axes.grid(axis="y", color="#e4e4e4", linewidth=0.6)
+        axes.set_axisbelow(True)
+    if curves[-1][0] == "dissipation":
+        _mark_peak(rows[-1], time, series["dissipation"])
+    rows[-1].set_xlim(time[0], time[-1])
+    rows[-1].set_xlabel(_TIME_LABEL)
+    figure.align_ylabels(rows)
+
+
+def _mark_peak(axes: Axes, time: np.ndarray, values: np.ndarray) -> None:
+    """Mark a maximum inside the run with its time; one at either end is no peak."""
+    index = int(np.argmax(values))
+    if not 0 < index < len(values) - 1:
+        return
+    axes.plot(time[index], values[index], "o", color=VERMILLION, markersize=4.5)
+    is_late = time[index] > 0.5 * (time[0] + time[-1])
+    axes.annotate(
+        f"peak at $t$ = {time[index]:.3g}",
+        (time[index], values[index]),
+        xytext=(-8 if is_late else 8, 2),
+        textcoords="offset points",
+        ha="right" if is_late else "left",
+        color=GREY,
+        fontsize="small",
+    )
+
+
+def draw_spectrum(axes: Axes, spectra: Spectra, labels: Mapping[str, str]) -> None:
+    """Draw the last spectrum in front of some earlier ones, with a guide of slope -5/3.
+
+    Parameters
+    ----------
+    axes : matplotlib.axes.Axes
+        Where to draw.
+    spectra : sequence of (time, {name: (wavenumber, values)})
+        Spectra in the order of time.
+    labels : mapping of str to str
+        Long names, with units.
+    """
+    name = next(iter(spectra[-1][1]))
+    shown = [spectra[i] for i in _spread(len(spectra), _SPECTRA_SHOWN)]
+    # A spectrum of one or two waves, such as that of an initial state, is no curve.
+    shown = [one for one in shown[:-1] if len(_visible(*one[1][name])[0]) > 2] + shown[-1:]
+    times = [time for time, _ in shown]
+    colours = matplotlib.colormaps[SEQUENCE]
+    shade = Normalize(times[0], times[-1] if len(times) > 1 else times[0] + 1)
+    for time, one in shown:
+        is_last = time == times[-1]
+        wavenumber, values = _visible(*one[name])
+        # The lightest end of the map would vanish on white paper.
+        colour = colours(0.12 + 0.88 * shade(time)) if len(times) > 1 else BLUE
+        axes.plot(
+            wavenumber,
+            values,
+            color=colour,
+            linewidth=2.4 if is_last else 1.1,
+            zorder=3 if is_last else 2,
+            label=f"$t$ = {time:.3g}",
+        )
+    axes.set(xscale="log", yscale="log")
+    wavenumber, values = _visible(*shown[-1][1][name])
+    if len(values):
+        _limit(axes, shown, name)
+        _draw_guide(axes, wavenumber, values)
+    else:
+        # Logarithmic axes cannot choose limits where a fluid at rest leaves them nothing to show.
+        axes.set(xlim=(1, 10), ylim=(1e-6, 1))
+    axes.set_xlabel("wavenumber $k$ (non-dimensional)")
+    axes.set_ylabel(_axis_label(name, labels.get(name, name)))
+    axes.legend(loc="lower left", fontsize="small", handlelength=1.4)
+
+
+def _limit(axes: Axes, shown: Spectra, name: str) -> None:
+    """Show all of the last spectrum, and as much of the earlier ones as fits beside it."""
+    curves = [curve for _, one in shown if len((curve := _visible(*one[name]))[0])]
+    top = max(_largest(values) for _, values in curves)
+    bottom = 10.0 ** (math.floor(math.log10(curves[-1][1].min())) - 1)
+    axes.set_ylim(bottom, top * 6)
+    axes.set_xlim(
+        min(wavenumber[0] for wavenumber, _ in curves) * 0.9,
+        max(wavenumber[-1] for wavenumber, _ in curves) * 1.15,
+    )
+    axes.yaxis.set_major_locator(LogLocator(numticks=8))
+    # Wavenumbers span two decades at most: plain numbers are read faster than powers.
+    axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axes.xaxis.set_minor_formatter(NullFormatter())
+
+
+def _draw_guide(axes: Axes, wavenumber: np.ndarray, values: np.ndarray) -> None:
+    """Draw a line of slope -5/3 a little above the spectrum's inertial range."""
+    first = min(wavenumber[-1], max(2.0, 2 * wavenumber[0]))
+    last = max(first, wavenumber[-1] ** 0.75)
+    if last < 2 * first:
+        return
+    ends = np.array([first, last])
+    inside = (wavenumber >= first) & (wavenumber <= last)
+    height = 3.0 * (values[inside] * wavenumber[inside] ** (5 / 3)).max()
+    axes.plot(ends, height * ends ** (-5 / 3), "--", color=GREY, linewidth=1.2, zorder=1)
+    middle = math.sqrt(first * last)
+    axes.annotate(
+        r"$k^{-5/3}$",
+        (middle, height * middle ** (-5 / 3)),
+        xytext=(5, 4),
+        textcoords="offset points",
+        color=GREY,
+    )
+
+
+def draw_plane(axes: Axes, plane: Plane) -> None:
+    """Draw a plane of a field, bright where it is large.
+
+    Parameters
+    ----------
+    axes : matplotlib.axes.Axes
+        Where to draw.
+    plane : Plane
+        What to draw.
+    """
+    # A few intense filaments would otherwise leave everything else black.
+    largest = float(np.quantile(plane.values, 0.998)) or _largest(plane.values)
+    image = axes.imshow(
+        plane.values,
+        origin="lower",
+        extent=(*_extent(plane.columns), *_extent(plane.rows)),
+        cmap=INTENSITY,
+        vmin=0,
+        vmax=largest,
+        interpolation="bicubic",
+    )
+    axes.set_xlabel(f"${plane.column_name}$")
+    axes.set_ylabel(f"${plane.row_name}$")
+    is_in_pi = label_in_pi(axes, "x", plane.columns)
+    label_in_pi(axes, "y", plane.rows)
+    for spine in axes.spines.values():
+        spine.set_visible(False)
+    where = pi_text(plane.position / math.pi) if is_in_pi else f"{plane.position:.3g}"
+    axes.set_title(f"${plane.normal_name}$ = {where},  $t$ = {plane.time:.3g}")
+    bar = axes.figure.colorbar(image, ax=axes, extend="max", fraction=0.046, pad=0.02)
+    bar.outline.set_visible(False)
+    bar.set_label(_axis_label(plane.name, plane.label))
+
+
+def _summary(
+    title: str,
+    series: Mapping[str, np.ndarray],
+    labels: Mapping[str, str],
+    spectra: Spectra,
+    plane: Plane,
+) -> Figure:
+    """Compose the three panels on a page as wide as a slide."""
+    figure = _new_figure((15.0, 5.0), title)
+    left, middle, right = figure.subfigures(1, 3, width_ratios=(1.0, 1.0, 1.12), wspace=0.03)
+    draw_energy(left, series, labels)
+    draw_spectrum(middle.subplots(), spectra, labels)
+    draw_plane(right.subplots(), plane)
+    return figure
+
+
+def _new_figure(size: tuple[float, float], title: str) -> Figure:
+    figure = Figure(figsize=size)
+    FigureCanvasAgg(figure)
+    if title:
+        figure.suptitle(title, fontsize=13, fontweight="bold", x=0.01, ha="left")
+    return figure
+
+
+def _save(figure: Figure, folder: str | Path, name: str) -> Path:
+    path = Path(folder) / name
+    figure.savefig(path)
+    return path
+
+
+def _axis_label(name: str, long_name: str) -> str:
+    """Return the label of an axis: the short one that is known, or the long name in lines."""
+    if name in _SHORT_LABELS:
+        return f"{_SHORT_LABELS[name]}\n(non-dimensional)"
+    return "\n".join(textwrap.wrap(long_name, 28))
+
+
+def _largest(values: np.ndarray) -> float:
+    """Return the largest value, or 1 where a scale would otherwise have no length."""
+    largest = float(np.max(values))
+    return largest if largest > 0 else 1.0
+
+
+def _visible(wavenumber: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the part of a spectrum that is worth showing on logarithmic axes."""
+    wavenumber, values = np.asarray(wavenumber), np.asarray(values)
+    shown = (wavenumber > 0) & (values > _SMALLEST_SHOWN * _largest(values))
+    return wavenumber[shown], values[shown]
+
+
+def _spread(count: int, wanted: int) -> list[int]:
+    """Return up to `wanted` indices spread over `count`, the last among them."""
+    return sorted({round(i) for i in np.linspace(0, count - 1, min(count, wanted))})
+
+
+def _extent(coordinates: np.ndarray) -> tuple[float, float]:
+    """Return where the cells around equally spaced points begin and end."""
+    spacing = coordinates[1] - coordinates[0] if len(coordinates) > 1 else 1.0
+    return float(coordinates[0] - spacing / 2), float(coordinates[-1] + spacing / 2)

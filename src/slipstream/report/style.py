@@ -1,0 +1,91 @@
+"""The look of all pictures: quiet, and readable on paper and on a projector.
+
+Colours tell apart for colour-blind readers (Okabe and Ito 2008) and differ in lightness, so
+that they survive a grey print too. Maps are perceptually uniform.
+"""
+
+import math
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.ticker import FuncFormatter, MultipleLocator
+
+BLUE = "#0072B2"
+VERMILLION = "#D55E00"
+GREY = "#666666"
+SEQUENCE = "viridis_r"
+INTENSITY = "inferno"
+
+STYLE = {
+    "figure.constrained_layout.use": True,
+    "figure.dpi": 200,
+    "savefig.dpi": 200,
+    "font.family": "sans-serif",
+    "font.size": 11,
+    "axes.labelsize": 11,
+    "axes.titlesize": 11,
+    "axes.titlelocation": "left",
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.linewidth": 0.8,
+    "axes.labelcolor": "#222222",
+    "axes.edgecolor": "#444444",
+    "xtick.color": "#444444",
+    "ytick.color": "#444444",
+    "xtick.labelcolor": "#222222",
+    "ytick.labelcolor": "#222222",
+    "xtick.direction": "out",
+    "ytick.direction": "out",
+    "lines.linewidth": 1.8,
+    "lines.solid_capstyle": "round",
+    "legend.frameon": False,
+    "mathtext.fontset": "dejavusans",
+}
+
+
+def label_in_pi(axis_of: Axes, which: str, coordinates: np.ndarray) -> bool:
+    """Label an axis in multiples of pi if its box is a multiple of pi long.
+
+    Parameters
+    ----------
+    axis_of : matplotlib.axes.Axes
+        The axes.
+    which : {"x", "y"}
+        Which of its axes.
+    coordinates : numpy.ndarray
+        Equally spaced coordinates of the points along it (non-dimensional).
+
+    Returns
+    -------
+    bool
+        Whether it is.
+    """
+    if len(coordinates) < 2:
+        return False
+    length = len(coordinates) * (coordinates[1] - coordinates[0])
+    multiple = length / math.pi
+    if multiple < 0.5 or abs(multiple - round(multiple)) > 1e-6:
+        return False
+    axis = axis_of.xaxis if which == "x" else axis_of.yaxis
+    spacing = max(0.5, round(multiple) / 4)
+    axis.set_major_locator(MultipleLocator(spacing * math.pi))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: pi_text(value / math.pi)))
+    return True
+
+
+def pi_text(multiple: float) -> str:
+    """Return a multiple of pi as mathematical text, such as ``3π/2``.
+
+    Parameters
+    ----------
+    multiple : float
+        The number of which it is the multiple.
+    """
+    if abs(multiple) < 1e-9:
+        return "0"
+    for divisor in (1, 2, 3, 4):
+        factor = multiple * divisor
+        if abs(factor - round(factor)) < 1e-6:
+            top = {1: "π", -1: "−π"}.get(round(factor), f"{round(factor)}π")
+            return top if divisor == 1 else f"{top}/{divisor}"
+    return f"{multiple:.3g}π"

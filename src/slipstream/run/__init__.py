@@ -1,0 +1,12 @@
+"""Running a case: the same for every solver family.
+
+A family offers a `Simulation`; `run_case` announces it, steps it to the end, writes what the
+case asks for, and sums up. A run that is interrupted or blows up ends in order, with one line.
+"""
+
+from slipstream.field import Field
+from slipstream.run.driver import run_case
+from slipstream.run.folder import check_folder, prepare_folder
+from slipstream.run.simulation import Simulation
+
+__all__ = ["Field", "Simulation", "check_folder", "prepare_folder", "run_case"]

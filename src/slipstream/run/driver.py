@@ -1,0 +1,196 @@
+"""Taking a simulation from its initial state to the end of its case.
+
+The order of events: announce, allocate, initialise, then step and write until the end time,
+then sum up. Whatever ends a run early, what was written stays and is readable.
+"""
+
+import time as clock
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from slipstream.case.tables import Case
+from slipstream.errors import InputError, RunError
+from slipstream.launch import on_every_rank, on_first_rank
+from slipstream.report.console import (
+    Progress,
+    Summary,
+    announce,
+    announce_steps,
+    make_console,
+    summarise,
+)
+from slipstream.run.folder import prepare_folder
+from slipstream.run.interruption import Interruption
+from slipstream.run.recorder import Recorder, check_finite
+from slipstream.run.simulation import Simulation
+
+
+@dataclass
+class _Effort:
+    """What the run has cost so far; times in seconds."""
+
+    steps: int = 0
+    stepping: float = 0.0
+    writing: float = 0.0
+
+
+def run_case(
+    case: Case, simulation: Simulation, output: str | Path, console: Console | None = None
+) -> None:
+    """Run a case to its end. Collective.
+
+    Parameters
+    ----------
+    case : Case
+        What to run.
+    simulation : Simulation
+        Made for the case, nothing allocated yet.
+    output : str or pathlib.Path
+        The output folder, made if need be. The output of an earlier run in it is replaced once
+        the initial state is there; `slipstream.run.check_folder` tells beforehand.
+    console : rich.console.Console, optional
+        Where rank 0 reports; standard output by default.
+
+    Raises
+    ------
+    InputError
+        If memory does not suffice or there is nothing to do.
+    RunError
+        If the flow blows up or the run is interrupted; what was written stays.
+    """
+    folder, communicator = Path(output), simulation.communicator
+    is_first = communicator is None or communicator.rank == 0
+    console = (console or make_console()) if is_first else Console(quiet=True)
+    started = clock.perf_counter()
+    effort = _Effort()
+    with Interruption(communicator) as interruption:
+        announce(console, case, simulation.describe(), folder)
+        on_every_rank(communicator, simulation.allocate)
+        simulation.initialise()
+        if simulation.time >= case.time.end:
+            raise InputError(
+                f"time.end: must be beyond t = {simulation.time:g}, from where the run goes on,"
+                f" not {case.time.end:g}"
+            )
+        # Only now: a run that cannot even begin must not cost the output of an earlier one.
+        on_first_rank(communicator, lambda: prepare_folder(folder))
+        recorder = Recorder(case, simulation, folder)
+        try:
+            was_interrupted = _step_to_end(
+                case, simulation, recorder, interruption, effort, console
+            )
+        finally:
+            recorder.close()
+    if was_interrupted:
+        raise RunError(
+            f"interrupted at step {simulation.step}, t = {simulation.time:.6g};"
+            + _how_to_go_on(case, folder)
+        )
+    pictures = _draw(case, recorder, folder) if is_first and case.output.pictures else []
+    timers = {**_mean_timers(simulation), "diagnostics and output": effort.writing}
+    summary = Summary(
+        wall=clock.perf_counter() - started,
+        stepping=effort.stepping,
+        steps=effort.steps,
+        time=simulation.time,
+        points=case.points,
+        timers=timers,
+        folder=folder,
+        pictures=pictures,
+    )
+    summarise(console, summary)
+
+
+def _step_to_end(
+    case: Case,
+    simulation: Simulation,
+    recorder: Recorder,
+    interruption: Interruption,
+    effort: _Effort,
+    console: Console,
+) -> bool:
+    """Step until the end or a request to stop; return whether it was such a request."""
+    step_size = _next_step_size(simulation)
+    announce_steps(console, case, simulation.time, step_size)
+    was_interrupted = False
+    with Progress(console, simulation.time, case.time.end) as progress:
+        _timed_record(recorder.record, step_size, effort)
+        while _goes_on(case, simulation, effort):
+            was_interrupted = interruption.requested()
+            if was_interrupted:
+                break
+            began = clock.perf_counter()
+            simulation.advance(_clipped(step_size, case.time.end - simulation.time))
+            step_size = _next_step_size(simulation)
+            effort.stepping += clock.perf_counter() - began
+            effort.steps += 1
+            _timed_record(recorder.record, step_size, effort)
+            progress.update(simulation.step, simulation.time, step_size)
+    _timed_record(recorder.record_last, step_size, effort)
+    return was_interrupted
+
+
+def _goes_on(case: Case, simulation: Simulation, effort: _Effort) -> bool:
+    """Return whether there are time and steps left."""
+    if case.time.max_steps is not None and effort.steps >= case.time.max_steps:
+        return False
+    # Times are sums of many steps: without a tolerance rounding could ask for one more.
+    return case.time.end - simulation.time > 1e-12 * case.time.end
+
+
+def _next_step_size(simulation: Simulation) -> float:
+    """Return the next time step, having made sure that it is one."""
+    step_size = simulation.step_size()
+    # In a fluid at rest a Courant number allows any step, so infinity is legitimate.
+    if step_size != float("inf"):
+        check_finite("the time step", step_size, simulation)
+    if simulation.time + step_size <= simulation.time:
+        raise RunError(
+            f"the time step shrank to {step_size:.3g} at step {simulation.step},"
+            f" t = {simulation.time:.6g}: the flow has blown up"
+        )
+    return step_size
+
+
+def _clipped(step_size: float, remaining: float) -> float:
+    """Return the step, or what remains if that is shorter or the same but for rounding."""
+    return remaining if remaining <= step_size * (1 + 1e-9) else step_size
+
+
+def _timed_record(record: Any, step_size: float, effort: _Effort) -> None:
+    began = clock.perf_counter()
+    record(step_size)
+    effort.writing += clock.perf_counter() - began
+
+
+def _how_to_go_on(case: Case, folder: Path) -> str:
+    if not case.output.checkpoint:
+        return f" what was computed is in {folder}"
+    return f" the state is in {folder}: go on with --set initial.restart={folder} --out OTHER"
+
+
+def _mean_timers(simulation: Simulation) -> dict[str, float]:
+    """Return the seconds by category, averaged over the ranks; empty on all but the first."""
+    timers, communicator = simulation.timers(), simulation.communicator
+    if communicator is None:
+        return timers
+    ranks = communicator.gather(timers, root=0) or []
+    names = dict.fromkeys(name for one in ranks for name in one)
+    return {name: sum(one.get(name, 0.0) for one in ranks) / len(ranks) for name in names}
+
+
+def _draw(case: Case, recorder: Recorder, folder: Path) -> list[Path]:
+    # Drawing needs a large library, which a run without pictures should not wait for.
+    from slipstream.report.pictures import write_pictures
+
+    return write_pictures(
+        folder,
+        title=case.title,
+        series=recorder.series.columns(),
+        labels=recorder.labels,
+        spectra=recorder.spectra,
+        plane=recorder.plane,
+    )

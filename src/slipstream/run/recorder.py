@@ -1,0 +1,205 @@
+"""Writing what a case asks for, when it is due.
+
+Time steps are never altered for output: what is due at a certain time is written after the
+first step that reaches it.
+"""
+
+import math
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from slipstream.case.tables import Case
+from slipstream.errors import RunError
+from slipstream.field import Field
+from slipstream.io.checkpoint import write_checkpoint
+from slipstream.io.series import Series, spectrum_fields
+from slipstream.io.store import FieldStore
+from slipstream.report.plane import Plane, gather_plane
+from slipstream.run.simulation import Simulation
+
+PICTURED_FIELD = "vorticity_magnitude"
+
+
+class DueTimes:
+    """Tells when something that recurs is due.
+
+    Parameters
+    ----------
+    interval : float or None
+        Time between two occasions (non-dimensional); None: never.
+    start : float
+        The first occasion.
+    """
+
+    def __init__(self, interval: float | None, start: float):
+        self._interval = interval
+        self._start = start
+        self._occasions = 0
+
+    def due(self, time: float) -> bool:
+        """Return whether an occasion has been reached since the last one that was.
+
+        Parameters
+        ----------
+        time : float
+            The present time, which never decreases from call to call.
+        """
+        if self._interval is None:
+            return False
+        # Steps that add up to an occasion may fall short of it by rounding.
+        passed = math.floor((time - self._start) / self._interval * (1 + 1e-12) + 1e-9) + 1
+        if passed <= self._occasions:
+            return False
+        self._occasions = passed
+        return True
+
+
+class Recorder:
+    """Writes the output of one run. Its methods are collective.
+
+    Parameters
+    ----------
+    case : Case
+        The case; its ``output`` table says what is written.
+    simulation : Simulation
+        The simulation, in its initial state.
+    folder : pathlib.Path
+        The output folder.
+    """
+
+    def __init__(self, case: Case, simulation: Simulation, folder: Path):
+        self._case = case
+        self._simulation = simulation
+        self._folder = folder
+        communicator = simulation.communicator
+        self._is_first = communicator is None or communicator.rank == 0
+        self.labels = simulation.labels()
+        self.series = Series(folder, self.labels) if self._is_first else None
+        self.spectra: list[tuple[float, dict]] = []
+        self.plane: Plane | None = None
+        self._stores: dict[str, FieldStore] = {}
+        self._written_at: dict[str, float] = {}
+        output, start = case.output, simulation.time
+        self._diagnostics_due = DueTimes(output.diagnostics_interval, start)
+        self._spectra_due = DueTimes(output.spectra_interval, start)
+        self._fields_due = DueTimes(output.fields_interval, start)
+        if self._is_first:
+            (folder / "case.toml").write_text(case.to_toml(), encoding="utf-8")
+
+    def record(self, step_size: float) -> None:
+        """Write what is due at the present time.
+
+        Parameters
+        ----------
+        step_size : float
+            The time step that follows (non-dimensional).
+
+        Raises
+        ------
+        RunError
+            If a diagnostic is not finite: the flow has blown up.
+        """
+        time = self._simulation.time
+        if self._diagnostics_due.due(time):
+            self._write_diagnostics(step_size)
+        if self._spectra_due.due(time):
+            self._write_spectra()
+        if self._fields_due.due(time):
+            self._write_fields()
+
+    def record_last(self, step_size: float) -> None:
+        """Write the last state: series, spectra, fields and checkpoint, unless just written.
+
+        Parameters
+        ----------
+        step_size : float
+            The time step that would follow (non-dimensional).
+
+        Raises
+        ------
+        RunError
+            If a diagnostic is not finite: the flow has blown up.
+        """
+        for kind, write in (
+            ("diagnostics", lambda: self._write_diagnostics(step_size)),
+            ("spectra", self._write_spectra),
+            ("fields", self._write_fields),
+        ):
+            if self._written_at.get(kind) != self._simulation.time:
+                write()
+        if self._case.output.checkpoint:
+            write_checkpoint(
+                self._folder,
+                self._simulation.checkpoint(),
+                self._simulation.communicator,
+                step=self._simulation.step,
+                time=self._simulation.time,
+                case=self._case.to_toml(),
+            )
+
+    def close(self) -> None:
+        """Complete the time series, whatever has happened."""
+        if self.series is not None:
+            self.series.close()
+
+    def _write_diagnostics(self, step_size: float) -> None:
+        diagnostics = self._simulation.diagnostics()
+        for name, value in diagnostics.items():
+            check_finite(name, value, self._simulation)
+        if self.series is not None:
+            simulation = self._simulation
+            self.series.append(simulation.step, simulation.time, step_size, diagnostics)
+        self._written_at["diagnostics"] = self._simulation.time
+
+    def _write_spectra(self) -> None:
+        spectra = self._simulation.spectra()
+        time = self._written_at["spectra"] = self._simulation.time
+        if self._is_first and spectra:
+            self.spectra.append((time, spectra))
+            # Spectra are the same on all ranks, so rank 0 writes them alone.
+            store = self._store("spectra.zarr", communicator=None)
+            store.append(time, spectrum_fields(spectra, self.labels))
+
+    def _write_fields(self) -> None:
+        store = self._store("fields.zarr", self._simulation.communicator)
+        store.append(self._simulation.time, self._watched(self._simulation.fields()))
+        self._written_at["fields"] = self._simulation.time
+
+    def _store(self, name: str, communicator: object) -> FieldStore:
+        if name not in self._stores:
+            attributes = {"title": self._case.title, "case": self._case.to_toml()}
+            self._stores[name] = FieldStore(self._folder / name, communicator, attributes)
+        return self._stores[name]
+
+    def _watched(self, fields: Iterable[Field]) -> Iterator[Field]:
+        """Pass the fields on, keeping a plane of the one that gets a picture."""
+        for field in fields:
+            if field.name == PICTURED_FIELD and self._case.output.pictures:
+                self.plane = gather_plane(
+                    field, self._simulation.communicator, time=self._simulation.time
+                )
+            yield field
+
+
+def check_finite(name: str, value: float, simulation: Simulation) -> None:
+    """Raise if a value shows that the flow has blown up.
+
+    Parameters
+    ----------
+    name : str
+        What the value is, for the message.
+    value : float
+        The value, the same on all ranks.
+    simulation : Simulation
+        Where it comes from.
+
+    Raises
+    ------
+    RunError
+        If the value is infinite or not a number.
+    """
+    if not math.isfinite(value):
+        raise RunError(
+            f"{name} became {value} at step {simulation.step}, t = {simulation.time:.6g}: the flow"
+            " has blown up; a smaller time.cfl or time.step, or more grid.points, may help"
+        )

@@ -1,0 +1,86 @@
+"""What a solver family has to offer so that its cases can be run.
+
+The driver knows nothing of equations, devices or decompositions; it asks a simulation for
+these few things. Methods marked *collective* are called by all ranks at the same point.
+"""
+
+from collections.abc import Iterator
+from typing import Any, Protocol
+
+import numpy as np
+
+from slipstream.field import Field
+
+
+class Simulation(Protocol):
+    """A simulation between two time steps.
+
+    Attributes
+    ----------
+    step : int
+        Number of time steps done, those before a restart included.
+    time : float
+        Time reached (non-dimensional).
+    communicator : mpi4py.MPI.Comm or None
+        The ranks that share the work; None for a serial run.
+    """
+
+    step: int
+    time: float
+    communicator: Any
+
+    def describe(self) -> dict[str, str]:
+        """Return what will be run, for people, before anything is allocated.
+
+        Such as grid, memory per device, ranks, transport, precision and names of the devices.
+        """
+
+    def allocate(self) -> None:
+        """Allocate everything that the run needs; not collective, each rank may fail alone.
+
+        Raises
+        ------
+        InputError
+            If memory does not suffice, which is found out before allocating.
+        """
+
+    def initialise(self) -> None:
+        """Set the initial state, or that of the run to go on from. Collective.
+
+        Raises
+        ------
+        InputError
+            If there is no state to go on from, or it does not suit the case.
+        """
+
+    def step_size(self) -> float:
+        """Return the size of the next time step (non-dimensional). Collective.
+
+        Fixed, or from the Courant number; not shortened to hit the end of the run. Not-a-number
+        if the state has blown up. Returns when the step before is complete, since the time that
+        both take counts as that of the step.
+        """
+
+    def advance(self, step_size: float) -> None:
+        """Do one time step of the given size (non-dimensional). Collective."""
+
+    def diagnostics(self) -> dict[str, float]:
+        """Return named values such as energy and dissipation, the same on all ranks. Collective."""
+
+    def labels(self) -> dict[str, str]:
+        """Return the long name, with unit, of each diagnostic and spectrum."""
+
+    def spectra(self) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+        """Return pairs of wavenumbers and values by name, the same on all ranks. Collective."""
+
+    def fields(self) -> Iterator[Field]:
+        """Yield the fields for people to look at, in the same order on all ranks. Collective.
+
+        One called ``vorticity_magnitude``, with dimensions z, y, x, gets a picture.
+        """
+
+    def checkpoint(self) -> Iterator[Field]:
+        """Yield the state to go on from, in the same order on all ranks. Collective."""
+
+    def timers(self) -> dict[str, float]:
+        """Return the seconds that this rank has spent so far, by category of work."""

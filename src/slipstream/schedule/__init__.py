@@ -1,0 +1,18 @@
+"""Step graphs: a time step is recorded once; a policy decides what runs when.
+
+Record operations and transfers in a `StepGraph`, `commit` it with a policy, then `run`.
+"""
+
+from slipstream.schedule.graph import CATEGORIES, StepGraph, Transfer
+from slipstream.schedule.run import POLICIES, CommittedStep, commit
+from slipstream.schedule.timeline import Timeline
+
+__all__ = [
+    "CATEGORIES",
+    "POLICIES",
+    "CommittedStep",
+    "StepGraph",
+    "Timeline",
+    "Transfer",
+    "commit",
+]

@@ -1,0 +1,131 @@
+"""A time step, recorded once as a graph of operations and transfers.
+
+Each node names the arrays that it reads and writes; in the order of recording, dependencies follow
+from that. The graph says nothing about when or on which stream a node runs: `commit` decides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from slipstream.device import Device, Operation
+from slipstream.schedule.memory import AccessHistory
+
+CATEGORIES = ("fft", "pack", "communication", "copy", "compute", "io")
+
+
+class Transfer(Protocol):
+    """Communication that the host starts and polls.
+
+    Attributes
+    ----------
+    ordered : bool
+        Whether all ranks must start it in the same order (collective operations).
+    """
+
+    ordered: bool
+
+    def start(self) -> None:
+        """Start sending and receiving; the data to send are ready."""
+
+    def test(self) -> bool:
+        """Return whether all has been sent and received. Makes progress."""
+
+    def wait(self) -> None:
+        """Block until all has been sent and received."""
+
+
+@dataclass
+class Node:
+    """One step of the graph: an operation of the device or a transfer of the host.
+
+    Attributes
+    ----------
+    index : int
+        Position in the order of recording.
+    label, category, lane : str
+        For timers and timelines; nodes of one lane run in order.
+    operation : callable or None
+        What to submit to a stream; None for a transfer.
+    transfer : Transfer or None
+        What to start and poll; None for an operation.
+    dependencies : set of int
+        Nodes that must be complete before this one starts.
+    """
+
+    index: int
+    label: str
+    category: str
+    lane: str
+    operation: Operation | None
+    transfer: Transfer | None
+    dependencies: set[int] = field(default_factory=set)
+
+
+class StepGraph:
+    """Records the nodes of a step.
+
+    Parameters
+    ----------
+    device : Device
+        Where the operations run.
+    """
+
+    def __init__(self, device: Device) -> None:
+        self.device = device
+        self.nodes: list[Node] = []
+        self._history = AccessHistory()
+
+    def add(
+        self,
+        operation: Operation,
+        *,
+        reads: Sequence[Any] = (),
+        writes: Sequence[Any] = (),
+        label: str,
+        category: str,
+        lane: str = "compute",
+    ) -> None:
+        """Record an operation.
+
+        Parameters
+        ----------
+        operation : callable
+            What to submit to a stream.
+        reads, writes : sequence of arrays
+            Every array, or view, that the operation accesses.
+        label : str
+            Name in timelines and messages.
+        category : str
+            One of `CATEGORIES`, for the process timers.
+        lane : str
+            Operations of one lane are never reordered into each other's time; copies to and from
+            a GPU have lanes of their own.
+
+        Raises
+        ------
+        ValueError
+            If the category is unknown.
+        """
+        self._append(label, category, lane, operation, None, reads, writes)
+
+    def add_transfer(
+        self, transfer: Transfer, *, reads: Sequence[Any], writes: Sequence[Any], label: str
+    ) -> None:
+        """Record a transfer between ranks; parameters as in `add`."""
+        self._append(label, "communication", "communication", None, transfer, reads, writes)
+
+    def _append(self, label, category, lane, operation, transfer, reads, writes) -> None:
+        if category not in CATEGORIES:
+            raise ValueError(f"category {category!r} is unknown; accepted: {CATEGORIES}")
+        index = len(self.nodes)
+        dependencies = self._history.record(index, list(reads), list(writes))
+        self.nodes.append(Node(index, label, category, lane, operation, transfer, dependencies))
+
+    def commit(self, policy: str = "overlap"):
+        """Order the graph; see `slipstream.schedule.commit`."""
+        from slipstream.schedule.run import commit
+
+        return commit(self, policy)

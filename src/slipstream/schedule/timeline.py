@@ -1,0 +1,113 @@
+"""What ran when: process timers by category, and timelines in which overlap can be seen."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from slipstream.schedule.graph import Node
+
+# Colour-blind safe (Okabe and Ito 2008), one per category.
+COLOURS = {
+    "fft": "#0072B2",
+    "pack": "#E69F00",
+    "communication": "#D55E00",
+    "copy": "#CC79A7",
+    "compute": "#009E73",
+    "io": "#999999",
+}
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One node's run; times in seconds."""
+
+    label: str
+    category: str
+    lane: str
+    start: float
+    stop: float
+
+
+class Timeline:
+    """The entries of all profiled runs of a step."""
+
+    def __init__(self) -> None:
+        self.entries: list[Entry] = []
+
+    def add(self, node: Node, start: float, stop: float) -> None:
+        """Append the run of a node."""
+        self.entries.append(Entry(node.label, node.category, node.lane, start, stop))
+
+    def clear(self) -> None:
+        """Forget all entries."""
+        self.entries.clear()
+
+    def totals(self) -> dict[str, float]:
+        """Return the busy seconds of each category; what overlaps counts in each."""
+        result: dict[str, float] = {}
+        for entry in self.entries:
+            result[entry.category] = result.get(entry.category, 0.0) + entry.stop - entry.start
+        return result
+
+    def exposed(self, category: str = "communication") -> float:
+        """Return the seconds in which only `category` ran: what overlap did not hide."""
+        mine = _union((e.start, e.stop) for e in self.entries if e.category == category)
+        others = _union((e.start, e.stop) for e in self.entries if e.category != category)
+        hidden = sum(
+            max(0.0, min(b, d) - max(a, c)) for a, b in mine for c, d in others if c < b and a < d
+        )
+        return sum(b - a for a, b in mine) - hidden
+
+    def write_chrome_trace(self, path: str | Path, rank: int = 0) -> None:
+        """Write the entries as Chrome-trace JSON, which Perfetto and chrome://tracing open."""
+        origin = min((e.start for e in self.entries), default=0.0)
+        events = [
+            {
+                "name": entry.label,
+                "cat": entry.category,
+                "ph": "X",
+                "pid": rank,
+                "tid": entry.lane,
+                "ts": (entry.start - origin) * 1e6,
+                "dur": (entry.stop - entry.start) * 1e6,
+            }
+            for entry in self.entries
+        ]
+        Path(path).write_text(json.dumps({"traceEvents": events}))
+
+    def write_picture(self, path: str | Path, title: str = "") -> None:
+        """Draw one bar per entry, lanes as rows, colour by category, as PNG."""
+        from matplotlib.figure import Figure
+        from matplotlib.patches import Patch
+
+        origin = min((e.start for e in self.entries), default=0.0)
+        lanes = list(dict.fromkeys(entry.lane for entry in self.entries))
+        figure = Figure(figsize=(9, 1.2 + 0.5 * len(lanes)), layout="constrained")
+        axes = figure.subplots()
+        for entry in self.entries:
+            bar = [((entry.start - origin) * 1e3, (entry.stop - entry.start) * 1e3)]
+            row = lanes.index(entry.lane)
+            axes.broken_barh(bar, (row - 0.4, 0.8), color=COLOURS[entry.category], linewidth=0)
+        present = [c for c in COLOURS if any(e.category == c for e in self.entries)]
+        axes.legend(
+            handles=[Patch(color=COLOURS[c], label=c) for c in present],
+            loc="upper center", bbox_to_anchor=(0.5, -0.35), ncols=len(COLOURS), frameon=False,
+        )  # fmt: skip
+        axes.set(xlabel="time (ms)", yticks=range(len(lanes)), yticklabels=lanes, title=title)
+        axes.invert_yaxis()
+        axes.spines[["top", "right"]].set_visible(False)
+        figure.savefig(path, dpi=160)
+
+
+def _union(intervals) -> list[tuple[float, float]]:
+    merged: list[list[float]] = []
+    for start, stop in sorted(intervals):
+        if merged and start <= merged[-1][1]:
+            merged[-1][1] = max(merged[-1][1], stop)
+        else:
+            merged.append([start, stop])
+    return [(a, b) for a, b in merged]

@@ -1,0 +1,101 @@
+"""Energies, budget and spectra of a flow, from its Fourier coefficients.
+
+Normalisation: coefficients are those of ``u(x) = sum_k u_hat(k) exp(i k . x)``, so the mean of
+``|u|^2 / 2`` over the box is the sum of ``|u_hat|^2 / 2`` over all modes. Spectra sum to the
+energy.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from slipstream.device import Device
+from slipstream.spectral.wavenumbers import Wavenumbers
+
+LABELS = {
+    "energy": "kinetic energy, mean of u.u/2 (non-dimensional)",
+    "enstrophy": "enstrophy, mean of w.w/2, w = curl u (non-dimensional)",
+    "dissipation": "dissipation rate, 2 viscosity enstrophy (non-dimensional)",
+    "helicity": "helicity, mean of u.w (non-dimensional)",
+    "divergence": "root mean square of div u (non-dimensional)",
+    "budget_residual": "(dE/dt + dissipation) / dissipation since the row before",
+    "energy_spectrum": "energy spectrum, sums to the kinetic energy (non-dimensional)",
+}
+
+
+class EnergyBudget:
+    """Turns sums over modes into diagnostics, and remembers the energy for its budget."""
+
+    def __init__(self) -> None:
+        self._previous: tuple[float, float, float] | None = None
+
+    def update(self, time: float, sums: np.ndarray, viscosity: float) -> dict[str, float]:
+        """Return the diagnostics at a time.
+
+        Parameters
+        ----------
+        time : float
+            Time of the state; two calls at the same time give the same residual.
+        sums : numpy.ndarray
+            Energy, enstrophy, helicity and squared divergence.
+        viscosity : float
+            Kinematic viscosity.
+
+        Returns
+        -------
+        dict of str to float
+            The keys of `LABELS`. The residual compares the change of energy since the call before
+            with the dissipation in between, by the trapezoidal rule; 0 at first and for a
+            fluid without viscosity in which no energy changed.
+        """
+        energy, enstrophy, helicity, divergence = (float(value) for value in sums)
+        dissipation = 2 * viscosity * enstrophy
+        residual = 0.0
+        if self._previous is not None and time > self._previous[0]:
+            earlier, energy_before, dissipation_before = self._previous
+            mean = (dissipation + dissipation_before) / 2
+            change = (energy - energy_before) / (time - earlier)
+            residual = (change + mean) / mean if mean > 0 else change
+        self._previous = (time, energy, dissipation)
+        return {
+            "energy": energy,
+            "enstrophy": enstrophy,
+            "dissipation": dissipation,
+            "helicity": helicity,
+            "divergence": math.sqrt(divergence) if divergence >= 0 else math.nan,
+            "budget_residual": residual,
+        }
+
+
+def energy_spectrum(device: Device, velocity: Any, waves: Wavenumbers) -> np.ndarray:
+    """Return this rank's share of the shell-summed energy spectrum.
+
+    Parameters
+    ----------
+    device : Device
+        Where `velocity` is.
+    velocity : array, shape (3, kz, ky of this rank, kx)
+        Fourier coefficients.
+    waves : Wavenumbers
+        Their wavenumbers.
+
+    Returns
+    -------
+    numpy.ndarray
+        Entry s is the energy of the modes with ``round(|k| / unit) == s``.
+    """
+    module = device.array_module
+    spectrum = device.zeros((waves.shell_count,), np.float64)
+    weight = device.array(waves.multiplicity)
+    for z in range(velocity.shape[1]):
+        if not velocity[:, z].size:
+            continue
+        square = sum(part.real.astype(float) ** 2 + part.imag.astype(float) ** 2
+                     for part in velocity[:, z])  # fmt: skip
+        shells = device.array(waves.shells(z).ravel())
+        energies = (0.5 * weight * square).ravel()
+        spectrum += module.bincount(shells, energies, waves.shell_count)
+    return device.to_host(spectrum)

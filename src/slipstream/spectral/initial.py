@@ -1,0 +1,138 @@
+"""Initial flows. Each gives the same numbers on any number of ranks.
+
+Flows with a formula are evaluated at the grid points of each chunk, on the device. The random flow
+is drawn mode by mode from a hash of the wavenumber, so that no mode depends on who draws it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from slipstream.spectral.wavenumbers import Wavenumbers
+
+
+def taylor_green(x: Any, y: Any, z: Any, amplitude: float, module: Any) -> tuple[Any, Any, Any]:
+    """Taylor-Green vortex (Taylor and Green, Proc. R. Soc. A 158, 499 (1937)); energy A^2/8.
+
+    Parameters
+    ----------
+    x, y, z : array
+        Phases ``2 pi m x / L`` of the grid points, that broadcast together.
+    amplitude : float
+        Largest velocity.
+    module : module
+        NumPy or CuPy.
+    """
+    sin, cos = module.sin, module.cos
+    u = amplitude * sin(x) * cos(y) * cos(z)
+    v = -amplitude * cos(x) * sin(y) * cos(z)
+    return u, v, 0 * u
+
+
+def abc(
+    x: Any, y: Any, z: Any, amplitude: float, module: Any, coefficients: tuple[float, ...]
+) -> tuple[Any, Any, Any]:
+    """Arnold-Beltrami-Childress flow, ``curl u = m u``; energy amplitude^2 (A^2+B^2+C^2)/2.
+
+    Parameters as in `taylor_green`; `coefficients` are A, B, C.
+    """
+    sin, cos = module.sin, module.cos
+    a, b, c = (amplitude * value for value in coefficients)
+    zero = 0 * (x + y + z)
+    return (
+        a * sin(z) + c * cos(y) + zero,
+        b * sin(x) + a * cos(z) + zero,
+        c * sin(y) + b * cos(x) + zero,
+    )
+
+
+def random_flow(
+    waves: Wavenumbers, peak: float, amplitude: float, seed: int, dtype: Any
+) -> np.ndarray:
+    """Solenoidal random flow with the spectrum ``E(k) ~ k^4 exp(-2 (k/peak)^2)``.
+
+    Parameters
+    ----------
+    waves : Wavenumbers
+        This rank's modes.
+    peak : float
+        Wavenumber of the spectrum's maximum, in shells.
+    amplitude : float
+        Root mean square of one velocity component: the energy is 3/2 amplitude^2.
+    seed : int
+        Another seed gives another flow.
+    dtype : dtype
+        complex64 or complex128.
+
+    Returns
+    -------
+    numpy.ndarray, shape (3, kz, ky of this rank, kx)
+        Fourier coefficients of the velocity.
+    """
+    shells = np.arange(waves.shell_count)
+    spectrum = shells**4.0 * np.exp(-2.0 * (shells / peak) ** 2)
+    spectrum *= 1.5 * amplitude**2 / spectrum.sum()
+    counts = np.maximum(_modes_per_shell(waves), 1)
+    # Energy of one mode, half of the sum of squares of two transverse components.
+    per_mode = spectrum / counts
+    per_mode[0] = 0
+    shape = (3, waves.z.size, waves.y.size, waves.x.size)
+    flow = np.zeros(shape, dtype)
+    for z in range(waves.z.size):
+        flow[:, z] = _random_plane(waves, z, seed, np.sqrt(per_mode))
+    return flow
+
+
+def _random_plane(waves: Wavenumbers, z: int, seed: int, amplitudes: np.ndarray) -> np.ndarray:
+    kz, ky, kx = waves.z[z], waves.y[:, None], waves.x[None, :]
+    # A real field has u(-k) = conj(u(k)): of the pairs within kx = 0 one is drawn, one conjugated.
+    flipped = (kx == 0) & ((ky < 0) | ((ky == 0) & (kz < 0)))
+    sign = np.where(flipped, -1, 1)
+    key = [np.rint(sign * k / waves.unit * 4096).astype(np.int64) for k in (kx, ky, kz)]
+    phases = [2 * np.pi * _hash_uniform(seed, number, *key) for number in range(3)]
+    square = kx**2 + ky**2 + kz**2
+    length = np.sqrt(np.where(square > 0, square, 1))
+    horizontal = np.sqrt(kx**2 + ky**2)
+    safe = np.where(horizontal > 0, horizontal, 1)
+    upright = horizontal == 0
+    # Two unit vectors across k (and across -k alike): one horizontal, one completing the frame.
+    first_x = np.where(upright, 1, sign * ky / safe)
+    first_y = np.where(upright, 0, -sign * kx / safe)
+    first = np.stack([first_x, first_y, np.zeros_like(square)])
+    wave = np.stack(np.broadcast_arrays(sign * kx, sign * ky, sign * kz + 0 * square)) / length
+    second = np.cross(wave, first, axis=0)
+    # Equal shares on average, and exactly the shell's energy in every mode: |c1|^2 + |c2|^2 = 2 E.
+    c1 = np.sqrt(2) * np.cos(phases[2]) * np.exp(1j * phases[0])
+    c2 = np.sqrt(2) * np.sin(phases[2]) * np.exp(1j * phases[1])
+    plane = amplitudes[waves.shells(z)] * (c1 * first + c2 * second)
+    return np.where(flipped, plane.conj(), plane)
+
+
+def _modes_per_shell(waves: Wavenumbers) -> np.ndarray:
+    kz, ky, kx = waves.all_axes
+    weight = np.where(kx == 0, 1, 2)
+    counts = np.zeros(waves.shell_count)
+    for value in kz:
+        square = value**2 + ky[:, None] ** 2 + kx**2
+        shell = np.rint(np.sqrt(square) / waves.unit).astype(np.int64)
+        weights = np.broadcast_to(weight, shell.shape)
+        counts += np.bincount(shell.ravel(), weights.ravel(), waves.shell_count)
+    return counts
+
+
+def _hash_uniform(seed: int, number: int, *keys: np.ndarray) -> np.ndarray:
+    """Return numbers in [0, 1) that depend on nothing but the arguments.
+
+    The mixing function is that of SplitMix64 (Steele, Lea and Flood, OOPSLA 2014).
+    """
+    golden = np.uint64(0x9E3779B97F4A7C15)
+    with np.errstate(over="ignore"):
+        state = np.uint64(seed % 2**64) + golden * np.uint64(number + 1)
+        for key in keys:
+            state = (state ^ key.astype(np.uint64)) + golden
+            state = (state ^ (state >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+            state = (state ^ (state >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+            state = state ^ (state >> np.uint64(31))
+    return (state >> np.uint64(11)).astype(np.float64) * 2.0**-53

@@ -1,0 +1,367 @@
+"""The incompressible Navier-Stokes equations as a recorded time step.
+
+    du/dt + div(u u) + grad p = viscosity laplacian(u),    div u = 0
+
+in a periodic box, pseudospectral. Per Runge-Kutta substage 3 fields go to physical space and 5
+products come back: 8 real transforms. Around the exchanges everything is fused: one pass over
+the columns finishes the forward transform in z, advances the substage and starts the next backward
+transform; one pass over the planes goes to physical space, multiplies, and returns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from slipstream.decomposition import split
+from slipstream.device import Device, Operation, RowLaunch
+from slipstream.exchange import MpiTransport
+from slipstream.fft import (
+    PointOperation,
+    PointProduct,
+    SlabGeometry,
+    make_column_pass,
+    make_plane_pass,
+    plane_pass_bytes,
+)
+from slipstream.fft.rows import real_name
+from slipstream.schedule import StepGraph
+from slipstream.spectral.integrators import RungeKutta
+from slipstream.spectral.wavenumbers import Wavenumbers
+
+VELOCITIES, PRODUCTS = 3, 5
+
+# Parts in which products are sent, so that the first travel while the last are computed.
+_PARTS = 4
+
+
+@dataclass(frozen=True)
+class FlowProblem:
+    """What a Navier-Stokes step is recorded for.
+
+    Attributes
+    ----------
+    geometry : SlabGeometry
+        This rank's part of physical and spectral space.
+    lengths : tuple of float
+        Box lengths (Lz, Ly, Lx), non-dimensional.
+    viscosity : float
+        Kinematic viscosity, non-dimensional.
+    method : RungeKutta
+        Time integrator.
+    integrating_factor : bool
+        Whether viscosity is integrated exactly.
+    real_dtype : dtype
+        float32 or float64.
+    """
+
+    geometry: SlabGeometry
+    lengths: tuple[float, float, float]
+    viscosity: float
+    method: RungeKutta
+    integrating_factor: bool
+    real_dtype: np.dtype
+
+    @property
+    def complex_dtype(self) -> np.dtype:
+        """The dtype of spectral arrays."""
+        return np.result_type(self.real_dtype, np.complex64)
+
+    @property
+    def state_copies(self) -> int:
+        """Number of velocity fields kept in spectral space."""
+        return 3 if self.method.has_total else 2
+
+    def memory(self, kind: str) -> int:
+        """Return the bytes that `NavierStokesStep` allocates on a device of this kind."""
+        g, item = self.geometry, np.dtype(self.complex_dtype).itemsize
+        state = self.state_copies * VELOCITIES * g.spectral_box.size
+        columns = PRODUCTS * int(np.prod([float(n) for n in g.columns_shape]))
+        planes = PRODUCTS * g.planes_size if g.ranks > 1 else 0
+        chunk = plane_pass_bytes(g, PRODUCTS, True, self.complex_dtype, kind)
+        rows = 8 * g.planes * g.shape[1]
+        return item * (state + columns + planes) + chunk + rows
+
+
+class NavierStokesStep:
+    """State of a flow on one rank and the graphs that advance it.
+
+    Parameters
+    ----------
+    problem : FlowProblem
+        What to solve.
+    device : Device
+        Where.
+    transport : MpiTransport or None
+        How ranks exchange; None on one rank.
+
+    Attributes
+    ----------
+    velocity : array, shape (3, kz, ky of this rank, kx)
+        Fourier coefficients of u, v, w: ``u(x) = sum_k u_hat(k) exp(i k . x)``.
+    """
+
+    def __init__(
+        self, problem: FlowProblem, device: Device, transport: MpiTransport | None
+    ) -> None:
+        self.problem, self.device, self._transport = problem, device, transport
+        geometry = problem.geometry
+        self.wavenumbers = Wavenumbers(geometry, problem.lengths)
+        dtype = problem.complex_dtype
+        copies = [
+            device.zeros((VELOCITIES, *geometry.spectral_box.shape), dtype)
+            for _ in range(problem.state_copies)
+        ]
+        self.velocity, self.stage = copies[:2]
+        self._total = copies[2] if problem.method.has_total else self.velocity
+        self._columns = device.zeros((PRODUCTS, *geometry.columns_shape), dtype)
+        self._planes = self._columns.reshape(PRODUCTS, -1)
+        if transport is not None:
+            self._planes = device.zeros((PRODUCTS, geometry.planes_size), dtype)
+        self._column_pass = make_column_pass(device, geometry, PRODUCTS, dtype)
+        self._plane_pass = make_plane_pass(device, geometry, PRODUCTS, True, dtype)
+        per_spacing = [n / L for n, L in zip(geometry.shape, problem.lengths, strict=True)]
+        self._product = PointProduct(
+            header="navier_stokes_product.hpp", inputs=VELOCITIES, outputs=PRODUCTS,
+            parameters=device.array(per_spacing[::-1], np.float64),
+            maxima=device.zeros((max(1, geometry.planes * geometry.shape[1]),), np.int64),
+        )  # fmt: skip
+        self._table = device.array(self.wavenumbers.table(), problem.real_dtype)
+        self._host_parameters = device.pinned((1 + self._table.size,), problem.real_dtype)
+        self._parameters = device.zeros(self._host_parameters.shape, problem.real_dtype)
+        self._upload = device.copy(self._parameters, self._host_parameters)
+        self._step_size: float | None = None
+
+    # -- recording ---------------------------------------------------------------------------
+
+    def record_step(self, compute: bool = True) -> StepGraph:
+        """Return the graph of one time step.
+
+        Parameters
+        ----------
+        compute : bool
+            False records the transforms and exchanges of the step alone, for benchmarks.
+        """
+        graph, method = self._new_graph(), self.problem.method
+        for substage in range(method.substages):
+            source = self.velocity if substage == 0 else self.stage
+            if substage == 0:
+                self._record_columns(graph, None, source)
+            self._record_to_planes(graph)
+            self._record_products(graph, compute)
+            last = substage + 1 == method.substages
+            update = self._substage(substage) if compute else None
+            self._record_columns(graph, update, None if last else self.stage, forward=True)
+        return graph
+
+    def record_backward(self, source: Any, store: PointOperation) -> StepGraph:
+        """Return the graph that takes three spectral fields to physical space.
+
+        Parameters
+        ----------
+        source : array
+            Shape of `velocity`; kept.
+        store : callable
+            Called with each chunk of points, see `PlanePass.record_backward`.
+        """
+        graph = self._new_graph()
+        self._record_columns(graph, None, source)
+        self._record_to_planes(graph)
+        self._plane_pass.record_backward(graph, self._planes[:VELOCITIES], store)
+        return graph
+
+    def record_forward(self, load: PointOperation) -> StepGraph:
+        """Return the graph that sets `velocity` from physical space.
+
+        Parameters
+        ----------
+        load : callable
+            Called with each chunk of points, see `PlanePass.record_forward`. The result is not
+            normalised; see `scale_velocity`.
+        """
+        graph = StepGraph(self.device)
+        self._plane_pass.record_forward(graph, self._planes[:VELOCITIES], load)
+        for field in range(VELOCITIES):
+            self._record_exchange(graph, [field], forward=True)
+        columns = self._columns[:VELOCITIES]
+        for low, high in self._column_pass.chunks():
+            self._column_pass.record_forward(graph, columns, low, high, self.velocity)
+        return graph
+
+    def record_courant(self) -> StepGraph:
+        """Return the graph that measures the velocity, as the first substage of a step does."""
+        return self.record_backward(
+            self.velocity, self._plane_pass.product_operation(self._product)
+        )
+
+    def _new_graph(self) -> StepGraph:
+        """Return a graph that begins by forgetting the velocity measured before."""
+        graph, maxima = StepGraph(self.device), self._product.maxima
+        graph.add(lambda stream: maxima.fill(0), writes=[maxima], label="reset", category="compute")
+        return graph
+
+    def _record_columns(
+        self,
+        graph: StepGraph,
+        update: Callable[[int, int], tuple[Operation, list, list]] | None,
+        source: Any,
+        forward: bool = False,
+    ) -> None:
+        """Record one pass over the columns: forward in z, update, backward in z of `source`."""
+        passes, columns = self._column_pass, self._columns
+        batches = [range(VELOCITIES)] if self._transport is None else None
+        for low, high in passes.chunks():
+            if forward:
+                passes.record_forward(graph, columns, low, high)
+            if update is not None:
+                operation, reads, writes = update(low, high)
+                graph.add(
+                    operation, reads=reads, writes=writes, label="substage", category="compute"
+                )
+            if source is not None and batches:
+                passes.record_backward(graph, source, columns[:VELOCITIES], low, high)
+        if source is not None and not batches:
+            # Field by field, so that the first is on its way while the next is transformed.
+            for field in range(VELOCITIES):
+                for low, high in passes.chunks():
+                    part = slice(field, field + 1)
+                    passes.record_backward(graph, source[part], columns[part], low, high)
+
+    def _record_to_planes(self, graph: StepGraph) -> None:
+        for field in range(VELOCITIES):
+            self._record_exchange(graph, [field], forward=False)
+
+    def _record_products(self, graph: StepGraph, compute: bool) -> None:
+        """Record the planes' pass and the way back to the columns, part by part."""
+        planes, product = self._planes, self._product if compute else None
+        velocities = planes[:VELOCITIES]
+        if self._transport is None:
+            self._plane_pass.record_through(graph, velocities, planes, product)
+            return
+        for part, (first, last) in enumerate(self._parts()):
+            self._plane_pass.record_through(graph, velocities, planes, product, first, last)
+            self._record_exchange(graph, list(range(PRODUCTS)), forward=True, part=part)
+
+    def _parts(self) -> list[tuple[int, int]]:
+        return split(self.problem.geometry.planes, _PARTS)
+
+    def _record_exchange(
+        self, graph: StepGraph, fields: list[int], forward: bool, part: int | None = None
+    ) -> None:
+        if self._transport is None:
+            return
+        plan = self.problem.geometry.plan
+        plan = plan if part is None else plan.split(_PARTS)[part]
+        pairs = [(self._planes[f], self._columns[f]) for f in fields]
+        if not forward:
+            plan, pairs = plan.reversed(), [(columns, planes) for planes, columns in pairs]
+        self._transport.record(graph, plan, pairs, "transpose")
+
+    def _substage(self, substage: int) -> Callable[[int, int], tuple[Operation, list, list]]:
+        """Return what makes the update of a range of ky: (operation, reads, writes)."""
+        problem, method = self.problem, self.problem.method
+        last = substage + 1 == method.substages
+        weight = method.weights[substage]
+        early_weight = any(method.weights[:substage])
+        node = method.nodes[substage]
+        constants = {
+            "NODE": node,
+            "NODE_NEXT": method.divisions if last else method.nodes[substage + 1],
+            "NODE_END": method.divisions,
+            "WRITES_STAGE": not last,
+            "WRITES_RESULT": last or weight != 0,
+            "READS_TOTAL": early_weight,
+            "INTEGRATING_FACTOR": problem.integrating_factor,
+        }
+        kernel = self._kernel("advance_substage", **constants)
+        start = self.velocity
+        current = start if substage == 0 else self.stage
+        result = self.velocity if last else self._total
+        feed = 0.0 if last else method.feeds[substage]
+        z_modes = problem.geometry.modes[0]
+        nz, all_y, nx = problem.geometry.spectral_box.shape
+        scale = 1.0 / float(np.prod([float(n) for n in problem.geometry.shape]))
+
+        def update(low: int, high: int) -> tuple[Operation, list, list]:
+            products, *parts = (
+                array[:, :, low:high]
+                for array in (self._columns, start, current, self._total, self.stage, result)
+            )
+            operation = kernel.bind(
+                RowLaunch(nz * (high - low), nx), products, *parts, self._parameters, self._table,
+                nz, high - low, nx, z_modes.low, z_modes.gap,
+                products.strides[0] // products.itemsize, parts[0].strides[0] // products.itemsize,
+                all_y * nx, low, all_y, feed, weight, scale, problem.viscosity,
+            )  # fmt: skip
+            writes = [parts[3]] if not last else []
+            writes += [parts[4]] if constants["WRITES_RESULT"] else []
+            reads = [products, parts[0], parts[1]] + ([parts[2]] if early_weight else [])
+            return operation, [*reads, self._parameters], writes
+
+        return update
+
+    def _kernel(self, name: str, **constants: Any):
+        real = real_name(self.problem.real_dtype)
+        return self.device.kernel("navier_stokes.hpp", name, REAL=real, **constants)
+
+    # -- between steps -----------------------------------------------------------------------
+
+    def set_step_size(self, step: float) -> None:
+        """Set the step that the recorded graph takes, and the decay factors that go with it."""
+        if step == self._step_size:
+            return
+        problem = self.problem
+        rate = problem.viscosity * step / problem.method.divisions
+        decay = np.exp(-rate * self.wavenumbers.table() ** 2)
+        self.device.synchronize()
+        self._host_parameters[0] = step
+        self._host_parameters[1:] = decay if problem.integrating_factor else 1.0
+        self.device.run(self._upload)
+        self._step_size = step
+
+    def courant_rate(self) -> float:
+        """Return max(|u|/dx + |v|/dy + |w|/dz) of the last velocity that a graph took to points.
+
+        The maximum over this rank; not-a-number if the velocity contains one.
+        """
+        if not self.problem.geometry.planes:
+            return 0.0
+        self.device.synchronize()
+        bits = np.int64(int(self._product.maxima.max()))
+        return float(bits.view(np.float64))
+
+    def flow_sums(self, source: Any) -> np.ndarray:
+        """Return this rank's share of energy, enstrophy, helicity and squared divergence."""
+        nz, ny, nx = source.shape[1:]
+        sums = self.device.zeros((nz * ny, 4), np.float64)
+        if source.size:
+            operation = self._kernel("flow_sums").bind(
+                RowLaunch(nz * ny, nx, reduces=True), source, self._table, sums,
+                nz, ny, nx, source.strides[0] // source.itemsize,
+            )  # fmt: skip
+            self.device.run(operation)
+        return self.device.to_host(sums).sum(axis=0)
+
+    def vorticity(self) -> Any:
+        """Return the vorticity's Fourier coefficients, in the memory of the stage."""
+        nz, ny, nx = self.velocity.shape[1:]
+        if self.velocity.size:
+            operation = self._kernel("curl").bind(
+                RowLaunch(nz * ny, nx), self.velocity, self.stage, self._table,
+                nz, ny, nx, self.velocity.strides[0] // self.velocity.itemsize,
+            )  # fmt: skip
+            self.device.run(operation)
+        return self.stage
+
+    def scale_velocity(self) -> None:
+        """Divide `velocity` by the number of points, which the forward transform leaves out."""
+        points = float(np.prod([float(n) for n in self.problem.geometry.shape]))
+        velocity = self.velocity
+
+        def scale(stream: Any) -> None:
+            velocity[...] *= velocity.dtype.type(1.0 / points)
+
+        self.device.run(scale)

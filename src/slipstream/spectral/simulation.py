@@ -1,0 +1,337 @@
+"""A pseudospectral run: a case's settings, its recorded step, and what people ask about it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from functools import cached_property, partial
+from typing import Any
+
+import numpy as np
+
+from slipstream.case import SpectralCase
+from slipstream.device import Device, Operation, open_device
+from slipstream.errors import InputError
+from slipstream.exchange import MpiTransport
+from slipstream.fft import SlabGeometry, truncate
+from slipstream.field import Field
+from slipstream.schedule import CommittedStep, StepGraph, Timeline, commit
+from slipstream.spectral import initial
+from slipstream.spectral.diagnostics import LABELS, EnergyBudget, energy_spectrum
+from slipstream.spectral.integrators import METHODS
+from slipstream.spectral.navier_stokes import VELOCITIES, FlowProblem, NavierStokesStep
+from slipstream.spectral.restart import read_velocity
+
+# One step in this many is timed node by node; all others run without any probe.
+_PROFILE_INTERVAL = 8
+
+_TRUNCATIONS = {"2/3": "2/3", "none": "nyquist"}
+_NAMES = "xyz"
+
+
+class SpectralSimulation:
+    """Incompressible turbulence in a periodic box; see `slipstream.run.Simulation`.
+
+    Parameters
+    ----------
+    case : SpectralCase
+        The settings.
+    communicator : mpi4py.MPI.Comm or None
+        The ranks that share the box.
+    device : Device
+        This rank's device.
+    """
+
+    def __init__(self, case: SpectralCase, communicator: Any, device: Device) -> None:
+        self.case, self.communicator, self.device = case, communicator, device
+        self.step, self.time = 0, 0.0
+        self.timeline = Timeline()
+        rank, ranks = (communicator.rank, communicator.size) if communicator else (0, 1)
+        shape = tuple(reversed(case.grid.points_xyz))
+        modes = truncate(shape, _TRUNCATIONS[case.numerics.dealiasing], real=True)
+        self.problem = FlowProblem(
+            geometry=SlabGeometry(shape, modes, rank, ranks),
+            lengths=tuple(reversed(case.grid.lengths_xyz)),
+            viscosity=case.equation.viscosity,
+            method=METHODS[case.time.integrator],
+            integrating_factor=case.numerics.integrating_factor,
+            real_dtype=np.dtype(case.numerics.precision),
+        )
+        self._totals: dict[str, float] = {}
+        self._profiled = self._advanced = 0
+        self._budget = EnergyBudget()
+
+    # -- before the run ----------------------------------------------------------------------
+
+    def describe(self) -> dict[str, str]:
+        """Return what will be run, for people."""
+        case, problem = self.case, self.problem
+        ranks = problem.geometry.ranks
+        transport = "none (one rank)"
+        if ranks > 1:
+            transport = f"{case.run.transport} (MPI)"
+        lengths = " x ".join(f"{length:.6g}" for length in case.grid.lengths_xyz)
+        transforms = 8 * problem.method.substages
+        kept = " x ".join(str(m.count) for m in reversed(problem.geometry.modes))
+        return {
+            "equation": f"incompressible Navier-Stokes, viscosity {problem.viscosity:.6g}",
+            "grid": f"{' x '.join(map(str, case.grid.points_xyz))} points in {lengths} (x, y, z)",
+            "modes": f"{kept} kept (dealiasing {case.numerics.dealiasing})",
+            "precision": case.numerics.precision,
+            "integrator": f"{problem.method.name}, {transforms} transforms a step",
+            "device": self.device.name,
+            "memory per rank": f"{problem.memory(self.device.kind) / 2**30:.3g} GiB",
+            "ranks": str(ranks),
+            "transport": transport,
+            "schedule": case.run.schedule,
+        }
+
+    def allocate(self) -> None:
+        """Allocate the fields and record the step.
+
+        Raises
+        ------
+        InputError
+            If the device's free memory does not suffice for the ranks that share it.
+        """
+        need = self.problem.memory(self.device.kind) * self._ranks_per_device()
+        free = self.device.memory_free()
+        if self._any(need > free):
+            raise InputError(
+                f"grid.points: this grid needs {need / 2**30:.3g} GiB on {self.device.name}, of "
+                f"which {free / 2**30:.3g} GiB are free; use fewer points, more ranks on more "
+                'devices, or numerics.precision = "float32"'
+            )
+        transport = None
+        if self.problem.geometry.ranks > 1:
+            transport = MpiTransport(self.communicator, self.case.run.transport)
+        self.flow = NavierStokesStep(self.problem, self.device, transport)
+        self._step = self._commit(self.flow.record_step())
+
+    def initialise(self) -> None:
+        """Set the initial flow, or the checkpoint to go on from."""
+        settings = self.case.initial
+        if settings.restart is not None:
+            checkpoint, velocity = read_velocity(settings.restart, self.case, self.problem)
+            self.step, self.time = checkpoint.step, checkpoint.time
+            self._set_velocity(velocity)
+        elif settings.flow == "random":
+            self._set_velocity(
+                initial.random_flow(
+                    self.flow.wavenumbers, settings.peak_wavenumber, settings.amplitude,
+                    settings.seed, self.problem.complex_dtype,
+                )
+            )  # fmt: skip
+        else:
+            self._evaluate(settings)
+        self._commit(self.flow.record_courant()).run()
+
+    def _set_velocity(self, velocity: np.ndarray) -> None:
+        self.device.run(self.device.copy(self.flow.velocity, velocity))
+
+    def _evaluate(self, settings: Any) -> None:
+        """Evaluate a flow that has a formula at all points, chunk by chunk."""
+        module = self.device.array_module
+        formula = partial(initial.taylor_green, amplitude=settings.amplitude, module=module)
+        if settings.flow == "abc":
+            formula = partial(
+                initial.abc, amplitude=settings.amplitude, module=module,
+                coefficients=settings.coefficients,
+            )  # fmt: skip
+        shape = self.problem.geometry.shape
+        start = self.problem.geometry.physical_box.start[0]
+        phases = [2 * np.pi * settings.wavenumber * np.arange(n) / n for n in shape]
+
+        def load(points: Any, plane: int) -> tuple[Operation, list[Any]]:
+            first = start + plane
+            z = self.device.array(phases[0][first : first + points.shape[1]][:, None, None])
+            y = self.device.array(phases[1][None, :, None])
+            x = self.device.array(phases[2][None, None, :])
+
+            def fill(stream: Any) -> None:
+                for component, values in enumerate(formula(x, y, z)):
+                    points[component] = values
+
+            return fill, []
+
+        self._commit(self.flow.record_forward(load)).run()
+        self.flow.scale_velocity()
+
+    # -- stepping ----------------------------------------------------------------------------
+
+    def step_size(self) -> float:
+        """Return the next time step: fixed, or ``cfl / max(|u|/dx + |v|/dy + |w|/dz)``.
+
+        The velocity is the one at the beginning of the step before, where the step's own first
+        substage has measured it for nothing.
+        """
+        rate = self._maximum(self.flow.courant_rate())
+        settings = self.case.time
+        if not math.isfinite(rate):
+            return math.nan
+        if settings.step is not None:
+            return settings.step
+        step = settings.cfl / rate if rate > 0 else math.inf
+        return min(step, settings.max_step or math.inf)
+
+    def advance(self, step_size: float) -> None:
+        """Do one time step."""
+        self.flow.set_step_size(step_size)
+        self._advanced += 1
+        # The first step warms up: it is not typical.
+        profile = self._advanced % _PROFILE_INTERVAL == 2
+        self._step.run(profile)
+        if profile:
+            self._profiled += 1
+            for category, seconds in self._step.timeline.totals().items():
+                self._totals[category] = self._totals.get(category, 0.0) + seconds
+            self.timeline.entries = list(self._step.timeline.entries)
+            self._step.timeline.clear()
+        self.step += 1
+        self.time += step_size
+
+    def timers(self) -> dict[str, float]:
+        """Return seconds by category so far, extrapolated from the steps that were timed."""
+        factor = self._advanced / self._profiled if self._profiled else 0.0
+        return {category: factor * seconds for category, seconds in self._totals.items()}
+
+    # -- results -----------------------------------------------------------------------------
+
+    def diagnostics(self) -> dict[str, float]:
+        """Return box means; see `LABELS` for what they are."""
+        sums = self._sum(self.flow.flow_sums(self.flow.velocity))
+        return self._budget.update(self.time, sums, self.problem.viscosity)
+
+    def labels(self) -> dict[str, str]:
+        """Return the long names of diagnostics and spectra."""
+        return LABELS
+
+    def spectra(self) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+        """Return the energy spectrum, which sums to the energy."""
+        waves = self.flow.wavenumbers
+        values = self._sum(energy_spectrum(self.device, self.flow.velocity, waves))
+        return {"energy_spectrum": (waves.unit * np.arange(values.size), values)}
+
+    def fields(self) -> Iterator[Field]:
+        """Yield velocity components and vorticity magnitude at the grid points."""
+        for component, values in enumerate(self._points_of(self.flow.velocity)):
+            name = _NAMES[component]
+            yield self._field(f"velocity_{name}", values, f"velocity along {name}")
+        x, y, z = self._points_of(self.flow.vorticity())
+        magnitude = np.sqrt(x * x + y * y + z * z)
+        yield self._field("vorticity_magnitude", magnitude, "vorticity magnitude")
+
+    def checkpoint(self) -> Iterator[Field]:
+        """Yield the Fourier coefficients of the velocity."""
+        velocity = self.device.to_host(self.flow.velocity)
+        geometry = self.problem.geometry
+        for component in range(VELOCITIES):
+            yield Field(
+                name=f"velocity_{_NAMES[component]}_hat",
+                dims=("kz", "ky", "kx"),
+                shape=geometry.spectral_shape,
+                offset=geometry.spectral_box.start,
+                data=velocity[component],
+                attributes={"long_name": f"Fourier coefficients of velocity {_NAMES[component]}"},
+            )
+
+    def _points_of(self, spectral: Any) -> np.ndarray:
+        """Return three spectral fields at this rank's grid points, on the host."""
+        values = np.empty(
+            (VELOCITIES, *self.problem.geometry.physical_box.shape), self.problem.real_dtype
+        )
+
+        def store(points: Any, plane: int) -> tuple[Operation, list[Any]]:
+            target = values[:, plane : plane + points.shape[1]]
+            return self.device.copy(target, points), [target]
+
+        self._commit(self.flow.record_backward(spectral, store)).run()
+        self.device.synchronize()
+        return values
+
+    def _field(self, name: str, values: np.ndarray, long_name: str) -> Field:
+        geometry = self.problem.geometry
+        lengths = self.problem.lengths
+        coordinates = {
+            axis: length * np.arange(n) / n
+            for axis, n, length in zip("zyx", geometry.shape, lengths, strict=True)
+        }
+        return Field(
+            name=name,
+            dims=("z", "y", "x"),
+            shape=geometry.shape,
+            offset=geometry.physical_box.start,
+            data=values,
+            coordinates=coordinates,
+            attributes={"long_name": long_name, "units": "1"},
+        )
+
+    # -- ranks -------------------------------------------------------------------------------
+
+    def _commit(self, graph: StepGraph) -> CommittedStep:
+        return commit(graph, self.case.run.schedule)
+
+    def _ranks_per_device(self) -> int:
+        if self.communicator is None:
+            return 1
+        local, count = self._node
+        devices = count if self.device.kind == "cuda" else 1
+        return -(-local // devices)
+
+    @cached_property
+    def _node(self) -> tuple[int, int]:
+        """Number of ranks and of GPUs on this node."""
+        from slipstream.device import cuda_device_count
+
+        return node_ranks(self.communicator)[1], max(1, cuda_device_count())
+
+    def _sum(self, values: np.ndarray) -> np.ndarray:
+        if self.communicator is None:
+            return values
+        total = np.empty_like(values)
+        self.communicator.Allreduce(values, total)
+        return total
+
+    def _maximum(self, value: float) -> float:
+        if self.communicator is None:
+            return value
+        # Not-a-number has no place in an order: infinity stands for it on the way.
+        values = self.communicator.allgather(value)
+        return math.nan if any(math.isnan(v) for v in values) else max(values)
+
+    def _any(self, condition: bool) -> bool:
+        if self.communicator is None:
+            return condition
+        return any(self.communicator.allgather(condition))
+
+
+def node_ranks(communicator: Any) -> tuple[int, int]:
+    """Return this process's rank within its node and the number of ranks there."""
+    if communicator is None:
+        return 0, 1
+    from mpi4py import MPI
+
+    node = communicator.Split_type(MPI.COMM_TYPE_SHARED)
+    rank, size = node.rank, node.size
+    node.Free()
+    return rank, size
+
+
+def make_simulation(case: SpectralCase, communicator: Any, device: str) -> SpectralSimulation:
+    """Make the simulation of a case.
+
+    Parameters
+    ----------
+    case : SpectralCase
+        The settings.
+    communicator : mpi4py.MPI.Comm or None
+        The ranks to run on.
+    device : {"auto", "cpu", "cuda"}
+        Which kind of device each rank opens; ranks of a node share its GPUs in turn.
+
+    Raises
+    ------
+    InputError
+        If there is no such device.
+    """
+    return SpectralSimulation(case, communicator, open_device(device, node_ranks(communicator)[0]))

@@ -1,0 +1,60 @@
+"""Wavenumbers of the modes that a rank holds."""
+
+from __future__ import annotations
+
+import math
+from functools import cached_property
+
+import numpy as np
+
+from slipstream.fft import SlabGeometry
+
+
+class Wavenumbers:
+    """Physical wavenumbers 2 pi m / L of one rank's modes.
+
+    Parameters
+    ----------
+    geometry : SlabGeometry
+        Which modes this rank holds.
+    lengths : tuple of float
+        Box lengths (Lz, Ly, Lx).
+
+    Attributes
+    ----------
+    z, y, x : numpy.ndarray
+        Wavenumbers along each axis of this rank's spectral array.
+    unit : float
+        Width of the shells of spectra: the smallest non-zero wavenumber of the box.
+    """
+
+    def __init__(self, geometry: SlabGeometry, lengths: tuple[float, float, float]) -> None:
+        box = geometry.spectral_box
+        parts = box.slices()
+        self.integers = [m.wavenumbers() for m in geometry.modes]
+        axes = [2 * math.pi / L * m for m, L in zip(self.integers, lengths, strict=True)]
+        self.all_axes = axes
+        self.z, self.y, self.x = (axis[part] for axis, part in zip(axes, parts, strict=True))
+        # An axis of one point has no wavenumber, however short it is.
+        extended = [L for L, m in zip(lengths, geometry.modes, strict=True) if m.size > 1]
+        self.unit = 2 * math.pi / max(extended or lengths)
+
+    def table(self) -> np.ndarray:
+        """Return x, y and z wavenumbers in one array, as the kernels take them."""
+        return np.concatenate([self.x, self.y, self.z])
+
+    @cached_property
+    def multiplicity(self) -> np.ndarray:
+        """How many modes of the full transform each kx stands for: 1 for kx = 0, else 2."""
+        return np.where(self.x == 0, 1.0, 2.0)
+
+    def shells(self, z: int) -> np.ndarray:
+        """Return the shell index round(|k| / unit) of the modes with local index `z`."""
+        square = self.z[z] ** 2 + self.y[:, None] ** 2 + self.x**2
+        return np.rint(np.sqrt(square) / self.unit).astype(np.int64)
+
+    @cached_property
+    def shell_count(self) -> int:
+        """Number of shells over all ranks."""
+        square = sum(float(np.max(axis**2, initial=0.0)) for axis in self.all_axes)
+        return int(np.rint(math.sqrt(square) / self.unit)) + 1

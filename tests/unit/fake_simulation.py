@@ -1,0 +1,67 @@
+"""A simulation that costs nothing: exponential decay on a tiny grid."""
+
+import math
+
+import numpy as np
+
+from slipstream.field import Field
+
+
+class FakeSimulation:
+    communicator = None
+
+    def __init__(self, step_size=0.1, blow_up_at=None, on_step=None, start=0.0):
+        self.step = 0
+        self.time = start
+        self.calls = []
+        self._step_size = step_size
+        self._blow_up_at = blow_up_at
+        self._on_step = on_step
+        self.sizes = []
+
+    def describe(self):
+        return {"grid": "4 x 6 x 8", "memory per device": "1 kB"}
+
+    def allocate(self):
+        self.calls.append("allocate")
+
+    def initialise(self):
+        self.calls.append("initialise")
+
+    def _has_blown_up(self):
+        return self._blow_up_at is not None and self.time >= self._blow_up_at
+
+    def step_size(self):
+        return math.nan if self._has_blown_up() else self._step_size
+
+    def advance(self, step_size):
+        self.sizes.append(step_size)
+        self.time += step_size
+        self.step += 1
+        if self._on_step is not None:
+            self._on_step(self)
+
+    def diagnostics(self):
+        energy = math.nan if self._has_blown_up() else math.exp(-self.time)
+        return {"energy": energy, "dissipation": energy}
+
+    def labels(self):
+        return {"energy": "kinetic energy", "energy_spectrum": "energy spectrum"}
+
+    def spectra(self):
+        wavenumber = np.arange(1.0, 33.0)
+        return {"energy_spectrum": (wavenumber, math.exp(-self.time) * wavenumber**-2)}
+
+    def fields(self):
+        shape = (8, 6, 4)
+        coordinates = {name: np.arange(n) * 0.5 for name, n in zip("zyx", shape, strict=True)}
+        for name in ("velocity_x", "vorticity_magnitude"):
+            values = np.arange(float(math.prod(shape))).reshape(shape)
+            attributes = {"long_name": name.replace("_", " ")}
+            yield Field(name, ("z", "y", "x"), shape, (0, 0, 0), values, coordinates, attributes)
+
+    def checkpoint(self):
+        yield Field("state", ("k",), (5,), (0,), np.arange(5) * (1 + 2j))
+
+    def timers(self):
+        return {"fft": 0.25, "compute": 0.5}

@@ -1,0 +1,373 @@
+import os
+import signal
+import subprocess
+import sys
+import types
+
+import numpy as np
+import pytest
+import xarray
+from fake_simulation import FakeSimulation
+from rich.console import Console
+
+from slipstream import cli, launch
+from slipstream.case import parse_case
+from slipstream.errors import InputError, RunError
+from slipstream.io import open_checkpoint
+from slipstream.run import check_folder, prepare_folder, run_case
+
+CASE = """
+solver = "spectral"
+title = "test"
+[grid]
+points = 8
+[equation]
+viscosity = 0.1
+[initial]
+flow = "taylor-green"
+[time]
+end = 1
+step = 0.1
+"""
+LAUNCHERS = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMIX_RANK", "SLURM_PROCID", "SLURM_STEP_ID")
+
+
+@pytest.fixture(autouse=True)
+def outside_any_launcher(monkeypatch):
+    for name in LAUNCHERS:
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture
+def simulation(monkeypatch):
+    """Let the command line run a fake simulation; return it once it has been made."""
+    made = {}
+
+    def make_simulation(case, communicator, device_name):
+        made.update(case=case, communicator=communicator, device=device_name)
+        return made.setdefault("simulation", FakeSimulation())
+
+    module = types.ModuleType("slipstream.spectral.simulation")
+    module.make_simulation = make_simulation
+    monkeypatch.setitem(sys.modules, "slipstream.spectral.simulation", module)
+    return made
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "case.toml").write_text(CASE)
+    return tmp_path
+
+
+def command(*arguments):
+    with pytest.raises(SystemExit) as caught:
+        cli.main(list(arguments))
+    return caught.value.code
+
+
+def run(simulation, folder, *overrides):
+    case = parse_case(CASE, overrides)
+    run_case(case, simulation, folder, Console(quiet=True))
+
+
+def test_run_writes_everything_that_was_asked_for(folder, simulation, capsys):
+    assert (
+        command("run", "case.toml", "--device", "cpu", "--set", "output.fields_interval=0.5") == 0
+    )
+    out = folder / "runs" / "case"
+    names = {path.name for path in out.iterdir()}
+    assert names == {
+        "case.toml",
+        "diagnostics.csv",
+        "diagnostics.zarr",
+        "spectra.zarr",
+        "fields.zarr",
+        "checkpoint.zarr",
+        "energy.png",
+        "spectrum.png",
+        "vorticity.png",
+        "summary.png",
+    }
+    assert simulation["device"] == "cpu"
+    assert parse_case((out / "case.toml").read_text()) == simulation["case"]
+    fields = xarray.open_zarr(out / "fields.zarr")
+    np.testing.assert_allclose(fields["time"], [0.0, 0.5, 1.0])
+    text = capsys.readouterr().out
+    for part in ("4 x 6 x 8", "fixed step 0.1", "10 steps", "100 %", "fft", "summary.png"):
+        assert part in text
+
+
+def test_existing_output_is_kept_unless_told(folder, simulation, capsys):
+    out = folder / "runs" / "case"
+    out.mkdir(parents=True)
+    (out / "notes.txt").write_text("mine")
+    (out / "diagnostics.csv").write_text("old")
+    assert command("run", "case.toml") == 2
+    error = capsys.readouterr().err
+    assert error.startswith("slipstream: error: output folder runs/case exists")
+    assert "--overwrite" in error
+    assert error.count("\n") == 1
+    assert command("run", "case.toml", "--overwrite") == 0
+    assert (out / "notes.txt").read_text() == "mine"
+    assert "old" not in (out / "diagnostics.csv").read_text()
+
+
+def test_run_that_cannot_begin_keeps_the_earlier_output(folder, simulation, monkeypatch):
+    (folder / "out").mkdir()
+    (folder / "out" / "diagnostics.csv").write_text("old")
+
+    def allocate(self):
+        raise InputError("not enough memory")
+
+    monkeypatch.setattr(FakeSimulation, "allocate", allocate)
+    assert command("run", "case.toml", "--out", "out", "--overwrite") == 2
+    assert (folder / "out" / "diagnostics.csv").read_text() == "old"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["run", "absent.toml"], "no such file"),
+        (["run", "case.toml", "--set", "grid.points=0"], "at least 1 point"),
+        (["run", "case.toml", "--device", "gpu"], "run.device: 'gpu' is not accepted"),
+        (["run", "case.toml", "--out", "case.toml"], "is a file"),
+        (["run", "case.toml", "--ranks", "0"], "--ranks must be at least 1"),
+        (["run", "case.toml", "--ranks", "2", "--set", "grid.pionts=8"], "'points'"),
+    ],
+)
+def test_wrong_input_is_one_line_with_status_2(folder, simulation, capsys, arguments, expected):
+    assert command(*arguments) == 2
+    captured = capsys.readouterr()
+    assert captured.err.startswith("slipstream: error: ")
+    assert expected in captured.err
+    assert captured.err.count("\n") == 1
+
+
+def test_failed_run_has_status_1_and_a_traceback_only_on_request(
+    folder, simulation, capsys, monkeypatch
+):
+    simulation["simulation"] = FakeSimulation(blow_up_at=0.45)
+    assert command("run", "case.toml") == 1
+    error = capsys.readouterr().err
+    assert "at step 5, t = 0.5" in error
+    assert "Traceback" not in error
+    monkeypatch.setenv("SLIPSTREAM_TRACEBACK", "1")
+    simulation["simulation"] = FakeSimulation(blow_up_at=0.45)
+    assert command("run", "case.toml", "--overwrite") == 1
+    assert "Traceback" in capsys.readouterr().err
+
+
+def test_defects_keep_their_traceback(folder, simulation, capsys, monkeypatch):
+    monkeypatch.setattr(FakeSimulation, "advance", lambda self, step_size: 1 / 0)
+    assert command("run", "case.toml") == 1
+    assert "ZeroDivisionError" in capsys.readouterr().err
+
+
+def test_full_disk_is_one_line(folder, simulation, capsys, monkeypatch):
+    def fields(self):
+        raise OSError(28, "No space left on device", "fields.zarr")
+
+    monkeypatch.setattr(FakeSimulation, "fields", fields)
+    assert command("run", "case.toml") == 1
+    assert capsys.readouterr().err == "slipstream: error: No space left on device: fields.zarr\n"
+
+
+def test_new_writes_a_case_that_runs(folder, simulation, capsys):
+    assert command("new", "fresh") == 0
+    assert "slipstream run fresh.toml" in capsys.readouterr().out
+    assert command("new", "fresh") == 2
+    assert command("run", "fresh.toml", "--set", "time.end=0.5") == 0
+
+
+def test_info_shows_every_fact(capsys, monkeypatch):
+    monkeypatch.setattr("slipstream.info._mpi_library", lambda: 'none: "slipstream[mpi]"')
+    assert command("info") == 0
+    text = capsys.readouterr().out
+    for part in (
+        "Slipstream",
+        "CPU",
+        "GPU",
+        "MPI",
+        "C++ compiler",
+        "FFTW",
+        "cache folder",
+        "[mpi]",
+    ):
+        assert part in text
+
+
+def test_module_can_be_run():
+    answer = subprocess.run(
+        [sys.executable, "-m", "slipstream", "--help"], capture_output=True, text=True, check=True
+    )
+    assert "run" in answer.stdout
+
+
+def test_last_step_hits_the_end_exactly_and_others_are_not_altered(tmp_path):
+    fake = FakeSimulation(step_size=0.3)
+    run(fake, tmp_path)
+    assert fake.time == 1.0
+    assert fake.sizes[:3] == [0.3] * 3
+    assert len(fake.sizes) == 4
+
+
+def test_rounding_does_not_add_a_step(tmp_path):
+    fake = FakeSimulation(step_size=0.01)
+    run(fake, tmp_path)
+    assert fake.step == 100
+    assert fake.time == pytest.approx(1.0, abs=1e-15)
+
+
+def test_infinite_step_of_a_fluid_at_rest_is_legitimate(tmp_path):
+    fake = FakeSimulation(step_size=float("inf"))
+    run(fake, tmp_path, "time.cfl=1")
+    assert fake.sizes == [1.0]
+
+
+def test_maximum_number_of_steps_ends_the_run_in_order(tmp_path):
+    fake = FakeSimulation()
+    run(fake, tmp_path, "time.max_steps=3")
+    assert open_checkpoint(tmp_path).step == 3
+
+
+def test_series_has_rows_at_the_interval_and_at_both_ends(tmp_path):
+    run(FakeSimulation(step_size=0.04), tmp_path, "output.diagnostics_interval=0.25")
+    times = xarray.open_zarr(tmp_path / "diagnostics.zarr")["time"].values
+    np.testing.assert_allclose(times, [0, 0.28, 0.52, 0.76, 1.0])
+
+
+def test_checkpoint_and_pictures_can_be_switched_off(tmp_path):
+    run(FakeSimulation(), tmp_path, "output.checkpoint=false", "output.pictures=false")
+    assert not (tmp_path / "checkpoint.zarr").exists()
+    assert not list(tmp_path.glob("*.png"))
+
+
+def test_blow_up_names_step_and_time_and_keeps_what_was_written(tmp_path):
+    with pytest.raises(RunError, match=r"step 5, t = 0\.5"):
+        run(FakeSimulation(blow_up_at=0.45), tmp_path)
+    assert xarray.open_zarr(tmp_path / "diagnostics.zarr").sizes["time"] == 5
+    assert "nan" not in (tmp_path / "diagnostics.csv").read_text()
+    assert xarray.open_zarr(tmp_path / "spectra.zarr").sizes["time"] == 5
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, launch.STOP_SIGNAL])
+def test_signals_finish_the_step_and_write(tmp_path, number):
+    def interrupt(simulation):
+        if simulation.step == 3:
+            os.kill(os.getpid(), number)
+            os.kill(os.getpid(), number)
+
+    before = signal.getsignal(number)
+    with pytest.raises(RunError, match="interrupted at step 3") as caught:
+        run(FakeSimulation(on_step=interrupt), tmp_path)
+    assert f"initial.restart={tmp_path}" in str(caught.value)
+    assert open_checkpoint(tmp_path).step == 3
+    assert xarray.open_zarr(tmp_path / "fields.zarr")["time"].values[-1] == pytest.approx(0.3)
+    assert signal.getsignal(number) == before
+
+
+def test_run_beyond_its_end_is_refused(tmp_path):
+    with pytest.raises(InputError, match=r"time\.end"):
+        run(FakeSimulation(start=2.0), tmp_path)
+
+
+def test_folder_that_a_restart_needs_is_not_overwritten(tmp_path):
+    (tmp_path / "notes.txt").touch()
+    with pytest.raises(InputError, match="initial.restart"):
+        check_folder(tmp_path, overwrite=True, restart=str(tmp_path))
+    assert check_folder(tmp_path / "new", overwrite=False) == tmp_path / "new"
+    assert not (tmp_path / "new").exists()
+    assert prepare_folder(tmp_path / "new" / "deep").is_dir()
+
+
+@pytest.mark.parametrize(
+    ("environment", "size"),
+    [
+        ({}, None),
+        ({"OMPI_COMM_WORLD_SIZE": "4"}, 4),
+        ({"PMI_SIZE": "2"}, 2),
+        ({"PMIX_RANK": "0"}, 0),
+        ({"SLURM_PROCID": "0", "SLURM_NTASKS": "8"}, None),
+        ({"SLURM_PROCID": "0", "SLURM_NTASKS": "8", "SLURM_STEP_ID": "0"}, 8),
+        ({"SLURM_PROCID": "0", "SLURM_NTASKS": "1", "SLURM_STEP_ID": "0"}, None),
+    ],
+)
+def test_launchers_are_recognised(environment, size):
+    assert launch.launched_size(environment) == size
+
+
+def test_ranks_join_a_launcher_or_start_one(monkeypatch):
+    assert not launch.should_relaunch(None)
+    assert not launch.should_relaunch(1)
+    assert launch.should_relaunch(2)
+    monkeypatch.setattr(launch, "launched_size", lambda: 2)
+    assert not launch.should_relaunch(2)
+    with pytest.raises(InputError, match="contradicts"):
+        launch.should_relaunch(4)
+
+
+def test_what_the_user_has_set_is_left_alone():
+    added = launch.launch_environment(2, {"OMP_NUM_THREADS": "7"})
+    assert "OMP_NUM_THREADS" not in added
+    assert int(launch.launch_environment(10**6, {})["OMP_NUM_THREADS"]) == 1
+
+
+def test_missing_mpiexec_says_what_to_install(monkeypatch, tmp_path):
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(InputError, match=r"slipstream\[mpi\]"):
+        launch.find_mpiexec()
+
+
+@pytest.fixture
+def fake_mpiexec(monkeypatch, tmp_path):
+    """Put a launcher in place that runs a script of the test's choice."""
+
+    def install(body):
+        path = tmp_path / "mpiexec"
+        path.write_text(f"#!{sys.executable}\nimport os, sys, time, signal\n{body}\n")
+        path.chmod(0o755)
+        monkeypatch.setattr(launch, "find_mpiexec", lambda: str(path))
+
+    return install
+
+
+def test_relaunch_passes_arguments_and_returns_the_status(fake_mpiexec, tmp_path):
+    seen = tmp_path / "seen"
+    fake_mpiexec(f"open({str(seen)!r}, 'w').write(' '.join(sys.argv[1:])); sys.exit(3)")
+    assert launch.relaunch(2, ["run", "case.toml"]) == 3
+    assert seen.read_text() == f"-n 2 {sys.executable} -m slipstream run case.toml"
+
+
+def test_relaunch_takes_the_status_that_the_ranks_handed_over(fake_mpiexec):
+    fake_mpiexec(f"open(os.environ[{launch.STATUS_FILE!r}], 'w').write('2')")
+    assert launch.relaunch(2, []) == 2
+
+
+def test_relaunch_turns_interrupts_into_the_request_to_stop(fake_mpiexec):
+    fake_mpiexec(
+        "signal.signal(signal.SIGUSR1, lambda *_: sys.exit(7))\n"
+        "os.kill(os.getppid(), signal.SIGINT)\n"
+        "time.sleep(20)"
+    )
+    assert launch.relaunch(2, []) == 7
+
+
+class TwoRanks:
+    """The second rank of a pair whose first never arrives."""
+
+    rank, size = 1, 2
+
+    def Ibarrier(self):  # noqa: N802
+        return types.SimpleNamespace(Test=lambda: False)
+
+    def Abort(self, status):  # noqa: N802
+        raise SystemExit(f"aborted {status}")
+
+
+def test_failure_of_one_rank_ends_the_others(monkeypatch, capsys):
+    monkeypatch.setattr(launch, "_SECONDS_TO_LEAVE_TOGETHER", 0.05)
+    with pytest.raises(SystemExit, match="aborted 2"):
+        launch.leave(TwoRanks(), 2, "slipstream: error: x")
+    assert capsys.readouterr().err == "rank 1: slipstream: error: x\n"

@@ -1,0 +1,148 @@
+import io
+import math
+
+import matplotlib.image
+import numpy as np
+import pytest
+from rich.console import Console
+
+from slipstream.field import Field
+from slipstream.report.console import Progress, Summary, duration, make_console, quantity, summarise
+from slipstream.report.pictures import write_pictures
+from slipstream.report.plane import gather_plane
+from slipstream.report.style import pi_text
+
+TIME = np.linspace(0, 10, 101)
+SERIES = {
+    "time": TIME,
+    "energy": 0.125 / (1 + np.exp(TIME - 9)),
+    "dissipation": 0.012 * np.exp(-((TIME - 8) ** 2) / 8),
+}
+WAVENUMBER = np.arange(0.0, 40.0)
+
+
+def spectra(count=20):
+    values = np.where(WAVENUMBER > 0, np.maximum(WAVENUMBER, 1) ** (-5 / 3), 0)
+    return [(float(t), {"energy_spectrum": (WAVENUMBER, values)}) for t in range(count)]
+
+
+def vorticity(size=16):
+    x = np.arange(size) * 2 * math.pi / size
+    z, y, x_ = np.meshgrid(x, x, x, indexing="ij")
+    values = np.abs(np.sin(x_) * np.sin(y)) * (1 + np.cos(z))
+    coordinates = {"x": x, "y": x, "z": x}
+    return Field(
+        "vorticity_magnitude",
+        ("z", "y", "x"),
+        values.shape,
+        (0, 0, 0),
+        values,
+        coordinates,
+        {"long_name": "magnitude of vorticity"},
+    )
+
+
+def draw(folder, **changes):
+    data = {
+        "title": "Taylor-Green vortex",
+        "series": SERIES,
+        "labels": {},
+        "spectra": spectra(),
+        "plane": gather_plane(vorticity(), None, 10.0),
+    }
+    return [path.name for path in write_pictures(folder, **{**data, **changes})]
+
+
+def test_all_pictures_are_drawn_and_not_blank(tmp_path):
+    assert draw(tmp_path) == ["energy.png", "spectrum.png", "vorticity.png", "summary.png"]
+    for path in tmp_path.iterdir():
+        pixels = matplotlib.image.imread(path)
+        assert min(pixels.shape[:2]) >= 900
+        assert pixels[..., :3].std() > 0.05
+
+
+def test_pictures_without_data_are_left_out(tmp_path):
+    assert draw(tmp_path, plane=None) == ["energy.png", "spectrum.png"]
+    assert draw(tmp_path, plane=None, spectra=[]) == ["energy.png"]
+    assert draw(tmp_path, plane=None, series={"time": TIME[:1], "energy": TIME[:1]}) == [
+        "spectrum.png"
+    ]
+
+
+def test_degenerate_data_do_not_stop_a_picture(tmp_path):
+    still = {name: np.zeros(3) if name != "time" else TIME[:3] for name in SERIES}
+    zeros = [(0.0, {"energy_spectrum": (WAVENUMBER, 0 * WAVENUMBER)})]
+    point = Field("w", ("z", "y", "x"), (1, 1, 1), (0, 0, 0), np.zeros((1, 1, 1)))
+    plane = gather_plane(point, None, 0.0)
+    assert len(draw(tmp_path, series=still, spectra=zeros, plane=plane)) == 4
+    assert len(draw(tmp_path, spectra=spectra(1))) == 4
+
+
+def test_plane_is_the_one_in_which_most_happens():
+    field = vorticity()
+    plane = gather_plane(field, None, 3.0)
+    np.testing.assert_array_equal(plane.values, field.data[0])
+    assert (plane.normal_name, plane.row_name, plane.column_name) == ("z", "y", "x")
+    assert (plane.position, plane.time) == (0.0, 3.0)
+
+
+@pytest.mark.parametrize(
+    ("multiple", "text"),
+    [(0, "0"), (1, "π"), (-1, "−π"), (2, "2π"), (0.5, "π/2"), (1.5, "3π/2"), (0.4375, "0.438π")],
+)
+def test_multiples_of_pi_are_written_as_such(multiple, text):
+    assert pi_text(multiple) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(0.0032, "3.2 ms"), (12.0, "12 s"), (4e-6, "4 µs"), (0, "0 s"), (math.inf, "inf s")],
+)
+def test_quantities_have_metric_prefixes(value, text):
+    assert quantity(value, "s") == text
+
+
+def test_durations_read_as_people_write_them():
+    assert [duration(s) for s in (12.34, 250, 11100)] == ["12.3 s", "4 min 10 s", "3 h 5 min"]
+
+
+def test_progress_is_a_few_lines_where_there_is_no_terminal():
+    console = Console(file=io.StringIO(), width=100)
+    with Progress(console, 0.0, 1.0) as progress:
+        for step in range(1, 1001):
+            progress.update(step, step / 1000, 0.001)
+    lines = console.file.getvalue().splitlines()
+    assert len(lines) == 10
+    assert lines[-1].startswith("100 %  step 1000, t = 1")
+
+
+def test_ranks_believe_the_process_that_started_them(monkeypatch):
+    monkeypatch.setenv("OMPI_COMM_WORLD_SIZE", "2")
+    assert not make_console().is_terminal
+    monkeypatch.setenv("SLIPSTREAM_TERMINAL", "1")
+    assert make_console().is_terminal
+
+
+def test_progress_bar_appears_on_a_terminal():
+    console = Console(file=io.StringIO(), width=100, force_terminal=True)
+    with Progress(console, 0.0, 1.0) as progress:
+        progress.update(1, 0.5, 0.5)
+    assert "50 %" in console.file.getvalue()
+
+
+def test_summary_names_costs_and_places(tmp_path):
+    console = Console(file=io.StringIO(), width=100)
+    summary = Summary(
+        wall=10.0,
+        stepping=8.0,
+        steps=100,
+        time=1.0,
+        points=64**3,
+        timers={"fft": 4.0},
+        folder=tmp_path,
+        pictures=[tmp_path / "energy.png"],
+    )
+    summarise(console, summary)
+    text = console.file.getvalue()
+    for part in ("80 ms", "3.28 Mpoints/s", "40 %", str(tmp_path), "energy.png"):
+        assert part in text
