@@ -1,8 +1,8 @@
 """Passes for GPUs: tiled kernels that transform, truncate and re-order in one trip through memory.
 
-A transform along a strided axis, with its padding or truncation and with the order that the
-exchange wants, is one kernel (`fft.hpp`). Transforms in x, the product and the way back are another one
-(`physical_pass.hpp`), so that a Runge-Kutta substage passes over memory five times: backward z,
+A transform along a strided axis, with its padding or truncation and in the order that the
+exchange wants, is one kernel (`fft.hpp`). Transforms in x, the product and the way back are another
+one (`physical_pass.hpp`), so that a Runge-Kutta substage passes over memory five times: backward z,
 backward y, x and product, forward y, forward z, each with only the modes that are kept. Lengths
 that the kernels do not support are left to cuFFT, by the passes that these classes refine.
 """
