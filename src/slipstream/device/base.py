@@ -129,10 +129,13 @@ class Device(ABC):
         NumPy or CuPy: the module whose arrays live in this device's memory.
     default_stream : Stream
         The stream of work that is not scheduled.
+    row_bytes : int
+        Rows of large arrays are best accessed where they start at multiples of this.
     """
 
     name: str
     kind: str
+    row_bytes: int
     array_module: ModuleType
     default_stream: Stream
 

@@ -182,6 +182,7 @@ class HostDevice(Device):
     def __init__(self, tiled: bool = False) -> None:
         self.threads = thread_count()
         self._tiled = tiled
+        self.row_bytes = 128 if tiled else 1
         self.name = f"{_processor_name()}, {self.threads} thread{'s' * (self.threads > 1)}"
         self.default_stream = InlineStream()
 

@@ -36,9 +36,9 @@ class ColumnPass:
     ) -> None:
         self._device, self._geometry = device, geometry
         self._tables = RowTables(device, geometry.column_rows)
-        nz, self._ky, kx = geometry.columns_shape
-        self._mover = RowMover(device, complex_dtype, Modes(kx, kx, 0))
-        row_bytes = fields * nz * kx * np.dtype(complex_dtype).itemsize
+        nz, self._ky, row = geometry.columns_shape
+        self._mover = RowMover(device, complex_dtype, Modes(row, row, 0))
+        row_bytes = fields * nz * row * np.dtype(complex_dtype).itemsize
         self.chunk = max(1, min(CHUNK_BYTES[device.kind] // max(1, row_bytes), self._ky))
 
     def chunks(self) -> list[tuple[int, int]]:
@@ -54,9 +54,9 @@ class ColumnPass:
         ----------
         graph : StepGraph
             Where nodes are added.
-        spectral : array, shape (fields, kz kept, ky of this rank, kx kept)
+        spectral : array, shape (fields, kz kept, ky of this rank, row)
             Kept.
-        columns : array, shape (fields, nz, ky of this rank, kx kept)
+        columns : array, shape (fields, nz, ky of this rank, row)
             Result, unnormalised.
         low, high : int
             Range of local ky.
@@ -88,7 +88,7 @@ class ColumnPass:
             self._add(graph, scatter, part, target, "scatter modes", "pack")
 
     def _as_rows(self, columns: Any) -> Any:
-        """Return columns (fields, nz, ky, kx) as rows kz of each ky: (fields, ky, nz, kx)."""
+        """Return columns (fields, nz, ky, row) as rows kz of each ky: (fields, ky, nz, row)."""
         return columns.swapaxes(1, 2)
 
     @staticmethod

@@ -8,6 +8,7 @@ code never travel to memory, let alone occupy it.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -25,7 +26,7 @@ from slipstream.schedule import StepGraph
 PointOperation = Callable[[Any, int], tuple[Operation, list[Any]]]
 
 # Working set of one chunk in bytes: what the caches of a few cores hold, or what keeps a GPU busy.
-CHUNK_BYTES = {"cpu": 3 << 20, "cuda": 1 << 29}
+CHUNK_BYTES = {"cpu": 3 << 20, "cuda": 1 << 31}
 
 
 @dataclass(frozen=True)
@@ -88,7 +89,11 @@ class PlanePass:
         self._active = nx if x.high else x.count
         self._mover = RowMover(device, complex_dtype, self._columns)
         self.chunk = chunk_planes(geometry, fields, real, complex_dtype, device.kind)
-        self._modes = device.empty((fields, self.chunk, ny, width), complex_dtype)
+        shape = (fields, self.chunk, ny, width)
+        self._memory = device.empty(
+            (math.prod(shape[:3]) * max(width, geometry.row),), complex_dtype
+        )
+        self._modes = self._memory[: math.prod(shape)].reshape(shape)
         points = (fields, self.chunk, ny, nx)
         self._points = device.empty(points, self._real_dtype) if real else self._modes
 
@@ -219,8 +224,9 @@ class PlanePass:
 def plane_bytes(geometry: SlabGeometry, fields: int, real: bool, complex_dtype: Any) -> int:
     """Return the bytes of the working arrays per plane of a chunk."""
     _, ny, nx = geometry.shape
-    width, arrays = (nx // 2 + 1, 2) if real else (nx, 1)
-    return fields * ny * width * np.dtype(complex_dtype).itemsize * arrays
+    width = nx // 2 + 1 if real else nx
+    elements = max(width, geometry.row) + (width if real else 0)
+    return fields * ny * elements * np.dtype(complex_dtype).itemsize
 
 
 def chunk_planes(

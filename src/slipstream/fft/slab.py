@@ -37,9 +37,14 @@ class SlabGeometry:
         The modes kept along z, y and x.
     rank, ranks : int
         This rank and how many there are; ranks may have no planes, or no modes.
+    row_alignment : int
+        Rows of modes are stored with a multiple of so many elements. What lies beyond the kept
+        modes is undefined.
 
     Attributes
     ----------
+    row : int
+        Number of elements in a stored row of modes.
     physical_box, spectral_box : Box
         This rank's part of the physical and of the (truncated) spectral index space.
     plan : ExchangePlan
@@ -47,7 +52,12 @@ class SlabGeometry:
     """
 
     def __init__(
-        self, shape: tuple[int, int, int], modes: tuple[Modes, Modes, Modes], rank: int, ranks: int
+        self,
+        shape: tuple[int, int, int],
+        modes: tuple[Modes, Modes, Modes],
+        rank: int = 0,
+        ranks: int = 1,
+        row_alignment: int = 1,
     ) -> None:
         self.shape, self.modes, self.rank, self.ranks = shape, modes, rank, ranks
         self.spectral_shape = tuple(m.count for m in modes)
@@ -55,7 +65,8 @@ class SlabGeometry:
         self.spectral_boxes = slabs(self.spectral_shape, 1, ranks)
         self.physical_box = self.physical_boxes[rank]
         self.spectral_box = self.spectral_boxes[rank]
-        mixed = (shape[0], *self.spectral_shape[1:])
+        self.row = -(-modes[2].count // row_alignment) * row_alignment
+        mixed = (shape[0], self.spectral_shape[1], self.row)
         self._plane_boxes = slabs(mixed, 0, ranks)
         self._column_boxes = slabs(mixed, 1, ranks)
         self.plan = ExchangePlan.redistribution(self._plane_boxes, self._column_boxes, rank)
@@ -72,27 +83,31 @@ class SlabGeometry:
 
     @property
     def columns_shape(self) -> tuple[int, int, int]:
-        """Shape (nz, ky of this rank, kx) of one field in the columns layout."""
+        """Shape (nz, ky of this rank, row) of one field in the columns layout."""
         return self._column_boxes[self.rank].shape
+
+    @property
+    def stored_shape(self) -> tuple[int, int, int]:
+        """Shape of this rank's spectral array in memory, with rows of `row` elements."""
+        return (*self.spectral_box.shape[:2], self.row)
 
     @cached_property
     def plane_rows(self) -> tuple[np.ndarray, np.ndarray]:
         """Tables for `rows.hpp`: row y of plane z lies at ``offset[y] + z * pitch[y]``."""
-        kx = self.spectral_shape[2]
         offset = np.full(self.spectral_shape[1], -1, dtype=np.int64)
         pitch = np.zeros(self.spectral_shape[1], dtype=np.int64)
         for block in self.plan.sends:
             low, high = block.box.start[1], block.box.stop[1]
-            offset[low:high] = block.offset + kx * np.arange(high - low)
-            pitch[low:high] = kx * (high - low)
+            offset[low:high] = block.offset + self.row * np.arange(high - low)
+            pitch[low:high] = self.row * (high - low)
         return self._spread(self.modes[1], offset, pitch)
 
     @cached_property
     def column_rows(self) -> tuple[np.ndarray, np.ndarray]:
         """Tables for `rows.hpp`: mode z of the ky-th column is at ``offset[z] + ky * pitch[z]``."""
-        _, ky, kx = self.columns_shape
-        offset = ky * kx * np.arange(self.spectral_shape[0], dtype=np.int64)
-        return self._spread(self.modes[0], offset, np.full_like(offset, kx))
+        _, ky, row = self.columns_shape
+        offset = ky * row * np.arange(self.spectral_shape[0], dtype=np.int64)
+        return self._spread(self.modes[0], offset, np.full_like(offset, row))
 
     @staticmethod
     def _spread(modes: Modes, *tables: np.ndarray) -> tuple[np.ndarray, ...]:

@@ -9,6 +9,7 @@ that the kernels do not support are left to cuFFT, by the passes that these clas
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -82,10 +83,10 @@ class TiledColumnPass(ColumnPass):
         self, device: Device, geometry: SlabGeometry, fields: int, complex_dtype: Any
     ) -> None:
         super().__init__(device, geometry, fields, complex_dtype)
-        nz, ky, kx = geometry.columns_shape
+        nz, ky, row = geometry.columns_shape
         self._transform = StridedTransform(device, nz, np.zeros(0, complex_dtype).real.dtype)
         kept = geometry.modes[0].positions() >= 0
-        offset = np.where(kept, ky * kx * np.arange(nz, dtype=np.int64), -1)
+        offset = np.where(kept, ky * row * np.arange(nz, dtype=np.int64), -1)
         self._in_place = RowTables(device, (offset, np.zeros_like(offset)))
 
     def record_backward(self, graph, spectral, columns, low, high) -> None:
@@ -103,9 +104,9 @@ class TiledColumnPass(ColumnPass):
 
     @staticmethod
     def _flat(columns: Any) -> Any:
-        """Return columns (fields, nz, ky, kx) as (fields, 1, nz, ky kx)."""
-        fields, nz, ky, kx = columns.shape
-        return columns.reshape(fields, 1, nz, ky * kx)
+        """Return columns (fields, nz, ky, row) as (fields, 1, nz, ky row)."""
+        fields, nz, ky, row = columns.shape
+        return columns.reshape(fields, 1, nz, ky * row)
 
 
 class TiledPlanePass(PlanePass):
@@ -153,21 +154,20 @@ class TiledPlanePass(PlanePass):
             self._add(graph, operation, [rows], self._packed(target, low, high), "fft y", "fft")
 
     def _bind_through(self, kernel, tile, product: PointProduct, rows: Any, plane: int):
-        _, planes, ny, kx = rows.shape
+        _, planes, ny, _ = rows.shape
         field, row = rows.strides[0] // rows.itemsize, rows.strides[2] // rows.itemsize
         maxima = product.maxima[plane * ny : (plane + planes) * ny]
         scale = self._real_dtype.type(1)
         operation = kernel.bind(
             tile.launch(planes * ny), rows, rows, self._roots, scale, maxima, product.parameters,
-            planes * ny, kx, field, row, field, row,
+            planes * ny, self._active, field, row, field, row,
         )  # fmt: skip
         return operation, maxima
 
     def _rows(self, fields: int, planes: int) -> Any:
-        """Return the working array of modes for every y, with only the kept columns."""
-        _, _, ny, _ = self._modes.shape
-        whole = self._modes.reshape(-1)[: fields * planes * ny * self._active]
-        return whole.reshape(fields, planes, ny, self._active)
+        """Return the working array of modes for every y, with stored rows."""
+        shape = (fields, planes, self._geometry.shape[1], self._geometry.row)
+        return self._memory[: math.prod(shape)].reshape(shape)
 
     def _no_product(self, inputs: int, outputs: int) -> PointProduct:
         ny = self._geometry.shape[1]

@@ -25,8 +25,8 @@ INLINE Real power(Real base) {
 KERNEL advance_substage(const Complex* RESTRICT products, const Complex* start,
                         const Complex* current, const Complex* total, Complex* stage,
                         Complex* result, const Real* RESTRICT parameters,
-                        const Real* RESTRICT wavenumbers, Index nz, Index ny, Index nx, Index low,
-                        Index gap, Index product_field, Index state_field, Index plane,
+                        const Real* RESTRICT wavenumbers, Index nz, Index ny, Index nx, Index row_size,
+                        Index low, Index gap, Index product_field, Index state_field, Index plane,
                         Index first_y, Index all_y, double a, double b, double scale,
                         double viscosity) {
   const Real* RESTRICT kx_table = wavenumbers;
@@ -39,8 +39,8 @@ KERNEL advance_substage(const Complex* RESTRICT products, const Complex* start,
     const Index z = row / ny, y = row % ny;
     const Real step_a = parameters[0] * Real(a), step_b = parameters[0] * Real(b);
     const Real kz = kz_table[z], ky = ky_table[y], decay_row = decay_z[z] * decay_y[y];
-    const Complex* RESTRICT t = products + (z < low ? z : z + gap) * plane + y * nx;
-    const Index at = z * plane + y * nx;
+    const Complex* RESTRICT t = products + (z < low ? z : z + gap) * plane + y * row_size;
+    const Index at = z * plane + y * row_size;
     FOR_COLUMNS(c, nx) {
       const Real kx = kx_table[c];
       const Complex txx = t[c], txy = t[c + product_field], txz = t[c + 2 * product_field];
@@ -75,10 +75,11 @@ KERNEL advance_substage(const Complex* RESTRICT products, const Complex* start,
 // Sums over each row of modes, both signs of kx counted: kinetic energy, enstrophy, helicity and
 // squared divergence. sums[row][4].
 KERNEL flow_sums(const Complex* RESTRICT u, const Real* RESTRICT wavenumbers,
-                 double* RESTRICT sums, Index nz, Index ny, Index nx, Index field) {
+                 double* RESTRICT sums, Index nz, Index ny, Index nx, Index row_size,
+                 Index field) {
   FOR_ROWS(row, nz * ny) {
     const double kz = wavenumbers[nx + ny + row / ny], ky = wavenumbers[nx + row % ny];
-    const Complex* RESTRICT p = u + row * nx;
+    const Complex* RESTRICT p = u + row * row_size;
     double energy = 0, enstrophy = 0, helicity = 0, divergence = 0;
     FOR_COLUMNS_SUM(c, nx, energy, enstrophy, helicity, divergence) {
       const double kx = wavenumbers[c], k2 = kx * kx + ky * ky + kz * kz;
@@ -110,11 +111,11 @@ KERNEL flow_sums(const Complex* RESTRICT u, const Real* RESTRICT wavenumbers,
 
 // Vorticity i k x u.
 KERNEL curl(const Complex* RESTRICT u, Complex* RESTRICT omega, const Real* RESTRICT wavenumbers,
-            Index nz, Index ny, Index nx, Index field) {
+            Index nz, Index ny, Index nx, Index row_size, Index field) {
   FOR_ROWS(row, nz * ny) {
     const Real kz = wavenumbers[nx + ny + row / ny], ky = wavenumbers[nx + row % ny];
-    const Complex* RESTRICT p = u + row * nx;
-    Complex* RESTRICT q = omega + row * nx;
+    const Complex* RESTRICT p = u + row * row_size;
+    Complex* RESTRICT q = omega + row * row_size;
     FOR_COLUMNS(c, nx) {
       const Real kx = wavenumbers[c];
       const Complex x = p[c], y = p[c + field], z = p[c + 2 * field];

@@ -10,6 +10,7 @@ transform; one pass over the planes goes to physical space, multiplies, and retu
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -78,8 +79,8 @@ class FlowProblem:
     def memory(self, kind: str) -> int:
         """Return the bytes that `NavierStokesStep` allocates on a device of this kind."""
         g, item = self.geometry, np.dtype(self.complex_dtype).itemsize
-        state = self.state_copies * VELOCITIES * g.spectral_box.size
-        columns = PRODUCTS * int(np.prod([float(n) for n in g.columns_shape]))
+        state = self.state_copies * VELOCITIES * math.prod(g.stored_shape)
+        columns = PRODUCTS * math.prod(g.columns_shape)
         planes = PRODUCTS * g.planes_size if g.ranks > 1 else 0
         chunk = plane_pass_bytes(g, PRODUCTS, True, self.complex_dtype, kind)
         rows = 8 * g.planes * g.shape[1]
@@ -100,8 +101,8 @@ class NavierStokesStep:
 
     Attributes
     ----------
-    velocity : array, shape (3, kz, ky of this rank, kx)
-        Fourier coefficients of u, v, w: ``u(x) = sum_k u_hat(k) exp(i k . x)``.
+    velocity : array, shape (3, kz, ky of this rank, row)
+        Fourier coefficients of u, v, w: ``u(x) = sum_k u_hat(k) exp(i k . x)``; see `modes_of`.
     """
 
     def __init__(
@@ -112,7 +113,7 @@ class NavierStokesStep:
         self.wavenumbers = Wavenumbers(geometry, problem.lengths)
         dtype = problem.complex_dtype
         copies = [
-            device.zeros((VELOCITIES, *geometry.spectral_box.shape), dtype)
+            device.zeros((VELOCITIES, *geometry.stored_shape), dtype)
             for _ in range(problem.state_copies)
         ]
         self.velocity, self.stage = copies[:2]
@@ -283,7 +284,7 @@ class NavierStokesStep:
         feed = 0.0 if last else method.feeds[substage]
         z_modes = problem.geometry.modes[0]
         nz, all_y, nx = problem.geometry.spectral_box.shape
-        scale = 1.0 / float(np.prod([float(n) for n in problem.geometry.shape]))
+        row, scale = problem.geometry.row, 1.0 / math.prod(problem.geometry.shape)
 
         def update(low: int, high: int) -> tuple[Operation, list, list]:
             products, *parts = (
@@ -292,9 +293,9 @@ class NavierStokesStep:
             )
             operation = kernel.bind(
                 RowLaunch(nz * (high - low), nx), products, *parts, self._parameters, self._table,
-                nz, high - low, nx, z_modes.low, z_modes.gap,
+                nz, high - low, nx, row, z_modes.low, z_modes.gap,
                 products.strides[0] // products.itemsize, parts[0].strides[0] // products.itemsize,
-                all_y * nx, low, all_y, feed, weight, scale, problem.viscosity,
+                all_y * row, low, all_y, feed, weight, scale, problem.viscosity,
             )  # fmt: skip
             writes = [parts[3]] if not last else []
             writes += [parts[4]] if constants["WRITES_RESULT"] else []
@@ -333,32 +334,37 @@ class NavierStokesStep:
         bits = np.int64(int(self._product.maxima.max()))
         return float(bits.view(np.float64))
 
-    def flow_sums(self, source: Any) -> np.ndarray:
+    def modes_of(self, array: Any) -> Any:
+        """Return the kept modes of a spectral array, without the padding of its rows."""
+        return array[..., : self.problem.geometry.spectral_shape[2]]
+
+    def flow_sums(self) -> np.ndarray:
         """Return this rank's share of energy, enstrophy, helicity and squared divergence."""
-        nz, ny, nx = source.shape[1:]
+        nz, ny, _ = self.problem.geometry.stored_shape
         sums = self.device.zeros((nz * ny, 4), np.float64)
-        if source.size:
-            operation = self._kernel("flow_sums").bind(
-                RowLaunch(nz * ny, nx, reduces=True), source, self._table, sums,
-                nz, ny, nx, source.strides[0] // source.itemsize,
-            )  # fmt: skip
-            self.device.run(operation)
+        self._run_over_rows("flow_sums", self.velocity, self._table, sums)
         return self.device.to_host(sums).sum(axis=0)
 
     def vorticity(self) -> Any:
         """Return the vorticity's Fourier coefficients, in the memory of the stage."""
-        nz, ny, nx = self.velocity.shape[1:]
-        if self.velocity.size:
-            operation = self._kernel("curl").bind(
-                RowLaunch(nz * ny, nx), self.velocity, self.stage, self._table,
-                nz, ny, nx, self.velocity.strides[0] // self.velocity.itemsize,
-            )  # fmt: skip
-            self.device.run(operation)
+        self._run_over_rows("curl", self.velocity, self.stage, self._table)
         return self.stage
+
+    def _run_over_rows(self, name: str, *arrays: Any) -> None:
+        """Run a kernel that takes every row of the velocity."""
+        (nz, ny, row), nx = (
+            self.problem.geometry.stored_shape,
+            self.problem.geometry.spectral_shape[2],
+        )
+        if nz * ny:
+            launch = RowLaunch(nz * ny, nx, reduces=True)
+            field = nz * ny * row
+            kernel = self._kernel(name)
+            self.device.run(kernel.bind(launch, *arrays, nz, ny, nx, row, field))
 
     def scale_velocity(self) -> None:
         """Divide `velocity` by the number of points, which the forward transform leaves out."""
-        points = float(np.prod([float(n) for n in self.problem.geometry.shape]))
+        points = math.prod(self.problem.geometry.shape)
         velocity = self.velocity
 
         def scale(stream: Any) -> None:

@@ -49,8 +49,10 @@ class SpectralSimulation:
         rank, ranks = (communicator.rank, communicator.size) if communicator else (0, 1)
         shape = tuple(reversed(case.grid.points_xyz))
         modes = truncate(shape, _TRUNCATIONS[case.numerics.dealiasing], real=True)
+        itemsize = 2 * np.dtype(case.numerics.precision).itemsize
+        alignment = max(1, device.row_bytes // itemsize)
         self.problem = FlowProblem(
-            geometry=SlabGeometry(shape, modes, rank, ranks),
+            geometry=SlabGeometry(shape, modes, rank, ranks, alignment),
             lengths=tuple(reversed(case.grid.lengths_xyz)),
             viscosity=case.equation.viscosity,
             method=METHODS[case.time.integrator],
@@ -127,7 +129,7 @@ class SpectralSimulation:
         self._commit(self.flow.record_courant()).run()
 
     def _set_velocity(self, velocity: np.ndarray) -> None:
-        self.device.run(self.device.copy(self.flow.velocity, velocity))
+        self.device.run(self.device.copy(self.flow.modes_of(self.flow.velocity), velocity))
 
     def _evaluate(self, settings: Any) -> None:
         """Evaluate a flow that has a formula at all points, chunk by chunk."""
@@ -199,7 +201,7 @@ class SpectralSimulation:
 
     def diagnostics(self) -> dict[str, float]:
         """Return box means; see `LABELS` for what they are."""
-        sums = self._sum(self.flow.flow_sums(self.flow.velocity))
+        sums = self._sum(self.flow.flow_sums())
         return self._budget.update(self.time, sums, self.problem.viscosity)
 
     def labels(self) -> dict[str, str]:
@@ -209,7 +211,9 @@ class SpectralSimulation:
     def spectra(self) -> dict[str, tuple[np.ndarray, np.ndarray]]:
         """Return the energy spectrum, which sums to the energy."""
         waves = self.flow.wavenumbers
-        values = self._sum(energy_spectrum(self.device, self.flow.velocity, waves))
+        values = self._sum(
+            energy_spectrum(self.device, self.flow.modes_of(self.flow.velocity), waves)
+        )
         return {"energy_spectrum": (waves.unit * np.arange(values.size), values)}
 
     def fields(self) -> Iterator[Field]:
@@ -223,7 +227,7 @@ class SpectralSimulation:
 
     def checkpoint(self) -> Iterator[Field]:
         """Yield the Fourier coefficients of the velocity."""
-        velocity = self.device.to_host(self.flow.velocity)
+        velocity = self.flow.modes_of(self.device.to_host(self.flow.velocity))
         geometry = self.problem.geometry
         for component in range(VELOCITIES):
             yield Field(
