@@ -63,7 +63,7 @@ def measure_step(
         "seconds of the step's transforms alone": seconds["transforms"],
         "step / its transforms alone": seconds["step"] / seconds["transforms"],
         "copy bandwidth (GB/s)": bandwidth / 1e9,
-        "memory of fields (GiB)": problem.memory(device.kind) / 2**30,
+        "memory of fields (GiB)": problem.memory(device) / 2**30,
         "timers (s per step)": {k: v / 3 for k, v in step.timeline.totals().items()},
         "exposed communication (s per step)": step.timeline.exposed() / 3,
     }

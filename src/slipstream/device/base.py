@@ -129,12 +129,16 @@ class Device(ABC):
         NumPy or CuPy: the module whose arrays live in this device's memory.
     default_stream : Stream
         The stream of work that is not scheduled.
+    lanes : int
+        How many streams of work on parts of an array keep the device busy: the threads of a CPU,
+        which share nothing while each works through chunks of its own; one on a GPU.
     row_bytes : int
         Rows of large arrays are best accessed where they start at multiples of this.
     """
 
     name: str
     kind: str
+    lanes: int
     row_bytes: int
     array_module: ModuleType
     default_stream: Stream

@@ -155,6 +155,7 @@ class CudaDevice(Device):
 
     kind = "cuda"
     array_module = cupy
+    lanes = 1
     row_bytes = 128
 
     def __init__(self, ordinal: int = 0) -> None:

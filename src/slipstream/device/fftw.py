@@ -63,10 +63,11 @@ _planned: list[bool] = []
 def _twin(array: np.ndarray) -> np.ndarray:
     """Return uninitialised memory with the shape, strides and alignment of `array`."""
     extent = sum((n - 1) * abs(s) for n, s in zip(array.shape, array.strides, strict=True))
-    shift = array.ctypes.data % 64
+    before = sum((n - 1) * -s for n, s in zip(array.shape, array.strides, strict=True) if s < 0)
+    first = before + (array.ctypes.data - before) % 64
     memory = pyfftw.empty_aligned(extent + array.itemsize + 64, dtype="uint8", n=64)
     memory[...] = 0
-    return np.ndarray(array.shape, array.dtype, memory.data, shift, array.strides)
+    return np.ndarray(array.shape, array.dtype, memory.data, first, array.strides)
 
 
 _PARTS = ("double", "single", "long_double")

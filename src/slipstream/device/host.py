@@ -1,8 +1,9 @@
 """The CPU as a device: a stream is a worker thread, a kernel is a compiled shared library.
 
 Asynchronous schedules, overlap and out-of-core pipelines can thus be run, and tested, without a
-GPU. Parallelism inside an operation is OpenMP (kernels) and FFTW's threads (transforms), both
-with ``OMP_NUM_THREADS`` threads.
+GPU. The threads, ``OMP_NUM_THREADS`` of them, are divided among the streams of a schedule, each of
+which works through chunks of its own; within a stream they are OpenMP's and FFTW's. Operations
+on whole arrays, outside of schedules, have all of them.
 """
 
 from __future__ import annotations
@@ -20,12 +21,8 @@ import numpy as np
 
 from slipstream import kernels
 from slipstream.device import fftw
-from slipstream.device.base import Device, Event, Kernel, Operation, Span, Stream
+from slipstream.device.base import Device, Event, Kernel, Operation, RowLaunch, Span, Stream
 from slipstream.device.compiler import compile_library
-
-# An OpenMP team that spins after a kernel would take the cores from FFTW's threads, which run
-# next. Read by the OpenMP runtime when the first kernel is loaded.
-os.environ.setdefault("GOMP_SPINCOUNT", "1000")
 
 
 class HostEvent(Event):
@@ -97,14 +94,21 @@ class InlineStream(_TimedStream):
 class HostStream(_TimedStream):
     """A worker thread that runs operations in order.
 
+    Parameters
+    ----------
+    begin : Operation, optional
+        What to run first.
+
     After an operation has failed, the rest of the queue is skipped; `synchronize` and the events
     behind the failure raise it. The thread ends with the stream object.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, begin: Operation | None = None) -> None:
         # An operation of the host does not look at the stream that it runs on.
         self._worker = _Worker(InlineStream())
         weakref.finalize(self, self._worker.queue.put, None)
+        if begin is not None:
+            self.submit(begin)
         threading.Thread(target=self._worker.work, daemon=True).start()
 
     def submit(self, operation: Operation) -> None:
@@ -182,6 +186,9 @@ class HostDevice(Device):
     def __init__(self, tiled: bool = False) -> None:
         self.threads = thread_count()
         self._tiled = tiled
+        # More lanes than this would wait for each other in the interpreter.
+        self.lanes = min(self.threads, 8)
+        self._threads_per_lane = self.threads // self.lanes
         self.row_bytes = 128 if tiled else 1
         self.name = f"{_processor_name()}, {self.threads} thread{'s' * (self.threads > 1)}"
         self.default_stream = InlineStream()
@@ -192,7 +199,8 @@ class HostDevice(Device):
     pinned = empty
 
     def stream(self) -> Stream:
-        return HostStream()
+        set_threads = self.kernel("threads.hpp", "set_threads")
+        return HostStream(set_threads.bind(RowLaunch(1, 1), self._threads_per_lane))
 
     def kernel(self, header: str, name: str, **constants: Any) -> Kernel:
         library = _load(kernels.source(header, constants))
@@ -204,7 +212,7 @@ class HostDevice(Device):
         return lambda stream: np.copyto(target, source)
 
     def fft(self, source: np.ndarray, target: np.ndarray, axis: int, forward: bool) -> Operation:
-        return fftw.plan(source, target, axis, forward, self.threads)
+        return fftw.plan(source, target, axis, forward, self._threads_per_lane)
 
     def tiled_transforms(self) -> bool:
         return self._tiled

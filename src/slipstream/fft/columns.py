@@ -13,7 +13,7 @@ from slipstream.fft.slab import SlabGeometry
 from slipstream.schedule import StepGraph
 
 # Working set of one chunk in bytes; see `planes`. A GPU takes all columns at once.
-CHUNK_BYTES = {"cpu": 2 << 20, "cuda": 1 << 62}
+CHUNK_BYTES = {"cpu": 1 << 20, "cuda": 1 << 62}
 
 
 class ColumnPass:
@@ -39,11 +39,17 @@ class ColumnPass:
         nz, self._ky, row = geometry.columns_shape
         self._mover = RowMover(device, complex_dtype, Modes(row, row, 0))
         row_bytes = fields * nz * row * np.dtype(complex_dtype).itemsize
-        self.chunk = max(1, min(CHUNK_BYTES[device.kind] // max(1, row_bytes), self._ky))
+        limit = max(1, CHUNK_BYTES[device.kind] // max(1, row_bytes))
+        rounds = -(-self._ky // (limit * device.lanes))
+        self.chunk = max(1, -(-self._ky // max(1, rounds * device.lanes)))
 
     def chunks(self) -> list[tuple[int, int]]:
         """Return the ranges of this rank's ky, chunk by chunk."""
         return [(a, min(a + self.chunk, self._ky)) for a in range(0, self._ky, self.chunk)]
+
+    def lane(self, graph: StepGraph, low: int) -> str:
+        """Return the lane in which the chunk that starts at local ky `low` is recorded."""
+        return graph.lane_of_chunk(low // self.chunk)[1]
 
     def record_backward(
         self, graph: StepGraph, spectral: Any, columns: Any, low: int, high: int
@@ -63,9 +69,9 @@ class ColumnPass:
         """
         source, target = spectral[:, :, low:high], columns[:, :, low:high]
         gather = self._mover.gather(source, self._as_rows(target), self._tables)
-        self._add(graph, gather, source, target, "gather modes", "pack")
+        self._add(graph, gather, source, target, "gather modes", "pack", low)
         transform = self._device.fft(target, target, 1, False)
-        self._add(graph, transform, target, target, "fft z", "fft")
+        self._add(graph, transform, target, target, "fft z", "fft", low)
 
     def record_forward(
         self, graph: StepGraph, columns: Any, low: int, high: int, spectral: Any = None
@@ -81,16 +87,18 @@ class ColumnPass:
             what lies in the places of other modes is undefined.
         """
         part = columns[:, :, low:high]
-        self._add(graph, self._device.fft(part, part, 1, True), part, part, "fft z", "fft")
+        self._add(graph, self._device.fft(part, part, 1, True), part, part, "fft z", "fft", low)
         if spectral is not None:
             target = spectral[:, :, low:high]
             scatter = self._mover.scatter(self._as_rows(part), target, self._tables)
-            self._add(graph, scatter, part, target, "scatter modes", "pack")
+            self._add(graph, scatter, part, target, "scatter modes", "pack", low)
 
     def _as_rows(self, columns: Any) -> Any:
         """Return columns (fields, nz, ky, row) as rows kz of each ky: (fields, ky, nz, row)."""
         return columns.swapaxes(1, 2)
 
-    @staticmethod
-    def _add(graph, operation, source, target, label, category) -> None:
-        graph.add(operation, reads=[source], writes=[target], label=label, category=category)
+    def _add(self, graph, operation, source, target, label, category, low) -> None:
+        graph.add(
+            operation, reads=[source], writes=[target], label=label, category=category,
+            lane=self.lane(graph, low),
+        )  # fmt: skip

@@ -33,11 +33,11 @@ def make_plane_pass(
 
 
 def plane_pass_bytes(
-    geometry: SlabGeometry, fields: int, real: bool, complex_dtype: Any, kind: str
+    geometry: SlabGeometry, fields: int, real: bool, complex_dtype: Any, device: Device
 ) -> int:
-    """Return the bytes of working memory of a plane pass on a device of this kind."""
-    planes = chunk_planes(geometry, fields, real, complex_dtype, kind)
-    return planes * plane_bytes(geometry, fields, real, complex_dtype)
+    """Return the bytes of working memory of a plane pass on a device."""
+    planes = chunk_planes(geometry, fields, real, complex_dtype, device)
+    return device.lanes * planes * plane_bytes(geometry, fields, real, complex_dtype)
 
 
 def _tiled(device: Device, n: int, complex_dtype: Any) -> bool:

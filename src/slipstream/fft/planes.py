@@ -8,8 +8,7 @@ code never travel to memory, let alone occupy it.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,8 +24,8 @@ from slipstream.schedule import StepGraph
 # first plane is local plane `plane`, and the other arrays that the operation accesses.
 PointOperation = Callable[[Any, int], tuple[Operation, list[Any]]]
 
-# Working set of one chunk in bytes: what the caches of a few cores hold, or what keeps a GPU busy.
-CHUNK_BYTES = {"cpu": 3 << 20, "cuda": 1 << 31}
+# Working set of one chunk in bytes: what a core's caches hold, or what keeps a GPU busy.
+CHUNK_BYTES = {"cpu": 3 << 19, "cuda": 1 << 31}
 
 
 @dataclass(frozen=True)
@@ -88,23 +87,20 @@ class PlanePass:
         # Columns that the transform in y has to touch; high ones are spread to the row's end.
         self._active = nx if x.high else x.count
         self._mover = RowMover(device, complex_dtype, self._columns)
-        self.chunk = chunk_planes(geometry, fields, real, complex_dtype, device.kind)
-        shape = (fields, self.chunk, ny, width)
-        self._memory = device.empty(
-            (math.prod(shape[:3]) * max(width, geometry.row),), complex_dtype
-        )
-        self._modes = self._memory[: math.prod(shape)].reshape(shape)
-        points = (fields, self.chunk, ny, nx)
-        self._points = device.empty(points, self._real_dtype) if real else self._modes
+        self.chunk = chunk_planes(geometry, fields, real, complex_dtype, device)
+        self._arrays = [
+            ChunkArrays(device, geometry, fields, self.chunk, real, complex_dtype)
+            for _ in range(device.lanes)
+        ]
 
-    def chunks(self, first: int = 0, last: int | None = None) -> list[tuple[int, int]]:
-        """Return the ranges of local planes from `first` to `last`, chunk by chunk."""
+    def _chunks(
+        self, graph: StepGraph, first: int = 0, last: int | None = None
+    ) -> Iterator[tuple[ChunkWork, int, int]]:
+        """Yield (work, low, high) for the chunks of local planes from `first` to `last`."""
         last = self._geometry.planes if last is None else last
-        return [(z, min(z + self.chunk, last)) for z in range(first, last, self.chunk)]
-
-    def points(self, fields: int, planes: int) -> Any:
-        """Return the chunk of physical space, ``[field, z, y, x]``, that graphs work in."""
-        return self._points[:fields, :planes]
+        for number, low in enumerate(range(first, last, self.chunk)):
+            lane, name = graph.lane_of_chunk(number)
+            yield ChunkWork(graph, name, self._arrays[lane]), low, min(low + self.chunk, last)
 
     def record_backward(self, graph: StepGraph, planes: Any, store: PointOperation) -> None:
         """Record packed planes -> physical space.
@@ -118,15 +114,15 @@ class PlanePass:
         store : callable
             Called with each chunk of points (unnormalised), which it may overwrite.
         """
-        for low, high in self.chunks():
-            self._to_points(graph, planes, low, high)
-            self._at_points(graph, store, len(planes), low, high, "store", "pack")
+        for work, low, high in self._chunks(graph):
+            self._to_points(work, planes, low, high)
+            work.apply(store, len(planes), low, high, "store", "pack")
 
     def record_forward(self, graph: StepGraph, planes: Any, load: PointOperation) -> None:
         """Record physical space -> packed planes; `load` fills each chunk of points."""
-        for low, high in self.chunks():
-            self._at_points(graph, load, len(planes), low, high, "load", "pack")
-            self._from_points(graph, planes, low, high)
+        for work, low, high in self._chunks(graph):
+            work.apply(load, len(planes), low, high, "load", "pack")
+            self._from_points(work, planes, low, high)
 
     def record_through(
         self,
@@ -150,12 +146,12 @@ class PlanePass:
         first, last : int
             Range of local planes.
         """
-        for low, high in self.chunks(first, last):
-            self._to_points(graph, source, low, high)
+        for work, low, high in self._chunks(graph, first, last):
+            self._to_points(work, source, low, high)
             if product is not None:
                 function = self.product_operation(product)
-                self._at_points(graph, function, product.outputs, low, high, "product", "compute")
-            self._from_points(graph, target, low, high)
+                work.apply(function, product.outputs, low, high, "product", "compute")
+            self._from_points(work, target, low, high)
 
     def product_operation(self, product: PointProduct) -> PointOperation:
         """Return the product as an operation on chunks of points."""
@@ -167,42 +163,35 @@ class PlanePass:
             maxima = product.maxima[plane * ny : (plane + planes) * ny]
             operation = kernel.bind(
                 RowLaunch(planes * ny, nx, reduces=True), points, maxima, product.parameters,
-                planes * ny, nx, self._points.strides[0] // self._points.itemsize,
+                planes * ny, nx, points.strides[0] // points.itemsize,
             )  # fmt: skip
             return operation, [maxima]
 
         return function
 
-    def _at_points(self, graph, function, fields, low, high, label, category) -> None:
-        operation, accessed = function(self.points(fields, high - low), low)
-        everything = [self._points[:, : high - low], *accessed]
-        graph.add(operation, writes=everything, label=label, category=category)
+    def _to_points(self, work: ChunkWork, planes: Any, low: int, high: int) -> None:
+        modes, points = work.views(len(planes), high - low)
+        self._load_modes(work, planes, modes, low, high)
+        work.add(self._fft(modes, points, 3, False), [modes], [points], "fft x", "fft")
 
-    def _to_points(self, graph: StepGraph, planes: Any, low: int, high: int) -> None:
-        fields, count = len(planes), high - low
-        modes, points = self._modes[:fields, :count], self.points(fields, count)
-        self._load_modes(graph, planes, modes, low, high)
-        self._add(graph, self._fft(modes, points, 3, False), [modes], [points], "fft x", "fft")
+    def _from_points(self, work: ChunkWork, planes: Any, low: int, high: int) -> None:
+        modes, points = work.views(len(planes), high - low)
+        work.add(self._fft(points, modes, 3, True), [points], [modes], "fft x", "fft")
+        self._store_modes(work, planes, modes, low, high)
 
-    def _from_points(self, graph: StepGraph, planes: Any, low: int, high: int) -> None:
-        fields, count = len(planes), high - low
-        modes, points = self._modes[:fields, :count], self.points(fields, count)
-        self._add(graph, self._fft(points, modes, 3, True), [points], [modes], "fft x", "fft")
-        self._store_modes(graph, planes, modes, low, high)
-
-    def _load_modes(self, graph, planes, modes, low: int, high: int) -> None:
+    def _load_modes(self, work: ChunkWork, planes: Any, modes: Any, low: int, high: int) -> None:
         """Record packed planes -> rows of x modes for every y, those not kept being zero."""
         gather = self._mover.gather(planes, modes, self._tables, low)
-        self._add(graph, gather, self._packed(planes, low, high), [modes], "gather modes", "pack")
+        work.add(gather, self._packed(planes, low, high), [modes], "gather modes", "pack")
         active = modes[..., : self._active]
-        self._add(graph, self._fft(active, active, 2, False), [active], [active], "fft y", "fft")
+        work.add(self._fft(active, active, 2, False), [active], [active], "fft y", "fft")
 
-    def _store_modes(self, graph, planes, modes, low: int, high: int) -> None:
+    def _store_modes(self, work: ChunkWork, planes: Any, modes: Any, low: int, high: int) -> None:
         """Record rows of x modes for every y -> packed planes."""
         active = modes[..., : self._active]
-        self._add(graph, self._fft(active, active, 2, True), [active], [active], "fft y", "fft")
+        work.add(self._fft(active, active, 2, True), [active], [active], "fft y", "fft")
         scatter = self._mover.scatter(modes, planes, self._tables, low)
-        self._add(graph, scatter, [modes], self._packed(planes, low, high), "scatter modes", "pack")
+        work.add(scatter, [modes], self._packed(planes, low, high), "scatter modes", "pack")
 
     def _packed(self, planes: Any, low: int, high: int) -> list[Any]:
         """Return the views of the packed array that hold local planes `low` to `high`."""
@@ -216,9 +205,67 @@ class PlanePass:
     def _fft(self, source: Any, target: Any, axis: int, forward: bool) -> Operation:
         return self._device.fft(source, target, axis, forward)
 
-    @staticmethod
-    def _add(graph, operation, reads, writes, label, category) -> None:
-        graph.add(operation, reads=reads, writes=writes, label=label, category=category)
+
+class ChunkArrays:
+    """The working memory of one lane.
+
+    Attributes
+    ----------
+    modes : array, shape (fields, planes, ny, nx // 2 + 1 or nx)
+        Modes along x.
+    points : array, shape (fields, planes, ny, nx)
+        Physical space.
+    memory : array
+        All of the memory of `modes`, with room for rows of the geometry's length.
+    """
+
+    def __init__(
+        self,
+        device: Device,
+        geometry: SlabGeometry,
+        fields: int,
+        planes: int,
+        real: bool,
+        complex_dtype: Any,
+    ) -> None:
+        _, ny, nx = geometry.shape
+        width = nx // 2 + 1 if real else nx
+        rows = fields * planes * ny
+        self.memory = device.empty((rows * max(width, geometry.row),), complex_dtype)
+        self.modes = self.memory[: rows * width].reshape(fields, planes, ny, width)
+        self.points = self.modes
+        if real:
+            real_dtype = np.zeros(0, complex_dtype).real.dtype
+            self.points = device.empty((fields, planes, ny, nx), real_dtype)
+
+
+@dataclass(frozen=True)
+class ChunkWork:
+    """One chunk's recording: the graph, the lane that works on it and the lane's arrays."""
+
+    graph: StepGraph
+    lane: str
+    arrays: ChunkArrays
+
+    def views(self, fields: int, planes: int) -> tuple[Any, Any]:
+        """Return the modes and the points of a chunk."""
+        return self.arrays.modes[:fields, :planes], self.arrays.points[:fields, :planes]
+
+    def apply(
+        self, function: PointOperation, fields: int, low: int, high: int, label: str, category: str
+    ) -> None:
+        """Record a function of the points of local planes `low` to `high`."""
+        points = self.arrays.points[:fields, : high - low]
+        operation, accessed = function(points, low)
+        self.add(operation, [], [self.arrays.points[:, : high - low], *accessed], label, category)
+
+    def add(
+        self, operation: Operation, reads: list, writes: list, label: str, category: str
+    ) -> None:
+        """Record an operation in this chunk's lane."""
+        self.graph.add(
+            operation, reads=reads, writes=writes, label=label, category=category, lane=self.lane
+        )
 
 
 def plane_bytes(geometry: SlabGeometry, fields: int, real: bool, complex_dtype: Any) -> int:
@@ -230,9 +277,12 @@ def plane_bytes(geometry: SlabGeometry, fields: int, real: bool, complex_dtype: 
 
 
 def chunk_planes(
-    geometry: SlabGeometry, fields: int, real: bool, complex_dtype: Any, kind: str
+    geometry: SlabGeometry, fields: int, real: bool, complex_dtype: Any, device: Device
 ) -> int:
-    """Return how many planes a chunk has on a device of this kind."""
-    planes = CHUNK_BYTES[kind] // plane_bytes(geometry, fields, real, complex_dtype)
-    # An even number: rows that are transformed in pairs then stay together in every chunking.
-    return max(1, min(planes & ~1 or 1, geometry.planes))
+    """Return how many planes a chunk has on a device."""
+    limit = max(1, CHUNK_BYTES[device.kind] // plane_bytes(geometry, fields, real, complex_dtype))
+    # As many chunks for every lane, and of even size: rows that are transformed in pairs then stay
+    # together in every chunking.
+    rounds = -(-geometry.planes // (limit * device.lanes))
+    planes = -(-geometry.planes // max(1, rounds * device.lanes))
+    return max(1, min(planes + planes % 2, limit & ~1 or 1))

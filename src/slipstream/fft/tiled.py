@@ -92,7 +92,7 @@ class TiledColumnPass(ColumnPass):
     def record_backward(self, graph, spectral, columns, low, high) -> None:
         source, target = spectral[:, :, low:high], columns[:, :, low:high]
         operation = self._transform.bind(source, self._flat(target), self._tables, 0, False)
-        self._add(graph, operation, source, target, "fft z", "fft")
+        self._add(graph, operation, source, target, "fft z", "fft", low)
 
     def record_forward(self, graph, columns, low, high, spectral=None) -> None:
         source = columns[:, :, low:high]
@@ -100,7 +100,7 @@ class TiledColumnPass(ColumnPass):
         if spectral is not None:
             target, tables = spectral[:, :, low:high], self._tables
         operation = self._transform.bind(target, self._flat(source), tables, 0, True)
-        self._add(graph, operation, source, target, "fft z", "fft")
+        self._add(graph, operation, source, target, "fft z", "fft", low)
 
     @staticmethod
     def _flat(columns: Any) -> Any:
@@ -120,17 +120,17 @@ class TiledPlanePass(PlanePass):
         self._transform = StridedTransform(device, ny, self._real_dtype)
         self._roots = device.array(tiled_fft.roots(nx, self._real_dtype))
 
-    def _load_modes(self, graph, planes, modes, low, high) -> None:
+    def _load_modes(self, work, planes, modes, low, high) -> None:
         active, rest = modes[..., : self._active], modes[..., self._active :]
         operation = self._transform.bind(planes, active, self._tables, low, False)
-        self._add(graph, operation, self._packed(planes, low, high), [active], "fft y", "fft")
+        work.add(operation, self._packed(planes, low, high), [active], "fft y", "fft")
         if rest.size:
-            self._add(graph, lambda stream: rest.fill(0), [], [rest], "pad modes", "pack")
+            work.add(lambda stream: rest.fill(0), [], [rest], "pad modes", "pack")
 
-    def _store_modes(self, graph, planes, modes, low, high) -> None:
+    def _store_modes(self, work, planes, modes, low, high) -> None:
         active = modes[..., : self._active]
         operation = self._transform.bind(planes, active, self._tables, low, True)
-        self._add(graph, operation, [active], self._packed(planes, low, high), "fft y", "fft")
+        work.add(operation, [active], self._packed(planes, low, high), "fft y", "fft")
 
     def record_through(self, graph, source, target, product, first=0, last=None) -> None:
         product = product or self._no_product(len(source), len(target))
@@ -142,16 +142,15 @@ class TiledPlanePass(PlanePass):
             super().record_through(graph, source, target, product, first, last)
             return
         kernel = self._device.kernel(tile.header, tile.name, **tile.constants)
-        for low, high in self.chunks(first, last):
-            rows = self._rows(len(target), high - low)
+        for work, low, high in self._chunks(graph, first, last):
+            rows = self._rows(work.arrays.memory, len(target), high - low)
             inward = rows[: len(source)]
             operation = self._transform.bind(source, inward, self._tables, low, False)
-            packed = self._packed(source, low, high)
-            self._add(graph, operation, packed, [inward], "fft y", "fft")
+            work.add(operation, self._packed(source, low, high), [inward], "fft y", "fft")
             operation, maxima = self._bind_through(kernel, tile, product, rows, low)
-            self._add(graph, operation, [inward], [rows, maxima], "fft x, product, fft x", "fft")
+            work.add(operation, [inward], [rows, maxima], "fft x, product, fft x", "fft")
             operation = self._transform.bind(target, rows, self._tables, low, True)
-            self._add(graph, operation, [rows], self._packed(target, low, high), "fft y", "fft")
+            work.add(operation, [rows], self._packed(target, low, high), "fft y", "fft")
 
     def _bind_through(self, kernel, tile, product: PointProduct, rows: Any, plane: int):
         _, planes, ny, _ = rows.shape
@@ -164,10 +163,10 @@ class TiledPlanePass(PlanePass):
         )  # fmt: skip
         return operation, maxima
 
-    def _rows(self, fields: int, planes: int) -> Any:
+    def _rows(self, memory: Any, fields: int, planes: int) -> Any:
         """Return the working array of modes for every y, with stored rows."""
         shape = (fields, planes, self._geometry.shape[1], self._geometry.row)
-        return self._memory[: math.prod(shape)].reshape(shape)
+        return memory[: math.prod(shape)].reshape(shape)
 
     def _no_product(self, inputs: int, outputs: int) -> PointProduct:
         ny = self._geometry.shape[1]

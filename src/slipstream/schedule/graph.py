@@ -13,6 +13,9 @@ from typing import Any, Protocol
 from slipstream.device import Device, Operation
 from slipstream.schedule.memory import AccessHistory
 
+# The lane of ordinary operations; work on chunks is dealt out to `lane_of_chunk`.
+MAIN_LANE = "compute"
+
 CATEGORIES = ("fft", "pack", "communication", "copy", "compute", "io")
 
 
@@ -86,7 +89,7 @@ class StepGraph:
         writes: Sequence[Any] = (),
         label: str,
         category: str,
-        lane: str = "compute",
+        lane: str = MAIN_LANE,
     ) -> None:
         """Record an operation.
 
@@ -116,6 +119,11 @@ class StepGraph:
     ) -> None:
         """Record a transfer between ranks; parameters as in `add`."""
         self._append(label, "communication", "communication", None, transfer, reads, writes)
+
+    def lane_of_chunk(self, number: int) -> tuple[int, str]:
+        """Return index and name of the lane that works on a chunk, by the chunk's number."""
+        lane = number % self.device.lanes
+        return lane, f"{MAIN_LANE} {lane}" if lane else MAIN_LANE
 
     def _append(self, label, category, lane, operation, transfer, reads, writes) -> None:
         if category not in CATEGORIES:

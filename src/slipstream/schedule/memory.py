@@ -59,7 +59,7 @@ class Region:
         if self.contiguous:
             return self.low <= other.low and other.high <= self.high
         same = self.view.shape == other.view.shape and self.view.strides == other.view.strides
-        return same and self.low == other.low
+        return same and (self.low, self.high) == (other.low, other.high)
 
 
 class AccessHistory:

@@ -3,21 +3,26 @@
 Policies differ only in when nodes run; every one gives the same bits.
 
 ``serial``
-    One node after another, each complete before the next: bulk-synchronous.
+    Bulk-synchronous: nodes run in the order of recording, nothing is computed while data travel,
+    and a GPU finishes each node before the next. Only the lanes of a CPU, which are the threads
+    of one loop over chunks, run side by side.
 ``overlap``
     Nodes that feed a transfer come first, and transfers are in flight while everything that does
     not depend on them runs. Where a graph has no transfers, a GPU replays it as one CUDA graph,
-    and a CPU, which has one compute lane, simply runs it in order.
+    and for a CPU both policies are the same.
 """
 
 from __future__ import annotations
 
+import contextlib
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from typing import Any
 
 from slipstream.device import Event, Span, Stream
 from slipstream.errors import InputError, RunError, SlipstreamError
-from slipstream.schedule.graph import Node, StepGraph
+from slipstream.schedule.graph import MAIN_LANE, Node, StepGraph
 from slipstream.schedule.timeline import Timeline
 
 POLICIES = ("serial", "overlap")
@@ -43,11 +48,12 @@ def commit(graph: StepGraph, policy: str = "overlap") -> CommittedStep:
     """
     if policy not in POLICIES:
         raise InputError(f"schedule {policy!r} is unknown; accepted: {', '.join(POLICIES)}")
-    if policy == "serial":
-        return SerialStep(graph)
-    if any(node.transfer for node in graph.nodes):
+    has_transfers = any(node.transfer for node in graph.nodes)
+    if policy == "overlap" and has_transfers:
         return OverlappedStep(graph)
-    return CapturedStep(graph) if graph.device.kind == "cuda" else SerialStep(graph)
+    if policy == "overlap" and graph.device.kind == "cuda":
+        return CapturedStep(graph)
+    return PhasedStep(graph) if graph.device.lanes > 1 else SerialStep(graph)
 
 
 class CommittedStep:
@@ -90,17 +96,43 @@ class SerialStep(CommittedStep):
         stream = self.device.default_stream
         for node in self.nodes:
             start = time.perf_counter()
-            try:
-                if node.transfer:
-                    node.transfer.start()
-                    node.transfer.wait()
-                else:
-                    stream.submit(node.operation)
-                    stream.synchronize()
-            except Exception as failure:
-                raise _failed(node, failure) from failure
+            if node.transfer:
+                _naming(node, node.transfer.start)
+                _naming(node, node.transfer.wait)
+            else:
+                _naming(node, stream.submit, node.operation)
+                _naming(node, stream.synchronize)
             if profile:
                 self.timeline.add(node, start, time.perf_counter())
+
+
+class PhasedStep(CommittedStep):
+    """Lanes side by side from one transfer to the next; a transfer has the ranks to itself."""
+
+    def __init__(self, graph: StepGraph) -> None:
+        super().__init__(graph)
+        self._lanes = _Lanes(graph)
+
+    def run(self, profile: bool = False) -> None:
+        lanes = self._lanes
+        lanes.begin(profile)
+        with _drained(lanes):
+            for node in self.nodes:
+                if node.transfer:
+                    lanes.drain()
+                    self._transfer(node, profile)
+                else:
+                    lanes.issue(node)
+        if profile:
+            for index, span in lanes.spans.items():
+                self.timeline.add(self.nodes[index], *span.interval())
+
+    def _transfer(self, node: Node, profile: bool) -> None:
+        start = time.perf_counter()
+        _naming(node, node.transfer.start)
+        _naming(node, node.transfer.wait)
+        if profile:
+            self.timeline.add(node, start, time.perf_counter())
 
 
 class CapturedStep(CommittedStep):
@@ -111,22 +143,20 @@ class CapturedStep(CommittedStep):
         self._lanes = _Lanes(graph)
         self._replay = self._lanes.main.capture(self._enqueue)
 
-    def _enqueue(self) -> list[Span]:
-        self._lanes.begin()
-        spans = [self._lanes.issue(node) for node in self.nodes]
+    def _enqueue(self, profile: bool = False) -> None:
+        self._lanes.begin(profile)
+        for node in self.nodes:
+            self._lanes.issue(node)
         self._lanes.join()
-        return spans
 
     def run(self, profile: bool = False) -> None:
         default, main = self.device.default_stream, self._lanes.main
         main.wait(default.record())
         if profile:
-            self._lanes.profile = True
-            spans = self._enqueue()
-            self._lanes.profile = False
+            self._enqueue(profile)
             main.synchronize()
-            for node, span in zip(self.nodes, spans, strict=True):
-                self.timeline.add(node, *span.interval())
+            for index, span in self._lanes.spans.items():
+                self.timeline.add(self.nodes[index], *span.interval())
         else:
             main.submit(self._replay)
         default.wait(main.record())
@@ -146,20 +176,13 @@ class OverlappedStep(CommittedStep):
         self._order = urgency_order(self.nodes)
 
     def run(self, profile: bool = False) -> None:
-        self._lanes.profile = profile
         self._lanes.main.wait(self.device.default_stream.record())
-        self._lanes.begin()
+        self._lanes.begin(profile)
         progress = _Progress(self._order, self._lanes)
-        try:
+        with _drained(self._lanes):
             while not progress.finished():
                 if not progress.advance():
                     time.sleep(_PAUSE)
-            self._lanes.join()
-            self._lanes.main.synchronize()
-        except SlipstreamError:
-            raise
-        except Exception as failure:
-            raise RunError(f"the step failed: {failure}") from failure
         if profile:
             for node in self.nodes:
                 self.timeline.add(node, *progress.interval(node))
@@ -174,7 +197,6 @@ class _Progress:
         self._flying: list[Node] = []
         self._issued: set[int] = set()
         self._arrived: set[int] = set()
-        self._spans: dict[int, Span] = {}
         self._flights: dict[int, list[float]] = {}
         self._transfers = {node.index for node in order if node.transfer}
 
@@ -184,7 +206,7 @@ class _Progress:
     def interval(self, node: Node) -> tuple[float, float]:
         if node.transfer:
             return tuple(self._flights[node.index])
-        return self._spans[node.index].interval()
+        return self._lanes.spans[node.index].interval()
 
     def advance(self) -> bool:
         """Start and issue all that can be, then poll; return whether anything happened."""
@@ -211,19 +233,16 @@ class _Progress:
         return True
 
     def _go(self, node: Node) -> None:
-        try:
-            if node.transfer:
-                self._flights[node.index] = [time.perf_counter()]
-                node.transfer.start()
-                self._flying.append(node)
-            else:
-                self._spans[node.index] = self._lanes.issue(node)
-                self._issued.add(node.index)
-        except Exception as failure:
-            raise _failed(node, failure) from failure
+        if node.transfer:
+            self._flights[node.index] = [time.perf_counter()]
+            _naming(node, node.transfer.start)
+            self._flying.append(node)
+        else:
+            self._lanes.issue(node)
+            self._issued.add(node.index)
 
     def _poll(self) -> bool:
-        landed = [node for node in self._flying if node.transfer.test()]
+        landed = [node for node in self._flying if _naming(node, node.transfer.test)]
         for node in landed:
             self._flights[node.index].append(time.perf_counter())
             self._arrived.add(node.index)
@@ -232,21 +251,36 @@ class _Progress:
 
 
 class _Lanes:
-    """The streams of a committed step, one per lane, and the events between them."""
+    """The streams of a committed step, one per lane, and the events between them.
+
+    Attributes
+    ----------
+    main : Stream
+        The lane that others fork from and join.
+    spans : dict of int to Span
+        When each node ran, in a profiled run.
+    """
 
     def __init__(self, graph: StepGraph) -> None:
         lanes = dict.fromkeys(node.lane for node in graph.nodes if not node.transfer)
-        self._lane_of = {node.index: node.lane for node in graph.nodes}
+        self._nodes = graph.nodes
+        self._operations = [partial(_naming, node, node.operation) for node in graph.nodes]
         self._streams: dict[str, Stream] = {lane: graph.device.stream() for lane in lanes}
-        self.main = self._streams.setdefault("compute", graph.device.stream())
-        self._default = graph.device.default_stream
+        if MAIN_LANE not in self._streams:
+            self._streams[MAIN_LANE] = graph.device.stream()
+        self.main = self._streams[MAIN_LANE]
         self._events: dict[int, Event] = {}
+        self._order: dict[int, int] = {}
+        self._waited: dict[tuple[str, str], int] = {}
         self._marked = _observed(graph.nodes)
-        self.profile = False
+        self._profile = False
+        self.spans: dict[int, Span] = {}
 
-    def begin(self) -> None:
+    def begin(self, profile: bool) -> None:
         """Let all lanes start after the main lane's present end."""
-        self._events.clear()
+        for kept in (self._events, self._order, self._waited, self.spans):
+            kept.clear()
+        self._profile = profile
         start = self.main.record()
         for stream in self._streams.values():
             if stream is not self.main:
@@ -258,18 +292,46 @@ class _Lanes:
             if stream is not self.main:
                 self.main.wait(stream.record())
 
-    def issue(self, node: Node) -> Span | None:
+    def drain(self) -> None:
+        """Wait until all lanes are done; raise what failed in any, and forget it."""
+        failures = []
+        for stream in self._streams.values():
+            try:
+                stream.synchronize()
+            except Exception as failure:
+                failures.append(failure)
+        if failures:
+            raise failures[0]
+
+    def issue(self, node: Node) -> None:
         """Submit an operation behind the events that it has to wait for."""
         stream = self._streams[node.lane]
-        for index in node.dependencies:
-            if index in self._events and self._lane_of[index] != node.lane:
-                stream.wait(self._events[index])
-        span = stream.submit_timed(node.operation) if self.profile else None
-        if not self.profile:
-            stream.submit(node.operation)
+        for index in self._last_of_each_lane(node):
+            stream.wait(self._events[index])
+        operation = self._operations[node.index]
+        if self._profile:
+            self.spans[node.index] = stream.submit_timed(operation)
+        else:
+            stream.submit(operation)
+        self._order[node.index] = len(self._order)
         if node.index in self._marked:
             self._events[node.index] = stream.record()
-        return span
+
+    def _last_of_each_lane(self, node: Node) -> list[int]:
+        """Return, of the dependencies in each other lane, the last one not waited for yet."""
+        last: dict[str, int] = {}
+        for index in node.dependencies:
+            lane = self._nodes[index].lane
+            if lane == node.lane or index not in self._events:
+                continue
+            if lane not in last or self._order[index] > self._order[last[lane]]:
+                last[lane] = index
+        result = []
+        for lane, index in last.items():
+            if self._waited.get((node.lane, lane), -1) < self._order[index]:
+                self._waited[node.lane, lane] = self._order[index]
+                result.append(index)
+        return result
 
     def done(self, index: int) -> bool:
         """Return whether an issued operation is done; raise what it raised."""
@@ -315,5 +377,24 @@ def urgency_order(nodes: list[Node]) -> list[Node]:
     return [nodes[index] for index in placed]
 
 
-def _failed(node: Node, failure: Exception) -> RunError:
-    return RunError(f"node {node.label!r} ({node.category}) failed: {failure}")
+@contextlib.contextmanager
+def _drained(lanes: _Lanes) -> Iterator[None]:
+    """Leave with all lanes done, so that who catches a failure may use the arrays."""
+    try:
+        yield
+        lanes.drain()
+    except BaseException as failure:
+        with contextlib.suppress(Exception):
+            lanes.drain()
+        if isinstance(failure, SlipstreamError) or not isinstance(failure, Exception):
+            raise
+        raise RunError(f"the step failed: {failure}") from failure
+
+
+def _naming(node: Node, function: Callable, *arguments: Any) -> Any:
+    """Call a function on behalf of a node, whose name its failure shall bear."""
+    try:
+        return function(*arguments)
+    except Exception as failure:
+        message = f"node {node.label!r} ({node.category}) failed: {failure}"
+        raise RunError(message) from failure

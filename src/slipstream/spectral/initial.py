@@ -10,24 +10,31 @@ from typing import Any
 
 import numpy as np
 
+from slipstream.errors import InputError
 from slipstream.spectral.wavenumbers import Wavenumbers
 
 
-def taylor_green(x: Any, y: Any, z: Any, amplitude: float, module: Any) -> tuple[Any, Any, Any]:
-    """Taylor-Green vortex (Taylor and Green, Proc. R. Soc. A 158, 499 (1937)); energy A^2/8.
+def taylor_green(
+    x: Any, y: Any, z: Any, amplitude: float, module: Any, aspect: float = 1.0
+) -> tuple[Any, Any, Any]:
+    """Taylor-Green vortex (Taylor and Green, Proc. R. Soc. A 158, 499 (1937)).
+
+    Its energy is ``amplitude^2 (1 + aspect^2) / 16``, where all axes have more than one point.
 
     Parameters
     ----------
     x, y, z : array
         Phases ``2 pi m x / L`` of the grid points, that broadcast together.
     amplitude : float
-        Largest velocity.
+        Largest velocity along x.
     module : module
         NumPy or CuPy.
+    aspect : float
+        Length of the box along y over that along x, without which the flow would have sources.
     """
     sin, cos = module.sin, module.cos
     u = amplitude * sin(x) * cos(y) * cos(z)
-    v = -amplitude * cos(x) * sin(y) * cos(z)
+    v = -aspect * amplitude * cos(x) * sin(y) * cos(z)
     return u, v, 0 * u
 
 
@@ -70,13 +77,25 @@ def random_flow(
     -------
     numpy.ndarray, shape (3, kz, ky of this rank, kx)
         Fourier coefficients of the velocity.
+
+    Raises
+    ------
+    InputError
+        If the grid keeps no mode that moves.
     """
     shells = np.arange(waves.shell_count)
     spectrum = shells**4.0 * np.exp(-2.0 * (shells / peak) ** 2)
+    counts = _modes_per_shell(waves)
+    # In a long box there are shells without a mode, which cannot take their share.
+    spectrum[counts == 0] = 0
+    if not spectrum.sum() > 0:
+        raise InputError(
+            "grid.points: this grid is too coarse for a random flow with initial.peak_wavenumber "
+            f"{peak:g}; use more points"
+        )
     spectrum *= 1.5 * amplitude**2 / spectrum.sum()
-    counts = np.maximum(_modes_per_shell(waves), 1)
     # Energy of one mode, half of the sum of squares of two transverse components.
-    per_mode = spectrum / counts
+    per_mode = spectrum / np.maximum(counts, 1)
     per_mode[0] = 0
     shape = (3, waves.z.size, waves.y.size, waves.x.size)
     flow = np.zeros(shape, dtype)

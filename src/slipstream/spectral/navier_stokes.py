@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -76,14 +76,14 @@ class FlowProblem:
         """Number of velocity fields kept in spectral space."""
         return 3 if self.method.has_total else 2
 
-    def memory(self, kind: str) -> int:
-        """Return the bytes that `NavierStokesStep` allocates on a device of this kind."""
+    def memory(self, device: Device) -> int:
+        """Return the bytes that `NavierStokesStep` allocates on a device."""
         g, item = self.geometry, np.dtype(self.complex_dtype).itemsize
         state = self.state_copies * VELOCITIES * math.prod(g.stored_shape)
         columns = PRODUCTS * math.prod(g.columns_shape)
         planes = PRODUCTS * g.planes_size if g.ranks > 1 else 0
-        chunk = plane_pass_bytes(g, PRODUCTS, True, self.complex_dtype, kind)
-        rows = 8 * g.planes * g.shape[1]
+        chunk = plane_pass_bytes(g, PRODUCTS, True, self.complex_dtype, device)
+        rows = 2 * 8 * g.planes * g.shape[1]
         return item * (state + columns + planes) + chunk + rows
 
 
@@ -130,6 +130,10 @@ class NavierStokesStep:
             parameters=device.array(per_spacing[::-1], np.float64),
             maxima=device.zeros((max(1, geometry.planes * geometry.shape[1]),), np.int64),
         )  # fmt: skip
+        # Only the first substage of a step measures its velocity, which the time step is made of.
+        self._unmeasured = replace(self._product, maxima=device.zeros(
+            self._product.maxima.shape, np.int64
+        ))  # fmt: skip
         self._table = device.array(self.wavenumbers.table(), problem.real_dtype)
         self._host_parameters = device.pinned((1 + self._table.size,), problem.real_dtype)
         self._parameters = device.zeros(self._host_parameters.shape, problem.real_dtype)
@@ -152,7 +156,8 @@ class NavierStokesStep:
             if substage == 0:
                 self._record_columns(graph, None, source)
             self._record_to_planes(graph)
-            self._record_products(graph, compute)
+            product = self._product if substage == 0 else self._unmeasured
+            self._record_products(graph, product if compute else None)
             last = substage + 1 == method.substages
             update = self._substage(substage) if compute else None
             self._record_columns(graph, update, None if last else self.stage, forward=True)
@@ -168,10 +173,8 @@ class NavierStokesStep:
         store : callable
             Called with each chunk of points, see `PlanePass.record_backward`.
         """
-        graph = self._new_graph()
-        self._record_columns(graph, None, source)
-        self._record_to_planes(graph)
-        self._plane_pass.record_backward(graph, self._planes[:VELOCITIES], store)
+        graph = StepGraph(self.device)
+        self._record_to_points(graph, source, store)
         return graph
 
     def record_forward(self, load: PointOperation) -> StepGraph:
@@ -194,9 +197,15 @@ class NavierStokesStep:
 
     def record_courant(self) -> StepGraph:
         """Return the graph that measures the velocity, as the first substage of a step does."""
-        return self.record_backward(
-            self.velocity, self._plane_pass.product_operation(self._product)
-        )
+        graph = self._new_graph()
+        function = self._plane_pass.product_operation(self._product)
+        self._record_to_points(graph, self.velocity, function)
+        return graph
+
+    def _record_to_points(self, graph: StepGraph, source: Any, function: PointOperation) -> None:
+        self._record_columns(graph, None, source)
+        self._record_to_planes(graph)
+        self._plane_pass.record_backward(graph, self._planes[:VELOCITIES], function)
 
     def _new_graph(self) -> StepGraph:
         """Return a graph that begins by forgetting the velocity measured before."""
@@ -220,8 +229,9 @@ class NavierStokesStep:
             if update is not None:
                 operation, reads, writes = update(low, high)
                 graph.add(
-                    operation, reads=reads, writes=writes, label="substage", category="compute"
-                )
+                    operation, reads=reads, writes=writes, label="substage", category="compute",
+                    lane=passes.lane(graph, low),
+                )  # fmt: skip
             if source is not None and batches:
                 passes.record_backward(graph, source, columns[:VELOCITIES], low, high)
         if source is not None and not batches:
@@ -235,10 +245,9 @@ class NavierStokesStep:
         for field in range(VELOCITIES):
             self._record_exchange(graph, [field], forward=False)
 
-    def _record_products(self, graph: StepGraph, compute: bool) -> None:
+    def _record_products(self, graph: StepGraph, product: PointProduct | None) -> None:
         """Record the planes' pass and the way back to the columns, part by part."""
-        planes, product = self._planes, self._product if compute else None
-        velocities = planes[:VELOCITIES]
+        planes, velocities = self._planes, self._planes[:VELOCITIES]
         if self._transport is None:
             self._plane_pass.record_through(graph, velocities, planes, product)
             return
@@ -324,7 +333,7 @@ class NavierStokesStep:
         self._step_size = step
 
     def courant_rate(self) -> float:
-        """Return max(|u|/dx + |v|/dy + |w|/dz) of the last velocity that a graph took to points.
+        """Return max(|u|/dx + |v|/dy + |w|/dz) at the start of the last step.
 
         The maximum over this rank; not-a-number if the velocity contains one.
         """

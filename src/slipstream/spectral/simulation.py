@@ -82,7 +82,7 @@ class SpectralSimulation:
             "precision": case.numerics.precision,
             "integrator": f"{problem.method.name}, {transforms} transforms a step",
             "device": self.device.name,
-            "memory per rank": f"{problem.memory(self.device.kind) / 2**30:.3g} GiB",
+            "memory per rank": f"{problem.memory(self.device) / 2**30:.3g} GiB",
             "ranks": str(ranks),
             "transport": transport,
             "schedule": case.run.schedule,
@@ -96,9 +96,13 @@ class SpectralSimulation:
         InputError
             If the device's free memory does not suffice for the ranks that share it.
         """
-        need = self.problem.memory(self.device.kind) * self._ranks_per_device()
+        need = self.problem.memory(self.device) * self._ranks_per_device()
         free = self.device.memory_free()
-        if self._any(need > free):
+        if self.communicator is not None:
+            # All ranks refuse together, and tell of the one that lacks most.
+            pairs = self.communicator.allgather((need, free))
+            need, free = max(pairs, key=lambda pair: pair[0] - pair[1])
+        if need > free:
             raise InputError(
                 f"grid.points: this grid needs {need / 2**30:.3g} GiB on {self.device.name}, of "
                 f"which {free / 2**30:.3g} GiB are free; use fewer points, more ranks on more "
@@ -133,8 +137,12 @@ class SpectralSimulation:
 
     def _evaluate(self, settings: Any) -> None:
         """Evaluate a flow that has a formula at all points, chunk by chunk."""
+        self._check_resolution(settings)
         module = self.device.array_module
-        formula = partial(initial.taylor_green, amplitude=settings.amplitude, module=module)
+        _, y, x = self.problem.lengths
+        formula = partial(
+            initial.taylor_green, amplitude=settings.amplitude, module=module, aspect=y / x
+        )
         if settings.flow == "abc":
             formula = partial(
                 initial.abc, amplitude=settings.amplitude, module=module,
@@ -158,6 +166,18 @@ class SpectralSimulation:
 
         self._commit(self.flow.record_forward(load)).run()
         self.flow.scale_velocity()
+
+    def _check_resolution(self, settings: Any) -> None:
+        """Refuse a flow that the grid cannot hold: what it keeps of one would be another."""
+        modes = self.problem.geometry.modes
+        # The Taylor-Green vortex needs x and y; any other axis may have one point, without waves.
+        needed = (1, 2) if settings.flow == "taylor-green" else ()
+        for axis, m in enumerate(modes):
+            if settings.wavenumber >= m.low and (m.size > 1 or axis in needed):
+                raise InputError(
+                    f"initial.wavenumber: {settings.wavenumber} is beyond the {m.low - 1} waves "
+                    f"that grid.points = {m.size} along {'zyx'[axis]} can resolve; use more points"
+                )
 
     # -- stepping ----------------------------------------------------------------------------
 
@@ -302,11 +322,6 @@ class SpectralSimulation:
         # Not-a-number has no place in an order: infinity stands for it on the way.
         values = self.communicator.allgather(value)
         return math.nan if any(math.isnan(v) for v in values) else max(values)
-
-    def _any(self, condition: bool) -> bool:
-        if self.communicator is None:
-            return condition
-        return any(self.communicator.allgather(condition))
 
 
 def node_ranks(communicator: Any) -> tuple[int, int]:
