@@ -90,6 +90,8 @@ def run_case(
             + _how_to_go_on(case, folder)
         )
     pictures = _draw(case, recorder, folder) if is_first and case.output.pictures else []
+    if is_first and case.run.timeline:
+        pictures += simulation.write_timeline(folder)
     timers = {**_mean_timers(simulation), "diagnostics and output": effort.writing}
     summary = Summary(
         wall=clock.perf_counter() - started,

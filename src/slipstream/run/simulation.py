@@ -5,6 +5,7 @@ these few things. Methods marked *collective* are called by all ranks at the sam
 """
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
@@ -81,6 +82,12 @@ class Simulation(Protocol):
 
     def checkpoint(self) -> Iterator[Field]:
         """Yield the state to go on from, in the same order on all ranks. Collective."""
+
+    def write_timeline(self, folder: Path) -> list[Path]:
+        """Write ``timeline.png`` and ``timeline.json`` of one of this rank's steps.
+
+        Returns the paths, pictures only; none if no step was timed.
+        """
 
     def timers(self) -> dict[str, float]:
         """Return the seconds that this rank has spent so far, by category of work."""

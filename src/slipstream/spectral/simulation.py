@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from functools import cached_property, partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -216,6 +217,16 @@ class SpectralSimulation:
         """Return seconds by category so far, extrapolated from the steps that were timed."""
         factor = self._advanced / self._profiled if self._profiled else 0.0
         return {category: factor * seconds for category, seconds in self._totals.items()}
+
+    def write_timeline(self, folder: Path) -> list[Path]:
+        """Write the timeline of the last step that was timed, as picture and Chrome trace."""
+        if not self.timeline.entries:
+            return []
+        picture = folder / "timeline.png"
+        title = f"one time step, rank {self.problem.geometry.rank}, {self.case.run.schedule}"
+        self.timeline.write_picture(picture, title)
+        self.timeline.write_chrome_trace(folder / "timeline.json", self.problem.geometry.rank)
+        return [picture]
 
     # -- results -----------------------------------------------------------------------------
 

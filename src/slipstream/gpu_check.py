@@ -1,0 +1,143 @@
+"""Everything that needs a GPU, in one command: ``python -m slipstream.gpu_check``.
+
+Runs the tests that hold on any device on a GPU, those that only a GPU can run, and the parallel ones
+on 2 and 4 MPI ranks, which share the GPUs in turn. Run it from the root of the repository; its last
+line is ``N passed, N failed``, the sum over all of them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from slipstream import launch
+from slipstream.device import cuda_device_count
+from slipstream.errors import InputError
+
+SERIAL = ("tests/gpu/test_cuda.py", "tests/unit/test_fft.py", "tests/physics", "tests/parallel")
+PARALLEL = ("tests/parallel",)
+RANKS = (2, 4)
+_SECONDS_PER_TEST = 90
+_SECONDS_PER_LAUNCH = 120
+
+
+class Tally:
+    """A pytest plugin that writes each outcome to a file at once, so that it outlives an abort.
+
+    Parameters
+    ----------
+    path : path
+        The file, to which all ranks append: failures of any rank, successes of the first.
+    is_first : bool
+        Whether this process is the first rank.
+    """
+
+    def __init__(self, path: str | Path, is_first: bool = True) -> None:
+        self._path, self._is_first = path, is_first
+
+    def pytest_runtest_logreport(self, report: Any) -> None:
+        """Note the outcome of a test."""
+        if report.failed:
+            self.note("failed", report.nodeid)
+        elif report.when == "call" and report.passed and self._is_first:
+            self.note("passed", report.nodeid)
+
+    def pytest_collectreport(self, report: Any) -> None:
+        """Note a file that cannot even be read."""
+        if report.failed:
+            self.note("failed", report.nodeid)
+
+    def note(self, outcome: str, name: str) -> None:
+        """Append one line."""
+        with open(self._path, "a", encoding="utf-8") as file:
+            file.write(f"{outcome} {name}\n")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run everything, or with ``--record`` the given tests as one rank; return the exit status."""
+    parser = argparse.ArgumentParser(prog="python -m slipstream.gpu_check", description=__doc__)
+    parser.add_argument("--record", help=argparse.SUPPRESS)
+    parser.add_argument("tests", nargs="*", help=argparse.SUPPRESS)
+    options = parser.parse_args(arguments)
+    if options.record:
+        return _run_tests(options.tests, Path(options.record))
+    return _check()
+
+
+def _check() -> int:
+    count = cuda_device_count()
+    if not count:
+        print("gpu-check: CuPy finds no GPU, so nothing was checked")
+        print("0 passed, 1 failed")
+        return 1
+    print(f"gpu-check: {count} GPU{'s' * (count > 1)}", flush=True)
+    passed = failed = 0
+    with tempfile.TemporaryDirectory(prefix="slipstream-gpu-check-") as folder:
+        for ranks in (1, *RANKS):
+            print(f"\ngpu-check: {ranks} rank{'s' * (ranks > 1)}", flush=True)
+            record = Path(folder) / f"record-{ranks}"
+            record.touch()
+            status = _run_tests(SERIAL, record) if ranks == 1 else _launch(ranks, record)
+            outcomes = [line.split()[0] for line in record.read_text().splitlines()]
+            passed += outcomes.count("passed")
+            # A run that ends badly, or tests nothing, has failed even if no test could say so.
+            unexplained = "failed" not in outcomes and (status != 0 or not outcomes)
+            failed += outcomes.count("failed") + unexplained
+            if unexplained:
+                print(f"gpu-check: the tests ended with status {status}", flush=True)
+    sys.stderr.flush()
+    print(f"{passed} passed, {failed} failed", flush=True)
+    return 1 if failed else 0
+
+
+def _run_tests(tests: Sequence[str], record: Path) -> int:
+    """Run tests in this process, which may be one of several ranks."""
+    import pytest
+
+    communicator = launch.communicator()
+    is_first = communicator is None or communicator.rank == 0
+    tally = Tally(record, is_first)
+    present = [path for path in tests if Path(path).exists()]
+    for path in sorted(set(tests) - set(present)) if is_first else ():
+        print(f"gpu-check: {path} is missing; run this from the root of the repository")
+        tally.note("failed", path)
+    options = [
+        "--device=cuda", "-q", "--color=no", "-p", "no:cacheprovider",
+        f"--timeout={_SECONDS_PER_TEST}", "--timeout-method=thread",
+    ]  # fmt: skip
+    return int(pytest.main([*options, *present], plugins=[tally])) if present else 1
+
+
+def _launch(ranks: int, record: Path) -> int:
+    """Run the parallel tests on some ranks and return the launcher's exit status."""
+    try:
+        mpiexec = launch.find_mpiexec()
+    except InputError as error:
+        print(f"gpu-check: {error}")
+        return error.exit_status
+    module = [sys.executable, "-m", "slipstream.gpu_check", "--record", str(record)]
+    child = subprocess.Popen(
+        [mpiexec, "-n", str(ranks), *module, *PARALLEL],
+        env={**os.environ, **launch.launch_environment(ranks)},
+        start_new_session=True,
+    )
+    try:
+        return child.wait(timeout=_SECONDS_PER_LAUNCH)
+    except subprocess.TimeoutExpired:
+        print(f"gpu-check: {ranks} ranks were not done after {_SECONDS_PER_LAUNCH} s")
+        return 1
+    finally:
+        if child.poll() is None:
+            os.killpg(child.pid, signal.SIGKILL)
+            child.wait()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
