@@ -22,7 +22,7 @@ def benchmarks() -> None:
 
 @app.command()
 def dns(
-    n: Annotated[int, typer.Option(metavar="N", help="Points along each axis.")] = 128,
+    n: Annotated[int, typer.Option("--n", metavar="N", help="Points along each axis.")] = 128,
     ranks: Annotated[int | None, typer.Option(metavar="N", help="Start N MPI ranks.")] = None,
     device: Annotated[str, typer.Option(help="cpu, cuda or auto.")] = "auto",
     precision: Annotated[str, typer.Option(help="float64 or float32.")] = "float64",

@@ -55,12 +55,10 @@ class CudaSpan(Span):
 
 
 class CudaStream(Stream):
-    """A non-blocking CUDA stream. Submitting an operation enqueues it from the calling thread."""
+    """A CUDA stream. Submitting an operation enqueues it from the calling thread."""
 
-    def __init__(self, device: CudaDevice) -> None:
-        self._device = device
-        with device.context:
-            self.handle = cupy.cuda.Stream(non_blocking=True)
+    def __init__(self, device: CudaDevice, handle: cupy.cuda.Stream) -> None:
+        self._device, self.handle = device, handle
 
     def submit(self, operation: Operation) -> None:
         with self._device.context, self.handle:
@@ -166,7 +164,9 @@ class CudaDevice(Device):
         properties = cupy.cuda.runtime.getDeviceProperties(ordinal)
         self.name = properties["name"].decode()
         self.shared_memory_limit = int(properties["sharedMemPerBlockOptin"])
-        self.default_stream = CudaStream(self)
+        # CuPy's own default, so that array expressions, and memory that is freed and allocated
+        # again between them, are in order with the operations submitted here.
+        self.default_stream = CudaStream(self, cupy.cuda.Stream.null)
         event = cupy.cuda.Event()
         event.record(self.default_stream.handle)
         event.synchronize()
@@ -188,7 +188,8 @@ class CudaDevice(Device):
         return np.frombuffer(memory, dtype, count).reshape(shape)
 
     def stream(self) -> CudaStream:
-        return CudaStream(self)
+        with self.context:
+            return CudaStream(self, cupy.cuda.Stream(non_blocking=True))
 
     def kernel(self, header: str, name: str, **constants: Any) -> Kernel:
         with self.context:
