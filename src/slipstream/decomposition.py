@@ -119,14 +119,16 @@ def process_grid(ranks: int, shape: Sequence[int]) -> tuple[int, ...]:
     Returns
     -------
     tuple of int
-        One entry per axis, their product is `ranks`. Grids that leave no box empty come first.
+        One entry per axis, their product is `ranks`. Grids that leave no box empty come first;
+        of equal ones the most even is taken.
     """
 
-    def cost(grid: tuple[int, ...]) -> tuple[bool, float, tuple[int, ...]]:
+    def cost(grid: tuple[int, ...]) -> tuple[bool, float, int, tuple[int, ...]]:
         box = [-(-n // p) for n, p in zip(shape, grid, strict=True)]
         volume = math.prod(box)
         divided = [volume / b for b, p in zip(box, grid, strict=True) if p > 1]
-        return any(p > n for n, p in zip(shape, grid, strict=True)), sum(divided), grid
+        empty = any(p > n for n, p in zip(shape, grid, strict=True))
+        return empty, sum(divided), max(grid), grid
 
     return min(_factorisations(ranks, len(shape)), key=cost)
 

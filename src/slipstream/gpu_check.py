@@ -1,8 +1,8 @@
 """Everything that needs a GPU, in one command: ``python -m slipstream.gpu_check``.
 
-Runs the tests that hold on any device on a GPU, those that only a GPU can run, and the parallel ones
-on 2 and 4 MPI ranks, which share the GPUs in turn. Run it from the root of the repository; its last
-line is ``N passed, N failed``, the sum over all of them.
+Runs the tests that hold on any device on a GPU, those that only a GPU can run, and the parallel
+ones on 2 and 4 MPI ranks, which share the GPUs in turn. Run it from the root of the repository; its
+last line is ``N passed, N failed``, the sum over all of them.
 """
 
 from __future__ import annotations

@@ -14,21 +14,19 @@ Policies differ only in when nodes run; every one gives the same bits.
 
 from __future__ import annotations
 
-import contextlib
 import time
-from collections.abc import Callable, Iterable, Iterator
-from functools import partial
-from typing import Any
+from collections.abc import Iterable
 
-from slipstream.device import Event, Span, Stream
-from slipstream.errors import InputError, RunError, SlipstreamError
-from slipstream.schedule.graph import MAIN_LANE, Node, StepGraph
+from slipstream.errors import InputError
+from slipstream.schedule.graph import Node, StepGraph
+from slipstream.schedule.lanes import Lanes, drained, naming
 from slipstream.schedule.timeline import Timeline
 
 POLICIES = ("serial", "overlap")
 
-# Polling without a pause would take a core from the kernels; longer ones would show as latency.
-_PAUSE = 2e-5
+# Seconds between polls. On a CPU, polling without a pause would take a core from the kernels;
+# beside a GPU it has nothing else to do, and messages through the host advance only when polled.
+_PAUSE = {"cpu": 2e-5, "cuda": 0.0}
 
 
 def commit(graph: StepGraph, policy: str = "overlap") -> CommittedStep:
@@ -97,11 +95,11 @@ class SerialStep(CommittedStep):
         for node in self.nodes:
             start = time.perf_counter()
             if node.transfer:
-                _naming(node, node.transfer.start)
-                _naming(node, node.transfer.wait)
+                naming(node, node.transfer.start)
+                naming(node, node.transfer.wait)
             else:
-                _naming(node, stream.submit, node.operation)
-                _naming(node, stream.synchronize)
+                naming(node, stream.submit, node.operation)
+                naming(node, stream.synchronize)
             if profile:
                 self.timeline.add(node, start, time.perf_counter())
 
@@ -111,12 +109,12 @@ class PhasedStep(CommittedStep):
 
     def __init__(self, graph: StepGraph) -> None:
         super().__init__(graph)
-        self._lanes = _Lanes(graph)
+        self._lanes = Lanes(graph)
 
     def run(self, profile: bool = False) -> None:
         lanes = self._lanes
         lanes.begin(profile)
-        with _drained(lanes):
+        with drained(lanes):
             for node in self.nodes:
                 if node.transfer:
                     lanes.drain()
@@ -129,8 +127,8 @@ class PhasedStep(CommittedStep):
 
     def _transfer(self, node: Node, profile: bool) -> None:
         start = time.perf_counter()
-        _naming(node, node.transfer.start)
-        _naming(node, node.transfer.wait)
+        naming(node, node.transfer.start)
+        naming(node, node.transfer.wait)
         if profile:
             self.timeline.add(node, start, time.perf_counter())
 
@@ -140,7 +138,7 @@ class CapturedStep(CommittedStep):
 
     def __init__(self, graph: StepGraph) -> None:
         super().__init__(graph)
-        self._lanes = _Lanes(graph)
+        self._lanes = Lanes(graph)
         self._replay = self._lanes.main.capture(self._enqueue)
 
     def _enqueue(self, profile: bool = False) -> None:
@@ -172,17 +170,17 @@ class OverlappedStep(CommittedStep):
 
     def __init__(self, graph: StepGraph) -> None:
         super().__init__(graph)
-        self._lanes = _Lanes(graph)
+        self._lanes = Lanes(graph)
         self._order = urgency_order(self.nodes)
 
     def run(self, profile: bool = False) -> None:
         self._lanes.main.wait(self.device.default_stream.record())
         self._lanes.begin(profile)
-        progress = _Progress(self._order, self._lanes)
-        with _drained(self._lanes):
+        progress, pause = _Progress(self._order, self._lanes), _PAUSE[self.device.kind]
+        with drained(self._lanes):
             while not progress.finished():
-                if not progress.advance():
-                    time.sleep(_PAUSE)
+                if not progress.advance() and pause:
+                    time.sleep(pause)
         if profile:
             for node in self.nodes:
                 self.timeline.add(node, *progress.interval(node))
@@ -191,7 +189,7 @@ class OverlappedStep(CommittedStep):
 class _Progress:
     """One run of an overlapped step: what has been issued, what is in flight, what is done."""
 
-    def __init__(self, order: list[Node], lanes: _Lanes) -> None:
+    def __init__(self, order: list[Node], lanes: Lanes) -> None:
         self._lanes = lanes
         self._waiting = list(order)
         self._flying: list[Node] = []
@@ -235,121 +233,19 @@ class _Progress:
     def _go(self, node: Node) -> None:
         if node.transfer:
             self._flights[node.index] = [time.perf_counter()]
-            _naming(node, node.transfer.start)
+            naming(node, node.transfer.start)
             self._flying.append(node)
         else:
             self._lanes.issue(node)
             self._issued.add(node.index)
 
     def _poll(self) -> bool:
-        landed = [node for node in self._flying if _naming(node, node.transfer.test)]
+        landed = [node for node in self._flying if naming(node, node.transfer.test)]
         for node in landed:
             self._flights[node.index].append(time.perf_counter())
             self._arrived.add(node.index)
             self._flying.remove(node)
         return bool(landed)
-
-
-class _Lanes:
-    """The streams of a committed step, one per lane, and the events between them.
-
-    Attributes
-    ----------
-    main : Stream
-        The lane that others fork from and join.
-    spans : dict of int to Span
-        When each node ran, in a profiled run.
-    """
-
-    def __init__(self, graph: StepGraph) -> None:
-        lanes = dict.fromkeys(node.lane for node in graph.nodes if not node.transfer)
-        self._nodes = graph.nodes
-        self._operations = [partial(_naming, node, node.operation) for node in graph.nodes]
-        self._streams: dict[str, Stream] = {lane: graph.device.stream() for lane in lanes}
-        if MAIN_LANE not in self._streams:
-            self._streams[MAIN_LANE] = graph.device.stream()
-        self.main = self._streams[MAIN_LANE]
-        self._events: dict[int, Event] = {}
-        self._order: dict[int, int] = {}
-        self._waited: dict[tuple[str, str], int] = {}
-        self._marked = _observed(graph.nodes)
-        self._profile = False
-        self.spans: dict[int, Span] = {}
-
-    def begin(self, profile: bool) -> None:
-        """Let all lanes start after the main lane's present end."""
-        for kept in (self._events, self._order, self._waited, self.spans):
-            kept.clear()
-        self._profile = profile
-        start = self.main.record()
-        for stream in self._streams.values():
-            if stream is not self.main:
-                stream.wait(start)
-
-    def join(self) -> None:
-        """Let the main lane continue after all lanes."""
-        for stream in self._streams.values():
-            if stream is not self.main:
-                self.main.wait(stream.record())
-
-    def drain(self) -> None:
-        """Wait until all lanes are done; raise what failed in any, and forget it."""
-        failures = []
-        for stream in self._streams.values():
-            try:
-                stream.synchronize()
-            except Exception as failure:
-                failures.append(failure)
-        if failures:
-            raise failures[0]
-
-    def issue(self, node: Node) -> None:
-        """Submit an operation behind the events that it has to wait for."""
-        stream = self._streams[node.lane]
-        for index in self._last_of_each_lane(node):
-            stream.wait(self._events[index])
-        operation = self._operations[node.index]
-        if self._profile:
-            self.spans[node.index] = stream.submit_timed(operation)
-        else:
-            stream.submit(operation)
-        self._order[node.index] = len(self._order)
-        if node.index in self._marked:
-            self._events[node.index] = stream.record()
-
-    def _last_of_each_lane(self, node: Node) -> list[int]:
-        """Return, of the dependencies in each other lane, the last one not waited for yet."""
-        last: dict[str, int] = {}
-        for index in node.dependencies:
-            lane = self._nodes[index].lane
-            if lane == node.lane or index not in self._events:
-                continue
-            if lane not in last or self._order[index] > self._order[last[lane]]:
-                last[lane] = index
-        result = []
-        for lane, index in last.items():
-            if self._waited.get((node.lane, lane), -1) < self._order[index]:
-                self._waited[node.lane, lane] = self._order[index]
-                result.append(index)
-        return result
-
-    def done(self, index: int) -> bool:
-        """Return whether an issued operation is done; raise what it raised."""
-        event = self._events[index]
-        if event.done():
-            event.synchronize()
-            return True
-        return False
-
-
-def _observed(nodes: list[Node]) -> set[int]:
-    """Return the operations whose end somebody outside their lane waits for."""
-    return {
-        index
-        for node in nodes
-        for index in node.dependencies
-        if not nodes[index].transfer and (node.transfer or node.lane != nodes[index].lane)
-    }
 
 
 def urgency_order(nodes: list[Node]) -> list[Node]:
@@ -375,26 +271,3 @@ def urgency_order(nodes: list[Node]) -> list[Node]:
             place([node.index])
     place(range(len(nodes)))
     return [nodes[index] for index in placed]
-
-
-@contextlib.contextmanager
-def _drained(lanes: _Lanes) -> Iterator[None]:
-    """Leave with all lanes done, so that who catches a failure may use the arrays."""
-    try:
-        yield
-        lanes.drain()
-    except BaseException as failure:
-        with contextlib.suppress(Exception):
-            lanes.drain()
-        if isinstance(failure, SlipstreamError) or not isinstance(failure, Exception):
-            raise
-        raise RunError(f"the step failed: {failure}") from failure
-
-
-def _naming(node: Node, function: Callable, *arguments: Any) -> Any:
-    """Call a function on behalf of a node, whose name its failure shall bear."""
-    try:
-        return function(*arguments)
-    except Exception as failure:
-        message = f"node {node.label!r} ({node.category}) failed: {failure}"
-        raise RunError(message) from failure

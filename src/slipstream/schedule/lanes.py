@@ -1,0 +1,137 @@
+"""Streams of a committed step, one per lane, and the events by which they wait for each other."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+from slipstream.device import Event, Span, Stream
+from slipstream.errors import RunError, SlipstreamError
+from slipstream.schedule.graph import MAIN_LANE, Node, StepGraph
+
+
+class Lanes:
+    """The streams of a committed step, one per lane, and the events between them.
+
+    Attributes
+    ----------
+    main : Stream
+        The lane that others fork from and join.
+    spans : dict of int to Span
+        When each node ran, in a profiled run.
+    """
+
+    def __init__(self, graph: StepGraph) -> None:
+        lanes = dict.fromkeys(node.lane for node in graph.nodes if not node.transfer)
+        self._nodes = graph.nodes
+        self._operations = [partial(naming, node, node.operation) for node in graph.nodes]
+        self._streams: dict[str, Stream] = {lane: graph.device.stream() for lane in lanes}
+        if MAIN_LANE not in self._streams:
+            self._streams[MAIN_LANE] = graph.device.stream()
+        self.main = self._streams[MAIN_LANE]
+        self._events: dict[int, Event] = {}
+        self._order: dict[int, int] = {}
+        self._waited: dict[tuple[str, str], int] = {}
+        self._marked = _observed(graph.nodes)
+        self._profile = False
+        self.spans: dict[int, Span] = {}
+
+    def begin(self, profile: bool) -> None:
+        """Let all lanes start after the main lane's present end."""
+        for kept in (self._events, self._order, self._waited, self.spans):
+            kept.clear()
+        self._profile = profile
+        start = self.main.record()
+        for stream in self._streams.values():
+            if stream is not self.main:
+                stream.wait(start)
+
+    def join(self) -> None:
+        """Let the main lane continue after all lanes."""
+        for stream in self._streams.values():
+            if stream is not self.main:
+                self.main.wait(stream.record())
+
+    def drain(self) -> None:
+        """Wait until all lanes are done; raise what failed in any, and forget it."""
+        failures = []
+        for stream in self._streams.values():
+            try:
+                stream.synchronize()
+            except Exception as failure:
+                failures.append(failure)
+        if failures:
+            raise failures[0]
+
+    def issue(self, node: Node) -> None:
+        """Submit an operation behind the events that it has to wait for."""
+        stream = self._streams[node.lane]
+        for index in self._last_of_each_lane(node):
+            stream.wait(self._events[index])
+        operation = self._operations[node.index]
+        if self._profile:
+            self.spans[node.index] = stream.submit_timed(operation)
+        else:
+            stream.submit(operation)
+        self._order[node.index] = len(self._order)
+        if node.index in self._marked:
+            self._events[node.index] = stream.record()
+
+    def _last_of_each_lane(self, node: Node) -> list[int]:
+        """Return, of the dependencies in each other lane, the last one not waited for yet."""
+        last: dict[str, int] = {}
+        for index in node.dependencies:
+            lane = self._nodes[index].lane
+            if lane == node.lane or index not in self._events:
+                continue
+            if lane not in last or self._order[index] > self._order[last[lane]]:
+                last[lane] = index
+        result = []
+        for lane, index in last.items():
+            if self._waited.get((node.lane, lane), -1) < self._order[index]:
+                self._waited[node.lane, lane] = self._order[index]
+                result.append(index)
+        return result
+
+    def done(self, index: int) -> bool:
+        """Return whether an issued operation is done; raise what it raised."""
+        event = self._events[index]
+        if event.done():
+            event.synchronize()
+            return True
+        return False
+
+
+def _observed(nodes: list[Node]) -> set[int]:
+    """Return the operations whose end somebody outside their lane waits for."""
+    return {
+        index
+        for node in nodes
+        for index in node.dependencies
+        if not nodes[index].transfer and (node.transfer or node.lane != nodes[index].lane)
+    }
+
+
+@contextlib.contextmanager
+def drained(lanes: Lanes) -> Iterator[None]:
+    """Leave with all lanes done, so that who catches a failure may use the arrays."""
+    try:
+        yield
+        lanes.drain()
+    except BaseException as failure:
+        with contextlib.suppress(Exception):
+            lanes.drain()
+        if isinstance(failure, SlipstreamError) or not isinstance(failure, Exception):
+            raise
+        raise RunError(f"the step failed: {failure}") from failure
+
+
+def naming(node: Node, function: Callable, *arguments: Any) -> Any:
+    """Call a function on behalf of a node, whose name its failure shall bear."""
+    try:
+        return function(*arguments)
+    except Exception as failure:
+        message = f"node {node.label!r} ({node.category}) failed: {failure}"
+        raise RunError(message) from failure

@@ -1,0 +1,109 @@
+"""What all tests share: the device that they run on, and the MPI ranks that run them together.
+
+Started under an MPI launcher, every rank runs the same tests in the same order. A test that
+fails on one rank would leave the others waiting for it for ever, so it ends all of them.
+"""
+
+import os
+import sys
+
+import pytest
+from hypothesis import settings
+
+from slipstream import launch
+from slipstream.device import HostDevice, open_device
+from slipstream.spectral.simulation import node_ranks
+
+DEVICE_VARIABLE = "SLIPSTREAM_TEST_DEVICE"
+
+# Some examples compile kernels, and other ranks take the cores: time says nothing about a test.
+settings.register_profile("slipstream", deadline=None)
+settings.load_profile("slipstream")
+
+
+def world():
+    """Return the communicator of the ranks that run these tests; None for a single process."""
+    return launch.communicator()
+
+
+def several_ranks():
+    return (launch.launched_size() or 1) > 1
+
+
+def pytest_addoption(parser):
+    parser.addoption(
+        "--device",
+        choices=("cpu", "tiled", "cuda"),
+        default=os.environ.get(DEVICE_VARIABLE, "cpu"),
+        help="device of the tests that run on any: cpu, cuda, or tiled for the CPU with the"
+        f" kernels and layouts of GPUs (default: ${DEVICE_VARIABLE}, else cpu)",
+    )
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_configure(config):
+    if several_ranks() and world().rank:
+        # All ranks do the same: one of them tells of it.
+        reporter = config.pluginmanager.getplugin("terminalreporter")
+        config.pluginmanager.unregister(reporter)
+        silent = type(reporter)(config, open(os.devnull, "w"))  # noqa: SIM115
+        config.pluginmanager.register(silent, "terminalreporter")
+
+
+def pytest_collection_modifyitems(config, items):
+    """Leave out what needs a GPU where none was asked for: `slipstream.gpu_check` runs it."""
+    if config.getoption("--device") == "cuda":
+        return
+    unwanted = [item for item in items if item.get_closest_marker("gpu")]
+    if unwanted:
+        config.hook.pytest_deselected(items=unwanted)
+        items[:] = [item for item in items if not item.get_closest_marker("gpu")]
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_logreport(report):
+    _end_all_ranks_if_failed(report)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collectreport(report):
+    _end_all_ranks_if_failed(report)
+
+
+def pytest_internalerror(excrepr):
+    if several_ranks():
+        launch.abort(world(), str(excrepr))
+
+
+def _end_all_ranks_if_failed(report):
+    if report.failed and several_ranks():
+        captured = [f"--- {title} ---\n{text}" for title, text in report.sections]
+        name = f"FAILED {report.nodeid}"
+        sys.stdout.flush()
+        launch.abort(world(), "\n".join([name, report.longreprtext, *captured]))
+
+
+@pytest.fixture(scope="session")
+def comm():
+    """The ranks that run this test together, None for one process without MPI."""
+    return world()
+
+
+@pytest.fixture(scope="session")
+def device_kind(request):
+    """What to test: "cpu", or "tiled" or "cuda" where it was asked for."""
+    return request.config.getoption("--device")
+
+
+@pytest.fixture(scope="session")
+def device(device_kind):
+    """An open device of that kind; ranks share the GPUs in turn."""
+    if device_kind == "tiled":
+        return HostDevice(tiled=True)
+    return open_device(device_kind, node_ranks(world())[0])
+
+
+@pytest.fixture
+def shared_folder(comm, tmp_path):
+    """One empty folder for all ranks."""
+    return tmp_path if comm is None else comm.bcast(tmp_path, root=0)

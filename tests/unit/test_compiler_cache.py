@@ -1,0 +1,221 @@
+"""What makes a compiled kernel be found again, and what must not.
+
+The compiler is a script named by CXX, which logs its arguments and hands them to g++.
+"""
+
+import ctypes
+import multiprocessing
+import os
+import stat
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from slipstream.device import compiler
+from slipstream.errors import RunError
+
+TEXT = 'extern "C" int answer() { return ANSWER; }\n'
+FORTY_TWO = "#define ANSWER 42\n" + TEXT
+
+
+class LoggingCompiler:
+    """A compiler that counts how often it compiles."""
+
+    def __init__(self, folder, name="cxx", prelude=""):
+        self.path, self.log = folder / name, folder / f"{name}.log"
+        self.path.write_text(f'#!/bin/sh\necho "$*" >> "{self.log}"\n{prelude}\nexec g++ "$@"\n')
+        self.path.chmod(self.path.stat().st_mode | stat.S_IXUSR)
+
+    def compilations(self):
+        lines = self.log.read_text().splitlines() if self.log.exists() else []
+        return sum(" -o " in line for line in lines)
+
+
+@pytest.fixture
+def cache(tmp_path, monkeypatch):
+    folder = tmp_path / "cache"
+    monkeypatch.setenv("SLIPSTREAM_CACHE", str(folder))
+    return folder
+
+
+@pytest.fixture
+def cxx(tmp_path, monkeypatch):
+    logging = LoggingCompiler(tmp_path)
+    monkeypatch.setenv("CXX", str(logging.path))
+    return logging
+
+
+def answer(library):
+    return ctypes.CDLL(str(library)).answer()
+
+
+def libraries(folder):
+    return sorted(path.name for path in folder.iterdir() if path.suffix != ".lock")
+
+
+def test_second_call_does_not_compile(cache, cxx):
+    library = compiler.compile_library(FORTY_TWO)
+    assert cxx.compilations() == 1
+    assert answer(library) == 42
+    before = library.stat()
+    assert compiler.compile_library(FORTY_TWO) == library
+    assert cxx.compilations() == 1
+    assert library.stat().st_mtime_ns == before.st_mtime_ns
+    assert libraries(cache) == [library.name]
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda whole: whole[: len(whole) // 2],
+        lambda whole: whole[:-1],
+        lambda whole: whole[:-48],  # a good library without the digest
+        lambda whole: b"",
+        lambda whole: b"not ours" * 1000,
+        lambda whole: whole[:1000] + bytes([whole[1000] ^ 1]) + whole[1001:],
+        lambda whole: whole + b"\0",
+    ],
+    ids=["half", "short by one", "no digest", "empty", "foreign", "one bit", "longer"],
+)
+def test_damaged_file_is_a_miss(cache, cxx, damage):
+    library = compiler.compile_library(FORTY_TWO)
+    # A loaded library must not be written to, so the damaged one is another file.
+    damaged = damage(library.read_bytes())
+    library.unlink()
+    library.write_bytes(damaged)
+    assert compiler.compile_library(FORTY_TWO) == library
+    assert cxx.compilations() == 2
+    assert answer(library) == 42
+
+
+def test_other_version_of_the_compiler_is_a_miss(cache, cxx, tmp_path, monkeypatch):
+    library = compiler.compile_library(FORTY_TWO)
+    same = LoggingCompiler(tmp_path, "same")
+    monkeypatch.setenv("CXX", str(same.path))
+    assert compiler.compile_library(FORTY_TWO) == library
+    assert same.compilations() == 0  # the name of the compiler does not matter
+    prelude = '[ "$1" = --version ] && echo "g++ 99.0" && exit 0'
+    newer = LoggingCompiler(tmp_path, "newer", prelude)
+    monkeypatch.setenv("CXX", str(newer.path))
+    assert compiler.compile_library(FORTY_TWO) != library
+    assert newer.compilations() == 1
+
+
+def test_other_native_target_is_a_miss(cache, cxx, tmp_path, monkeypatch):
+    """A home shared by two machines: the same compiler means another one by -march=native."""
+    library = compiler.compile_library(FORTY_TWO)
+    prelude = 'case "$*" in *" -E "*) set -- "$@" -mno-avx2 -mno-sse4.2 ;; esac'
+    older = LoggingCompiler(tmp_path, "older", prelude)
+    monkeypatch.setenv("CXX", str(older.path))
+    assert compiler.compile_library(FORTY_TWO) != library
+    assert older.compilations() == 1
+
+
+def test_other_constants_and_other_flags_are_misses(cache, cxx, monkeypatch):
+    first = compiler.compile_library(FORTY_TWO)
+    second = compiler.compile_library("#define ANSWER 43\n" + TEXT)
+    monkeypatch.setattr(compiler, "FLAGS", (*compiler.FLAGS, "-DNDEBUG"))
+    third = compiler.compile_library(FORTY_TWO)
+    assert cxx.compilations() == 3
+    assert [answer(library) for library in (first, second, third)] == [42, 43, 42]
+    assert len({first, second, third}) == 3
+
+
+def test_chosen_folder_is_respected(cache, cxx, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
+    assert compiler.cache_folder() == cache
+    assert compiler.compile_library(FORTY_TWO).parent == cache
+    assert not (tmp_path / "xdg").exists()
+
+
+def test_without_a_choice_the_user_cache_is_used(tmp_path, monkeypatch):
+    monkeypatch.delenv("SLIPSTREAM_CACHE", raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    assert compiler.cache_folder() == tmp_path / "home" / ".cache" / "slipstream"
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
+    assert compiler.cache_folder() == tmp_path / "xdg" / "slipstream"
+
+
+@pytest.fixture
+def unwritable_home(tmp_path, monkeypatch):
+    """A home below a regular file, where not even root can make a folder."""
+    (tmp_path / "file").write_text("")
+    monkeypatch.delenv("SLIPSTREAM_CACHE", raising=False)
+    for name in ("HOME", "XDG_CACHE_HOME"):
+        monkeypatch.setenv(name, str(tmp_path / "file" / "home"))
+    (tmp_path / "tmp").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
+    return tmp_path / "tmp"
+
+
+def test_home_that_cannot_be_written_works(unwritable_home, cxx):
+    library = compiler.compile_library(FORTY_TWO)
+    assert answer(library) == 42
+    assert library.parent.parent == unwritable_home
+    assert stat.S_IMODE(library.parent.stat().st_mode) == 0o700  # nobody else puts code there
+    compiler.compile_library(FORTY_TWO)
+    assert cxx.compilations() == 1
+
+
+def test_chosen_folder_that_cannot_be_written_is_passed_over(unwritable_home, monkeypatch):
+    monkeypatch.setenv("SLIPSTREAM_CACHE", os.path.join(os.environ["HOME"], "cache"))
+    assert compiler.cache_folder().parent == unwritable_home
+
+
+def test_folders_of_somebody_else_are_not_trusted(unwritable_home, monkeypatch):
+    uid = os.getuid() + 1
+    (unwritable_home / f"slipstream-{uid}").mkdir()
+    monkeypatch.setattr(os, "getuid", lambda: uid)
+    with pytest.raises(RunError, match="set SLIPSTREAM_CACHE"):
+        compiler.cache_folder()
+
+
+def test_no_compiler_is_an_error_that_names_what_to_install(cache, tmp_path, monkeypatch):
+    (tmp_path / "empty").mkdir()
+    monkeypatch.setenv("PATH", str(tmp_path / "empty"))
+    monkeypatch.delenv("CXX", raising=False)
+    with pytest.raises(RunError, match="no C\\+\\+ compiler found.*apt install g\\+\\+.*CXX"):
+        compiler.compile_library(FORTY_TWO)
+    monkeypatch.setenv("CXX", "no-such-compiler -m64")
+    with pytest.raises(RunError, match="CXX, 'no-such-compiler', is not on the path"):
+        compiler.compile_library(FORTY_TWO)
+
+
+def test_text_that_does_not_compile_shows_the_compilers_words(cache, cxx):
+    with pytest.raises(RunError, match="(?s)the C\\+\\+ compiler failed.*nonsense"):
+        compiler.compile_library("nonsense;")
+    assert libraries(cache) == []
+
+
+def test_several_processes_started_at_once_compile_once(cache, tmp_path, monkeypatch):
+    # A compilation of two seconds lets all processes meet in it, however they are scheduled.
+    slow = LoggingCompiler(tmp_path, "slow", 'case "$*" in *" -o "*) sleep 2 ;; esac')
+    monkeypatch.setenv("CXX", str(slow.path))
+    context = multiprocessing.get_context("spawn")
+    processes = [
+        context.Process(target=compiler.compile_library, args=(FORTY_TWO,)) for _ in range(4)
+    ]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join()
+    assert [process.exitcode for process in processes] == [0] * 4
+    assert slow.compilations() == 1
+    (name,) = libraries(cache)
+    assert answer(cache / name) == 42
+
+
+def test_interrupted_write_leaves_the_old_file_and_nothing_else(tmp_path, monkeypatch):
+    path = tmp_path / "entry"
+    compiler.write_atomically(path, b"old")
+
+    def interrupted(handle):
+        raise OSError("disk full")
+
+    monkeypatch.setattr(os, "fsync", interrupted)
+    with pytest.raises(OSError, match="disk full"):
+        compiler.write_atomically(path, b"new")
+    assert path.read_bytes() == b"old"
+    assert [Path(entry).name for entry in os.listdir(tmp_path)] == ["entry"]

@@ -1,0 +1,220 @@
+"""The host device keeps the contract: order, overlap, events, failures, copies, transforms.
+
+Threads meet by events that they wait for, never by time: a test of overlap that ran serially would
+wait for ever, and fails by the time limit of a wait.
+"""
+
+import itertools
+import threading
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from slipstream.device import BlockLaunch, HostDevice, RowLaunch
+
+DEVICE = HostDevice()
+FOREVER = 30
+
+
+def meet(mine, other):
+    """Return an operation that ends only after the other one has begun."""
+
+    def operation(stream):
+        mine.set()
+        assert other.wait(FOREVER)
+
+    return operation
+
+
+def fail(stream):
+    raise ValueError("broken")
+
+
+@pytest.fixture(params=["new", "default"])
+def stream(request):
+    return DEVICE.stream() if request.param == "new" else DEVICE.default_stream
+
+
+def test_operations_of_a_stream_run_in_order(stream):
+    order = []
+    for i in range(100):
+        stream.submit(lambda stream, i=i: order.append(i))
+    stream.synchronize()
+    assert order == list(range(100))
+
+
+def test_streams_overlap():
+    first, second = DEVICE.stream(), DEVICE.stream()
+    a, b = threading.Event(), threading.Event()
+    first.submit(meet(a, b))
+    second.submit(meet(b, a))
+    first.synchronize()
+    second.synchronize()
+
+
+def test_submitting_does_not_wait():
+    stream, gate = DEVICE.stream(), threading.Event()
+    stream.submit(lambda stream: gate.wait(FOREVER))
+    event = stream.record()
+    assert not event.done()
+    gate.set()
+    event.synchronize()
+    assert event.done()
+
+
+def test_wait_orders_streams():
+    first, second, gate, order = DEVICE.stream(), DEVICE.stream(), threading.Event(), []
+    first.submit(lambda stream: gate.wait(FOREVER))
+    first.submit(lambda stream: order.append("first"))
+    second.wait(first.record())
+    second.submit(lambda stream: order.append("second"))
+    behind = second.record()
+    assert not behind.done()
+    gate.set()
+    behind.synchronize()
+    assert order == ["first", "second"]
+
+
+def test_events_of_the_default_stream_are_done_at_once():
+    assert DEVICE.default_stream.record().done()
+
+
+def test_spans_enclose_and_order_operations(stream):
+    spans = [stream.submit_timed(lambda stream: None) for _ in range(3)]
+    stream.synchronize()
+    intervals = [span.interval() for span in spans]
+    assert all(0 < start <= stop for start, stop in intervals)
+    assert all(a[1] <= b[0] for a, b in itertools.pairwise(intervals))
+
+
+def test_failure_surfaces_once_and_skips_what_follows():
+    stream, ran = DEVICE.stream(), []
+    before = stream.record()
+    stream.submit(fail)
+    stream.submit(lambda stream: ran.append(1))
+    behind = stream.record()
+    before.synchronize()
+    with pytest.raises(ValueError, match="broken"):
+        behind.synchronize()
+    with pytest.raises(ValueError, match="broken"):
+        stream.synchronize()
+    assert ran == []
+    stream.submit(lambda stream: ran.append(2))  # the failure has been told; the stream goes on
+    stream.synchronize()
+    assert ran == [2]
+
+
+def test_failure_passes_to_streams_that_wait_for_it():
+    first, second, ran = DEVICE.stream(), DEVICE.stream(), []
+    first.submit(fail)
+    second.wait(first.record())
+    second.submit(lambda stream: ran.append(1))
+    with pytest.raises(ValueError, match="broken"):
+        second.synchronize()
+    assert ran == []
+    with pytest.raises(ValueError, match="broken"):
+        DEVICE.run(fail)  # on the default stream: where it happens
+
+
+def test_threads_end_with_their_streams():
+    before = set(threading.enumerate())
+    streams = [DEVICE.stream() for _ in range(8)]
+    threads = set(threading.enumerate()) - before
+    assert len(threads) == 8
+    del streams
+    for thread in threads:
+        thread.join(FOREVER)
+    assert not any(thread.is_alive() for thread in threads)
+
+
+ARGUMENTS = """
+#include "core.hpp"
+KERNEL take(double* out, Index i, double d, float f, int small, const float* array) {
+  out[0] = double(i); out[1] = d; out[2] = f; out[3] = small; out[4] = array[1];
+}
+"""
+
+
+def test_kernel_arguments_keep_their_types(tmp_path):
+    header = tmp_path / "take.hpp"
+    header.write_text(ARGUMENTS)
+    kernel, out = DEVICE.kernel(str(header), "take"), np.zeros(5)
+    for launch in (RowLaunch(1, 1), BlockLaunch(1, 32, 0)):
+        out[:] = 0
+        # The array exists only as an argument: the operation has to keep it.
+        array = np.array([0, 0.25], np.float32)
+        operation = kernel.bind(launch, out, 2**52 + 1, 0.1, np.float32(0.1), np.int32(-7), array)
+        del array
+        DEVICE.run(operation)
+        assert out.tolist() == [2.0**52 + 1, 0.1, float(np.float32(0.1)), -7, 0.25]
+
+
+def strided(shape, dtype, data):
+    """Return a random view: any strides, reversed and transposed axes, an offset."""
+    steps = [data.draw(st.sampled_from([1, 2, 3, -1])) for _ in shape]
+    order = data.draw(st.permutations(range(len(shape))))
+    sizes = [n * abs(step) + 1 for n, step in zip(shape, steps, strict=True)]
+    memory = np.full([sizes[i] for i in order], 777, dtype)
+    view = memory.transpose(np.argsort(order))
+    parts = [slice(1, None, step) if step > 0 else slice(n, 0, -1)
+             for n, step in zip(shape, steps, strict=True)]  # fmt: skip
+    return view[tuple(parts)][tuple(slice(n) for n in shape)]
+
+
+@given(st.lists(st.integers(0, 5), min_size=1, max_size=4), st.data())
+def test_copies_of_strided_views(shape, data):
+    source, target = (strided(shape, np.float64, data) for _ in range(2))
+    source[...] = np.random.default_rng(0).random(shape)
+    around = target.base.sum() - target.sum()
+    DEVICE.run(DEVICE.copy(target, source))
+    np.testing.assert_array_equal(target, source)
+    assert target.base.sum() - target.sum() == pytest.approx(around)
+
+
+@given(
+    st.lists(st.integers(0, 7), min_size=1, max_size=4),
+    st.sampled_from(["float32", "float64"]),
+    st.sampled_from(["r2c", "c2r", "forward", "backward", "in place"]),
+    st.data(),
+)
+def test_transforms_of_strided_views_equal_numpys(shape, real, kind, data):
+    axis = data.draw(st.integers(-len(shape), len(shape) - 1))
+    shape[axis] = n = max(1, shape[axis])  # batches may be empty, transforms not
+    modes = list(shape)
+    complex_type = np.result_type(real, np.complex64)
+    if kind in ("r2c", "c2r"):
+        modes[axis] = n // 2 + 1
+    spectral = strided(modes, complex_type, data)
+    generator = np.random.default_rng(0)
+    spectral[...] = generator.standard_normal(modes) + 1j * generator.standard_normal(modes)
+    other = strided(shape, real if kind in ("r2c", "c2r") else complex_type, data)
+    other[...] = generator.standard_normal(shape)
+    wide = spectral.astype(complex)
+    if kind == "r2c":
+        expected = np.fft.rfft(other.astype(float), axis=axis)
+        source, target, forward = other, spectral, True
+    elif kind == "c2r":
+        expected = np.fft.irfft(wide, n, axis) * n
+        source, target, forward = spectral, other, False
+    else:
+        forward = kind != "backward"
+        expected = np.fft.fft(wide, axis=axis) if forward else np.fft.ifft(wide, axis=axis) * n
+        source, target = spectral, spectral if kind == "in place" else other
+    DEVICE.run(DEVICE.fft(source, target, axis, forward))
+    # At most seven terms of order one are summed: some rounding errors.
+    np.testing.assert_allclose(target, expected, rtol=0, atol=100 * np.finfo(real).eps)
+
+
+def test_allocations_are_aligned_and_arrays_are_copies():
+    for dtype in ("float32", "complex128"):
+        for array in (DEVICE.empty((3, 5), dtype), DEVICE.pinned((3, 5), dtype)):
+            assert (array.shape, array.dtype) == ((3, 5), np.dtype(dtype))
+            assert array.flags.c_contiguous
+            assert array.ctypes.data % 64 == 0
+    values = np.arange(6.0).reshape(2, 3).T
+    copy = DEVICE.array(values, np.float32)
+    values[0, 0] = 9
+    np.testing.assert_array_equal(DEVICE.to_host(copy), [[0, 3], [1, 4], [2, 5]])
+    assert not DEVICE.zeros((2, 2), int).any()

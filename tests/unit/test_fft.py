@@ -1,0 +1,146 @@
+"""The FFT plan on one rank against numpy.fft, by index; several ranks are in tests/parallel."""
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from fft_oracle import assert_close, check, field, kept
+from slipstream.device import HostDevice
+from slipstream.errors import InputError
+from slipstream.exchange import MpiTransport
+from slipstream.fft import DistributedFFT, PlanePass, PointProduct, SlabGeometry, truncate
+from slipstream.fft.columns import ColumnPass
+from slipstream.fft.passes import make_column_pass, make_plane_pass
+from slipstream.fft.tiled import TiledColumnPass, TiledPlanePass
+from slipstream.schedule import POLICIES, StepGraph, commit
+
+DTYPES = ("float32", "float64", "complex64", "complex128")
+PLAIN, TILED = HostDevice(), HostDevice(tiled=True)
+TRUNCATIONS = st.one_of(
+    st.sampled_from([None, "2/3", "nyquist"]), st.tuples(*[st.integers(0, 9)] * 3)
+)
+
+
+SIZES = st.sampled_from([1, 2, 3, 4, 5, 6, 7, 8, 9, 11, 13, 15, 16, 17])
+
+
+@settings(max_examples=60)
+@given(st.tuples(SIZES, SIZES, SIZES), st.sampled_from(DTYPES), st.integers(1, 3), TRUNCATIONS)
+@example((1, 1, 1), "float64", 1, "2/3")
+@example((16, 16, 16), "float32", 3, "2/3")
+@example((13, 17, 11), "complex128", 2, (0, 9, 1))
+def test_any_shape_equals_numpy_by_index_and_schedules_agree_bitwise(
+    shape, dtype, fields, truncation
+):
+    serial, overlap = (
+        check(None, PLAIN, shape, dtype, fields, truncation, schedule=policy) for policy in POLICIES
+    )
+    for a, b in zip(serial, overlap, strict=True):
+        assert a.tobytes() == b.tobytes()
+
+
+# Each length in z or y compiles two kernels; 17 has none and falls back, in x anything goes.
+TILED_SIZES = st.sampled_from([1, 5, 12, 17])
+
+
+@settings(max_examples=40)
+@given(st.tuples(TILED_SIZES, TILED_SIZES, SIZES), st.sampled_from(["float64", "complex64"]),
+       st.integers(1, 3), TRUNCATIONS, st.sampled_from(POLICIES))  # fmt: skip
+def test_tiled_plans_equal_numpy_by_index(shape, dtype, fields, truncation, schedule):
+    check(None, TILED, shape, dtype, fields, truncation, schedule=schedule)
+
+
+def test_tiled_passes_are_chosen_where_they_fit():
+    for shape, columns, planes in (((12, 12, 12), TiledColumnPass, TiledPlanePass),
+                                   ((17, 12, 12), ColumnPass, TiledPlanePass),
+                                   ((12, 17, 12), TiledColumnPass, PlanePass)):  # fmt: skip
+        geometry = SlabGeometry(shape, truncate(shape, None, True))
+        assert type(make_column_pass(TILED, geometry, 1, complex)) is columns
+        assert type(make_plane_pass(TILED, geometry, 1, True, complex)) is planes
+        assert type(make_column_pass(PLAIN, geometry, 1, complex)) is ColumnPass
+        assert type(make_plane_pass(PLAIN, geometry, 1, True, complex)) is PlanePass
+
+
+@pytest.mark.parametrize("device", [PLAIN, TILED], ids=["plain", "tiled"])
+@pytest.mark.parametrize("alignment", [1, 8])
+@pytest.mark.parametrize("shape", [(6, 12, 10), (5, 17, 15), (40, 60, 50)])
+def test_through_is_backward_product_and_forward(device, alignment, shape):
+    """Planes -> points -> product -> planes, fused or not, of rows with and without padding."""
+    geometry = SlabGeometry(shape, truncate(shape, "2/3", True), row_alignment=alignment)
+    planes = make_plane_pass(device, geometry, 5, True, complex)
+    nz, ny, nx = shape
+    rows, kx = (nz, geometry.modes[1].count, geometry.row), geometry.modes[2].count
+    packed = device.zeros((5, geometry.planes_size), complex)
+    modes = packed.reshape(5, *rows)  # on one rank, planes are in order
+    modes[:3, ..., :kx] = field((*rows[:2], kx), complex, 3)
+    inside = np.ix_(range(5), range(nz), *kept(shape, "2/3", True)[1:])
+    padded = np.zeros((3, nz, ny, nx // 2 + 1), complex)
+    padded[inside[0][:3], *inside[1:]] = modes[:3, ..., :kx]
+    u, v, w = np.fft.irfft2(padded, (ny, nx)) * (ny * nx)
+    products = np.stack([u * u - w * w, u * v, u * w, v * v - w * w, v * w])
+    expected = np.fft.rfft2(products)[inside]
+    parameters = np.array([0.5, 2.0, 3.0])
+    maxima = device.zeros((nz * ny,), np.int64)
+    product = PointProduct("navier_stokes_product.hpp", 3, 5, device.array(parameters), maxima)
+    graph = StepGraph(device)
+    planes.record_through(graph, packed[:3], packed, product)
+    commit(graph, "overlap").run()
+    assert_close(modes[..., :kx], expected, expected, "float64")
+    rate = np.einsum("i,izyx", parameters, abs(np.stack([u, v, w]))).max()
+    assert maxima.max().view(np.float64) == pytest.approx(rate, rel=1e-13)
+
+
+def test_given_outputs_are_filled_and_returned():
+    plan = DistributedFFT((4, 6, 5), device=PLAIN)
+    (u,) = field((4, 6, 5), "float64")
+    modes, points = plan.empty_output(), plan.empty_input()
+    assert plan.forward(u, out=modes) is modes
+    given = modes.copy()
+    assert plan.backward(given, out=points) is points
+    np.testing.assert_array_equal(given, modes)  # sources are kept
+    expected = np.fft.rfftn(u)
+    assert_close(modes, expected, expected, "float64")
+    assert_close(points, u, u, "float64")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"shape": (4, 4)}, "shape.*three sizes"),
+        ({"shape": (4, 0, 4)}, "shape.*at least 1"),
+        ({"dtype": "int32"}, "'int32'; accepted: float32, float64, complex64, complex128"),
+        ({"dtype": "longdouble"}, "accepted: float32"),
+        ({"fields": 0}, "fields is 0"),
+        ({"truncation": "3/2"}, "'3/2' is unknown; accepted: None, '2/3', 'nyquist'"),
+        ({"truncation": (1, 2)}, "largest wavenumber of each of the 3 axes"),
+        ({"schedule": "eager"}, "'eager' is unknown; accepted"),
+        ({"device": "abacus"}, "'abacus' is unknown; accepted"),
+    ],
+)
+def test_what_is_not_accepted_is_named(options, message):
+    arguments = {"shape": (4, 4, 4), "device": PLAIN} | options
+    with pytest.raises(InputError, match=message):
+        DistributedFFT(**arguments)
+
+
+def test_unknown_transport_is_named():
+    with pytest.raises(InputError, match="'pigeon' is unknown; accepted: auto, mpi-p2p, mpi"):
+        MpiTransport(None, "pigeon")
+
+
+@pytest.mark.parametrize("shape", [(4, 6, 4), (2, 4, 6, 5), (4, 6, 5, 1)])
+@pytest.mark.parametrize("dtype", ["float32", "complex128"])
+def test_arrays_that_do_not_match_are_refused_before_anything_runs(shape, dtype):
+    plan = DistributedFFT((4, 6, 5), device=PLAIN)
+    (good,), bad = field((4, 6, 5), "float64"), np.zeros(shape, dtype)
+    modes = plan.forward(good)
+    for call, source, out in itertools.chain(
+        [(plan.forward, bad, None), (plan.forward, good, bad)],
+        [(plan.backward, bad, None), (plan.backward, modes, bad)],
+    ):
+        with pytest.raises(InputError, match="this plan takes shape"):
+            call(source, out=out)
+    assert not bad.any()

@@ -1,0 +1,70 @@
+"""The sum that ``make gpu-check`` ends with, on a machine that need not have a GPU."""
+
+import types
+from pathlib import Path
+
+import pytest
+
+from slipstream import gpu_check
+
+
+def outcomes(monkeypatch, runs):
+    """Let each part of the check write some outcomes and end with a status."""
+    waiting = iter(runs)
+
+    def launch(ranks, tests, record, seconds):
+        lines, status = next(waiting)
+        Path(record).write_text("".join(f"{line} test\n" for line in lines))
+        return status
+
+    monkeypatch.setattr(gpu_check, "cuda_device_count", lambda: 2)
+    monkeypatch.setattr(gpu_check, "_launch", launch)
+
+
+@pytest.mark.parametrize(
+    ("runs", "last_line", "status"),
+    [
+        ([(["passed"] * 3, 0), (["passed"], 0), (["passed"], 0)], "5 passed, 0 failed", 0),
+        ([(["passed", "failed"], 1), (["passed"], 0), (["passed"], 0)], "3 passed, 1 failed", 1),
+        # A crash that no test reported, and a launch in which nothing ran.
+        ([(["passed"], 139), (["passed"], 0), (["passed"], 0)], "3 passed, 1 failed", 1),
+        ([(["passed"], 0), ([], 0), (["passed"], 0)], "2 passed, 1 failed", 1),
+    ],
+)
+def test_last_line_is_the_sum_of_all_parts(monkeypatch, capsys, runs, last_line, status):
+    outcomes(monkeypatch, runs)
+    assert gpu_check.main([]) == status
+    assert capsys.readouterr().out.splitlines()[-1] == last_line
+
+
+def test_machine_without_a_gpu_fails_the_check(monkeypatch, capsys):
+    monkeypatch.setattr(gpu_check, "cuda_device_count", lambda: 0)
+    assert gpu_check.main([]) == 1
+    assert capsys.readouterr().out.splitlines()[-1] == "0 passed, 1 failed"
+
+
+def test_parts_end_within_six_minutes():
+    assert sum(seconds for _, _, seconds in gpu_check.PARTS) < 360
+    assert {ranks for ranks, _, _ in gpu_check.PARTS} == {1, 2, 4}
+
+
+def test_tally_notes_failures_of_all_ranks_and_successes_of_one(tmp_path):
+    record = tmp_path / "record"
+    for is_first in (True, False):
+        tally = gpu_check.Tally(record, is_first)
+        for when, outcome in (("setup", "passed"), ("call", "passed"), ("call", "failed")):
+            report = types.SimpleNamespace(
+                nodeid="t", when=when, passed=outcome == "passed", failed=outcome == "failed"
+            )
+            tally.pytest_runtest_logreport(report)
+    assert record.read_text().split("\n")[:-1] == ["passed t", "failed t", "failed t"]
+
+
+def test_launch_that_takes_too_long_is_stopped(tmp_path, capfd, monkeypatch):
+    monkeypatch.setattr(gpu_check.launch, "launch_environment", lambda ranks: {})
+    script = tmp_path / "python"
+    script.write_text("#!/bin/sh\nexec sleep 30\n")
+    script.chmod(0o755)
+    monkeypatch.setattr(gpu_check.sys, "executable", str(script))
+    assert gpu_check._launch(1, ["tests"], tmp_path / "record", 0.2) == 1
+    assert "not done after 0.2 s" in capfd.readouterr().out

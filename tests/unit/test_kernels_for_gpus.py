@@ -1,0 +1,147 @@
+"""Every kernel, with the constants that the code gives it, compiles for GPUs.
+
+A device that compiles nothing notes what kernels are asked for while steps are recorded.
+"""
+
+import ast
+import itertools
+import re
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import slipstream.device
+from nvrtc import CompilationError, Nvrtc
+from slipstream import kernels
+from slipstream.bench.measure import copy_bandwidth
+from slipstream.device import HostDevice, Kernel, tiled_fft
+from slipstream.fft import DistributedFFT, SlabGeometry, truncate
+from slipstream.spectral.integrators import METHODS
+from slipstream.spectral.navier_stokes import FlowProblem, NavierStokesStep
+
+ARCHITECTURES = ("sm_80", "sm_90")
+REALS = ("float64", "float32")
+PRODUCT = "navier_stokes_product.hpp"
+
+
+class NoKernel(Kernel):
+    """Takes any arguments and does nothing."""
+
+    def bind(self, launch, *arguments):
+        return lambda stream: None
+
+
+class NotingDevice(HostDevice):
+    """Notes (header, name, constants) of the kernels that it is asked for."""
+
+    def __init__(self, tiled):
+        super().__init__(tiled)
+        self.noted = {}
+
+    def kernel(self, header, name, **constants):
+        self.noted[header, name, tuple(sorted(constants.items()))] = None
+        return NoKernel()
+
+
+def used_kernels(real, shape):
+    """Return what transforms, all time steps, their diagnostics and the benchmark ask for."""
+    devices = [NotingDevice(tiled) for tiled in (True, False)]
+    for device, factor in itertools.product(devices, (True, False)):
+        DistributedFFT(shape, real, device=device)
+        copy_bandwidth(device, 1 << 16)
+        geometry = SlabGeometry(shape, truncate(shape, "2/3", True))
+        for method in METHODS.values():
+            problem = FlowProblem(geometry, (1.0, 1.0, 1.0), 0.01, method, factor, np.dtype(real))
+            flow = NavierStokesStep(problem, device, None)
+            for graph in (flow.record_step(), flow.record_step(False), flow.record_courant()):
+                assert graph.nodes
+            flow.flow_sums()
+            flow.vorticity()
+    return set(devices[0].noted) | set(devices[1].noted)
+
+
+def tiled_kernels(real, lengths):
+    """Return the tiled kernels of further lengths: every radix, and the largest tiles."""
+    tiles = [tiled_fft.strided_fft(n, real, sign) for n in lengths for sign in (-1, 1)]
+    tiles += [tiled_fft.physical_pass(n, real, 3, 5, PRODUCT) for n in lengths]
+    return {(tile.header, tile.name, tuple(sorted(tile.constants.items()))) for tile in tiles}
+
+
+@cache
+def collected(real):
+    """Return all kernels of one precision, in a fixed order."""
+    shape, lengths = {
+        "float64": ((24, 30, 16), (13, 512)),
+        "float32": ((12, 22, 14), (64, 1024)),
+    }[real]
+    return sorted(used_kernels(real, shape) | tiled_kernels(real, lengths), key=repr)
+
+
+@cache
+def compiler():
+    return Nvrtc()
+
+
+@cache
+def options():
+    """Return the options that `CudaDevice` compiles with, read from its text: CuPy is not here."""
+    tree = ast.parse(Path(slipstream.device.__file__).with_name("cuda.py").read_text())
+    (value,) = (
+        node.value
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "options"
+    )
+    return ast.literal_eval(value)
+
+
+def test_kernels_are_compiled_without_contraction():
+    assert options() == ("--std=c++17", "--fmad=false")
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("real", REALS)
+def test_every_kernel_compiles(real, architecture):
+    texts = {}
+    for header, name, constants in collected(real):
+        texts.setdefault(kernels.source(header, dict(constants)), []).append(name)
+    for text, names in texts.items():
+        binary = compiler().compile(text, architecture, options())
+        for name in names:
+            assert f".text.{name}\0".encode() in binary  # found by its plain name
+
+
+def test_every_kernel_of_every_header_is_among_them():
+    folder = Path(kernels.__file__).parent
+    defined = {
+        (header, name)
+        for header in kernels.headers()
+        for name in re.findall(r"^KERNEL (\w+)\(", (folder / header).read_text(), re.MULTILINE)
+    }
+    assert len(defined) >= 10
+    for real in REALS:
+        assert {(header, name) for header, name, _ in collected(real)} == defined
+
+
+def test_every_substage_of_every_method_is_among_them():
+    """The constants of a substage are those of the code, not of this test."""
+    substages = [dict(constants) for header, name, constants in collected("float64")
+                 if name == "advance_substage"]  # fmt: skip
+    for factor in (True, False):
+        ends = {c["NODE_END"] for c in substages if c["INTEGRATING_FACTOR"] == factor}
+        assert ends == {method.divisions for method in METHODS.values()}
+        nodes = {(c["NODE_END"], c["NODE"]) for c in substages if c["INTEGRATING_FACTOR"] == factor}
+        assert nodes == {(m.divisions, node) for m in METHODS.values() for node in m.nodes}
+
+
+@pytest.mark.parametrize(
+    "mistake",
+    ["KERNEL wrong() { Index i = 0 }", "KERNEL wrong() { std::sqrt(2.0); }", "#include <vector>"],
+    ids=["syntax", "only on a CPU", "no such header"],
+)
+def test_a_kernel_that_does_not_compile_is_noticed(mistake):
+    text = kernels.source("rows.hpp", {"REAL": "double"})
+    compiler().compile(text, "sm_90", options())
+    with pytest.raises(CompilationError, match="rows.hpp.*error"):
+        compiler().compile(text + mistake, "sm_90", options())

@@ -1,0 +1,102 @@
+"""Imports point downward only, so that every layer can be read, and used, without those above."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+import slipstream
+
+ROOT = Path(slipstream.__file__).parent
+
+# From the bottom to the top; a layer may import those below it. Layers of one line do not know
+# each other: the solver families, and what records a run beside what computes it.
+LAYERS = (
+    {"__init__", "errors", "field"},
+    {"kernels", "decomposition"},
+    {"device", "case", "io", "launch"},
+    {"schedule", "info", "report"},
+    {"exchange"},  # its transports record nodes into step graphs
+    {"fft"},
+    {"spectral", "lattice", "advection", "run"},
+    {"bench"},
+    {"cli"},
+    {"__main__", "gpu_check"},
+)
+FAMILIES = ("spectral", "lattice", "advection")
+LEVEL = {layer: level for level, layers in enumerate(LAYERS) for layer in layers}
+MODULES = sorted(ROOT.rglob("*.py"))
+# What solvers and transforms may know of exchanges: plans, and that there are transports.
+EXCHANGE = {"ExchangePlan", "Block", "MpiTransport", "TRANSPORTS"}
+
+
+def layer_of(path):
+    return path.relative_to(ROOT).with_suffix("").parts[0]
+
+
+def imports(path):
+    """Return (module, name) of every import of this package, those inside functions too."""
+    found = []
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found += [(alias.name, None) for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: imports are absolute"
+            found += [(node.module, alias.name) for alias in node.names]
+    return [(module, name) for module, name in found if module.split(".")[0] == "slipstream"]
+
+
+def imported_layers(path):
+    """Return the layers that a module imports; what the package itself defines is "__init__"."""
+    layers = set()
+    for module, name in imports(path):
+        parts = [*module.split("."), name]
+        layers.add(parts[1] if parts[1] in LEVEL else "__init__")
+    return layers
+
+
+def test_the_table_has_every_layer_once():
+    assert sum(map(len, LAYERS)) == len(LEVEL)
+    assert {layer_of(path) for path in MODULES} <= set(LEVEL)
+
+
+def test_imports_are_found():
+    """The checks below would pass if nothing were found."""
+    assert ("slipstream.schedule", "StepGraph") in imports(ROOT / "exchange" / "mpi.py")
+    assert "launch" in imported_layers(ROOT / "cli.py")
+    assert "__init__" in imported_layers(ROOT / "info.py")
+    assert imported_layers(ROOT / "device" / "cuda.py") == {"kernels", "device"}
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_imports_point_downward(path):
+    own = layer_of(path)
+    upward = {layer for layer in imported_layers(path) - {own} if LEVEL[layer] >= LEVEL[own]}
+    assert not upward
+
+
+def test_families_do_not_import_each_other_or_the_inside_of_a_transport():
+    for path in MODULES:
+        if layer_of(path) in (*FAMILIES, "fft"):
+            others = set(FAMILIES) - {layer_of(path)}
+            assert not imported_layers(path) & others
+            for module, name in imports(path):
+                assert not module.startswith("slipstream.exchange.")
+                assert module != "slipstream.exchange" or name in EXCHANGE
+
+
+def test_only_the_cuda_modules_import_cupy_at_all_times():
+    """Everything else must work, and be imported, where there is no GPU."""
+    for path in MODULES:
+        top = [node for node in ast.parse(path.read_text()).body
+               if isinstance(node, ast.Import | ast.ImportFrom)]  # fmt: skip
+        names = {alias.name for node in top for alias in node.names}
+        names |= {node.module for node in top if isinstance(node, ast.ImportFrom)}
+        uses = any(name.split(".")[0] == "cupy" for name in names)
+        assert not uses or path.name in ("cuda.py", "cufft.py")
+        assert not any(name.split(".")[0] == "mpi4py" for name in names), "MPI is an extra"
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_no_module_is_longer_than_a_sitting(path):
+    assert len(path.read_text().splitlines()) <= 400

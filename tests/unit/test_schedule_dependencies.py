@@ -1,0 +1,167 @@
+"""Dependencies between nodes follow exactly from the bytes that their arrays share."""
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from slipstream.device import HostDevice
+from slipstream.schedule import StepGraph
+from slipstream.schedule.memory import AccessHistory
+from slipstream.schedule.run import urgency_order
+
+BASE = np.zeros(24, np.complex128)
+
+
+def dependencies(*accesses):
+    """Return the dependencies of nodes given as (reads, writes)."""
+    history = AccessHistory()
+    return [history.record(i, reads, writes) for i, (reads, writes) in enumerate(accesses)]
+
+
+def test_read_after_write_write_after_read_and_write_after_write():
+    a, b = np.zeros(4), np.zeros(4)
+    assert dependencies(([], [a]), ([a], [b])) == [set(), {0}]
+    assert dependencies(([a], [b]), ([], [a])) == [set(), {0}]
+    assert dependencies(([], [a]), ([], [a])) == [set(), {0}]
+    assert dependencies(([a], []), ([a], [])) == [set(), set()]
+    assert dependencies(([], [a]), ([], [b])) == [set(), set()]
+
+
+def test_all_readers_are_waited_for_and_a_write_hides_what_it_covers():
+    a = np.zeros(8)
+    found = dependencies(([], [a]), ([a], []), ([a[:2]], []), ([], [a]), ([a], []))
+    assert found == [set(), {0}, {0}, {0, 1, 2}, {3}]
+    # A write of a part hides nothing of the rest.
+    assert dependencies(([], [a]), ([], [a[:4]]), ([a[4:]], [])) == [set(), {0}, {0}]
+
+
+def test_interleaved_views_are_independent():
+    a = np.zeros((6, 8))
+    pairs = [(a[::2], a[1::2]), (a[:, :4], a[:, 4:]), (a.T[::2], a.T[1::2]),
+             (BASE.real, BASE.imag)]  # fmt: skip
+    for first, second in pairs:
+        assert dependencies(([], [first]), ([], [second])) == [set(), set()]
+        assert dependencies(([], [first]), ([], [first])) == [set(), {0}]
+    assert dependencies(([], [a[::2]]), ([], [a[::3]])) == [set(), {0}]  # row 0 is common
+
+
+def test_empty_views_touch_nothing():
+    a = np.zeros(8)
+    found = dependencies(([], [a]), ([a[:0]], [a[3:3]]), ([], [a[8:]]), ([a], []))
+    assert found == [set(), set(), set(), {0}]
+
+
+def test_writing_the_real_part_does_not_hide_the_imaginary_one():
+    """Both views have one shape and one stride; only the size of an element differs."""
+    found = dependencies(([], [BASE]), ([], [BASE.real]), ([BASE.imag], []))
+    assert found == [set(), {0}, {0}]
+
+
+@st.composite
+def views(draw):
+    """Return a view of BASE: ranges, steps, blocks, reversed, transposed, real or imaginary."""
+    if draw(st.booleans()):
+        start, stop = sorted(draw(st.tuples(st.integers(0, 24), st.integers(0, 24))))
+        view = BASE[start : stop : draw(st.sampled_from([1, 1, 2, 3, 5]))]
+    else:
+        rows = draw(st.sampled_from([2, 4, 6]))
+        block = BASE.reshape(rows, -1)
+        low, high = sorted(draw(st.tuples(st.integers(0, rows), st.integers(0, rows))))
+        left, right = sorted(draw(st.tuples(st.integers(0, 24 // rows), st.integers(0, 12))))
+        view = block[low:high, left:right]
+        view = view.T if draw(st.booleans()) else view
+    view = view[::-1] if draw(st.booleans()) else view
+    return getattr(view, draw(st.sampled_from(["real", "imag", "base"]))) if draw(
+        st.booleans()) else view  # fmt: skip
+
+
+def touched(view):
+    """Return the bytes of BASE that a view covers."""
+    start = view.__array_interface__["data"][0] - BASE.ctypes.data
+    return {
+        start + sum(i * s for i, s in zip(index, view.strides, strict=True)) + byte
+        for index in np.ndindex(*view.shape)
+        for byte in range(view.itemsize)
+    }
+
+
+ACCESSES = st.tuples(st.lists(views(), max_size=2), st.lists(views(), max_size=2))
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(ACCESSES, max_size=10))
+@example([([], [BASE]), ([], [BASE.real]), ([BASE.imag], [])])
+def test_what_conflicts_is_ordered_and_nothing_else_waits(accesses):
+    read = [set().union(*map(touched, reads)) for reads, _ in accesses]
+    written = [set().union(*map(touched, writes)) for _, writes in accesses]
+    direct = dependencies(*accesses)
+    before = []  # all that must have run before node i, directly or not
+    for wanted in direct:
+        before.append(wanted.union(*(before[j] for j in wanted)))
+    for i, j in itertools.combinations(range(len(accesses)), 2):
+        conflict = bool(written[i] & (read[j] | written[j]) or read[i] & written[j])
+        assert i in before[j] or not conflict
+        assert conflict or i not in direct[j]
+
+
+def test_arrays_of_a_gpu_are_compared_by_their_addresses():
+    class Foreign:
+        """What CuPy shows of an array; its memory cannot be read here."""
+
+        def __init__(self, address, shape, strides=None):
+            self.__cuda_array_interface__ = {
+                "data": (address, False), "shape": shape, "typestr": "<c16",
+                "strides": strides, "version": 3,
+            }  # fmt: skip
+
+    whole = Foreign(1 << 40, (4, 8))
+    left, right = (Foreign((1 << 40) + 16 * c, (4, 4), (128, 16)) for c in (0, 4))
+    elsewhere = Foreign(1 << 41, (4, 8))
+    found = dependencies(([], [left]), ([], [right]), ([whole], []), ([], [elsewhere]))
+    assert found == [set(), set(), {0, 1}, set()]
+
+
+class NoTransfer:
+    ordered = False
+
+
+def random_graph(data, count):
+    """Return a graph whose nodes read and write random slots, some of them transfers."""
+    graph, slots = StepGraph(HostDevice()), [np.zeros(2) for _ in range(5)]
+    for i in range(count):
+        reads, writes = (
+            [slots[k] for k in data.draw(st.sets(st.integers(0, 4), max_size=2))] for _ in range(2)
+        )
+        if data.draw(st.booleans()):
+            graph.add_transfer(NoTransfer(), reads=reads, writes=writes, label=f"{i}")
+        else:
+            graph.add(None, reads=reads, writes=writes, label=f"{i}", category="compute")
+    return graph
+
+
+@given(st.data(), st.integers(0, 12))
+def test_urgency_order_respects_dependencies_and_puts_feeders_first(data, count):
+    nodes = random_graph(data, count).nodes
+    order = [node.index for node in urgency_order(nodes)]
+    assert sorted(order) == list(range(count))
+    place = {index: i for i, index in enumerate(order)}
+    assert all(place[j] < place[node.index] for node in nodes for j in node.dependencies)
+    transfers = [node.index for node in nodes if node.transfer]
+    assert [index for index in order if index in transfers] == transfers
+    # Whatever stands before a transfer feeds it, or one before it.
+    feeds = set()
+    for index in transfers:
+        stack = [index]
+        while stack:
+            feeder = stack.pop()
+            feeds.add(feeder)
+            stack += nodes[feeder].dependencies
+        assert set(order[: place[index] + 1]) <= feeds
+
+
+def test_unknown_category_is_an_error_that_names_those_accepted():
+    with pytest.raises(ValueError, match="'network' is unknown; accepted.*communication"):
+        StepGraph(HostDevice()).add(None, label="send", category="network")

@@ -1,0 +1,69 @@
+"""Radices, tables of roots and launch sizes of the tiled transforms: integer facts."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from slipstream.device import tiled_fft
+
+PRODUCT = "navier_stokes_product.hpp"
+
+
+@given(st.integers(1, 20000), st.sampled_from([4, 8, 16]), st.sampled_from([1, 2]),
+       st.sampled_from([1, 3, 6]))  # fmt: skip
+def test_radices_multiply_to_the_length(n, budget, first, last):
+    radices = tiled_fft.factorise(n, budget, first, last)
+    rest = n
+    for prime in (2, 3, 5, 7, 11, 13):
+        while rest % prime == 0:
+            rest //= prime
+    assert (radices is None) == (rest > 1)
+    if radices:
+        assert math.prod(radices) == n
+
+
+def test_radices_are_few_and_fit_registers():
+    assert tiled_fft.factorise(512, 8) == (8, 8, 8)
+    assert tiled_fft.factorise(1024, 16) == (16, 8, 8)
+    assert tiled_fft.factorise(512, 16, first=2, last=3) == (8, 16, 4)
+    assert tiled_fft.factorise(13, 16, first=2, last=3) == (13, 1)
+
+
+@pytest.mark.parametrize("real", ["float32", "float64"])
+@given(n=st.integers(1, 20000))
+def test_kernels_fit_the_machine(real, n):
+    limit = 100 * 1024
+    for kernel in (tiled_fft.strided_fft(n, real, -1, limit),
+                   tiled_fft.physical_pass(n, real, 3, 5, PRODUCT, limit)):  # fmt: skip
+        if kernel is None:
+            continue
+        blocks = kernel.constants["BLOCKS_PER_SM"]
+        assert kernel.shared_bytes <= limit
+        assert kernel.threads % 32 == 0
+        assert 32 <= kernel.threads <= 1024
+        assert blocks * kernel.threads <= 2048
+        assert blocks * (kernel.shared_bytes + 1024) <= 228 * 1024
+
+
+def test_lengths_that_do_not_fit_have_no_kernel():
+    assert tiled_fft.strided_fft(16384, "float64", -1) is None
+    assert tiled_fft.strided_fft(17, "float64", -1) is None
+    assert tiled_fft.physical_pass(4096, "float64", 3, 5, PRODUCT) is None
+
+
+def test_launch_covers_all_columns():
+    kernel = tiled_fft.strided_fft(512, "float64", -1)
+    assert kernel.constants["LANES"] == 8
+    assert kernel.launch(17, 5).blocks == 5 * 3
+
+
+@pytest.mark.parametrize("n", [1, 2, 7, 12, 1000, 1024])
+def test_roots(n):
+    table = tiled_fft.roots(n, np.float64)
+    angle = 2 * np.arccos(np.longdouble(-1)) * np.arange(n) / n
+    error = max(np.abs(table.real - np.cos(angle)).max(), np.abs(table.imag + np.sin(angle)).max())
+    assert error <= np.finfo(np.float64).eps / 2  # at most one rounding of numbers below one
+    np.testing.assert_array_equal(table[1:], table[:0:-1].conj())
