@@ -120,7 +120,7 @@ def test_memory_is_told_as_it_is_allocated(monkeypatch):
     monkeypatch.setattr(HostDevice, "empty", count)
     simulation = SpectralSimulation(make_case("grid.points=64"), None, HostDevice())
     simulation.allocate()
-    announced = float(simulation.describe()["memory per rank"].removesuffix(" GiB")) * 2**30
+    announced = float(simulation.describe()["memory per device"].split()[0]) * 2**30
     assert sum(allocated) == pytest.approx(announced, rel=0.1)
 
 

@@ -4,7 +4,7 @@ An `ExchangePlan` says which elements go to whom; a transport records its execut
 graph.
 """
 
-from slipstream.exchange.mpi import TRANSPORTS, MpiTransport
+from slipstream.exchange.mpi import TRANSPORTS, MpiTransport, chosen_transport
 from slipstream.exchange.plan import Block, ExchangePlan
 
-__all__ = ["TRANSPORTS", "Block", "ExchangePlan", "MpiTransport"]
+__all__ = ["TRANSPORTS", "Block", "ExchangePlan", "MpiTransport", "chosen_transport"]

@@ -23,6 +23,20 @@ TRANSPORTS = {"mpi-p2p": "point-to-point", "mpi": "alltoall"}
 _TAGS = 32000
 
 
+def chosen_transport(name: str) -> str:
+    """Return the transport that a name stands for: ``auto`` is point-to-point messages.
+
+    Raises
+    ------
+    InputError
+        If the name is unknown.
+    """
+    name = "mpi-p2p" if name == "auto" else name
+    if name not in TRANSPORTS:
+        raise InputError(f"transport {name!r} is unknown; accepted: auto, {', '.join(TRANSPORTS)}")
+    return name
+
+
 class MpiTransport:
     """Records exchanges over an MPI communicator.
 
@@ -41,14 +55,9 @@ class MpiTransport:
     """
 
     def __init__(self, communicator: Any, name: str = "auto") -> None:
-        name = "mpi-p2p" if name == "auto" else name
-        if name not in TRANSPORTS:
-            raise InputError(
-                f"transport {name!r} is unknown; accepted: auto, {', '.join(TRANSPORTS)}"
-            )
-        self.name = name
+        self.name = chosen_transport(name)
         self.communicator = communicator.Dup()
-        self._variant = TRANSPORTS[name]
+        self._variant = TRANSPORTS[self.name]
         self._next_tag = 0
 
     def record(

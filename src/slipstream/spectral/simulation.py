@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from functools import cached_property, partial
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from slipstream.case import SpectralCase
-from slipstream.device import Device, Operation, open_device
+from slipstream.device import Device, Operation, cuda_device_count, open_device
 from slipstream.errors import InputError
-from slipstream.exchange import MpiTransport
+from slipstream.exchange import MpiTransport, chosen_transport
 from slipstream.fft import SlabGeometry, truncate
 from slipstream.field import Field
 from slipstream.schedule import CommittedStep, StepGraph, Timeline, commit
@@ -70,9 +70,10 @@ class SpectralSimulation:
         """Return what will be run, for people."""
         case, problem = self.case, self.problem
         ranks = problem.geometry.ranks
-        transport = "none (one rank)"
-        if ranks > 1:
-            transport = f"{case.run.transport} (MPI)"
+        transport = chosen_transport(case.run.transport) if ranks > 1 else "none (one rank)"
+        sharing = self._ranks_per_device()
+        memory = sharing * problem.memory(self.device) / 2**30
+        free = self.device.memory_free() / 2**30
         lengths = " x ".join(f"{length:.6g}" for length in case.grid.lengths_xyz)
         transforms = 8 * problem.method.substages
         kept = " x ".join(str(m.count) for m in reversed(problem.geometry.modes))
@@ -83,8 +84,8 @@ class SpectralSimulation:
             "precision": case.numerics.precision,
             "integrator": f"{problem.method.name}, {transforms} transforms a step",
             "device": self.device.name,
-            "memory per rank": f"{problem.memory(self.device) / 2**30:.3g} GiB",
-            "ranks": str(ranks),
+            "memory per device": f"{memory:.3g} GiB, of {free:.4g} GiB free",
+            "ranks": f"{ranks}" + (f", {sharing} to a device" if ranks > 1 else ""),
             "transport": transport,
             "schedule": case.run.schedule,
         }
@@ -307,18 +308,11 @@ class SpectralSimulation:
         return commit(graph, self.case.run.schedule)
 
     def _ranks_per_device(self) -> int:
+        """Return how many ranks share this rank's device; collective."""
         if self.communicator is None:
             return 1
-        local, count = self._node
-        devices = count if self.device.kind == "cuda" else 1
-        return -(-local // devices)
-
-    @cached_property
-    def _node(self) -> tuple[int, int]:
-        """Number of ranks and of GPUs on this node."""
-        from slipstream.device import cuda_device_count
-
-        return node_ranks(self.communicator)[1], max(1, cuda_device_count())
+        devices = cuda_device_count() if self.device.kind == "cuda" else 1
+        return -(-node_ranks(self.communicator)[1] // max(1, devices))
 
     def _sum(self, values: np.ndarray) -> np.ndarray:
         if self.communicator is None:
