@@ -27,7 +27,7 @@ FAMILIES = ("spectral", "lattice", "advection")
 LEVEL = {layer: level for level, layers in enumerate(LAYERS) for layer in layers}
 MODULES = sorted(ROOT.rglob("*.py"))
 # What solvers and transforms may know of exchanges: plans, and that there are transports.
-EXCHANGE = {"ExchangePlan", "Block", "MpiTransport", "TRANSPORTS"}
+EXCHANGE = {"ExchangePlan", "Block", "MpiTransport", "chosen_transport", "TRANSPORTS"}
 
 
 def layer_of(path):

@@ -3,40 +3,28 @@
     du/dt + div(u u) + grad p = viscosity laplacian(u),    div u = 0
 
 in a periodic box, pseudospectral. Per Runge-Kutta substage 3 fields go to physical space and 5
-products come back: 8 real transforms. Around the exchanges everything is fused: one pass over
-the columns finishes the forward transform in z, advances the substage and starts the next backward
-transform; one pass over the planes goes to physical space, multiplies, and returns.
+products come back: 8 real transforms. One kernel forms the products, one takes their divergence,
+projects and advances the substage; see `transforms` for how they are fused with the transforms.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from slipstream.decomposition import split
 from slipstream.device import Device, Operation, RowLaunch
 from slipstream.exchange import MpiTransport
-from slipstream.fft import (
-    PointOperation,
-    PointProduct,
-    SlabGeometry,
-    make_column_pass,
-    make_plane_pass,
-    plane_pass_bytes,
-)
+from slipstream.fft import PointOperation, PointProduct, SlabGeometry, plane_pass_bytes
 from slipstream.fft.rows import real_name
 from slipstream.schedule import StepGraph
 from slipstream.spectral.integrators import RungeKutta
+from slipstream.spectral.transforms import ColumnUpdate, FieldTransforms
 from slipstream.spectral.wavenumbers import Wavenumbers
 
 VELOCITIES, PRODUCTS = 3, 5
-
-# Parts in which products are sent, so that the first travel while the last are computed.
-_PARTS = 4
 
 
 @dataclass(frozen=True)
@@ -108,7 +96,7 @@ class NavierStokesStep:
     def __init__(
         self, problem: FlowProblem, device: Device, transport: MpiTransport | None
     ) -> None:
-        self.problem, self.device, self._transport = problem, device, transport
+        self.problem, self.device = problem, device
         geometry = problem.geometry
         self.wavenumbers = Wavenumbers(geometry, problem.lengths)
         dtype = problem.complex_dtype
@@ -118,12 +106,7 @@ class NavierStokesStep:
         ]
         self.velocity, self.stage = copies[:2]
         self._total = copies[2] if problem.method.has_total else self.velocity
-        self._columns = device.zeros((PRODUCTS, *geometry.columns_shape), dtype)
-        self._planes = self._columns.reshape(PRODUCTS, -1)
-        if transport is not None:
-            self._planes = device.zeros((PRODUCTS, geometry.planes_size), dtype)
-        self._column_pass = make_column_pass(device, geometry, PRODUCTS, dtype)
-        self._plane_pass = make_plane_pass(device, geometry, PRODUCTS, True, dtype)
+        self._transforms = FieldTransforms(device, geometry, PRODUCTS, dtype, transport)
         per_spacing = [n / L for n, L in zip(geometry.shape, problem.lengths, strict=True)]
         self._product = PointProduct(
             header="navier_stokes_product.hpp", inputs=VELOCITIES, outputs=PRODUCTS,
@@ -151,16 +134,14 @@ class NavierStokesStep:
             False records the transforms and exchanges of the step alone, for benchmarks.
         """
         graph, method = self._new_graph(), self.problem.method
+        transforms = self._transforms
+        transforms.record_columns(graph, self.velocity)
         for substage in range(method.substages):
-            source = self.velocity if substage == 0 else self.stage
-            if substage == 0:
-                self._record_columns(graph, None, source)
-            self._record_to_planes(graph)
             product = self._product if substage == 0 else self._unmeasured
-            self._record_products(graph, product if compute else None)
+            transforms.record_through(graph, product if compute else None, VELOCITIES)
             last = substage + 1 == method.substages
             update = self._substage(substage) if compute else None
-            self._record_columns(graph, update, None if last else self.stage, forward=True)
+            transforms.record_columns(graph, None if last else self.stage, update, forward=True)
         return graph
 
     def record_backward(self, source: Any, store: PointOperation) -> StepGraph:
@@ -174,7 +155,7 @@ class NavierStokesStep:
             Called with each chunk of points, see `PlanePass.record_backward`.
         """
         graph = StepGraph(self.device)
-        self._record_to_points(graph, source, store)
+        self._transforms.record_backward(graph, source, store)
         return graph
 
     def record_forward(self, load: PointOperation) -> StepGraph:
@@ -187,25 +168,15 @@ class NavierStokesStep:
             normalised; see `scale_velocity`.
         """
         graph = StepGraph(self.device)
-        self._plane_pass.record_forward(graph, self._planes[:VELOCITIES], load)
-        for field in range(VELOCITIES):
-            self._record_exchange(graph, [field], forward=True)
-        columns = self._columns[:VELOCITIES]
-        for low, high in self._column_pass.chunks():
-            self._column_pass.record_forward(graph, columns, low, high, self.velocity)
+        self._transforms.record_forward(graph, load, self.velocity)
         return graph
 
     def record_courant(self) -> StepGraph:
         """Return the graph that measures the velocity, as the first substage of a step does."""
         graph = self._new_graph()
-        function = self._plane_pass.product_operation(self._product)
-        self._record_to_points(graph, self.velocity, function)
+        function = self._transforms.product_operation(self._product)
+        self._transforms.record_backward(graph, self.velocity, function)
         return graph
-
-    def _record_to_points(self, graph: StepGraph, source: Any, function: PointOperation) -> None:
-        self._record_columns(graph, None, source)
-        self._record_to_planes(graph)
-        self._plane_pass.record_backward(graph, self._planes[:VELOCITIES], function)
 
     def _new_graph(self) -> StepGraph:
         """Return a graph that begins by forgetting the velocity measured before."""
@@ -213,64 +184,7 @@ class NavierStokesStep:
         graph.add(lambda stream: maxima.fill(0), writes=[maxima], label="reset", category="compute")
         return graph
 
-    def _record_columns(
-        self,
-        graph: StepGraph,
-        update: Callable[[int, int], tuple[Operation, list, list]] | None,
-        source: Any,
-        forward: bool = False,
-    ) -> None:
-        """Record one pass over the columns: forward in z, update, backward in z of `source`."""
-        passes, columns = self._column_pass, self._columns
-        batches = [range(VELOCITIES)] if self._transport is None else None
-        for low, high in passes.chunks():
-            if forward:
-                passes.record_forward(graph, columns, low, high)
-            if update is not None:
-                operation, reads, writes = update(low, high)
-                graph.add(
-                    operation, reads=reads, writes=writes, label="substage", category="compute",
-                    lane=passes.lane(graph, low),
-                )  # fmt: skip
-            if source is not None and batches:
-                passes.record_backward(graph, source, columns[:VELOCITIES], low, high)
-        if source is not None and not batches:
-            # Field by field, so that the first is on its way while the next is transformed.
-            for field in range(VELOCITIES):
-                for low, high in passes.chunks():
-                    part = slice(field, field + 1)
-                    passes.record_backward(graph, source[part], columns[part], low, high)
-
-    def _record_to_planes(self, graph: StepGraph) -> None:
-        for field in range(VELOCITIES):
-            self._record_exchange(graph, [field], forward=False)
-
-    def _record_products(self, graph: StepGraph, product: PointProduct | None) -> None:
-        """Record the planes' pass and the way back to the columns, part by part."""
-        planes, velocities = self._planes, self._planes[:VELOCITIES]
-        if self._transport is None:
-            self._plane_pass.record_through(graph, velocities, planes, product)
-            return
-        for part, (first, last) in enumerate(self._parts()):
-            self._plane_pass.record_through(graph, velocities, planes, product, first, last)
-            self._record_exchange(graph, list(range(PRODUCTS)), forward=True, part=part)
-
-    def _parts(self) -> list[tuple[int, int]]:
-        return split(self.problem.geometry.planes, _PARTS)
-
-    def _record_exchange(
-        self, graph: StepGraph, fields: list[int], forward: bool, part: int | None = None
-    ) -> None:
-        if self._transport is None:
-            return
-        plan = self.problem.geometry.plan
-        plan = plan if part is None else plan.split(_PARTS)[part]
-        pairs = [(self._planes[f], self._columns[f]) for f in fields]
-        if not forward:
-            plan, pairs = plan.reversed(), [(columns, planes) for planes, columns in pairs]
-        self._transport.record(graph, plan, pairs, "transpose")
-
-    def _substage(self, substage: int) -> Callable[[int, int], tuple[Operation, list, list]]:
+    def _substage(self, substage: int) -> ColumnUpdate:
         """Return what makes the update of a range of ky: (operation, reads, writes)."""
         problem, method = self.problem, self.problem.method
         last = substage + 1 == method.substages
@@ -298,7 +212,14 @@ class NavierStokesStep:
         def update(low: int, high: int) -> tuple[Operation, list, list]:
             products, *parts = (
                 array[:, :, low:high]
-                for array in (self._columns, start, current, self._total, self.stage, result)
+                for array in (
+                    self._transforms.columns,
+                    start,
+                    current,
+                    self._total,
+                    self.stage,
+                    result,
+                )
             )
             operation = kernel.bind(
                 RowLaunch(nz * (high - low), nx), products, *parts, self._parameters, self._table,
