@@ -23,6 +23,7 @@ from slipstream.device.base import (
     Stream,
 )
 from slipstream.device.cufft import strided_plan
+from slipstream.errors import InputError
 
 _THREADS = 256
 _MAXIMUM_BLOCKS = 1 << 30
@@ -174,7 +175,14 @@ class CudaDevice(Device):
 
     def empty(self, shape: tuple[int, ...], dtype: Any) -> cupy.ndarray:
         with self.context:
-            return cupy.empty(shape, dtype)
+            try:
+                return cupy.empty(shape, dtype)
+            except cupy.cuda.memory.OutOfMemoryError as failure:
+                size = math.prod(shape) * np.dtype(dtype).itemsize
+                raise InputError(
+                    f"{self.name} has no {size / 2**30:.3g} GiB left for an array of shape "
+                    f"{tuple(shape)}: use a smaller grid or more devices"
+                ) from failure
 
     def zeros(self, shape: tuple[int, ...], dtype: Any) -> cupy.ndarray:
         array = self.empty(shape, dtype)
@@ -238,7 +246,10 @@ def _rectangles(target: Any, source: Any) -> list[tuple[int, ...]]:
         return [
             (_address(target), target.nbytes, _address(source), source.nbytes, source.nbytes, 1)
         ]
-    if target.ndim > 2 or target.strides[-1] != target.itemsize:
+    if target.ndim == 1:
+        pitches = _address(target), target.strides[0], _address(source), source.strides[0]
+        return [(*pitches, target.itemsize, target.size)]
+    if target.ndim > 2 or any(a.strides[-1] != a.itemsize for a in (target, source)):
         return [piece for t, s in zip(target, source, strict=True) for piece in _rectangles(t, s)]
     width = target.shape[1] * target.itemsize
     rectangle = (_address(target), target.strides[0], _address(source), source.strides[0])

@@ -84,6 +84,9 @@ def run_case(
             )
         finally:
             recorder.close()
+    if communicator is not None:
+        # Rank 0 closes the files: nobody returns to code that might read them before that.
+        communicator.Barrier()
     if was_interrupted:
         raise RunError(
             f"interrupted at step {simulation.step}, t = {simulation.time:.6g};"

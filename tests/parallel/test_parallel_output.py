@@ -1,0 +1,84 @@
+"""Files written by any number of ranks against those of one process, and read across."""
+
+import numpy as np
+import pytest
+import zarr
+from rich.console import Console
+
+from flows import UNEVEN_BOX, advance, diagnostics, make_case, modes_of, own_part, start
+from slipstream.io import open_checkpoint, write_checkpoint
+from slipstream.run import run_case
+from slipstream.spectral.simulation import SpectralSimulation
+
+RUN = (*UNEVEN_BOX, "time.end=0.05", "output.diagnostics_interval=0.01",
+       "output.fields_interval=0.03", "output.spectra_interval=0.02")  # fmt: skip
+
+
+def save(simulation, folder):
+    return write_checkpoint(
+        folder, simulation.checkpoint(), simulation.communicator,
+        step=simulation.step, time=simulation.time, case=simulation.case.to_toml(),
+    )  # fmt: skip
+
+
+def stored_modes(folder):
+    checkpoint = open_checkpoint(folder)
+    return np.stack([checkpoint.read(f"velocity_{name}_hat") for name in "xyz"])
+
+
+def test_checkpoint_holds_the_modes_of_all_ranks(comm, device, shared_folder):
+    simulation = advance(start(device, *UNEVEN_BOX, comm=comm), 3)
+    save(simulation, shared_folder)
+    # Every rank reads everything and finds its own part in its place.
+    stored = own_part(simulation, stored_modes(shared_folder))
+    assert stored.tobytes() == modes_of(simulation).tobytes()
+    assert open_checkpoint(shared_folder).step == 3
+
+
+def test_checkpoint_of_several_ranks_is_read_by_one(comm, device, shared_folder):
+    simulation = advance(start(device, *UNEVEN_BOX, comm=comm), 3)
+    save(simulation, shared_folder)
+    alone = start(device, *UNEVEN_BOX, f"initial.restart={shared_folder}")
+    assert (alone.step, alone.time) == (simulation.step, simulation.time)
+    assert own_part(simulation, modes_of(alone)).tobytes() == modes_of(simulation).tobytes()
+
+
+def test_checkpoint_of_one_rank_is_read_by_several(comm, device, tmp_path):
+    alone = advance(start(device, *UNEVEN_BOX), 3)
+    save(alone, tmp_path)
+    simulation = start(device, *UNEVEN_BOX, f"initial.restart={tmp_path}", comm=comm)
+    assert (simulation.step, simulation.time) == (alone.step, alone.time)
+    assert own_part(simulation, modes_of(alone)).tobytes() == modes_of(simulation).tobytes()
+
+
+@pytest.mark.parametrize("points", ["[16, 20, 12]", "[30, 40, 24]"])
+def test_other_resolution_is_reached_on_several_ranks(comm, device, shared_folder, points):
+    simulation = advance(start(device, *UNEVEN_BOX, comm=comm), 1)
+    save(simulation, shared_folder)
+    settings = (f"initial.restart={shared_folder}", UNEVEN_BOX[1], f"grid.points={points}")
+    alone, several = start(device, *settings), start(device, *settings, comm=comm)
+    assert own_part(several, modes_of(alone)).tobytes() == modes_of(several).tobytes()
+    assert np.abs(modes_of(alone)).max() > 0
+
+
+def test_output_does_not_depend_on_the_number_of_ranks(comm, device, shared_folder, tmp_path):
+    case = make_case(*RUN)
+    alone, together = tmp_path / "alone", shared_folder / "together"
+    quiet = Console(quiet=True)
+    run_case(case, SpectralSimulation(case, None, device), alone, quiet)
+    run_case(case, SpectralSimulation(case, comm, device), together, quiet)
+    if comm is not None:
+        comm.Barrier()  # rank 0 closes the time series after the others have left
+    for store in ("fields.zarr", "checkpoint.zarr", "spectra.zarr", "diagnostics.zarr"):
+        one, many = (zarr.open_group(folder / store, mode="r") for folder in (alone, together))
+        assert sorted(one.array_keys()) == sorted(many.array_keys())
+        for name, array in one.arrays():
+            if name == "budget_residual":
+                continue  # the small difference of large terms, not a quantity of its own
+            expected, found = array[...], many[name][...]
+            assert found.dtype == expected.dtype
+            # Roundings of 5 steps; missing parts would be not-a-number.
+            scale = max(np.abs(expected).max(), 1e-3)
+            np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12 * scale, err_msg=name)
+    np.testing.assert_array_equal(diagnostics(alone)["step"], diagnostics(together)["step"])
+    assert (alone / "case.toml").read_text() == (together / "case.toml").read_text()

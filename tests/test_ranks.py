@@ -1,0 +1,176 @@
+"""What only several processes show: tests on 2, 3 and 4 MPI ranks, and ``--ranks`` itself."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+from flows import RANDOM, REPOSITORY, diagnostics, environment, slipstream
+from slipstream.io import open_checkpoint
+from slipstream.launch import find_mpiexec
+
+pytestmark = pytest.mark.mpi
+
+CASE = RANDOM.replace("points = 16", "points = [16, 20, 12]")
+# What a row says of the flow; the residual is the small difference of large terms.
+COMPARED = ("step", "time", "energy", "enstrophy", "dissipation", "helicity")
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "case.toml").write_text(CASE)
+    return tmp_path
+
+
+def run(folder, *arguments, out, ranks=1, settings=()):
+    overrides = [argument for setting in settings for argument in ("--set", setting)]
+    if ranks > 1:
+        overrides += ["--ranks", str(ranks)]
+    return slipstream(
+        "run", "case.toml", "--device", "cpu", "--out", out, *overrides, *arguments,
+        cwd=folder, ranks=ranks,
+    )  # fmt: skip
+
+
+def completed(*arguments, **options):
+    result = run(*arguments, **options)
+    assert result.returncode == 0, result.stdout + result.stderr
+    return result
+
+
+def assert_same_series(actual, expected, tolerance):
+    for name in COMPARED:
+        scale = np.abs(expected[name]).max()
+        np.testing.assert_allclose(actual[name], expected[name], rtol=0, atol=tolerance * scale)
+
+
+def run_tests(ranks, *arguments, **variables):
+    """Run pytest on some ranks; return what came of it."""
+    command = [
+        find_mpiexec(), "-n", str(ranks), sys.executable, "-m", "pytest", "-q", "--color=no",
+        "-p", "no:cacheprovider", "--timeout=120", "--timeout-method=thread", *arguments,
+    ]  # fmt: skip
+    return subprocess.run(
+        command, cwd=REPOSITORY, env={**environment(ranks), "OMP_NUM_THREADS": "1", **variables},
+        capture_output=True, text=True, timeout=300,
+    )  # fmt: skip
+
+
+# With tiles: the kernels and padded rows of GPUs, so that their exchange is tested without one.
+@pytest.mark.parametrize(("ranks", "kind"), [(2, "cpu"), (3, "cpu"), (4, "cpu"), (3, "tiled")])
+def test_parallel_tests_hold_on_several_ranks(ranks, kind):
+    result = run_tests(ranks, "tests/parallel", f"--device={kind}")
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert " passed" in result.stdout
+    assert "failed" not in result.stdout
+
+
+def test_failure_on_one_rank_is_reported_and_ends_the_others(tmp_path):
+    path = tmp_path / "test_rank_1_fails.py"
+    path.write_text(
+        "def test_one_fails(comm):\n    assert comm.rank != 1, 'the reason'\n"
+        "def test_others_wait(comm):\n    comm.Barrier()\n"
+    )
+    paths = os.pathsep.join([str(REPOSITORY / "tests"), environment()["PYTHONPATH"]])
+    result = run_tests(2, "-p", "conftest", str(path), PYTHONPATH=paths)
+    assert result.returncode != 0
+    assert "rank 1: FAILED" in result.stderr
+    assert "the reason" in result.stderr
+
+
+def test_run_on_two_ranks_gives_the_numbers_of_one(folder):
+    settings = ("time.end=0.1", "output.diagnostics_interval=0.01")
+    completed(folder, out="one", settings=settings)
+    result = completed(folder, out="two", ranks=2, settings=settings)
+    assert "ranks" in result.stdout
+    # Only one rank reports.
+    assert result.stdout.count("wall time") == 1
+    one, two = diagnostics(folder / "one"), diagnostics(folder / "two")
+    assert one["step"].tolist() == list(range(11))
+    # A few roundings in each of 10 steps.
+    assert_same_series(two, one, 1e-12)
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        (("grid.pionts=8",), "'points'"),
+        (("equation.viscosity=-1",), "equation.viscosity"),
+        (("initial.restart=nowhere",), "nowhere: holds no checkpoint"),
+        (("grid.points=100000",), "grid.points"),
+    ],
+)
+def test_bad_input_on_two_ranks_is_one_line_with_status_2(folder, settings, expected):
+    result = run(folder, out="out", ranks=2, settings=settings)
+    assert result.returncode == 2, result.stdout + result.stderr
+    assert result.stderr.startswith("slipstream: error: ")
+    assert result.stderr.count("\n") == 1, result.stderr
+    assert expected in result.stderr
+
+
+def test_blow_up_on_two_ranks_has_status_1_and_keeps_the_rows(folder):
+    settings = ("equation.viscosity=0", "time.step=10", "time.end=1000")
+    result = run(folder, out="out", ranks=2, settings=settings)
+    assert result.returncode == 1, result.stdout + result.stderr
+    assert "blown up" in result.stderr
+    assert "step " in result.stderr
+    assert "t = " in result.stderr
+    assert "Traceback" not in result.stderr
+    rows = diagnostics(folder / "out")
+    assert rows["step"][0] == 0
+    assert np.isfinite(rows["energy"]).all()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_stopped_run_goes_on_with_the_numbers_of_an_uninterrupted_one(folder, number):
+    command = [
+        sys.executable, "-m", "slipstream", "run", "case.toml", "--ranks", "2", "--device", "cpu",
+        "--out", "stopped", "--set", "time.end=1000", "--set", "output.diagnostics_interval=0.01",
+        "--set", "output.spectra_interval=1000", "--set", "time.step=0.001",
+    ]  # fmt: skip
+    process = subprocess.Popen(
+        command, cwd=folder, env=environment(2), stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        text=True, start_new_session=True,
+    )  # fmt: skip
+    try:
+        _wait_for_rows(folder / "stopped" / "diagnostics.csv", 3, process)
+        process.send_signal(number)
+        output, errors = process.communicate(timeout=60)
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+    assert process.returncode == 1, output + errors
+    assert errors.startswith("slipstream: error: interrupted at step ")
+    assert errors.count("\n") == 1
+    stopped = open_checkpoint(folder / "stopped")
+    assert stopped.step > 0
+    assert diagnostics(folder / "stopped")["step"][-1] == stopped.step
+
+    end = stopped.time + 0.02
+    common = (f"time.end={end!r}", "time.step=0.001", "output.diagnostics_interval=0.001")
+    completed(folder, out="whole", settings=common)
+    whole = diagnostics(folder / "whole")
+    later = {name: values[whole["step"] >= stopped.step] for name, values in whole.items()}
+    assert len(later["step"]) == 21
+    for ranks in (1, 3):
+        restart = ("initial.restart=stopped", *common)
+        completed(folder, out=f"on_{ranks}", ranks=ranks, settings=restart)
+        # Roundings of a few hundred steps, which the flow amplifies little in so short a time.
+        assert_same_series(diagnostics(folder / f"on_{ranks}"), later, 1e-11)
+
+
+def _wait_for_rows(path, count, process, seconds=60):
+    """Wait until a running process has written some rows of its time series."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        assert process.poll() is None, process.communicate()
+        if path.exists():
+            lines = path.read_text().splitlines()
+            if sum(not line.startswith("#") for line in lines) > count:
+                return
+        time.sleep(0.05)
+    raise AssertionError(f"{path} got no {count} rows in {seconds} s")
