@@ -65,7 +65,7 @@ def test_imports_are_found():
     assert ("slipstream.schedule", "StepGraph") in imports(ROOT / "exchange" / "mpi.py")
     assert "launch" in imported_layers(ROOT / "cli.py")
     assert "__init__" in imported_layers(ROOT / "info.py")
-    assert imported_layers(ROOT / "device" / "cuda.py") == {"kernels", "device"}
+    assert imported_layers(ROOT / "device" / "cuda.py") >= {"kernels", "device"}
 
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(ROOT)))
