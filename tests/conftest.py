@@ -12,7 +12,7 @@ from hypothesis import settings
 
 from slipstream import launch
 from slipstream.device import HostDevice, open_device
-from slipstream.spectral.simulation import node_ranks
+from slipstream.exchange import local_rank
 
 DEVICE_VARIABLE = "SLIPSTREAM_TEST_DEVICE"
 
@@ -100,7 +100,7 @@ def device(device_kind):
     """An open device of that kind; ranks share the GPUs in turn."""
     if device_kind == "tiled":
         return HostDevice(tiled=True)
-    return open_device(device_kind, node_ranks(world())[0])
+    return open_device(device_kind, local_rank(world()))
 
 
 @pytest.fixture

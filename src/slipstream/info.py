@@ -101,7 +101,11 @@ def _fftw() -> str:
 def _transports() -> str:
     if importlib.util.find_spec("mpi4py") is None:
         return "none (one rank only)"
-    return "mpi, mpi-p2p"
+    from slipstream.device import cuda_device_count
+    from slipstream.exchange.nccl import nccl_is_available
+
+    nccl = ["nccl"] if cuda_device_count() and nccl_is_available() else []
+    return ", ".join(["mpi-p2p", "mpi", *nccl])
 
 
 def _cache_folder() -> str:

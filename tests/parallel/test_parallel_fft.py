@@ -47,7 +47,7 @@ def test_more_ranks_than_planes_and_modes(comm, device):
 @pytest.mark.parametrize("dtype", ["float64", "complex64"])
 @pytest.mark.parametrize("truncation", [None, "2/3"])
 def test_schedules_and_transports_give_the_same_bits(comm, device, dtype, truncation):
-    choices = [(s, t) for s in ("serial", "overlap") for t in ("mpi", "mpi-p2p")]
+    choices = [(s, t) for s in ("serial", "overlap") for t in ("mpi", "mpi-p2p", "auto")]
     results = [
         check(comm, device, (13, 24, 10), dtype, fields=2, truncation=truncation,
               schedule=schedule, transport=transport)

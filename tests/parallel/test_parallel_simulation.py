@@ -51,8 +51,9 @@ def test_schedules_and_transports_give_the_same_bits(comm, device, box, integrat
         return modes_of(advance(simulation, 5)).tobytes(), simulation.flow.courant_rate()
 
     expected = result("serial", "mpi")
-    for choice in (("overlap", "mpi"), ("serial", "mpi-p2p"), ("overlap", "mpi-p2p")):
-        assert result(*choice) == expected
+    for transport in ("mpi", "mpi-p2p", "auto"):
+        for schedule in ("serial", "overlap"):
+            assert result(schedule, transport) == expected
 
 
 @pytest.mark.parametrize("box", BOXES)

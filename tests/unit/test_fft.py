@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from fft_oracle import assert_close, check, field, kept
 from slipstream.device import HostDevice
 from slipstream.errors import InputError
-from slipstream.exchange import MpiTransport
+from slipstream.exchange import chosen_transport
 from slipstream.fft import DistributedFFT, PlanePass, PointProduct, SlabGeometry, truncate
 from slipstream.fft.columns import ColumnPass
 from slipstream.fft.passes import make_column_pass, make_plane_pass
@@ -128,7 +128,7 @@ def test_what_is_not_accepted_is_named(options, message):
 
 def test_unknown_transport_is_named():
     with pytest.raises(InputError, match="'pigeon' is unknown; accepted: auto, mpi-p2p, mpi"):
-        MpiTransport(None, "pigeon")
+        chosen_transport("pigeon", None, PLAIN)
 
 
 @pytest.mark.parametrize("shape", [(4, 6, 4), (2, 4, 6, 5), (4, 6, 5, 1)])

@@ -15,9 +15,9 @@ LAYERS = (
     {"__init__", "errors", "field"},
     {"kernels", "decomposition"},
     {"device", "case", "io", "launch"},
-    {"schedule", "info", "report"},
+    {"schedule", "report"},
     {"exchange"},  # its transports record nodes into step graphs
-    {"fft"},
+    {"fft", "info"},
     {"spectral", "lattice", "advection", "run"},
     {"bench"},
     {"cli"},
@@ -27,7 +27,7 @@ FAMILIES = ("spectral", "lattice", "advection")
 LEVEL = {layer: level for level, layers in enumerate(LAYERS) for layer in layers}
 MODULES = sorted(ROOT.rglob("*.py"))
 # What solvers and transforms may know of exchanges: plans, and that there are transports.
-EXCHANGE = {"ExchangePlan", "Block", "MpiTransport", "chosen_transport", "TRANSPORTS"}
+EXCHANGE = {"ExchangePlan", "Transport", "chosen_transport", "local_rank", "make_transport"}
 
 
 def layer_of(path):

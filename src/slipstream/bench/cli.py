@@ -28,7 +28,7 @@ def dns(
     precision: Annotated[str, typer.Option(help="float64 or float32.")] = "float64",
     integrator: Annotated[str, typer.Option(help="rk2, rk3 or rk4.")] = "rk2",
     schedule: Annotated[str, typer.Option(help="overlap or serial.")] = "overlap",
-    transport: Annotated[str, typer.Option(help="auto, mpi or mpi-p2p.")] = "auto",
+    transport: Annotated[str, typer.Option(help="auto, mpi-p2p, mpi or nccl.")] = "auto",
     repetitions: Annotated[int, typer.Option(help="Timed runs of each part.")] = 15,
     plain: Annotated[bool, typer.Option(help="Time FFTW's or cuFFT's own 3-D plan too.")] = True,
     json: Annotated[Path | None, typer.Option(metavar="FILE", help="Write a record.")] = None,

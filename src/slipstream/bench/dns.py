@@ -9,6 +9,7 @@ import numpy as np
 from slipstream.bench.measure import copy_bandwidth, medians
 from slipstream.bench.plain import plain_transforms
 from slipstream.case import SpectralCase
+from slipstream.exchange import chosen_transport
 from slipstream.schedule import commit
 from slipstream.spectral.navier_stokes import PRODUCTS, VELOCITIES, FlowProblem
 from slipstream.spectral.simulation import SpectralSimulation
@@ -57,7 +58,7 @@ def measure_step(
         "integrator": problem.method.name,
         "ranks": problem.geometry.ranks,
         "schedule": case.run.schedule,
-        "transport": case.run.transport if comm is not None else "none",
+        "transport": chosen_transport(case.run.transport, comm, device),
         "seconds per step": seconds["step"],
         "seconds per substage": seconds["step"] / substages,
         "seconds of the step's transforms alone": seconds["transforms"],

@@ -59,7 +59,7 @@ class Run(Table):
         Processor; "auto" takes a GPU where there is one.
     schedule : {"overlap", "serial"}
         Whether communication hides behind computation; both give identical bits.
-    transport : {"auto", "mpi", "mpi-p2p"}
+    transport : {"auto", "mpi-p2p", "mpi", "nccl"}
         How ranks exchange data.
     timeline : bool
         Whether to draw which work was done when.
@@ -67,7 +67,7 @@ class Run(Table):
 
     device: Literal["auto", "cpu", "cuda"] = "auto"
     schedule: Literal["overlap", "serial"] = "overlap"
-    transport: Literal["auto", "mpi", "mpi-p2p"] = "auto"
+    transport: Literal["auto", "mpi-p2p", "mpi", "nccl"] = "auto"
     timeline: bool = False
 
 

@@ -129,6 +129,8 @@ class Device(ABC):
         NumPy or CuPy: the module whose arrays live in this device's memory.
     default_stream : Stream
         The stream of work that is not scheduled.
+    identity : str
+        Which piece of hardware this is: ranks whose devices have the same identity share it.
     lanes : int
         How many streams of work on parts of an array keep the device busy: the threads of a CPU,
         which share nothing while each works through chunks of its own; one on a GPU.
@@ -138,6 +140,7 @@ class Device(ABC):
 
     name: str
     kind: str
+    identity: str
     lanes: int
     row_bytes: int
     array_module: ModuleType

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+import platform
 import time
 from collections.abc import Callable
 from typing import Any
@@ -164,6 +165,8 @@ class CudaDevice(Device):
         self.context.use()
         properties = cupy.cuda.runtime.getDeviceProperties(ordinal)
         self.name = properties["name"].decode()
+        bus = cupy.cuda.runtime.deviceGetPCIBusId(ordinal)
+        self.identity = f"{platform.node()} {bus}"
         self.shared_memory_limit = int(properties["sharedMemPerBlockOptin"])
         # CuPy's own default, so that array expressions, and memory that is freed and allocated
         # again between them, are in order with the operations submitted here.

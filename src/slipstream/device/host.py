@@ -11,6 +11,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import os
+import platform
 import queue
 import threading
 import time
@@ -191,6 +192,7 @@ class HostDevice(Device):
         self._threads_per_lane = self.threads // self.lanes
         self.row_bytes = 128 if tiled else 1
         self.name = f"{_processor_name()}, {self.threads} thread{'s' * (self.threads > 1)}"
+        self.identity = platform.node()
         self.default_stream = InlineStream()
 
     def empty(self, shape: tuple[int, ...], dtype: Any) -> np.ndarray:

@@ -1,10 +1,19 @@
 """Exchanges between ranks: one plan, many transports.
 
-An `ExchangePlan` says which elements go to whom; a transport records its execution in a step
+An `ExchangePlan` says which elements go to whom; a `Transport` records its execution in a step
 graph.
 """
 
-from slipstream.exchange.mpi import TRANSPORTS, MpiTransport, chosen_transport
+from slipstream.exchange.choice import TRANSPORTS, chosen_transport, local_rank, make_transport
 from slipstream.exchange.plan import Block, ExchangePlan
+from slipstream.exchange.transport import Transport
 
-__all__ = ["TRANSPORTS", "Block", "ExchangePlan", "MpiTransport", "chosen_transport"]
+__all__ = [
+    "TRANSPORTS",
+    "Block",
+    "ExchangePlan",
+    "Transport",
+    "chosen_transport",
+    "local_rank",
+    "make_transport",
+]

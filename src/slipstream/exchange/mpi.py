@@ -1,144 +1,74 @@
-"""The `mpi` transport: plans executed by MPI from host memory, staged where data are on a GPU.
+"""The `mpi` transports: plans executed by MPI from host memory, staged where data are on a GPU.
 
-Two variants give the same bits: ``point-to-point`` (persistent requests, one message per peer and
-array) and ``alltoall`` (one non-blocking collective per array). What a rank sends to itself never
-passes through MPI.
+Two variants give the same bits: ``mpi-p2p`` (persistent requests, one message per peer and array)
+and ``mpi`` (one non-blocking all-to-all per array).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from slipstream.errors import InputError
-from slipstream.exchange.plan import Block, ExchangePlan
+from slipstream.exchange.plan import Block
+from slipstream.exchange.transport import Transport, part_of
 from slipstream.schedule import StepGraph
-
-TRANSPORTS = {"mpi-p2p": "point-to-point", "mpi": "alltoall"}
 
 # The standard guarantees tags up to 32767 only.
 _TAGS = 32000
 
 
-def chosen_transport(name: str) -> str:
-    """Return the transport that a name stands for: ``auto`` is point-to-point messages.
-
-    Raises
-    ------
-    InputError
-        If the name is unknown.
-    """
-    name = "mpi-p2p" if name == "auto" else name
-    if name not in TRANSPORTS:
-        raise InputError(f"transport {name!r} is unknown; accepted: auto, {', '.join(TRANSPORTS)}")
-    return name
-
-
-class MpiTransport:
-    """Records exchanges over an MPI communicator.
+class MpiTransport(Transport):
+    """Exchanges over MPI.
 
     Parameters
     ----------
     communicator : mpi4py.MPI.Comm
         Duplicated, so that messages cannot be taken for those of others.
-    name : {"auto", "mpi", "mpi-p2p"}
-        Collectives or point-to-point messages. ``auto`` is point-to-point, the faster one in
-        shared memory by our measurements.
-
-    Raises
-    ------
-    InputError
-        If the name is unknown.
+    name : {"mpi-p2p", "mpi"}
+        Point-to-point messages or collectives.
     """
 
-    def __init__(self, communicator: Any, name: str = "auto") -> None:
-        self.name = chosen_transport(name)
+    def __init__(self, communicator: Any, name: str = "mpi-p2p") -> None:
+        self.name = name
         self.communicator = communicator.Dup()
-        self._variant = TRANSPORTS[self.name]
         self._next_tag = 0
+        self._staging_arrays: dict[tuple[int, int], tuple[Any, np.ndarray]] = {}
 
-    def record(
-        self,
-        graph: StepGraph,
-        plan: ExchangePlan,
-        pairs: Sequence[tuple[Any, Any]],
-        label: str,
-    ) -> None:
-        """Record the exchange of several arrays by one plan.
-
-        Parameters
-        ----------
-        graph : StepGraph
-            Where nodes are added. All ranks must record the same exchanges in the same order.
-        plan : ExchangePlan
-            This rank's plan.
-        pairs : sequence of (source, target)
-            Packed, contiguous arrays of ``plan.send_size`` and ``plan.receive_size`` elements,
-            flattened by the transport, on the graph's device.
-        label : str
-            Name in timelines.
-        """
+    def _record_messages(self, graph, sends, receives, pairs, label) -> None:
         tag, self._next_tag = self._next_tag, (self._next_tag + len(pairs)) % _TAGS
-        flat = [(source.reshape(-1), target.reshape(-1)) for source, target in pairs]
-        for source, target in flat:
-            self._record_own(graph, plan, source, target, label)
-        sends, receives = self._off_rank(plan)
-        staged = [self._stage(graph, source, target) for source, target in flat]
-        for (source, _), (pinned, _) in zip(flat, staged, strict=True):
-            if pinned is not source:
+        staged = pairs
+        if graph.device.kind != "cpu":
+            staged = [(self._staging(graph, s), self._staging(graph, t)) for s, t in pairs]
+            for (source, _), (pinned, _) in zip(pairs, staged, strict=True):
                 _record_copies(graph, sends, source, pinned, f"{label}: copy out", "copy out")
-        kind = _PointToPoint if self._variant == "point-to-point" else _AllToAll
+        kind = _PointToPoint if self.name == "mpi-p2p" else _AllToAll
         graph.add_transfer(
             kind(self.communicator, sends, receives, staged, tag),
-            reads=[_part(source, block) for source, _ in staged for block in sends],
-            writes=[_part(target, block) for _, target in staged for block in receives],
+            reads=[part_of(source, block) for source, _ in staged for block in sends],
+            writes=[part_of(target, block) for _, target in staged for block in receives],
             label=label,
         )
-        for (_, target), (_, pinned) in zip(flat, staged, strict=True):
-            if pinned is not target:
+        if graph.device.kind != "cpu":
+            for (_, target), (_, pinned) in zip(pairs, staged, strict=True):
                 _record_copies(graph, receives, pinned, target, f"{label}: copy in", "copy in")
 
-    def _off_rank(self, plan: ExchangePlan) -> tuple[list[Block], list[Block]]:
-        sends = [block for block in plan.sends if block.peer != plan.rank]
-        return sends, [block for block in plan.receives if block.peer != plan.rank]
-
-    def _record_own(self, graph, plan, source, target, label) -> None:
-        own_sends = [block for block in plan.sends if block.peer == plan.rank]
-        own_receives = [block for block in plan.receives if block.peer == plan.rank]
-        for send, receive in zip(own_sends, own_receives, strict=True):
-            part, place = _part(source, send), _part(target, receive)
-            operation = graph.device.copy(place, part)
-            graph.add(
-                operation, reads=[part], writes=[place], label=f"{label}: own", category="pack"
-            )
-
-    def _stage(self, graph: StepGraph, source: Any, target: Any) -> tuple[np.ndarray, np.ndarray]:
-        if graph.device.kind == "cpu":
-            return source, target
-        # Overlapping exchanges of different parts of one array share its staging memory.
-        return tuple(_staging(graph.device, array) for array in (source, target))
+    def _staging(self, graph: StepGraph, array: Any) -> np.ndarray:
+        """Return the host memory that stands for an array of the device, always the same."""
+        key = array.data.ptr, array.nbytes
+        if key not in self._staging_arrays:
+            # The array is kept too: while it lives, no other one can have its address.
+            pinned = graph.device.pinned(array.shape, array.dtype)
+            self._staging_arrays[key] = array, pinned
+        return self._staging_arrays[key][1]
 
 
-def _staging(device: Any, array: Any) -> np.ndarray:
-    key = (array.data.ptr, array.size, array.dtype.str)
-    buffers = device.__dict__.setdefault("staging_buffers", {})
-    if key not in buffers:
-        buffers[key] = device.pinned(array.shape, array.dtype)
-    return buffers[key]
-
-
-def _record_copies(graph, blocks, source, target, label, lane) -> None:
+def _record_copies(graph, blocks: list[Block], source, target, label: str, lane: str) -> None:
     for block in blocks:
-        part, place = _part(source, block), _part(target, block)
+        part, place = part_of(source, block), part_of(target, block)
         operation = graph.device.copy(place, part)
         graph.add(operation, reads=[part], writes=[place], label=label, category="copy", lane=lane)
-
-
-def _part(array: Any, block: Block) -> Any:
-    return array[block.offset : block.offset + block.count]
 
 
 class _Messages:
@@ -169,7 +99,7 @@ class _PointToPoint(_Messages):
 
     def _prepare(self, sends, receives, pairs, tag) -> None:
         def spec(array: np.ndarray, block: Block) -> list[Any]:
-            return [_part(array, block).view(np.uint8), block.count // self._unit, self._type]
+            return [part_of(array, block).view(np.uint8), block.count // self._unit, self._type]
 
         for number, (source, target) in enumerate(pairs):
             for block in receives:

@@ -10,7 +10,7 @@ import numpy as np
 from slipstream.decomposition import Box
 from slipstream.device import Device, Operation, RowLaunch, open_device
 from slipstream.errors import InputError
-from slipstream.exchange import MpiTransport
+from slipstream.exchange import local_rank, make_transport
 from slipstream.fft.modes import truncate
 from slipstream.fft.passes import make_column_pass, make_plane_pass
 from slipstream.fft.rows import real_name
@@ -42,7 +42,7 @@ class DistributedFFT:
         Which modes to keep, see `slipstream.fft.modes.truncate`. Others are discarded by
         `forward`, and zero in `backward`; they are neither transformed nor sent.
     transport : str
-        How ranks exchange, see `MpiTransport`.
+        How ranks exchange, see `slipstream.exchange.chosen_transport`.
     schedule : {"overlap", "serial"}
         See `slipstream.schedule.commit`.
 
@@ -79,11 +79,13 @@ class DistributedFFT:
             raise InputError(f"fields is {fields}; accepted: 1 and more")
         self.fields, real = fields, self.dtype.kind == "f"
         self.complex_dtype = np.dtype(_COMPLEX.get(self.dtype.name, self.dtype.name))
-        self.device = open_device(device) if isinstance(device, str) else device
+        if isinstance(device, str):
+            device = open_device(device, local_rank(comm))
+        self.device = device
         rank, ranks = (comm.rank, comm.size) if comm is not None else (0, 1)
         modes = truncate(self.shape, truncation, real)
         self.geometry = SlabGeometry(self.shape, modes, rank, ranks)
-        self._transport = MpiTransport(comm, transport) if ranks > 1 else None
+        self._transport = make_transport(transport, comm, self.device)
         self._columns_pass = make_column_pass(
             self.device, self.geometry, fields, self.complex_dtype
         )

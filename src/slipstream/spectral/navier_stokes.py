@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from slipstream.device import Device, Operation, RowLaunch
-from slipstream.exchange import MpiTransport
+from slipstream.exchange import Transport
 from slipstream.fft import PointOperation, PointProduct, SlabGeometry, plane_pass_bytes
 from slipstream.fft.rows import real_name
 from slipstream.schedule import StepGraph
@@ -84,7 +84,7 @@ class NavierStokesStep:
         What to solve.
     device : Device
         Where.
-    transport : MpiTransport or None
+    transport : Transport or None
         How ranks exchange; None on one rank.
 
     Attributes
@@ -93,9 +93,7 @@ class NavierStokesStep:
         Fourier coefficients of u, v, w: ``u(x) = sum_k u_hat(k) exp(i k . x)``; see `modes_of`.
     """
 
-    def __init__(
-        self, problem: FlowProblem, device: Device, transport: MpiTransport | None
-    ) -> None:
+    def __init__(self, problem: FlowProblem, device: Device, transport: Transport | None) -> None:
         self.problem, self.device = problem, device
         geometry = problem.geometry
         self.wavenumbers = Wavenumbers(geometry, problem.lengths)

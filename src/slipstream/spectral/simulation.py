@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 
 from slipstream.case import SpectralCase
-from slipstream.device import Device, Operation, cuda_device_count, open_device
+from slipstream.device import Device, Operation, open_device
 from slipstream.errors import InputError
-from slipstream.exchange import MpiTransport, chosen_transport
+from slipstream.exchange import chosen_transport, local_rank, make_transport
 from slipstream.fft import SlabGeometry, truncate
 from slipstream.field import Field
 from slipstream.schedule import CommittedStep, StepGraph, Timeline, commit
@@ -70,7 +70,7 @@ class SpectralSimulation:
         """Return what will be run, for people."""
         case, problem = self.case, self.problem
         ranks = problem.geometry.ranks
-        transport = chosen_transport(case.run.transport) if ranks > 1 else "none (one rank)"
+        transport = chosen_transport(case.run.transport, self.communicator, self.device)
         sharing = self._ranks_per_device()
         memory = sharing * problem.memory(self.device) / 2**30
         free = self.device.memory_free() / 2**30
@@ -110,9 +110,7 @@ class SpectralSimulation:
                 f"which {free / 2**30:.3g} GiB are free; use fewer points, more ranks on more "
                 'devices, or numerics.precision = "float32"'
             )
-        transport = None
-        if self.problem.geometry.ranks > 1:
-            transport = MpiTransport(self.communicator, self.case.run.transport)
+        transport = make_transport(self.case.run.transport, self.communicator, self.device)
         self.flow = NavierStokesStep(self.problem, self.device, transport)
         self._step = self._commit(self.flow.record_step())
 
@@ -311,8 +309,7 @@ class SpectralSimulation:
         """Return how many ranks share this rank's device; collective."""
         if self.communicator is None:
             return 1
-        devices = cuda_device_count() if self.device.kind == "cuda" else 1
-        return -(-node_ranks(self.communicator)[1] // max(1, devices))
+        return self.communicator.allgather(self.device.identity).count(self.device.identity)
 
     def _sum(self, values: np.ndarray) -> np.ndarray:
         if self.communicator is None:
@@ -327,18 +324,6 @@ class SpectralSimulation:
         # Not-a-number has no place in an order: infinity stands for it on the way.
         values = self.communicator.allgather(value)
         return math.nan if any(math.isnan(v) for v in values) else max(values)
-
-
-def node_ranks(communicator: Any) -> tuple[int, int]:
-    """Return this process's rank within its node and the number of ranks there."""
-    if communicator is None:
-        return 0, 1
-    from mpi4py import MPI
-
-    node = communicator.Split_type(MPI.COMM_TYPE_SHARED)
-    rank, size = node.rank, node.size
-    node.Free()
-    return rank, size
 
 
 def make_simulation(case: SpectralCase, communicator: Any, device: str) -> SpectralSimulation:
@@ -358,4 +343,4 @@ def make_simulation(case: SpectralCase, communicator: Any, device: str) -> Spect
     InputError
         If there is no such device.
     """
-    return SpectralSimulation(case, communicator, open_device(device, node_ranks(communicator)[0]))
+    return SpectralSimulation(case, communicator, open_device(device, local_rank(communicator)))

@@ -13,7 +13,7 @@ from typing import Any
 
 from slipstream.decomposition import split
 from slipstream.device import Device, Operation
-from slipstream.exchange import MpiTransport
+from slipstream.exchange import Transport
 from slipstream.fft import (
     PointOperation,
     PointProduct,
@@ -44,7 +44,7 @@ class FieldTransforms:
         Largest number of fields that are transformed together.
     complex_dtype : dtype
         complex64 or complex128.
-    transport : MpiTransport or None
+    transport : Transport or None
         How ranks exchange; None on one rank.
 
     Attributes
@@ -60,7 +60,7 @@ class FieldTransforms:
         geometry: SlabGeometry,
         fields: int,
         complex_dtype: Any,
-        transport: MpiTransport | None,
+        transport: Transport | None,
     ) -> None:
         self._geometry, self._transport = geometry, transport
         self.columns = device.zeros((fields, *geometry.columns_shape), complex_dtype)

@@ -1,0 +1,81 @@
+"""The `nccl` transport: blocks travel from GPU to GPU, in the order of a stream.
+
+Sends and receives of one exchange form one NCCL group, which is an operation like any other: the
+host takes no part, and a graph with such exchanges can still be captured and replayed as a whole.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from slipstream.device import Device, Stream
+from slipstream.exchange.transport import Transport, part_of
+
+
+def nccl_is_available() -> bool:
+    """Return whether CuPy finds the NCCL library."""
+    try:
+        from cupy.cuda import nccl
+
+        return nccl.get_version() > 0
+    except Exception:  # whatever is missing or broken, there is no NCCL
+        return False
+
+
+class NcclTransport(Transport):
+    """Exchanges over NCCL. Collective; every rank must have a GPU of its own.
+
+    Parameters
+    ----------
+    communicator : mpi4py.MPI.Comm
+        The ranks.
+    device : Device
+        This rank's GPU.
+    """
+
+    name = "nccl"
+
+    def __init__(self, communicator: Any, device: Device) -> None:
+        from cupy.cuda import nccl
+
+        self._nccl = nccl
+        name = nccl.get_unique_id() if communicator.rank == 0 else None
+        name = communicator.bcast(name)
+        with device.context:
+            self._communicator = nccl.NcclCommunicator(communicator.size, name, communicator.rank)
+        # Connections are made at the first message, which must not be inside a graph's capture.
+        peers = [peer for peer in range(communicator.size) if peer != communicator.rank]
+        memory = device.zeros((2 * communicator.size,), "uint8")
+        messages = [(peer, memory.data.ptr + peer, 1) for peer in peers]
+        answers = [(peer, memory.data.ptr + communicator.size + peer, 1) for peer in peers]
+        device.run(self._group(messages, answers, memory))
+
+    def _record_messages(self, graph, sends, receives, pairs, label) -> None:
+        sources = [(b.peer, part_of(source, b)) for source, _ in pairs for b in sends]
+        targets = [(b.peer, part_of(target, b)) for _, target in pairs for b in receives]
+        if not sources and not targets:
+            return
+        messages, answers = (
+            [(peer, part.data.ptr, part.nbytes) for peer, part in parts]
+            for parts in (sources, targets)
+        )
+        graph.add(
+            self._group(messages, answers, pairs),
+            reads=[part for _, part in sources],
+            writes=[part for _, part in targets],
+            label=label, category="communication", lane="communication",
+        )  # fmt: skip
+
+    def _group(self, sends: list, receives: list, keep_alive: Any):
+        """Return the operation that does all messages, given as (peer, pointer, bytes)."""
+        nccl, communicator = self._nccl, self._communicator
+
+        def operation(stream: Stream, keep_alive: Any = keep_alive) -> None:
+            nccl.groupStart()
+            for peer, pointer, size in sends:
+                communicator.send(pointer, size, nccl.NCCL_UINT8, peer, stream.handle.ptr)
+            for peer, pointer, size in receives:
+                communicator.recv(pointer, size, nccl.NCCL_UINT8, peer, stream.handle.ptr)
+            nccl.groupEnd()
+
+        return operation
