@@ -6,9 +6,10 @@ host takes no part, and a graph with such exchanges can still be captured and re
 
 from __future__ import annotations
 
+import atexit
 from typing import Any
 
-from slipstream.device import Device, Stream
+from slipstream.device import Device, Operation, Stream
 from slipstream.exchange.transport import Transport, part_of
 
 
@@ -36,19 +37,7 @@ class NcclTransport(Transport):
     name = "nccl"
 
     def __init__(self, communicator: Any, device: Device) -> None:
-        from cupy.cuda import nccl
-
-        self._nccl = nccl
-        name = nccl.get_unique_id() if communicator.rank == 0 else None
-        name = communicator.bcast(name)
-        with device.context:
-            self._communicator = nccl.NcclCommunicator(communicator.size, name, communicator.rank)
-        # Connections are made at the first message, which must not be inside a graph's capture.
-        peers = [peer for peer in range(communicator.size) if peer != communicator.rank]
-        memory = device.zeros((2 * communicator.size,), "uint8")
-        messages = [(peer, memory.data.ptr + peer, 1) for peer in peers]
-        answers = [(peer, memory.data.ptr + communicator.size + peer, 1) for peer in peers]
-        device.run(self._group(messages, answers, memory))
+        self._communicator = _connected(communicator, device)
 
     def _record_messages(self, graph, sends, receives, pairs, label) -> None:
         sources = [(b.peer, part_of(source, b)) for source, _ in pairs for b in sends]
@@ -60,22 +49,57 @@ class NcclTransport(Transport):
             for parts in (sources, targets)
         )
         graph.add(
-            self._group(messages, answers, pairs),
+            _group(self._communicator, messages, answers, pairs),
             reads=[part for _, part in sources],
             writes=[part for _, part in targets],
             label=label, category="communication", lane="communication",
         )  # fmt: skip
 
-    def _group(self, sends: list, receives: list, keep_alive: Any):
-        """Return the operation that does all messages, given as (peer, pointer, bytes)."""
-        nccl, communicator = self._nccl, self._communicator
 
-        def operation(stream: Stream, keep_alive: Any = keep_alive) -> None:
-            nccl.groupStart()
-            for peer, pointer, size in sends:
-                communicator.send(pointer, size, nccl.NCCL_UINT8, peer, stream.handle.ptr)
-            for peer, pointer, size in receives:
-                communicator.recv(pointer, size, nccl.NCCL_UINT8, peer, stream.handle.ptr)
-            nccl.groupEnd()
+def _group(communicator: Any, sends: list, receives: list, keep_alive: Any) -> Operation:
+    """Return the operation that does all messages, given as (peer, pointer, bytes)."""
+    from cupy.cuda import nccl
 
-        return operation
+    def operation(stream: Stream, keep_alive: Any = keep_alive) -> None:
+        nccl.groupStart()
+        for peer, pointer, size in sends:
+            communicator.send(pointer, size, nccl.NCCL_UINT8, peer, stream.handle.ptr)
+        for peer, pointer, size in receives:
+            communicator.recv(pointer, size, nccl.NCCL_UINT8, peer, stream.handle.ptr)
+        nccl.groupEnd()
+
+    return operation
+
+
+# By the ranks of MPI's world that belong to it. Destroying a communicator waits for all graphs that
+# captured its messages, and graphs may live as long as the process: so communicators do, too.
+_communicators: dict[tuple[int, ...], Any] = {}
+
+
+def _connected(communicator: Any, device: Device) -> Any:
+    """Return the NCCL communicator of these ranks, connected to all of them. Collective."""
+    from cupy.cuda import nccl
+    from mpi4py import MPI
+
+    group, world = communicator.Get_group(), MPI.COMM_WORLD.Get_group()
+    ranks = tuple(MPI.Group.Translate_ranks(group, range(communicator.size), world))
+    # All ranks must find it, or none: they might have been grouped differently before.
+    if communicator.allreduce(ranks in _communicators, MPI.LAND):
+        return _communicators[ranks]
+    name = communicator.bcast(nccl.get_unique_id() if communicator.rank == 0 else None)
+    with device.context:
+        connected = nccl.NcclCommunicator(communicator.size, name, communicator.rank)
+    # Connections are made at the first message, which must not be inside a graph's capture.
+    peers = [peer for peer in range(communicator.size) if peer != communicator.rank]
+    memory = device.zeros((2 * communicator.size,), "uint8")
+    messages = [(peer, memory.data.ptr + peer, 1) for peer in peers]
+    answers = [(peer, memory.data.ptr + communicator.size + peer, 1) for peer in peers]
+    device.run(_group(connected, messages, answers, memory))
+    _communicators[ranks] = connected
+    atexit.register(_leave, device, connected)
+    return connected
+
+
+def _leave(device: Device, communicator: Any) -> None:
+    device.synchronize()
+    communicator.abort()
