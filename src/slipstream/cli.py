@@ -17,17 +17,32 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from slipstream import launch
+from slipstream import __version__, launch
 from slipstream.case import Case, load_case, write_template
 from slipstream.errors import InputError, RunError, SlipstreamError
 
 app = typer.Typer(
     name="slipstream",
-    help="Flow on structured grids, from one laptop to thousands of GPUs.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"slipstream {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version."),
+    ] = False,
+) -> None:
+    """Simulate flow on structured grids, on CPUs and GPUs, on one rank or many."""
 
 
 @app.command()

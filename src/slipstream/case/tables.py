@@ -86,6 +86,8 @@ class Output(Table):
         Whether to draw pictures at the end.
     checkpoint : bool
         Whether to write the state from which a later run can go on.
+    checkpoint_interval : float or None
+        Time between such states, each of which replaces the one before; None writes the last only.
     """
 
     diagnostics_interval: Positive
@@ -93,6 +95,7 @@ class Output(Table):
     fields_interval: Positive | None = None
     pictures: bool = True
     checkpoint: bool = True
+    checkpoint_interval: Positive | None = None
 
 
 class Case(Table):

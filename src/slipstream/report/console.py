@@ -245,7 +245,9 @@ def summarise(console: Console, summary: Summary) -> None:
         table.add_row("time per step", quantity(per_step, "s"), "")
         table.add_row("throughput", quantity(summary.points / per_step, "points/s"), "")
     table.add_section()
-    for name, seconds in sorted(summary.timers.items(), key=lambda item: -item[1]):
+    rest = summary.wall - sum(summary.timers.values())
+    timers = {**summary.timers, "start, pictures, waiting": max(rest, 0.0)}
+    for name, seconds in sorted(timers.items(), key=lambda item: -item[1]):
         table.add_row(name, duration(seconds), f"{100 * seconds / summary.wall:.0f} %")
     console.print(table, highlight=False)
     for picture in summary.pictures:

@@ -83,6 +83,7 @@ class Recorder:
         self._diagnostics_due = DueTimes(output.diagnostics_interval, start)
         self._spectra_due = DueTimes(output.spectra_interval, start)
         self._fields_due = DueTimes(output.fields_interval, start)
+        self._checkpoint_due = DueTimes(output.checkpoint_interval, start)
         if self._is_first:
             (folder / "case.toml").write_text(case.to_toml(), encoding="utf-8")
 
@@ -106,6 +107,8 @@ class Recorder:
             self._write_spectra()
         if self._fields_due.due(time):
             self._write_fields()
+        if self._checkpoint_due.due(time):
+            self._write_checkpoint()
 
     def record_last(self, step_size: float) -> None:
         """Write the last state: series, spectra, fields and checkpoint, unless just written.
@@ -127,15 +130,8 @@ class Recorder:
         ):
             if self._written_at.get(kind) != self._simulation.time:
                 write()
-        if self._case.output.checkpoint:
-            write_checkpoint(
-                self._folder,
-                self._simulation.checkpoint(),
-                self._simulation.communicator,
-                step=self._simulation.step,
-                time=self._simulation.time,
-                case=self._case.to_toml(),
-            )
+        if self._written_at.get("checkpoint") != self._simulation.time:
+            self._write_checkpoint()
 
     def close(self) -> None:
         """Complete the time series, whatever has happened."""
@@ -164,6 +160,20 @@ class Recorder:
         store = self._store("fields.zarr", self._simulation.communicator)
         store.append(self._simulation.time, self._watched(self._simulation.fields()))
         self._written_at["fields"] = self._simulation.time
+
+    def _write_checkpoint(self) -> None:
+        if not self._case.output.checkpoint:
+            return
+        simulation = self._simulation
+        write_checkpoint(
+            self._folder,
+            simulation.checkpoint(),
+            simulation.communicator,
+            step=simulation.step,
+            time=simulation.time,
+            case=self._case.to_toml(),
+        )
+        self._written_at["checkpoint"] = simulation.time
 
     def _store(self, name: str, communicator: object) -> FieldStore:
         if name not in self._stores:

@@ -21,18 +21,29 @@ LABELS = {
     "dissipation": "dissipation rate, 2 viscosity enstrophy (non-dimensional)",
     "helicity": "helicity, mean of u.w (non-dimensional)",
     "divergence": "root mean square of div u (non-dimensional)",
+    "taylor_reynolds": "Taylor-scale Reynolds number, E sqrt(20 / (3 viscosity dissipation))",
+    "kmax_eta": "resolution, largest wavenumber times Kolmogorov length; 1 and more resolves",
     "budget_residual": "(dE/dt + dissipation) / dissipation since the row before",
     "energy_spectrum": "energy spectrum, sums to the kinetic energy (non-dimensional)",
 }
 
 
 class EnergyBudget:
-    """Turns sums over modes into diagnostics, and remembers the energy for its budget."""
+    """Turns sums over modes into diagnostics, and remembers the energy for its budget.
 
-    def __init__(self) -> None:
+    Parameters
+    ----------
+    viscosity : float
+        Kinematic viscosity.
+    largest_wavenumber : float
+        The largest that is kept along every axis.
+    """
+
+    def __init__(self, viscosity: float, largest_wavenumber: float) -> None:
+        self._viscosity, self._largest = viscosity, largest_wavenumber
         self._previous: tuple[float, float, float] | None = None
 
-    def update(self, time: float, sums: np.ndarray, viscosity: float) -> dict[str, float]:
+    def update(self, time: float, sums: np.ndarray) -> dict[str, float]:
         """Return the diagnostics at a time.
 
         Parameters
@@ -41,8 +52,6 @@ class EnergyBudget:
             Time of the state; two calls at the same time give the same residual.
         sums : numpy.ndarray
             Energy, enstrophy, helicity and squared divergence.
-        viscosity : float
-            Kinematic viscosity.
 
         Returns
         -------
@@ -52,6 +61,7 @@ class EnergyBudget:
             fluid without viscosity in which no energy changed.
         """
         energy, enstrophy, helicity, divergence = (float(value) for value in sums)
+        viscosity = self._viscosity
         dissipation = 2 * viscosity * enstrophy
         residual = 0.0
         if self._previous is not None and time > self._previous[0]:
@@ -60,12 +70,17 @@ class EnergyBudget:
             change = (energy - energy_before) / (time - earlier)
             residual = (change + mean) / mean if mean > 0 else change
         self._previous = (time, energy, dissipation)
+        decays = dissipation > 0
         return {
             "energy": energy,
             "enstrophy": enstrophy,
             "dissipation": dissipation,
             "helicity": helicity,
             "divergence": math.sqrt(divergence) if divergence >= 0 else math.nan,
+            "taylor_reynolds": energy * math.sqrt(20 / (3 * viscosity * dissipation))
+            if decays
+            else 0.0,
+            "kmax_eta": self._largest * (viscosity**3 / dissipation) ** 0.25 if decays else 0.0,
             "budget_residual": residual,
         }
 

@@ -62,7 +62,6 @@ class SpectralSimulation:
         )
         self._totals: dict[str, float] = {}
         self._profiled = self._advanced = 0
-        self._budget = EnergyBudget()
 
     # -- before the run ----------------------------------------------------------------------
 
@@ -113,6 +112,7 @@ class SpectralSimulation:
         transport = make_transport(self.case.run.transport, self.communicator, self.device)
         self.flow = NavierStokesStep(self.problem, self.device, transport)
         self._step = self._commit(self.flow.record_step())
+        self._budget = EnergyBudget(self.problem.viscosity, self.flow.wavenumbers.largest)
 
     def initialise(self) -> None:
         """Set the initial flow, or the checkpoint to go on from."""
@@ -213,9 +213,15 @@ class SpectralSimulation:
         self.time += step_size
 
     def timers(self) -> dict[str, float]:
-        """Return seconds by category so far, extrapolated from the steps that were timed."""
+        """Return seconds by category so far, extrapolated from the steps that were timed.
+
+        Where several lanes work side by side, the time of one of them.
+        """
         factor = self._advanced / self._profiled if self._profiled else 0.0
-        return {category: factor * seconds for category, seconds in self._totals.items()}
+        return {
+            category: factor * seconds / (1 if category == "communication" else self.device.lanes)
+            for category, seconds in self._totals.items()
+        }
 
     def write_timeline(self, folder: Path) -> list[Path]:
         """Write the timeline of the last step that was timed, as picture and Chrome trace."""
@@ -232,7 +238,7 @@ class SpectralSimulation:
     def diagnostics(self) -> dict[str, float]:
         """Return box means; see `LABELS` for what they are."""
         sums = self._sum(self.flow.flow_sums())
-        return self._budget.update(self.time, sums, self.problem.viscosity)
+        return self._budget.update(self.time, sums)
 
     def labels(self) -> dict[str, str]:
         """Return the long names of diagnostics and spectra."""

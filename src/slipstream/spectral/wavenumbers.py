@@ -24,6 +24,8 @@ class Wavenumbers:
     ----------
     z, y, x : numpy.ndarray
         Wavenumbers along each axis of this rank's spectral array.
+    largest : float
+        The largest wavenumber that is kept along every axis of more than one mode.
     unit : float
         Width of the shells of spectra: the smallest non-zero wavenumber of the box.
     """
@@ -38,6 +40,7 @@ class Wavenumbers:
         # An axis of one point has no wavenumber, however short it is.
         extended = [L for L, m in zip(lengths, geometry.modes, strict=True) if m.size > 1]
         self.unit = 2 * math.pi / max(extended or lengths)
+        self.largest = min((float(axis.max()) for axis in axes if axis.size > 1), default=0.0)
 
     def table(self) -> np.ndarray:
         """Return x, y and z wavenumbers in one array, as the kernels take them."""
