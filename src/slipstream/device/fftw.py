@@ -30,27 +30,36 @@ def plan(
 ) -> Operation:
     """Return the planned transform ``source -> target`` along `axis`; see `Device.fft`.
 
-    Planning with measurement would destroy the content of both arrays, so it is done on copies of
-    the same shape, strides and alignment.
+    Measuring destroys the content of both arrays, so a problem that is not known yet is measured on
+    other memory with the same shape, strides and alignment; wisdom then serves the arrays.
     """
     if 0 in source.shape or 0 in target.shape:
         return lambda stream: None
     _load_wisdom()
-    in_place = source.ctypes.data == target.ctypes.data
-    scratch_source = _twin(source)
-    scratch_target = scratch_source if in_place else _twin(target)
-    effort = "FFTW_MEASURE" if max(source.size, target.size) >= _MEASURED else "FFTW_ESTIMATE"
-    transform = pyfftw.FFTW(
-        scratch_source,
-        scratch_target,
-        axes=(axis,),
-        direction="FFTW_FORWARD" if forward else "FFTW_BACKWARD",
-        flags=(effort, "FFTW_DESTROY_INPUT"),
-        threads=threads,
-    )
-    transform.update_arrays(source, target)
-    _planned.append(True)
-    execute = transform.execute
+    measured = max(source.size, target.size) >= _MEASURED
+
+    def make(source: np.ndarray, target: np.ndarray, *flags: str) -> pyfftw.FFTW:
+        return pyfftw.FFTW(
+            source,
+            target,
+            axes=(axis,),
+            direction="FFTW_FORWARD" if forward else "FFTW_BACKWARD",
+            flags=(*flags, "FFTW_DESTROY_INPUT"),
+            threads=threads,
+        )
+
+    if not measured:
+        execute = make(source, target, "FFTW_ESTIMATE").execute
+        return lambda stream: execute()
+    known = ("FFTW_MEASURE", "FFTW_WISDOM_ONLY")
+    try:
+        execute = make(source, target, *known).execute
+    except RuntimeError:  # FFTW knows no plan
+        in_place = source.ctypes.data == target.ctypes.data
+        twin = _twin(source)
+        make(twin, twin if in_place else _twin(target), "FFTW_MEASURE")
+        _planned.append(True)
+        execute = make(source, target, *known).execute
     return lambda stream: execute()
 
 
@@ -66,7 +75,6 @@ def _twin(array: np.ndarray) -> np.ndarray:
     before = sum((n - 1) * -s for n, s in zip(array.shape, array.strides, strict=True) if s < 0)
     first = before + (array.ctypes.data - before) % 64
     memory = pyfftw.empty_aligned(extent + array.itemsize + 64, dtype="uint8", n=64)
-    memory[...] = 0
     return np.ndarray(array.shape, array.dtype, memory.data, first, array.strides)
 
 
