@@ -144,7 +144,7 @@ def test_stopped_run_goes_on_with_the_numbers_of_an_uninterrupted_one(folder, nu
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)
     assert process.returncode == 1, output + errors
-    assert errors.startswith("slipstream: error: interrupted at step ")
+    assert errors.startswith("slipstream: interrupted at step ")
     assert errors.count("\n") == 1
     stopped = open_checkpoint(folder / "stopped")
     assert stopped.step > 0

@@ -13,7 +13,6 @@ from typing import Annotated, Any
 
 import typer
 from rich import box
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
@@ -87,11 +86,15 @@ def run(
 
 def _run_settled(case: Case, communicator: Any, folder: Path) -> None:
     """Make the simulation of a validated case and run it."""
-    from slipstream.run import run_case
+    from slipstream.run import Interrupted, run_case
     from slipstream.spectral.simulation import make_simulation
 
     simulation = make_simulation(case, communicator, case.run.device)
-    run_case(case, simulation, folder)
+    try:
+        run_case(case, simulation, folder)
+    except Interrupted as interrupted:
+        # What a person wanted is no error, but the case was not run to its end either.
+        _fail(interrupted, heading="")
 
 
 def _restart(case: Case) -> str | None:
@@ -114,13 +117,14 @@ def new(
 def info() -> None:
     """Show what this machine and this installation offer."""
     from slipstream.info import gather_facts
+    from slipstream.report.console import make_console
 
     table = Table(show_header=False, box=box.HORIZONTALS)
     table.add_column(style="dim", no_wrap=True)
     table.add_column(overflow="fold")
     for name, fact in gather_facts().items():
         table.add_row(name, Text(fact))
-    Console().print(table, highlight=False)
+    make_console().print(table, highlight=False)
 
 
 def _add_bench() -> None:
@@ -159,10 +163,10 @@ def main(arguments: list[str] | None = None) -> None:
         _crash()
 
 
-def _fail(error: SlipstreamError) -> None:
+def _fail(error: SlipstreamError, heading: str = "error: ") -> None:
     if os.environ.get("SLIPSTREAM_TRACEBACK") == "1":
         traceback.print_exc()
-    message = f"slipstream: error: {' '.join(str(error).split())}"
+    message = f"slipstream: {heading}{' '.join(str(error).split())}"
     sys.exit(launch.leave(_communicator_if_started(), error.exit_status, message))
 
 

@@ -8,12 +8,12 @@ import importlib.metadata
 import importlib.util
 import os
 import platform
-import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
 from slipstream import __version__
+from slipstream.launch import INSTALL_MPI, find_mpiexec, how_to_install
 
 
 def gather_facts() -> dict[str, str]:
@@ -54,7 +54,7 @@ def _processor() -> str:
 
 def _graphics_processors() -> str:
     if importlib.util.find_spec("cupy") is None:
-        return 'none: CuPy is not installed (pip install "slipstream[cuda13]")'
+        return f"none: CuPy is not installed; {how_to_install('cuda13')}"
     import cupy
 
     lines = []
@@ -67,7 +67,7 @@ def _graphics_processors() -> str:
 
 def _mpi_library() -> str:
     if importlib.util.find_spec("mpi4py") is None:
-        return 'none: mpi4py is not installed (pip install "slipstream[mpi]")'
+        return f"none: mpi4py is not installed; {INSTALL_MPI}"
     import mpi4py
 
     # Asking for the version needs no running MPI, whose start may take long or print.
@@ -79,18 +79,14 @@ def _mpi_library() -> str:
 
 
 def _mpiexec() -> str:
-    from slipstream.launch import find_mpiexec
-
     return find_mpiexec()
 
 
 def _compiler() -> str:
-    name = os.environ.get("CXX") or next(filter(shutil.which, ("c++", "g++", "clang++")), None)
-    if name is None:
-        return "none: install g++ or clang++, or set CXX"
-    answer = subprocess.run(
-        [*name.split(), "--version"], capture_output=True, text=True, check=True, timeout=20
-    )
+    from slipstream.device.compiler import find_compiler
+
+    command = [*find_compiler(), "--version"]
+    answer = subprocess.run(command, capture_output=True, text=True, check=True, timeout=20)
     return answer.stdout.splitlines()[0]
 
 

@@ -31,6 +31,23 @@ TERMINAL = "SLIPSTREAM_TERMINAL"
 _SECONDS_TO_LEAVE_TOGETHER = 5.0
 
 
+def how_to_install(extra: str) -> str:
+    """Return what to do where an optional part of the installation is missing.
+
+    Parameters
+    ----------
+    extra : str
+        Name of the extra that has it, such as ``"mpi"``.
+    """
+    return (
+        f'install the extra `{extra}` (pip install "slipstream[{extra}]",'
+        f' in a checkout pip install -e ".[{extra}]")'
+    )
+
+
+INSTALL_MPI = how_to_install("mpi")
+
+
 def launched_size(environment: Mapping[str, str] = os.environ) -> int | None:
     """Return how many ranks an MPI launcher started.
 
@@ -77,7 +94,7 @@ def communicator() -> Any:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise InputError(
             f"this process was started by an MPI launcher, but mpi4py cannot be used ({reason});"
-            ' pip install "slipstream[mpi]", or set MPI4PY_LIBMPI to the launcher\'s libmpi'
+            f" {INSTALL_MPI}, or set MPI4PY_LIBMPI to the launcher's libmpi"
         ) from error
     world = MPI.COMM_WORLD
     if size > 1 and world.size == 1:
@@ -213,9 +230,7 @@ def find_mpiexec() -> str:
     found = str(own) if os.access(own, os.X_OK) else shutil.which("mpiexec")
     if found is None or importlib.util.find_spec("mpi4py") is None:
         missing = "mpiexec" if found is None else "mpi4py"
-        raise InputError(
-            f'several ranks need MPI, and there is no {missing}: pip install "slipstream[mpi]"'
-        )
+        raise InputError(f"several ranks need MPI, and there is no {missing}: {INSTALL_MPI}")
     return found
 
 

@@ -123,4 +123,3 @@ def test_memory_lacking_on_one_rank_is_refused_by_all(comm, device, monkeypatch)
         monkeypatch.setattr(device, "memory_free", lambda: 1000)
     with pytest.raises(InputError, match=r"grid\.points.* 9\.31e-07 GiB are free"):
         on_every_rank(comm, simulation.allocate)
-    assert not hasattr(simulation, "flow")

@@ -1,3 +1,4 @@
+import io
 import os
 import signal
 import subprocess
@@ -13,7 +14,7 @@ from rich.console import Console
 from slipstream import cli, launch
 from slipstream.case import parse_case
 from slipstream.errors import InputError, RunError
-from slipstream.io import open_checkpoint
+from slipstream.io import open_checkpoint, write_checkpoint
 from slipstream.run import check_folder, prepare_folder, run_case
 
 CASE = """
@@ -231,6 +232,30 @@ def test_maximum_number_of_steps_ends_the_run_in_order(tmp_path):
     assert open_checkpoint(tmp_path).step == 3
 
 
+def test_maximum_number_of_steps_counts_those_of_this_run(tmp_path):
+    fake, console = FakeSimulation(), Console(file=io.StringIO())
+    fake.step = 100
+    run_case(parse_case(CASE, ["time.max_steps=3"]), fake, tmp_path, console)
+    assert open_checkpoint(tmp_path).step == 103
+    assert "stopped after 3 steps: time.max_steps" in console.file.getvalue()
+
+
+def test_run_that_reaches_its_end_was_not_stopped(tmp_path):
+    console = Console(file=io.StringIO())
+    run_case(parse_case(CASE, ["time.max_steps=10"]), FakeSimulation(), tmp_path, console)
+    assert "stopped" not in console.file.getvalue()
+
+
+def test_state_is_kept_where_the_fields_cannot_be_written(tmp_path, monkeypatch):
+    def fields(self):
+        raise OSError("disk full")
+
+    monkeypatch.setattr(FakeSimulation, "fields", fields)
+    with pytest.raises(OSError, match="disk full"):
+        run(FakeSimulation(), tmp_path)
+    assert open_checkpoint(tmp_path).step == 10
+
+
 def test_series_has_rows_at_the_interval_and_at_both_ends(tmp_path):
     run(FakeSimulation(step_size=0.04), tmp_path, "output.diagnostics_interval=0.25")
     times = xarray.open_zarr(tmp_path / "diagnostics.zarr")["time"].values
@@ -276,9 +301,27 @@ def test_folder_that_a_restart_needs_is_not_overwritten(tmp_path):
     (tmp_path / "notes.txt").touch()
     with pytest.raises(InputError, match="initial.restart"):
         check_folder(tmp_path, overwrite=True, restart=str(tmp_path))
+    with pytest.raises(InputError, match="initial.restart"):
+        check_folder(tmp_path, overwrite=True, restart=str(tmp_path / "checkpoint.zarr"))
     assert check_folder(tmp_path / "new", overwrite=False) == tmp_path / "new"
     assert not (tmp_path / "new").exists()
     assert prepare_folder(tmp_path / "new" / "deep").is_dir()
+
+
+@pytest.mark.parametrize("name", ["checkpoint.previous", "checkpoint.partial"])
+def test_no_state_of_an_earlier_run_is_left(tmp_path, name):
+    write_checkpoint(tmp_path, [], step=1, time=0.1, case="")
+    (tmp_path / "checkpoint.zarr").rename(tmp_path / name)
+    prepare_folder(tmp_path)
+    with pytest.raises(InputError, match="no checkpoint"):
+        open_checkpoint(tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("option", ["--n", "--ranks", "--repetitions"])
+def test_counts_of_a_benchmark_are_positive(option, capsys):
+    assert command("bench", "dns", option, "0") == 2
+    assert f"Invalid value for '{option}'" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 import xarray
+import zarr
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -134,6 +135,19 @@ def test_failed_checkpoint_leaves_the_last_one(tmp_path):
 
 def test_missing_checkpoint_is_an_input_error(tmp_path):
     with pytest.raises(InputError, match="no checkpoint"):
+        open_checkpoint(tmp_path)
+
+
+def test_what_is_no_checkpoint_is_named_with_what_was_expected(tmp_path):
+    path = tmp_path / "checkpoint.zarr"
+    path.mkdir()
+    for expected in ("no zarr group", "lacks step, time, case"):
+        for place in (tmp_path, path):
+            with pytest.raises(InputError, match=f"^initial.restart: .*{expected}.*; expected"):
+                open_checkpoint(place)
+        zarr.create_group(store=path, overwrite=True)
+    (path / "zarr.json").write_text("{")
+    with pytest.raises(InputError, match="no zarr group"):
         open_checkpoint(tmp_path)
 
 

@@ -27,7 +27,14 @@ FAMILIES = ("spectral", "lattice", "advection")
 LEVEL = {layer: level for level, layers in enumerate(LAYERS) for layer in layers}
 MODULES = sorted(ROOT.rglob("*.py"))
 # What solvers and transforms may know of exchanges: plans, and that there are transports.
-EXCHANGE = {"ExchangePlan", "Transport", "chosen_transport", "local_rank", "make_transport"}
+EXCHANGE = {
+    "ExchangePlan",
+    "Transport",
+    "check_devices",
+    "chosen_transport",
+    "local_rank",
+    "make_transport",
+}
 
 
 def layer_of(path):

@@ -1,14 +1,16 @@
 import io
 import math
+import re
 
 import matplotlib.image
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 from rich.console import Console
 
 from slipstream.field import Field
 from slipstream.report.console import Progress, Summary, duration, make_console, quantity, summarise
-from slipstream.report.pictures import write_pictures
+from slipstream.report.pictures import draw_spectrum, write_pictures
 from slipstream.report.plane import gather_plane
 from slipstream.report.style import pi_text
 
@@ -78,6 +80,29 @@ def test_degenerate_data_do_not_stop_a_picture(tmp_path):
     assert len(draw(tmp_path, spectra=spectra(1))) == 4
 
 
+def spectrum_axes(spectra):
+    axes = Figure().subplots()
+    draw_spectrum(axes, spectra, {})
+    return axes
+
+
+def test_spectrum_of_one_wave_is_a_point_and_has_no_guide():
+    wave = (WAVENUMBER, np.where(WAVENUMBER == 1, 0.5, 0))
+    axes = spectrum_axes([(1.0, {"energy_spectrum": wave})])
+    (line,) = axes.lines
+    assert line.get_marker() == "o"
+    assert not axes.texts
+
+
+def test_guide_needs_a_range_of_shells():
+    assert spectrum_axes(spectra(2)).texts
+    few = [(t, {"energy_spectrum": tuple(a[:12] for a in one["energy_spectrum"])})
+           for t, one in spectra(2)]  # fmt: skip
+    axes = spectrum_axes(few)
+    assert not axes.texts
+    assert all(line.get_marker() == "" for line in axes.lines)
+
+
 def test_plane_is_the_one_in_which_most_happens():
     field = vorticity()
     plane = gather_plane(field, None, 3.0)
@@ -134,15 +159,24 @@ def test_summary_names_costs_and_places(tmp_path):
     console = Console(file=io.StringIO(), width=100)
     summary = Summary(
         wall=10.0,
-        stepping=8.0,
         steps=100,
         time=1.0,
         points=64**3,
-        timers={"fft": 4.0},
+        parts={"start": 1.0, "time steps": 8.0, "diagnostics and output": 0.5, "pictures": 0.3},
+        timers={"fft": 4.0, "communication": 7.0},
         folder=tmp_path,
         pictures=[tmp_path / "energy.png"],
     )
     summarise(console, summary)
     text = console.file.getvalue()
-    for part in ("80 ms", "3.28 Mpoints/s", "40 %", str(tmp_path), "energy.png"):
+    for part in ("80 ms", "3.28 Mpoints/s", "80 %", "7 s", str(tmp_path), "energy.png"):
         assert part in text
+    assert "stopped" not in text
+    # The parts share the wall time, however much of their work overlaps.
+    assert sum(map(int, re.findall(r"(\d+) %", text))) == pytest.approx(100, abs=3)
+
+
+def test_summary_says_what_stopped_a_run():
+    console = Console(file=io.StringIO(), width=100)
+    summarise(console, Summary(1.0, 3, 0.3, 8, stopped_by="time.max_steps"))
+    assert "stopped after 3 steps: time.max_steps\n" in console.file.getvalue()

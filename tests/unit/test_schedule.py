@@ -130,7 +130,7 @@ def test_overlap_is_bitwise_serial(recipes, profile):
     expected = in_order(recipes, 2)
     for device, policy in itertools.product(DEVICES, POLICIES):
         memory, log = initial(), []
-        step = build(device, recipes, memory, log).commit(policy)
+        step = commit(build(device, recipes, memory, log), policy)
         step.run(profile)
         step.run()
         assert memory.tobytes() == expected.tobytes()

@@ -7,10 +7,10 @@ from typing import Annotated, Any
 
 import typer
 from rich import box
-from rich.console import Console
 from rich.table import Table
 
 from slipstream import launch
+from slipstream.report.console import make_console
 
 app = typer.Typer(help="Measure speed, beside the bound of the same run.", no_args_is_help=True)
 
@@ -22,14 +22,18 @@ def benchmarks() -> None:
 
 @app.command()
 def dns(
-    n: Annotated[int, typer.Option("--n", metavar="N", help="Points along each axis.")] = 128,
-    ranks: Annotated[int | None, typer.Option(metavar="N", help="Start N MPI ranks.")] = None,
+    n: Annotated[
+        int, typer.Option("--n", metavar="N", min=1, help="Points along each axis.")
+    ] = 128,
+    ranks: Annotated[
+        int | None, typer.Option(metavar="N", min=1, help="Start N MPI ranks.")
+    ] = None,
     device: Annotated[str, typer.Option(help="cpu, cuda or auto.")] = "auto",
     precision: Annotated[str, typer.Option(help="float64 or float32.")] = "float64",
     integrator: Annotated[str, typer.Option(help="rk2, rk3 or rk4.")] = "rk2",
     schedule: Annotated[str, typer.Option(help="overlap or serial.")] = "overlap",
     transport: Annotated[str, typer.Option(help="auto, mpi-p2p, mpi or nccl.")] = "auto",
-    repetitions: Annotated[int, typer.Option(help="Timed runs of each part.")] = 15,
+    repetitions: Annotated[int, typer.Option(min=1, help="Timed runs of each part.")] = 15,
     plain: Annotated[bool, typer.Option(help="Time FFTW's or cuFFT's own 3-D plan too.")] = True,
     json: Annotated[Path | None, typer.Option(metavar="FILE", help="Write a record.")] = None,
 ) -> None:
@@ -69,7 +73,7 @@ def print_result(title: str, result: dict[str, Any]) -> None:
                 table.add_row(f"{name}: {key}", _text(inner))
         else:
             table.add_row(name, _text(value))
-    Console().print(table, highlight=False)
+    make_console().print(table, highlight=False)
 
 
 def _text(value: Any) -> str:

@@ -97,7 +97,8 @@ def validate_case(
     if not isinstance(solver, str) or solver not in SOLVERS:
         what = "is required" if solver is None else f"{solver!r} is not accepted"
         guess = nearest(solver, list(SOLVERS)) if isinstance(solver, str) else ""
-        raise InputError(f"{source}: solver: {what}{guess or ';'} accepted: {', '.join(SOLVERS)}")
+        where = "--set" if "solver" in given else source
+        raise InputError(f"{where}: solver: {what}{guess or ';'} accepted: {', '.join(SOLVERS)}")
     model = SOLVERS[solver]
     try:
         return model.model_validate(_merge(data, given, model))

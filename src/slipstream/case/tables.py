@@ -29,7 +29,8 @@ class Time(Table):
     max_step : float or None
         Upper bound of an adaptive time step (non-dimensional).
     max_steps : int or None
-        Number of steps after which the run ends even if `end` is not reached.
+        Number of steps after which the run ends even if `end` is not reached. It counts the steps
+        of this run: one that goes on from another's state has as many again.
     """
 
     end: Positive

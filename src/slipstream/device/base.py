@@ -134,6 +134,8 @@ class Device(ABC):
     lanes : int
         How many streams of work on parts of an array keep the device busy: the threads of a CPU,
         which share nothing while each works through chunks of its own; one on a GPU.
+    shared_memory_limit : int
+        Bytes of shared memory that a block of a tiled kernel may have.
     row_bytes : int
         Rows of large arrays are best accessed where they start at multiples of this.
     """
@@ -142,6 +144,7 @@ class Device(ABC):
     kind: str
     identity: str
     lanes: int
+    shared_memory_limit: int
     row_bytes: int
     array_module: ModuleType
     default_stream: Stream

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import math
 import platform
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import cupy
@@ -28,6 +29,8 @@ from slipstream.errors import InputError
 
 _THREADS = 256
 _MAXIMUM_BLOCKS = 1 << 30
+# Rectangles that are copied may not have longer rows, in bytes.
+_LONGEST_ROW = (1 << 31) - 1
 
 
 class CudaEvent(Event):
@@ -177,15 +180,8 @@ class CudaDevice(Device):
         self.origin = event, time.perf_counter()
 
     def empty(self, shape: tuple[int, ...], dtype: Any) -> cupy.ndarray:
-        with self.context:
-            try:
-                return cupy.empty(shape, dtype)
-            except cupy.cuda.memory.OutOfMemoryError as failure:
-                size = math.prod(shape) * np.dtype(dtype).itemsize
-                raise InputError(
-                    f"{self.name} has no {size / 2**30:.3g} GiB left for an array of shape "
-                    f"{tuple(shape)}: use a smaller grid or more devices"
-                ) from failure
+        with self.context, self._memory_for(f"an array of shape {tuple(shape)}"):
+            return cupy.empty(shape, dtype)
 
     def zeros(self, shape: tuple[int, ...], dtype: Any) -> cupy.ndarray:
         array = self.empty(shape, dtype)
@@ -209,8 +205,17 @@ class CudaDevice(Device):
     def copy(self, target: Any, source: Any) -> Operation:
         if isinstance(target, cupy.ndarray) and isinstance(source, cupy.ndarray):
             return lambda stream: cupy.copyto(target, source)
-        pieces = list(_rectangles(target, source))
-        copy_2d, kind = cupy.cuda.runtime.memcpy2DAsync, cupy.cuda.runtime.memcpyDefault
+        if target.shape != source.shape or target.dtype != source.dtype:
+            raise ValueError(f"cannot copy {source.shape} {source.dtype} to {target.shape}")
+        kind = cupy.cuda.runtime.memcpyDefault
+        if target.flags.c_contiguous and source.flags.c_contiguous:
+            copy_1d, run = cupy.cuda.runtime.memcpyAsync, (_address(target), _address(source))
+
+            def copy_all(stream: CudaStream, keep_alive: Any = (target, source)) -> None:
+                copy_1d(*run, source.nbytes, kind, stream.handle.ptr)
+
+            return copy_all
+        pieces, copy_2d = _rectangles(target, source), cupy.cuda.runtime.memcpy2DAsync
 
         def operation(stream: CudaStream, keep_alive: Any = (target, source)) -> None:
             for piece in pieces:
@@ -219,8 +224,17 @@ class CudaDevice(Device):
         return operation
 
     def fft(self, source: Any, target: Any, axis: int, forward: bool) -> Operation:
-        with self.context:
+        with self.context, self._memory_for("cuFFT's work area"):
             return strided_plan(source, target, axis, forward)
+
+    @contextlib.contextmanager
+    def _memory_for(self, what: str) -> Iterator[None]:
+        try:
+            yield
+        except cupy.cuda.memory.OutOfMemoryError as failure:
+            raise InputError(
+                f"{self.name} has no memory left for {what}: use a smaller grid or more devices"
+            ) from failure
 
     def tiled_transforms(self) -> bool:
         return True
@@ -245,10 +259,9 @@ def _rectangles(target: Any, source: Any) -> list[tuple[int, ...]]:
     """Split a strided copy into rectangles (target, pitch, source, pitch, width, height)."""
     if target.size == 0:
         return []
-    if target.flags.c_contiguous and source.flags.c_contiguous:
-        return [
-            (_address(target), target.nbytes, _address(source), source.nbytes, source.nbytes, 1)
-        ]
+    size = target.nbytes
+    if size <= _LONGEST_ROW and target.flags.c_contiguous and source.flags.c_contiguous:
+        return [(_address(target), size, _address(source), size, size, 1)]
     if target.ndim == 1:
         pitches = _address(target), target.strides[0], _address(source), source.strides[0]
         return [(*pitches, target.itemsize, target.size)]

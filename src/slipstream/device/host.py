@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from slipstream import kernels
-from slipstream.device import fftw
+from slipstream.device import fftw, tiled_fft
 from slipstream.device.base import Device, Event, Kernel, Operation, RowLaunch, Span, Stream
 from slipstream.device.compiler import compile_library
 
@@ -183,6 +183,7 @@ class HostDevice(Device):
 
     kind = "cpu"
     array_module = np
+    shared_memory_limit = tiled_fft.SHARED_LIMIT
 
     def __init__(self, tiled: bool = False) -> None:
         self.threads = thread_count()

@@ -4,7 +4,13 @@ An `ExchangePlan` says which elements go to whom; a `Transport` records its exec
 graph.
 """
 
-from slipstream.exchange.choice import TRANSPORTS, chosen_transport, local_rank, make_transport
+from slipstream.exchange.choice import (
+    TRANSPORTS,
+    check_devices,
+    chosen_transport,
+    local_rank,
+    make_transport,
+)
 from slipstream.exchange.plan import Block, ExchangePlan
 from slipstream.exchange.transport import Transport
 
@@ -13,6 +19,7 @@ __all__ = [
     "Block",
     "ExchangePlan",
     "Transport",
+    "check_devices",
     "chosen_transport",
     "local_rank",
     "make_transport",

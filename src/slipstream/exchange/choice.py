@@ -56,6 +56,25 @@ def chosen_transport(name: str, communicator: Any, device: Device) -> str:
     return "mpi-p2p"
 
 
+def check_devices(communicator: Any, device: Device) -> None:
+    """Make sure that all ranks have the same kind of device. Collective.
+
+    Raises
+    ------
+    InputError
+        If they have not, on all ranks; exchanged rows would differ in length.
+    """
+    if communicator is None:
+        return
+    kinds = communicator.allgather(device.kind)
+    if len(set(kinds)) > 1:
+        odd = [rank for rank, kind in enumerate(kinds) if kind != kinds[0]]
+        raise InputError(
+            f"device 'auto' found {kinds[0]!r} on rank 0, but {kinds[odd[0]]!r} on rank {odd[0]}; "
+            "name the device, 'cpu' or 'cuda', and see 'slipstream info' on that rank's machine"
+        )
+
+
 def make_transport(name: str, communicator: Any, device: Device) -> Transport | None:
     """Make the transport of a name; None where there is nothing to exchange. Collective.
 

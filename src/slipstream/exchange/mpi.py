@@ -7,6 +7,7 @@ and ``mpi`` (one non-blocking all-to-all per array).
 from __future__ import annotations
 
 import math
+import weakref
 from typing import Any
 
 import numpy as np
@@ -25,14 +26,14 @@ class MpiTransport(Transport):
     Parameters
     ----------
     communicator : mpi4py.MPI.Comm
-        Duplicated, so that messages cannot be taken for those of others.
+        Its private duplicate is used, so that messages cannot be taken for those of others.
     name : {"mpi-p2p", "mpi"}
         Point-to-point messages or collectives.
     """
 
     def __init__(self, communicator: Any, name: str = "mpi-p2p") -> None:
         self.name = name
-        self.communicator = communicator.Dup()
+        self.communicator = _private(communicator)
         self._next_tag = 0
         self._staging_arrays: dict[tuple[int, int], tuple[Any, np.ndarray]] = {}
 
@@ -64,6 +65,28 @@ class MpiTransport(Transport):
         return self._staging_arrays[key][1]
 
 
+def _private(communicator: Any) -> Any:
+    """Return the duplicate of a communicator that all its transports use. Collective."""
+    from mpi4py import MPI
+
+    if not _duplicate:
+        _duplicate.append(MPI.Comm.Create_keyval())
+    duplicate = communicator.Get_attr(_duplicate[0])
+    if duplicate is None:
+        duplicate = communicator.Dup()
+        communicator.Set_attr(_duplicate[0], duplicate)
+    return duplicate
+
+
+# The key under which a communicator remembers its duplicate, once there is one.
+_duplicate: list[int] = []
+
+
+def _free_with(owner: Any, handle: Any) -> None:
+    """Free a local MPI object when its owner is collected; at exit MPI does so itself."""
+    weakref.finalize(owner, handle.Free).atexit = False
+
+
 def _record_copies(graph, blocks: list[Block], source, target, label: str, lane: str) -> None:
     for block in blocks:
         part, place = part_of(source, block), part_of(target, block)
@@ -85,7 +108,10 @@ class _Messages:
         self._unit = max(1, math.gcd(*counts))
         itemsize = pairs[0][0].itemsize
         self._type = MPI.BYTE.Create_contiguous(self._unit * itemsize).Commit()
+        _free_with(self, self._type)
         self._prepare(sends, receives, pairs, tag)
+        for request in self._requests:
+            _free_with(self, request)
 
     def test(self) -> bool:
         return self._mpi.Request.Testall(self._requests)

@@ -62,18 +62,21 @@ def _group(communicator: Any, sends: list, receives: list, keep_alive: Any) -> O
 
     def operation(stream: Stream, keep_alive: Any = keep_alive) -> None:
         nccl.groupStart()
-        for peer, pointer, size in sends:
-            communicator.send(pointer, size, nccl.NCCL_UINT8, peer, stream.handle.ptr)
-        for peer, pointer, size in receives:
-            communicator.recv(pointer, size, nccl.NCCL_UINT8, peer, stream.handle.ptr)
-        nccl.groupEnd()
+        try:
+            for peer, pointer, size in sends:
+                communicator.send(pointer, size, nccl.NCCL_UINT8, peer, stream.handle.ptr)
+            for peer, pointer, size in receives:
+                communicator.recv(pointer, size, nccl.NCCL_UINT8, peer, stream.handle.ptr)
+        finally:
+            nccl.groupEnd()
 
     return operation
 
 
-# By the ranks of MPI's world that belong to it. Destroying a communicator waits for all graphs that
-# captured its messages, and graphs may live as long as the process: so communicators do, too.
-_communicators: dict[tuple[int, ...], Any] = {}
+# By this rank's GPU and the ranks of MPI's world that belong to it. Destroying a communicator waits
+# for all graphs that captured its messages, and graphs may live as long as the process: so
+# communicators do, too.
+_communicators: dict[tuple[str, tuple[int, ...]], Any] = {}
 
 
 def _connected(communicator: Any, device: Device) -> Any:
@@ -83,9 +86,12 @@ def _connected(communicator: Any, device: Device) -> Any:
 
     group, world = communicator.Get_group(), MPI.COMM_WORLD.Get_group()
     ranks = tuple(MPI.Group.Translate_ranks(group, range(communicator.size), world))
+    group.Free()
+    world.Free()
+    key = device.identity, ranks
     # All ranks must find it, or none: they might have been grouped differently before.
-    if communicator.allreduce(ranks in _communicators, MPI.LAND):
-        return _communicators[ranks]
+    if communicator.allreduce(key in _communicators, MPI.LAND):
+        return _communicators[key]
     name = communicator.bcast(nccl.get_unique_id() if communicator.rank == 0 else None)
     with device.context:
         connected = nccl.NcclCommunicator(communicator.size, name, communicator.rank)
@@ -95,7 +101,7 @@ def _connected(communicator: Any, device: Device) -> Any:
     messages = [(peer, memory.data.ptr + peer, 1) for peer in peers]
     answers = [(peer, memory.data.ptr + communicator.size + peer, 1) for peer in peers]
     device.run(_group(connected, messages, answers, memory))
-    _communicators[ranks] = connected
+    _communicators[key] = connected
     atexit.register(_leave, device, connected)
     return connected
 

@@ -10,7 +10,7 @@ import numpy as np
 from slipstream.decomposition import Box
 from slipstream.device import Device, Operation, RowLaunch, open_device
 from slipstream.errors import InputError
-from slipstream.exchange import local_rank, make_transport
+from slipstream.exchange import check_devices, local_rank, make_transport
 from slipstream.fft.modes import truncate
 from slipstream.fft.passes import make_column_pass, make_plane_pass
 from slipstream.fft.rows import real_name
@@ -81,6 +81,7 @@ class DistributedFFT:
         self.complex_dtype = np.dtype(_COMPLEX.get(self.dtype.name, self.dtype.name))
         if isinstance(device, str):
             device = open_device(device, local_rank(comm))
+        check_devices(comm, device)
         self.device = device
         rank, ranks = (comm.rank, comm.size) if comm is not None else (0, 1)
         modes = truncate(self.shape, truncation, real)
@@ -145,13 +146,29 @@ class DistributedFFT:
         return self._run(self._forward, u, self._input, out, self._output)
 
     def backward(self, u_hat: Any, out: Any = None) -> Any:
-        """Transform spectral to physical space, divided by the number of points.
+        """Transform spectral to physical space, divided by the number of points; collective.
 
-        Parameters and errors as in `forward`, with the arrays' roles exchanged.
+        Parameters
+        ----------
+        u_hat : array
+            This rank's modes, shape of `empty_output`, on the host or on the device; kept.
+        out : array, optional
+            Where to store the result, shape of `empty_input`.
+
+        Returns
+        -------
+        array
+            This rank's physical part.
+
+        Raises
+        ------
+        InputError
+            If a shape or dtype is not the plan's.
         """
         return self._run(self._backward, u_hat, self._output, out, self._input)
 
     def _run(self, step, source, own_source, out, own_result) -> Any:
+        source = source if hasattr(source, "dtype") else np.asarray(source)
         for array, own in ((source, own_source), *([(out, own_result)] if out is not None else [])):
             if array.shape != own.shape or array.dtype != own.dtype:
                 raise InputError(

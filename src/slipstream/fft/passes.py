@@ -42,4 +42,4 @@ def plane_pass_bytes(
 
 def _tiled(device: Device, n: int, complex_dtype: Any) -> bool:
     real_dtype = np.zeros(0, complex_dtype).real.dtype
-    return device.tiled_transforms() and StridedTransform.supports(n, real_dtype)
+    return device.tiled_transforms() and StridedTransform.supports(device, n, real_dtype)

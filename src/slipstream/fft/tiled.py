@@ -39,13 +39,15 @@ class StridedTransform:
         self._roots = device.array(tiled_fft.roots(n, real_dtype))
         self._kernels = {}
         for forward in (True, False):
-            tile = tiled_fft.strided_fft(n, real_dtype, -1 if forward else 1)
+            sign = -1 if forward else 1
+            tile = tiled_fft.strided_fft(n, real_dtype, sign, device.shared_memory_limit)
             self._kernels[forward] = tile, device.kernel(tile.header, tile.name, **tile.constants)
 
     @staticmethod
-    def supports(n: int, real_dtype: np.dtype) -> bool:
-        """Return whether there is a kernel for this length."""
-        return tiled_fft.strided_fft(n, real_dtype, -1) is not None
+    def supports(device: Device, n: int, real_dtype: np.dtype) -> bool:
+        """Return whether the device has a kernel for this length."""
+        limit = device.shared_memory_limit
+        return tiled_fft.strided_fft(n, real_dtype, -1, limit) is not None
 
     def bind(
         self, modes: Any, points: Any, tables: RowTables, first: int, forward: bool
@@ -136,7 +138,7 @@ class TiledPlanePass(PlanePass):
         product = product or self._no_product(len(source), len(target))
         tile = tiled_fft.physical_pass(
             self._geometry.shape[2], self._real_dtype, product.inputs, product.outputs,
-            product.header,
+            product.header, self._device.shared_memory_limit,
         )  # fmt: skip
         if tile is None:
             super().record_through(graph, source, target, product, first, last)

@@ -18,6 +18,9 @@ from slipstream.field import Field
 from slipstream.io.store import FieldStore, read_field
 
 CHECKPOINT_NAME = "checkpoint.zarr"
+PARTIAL_NAME = "checkpoint.partial"
+PREVIOUS_NAME = "checkpoint.previous"
+_EXPECTED = "the output folder of a finished run, or its checkpoint.zarr"
 
 
 @dataclass(frozen=True)
@@ -89,7 +92,7 @@ def write_checkpoint(
         The checkpoint.
     """
     path = Path(folder) / CHECKPOINT_NAME
-    partial, previous = path.with_suffix(".partial"), path.with_suffix(".previous")
+    partial, previous = path.with_name(PARTIAL_NAME), path.with_name(PREVIOUS_NAME)
     attributes = {"step": step, "time": time, "case": case}
     FieldStore(partial, communicator, attributes).write(fields)
     if communicator is None or communicator.rank == 0:
@@ -114,18 +117,33 @@ def open_checkpoint(folder: str | Path) -> Checkpoint:
     Raises
     ------
     InputError
-        If there is none.
+        If there is none, or what is there was not written as one.
     """
     folder = Path(folder)
     own = folder if folder.name == CHECKPOINT_NAME else folder / CHECKPOINT_NAME
     # A run killed between the two renames leaves only the one it was replacing.
-    for path in (own, own.with_suffix(".previous")):
-        if not path.is_dir():
-            continue
+    for path in (own, own.with_name(PREVIOUS_NAME)):
+        if path.is_dir():
+            return _read_description(path)
+    raise InputError(f"initial.restart: {folder}: holds no checkpoint; expected {_EXPECTED}")
+
+
+def _read_description(path: Path) -> Checkpoint:
+    """Return the checkpoint at `path`, having made sure that it is one."""
+    try:
         group = zarr.open_group(path, mode="r")
         shapes = {name: array.shape for name, array in group.arrays()}
-        attributes = group.attrs
-        return Checkpoint(
-            path, int(attributes["step"]), float(attributes["time"]), attributes["case"], shapes
+        attributes = dict(group.attrs)
+    except (FileNotFoundError, KeyError, ValueError) as error:
+        raise InputError(
+            f"initial.restart: {path} is no zarr group that can be read; expected {_EXPECTED}"
+        ) from error
+    kinds = {"step": int, "time": int | float, "case": str}
+    missing = [name for name, kind in kinds.items() if not isinstance(attributes.get(name), kind)]
+    if missing:
+        raise InputError(
+            f"initial.restart: {path} is no checkpoint: it lacks {', '.join(missing)};"
+            f" expected {_EXPECTED}"
         )
-    raise InputError(f"{folder}: holds no checkpoint; give the output folder of a finished run")
+    step, time, case = (attributes[name] for name in kinds)
+    return Checkpoint(path, step, float(time), case, shapes)

@@ -73,11 +73,6 @@ class Series:
         self._writer = csv.DictWriter(self._file, columns, lineterminator="\n")
         self._writer.writeheader()
 
-    @property
-    def last_time(self) -> float | None:
-        """Time of the last row; None if there is none."""
-        return self._rows[-1]["time"] if self._rows else None
-
     def columns(self) -> dict[str, np.ndarray]:
         """Return the columns by name: one value per row, int64 for ``step``, else float64."""
         names = self._rows[0] if self._rows else {}

@@ -21,6 +21,9 @@ from slipstream import __version__
 from slipstream.case.tables import Case
 from slipstream.launch import TERMINAL, launched_size
 
+# The part of a run whose categories of work are known.
+STEPPING = "time steps"
+
 
 def make_console() -> Console:
     """Return the console on standard output, which knows whether a person is watching.
@@ -198,16 +201,19 @@ class Summary:
     ----------
     wall : float
         Seconds from announcement to end.
-    stepping : float
-        Seconds in time steps alone.
     steps : int
-        Number of time steps.
+        Number of time steps of this run.
     time : float
         Time reached (non-dimensional).
     points : int
         Number of grid points.
+    parts : dict of str to float
+        Seconds by part of the run, one after the other; one of them is `STEPPING`.
     timers : dict of str to float
-        Seconds by category of work, mean over ranks. Work that overlaps counts in each.
+        Seconds in the time steps by category of work, mean over ranks. Work that overlaps counts
+        in each, so they may sum to more than the time steps took.
+    stopped_by : str
+        The key that ended the run before its end time; empty if none did.
     folder : pathlib.Path
         The output folder.
     pictures : list of pathlib.Path
@@ -215,11 +221,12 @@ class Summary:
     """
 
     wall: float
-    stepping: float
     steps: int
     time: float
     points: int
+    parts: dict[str, float] = field(default_factory=dict)
     timers: dict[str, float] = field(default_factory=dict)
+    stopped_by: str = ""
     folder: Path = Path()
     pictures: list[Path] = field(default_factory=list)
 
@@ -240,16 +247,22 @@ def summarise(console: Console, summary: Summary) -> None:
     table.add_column(justify="right", style="dim")
     table.add_row("steps", str(summary.steps), f"to t = {summary.time:.6g}")
     table.add_row("wall time", duration(summary.wall), "")
-    if summary.steps and summary.stepping > 0:
-        per_step = summary.stepping / summary.steps
+    stepping = summary.parts.get(STEPPING, 0.0)
+    if summary.steps and stepping > 0:
+        per_step = stepping / summary.steps
         table.add_row("time per step", quantity(per_step, "s"), "")
         table.add_row("throughput", quantity(summary.points / per_step, "points/s"), "")
     table.add_section()
-    rest = summary.wall - sum(summary.timers.values())
-    timers = {**summary.timers, "start, pictures, waiting": max(rest, 0.0)}
-    for name, seconds in sorted(timers.items(), key=lambda item: -item[1]):
+    rest = max(summary.wall - sum(summary.parts.values()), 0.0)
+    for name, seconds in {**summary.parts, "waiting and the rest": rest}.items():
         table.add_row(name, duration(seconds), f"{100 * seconds / summary.wall:.0f} %")
+        if name == STEPPING:
+            for category, inner in sorted(summary.timers.items(), key=lambda item: -item[1]):
+                table.add_row(f"  {category}", Text(duration(inner), style="dim"), "")
     console.print(table, highlight=False)
+    if summary.stopped_by:
+        steps = f"{summary.steps} step{'s' * (summary.steps != 1)}"
+        console.print(f"stopped after {steps}: {summary.stopped_by}", highlight=False)
     for picture in summary.pictures:
         console.print(f"picture: {picture}", markup=False, highlight=False, soft_wrap=True)
     console.print(f"output:  {summary.folder}", markup=False, highlight=False, soft_wrap=True)

@@ -37,13 +37,16 @@ _CURVES = (("energy", BLUE), ("dissipation", VERMILLION))
 _SHORT_LABELS = {
     "energy": r"kinetic energy $\langle u^2 \rangle / 2$",
     "dissipation": r"dissipation $\varepsilon$",
-    "energy_spectrum": "energy spectrum $E(k)$",
+    "energy_spectrum": "energy per shell $E(k)$",
     "vorticity_magnitude": r"magnitude of vorticity $|\omega|$",
 }
 # Spectra of symmetric flows are full of zeros, which rounding raises to about the square of
 # the machine's precision.
 _SMALLEST_SHOWN = 1e-12
 _SPECTRA_SHOWN = 6
+# Up to so many shells are shown as points, and more than so many deserve a guide of slope -5/3.
+_FEW_SHELLS = 3
+_SHELLS_FOR_GUIDE = 16
 
 
 def write_pictures(
@@ -90,7 +93,8 @@ def write_pictures(
             draw_spectrum(figure.subplots(), spectra, labels)
             written.append(_save(figure, folder, "spectrum.png"))
         if plane is not None:
-            figure = _new_figure((6.4, 5.4), title)
+            width = max(4.2, min(6.4, 2.0 + 4.4 / _height_over_width(plane)))
+            figure = _new_figure((width, 5.4), title)
             draw_plane(figure.subplots(), plane)
             written.append(_save(figure, folder, "vorticity.png"))
         if has_energy and has_spectrum and plane is not None:
@@ -149,7 +153,7 @@ def _mark_peak(axes: Axes, time: np.ndarray, values: np.ndarray) -> None:
 
 
 def draw_spectrum(axes: Axes, spectra: Spectra, labels: Mapping[str, str]) -> None:
-    """Draw the last spectrum in front of some earlier ones, with a guide of slope -5/3.
+    """Draw the last spectrum in front of some earlier ones, with a guide where there is a slope.
 
     Parameters
     ----------
@@ -177,6 +181,7 @@ def draw_spectrum(axes: Axes, spectra: Spectra, labels: Mapping[str, str]) -> No
             values,
             color=colour,
             linewidth=2.4 if is_last else 1.1,
+            marker="o" if len(values) <= _FEW_SHELLS else "",
             zorder=3 if is_last else 2,
             label=f"$t$ = {time:.3g}",
         )
@@ -184,13 +189,21 @@ def draw_spectrum(axes: Axes, spectra: Spectra, labels: Mapping[str, str]) -> No
     wavenumber, values = _visible(*shown[-1][1][name])
     if len(values):
         _limit(axes, shown, name)
-        _draw_guide(axes, wavenumber, values)
+        if len(values) > _SHELLS_FOR_GUIDE:
+            _draw_guide(axes, wavenumber, values)
     else:
         # Logarithmic axes cannot choose limits where a fluid at rest leaves them nothing to show.
         axes.set(xlim=(1, 10), ylim=(1e-6, 1))
     axes.set_xlabel("wavenumber $k$ (non-dimensional)")
     axes.set_ylabel(_axis_label(name, labels.get(name, name)))
-    axes.legend(loc="lower left", fontsize="small", handlelength=1.4)
+    # Beside the axes: inside, there is no place that the curves of every flow leave free.
+    axes.legend(
+        loc="upper left",
+        bbox_to_anchor=(1.0, 1.0),
+        borderaxespad=0.2,
+        fontsize="small",
+        handlelength=1.4,
+    )
 
 
 def _limit(axes: Axes, shown: Spectra, name: str) -> None:
@@ -199,11 +212,14 @@ def _limit(axes: Axes, shown: Spectra, name: str) -> None:
     top = max(_largest(values) for _, values in curves)
     bottom = 10.0 ** (math.floor(math.log10(curves[-1][1].min())) - 1)
     axes.set_ylim(bottom, top * 6)
+    # A few points need an axis that is longer than they are.
+    margins = (0.5, 2.0) if len(curves[-1][0]) <= _FEW_SHELLS else (0.9, 1.15)
     axes.set_xlim(
-        min(wavenumber[0] for wavenumber, _ in curves) * 0.9,
-        max(wavenumber[-1] for wavenumber, _ in curves) * 1.15,
+        min(wavenumber[0] for wavenumber, _ in curves) * margins[0],
+        max(wavenumber[-1] for wavenumber, _ in curves) * margins[1],
     )
     axes.yaxis.set_major_locator(LogLocator(numticks=8))
+    axes.yaxis.set_minor_formatter(NullFormatter())
     # Wavenumbers span two decades at most: plain numbers are read faster than powers.
     axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
@@ -231,7 +247,7 @@ def _draw_guide(axes: Axes, wavenumber: np.ndarray, values: np.ndarray) -> None:
 
 
 def draw_plane(axes: Axes, plane: Plane) -> None:
-    """Draw a plane of a field, bright where it is large.
+    """Draw a plane of the magnitude of vorticity, bright where it is large.
 
     Parameters
     ----------
@@ -258,7 +274,12 @@ def draw_plane(axes: Axes, plane: Plane) -> None:
     for spine in axes.spines.values():
         spine.set_visible(False)
     where = pi_text(plane.position / math.pi) if is_in_pi else f"{plane.position:.3g}"
-    axes.set_title(f"${plane.normal_name}$ = {where},  $t$ = {plane.time:.3g}")
+    title = [f"${plane.normal_name}$ = {where}", f"$t$ = {plane.time:.3g}"]
+    if _height_over_width(plane) < 1.3:
+        title = [f"{title[0]} (plane of largest enstrophy),  {title[1]}"]
+    else:
+        title = [",  ".join(title), "(plane of largest enstrophy)"]
+    axes.set_title("\n".join(title))
     bar = axes.figure.colorbar(image, ax=axes, extend="max", fraction=0.046, pad=0.02)
     bar.outline.set_visible(False)
     bar.set_label(_axis_label(plane.name, plane.label))
@@ -273,7 +294,9 @@ def _summary(
 ) -> Figure:
     """Compose the three panels on a page as wide as a slide."""
     figure = _new_figure((15.0, 5.0), title)
-    left, middle, right = figure.subfigures(1, 3, width_ratios=(1.0, 1.0, 1.12), wspace=0.03)
+    # A tall plane is narrow and leaves its room to the curves.
+    width = max(0.6, min(1.12, 0.35 + 0.77 / _height_over_width(plane)))
+    left, middle, right = figure.subfigures(1, 3, width_ratios=(1.0, 1.0, width), wspace=0.03)
     draw_energy(left, series, labels)
     draw_spectrum(middle.subplots(), spectra, labels)
     draw_plane(right.subplots(), plane)
@@ -317,6 +340,12 @@ def _visible(wavenumber: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np
 def _spread(count: int, wanted: int) -> list[int]:
     """Return up to `wanted` indices spread over `count`, the last among them."""
     return sorted({round(i) for i in np.linspace(0, count - 1, min(count, wanted))})
+
+
+def _height_over_width(plane: Plane) -> float:
+    """Return the shape of the picture of a plane."""
+    (left, right), (bottom, top) = _extent(plane.columns), _extent(plane.rows)
+    return (top - bottom) / (right - left)
 
 
 def _extent(coordinates: np.ndarray) -> tuple[float, float]:

@@ -7,6 +7,7 @@ case asks for, and sums up. A run that is interrupted or blows up ends in order,
 from slipstream.field import Field
 from slipstream.run.driver import run_case
 from slipstream.run.folder import check_folder, prepare_folder
+from slipstream.run.interruption import Interrupted
 from slipstream.run.simulation import Simulation
 
-__all__ = ["Field", "Simulation", "check_folder", "prepare_folder", "run_case"]
+__all__ = ["Field", "Interrupted", "Simulation", "check_folder", "prepare_folder", "run_case"]

@@ -5,7 +5,8 @@ then sum up. Whatever ends a run early, what was written stays and is readable.
 """
 
 import time as clock
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from slipstream.case.tables import Case
 from slipstream.errors import InputError, RunError
 from slipstream.launch import on_every_rank, on_first_rank
 from slipstream.report.console import (
+    STEPPING,
     Progress,
     Summary,
     announce,
@@ -23,7 +25,7 @@ from slipstream.report.console import (
     summarise,
 )
 from slipstream.run.folder import prepare_folder
-from slipstream.run.interruption import Interruption
+from slipstream.run.interruption import Interrupted, Interruption
 from slipstream.run.recorder import Recorder, check_finite
 from slipstream.run.simulation import Simulation
 
@@ -32,9 +34,17 @@ from slipstream.run.simulation import Simulation
 class _Effort:
     """What the run has cost so far; times in seconds."""
 
+    began: float = field(default_factory=clock.perf_counter)
     steps: int = 0
+    starting: float = 0.0
     stepping: float = 0.0
     writing: float = 0.0
+
+    def time_writing(self, write: Callable[..., None], *arguments: Any) -> None:
+        """Call a function that writes, and add what it takes."""
+        began = clock.perf_counter()
+        write(*arguments)
+        self.writing += clock.perf_counter() - began
 
 
 def run_case(
@@ -59,54 +69,47 @@ def run_case(
     InputError
         If memory does not suffice or there is nothing to do.
     RunError
-        If the flow blows up or the run is interrupted; what was written stays.
+        If the flow blows up; what was written stays.
+    Interrupted
+        If the run was asked to stop; its last state is written.
     """
-    folder, communicator = Path(output), simulation.communicator
+    effort, folder, communicator = _Effort(), Path(output), simulation.communicator
     is_first = communicator is None or communicator.rank == 0
     console = (console or make_console()) if is_first else Console(quiet=True)
-    started = clock.perf_counter()
-    effort = _Effort()
     with Interruption(communicator) as interruption:
-        announce(console, case, simulation.describe(), folder)
-        on_every_rank(communicator, simulation.allocate)
-        simulation.initialise()
-        if simulation.time >= case.time.end:
-            raise InputError(
-                f"time.end: must be beyond t = {simulation.time:g}, from where the run goes on,"
-                f" not {case.time.end:g}"
-            )
-        # Only now: a run that cannot even begin must not cost the output of an earlier one.
-        on_first_rank(communicator, lambda: prepare_folder(folder))
-        recorder = Recorder(case, simulation, folder)
+        recorder = _begin(case, simulation, folder, console)
+        effort.starting = clock.perf_counter() - effort.began
         try:
             was_interrupted = _step_to_end(
                 case, simulation, recorder, interruption, effort, console
             )
         finally:
-            recorder.close()
+            effort.time_writing(recorder.close)
     if communicator is not None:
         # Rank 0 closes the files: nobody returns to code that might read them before that.
         communicator.Barrier()
     if was_interrupted:
-        raise RunError(
+        raise Interrupted(
             f"interrupted at step {simulation.step}, t = {simulation.time:.6g};"
             + _how_to_go_on(case, folder)
         )
-    pictures = _draw(case, recorder, folder) if is_first and case.output.pictures else []
-    if is_first and case.run.timeline:
-        pictures += simulation.write_timeline(folder)
-    timers = {**_mean_timers(simulation), "diagnostics and output": effort.writing}
-    summary = Summary(
-        wall=clock.perf_counter() - started,
-        stepping=effort.stepping,
-        steps=effort.steps,
-        time=simulation.time,
-        points=case.points,
-        timers=timers,
-        folder=folder,
-        pictures=pictures,
-    )
-    summarise(console, summary)
+    _finish(case, simulation, recorder, effort, folder, console)
+
+
+def _begin(case: Case, simulation: Simulation, folder: Path, console: Console) -> Recorder:
+    """Announce the run, make its initial state, and open its output folder."""
+    announce(console, case, simulation.describe(), folder)
+    # Allocating does not communicate, so a rank may fail alone, and then all of them do.
+    on_every_rank(simulation.communicator, simulation.allocate)
+    simulation.initialise()
+    if simulation.time >= case.time.end:
+        raise InputError(
+            f"time.end: must be beyond t = {simulation.time:g}, from where the run goes on,"
+            f" not {case.time.end:g}"
+        )
+    # Only now: a run that cannot even begin must not cost the output of an earlier one.
+    on_first_rank(simulation.communicator, lambda: prepare_folder(folder))
+    return Recorder(case, simulation, folder)
 
 
 def _step_to_end(
@@ -122,7 +125,7 @@ def _step_to_end(
     announce_steps(console, case, simulation.time, step_size)
     was_interrupted = False
     with Progress(console, simulation.time, case.time.end) as progress:
-        _timed_record(recorder.record, step_size, effort)
+        effort.time_writing(recorder.record, step_size)
         while _goes_on(case, simulation, effort):
             was_interrupted = interruption.requested()
             if was_interrupted:
@@ -132,9 +135,9 @@ def _step_to_end(
             step_size = _next_step_size(simulation)
             effort.stepping += clock.perf_counter() - began
             effort.steps += 1
-            _timed_record(recorder.record, step_size, effort)
+            effort.time_writing(recorder.record, step_size)
             progress.update(simulation.step, simulation.time, step_size)
-    _timed_record(recorder.record_last, step_size, effort)
+    effort.time_writing(recorder.record_last, step_size)
     return was_interrupted
 
 
@@ -142,8 +145,12 @@ def _goes_on(case: Case, simulation: Simulation, effort: _Effort) -> bool:
     """Return whether there are time and steps left."""
     if case.time.max_steps is not None and effort.steps >= case.time.max_steps:
         return False
+    return not _is_at_end(case, simulation)
+
+
+def _is_at_end(case: Case, simulation: Simulation) -> bool:
     # Times are sums of many steps: without a tolerance rounding could ask for one more.
-    return case.time.end - simulation.time > 1e-12 * case.time.end
+    return case.time.end - simulation.time <= 1e-12 * case.time.end
 
 
 def _next_step_size(simulation: Simulation) -> float:
@@ -165,10 +172,40 @@ def _clipped(step_size: float, remaining: float) -> float:
     return remaining if remaining <= step_size * (1 + 1e-9) else step_size
 
 
-def _timed_record(record: Any, step_size: float, effort: _Effort) -> None:
+def _finish(
+    case: Case,
+    simulation: Simulation,
+    recorder: Recorder,
+    effort: _Effort,
+    folder: Path,
+    console: Console,
+) -> None:
+    """Draw the pictures and sum up."""
     began = clock.perf_counter()
-    record(step_size)
-    effort.writing += clock.perf_counter() - began
+    timers = _mean_timers(simulation)
+    if recorder.series is None:
+        return
+    pictures = _draw(case, recorder, folder) if case.output.pictures else []
+    if case.run.timeline:
+        pictures += simulation.write_timeline(folder)
+    parts = {
+        "start": effort.starting,
+        STEPPING: effort.stepping,
+        "diagnostics and output": effort.writing,
+        "pictures": clock.perf_counter() - began,
+    }
+    summary = Summary(
+        wall=clock.perf_counter() - effort.began,
+        steps=effort.steps,
+        time=simulation.time,
+        points=case.points,
+        parts=parts,
+        timers=timers,
+        stopped_by="" if _is_at_end(case, simulation) else "time.max_steps",
+        folder=folder,
+        pictures=pictures,
+    )
+    summarise(console, summary)
 
 
 def _how_to_go_on(case: Case, folder: Path) -> str:

@@ -5,7 +5,7 @@ import shutil
 from pathlib import Path
 
 from slipstream.errors import InputError
-from slipstream.io.checkpoint import CHECKPOINT_NAME
+from slipstream.io.checkpoint import CHECKPOINT_NAME, PARTIAL_NAME, PREVIOUS_NAME
 
 OUTPUT_NAMES = (
     "case.toml",
@@ -14,6 +14,8 @@ OUTPUT_NAMES = (
     "spectra.zarr",
     "fields.zarr",
     CHECKPOINT_NAME,
+    PARTIAL_NAME,
+    PREVIOUS_NAME,
     "energy.png",
     "spectrum.png",
     "vorticity.png",
@@ -33,7 +35,8 @@ def check_folder(folder: str | Path, overwrite: bool, restart: str | None = None
     overwrite : bool
         Whether the output of an earlier run may be replaced.
     restart : str, optional
-        Output folder of the run to go on from, which must not be replaced.
+        What to go on from, which must not be replaced: the output folder of a run, or the
+        checkpoint in it.
 
     Returns
     -------
@@ -48,7 +51,7 @@ def check_folder(folder: str | Path, overwrite: bool, restart: str | None = None
     path = Path(folder)
     if path.exists() and not path.is_dir():
         raise InputError(f"output folder {path} exists and is a file; choose another with --out")
-    if restart is not None and path.resolve() == Path(restart).resolve():
+    if restart is not None and Path(restart).resolve().is_relative_to(path.resolve()):
         raise InputError(
             f"output folder {path} holds the state to go on from (initial.restart); choose another"
             " with --out"

@@ -8,10 +8,15 @@ from typing import Any
 
 import numpy as np
 
+from slipstream.errors import RunError
 from slipstream.launch import STOP_SIGNAL
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, STOP_SIGNAL)
 _SECONDS_OF_PATIENCE = 1.0
+
+
+class Interrupted(RunError):
+    """The run ended in order, before its end, because it was asked to."""
 
 
 class Interruption:

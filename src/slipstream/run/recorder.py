@@ -105,13 +105,14 @@ class Recorder:
             self._write_diagnostics(step_size)
         if self._spectra_due.due(time):
             self._write_spectra()
-        if self._fields_due.due(time):
-            self._write_fields()
+        # The state comes first: it must not be lost because the fields could not be written.
         if self._checkpoint_due.due(time):
             self._write_checkpoint()
+        if self._fields_due.due(time):
+            self._write_fields()
 
     def record_last(self, step_size: float) -> None:
-        """Write the last state: series, spectra, fields and checkpoint, unless just written.
+        """Write the last state: series, spectra, checkpoint and fields, unless just written.
 
         Parameters
         ----------
@@ -126,12 +127,11 @@ class Recorder:
         for kind, write in (
             ("diagnostics", lambda: self._write_diagnostics(step_size)),
             ("spectra", self._write_spectra),
+            ("checkpoint", self._write_checkpoint),
             ("fields", self._write_fields),
         ):
             if self._written_at.get(kind) != self._simulation.time:
                 write()
-        if self._written_at.get("checkpoint") != self._simulation.time:
-            self._write_checkpoint()
 
     def close(self) -> None:
         """Complete the time series, whatever has happened."""

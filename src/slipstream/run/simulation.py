@@ -31,13 +31,13 @@ class Simulation(Protocol):
     communicator: Any
 
     def describe(self) -> dict[str, str]:
-        """Return what will be run, for people, before anything is allocated.
+        """Return what will be run, for people, before anything is allocated. Collective.
 
         Such as grid, memory per device, ranks, transport, precision and names of the devices.
         """
 
     def allocate(self) -> None:
-        """Allocate everything that the run needs; not collective, each rank may fail alone.
+        """Allocate everything that the run needs, without communicating: any rank may fail alone.
 
         Raises
         ------

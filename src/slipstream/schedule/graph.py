@@ -131,9 +131,3 @@ class StepGraph:
         index = len(self.nodes)
         dependencies = self._history.record(index, list(reads), list(writes))
         self.nodes.append(Node(index, label, category, lane, operation, transfer, dependencies))
-
-    def commit(self, policy: str = "overlap"):
-        """Order the graph; see `slipstream.schedule.commit`."""
-        from slipstream.schedule.run import commit
-
-        return commit(self, policy)

@@ -116,7 +116,11 @@ def _observed(nodes: list[Node]) -> set[int]:
 
 @contextlib.contextmanager
 def drained(lanes: Lanes) -> Iterator[None]:
-    """Leave with all lanes done, so that who catches a failure may use the arrays."""
+    """Leave with all lanes done, so that who catches a failure may use what they work on.
+
+    Transfers in flight at a failure are not waited for, as the other side may have failed too: a
+    step with transfers must not be run again then.
+    """
     try:
         yield
         lanes.drain()

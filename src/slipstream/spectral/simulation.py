@@ -13,9 +13,10 @@ import numpy as np
 from slipstream.case import SpectralCase
 from slipstream.device import Device, Operation, open_device
 from slipstream.errors import InputError
-from slipstream.exchange import chosen_transport, local_rank, make_transport
+from slipstream.exchange import check_devices, local_rank, make_transport
 from slipstream.fft import SlabGeometry, truncate
 from slipstream.field import Field
+from slipstream.report.style import pi_text
 from slipstream.schedule import CommittedStep, StepGraph, Timeline, commit
 from slipstream.spectral import initial
 from slipstream.spectral.diagnostics import LABELS, EnergyBudget, energy_spectrum
@@ -60,6 +61,8 @@ class SpectralSimulation:
             integrating_factor=case.numerics.integrating_factor,
             real_dtype=np.dtype(case.numerics.precision),
         )
+        self._transport = make_transport(case.run.transport, communicator, device)
+        self._sharing = _ranks_per_device(communicator, device)
         self._totals: dict[str, float] = {}
         self._profiled = self._advanced = 0
 
@@ -69,11 +72,9 @@ class SpectralSimulation:
         """Return what will be run, for people."""
         case, problem = self.case, self.problem
         ranks = problem.geometry.ranks
-        transport = chosen_transport(case.run.transport, self.communicator, self.device)
-        sharing = self._ranks_per_device()
-        memory = sharing * problem.memory(self.device) / 2**30
+        memory = self._sharing * problem.memory(self.device) / 2**30
         free = self.device.memory_free() / 2**30
-        lengths = " x ".join(f"{length:.6g}" for length in case.grid.lengths_xyz)
+        lengths = " x ".join(_length_text(length) for length in case.grid.lengths_xyz)
         transforms = 8 * problem.method.substages
         kept = " x ".join(str(m.count) for m in reversed(problem.geometry.modes))
         return {
@@ -84,8 +85,8 @@ class SpectralSimulation:
             "integrator": f"{problem.method.name}, {transforms} transforms a step",
             "device": self.device.name,
             "memory per device": f"{memory:.3g} GiB, of {free:.4g} GiB free",
-            "ranks": f"{ranks}" + (f", {sharing} to a device" if ranks > 1 else ""),
-            "transport": transport,
+            "ranks": f"{ranks}" + (f", {self._sharing} to a device" if ranks > 1 else ""),
+            "transport": self._transport.name if self._transport else "none (one rank)",
             "schedule": case.run.schedule,
         }
 
@@ -97,20 +98,14 @@ class SpectralSimulation:
         InputError
             If the device's free memory does not suffice for the ranks that share it.
         """
-        need = self.problem.memory(self.device) * self._ranks_per_device()
-        free = self.device.memory_free()
-        if self.communicator is not None:
-            # All ranks refuse together, and tell of the one that lacks most.
-            pairs = self.communicator.allgather((need, free))
-            need, free = max(pairs, key=lambda pair: pair[0] - pair[1])
+        need, free = self.problem.memory(self.device) * self._sharing, self.device.memory_free()
         if need > free:
             raise InputError(
                 f"grid.points: this grid needs {need / 2**30:.3g} GiB on {self.device.name}, of "
                 f"which {free / 2**30:.3g} GiB are free; use fewer points, more ranks on more "
                 'devices, or numerics.precision = "float32"'
             )
-        transport = make_transport(self.case.run.transport, self.communicator, self.device)
-        self.flow = NavierStokesStep(self.problem, self.device, transport)
+        self.flow = NavierStokesStep(self.problem, self.device, self._transport)
         self._step = self._commit(self.flow.record_step())
         self._budget = EnergyBudget(self.problem.viscosity, self.flow.wavenumbers.largest)
 
@@ -201,7 +196,8 @@ class SpectralSimulation:
         self.flow.set_step_size(step_size)
         self._advanced += 1
         # The first step warms up: it is not typical.
-        profile = self._advanced % _PROFILE_INTERVAL == 2
+        wanted = self.case.run.timeline and not self._profiled
+        profile = wanted or self._advanced % _PROFILE_INTERVAL == 2
         self._step.run(profile)
         if profile:
             self._profiled += 1
@@ -257,8 +253,14 @@ class SpectralSimulation:
         for component, values in enumerate(self._points_of(self.flow.velocity)):
             name = _NAMES[component]
             yield self._field(f"velocity_{name}", values, f"velocity along {name}")
-        x, y, z = self._points_of(self.flow.vorticity())
-        magnitude = np.sqrt(x * x + y * y + z * z)
+        del values
+        components = self._points_of(self.flow.vorticity())
+        magnitude = components[0]
+        for component in components:
+            np.square(component, out=component)
+        for component in components[1:]:
+            magnitude += component
+        np.sqrt(magnitude, out=magnitude)
         yield self._field("vorticity_magnitude", magnitude, "vorticity magnitude")
 
     def checkpoint(self) -> Iterator[Field]:
@@ -311,12 +313,6 @@ class SpectralSimulation:
     def _commit(self, graph: StepGraph) -> CommittedStep:
         return commit(graph, self.case.run.schedule)
 
-    def _ranks_per_device(self) -> int:
-        """Return how many ranks share this rank's device; collective."""
-        if self.communicator is None:
-            return 1
-        return self.communicator.allgather(self.device.identity).count(self.device.identity)
-
     def _sum(self, values: np.ndarray) -> np.ndarray:
         if self.communicator is None:
             return values
@@ -327,9 +323,23 @@ class SpectralSimulation:
     def _maximum(self, value: float) -> float:
         if self.communicator is None:
             return value
-        # Not-a-number has no place in an order: infinity stands for it on the way.
+        # Not-a-number has no place in an order, so MPI's maximum might lose it.
         values = self.communicator.allgather(value)
         return math.nan if any(math.isnan(v) for v in values) else max(values)
+
+
+def _length_text(length: float) -> str:
+    """Return a length as a multiple of pi where it is a simple one."""
+    quarters = 4 * length / math.pi
+    simple = abs(quarters - round(quarters)) < 1e-9
+    return pi_text(round(quarters) / 4) if simple else f"{length:.6g}"
+
+
+def _ranks_per_device(communicator: Any, device: Device) -> int:
+    """Return how many ranks share this rank's device; collective."""
+    if communicator is None:
+        return 1
+    return communicator.allgather(device.identity).count(device.identity)
 
 
 def make_simulation(case: SpectralCase, communicator: Any, device: str) -> SpectralSimulation:
@@ -349,4 +359,6 @@ def make_simulation(case: SpectralCase, communicator: Any, device: str) -> Spect
     InputError
         If there is no such device.
     """
-    return SpectralSimulation(case, communicator, open_device(device, local_rank(communicator)))
+    opened = open_device(device, local_rank(communicator))
+    check_devices(communicator, opened)
+    return SpectralSimulation(case, communicator, opened)
