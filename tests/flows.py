@@ -104,3 +104,10 @@ def diagnostics(folder):
     with open(Path(folder) / "diagnostics.csv", newline="") as file:
         rows = list(csv.DictReader(line for line in file if not line.startswith("#")))
     return {name: np.array([float(row[name]) for row in rows]) for name in rows[0]}
+
+
+def random_values(shape, dtype, seed=0):
+    values = np.random.default_rng(seed).standard_normal((*shape, 2))
+    if np.dtype(dtype).kind == "c":
+        return (values[..., 0] + 1j * values[..., 1]).astype(dtype)
+    return values[..., 0].astype(dtype)

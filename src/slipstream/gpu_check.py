@@ -21,7 +21,7 @@ from slipstream import launch
 from slipstream.device import cuda_device_count
 from slipstream.errors import InputError
 
-SERIAL = ("tests/gpu/test_cuda.py", "tests/unit/test_fft.py", "tests/physics", "tests/parallel")
+SERIAL = ("tests/gpu", "tests/unit/test_fft.py", "tests/physics", "tests/parallel")
 PARALLEL = ("tests/parallel",)
 # Ranks, what they run, and the seconds after which they are stopped: six minutes in all.
 PARTS = ((1, SERIAL, 200), (2, PARALLEL, 70), (4, PARALLEL, 70))

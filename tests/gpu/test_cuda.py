@@ -1,8 +1,6 @@
 """What only a GPU shows. Run by `python -m slipstream.gpu_check`, left out elsewhere."""
 
-import gc
 import math
-import time
 
 import numpy as np
 import pytest
@@ -15,12 +13,12 @@ from flows import (
     diagnostics,
     modes_of,
     points_of,
+    random_values,
     relative_error,
     slipstream,
     start,
 )
 from slipstream.device import HostDevice, RowLaunch
-from slipstream.errors import InputError
 from slipstream.fft.modes import Modes
 from slipstream.fft.rows import RowMover, RowTables
 from slipstream.fft.tiled import StridedTransform
@@ -148,13 +146,6 @@ def test_transform_gives_the_same_bits_as_a_graph_and_node_by_node(device, dtype
 # -- kernels -----------------------------------------------------------------------------------
 
 
-def random(shape, dtype, seed=0):
-    values = np.random.default_rng(seed).standard_normal((*shape, 2))
-    if np.dtype(dtype).kind == "c":
-        return (values[..., 0] + 1j * values[..., 1]).astype(dtype)
-    return values[..., 0].astype(dtype)
-
-
 def run_on(device, bind, *arrays):
     """Run an operation on copies of the arrays; return them, back on the host."""
     placed = [device.array(array) for array in arrays]
@@ -169,7 +160,7 @@ def both(device, host, bind, *arrays):
 @pytest.mark.parametrize("real", ["float32", "float64"])
 def test_kernels_that_move_or_scale_data_give_the_bits_of_the_cpu(device, host, real):
     name = {"float32": "float", "float64": "double"}[real]
-    source = random((37, 101), real)
+    source = random_values((37, 101), real)
 
     def copy(one, origin, target):
         kernel = one.kernel("copy.hpp", "copy_rows", REAL=name)
@@ -196,8 +187,8 @@ def test_rows_are_gathered_and_scattered_as_on_the_cpu(device, host, complex_dty
     # Rows of all planes are next to each other: row r of plane p is at offset[r] + p * pitch[r].
     offset[kept] = np.arange(kept.size) * planes * modes.count
     pitch = np.full(rows, modes.count, np.int64)
-    packed = random((fields, kept.size * planes * modes.count), complex_dtype, 1)
-    work = random((fields, planes, rows, modes.size), complex_dtype, 2)
+    packed = random_values((fields, kept.size * planes * modes.count), complex_dtype, 1)
+    work = random_values((fields, planes, rows, modes.size), complex_dtype, 2)
 
     def move(name):
         def bind(one, packed, work):
@@ -225,7 +216,7 @@ def test_rows_are_gathered_and_scattered_as_on_the_cpu(device, host, complex_dty
 @pytest.mark.parametrize("real", ["float32", "float64"])
 def test_product_and_rate_equal_those_of_the_cpu(device, host, real):
     rows, columns = 29, 70
-    points = random((5, rows, columns), real)
+    points = random_values((5, rows, columns), real)
     constants = {
         "REAL": {"float32": "float", "float64": "double"}[real], "INPUTS": 3, "OUTPUTS": 5,
         "PRODUCT_HEADER": '"navier_stokes_product.hpp"',
@@ -275,8 +266,8 @@ def test_tiled_transform_equals_that_of_the_cpu(device, host, n, real, forward):
     positions = Modes(n, low, high).positions()
     offset = np.where(positions < 0, -1, positions * columns)
     complex_dtype = np.result_type(real, np.complex64)
-    modes = random((2, 3 * (low + high) * columns), complex_dtype, n)
-    points = random((2, 3, n, columns), complex_dtype, n + 1)
+    modes = random_values((2, 3 * (low + high) * columns), complex_dtype, n)
+    points = random_values((2, 3, n, columns), complex_dtype, n + 1)
     pitch = np.where(positions < 0, -1, (low + high) * columns)
 
     def bind(one, modes, points):
@@ -293,147 +284,3 @@ def test_tiled_transform_equals_that_of_the_cpu(device, host, n, real, forward):
         kept = np.r_[0:low, n - high : n]
         expected = transform[:, :, kept].reshape(2, -1)
         assert relative_error(there[0], expected) <= tolerance
-
-
-# -- the device --------------------------------------------------------------------------------
-
-PARTS = [
-    np.s_[...], np.s_[1:4], np.s_[:, 2:5], np.s_[:, :, 3:7], np.s_[..., 2:8],
-    np.s_[1:3, 2:6, 1:7, 3:8], np.s_[2], np.s_[:, 3, 2:5], np.s_[0:0], np.s_[..., 4:5],
-]  # fmt: skip
-
-
-@pytest.mark.parametrize("pinned", [False, True])
-@pytest.mark.parametrize("part", PARTS)
-def test_strided_copies_reach_exactly_their_elements(device, part, pinned):
-    shape = (5, 6, 7, 8)
-    values, before = random(shape, "complex128", 1), random(shape, "complex128", 2)
-    expected = before.copy()
-    expected[part] = values[part]
-    on_host = device.pinned(shape, "complex128") if pinned else np.empty(shape, "complex128")
-
-    on_host[...] = values
-    target = device.array(before)
-    device.run(device.copy(target[part], on_host[part]))
-    np.testing.assert_array_equal(device.to_host(target), expected)
-
-    on_host[...] = before
-    source = device.array(values)
-    device.run(device.copy(on_host[part], source[part]))
-    np.testing.assert_array_equal(on_host, expected)
-
-    target = device.array(before)
-    device.run(device.copy(target[part], source[part]))
-    np.testing.assert_array_equal(device.to_host(target), expected)
-
-
-def test_streams_run_in_order_and_wait_for_events(device):
-    first, second = device.stream(), device.stream()
-    array, result = (device.zeros((1 << 22,), "float64") for _ in range(2))
-    host_copy = device.pinned(array.shape, array.dtype)
-
-    def add(stream):
-        array[...] += 1
-
-    for _ in range(50):
-        first.submit(add)
-    event = first.record()
-    second.wait(event)
-    second.submit(device.copy(result, array))
-    second.submit(device.copy(host_copy, result))
-    second.synchronize()
-    # The second stream had to wait for all that the first had been given.
-    np.testing.assert_array_equal(host_copy, 50.0)
-    assert event.done()
-    event.synchronize()
-
-
-def test_spans_tell_when_operations_ran(device):
-    array = device.zeros((1 << 22,), "float64")
-    stream = device.stream()
-
-    def work(_):
-        for _ in range(20):
-            array[...] += 1
-
-    device.synchronize()
-    before = time.perf_counter()
-    spans = [stream.submit_timed(work) for _ in range(3)]
-    stream.synchronize()
-    after = time.perf_counter()
-    intervals = [span.interval() for span in spans]
-    for start_time, stop_time in intervals:
-        assert start_time < stop_time
-        # The clocks of host and GPU agree but for the drift since the device was opened.
-        assert before - 0.05 <= start_time
-        assert stop_time <= after + 0.05
-    for (_, earlier), (later, _) in zip(intervals, intervals[1:], strict=False):
-        # CUDA tells times since the device was opened in milliseconds, as a float32.
-        assert earlier <= later + 1e-4
-
-
-def test_captured_work_runs_only_when_replayed(device):
-    array = device.zeros((1000,), "float64")
-    stream = device.stream()
-
-    def add(_):
-        device.array_module.add(array, 1.0, out=array)
-
-    stream.submit(add)
-    stream.synchronize()
-    replay = stream.capture(lambda: stream.submit(add))
-    stream.synchronize()
-    np.testing.assert_array_equal(device.to_host(array), 1.0)
-    for _ in range(3):
-        stream.submit(replay)
-    stream.synchronize()
-    np.testing.assert_array_equal(device.to_host(array), 4.0)
-
-
-def test_thousand_steps_do_not_take_memory(device):
-    cupy = device.array_module
-    simulation = start(device, "grid.points=32", "equation.viscosity=0.05")
-    # Everything that the loop below does has been done, and compiled, before.
-    advance(simulation, 40, 0.001)
-    simulation.step_size(), simulation.diagnostics(), simulation.spectra()
-
-    def state():
-        gc.collect()
-        device.synchronize()
-        free, _ = cupy.cuda.runtime.memGetInfo()
-        return free, cupy.get_default_memory_pool().used_bytes()
-
-    free_before, used_before = state()
-    for step in range(1000):
-        simulation.advance(0.001)
-        if step % 100 == 0:
-            simulation.step_size(), simulation.diagnostics(), simulation.spectra()
-    free_after, used_after = state()
-    # Arrays of diagnostics come from the pool and return to it.
-    assert used_after <= used_before + 2**16
-    # The driver hands out pages of 2 MB. A kilobyte lost in each node of each step would be more.
-    assert free_before - free_after <= 16 * 2**20
-    assert np.isfinite(simulation.diagnostics()["energy"])
-
-
-def test_grid_that_does_not_fit_is_refused_before_allocating(device, monkeypatch):
-    cupy = device.array_module
-    before = cupy.get_default_memory_pool().used_bytes()
-    for points in (20000, 100000):
-        with pytest.raises(InputError, match=r"grid\.points.*GiB are free"):
-            start(device, f"grid.points={points}")
-    monkeypatch.setattr(device, "memory_free", lambda: 1 << 20)
-    with pytest.raises(InputError, match=r"grid\.points.*0\.000977 GiB are free"):
-        start(device, "grid.points=64")
-    assert cupy.get_default_memory_pool().used_bytes() <= before
-
-
-def test_free_memory_counts_what_the_pool_can_give_again(device):
-    gc.collect()
-    before = device.memory_free()
-    array = device.empty((1 << 26,), "float64")
-    taken = before - device.memory_free()
-    # Pages of 2 MB, and what other programs on the GPU do meanwhile.
-    assert taken == pytest.approx(array.nbytes, abs=64 * 2**20)
-    del array
-    assert device.memory_free() == pytest.approx(before, abs=64 * 2**20)

@@ -9,10 +9,14 @@ import numpy as np
 from slipstream.bench.measure import copy_bandwidth, medians
 from slipstream.bench.plain import plain_transforms
 from slipstream.case import SpectralCase
+from slipstream.device import Device
 from slipstream.exchange import chosen_transport
-from slipstream.schedule import commit
+from slipstream.schedule import Timeline, commit
 from slipstream.spectral.navier_stokes import PRODUCTS, VELOCITIES, FlowProblem
 from slipstream.spectral.simulation import SpectralSimulation
+
+# Steps whose nodes are timed one by one.
+_PROFILED = 3
 
 
 def measure_step(
@@ -49,35 +53,48 @@ def measure_step(
         forward, backward = plain_transforms(device, problem.geometry.shape, problem.real_dtype)
         actions |= {"plain forward": forward, "plain backward": backward}
     seconds = medians(device, actions, repetitions, comm)
-    for _ in range(3):
+    for _ in range(_PROFILED):
         step.run(profile=True)
-    substages = problem.method.substages
-    result = {
+    settings = {
         "points": list(case.grid.points_xyz),
         "precision": case.numerics.precision,
         "integrator": problem.method.name,
         "ranks": problem.geometry.ranks,
         "schedule": case.run.schedule,
         "transport": chosen_transport(case.run.transport, comm, device),
-        "seconds per step": seconds["step"],
-        "seconds per substage": seconds["step"] / substages,
-        "seconds of the step's transforms alone": seconds["transforms"],
-        "step / its transforms alone": seconds["step"] / seconds["transforms"],
-        "copy bandwidth (GB/s)": bandwidth / 1e9,
         "memory of fields (GiB)": problem.memory(device) / 2**30,
-        "timers (s per step)": {k: v / 3 for k, v in step.timeline.totals().items()},
-        "exposed communication (s per step)": step.timeline.exposed() / 3,
+    }
+    return settings | _figures(problem, device, seconds, step.timeline, bandwidth)
+
+
+def _figures(
+    problem: FlowProblem,
+    device: Device,
+    seconds: dict[str, float],
+    timeline: Timeline,
+    bandwidth: float,
+) -> dict[str, Any]:
+    """Return the figures of a record from what was measured."""
+    substages, step = problem.method.substages, seconds["step"]
+    figures = {
+        "seconds per step": step,
+        "seconds per substage": step / substages,
+        "seconds of the step's transforms alone": seconds["transforms"],
+        "step / its transforms alone": step / seconds["transforms"],
+        "copy bandwidth (GB/s)": bandwidth / 1e9,
+        "timers (s per step)": {k: v / _PROFILED for k, v in timeline.totals().items()},
+        "exposed communication (s per step)": timeline.exposed() / _PROFILED,
     }
     if device.kind == "cuda":
         bound = substage_bytes(problem) * substages / bandwidth
-        result["bound by memory traffic (s)"] = bound
-        result["fraction of the bound"] = bound / seconds["step"]
-    if plain:
+        figures["bound by memory traffic (s)"] = bound
+        figures["fraction of the bound"] = bound / step
+    if "plain forward" in seconds:
         one = (3 * seconds["plain backward"] + 5 * seconds["plain forward"]) / 8
-        result["seconds of a plain real transform"] = one
-        result["step / as many plain transforms"] = seconds["step"] / (8 * substages * one)
-        result["substage / plain transform"] = seconds["step"] / substages / one
-    return result
+        figures["seconds of a plain real transform"] = one
+        figures["step / as many plain transforms"] = step / (8 * substages * one)
+        figures["substage / plain transform"] = step / substages / one
+    return figures
 
 
 def substage_bytes(problem: FlowProblem) -> float:

@@ -101,7 +101,9 @@ def write_record(path: str | Path, benchmark: str, device: Device, result: Mappi
     result : mapping
         Settings and figures.
     """
-    facts = {k: v for k, v in gather_facts().items() if k != "cache folder"}
+    # Paths tell of a person's machine, not of a measurement.
+    paths = ("cache folder", "mpiexec")
+    facts = {name: fact for name, fact in gather_facts().items() if name not in paths}
     record = {
         "benchmark": benchmark,
         "date": datetime.now(UTC).isoformat(timespec="seconds"),

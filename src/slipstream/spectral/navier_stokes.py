@@ -208,27 +208,22 @@ class NavierStokesStep:
         row, scale = problem.geometry.row, 1.0 / math.prod(problem.geometry.shape)
 
         def update(low: int, high: int) -> tuple[Operation, list, list]:
-            products, *parts = (
-                array[:, :, low:high]
-                for array in (
-                    self._transforms.columns,
-                    start,
-                    current,
-                    self._total,
-                    self.stage,
-                    result,
-                )
-            )
+            def part(array: Any) -> Any:
+                return array[:, :, low:high]
+
+            products, old, now = part(self._transforms.columns), part(start), part(current)
+            total, stage, new = part(self._total), part(self.stage), part(result)
             operation = kernel.bind(
-                RowLaunch(nz * (high - low), nx), products, *parts, self._parameters, self._table,
-                nz, high - low, nx, row, z_modes.low, z_modes.gap,
-                products.strides[0] // products.itemsize, parts[0].strides[0] // products.itemsize,
+                RowLaunch(nz * (high - low), nx), products, old, now, total, stage, new,
+                self._parameters, self._table, nz, high - low, nx, row, z_modes.low, z_modes.gap,
+                products.strides[0] // products.itemsize, old.strides[0] // old.itemsize,
                 all_y * row, low, all_y, feed, weight, scale, problem.viscosity,
             )  # fmt: skip
-            writes = [parts[3]] if not last else []
-            writes += [parts[4]] if constants["WRITES_RESULT"] else []
-            reads = [products, parts[0], parts[1]] + ([parts[2]] if early_weight else [])
-            return operation, [*reads, self._parameters], writes
+            reads = [products, old, now, self._parameters]
+            reads += [total] if constants["READS_TOTAL"] else []
+            writes = [stage] if constants["WRITES_STAGE"] else []
+            writes += [new] if constants["WRITES_RESULT"] else []
+            return operation, reads, writes
 
         return update
 

@@ -1,0 +1,157 @@
+"""A GPU as a device: copies, streams, graphs, memory. Run by `python -m slipstream.gpu_check`."""
+
+import gc
+import time
+
+import numpy as np
+import pytest
+
+from flows import (
+    advance,
+    random_values,
+    start,
+)
+from slipstream.errors import InputError
+
+pytestmark = pytest.mark.gpu
+
+PARTS = [
+    np.s_[...], np.s_[1:4], np.s_[:, 2:5], np.s_[:, :, 3:7], np.s_[..., 2:8],
+    np.s_[1:3, 2:6, 1:7, 3:8], np.s_[2], np.s_[:, 3, 2:5], np.s_[0:0], np.s_[..., 4:5],
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("pinned", [False, True])
+@pytest.mark.parametrize("part", PARTS)
+def test_strided_copies_reach_exactly_their_elements(device, part, pinned):
+    shape = (5, 6, 7, 8)
+    values, before = random_values(shape, "complex128", 1), random_values(shape, "complex128", 2)
+    expected = before.copy()
+    expected[part] = values[part]
+    on_host = device.pinned(shape, "complex128") if pinned else np.empty(shape, "complex128")
+
+    on_host[...] = values
+    target = device.array(before)
+    device.run(device.copy(target[part], on_host[part]))
+    np.testing.assert_array_equal(device.to_host(target), expected)
+
+    on_host[...] = before
+    source = device.array(values)
+    device.run(device.copy(on_host[part], source[part]))
+    np.testing.assert_array_equal(on_host, expected)
+
+    target = device.array(before)
+    device.run(device.copy(target[part], source[part]))
+    np.testing.assert_array_equal(device.to_host(target), expected)
+
+
+def test_streams_run_in_order_and_wait_for_events(device):
+    first, second = device.stream(), device.stream()
+    array, result = (device.zeros((1 << 22,), "float64") for _ in range(2))
+    host_copy = device.pinned(array.shape, array.dtype)
+
+    def add(stream):
+        array[...] += 1
+
+    for _ in range(50):
+        first.submit(add)
+    event = first.record()
+    second.wait(event)
+    second.submit(device.copy(result, array))
+    second.submit(device.copy(host_copy, result))
+    second.synchronize()
+    # The second stream had to wait for all that the first had been given.
+    np.testing.assert_array_equal(host_copy, 50.0)
+    assert event.done()
+    event.synchronize()
+
+
+def test_spans_tell_when_operations_ran(device):
+    array = device.zeros((1 << 22,), "float64")
+    stream = device.stream()
+
+    def work(_):
+        for _ in range(20):
+            array[...] += 1
+
+    device.synchronize()
+    before = time.perf_counter()
+    spans = [stream.submit_timed(work) for _ in range(3)]
+    stream.synchronize()
+    after = time.perf_counter()
+    intervals = [span.interval() for span in spans]
+    for start_time, stop_time in intervals:
+        assert start_time < stop_time
+        # The clocks of host and GPU agree but for the drift since the device was opened.
+        assert before - 0.05 <= start_time
+        assert stop_time <= after + 0.05
+    for (_, earlier), (later, _) in zip(intervals, intervals[1:], strict=False):
+        # CUDA tells times since the device was opened in milliseconds, as a float32.
+        assert earlier <= later + 1e-4
+
+
+def test_captured_work_runs_only_when_replayed(device):
+    array = device.zeros((1000,), "float64")
+    stream = device.stream()
+
+    def add(_):
+        device.array_module.add(array, 1.0, out=array)
+
+    stream.submit(add)
+    stream.synchronize()
+    replay = stream.capture(lambda: stream.submit(add))
+    stream.synchronize()
+    np.testing.assert_array_equal(device.to_host(array), 1.0)
+    for _ in range(3):
+        stream.submit(replay)
+    stream.synchronize()
+    np.testing.assert_array_equal(device.to_host(array), 4.0)
+
+
+def test_thousand_steps_do_not_take_memory(device):
+    cupy = device.array_module
+    simulation = start(device, "grid.points=32", "equation.viscosity=0.05")
+    # Everything that the loop below does has been done, and compiled, before.
+    advance(simulation, 40, 0.001)
+    simulation.step_size(), simulation.diagnostics(), simulation.spectra()
+
+    def state():
+        gc.collect()
+        device.synchronize()
+        free, _ = cupy.cuda.runtime.memGetInfo()
+        return free, cupy.get_default_memory_pool().used_bytes()
+
+    free_before, used_before = state()
+    for step in range(1000):
+        simulation.advance(0.001)
+        if step % 100 == 0:
+            simulation.step_size(), simulation.diagnostics(), simulation.spectra()
+    free_after, used_after = state()
+    # Arrays of diagnostics come from the pool and return to it.
+    assert used_after <= used_before + 2**16
+    # The driver hands out pages of 2 MB. A kilobyte lost in each node of each step would be more.
+    assert free_before - free_after <= 16 * 2**20
+    assert np.isfinite(simulation.diagnostics()["energy"])
+
+
+def test_grid_that_does_not_fit_is_refused_before_allocating(device, monkeypatch):
+    cupy = device.array_module
+    before = cupy.get_default_memory_pool().used_bytes()
+    for points in (20000, 100000):
+        with pytest.raises(InputError, match=r"grid\.points.*GiB are free"):
+            start(device, f"grid.points={points}")
+    monkeypatch.setattr(device, "memory_free", lambda: 1 << 20)
+    with pytest.raises(InputError, match=r"grid\.points.*0\.000977 GiB are free"):
+        start(device, "grid.points=64")
+    assert cupy.get_default_memory_pool().used_bytes() <= before
+
+
+def test_free_memory_counts_what_the_pool_can_give_again(device):
+    gc.collect()
+    before = device.memory_free()
+    array = device.empty((1 << 26,), "float64")
+    taken = before - device.memory_free()
+    # Pages of 2 MB, and what other programs on the GPU do meanwhile.
+    assert taken == pytest.approx(array.nbytes, abs=64 * 2**20)
+    del array
+    assert device.memory_free() == pytest.approx(before, abs=64 * 2**20)

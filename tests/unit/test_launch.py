@@ -1,0 +1,109 @@
+"""Starting ranks, joining those that are there, and leaving together."""
+
+import sys
+import types
+
+import pytest
+
+from slipstream import launch
+from slipstream.errors import InputError
+
+LAUNCHERS = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMIX_RANK", "SLURM_PROCID", "SLURM_STEP_ID")
+
+
+@pytest.fixture(autouse=True)
+def outside_any_launcher(monkeypatch):
+    for name in LAUNCHERS:
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.mark.parametrize(
+    ("environment", "size"),
+    [
+        ({}, None),
+        ({"OMPI_COMM_WORLD_SIZE": "4"}, 4),
+        ({"PMI_SIZE": "2"}, 2),
+        ({"PMIX_RANK": "0"}, 0),
+        ({"SLURM_PROCID": "0", "SLURM_NTASKS": "8"}, None),
+        ({"SLURM_PROCID": "0", "SLURM_NTASKS": "8", "SLURM_STEP_ID": "0"}, 8),
+        ({"SLURM_PROCID": "0", "SLURM_NTASKS": "1", "SLURM_STEP_ID": "0"}, None),
+    ],
+)
+def test_launchers_are_recognised(environment, size):
+    assert launch.launched_size(environment) == size
+
+
+def test_ranks_join_a_launcher_or_start_one(monkeypatch):
+    assert not launch.should_relaunch(None)
+    assert not launch.should_relaunch(1)
+    assert launch.should_relaunch(2)
+    monkeypatch.setattr(launch, "launched_size", lambda: 2)
+    assert not launch.should_relaunch(2)
+    with pytest.raises(InputError, match="contradicts"):
+        launch.should_relaunch(4)
+
+
+def test_what_the_user_has_set_is_left_alone():
+    added = launch.launch_environment(2, {"OMP_NUM_THREADS": "7"})
+    assert "OMP_NUM_THREADS" not in added
+    assert int(launch.launch_environment(10**6, {})["OMP_NUM_THREADS"]) == 1
+
+
+def test_missing_mpiexec_says_what_to_install(monkeypatch, tmp_path):
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(InputError, match=r"slipstream\[mpi\]"):
+        launch.find_mpiexec()
+
+
+@pytest.fixture
+def fake_mpiexec(monkeypatch, tmp_path):
+    """Put a launcher in place that runs a script of the test's choice."""
+
+    def install(body):
+        path = tmp_path / "mpiexec"
+        path.write_text(f"#!{sys.executable}\nimport os, sys, time, signal\n{body}\n")
+        path.chmod(0o755)
+        monkeypatch.setattr(launch, "find_mpiexec", lambda: str(path))
+
+    return install
+
+
+def test_relaunch_passes_arguments_and_returns_the_status(fake_mpiexec, tmp_path):
+    seen = tmp_path / "seen"
+    fake_mpiexec(f"open({str(seen)!r}, 'w').write(' '.join(sys.argv[1:])); sys.exit(3)")
+    assert launch.relaunch(2, ["run", "case.toml"]) == 3
+    assert seen.read_text() == f"-n 2 {sys.executable} -m slipstream run case.toml"
+
+
+def test_relaunch_takes_the_status_that_the_ranks_handed_over(fake_mpiexec):
+    fake_mpiexec(f"open(os.environ[{launch.STATUS_FILE!r}], 'w').write('2')")
+    assert launch.relaunch(2, []) == 2
+
+
+def test_relaunch_turns_interrupts_into_the_request_to_stop(fake_mpiexec):
+    fake_mpiexec(
+        "signal.signal(signal.SIGUSR1, lambda *_: sys.exit(7))\n"
+        "os.kill(os.getppid(), signal.SIGINT)\n"
+        "time.sleep(20)"
+    )
+    assert launch.relaunch(2, []) == 7
+
+
+class TwoRanks:
+    """The second rank of a pair whose first never arrives."""
+
+    rank, size = 1, 2
+
+    def Ibarrier(self):  # noqa: N802
+        return types.SimpleNamespace(Test=lambda: False)
+
+    def Abort(self, status):  # noqa: N802
+        raise SystemExit(f"aborted {status}")
+
+
+def test_failure_of_one_rank_ends_the_others(monkeypatch, capsys):
+    monkeypatch.setattr(launch, "_SECONDS_TO_LEAVE_TOGETHER", 0.05)
+    with pytest.raises(SystemExit, match="aborted 2"):
+        launch.leave(TwoRanks(), 2, "slipstream: error: x")
+    assert capsys.readouterr().err == "rank 1: slipstream: error: x\n"
