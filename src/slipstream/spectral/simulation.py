@@ -72,7 +72,7 @@ class SpectralSimulation:
         """Return what will be run, for people."""
         case, problem = self.case, self.problem
         ranks = problem.geometry.ranks
-        memory = self._sharing * problem.memory(self.device) / 2**30
+        memory = self._memory() / 2**30
         free = self.device.memory_free() / 2**30
         lengths = " x ".join(_length_text(length) for length in case.grid.lengths_xyz)
         transforms = 8 * problem.method.substages
@@ -98,7 +98,7 @@ class SpectralSimulation:
         InputError
             If the device's free memory does not suffice for the ranks that share it.
         """
-        need, free = self.problem.memory(self.device) * self._sharing, self.device.memory_free()
+        need, free = self._memory(), self.device.memory_free()
         if need > free:
             raise InputError(
                 f"grid.points: this grid needs {need / 2**30:.3g} GiB on {self.device.name}, of "
@@ -108,6 +108,15 @@ class SpectralSimulation:
         self.flow = NavierStokesStep(self.problem, self.device, self._transport)
         self._step = self._commit(self.flow.record_step())
         self._budget = EnergyBudget(self.problem.viscosity, self.flow.wavenumbers.largest)
+
+    def _memory(self) -> int:
+        """Return the bytes that the ranks of one device need on it, output included."""
+        need = self.problem.memory(self.device)
+        if self.device.kind == "cpu":
+            # Where the device is the host, the fields that are written lie on it too.
+            points = self.problem.geometry.physical_box.size
+            need += VELOCITIES * points * self.problem.real_dtype.itemsize
+        return self._sharing * need
 
     def initialise(self) -> None:
         """Set the initial flow, or the checkpoint to go on from."""
