@@ -17,6 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from slipstream import __version__, launch
+from slipstream.bench import app as bench
 from slipstream.case import Case, load_case, write_template
 from slipstream.errors import InputError, RunError, SlipstreamError
 
@@ -127,16 +128,7 @@ def info() -> None:
     make_console().print(table, highlight=False)
 
 
-def _add_bench() -> None:
-    """Add ``bench`` where it is installed."""
-    try:
-        from slipstream.bench import app as bench
-    except ImportError:
-        return
-    app.add_typer(bench, name="bench")
-
-
-_add_bench()
+app.add_typer(bench, name="bench")
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -10,7 +10,6 @@ import os
 import platform
 import subprocess
 from collections.abc import Callable
-from pathlib import Path
 
 from slipstream import __version__
 from slipstream.launch import INSTALL_MPI, find_mpiexec, how_to_install
@@ -43,13 +42,10 @@ def _found(source: Callable[[], str]) -> str:
 
 
 def _processor() -> str:
-    model = platform.processor() or platform.machine()
-    for line in Path("/proc/cpuinfo").read_text().splitlines():
-        if line.startswith("model name"):
-            model = line.partition(":")[2].strip()
-            break
+    from slipstream.device.host import processor_name
+
     cores = len(os.sched_getaffinity(0))
-    return f"{model}, {cores} {'core' if cores == 1 else 'cores'}"
+    return f"{processor_name()}, {cores} {'core' if cores == 1 else 'cores'}"
 
 
 def _graphics_processors() -> str:

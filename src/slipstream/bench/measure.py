@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from slipstream.device import Device
+from slipstream.device import Device, RowLaunch
 from slipstream.info import gather_facts
 
 
@@ -63,8 +63,6 @@ def copy_bandwidth(device: Device, size: int = 1 << 30) -> Callable[[], float]:
     size = min(size, 1 << 28) if device.kind == "cpu" else size
     source, target = (device.zeros((size // 8,), "float64") for _ in range(2))
     kernel = device.kernel("copy.hpp", "copy_rows", REAL="double")
-    from slipstream.device import RowLaunch
-
     columns = 4096
     rows = source.size // columns
     operation = kernel.bind(RowLaunch(rows, columns), source, target, rows, columns)

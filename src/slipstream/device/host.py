@@ -192,7 +192,7 @@ class HostDevice(Device):
         self.lanes = min(self.threads, 8)
         self._threads_per_lane = self.threads // self.lanes
         self.row_bytes = 128 if tiled else 1
-        self.name = f"{_processor_name()}, {self.threads} thread{'s' * (self.threads > 1)}"
+        self.name = f"{processor_name()}, {self.threads} thread{'s' * (self.threads > 1)}"
         self.identity = platform.node()
         self.default_stream = InlineStream()
 
@@ -241,7 +241,8 @@ def thread_count() -> int:
 
 
 @functools.cache
-def _processor_name() -> str:
+def processor_name() -> str:
+    """Return the processor's model, as the system tells it."""
     try:
         with open("/proc/cpuinfo") as file:
             for line in file:

@@ -8,6 +8,7 @@ import numpy as np
 
 from slipstream.device import Device
 from slipstream.fft.modes import Modes
+from slipstream.fft.planes import balanced_chunk
 from slipstream.fft.rows import RowMover, RowTables
 from slipstream.fft.slab import SlabGeometry
 from slipstream.schedule import StepGraph
@@ -40,8 +41,7 @@ class ColumnPass:
         self._mover = RowMover(device, complex_dtype, Modes(row, row, 0))
         row_bytes = fields * nz * row * np.dtype(complex_dtype).itemsize
         limit = max(1, CHUNK_BYTES[device.kind] // max(1, row_bytes))
-        rounds = -(-self._ky // (limit * device.lanes))
-        self.chunk = max(1, -(-self._ky // max(1, rounds * device.lanes)))
+        self.chunk = max(1, balanced_chunk(self._ky, limit, device.lanes))
 
     def chunks(self) -> list[tuple[int, int]]:
         """Return the ranges of this rank's ky, chunk by chunk."""

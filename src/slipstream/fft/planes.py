@@ -83,10 +83,10 @@ class PlanePass:
         _, ny, nx = geometry.shape
         width = nx // 2 + 1 if real else nx
         x = geometry.modes[2]
-        self._columns = x if x.high else Modes(width, x.low, 0)
+        columns = x if x.high else Modes(width, x.low, 0)
         # Columns that the transform in y has to touch; high ones are spread to the row's end.
         self._active = nx if x.high else x.count
-        self._mover = RowMover(device, complex_dtype, self._columns)
+        self._mover = RowMover(device, complex_dtype, columns)
         self.chunk = chunk_planes(geometry, fields, real, complex_dtype, device)
         self._arrays = [
             ChunkArrays(device, geometry, fields, self.chunk, real, complex_dtype)
@@ -276,13 +276,17 @@ def plane_bytes(geometry: SlabGeometry, fields: int, real: bool, complex_dtype: 
     return fields * ny * elements * np.dtype(complex_dtype).itemsize
 
 
+def balanced_chunk(size: int, limit: int, lanes: int) -> int:
+    """Return the length of chunks of at most `limit` of which every lane gets as many."""
+    rounds = -(-size // (limit * lanes))
+    return -(-size // max(1, rounds * lanes))
+
+
 def chunk_planes(
     geometry: SlabGeometry, fields: int, real: bool, complex_dtype: Any, device: Device
 ) -> int:
     """Return how many planes a chunk has on a device."""
     limit = max(1, CHUNK_BYTES[device.kind] // plane_bytes(geometry, fields, real, complex_dtype))
-    # As many chunks for every lane, and of even size: rows that are transformed in pairs then stay
-    # together in every chunking.
-    rounds = -(-geometry.planes // (limit * device.lanes))
-    planes = -(-geometry.planes // max(1, rounds * device.lanes))
+    planes = balanced_chunk(geometry.planes, limit, device.lanes)
+    # An even number: rows that are transformed in pairs then stay together in every chunking.
     return max(1, min(planes + planes % 2, limit & ~1 or 1))

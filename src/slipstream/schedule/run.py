@@ -15,7 +15,8 @@ Policies differ only in when nodes run; every one gives the same bits.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import partial
 
 from slipstream.errors import InputError
 from slipstream.schedule.graph import Node, StepGraph
@@ -86,6 +87,14 @@ class CommittedStep:
         """
         raise NotImplementedError
 
+    def _run_alone(self, node: Node, profile: bool, start: Callable, finish: Callable) -> None:
+        """Start a node and wait for its end, with nothing beside it."""
+        began = time.perf_counter()
+        naming(node, start)
+        naming(node, finish)
+        if profile:
+            self.timeline.add(node, began, time.perf_counter())
+
 
 class SerialStep(CommittedStep):
     """One node after another."""
@@ -93,15 +102,11 @@ class SerialStep(CommittedStep):
     def run(self, profile: bool = False) -> None:
         stream = self.device.default_stream
         for node in self.nodes:
-            start = time.perf_counter()
             if node.transfer:
-                naming(node, node.transfer.start)
-                naming(node, node.transfer.wait)
+                self._run_alone(node, profile, node.transfer.start, node.transfer.wait)
             else:
-                naming(node, stream.submit, node.operation)
-                naming(node, stream.synchronize)
-            if profile:
-                self.timeline.add(node, start, time.perf_counter())
+                submit = partial(stream.submit, node.operation)
+                self._run_alone(node, profile, submit, stream.synchronize)
 
 
 class PhasedStep(CommittedStep):
@@ -118,19 +123,12 @@ class PhasedStep(CommittedStep):
             for node in self.nodes:
                 if node.transfer:
                     lanes.drain()
-                    self._transfer(node, profile)
+                    self._run_alone(node, profile, node.transfer.start, node.transfer.wait)
                 else:
                     lanes.issue(node)
         if profile:
             for index, span in lanes.spans.items():
                 self.timeline.add(self.nodes[index], *span.interval())
-
-    def _transfer(self, node: Node, profile: bool) -> None:
-        start = time.perf_counter()
-        naming(node, node.transfer.start)
-        naming(node, node.transfer.wait)
-        if profile:
-            self.timeline.add(node, start, time.perf_counter())
 
 
 class CapturedStep(CommittedStep):
