@@ -15,6 +15,8 @@ import numpy as np
 from slipstream.device import Device
 from slipstream.spectral.wavenumbers import Wavenumbers
 
+_MODES_AT_A_TIME = 1 << 22
+
 LABELS = {
     "energy": "kinetic energy, mean of u.u/2 (non-dimensional)",
     "enstrophy": "enstrophy, mean of w.w/2, w = curl u (non-dimensional)",
@@ -104,13 +106,19 @@ def energy_spectrum(device: Device, velocity: Any, waves: Wavenumbers) -> np.nda
     """
     module = device.array_module
     spectrum = device.zeros((waves.shell_count,), np.float64)
-    weight = device.array(waves.multiplicity)
-    for z in range(velocity.shape[1]):
-        if not velocity[:, z].size:
-            continue
-        square = sum(part.real.astype(float) ** 2 + part.imag.astype(float) ** 2
-                     for part in velocity[:, z])  # fmt: skip
-        shells = device.array(waves.shells(z).ravel())
-        energies = (0.5 * weight * square).ravel()
-        spectrum += module.bincount(shells, energies, waves.shell_count)
+    weight = device.array(0.5 * waves.multiplicity)
+    z, y, x = (device.array(axis) for axis in (waves.z, waves.y, waves.x))
+    across = y[:, None] ** 2 + x**2
+    # Some planes at a time: few enough to need little memory, enough to keep a GPU busy.
+    planes = max(1, _MODES_AT_A_TIME // max(1, across.size))
+    for low in range(0, velocity.shape[1] if across.size else 0, planes):
+        part = velocity[:, low : low + planes]
+        square = module.zeros(part.shape[1:], np.float64)
+        for component in part:
+            square += component.real.astype(np.float64) ** 2
+            square += component.imag.astype(np.float64) ** 2
+        length = module.sqrt(z[low : low + planes, None, None] ** 2 + across)
+        shells = module.rint(length / waves.unit).astype(np.int64)
+        energies = (weight * square).ravel()
+        spectrum += module.bincount(shells.ravel(), energies, waves.shell_count)
     return device.to_host(spectrum)
