@@ -67,7 +67,7 @@ def check(comm, device, shape, dtype, fields=1, truncation=None, **options):
     all_modes = transform(whole, real)
     inside = np.ix_(range(fields), *axes)
     modes = all_modes[inside]
-    assert modes.shape[1:] == fft.geometry.spectral_shape
+    assert modes.shape[1:] == fft.spectral_shape
     mine = (slice(None), *fft.input_box.slices())
     my_modes = (slice(None), *fft.output_box.slices())
 

@@ -130,11 +130,12 @@ def process_grid(ranks: int, shape: Sequence[int]) -> tuple[int, ...]:
         empty = any(p > n for n, p in zip(shape, grid, strict=True))
         return empty, sum(divided), max(grid), grid
 
-    return min(_factorisations(ranks, len(shape)), key=cost)
+    return min(factorisations(ranks, len(shape)), key=cost)
 
 
-def _factorisations(number: int, count: int) -> list[tuple[int, ...]]:
+def factorisations(number: int, count: int) -> list[tuple[int, ...]]:
+    """Return all ways to write a number as the product of so many, in order."""
     if count == 1:
         return [(number,)]
     divisors = [d for d in range(1, number + 1) if number % d == 0]
-    return [(d, *rest) for d in divisors for rest in _factorisations(number // d, count - 1)]
+    return [(d, *rest) for d in divisors for rest in factorisations(number // d, count - 1)]

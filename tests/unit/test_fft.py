@@ -109,14 +109,14 @@ def test_given_outputs_are_filled_and_returned():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"shape": (4, 4)}, "shape.*three sizes"),
+        ({"shape": (4, 4, 4, 4)}, "shape.*one, two or three sizes"),
         ({"shape": (4, 0, 4)}, "shape.*at least 1"),
         ({"dtype": "int32"}, "'int32'; accepted: float32, float64, complex64, complex128"),
         ({"dtype": "longdouble"}, "accepted: float32"),
         ({"fields": 0}, "fields is 0"),
         ({"truncation": "3/2"}, "'3/2' is unknown; accepted: None, '2/3', 'nyquist'"),
         ({"truncation": (1, 2)}, "largest wavenumber of each of the 3 axes"),
-        ({"schedule": "eager"}, "'eager' is unknown; accepted"),
+        ({"schedule": "eager"}, "schedule 'eager'; accepted"),
         ({"device": "abacus"}, "'abacus' is unknown; accepted"),
     ],
 )
@@ -127,7 +127,9 @@ def test_what_is_not_accepted_is_named(options, message):
 
 
 def test_unknown_transport_is_named():
-    with pytest.raises(InputError, match="'pigeon' is unknown; accepted: auto, mpi-p2p, mpi"):
+    with pytest.raises(
+        InputError, match="'pigeon' is unknown; accepted: auto, peer, nccl"
+    ):
         chosen_transport("pigeon", None, PLAIN)
 
 

@@ -8,6 +8,7 @@ import itertools
 import re
 from functools import cache
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from nvrtc import CompilationError, Nvrtc
 from slipstream import kernels
 from slipstream.bench.measure import copy_bandwidth
 from slipstream.device import HostDevice, Kernel, tiled_fft
+from slipstream.exchange.narrow import WIRES, NarrowWire
 from slipstream.fft import DistributedFFT, SlabGeometry, truncate
 from slipstream.spectral.integrators import METHODS
 from slipstream.spectral.navier_stokes import FlowProblem, NavierStokesStep
@@ -49,7 +51,7 @@ def used_kernels(real, shape):
     """Return what transforms, all time steps, their diagnostics and the benchmark ask for."""
     devices = [NotingDevice(tiled) for tiled in (True, False)]
     for device, factor in itertools.product(devices, (True, False)):
-        DistributedFFT(shape, real, device=device)
+        DistributedFFT(shape, real, device=device).forward(np.zeros(shape, real))
         copy_bandwidth(device, 1 << 16)
         geometry = SlabGeometry(shape, truncate(shape, "2/3", True))
         for method in METHODS.values():
@@ -69,6 +71,19 @@ def tiled_kernels(real, lengths):
     return {(tile.header, tile.name, tuple(sorted(tile.constants.items()))) for tile in tiles}
 
 
+def wire_kernels():
+    """Return what narrow wires ask for, which carry double precision only."""
+    device = NotingDevice(tiled=False)
+    for wire in WIRES:
+        NarrowWire(SimpleNamespace(name="mpi"), device, None, wire)
+    return set(device.noted)
+
+
+def signal_kernels():
+    """Return what exchanges through shared memory ask for."""
+    return {("signals.hpp", name, ()) for name in ("raise_flags", "await_flags", "test_flags")}
+
+
 @cache
 def collected(real):
     """Return all kernels of one precision, in a fixed order."""
@@ -76,7 +91,8 @@ def collected(real):
         "float64": ((24, 30, 16), (13, 512)),
         "float32": ((12, 22, 14), (64, 1024)),
     }[real]
-    return sorted(used_kernels(real, shape) | tiled_kernels(real, lengths), key=repr)
+    kernels_used = used_kernels(real, shape) | tiled_kernels(real, lengths)
+    return sorted(kernels_used | wire_kernels() | signal_kernels(), key=repr)
 
 
 @cache

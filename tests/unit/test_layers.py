@@ -28,12 +28,17 @@ LEVEL = {layer: level for level, layers in enumerate(LAYERS) for layer in layers
 MODULES = sorted(ROOT.rglob("*.py"))
 # What solvers and transforms may know of exchanges: plans, and that there are transports.
 EXCHANGE = {
+    "Block",
+    "Exchange",
     "ExchangePlan",
+    "NarrowWire",
+    "TRANSPORTS",
     "Transport",
     "check_devices",
     "chosen_transport",
     "local_rank",
     "make_transport",
+    "part_of",
 }
 
 

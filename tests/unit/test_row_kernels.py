@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from slipstream.device import HostDevice, RowLaunch
+from slipstream.fft.slab import NOT_KEPT
 
 DEVICE = HostDevice()
 REALS = pytest.mark.parametrize(("real", "name"), [("float32", "float"), ("float64", "double")])
@@ -37,15 +38,6 @@ def test_pointwise_product_is_exact_and_its_rate_keeps_nan(real, name):
 
 
 @REALS
-def test_scale_rows_rounds_the_factor_once(real, name):
-    values = np.random.default_rng(1).standard_normal((5, 9)).astype(real)
-    expected = values * np.array(1 / 3, real)
-    kernel = DEVICE.kernel("rows.hpp", "scale_rows", REAL=name)
-    DEVICE.run(kernel.bind(RowLaunch(5, 9), values, 5, 9, 1 / 3))
-    np.testing.assert_array_equal(values, expected)
-
-
-@REALS
 def test_copy_rows(real, name):
     source = np.random.default_rng(2).standard_normal((6, 8)).astype(real)
     target = np.full((7, 8), 777, real)
@@ -59,7 +51,7 @@ def make_packed(fields, planes, rows, columns, seed=0):
     """Return tables of [block][plane][row][column] with one row discarded, and random data."""
     generator = np.random.default_rng(seed)
     kept = np.delete(generator.permutation(rows), 0)
-    offset, pitch, base = np.full(rows, -1), np.zeros(rows, np.int64), 3
+    offset, pitch, base = np.full(rows, NOT_KEPT), np.zeros(rows, np.int64), 3
     for block in np.array_split(kept, 2):
         offset[block] = base + columns * np.arange(len(block))
         pitch[block] = columns * len(block)
@@ -80,7 +72,7 @@ def test_gather_rows_pads_and_scatter_rows_truncates(low, gap):
     where = [c if c < low else c + gap for c in range(columns)]
     places = []
     for field, plane, row in np.ndindex(fields, planes, rows):
-        if offset[row] >= 0:
+        if offset[row] != NOT_KEPT:
             start = offset[row] + (first + plane) * pitch[row]
             expected[field, plane, row, where] = packed[field, start : start + columns]
             places.append((field, plane, row, start))

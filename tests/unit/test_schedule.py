@@ -1,6 +1,10 @@
-"""Committed steps: every policy gives the bits of the serial one, and failures are named."""
+"""Committed steps: every policy gives the bits of the serial one, and failures are named.
+
+Waiting has an end, and a step is in order with the stream that it runs on.
+"""
 
 import itertools
+import threading
 import time
 
 import numpy as np
@@ -9,8 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from slipstream.device import HostDevice
+from slipstream.device.host import HostEvent, HostStream
 from slipstream.errors import InputError, RunError
-from slipstream.schedule import POLICIES, StepGraph, commit
+from slipstream.schedule import POLICIES, StepGraph, commit, timeout
 
 SLOTS, LENGTH = 6, 8
 
@@ -41,18 +46,15 @@ class FakeTransfer:
             target[...] = np.nan
 
     def test(self):
-        if self.left == 0:
-            self.wait()
-            return True
-        self.left -= 1
-        return False
-
-    def wait(self):
-        assert self.left is not None, "waited for before it was started"
+        assert self.left is not None, "tested before it was started, or once more when it was done"
+        if self.left:
+            self.left -= 1
+            return False
         self.left = None
         self.log.append(("stop", self.name))
         for source, target in self.pairs:
             target[...] = source
+        return True
 
 
 def mix(number, reads, writes, pause):
@@ -109,9 +111,9 @@ def initial():
     return np.random.default_rng(0).standard_normal((SLOTS, LENGTH))
 
 
-def in_order(recipes, runs):
+def in_order(recipes, runs, memory=None):
     """Return the memory after plain loops over the recipes: no graph, no policy."""
-    memory = initial()
+    memory = initial() if memory is None else memory
     for _ in range(runs):
         for number, recipe in enumerate(recipes):
             if "slots" in recipe:
@@ -216,10 +218,8 @@ def test_failing_operation_is_named(device, policy, lane, failure, before_transf
 
 
 @pytest.mark.parametrize("device", DEVICES, ids=["one lane", "three lanes"])
-@pytest.mark.parametrize(
-    ("policy", "method"),
-    [("serial", "start"), ("serial", "wait"), ("overlap", "start"), ("overlap", "test")],
-)
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("method", ["start", "test"])
 def test_failing_transfer_is_named(device, policy, method):
     a, b = np.zeros(4), np.zeros(4)
     graph = StepGraph(device)
@@ -247,3 +247,179 @@ def test_nothing_runs_any_more_when_a_failure_is_raised():
 def test_unknown_policy_is_an_error_that_names_those_accepted():
     with pytest.raises(InputError, match="'eager' is unknown; accepted: serial, overlap"):
         commit(StepGraph(DEVICE), "eager")
+
+
+ON_ALL_DEVICES = pytest.mark.parametrize("device", DEVICES, ids=["one lane", "three lanes"])
+WITH_EVERY_POLICY = pytest.mark.parametrize("policy", POLICIES)
+NEVER = 10**9
+
+
+@ON_ALL_DEVICES
+@WITH_EVERY_POLICY
+def test_a_transfer_that_does_not_complete_is_given_up_in_one_line(device, policy, monkeypatch):
+    monkeypatch.setenv("SLIPSTREAM_TIMEOUT", "0.05")
+    a, b, c, d = (np.zeros(4) for _ in range(4))
+    graph = StepGraph(device)
+    graph.add_transfer(FakeTransfer([(a, b)]), reads=[a], writes=[b], label="quick")
+    graph.add_transfer(FakeTransfer([(b, c)], NEVER), reads=[b], writes=[c], label="transpose")
+    graph.add(lambda stream: d.fill(1), reads=[c], writes=[d], label="last", category="compute")
+    step, began = commit(graph, policy), time.perf_counter()
+    with pytest.raises(RunError) as caught:
+        step.run()
+    assert 0.05 <= time.perf_counter() - began < 5
+    assert str(caught.value) == (
+        "exchange 'transpose' has waited for 0.05 s: a rank has died or takes another path; "
+        "set SLIPSTREAM_TIMEOUT to wait longer"
+    )
+    assert not d.any()
+
+
+@ON_ALL_DEVICES
+@WITH_EVERY_POLICY
+def test_only_the_time_from_a_transfers_start_counts(device, policy, monkeypatch):
+    monkeypatch.setenv("SLIPSTREAM_TIMEOUT", "0.5")
+    arrays = [np.zeros(4) for _ in range(4)]
+    graph = StepGraph(device)
+    for a, b in itertools.pairwise(arrays):
+        graph.add(lambda stream: time.sleep(0.3), writes=[a], label="work", category="compute")
+        graph.add_transfer(FakeTransfer([(a, b)], 3), reads=[a], writes=[b], label="send")
+    commit(graph, policy).run()
+
+
+@WITH_EVERY_POLICY
+@pytest.mark.parametrize("text", ["", "soon", "0", "-1", "nan", "inf"])
+def test_a_timeout_that_is_none_is_refused_before_anything_runs(policy, text, monkeypatch):
+    a, b = np.zeros(4), np.zeros(4)
+    log, graph = [], StepGraph(DEVICE)
+    graph.add(lambda stream: log.append(1), writes=[a], label="work", category="compute")
+    graph.add_transfer(FakeTransfer([(a, b)], 0, False, log), reads=[a], writes=[b], label="send")
+    step = commit(graph, policy)
+    monkeypatch.setenv("SLIPSTREAM_TIMEOUT", text)
+    with pytest.raises(InputError, match=f"SLIPSTREAM_TIMEOUT is '{text}'; accepted: a positive"):
+        step.run()
+    assert log == []
+    monkeypatch.delenv("SLIPSTREAM_TIMEOUT")
+    assert timeout() == 600
+
+
+@settings(max_examples=60)
+@given(st.lists(st.one_of(OPERATIONS, TRANSFERS), max_size=6), st.booleans())
+def test_a_step_comes_between_what_its_stream_does_before_and_after(recipes, profile):
+    """Also if it begins with a transfer, which the host starts."""
+    expected = initial() * 2
+    expected = in_order(recipes, 2, expected) + 1
+    for device, policy in itertools.product(DEVICES, POLICIES):
+        memory, stream = initial(), device.stream()
+        step = commit(build(device, recipes, memory, []), policy)
+        stream.submit(lambda stream: time.sleep(1e-3))
+        stream.submit(lambda stream, memory=memory: np.multiply(memory, 2, out=memory))
+        step.run(profile, stream)
+        step.run(stream=stream)
+        stream.submit(lambda stream, memory=memory: np.add(memory, 1, out=memory))
+        step.synchronize()
+        stream.synchronize()
+        assert memory.tobytes() == expected.tobytes()
+
+
+@ON_ALL_DEVICES
+@WITH_EVERY_POLICY
+@pytest.mark.parametrize("transfer", [True, False])
+def test_what_failed_in_the_stream_before_keeps_the_step_from_running(device, policy, transfer):
+    a, b = np.zeros(4), np.ones(4)
+    log, graph, stream = [], StepGraph(device), device.stream()
+    if transfer:
+        graph.add_transfer(FakeTransfer([(a, b)], log=log), reads=[a], writes=[b], label="send")
+    else:
+        graph.add(log.append, reads=[a], writes=[b], label="work", category="compute")
+    stream.submit(lambda stream: np.array(["no luck"], float))
+    with pytest.raises((RunError, ValueError), match="no luck"):
+        commit(graph, policy).run(stream=stream)
+    assert log == []
+
+
+class CapturingStream(HostStream):
+    """Captures as a CUDA stream does: nothing runs. A replay keeps the order of submission."""
+
+    captured = None
+
+    def submit(self, operation):
+        if CapturingStream.captured is None:
+            super().submit(operation)
+        else:
+            CapturingStream.captured.append(operation)
+
+    def record(self):
+        if CapturingStream.captured is None:
+            return super().record()
+        event = HostEvent()
+        event.set()
+        return event
+
+    def wait(self, event):
+        if CapturingStream.captured is None:
+            super().wait(event)
+
+    def capture(self, enqueue):
+        operations = CapturingStream.captured = []
+        try:
+            enqueue()
+        finally:
+            CapturingStream.captured = None
+        return lambda stream: [operation(stream) for operation in operations]
+
+
+class CapturingDevice(HostDevice):
+    """A CPU whose steps are committed as those of a GPU."""
+
+    kind = "cuda"
+
+    def stream(self):
+        return CapturingStream()
+
+
+@settings(max_examples=60)
+@given(st.lists(OPERATIONS, max_size=8), st.lists(st.booleans(), max_size=4))
+def test_a_captured_step_is_in_order_with_every_stream_that_it_runs_on(recipes, profiled):
+    device, memory = CapturingDevice(), initial()
+    step = commit(build(device, recipes, memory, []), "overlap")
+    for profile in profiled:
+        stream = device.stream()
+        stream.submit(lambda stream: time.sleep(1e-3))
+        stream.submit(lambda stream: np.multiply(memory, 2, out=memory))
+        step.run(profile, stream)
+        stream.submit(lambda stream: np.add(memory, 1, out=memory))
+        step.synchronize()
+        stream.synchronize()
+    step.run()
+    expected = initial()
+    for _ in profiled:
+        expected = in_order(recipes, 1, expected * 2) + 1
+    assert memory.tobytes() == in_order(recipes, 1, expected).tobytes()
+    assert len(step.timeline.entries) == len(recipes) * sum(profiled)
+
+
+def test_synchronize_gives_up_on_work_that_the_device_orders(monkeypatch):
+    monkeypatch.setenv("SLIPSTREAM_TIMEOUT", "0.05")
+    device, gate = CapturingDevice(), threading.Event()
+    graph, stream = StepGraph(device), device.stream()
+    graph.add(lambda stream: gate.wait(60), writes=[np.zeros(4)], label="send",
+              category="communication")  # fmt: skip
+    step = commit(graph, "overlap")
+    step.synchronize()  # nothing has run: nothing is waited for
+    step.run(stream=stream)
+    with pytest.raises(RunError, match="the step has waited for 0.05 s: a rank has died"):
+        step.synchronize()
+    gate.set()
+    stream.synchronize()
+    step.synchronize()
+
+
+def test_synchronize_raises_what_failed_on_the_device():
+    device = CapturingDevice()
+    graph, stream = StepGraph(device), device.stream()
+    graph.add(lambda stream: np.array(["no luck"], float), writes=[np.zeros(4)], label="work",
+              category="compute")  # fmt: skip
+    step = commit(graph, "overlap")
+    step.run(stream=stream)
+    with pytest.raises(RunError, match="node 'work' \\(compute\\) failed: .*no luck"):
+        step.synchronize()

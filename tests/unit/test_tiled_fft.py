@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from slipstream.device import HostDevice, tiled_fft
+from slipstream.fft.slab import NOT_KEPT
 
 LENGTHS = (1, 2, 3, 4, 5, 8, 12, 13, 16, 24, 30, 60, 64, 96, 100, 128, 384, 512, 1000, 1024)
 # Every length in one precision, and both where the two choose different radices.
@@ -68,7 +69,7 @@ class Strided:
 
         The rows of a block are any of those kept, in any order; gaps lie between the blocks.
         """
-        offset, pitch = np.full(self.n, -1), np.full(self.n, 10**15)
+        offset, pitch = np.full(self.n, NOT_KEPT), np.full(self.n, 10**15)
         rows = np.random.default_rng(seed).permutation(np.flatnonzero(kept))
         base = 1
         for block in np.array_split(rows, blocks):
@@ -132,7 +133,7 @@ def test_strided_fft_in_place(n, sign, truncated):
     array = random_complex((2, 3, n, strided.lanes + 1), "float64")
     kept = np.abs(np.fft.fftfreq(n, 1 / n)) <= (n // 3 if truncated else n)
     field, plane, row = strides(array, 3)
-    offset = np.where(kept, row * np.arange(n), -1)
+    offset = np.where(kept, row * np.arange(n), NOT_KEPT)
     masked = np.where(kept[:, None], array, 0)
     expected = np.fft.fft(array, axis=2) if sign < 0 else np.fft.ifft(masked, axis=2) * n
     strided.run(array.shape[3], 6, array, array, strided.roots, np.float64(1), offset,

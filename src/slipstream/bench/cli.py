@@ -6,13 +6,16 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich import box
-from rich.table import Table
 
 from slipstream import launch
-from slipstream.report.console import make_console
 
 app = typer.Typer(help="Measure speed, beside the bound of the same run.", no_args_is_help=True)
+
+# Options that mean the same everywhere.
+Ranks = Annotated[int | None, typer.Option(metavar="N", min=1, help="Start N MPI ranks.")]
+DeviceName = Annotated[str, typer.Option(help="cpu, cuda or auto.")]
+Repetitions = Annotated[int, typer.Option(min=1, help="Timed runs of each part.")]
+Record = Annotated[Path | None, typer.Option(metavar="FILE", help="Write a record.")]
 
 
 @app.callback()
@@ -25,21 +28,20 @@ def dns(
     n: Annotated[
         int, typer.Option("--n", metavar="N", min=1, help="Points along each axis.")
     ] = 128,
-    ranks: Annotated[
-        int | None, typer.Option(metavar="N", min=1, help="Start N MPI ranks.")
-    ] = None,
-    device: Annotated[str, typer.Option(help="cpu, cuda or auto.")] = "auto",
+    ranks: Ranks = None,
+    device: DeviceName = "auto",
     precision: Annotated[str, typer.Option(help="float64 or float32.")] = "float64",
     integrator: Annotated[str, typer.Option(help="rk2, rk3 or rk4.")] = "rk2",
     schedule: Annotated[str, typer.Option(help="overlap or serial.")] = "overlap",
-    transport: Annotated[str, typer.Option(help="auto, mpi-p2p, mpi or nccl.")] = "auto",
-    repetitions: Annotated[int, typer.Option(min=1, help="Timed runs of each part.")] = 15,
+    transport: Annotated[str, typer.Option(help="auto, or one of bench exchange.")] = "auto",
+    repetitions: Repetitions = 15,
     plain: Annotated[bool, typer.Option(help="Time FFTW's or cuFFT's own 3-D plan too.")] = True,
-    json: Annotated[Path | None, typer.Option(metavar="FILE", help="Write a record.")] = None,
+    json: Record = None,
 ) -> None:
     """Time a Navier-Stokes step: its parts, its transforms alone, and plain transforms."""
     from slipstream.bench.dns import measure_step
     from slipstream.bench.measure import write_record
+    from slipstream.bench.tables import print_figures
     from slipstream.case import validate_case
     from slipstream.spectral.simulation import make_simulation
 
@@ -54,29 +56,116 @@ def dns(
             "run": {"device": device, "schedule": schedule, "transport": transport},
         }
     )
-    if launch.should_relaunch(ranks):
-        raise typer.Exit(launch.relaunch(ranks))
+    _relaunch_if_asked(ranks)
     simulation = make_simulation(case, launch.communicator(), device)
     result = measure_step(case, simulation, repetitions, plain)
     if simulation.problem.geometry.rank == 0:
-        print_result(f"time step of turbulence on {simulation.device.name}", result)
+        print_figures(f"time step of turbulence on {simulation.device.name}", result)
         if json is not None:
             write_record(json, "dns", simulation.device, result)
 
 
-def print_result(title: str, result: dict[str, Any]) -> None:
-    """Print figures as a table."""
-    table = Table(title=title, show_header=False, box=box.HORIZONTALS)
-    for name, value in result.items():
-        if isinstance(value, dict):
-            for key, inner in value.items():
-                table.add_row(f"{name}: {key}", _text(inner))
-        else:
-            table.add_row(name, _text(value))
-    make_console().print(table, highlight=False)
+@app.command()
+def exchange(
+    ranks: Ranks = None,
+    device: DeviceName = "auto",
+    transport: Annotated[
+        str, typer.Option(metavar="NAMES", help="Transports, with commas; all if not given.")
+    ] = "",
+    smallest: Annotated[
+        str, typer.Option(metavar="SIZE", help="Smallest message between two ranks.")
+    ] = "4KiB",
+    largest: Annotated[
+        str, typer.Option(metavar="SIZE", help="Largest; each is four times the one before.")
+    ] = "256MiB",
+    repetitions: Repetitions = 15,
+    json: Record = None,
+    plot: Annotated[
+        Path | None, typer.Option(metavar="FILE.png", help="Draw bandwidth against size.")
+    ] = None,
+) -> None:
+    """Measure bandwidth between ranks: one way, both ways and all to all, by transport."""
+    from slipstream.bench.exchange import ExchangeRequest, check_names, measure_exchange
+    from slipstream.bench.exchange_plot import check_format, plot_exchange
+    from slipstream.bench.measure import write_record
+    from slipstream.bench.patterns import message_sizes
+    from slipstream.bench.tables import names_of, parse_size, print_exchange
+
+    sizes = message_sizes(parse_size(smallest), parse_size(largest))
+    request = ExchangeRequest(names_of(transport), sizes, repetitions)
+    check_names(request.transports)
+    check_format(plot)
+    _relaunch_if_asked(ranks)
+    opened, comm = _open(device)
+    result = measure_exchange(request, opened, comm)
+    if comm.rank == 0:
+        title = f"exchange between {comm.size} ranks on {opened.name}"
+        print_exchange(title, result)
+        if json is not None:
+            write_record(json, "exchange", opened, result)
+        if plot is not None:
+            plot_exchange(plot, title, result)
 
 
-def _text(value: Any) -> str:
-    if isinstance(value, float):
-        return f"{value:.4g}"
-    return " x ".join(map(str, value)) if isinstance(value, list) else str(value)
+@app.command()
+def fft(
+    n: Annotated[
+        str,
+        typer.Option(
+            "--n", metavar="N", help="Points along each axis: one number, or z,y,x as in arrays."
+        ),
+    ] = "128",
+    ranks: Ranks = None,
+    device: DeviceName = "auto",
+    dtype: Annotated[
+        str, typer.Option(help="float64, float32, complex128 or complex64.")
+    ] = "float64",
+    layout: Annotated[str, typer.Option(help="slab, pencil or root.")] = "slab",
+    order: Annotated[str, typer.Option(help="transposed or natural.")] = "transposed",
+    truncation: Annotated[
+        str, typer.Option(help="none, 2/3, nyquist, or largest wavenumbers z,y,x.")
+    ] = "none",
+    transport: Annotated[str, typer.Option(help="auto, or one of bench exchange.")] = "auto",
+    tune: Annotated[str, typer.Option(help="off, quick or full.")] = "off",
+    wire: Annotated[str, typer.Option(help="none, float32 or bfloat16.")] = "none",
+    fields: Annotated[int, typer.Option(min=1, help="Fields transformed together.")] = 1,
+    repetitions: Repetitions = 15,
+    plain: Annotated[
+        bool, typer.Option(help="Time plain library plans, and mpi4py-fft, too.")
+    ] = True,
+    json: Record = None,
+) -> None:
+    """Time a distributed transform: its parts, its bounds, and what others take for the same."""
+    from slipstream.bench.fft import measure_fft
+    from slipstream.bench.measure import write_record
+    from slipstream.bench.tables import print_fft
+    from slipstream.bench.transform import TransformRequest, parse_shape, parse_truncation
+
+    request = TransformRequest(
+        parse_shape(n), dtype, layout, order, parse_truncation(truncation), transport, tune,
+        None if wire == "none" else wire, fields, repetitions, plain,
+    )  # fmt: skip
+    _relaunch_if_asked(ranks)
+    opened, comm = _open(device)
+    result = measure_fft(request, opened, comm)
+    if comm is None or comm.rank == 0:
+        print_fft(f"transform on {opened.name}", result)
+        if json is not None:
+            write_record(json, "fft", opened, result)
+
+
+def _relaunch_if_asked(ranks: int | None) -> None:
+    """Leave this command to ranks of its own if ``--ranks`` asks for them."""
+    if launch.should_relaunch(ranks):
+        raise typer.Exit(launch.relaunch(ranks))
+
+
+def _open(device: str) -> tuple[Any, Any]:
+    """Return this rank's device, and the ranks. Collective."""
+    from slipstream.device import open_device
+    from slipstream.exchange import check_devices, local_rank
+
+    comm = launch.communicator()
+    opened = open_device(device, local_rank(comm))
+    check_devices(comm, opened)
+    return opened, comm

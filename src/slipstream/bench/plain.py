@@ -1,4 +1,4 @@
-"""One three-dimensional real transform by the vendor's own plan: the yardstick."""
+"""One three-dimensional transform by the vendor's own plan: the yardstick."""
 
 from __future__ import annotations
 
@@ -11,45 +11,70 @@ from slipstream.device import Device
 
 
 def plain_transforms(
-    device: Device, shape: tuple[int, int, int], real_dtype: Any
+    device: Device, shape: tuple[int, int, int], dtype: Any, threads: int | None = None
 ) -> tuple[Callable[[], None], Callable[[], None]]:
     """Return the forward and the backward transform of one field, FFTW's or cuFFT's 3-D plan.
 
-    Unpruned, of a single rank, on this device, with as many threads as kernels have.
+    Unpruned, of a single rank, on this device.
+
+    Parameters
+    ----------
+    device : Device
+        Where to transform.
+    shape : tuple of int
+        Physical shape.
+    dtype : dtype
+        Physical type, real or complex.
+    threads : int, optional
+        Threads of FFTW; as many as kernels have if not given.
     """
-    complex_dtype = np.result_type(real_dtype, np.complex64)
-    real = device.empty(shape, real_dtype)
-    modes = device.empty((*shape[:2], shape[2] // 2 + 1), complex_dtype)
-    make = _cufft if device.kind == "cuda" else _fftw
-    forward, backward = make(device, real, modes)
+    complex_dtype, dtype = np.result_type(dtype, np.complex64), np.dtype(dtype)
+    points = device.empty(shape, dtype)
+    length = shape[2] // 2 + 1 if dtype.kind == "f" else shape[2]
+    modes = device.empty((*shape[:2], length), complex_dtype)
+    if device.kind == "cuda":
+        forward, backward = _cufft(device, points, modes)
+    else:
+        forward, backward = _fftw(points, modes, threads or device.threads)
     # Zeros would be flattered: they cost a GPU less power.
     values = np.random.default_rng(0).standard_normal(shape[1:])
     for plane in range(shape[0]):
-        device.run(device.copy(real[plane], device.array(values, real_dtype)))
+        device.run(device.copy(points[plane], device.array(values, dtype)))
     return forward, backward
 
 
-def _fftw(device: Any, real: np.ndarray, modes: np.ndarray):
+def plain_bytes(device: Device, shape: tuple[int, int, int], dtype: Any) -> int:
+    """Return the memory that `plain_transforms` needs; parameters as there."""
+    size = int(np.prod(shape, dtype=object)) * np.dtype(dtype).itemsize
+    # Points and modes; on a GPU also the result of the way back, and cuFFT's work area.
+    return (4 if device.kind == "cuda" else 2) * size
+
+
+def _fftw(points: np.ndarray, modes: np.ndarray, threads: int):
     import pyfftw
 
     def plan(source: np.ndarray, target: np.ndarray, direction: str) -> Callable[[], None]:
         return pyfftw.FFTW(
-            source, target, axes=(0, 1, 2), direction=direction, threads=device.threads,
+            source, target, axes=(0, 1, 2), direction=direction, threads=threads,
             flags=("FFTW_MEASURE", "FFTW_DESTROY_INPUT"),
         ).execute  # fmt: skip
 
-    return plan(real, modes, "FFTW_FORWARD"), plan(modes, real, "FFTW_BACKWARD")
+    return plan(points, modes, "FFTW_FORWARD"), plan(modes, points, "FFTW_BACKWARD")
 
 
-def _cufft(device: Any, real: Any, modes: Any):
+def _cufft(device: Any, points: Any, modes: Any):
     from cupy.cuda import cufft
     from cupyx.scipy.fft import get_fft_plan
 
-    axes = (0, 1, 2)
+    axes, real = (0, 1, 2), points.dtype.kind == "f"
     with device.context:
-        there = get_fft_plan(real, axes=axes, value_type="R2C")
-        back = get_fft_plan(modes, shape=real.shape, axes=axes, value_type="C2R")
+        there = get_fft_plan(points, axes=axes, value_type="R2C" if real else "C2C")
+        back = there
+        if real:
+            back = get_fft_plan(modes, shape=points.shape, axes=axes, value_type="C2R")
+    # Unnormalised results put back would soon be infinite, and infinity costs a GPU less power.
+    result = device.empty(points.shape, points.dtype)
     return (
-        lambda: device.run(lambda stream: there.fft(real, modes, cufft.CUFFT_FORWARD)),
-        lambda: device.run(lambda stream: back.fft(modes, real, cufft.CUFFT_INVERSE)),
+        lambda: device.run(lambda stream: there.fft(points, modes, cufft.CUFFT_FORWARD)),
+        lambda: device.run(lambda stream: back.fft(modes, result, cufft.CUFFT_INVERSE)),
     )

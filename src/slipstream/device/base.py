@@ -170,6 +170,10 @@ class Device(ABC):
         """Return the operation ``target[...] = source``, either of which may be pinned."""
 
     @abstractmethod
+    def fill(self, target: Any, value: float) -> Operation:
+        """Return the operation that sets all elements of an array, or a view, to a number."""
+
+    @abstractmethod
     def fft(self, source: Any, target: Any, axis: int, forward: bool) -> Operation:
         """Return the unnormalised one-dimensional transform along `axis`, all other axes batched.
 
@@ -207,6 +211,11 @@ class Device(ABC):
         """Return `array` as a NumPy array, after all work submitted so far."""
         self.synchronize()
         return array if isinstance(array, np.ndarray) else array.get()
+
+    def scale(self, target: Any, factor: float) -> Operation:
+        """Return the operation that multiplies an array, or a view, by a number."""
+        multiply, value = self.array_module.multiply, target.real.dtype.type(factor)
+        return lambda stream: multiply(target, value, out=target)
 
     def run(self, operation: Operation) -> None:
         """Run one operation now and wait for it."""

@@ -31,6 +31,8 @@ _THREADS = 256
 _MAXIMUM_BLOCKS = 1 << 30
 # Rectangles that are copied may not have longer rows, in bytes.
 _LONGEST_ROW = (1 << 31) - 1
+_OUT_OF_MEMORY = 2  # cudaErrorMemoryAllocation
+_NOT_READY = 600  # cudaErrorNotReady
 
 
 class CudaEvent(Event):
@@ -40,7 +42,12 @@ class CudaEvent(Event):
         self.handle = cupy.cuda.Event()
 
     def done(self) -> bool:
-        return self.handle.done
+        runtime = cupy.cuda.runtime
+        # A fault of the device is no reason to go on waiting.
+        status = runtime.eventQuery(self.handle.ptr)
+        if status not in (0, _NOT_READY):
+            raise runtime.CUDARuntimeError(status)
+        return status == 0
 
     def synchronize(self) -> None:
         self.handle.synchronize()
@@ -123,7 +130,7 @@ class CudaKernel(Kernel):
         if 0 in grid:
             return lambda stream: None
 
-        def operation(stream: Stream) -> None:
+        def operation(stream: Stream, keep_alive: Any = arguments) -> None:
             function(grid, block, values, shared_mem=shared)
 
         return operation
@@ -132,6 +139,8 @@ class CudaKernel(Kernel):
 def _argument(value: Any) -> Any:
     if isinstance(value, float):
         return np.float64(value)
+    if isinstance(value, np.ndarray):  # pinned memory, which the GPU reaches under its own address
+        return np.int64(value.ctypes.data)
     return np.int64(value) if isinstance(value, int) else value
 
 
@@ -188,6 +197,12 @@ class CudaDevice(Device):
         self.run(lambda stream: array.fill(0))
         return array
 
+    def allocate(self, size: int) -> int:
+        """Return the address of `size` bytes of their own, which CuPy's pool knows nothing of."""
+        with self.context, self._memory_for(f"{size} bytes to share"):
+            cupy.get_default_memory_pool().free_all_blocks()
+            return cupy.cuda.runtime.malloc(size)
+
     def pinned(self, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
         count = math.prod(shape)
         with self.context:
@@ -198,17 +213,25 @@ class CudaDevice(Device):
         with self.context:
             return CudaStream(self, cupy.cuda.Stream(non_blocking=True))
 
+    def stream_of(self, handle: cupy.cuda.Stream) -> CudaStream:
+        """Return a stream of CuPy's as a stream of this device."""
+        return CudaStream(self, handle)
+
     def kernel(self, header: str, name: str, **constants: Any) -> Kernel:
         with self.context:
             return CudaKernel(_module(kernels.source(header, constants), self.ordinal), name)
 
     def copy(self, target: Any, source: Any) -> Operation:
-        if isinstance(target, cupy.ndarray) and isinstance(source, cupy.ndarray):
+        on_device = isinstance(target, cupy.ndarray) and isinstance(source, cupy.ndarray)
+        alike = target.flags.c_contiguous and source.flags.c_contiguous
+        if on_device and not (
+            alike and (target.shape, target.dtype) == (source.shape, source.dtype)
+        ):
             return lambda stream: cupy.copyto(target, source)
         if target.shape != source.shape or target.dtype != source.dtype:
             raise ValueError(f"cannot copy {source.shape} {source.dtype} to {target.shape}")
         kind = cupy.cuda.runtime.memcpyDefault
-        if target.flags.c_contiguous and source.flags.c_contiguous:
+        if alike:
             copy_1d, run = cupy.cuda.runtime.memcpyAsync, (_address(target), _address(source))
 
             def copy_all(stream: CudaStream, keep_alive: Any = (target, source)) -> None:
@@ -223,6 +246,9 @@ class CudaDevice(Device):
 
         return operation
 
+    def fill(self, target: Any, value: float) -> Operation:
+        return lambda stream: target.fill(value)
+
     def fft(self, source: Any, target: Any, axis: int, forward: bool) -> Operation:
         with self.context, self._memory_for("cuFFT's work area"):
             return strided_plan(source, target, axis, forward)
@@ -231,7 +257,9 @@ class CudaDevice(Device):
     def _memory_for(self, what: str) -> Iterator[None]:
         try:
             yield
-        except cupy.cuda.memory.OutOfMemoryError as failure:
+        except (cupy.cuda.memory.OutOfMemoryError, cupy.cuda.runtime.CUDARuntimeError) as failure:
+            if getattr(failure, "status", _OUT_OF_MEMORY) != _OUT_OF_MEMORY:
+                raise
             raise InputError(
                 f"{self.name} has no memory left for {what}: use a smaller grid or more devices"
             ) from failure

@@ -44,7 +44,7 @@ def plan(
             target,
             axes=(axis,),
             direction="FFTW_FORWARD" if forward else "FFTW_BACKWARD",
-            flags=(*flags, "FFTW_DESTROY_INPUT"),
+            flags=flags if target.dtype.kind == "c" else (*flags, "FFTW_DESTROY_INPUT"),
             threads=threads,
         )
 

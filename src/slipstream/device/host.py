@@ -214,6 +214,9 @@ class HostDevice(Device):
     def copy(self, target: np.ndarray, source: np.ndarray) -> Operation:
         return lambda stream: np.copyto(target, source)
 
+    def fill(self, target: np.ndarray, value: float) -> Operation:
+        return lambda stream: target.fill(value)
+
     def fft(self, source: np.ndarray, target: np.ndarray, axis: int, forward: bool) -> Operation:
         return fftw.plan(source, target, axis, forward, self._threads_per_lane)
 

@@ -11,16 +11,20 @@ from slipstream.exchange.choice import (
     local_rank,
     make_transport,
 )
+from slipstream.exchange.narrow import NarrowWire
 from slipstream.exchange.plan import Block, ExchangePlan
-from slipstream.exchange.transport import Transport
+from slipstream.exchange.transport import Exchange, Transport, part_of
 
 __all__ = [
     "TRANSPORTS",
     "Block",
+    "Exchange",
     "ExchangePlan",
+    "NarrowWire",
     "Transport",
     "check_devices",
     "chosen_transport",
     "local_rank",
     "make_transport",
+    "part_of",
 ]

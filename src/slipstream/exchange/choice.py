@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import ctypes
 from typing import Any
 
 from slipstream.device import Device
 from slipstream.errors import InputError
 from slipstream.exchange.mpi import MpiTransport
 from slipstream.exchange.nccl import NcclTransport, nccl_is_available
+from slipstream.exchange.peer import peer_transport
 from slipstream.exchange.transport import Transport
 
-TRANSPORTS = ("mpi-p2p", "mpi", "nccl")
+TRANSPORTS = ("peer", "nccl", "mpi-p2p", "mpi", "mpi-device-p2p", "mpi-device")
 
 
 def chosen_transport(name: str, communicator: Any, device: Device) -> str:
@@ -18,9 +20,10 @@ def chosen_transport(name: str, communicator: Any, device: Device) -> str:
 
     Parameters
     ----------
-    name : {"auto", "mpi-p2p", "mpi", "nccl"}
-        "auto" is NCCL where every rank has a GPU of its own, else MPI's point-to-point messages,
-        the faster variant in shared memory by our measurements.
+    name : str
+        One of `TRANSPORTS`, or "auto": shared memory where all ranks are on one node (GPUs: each
+        with one of its own), else NCCL where every rank has a GPU of its own, else MPI's
+        point-to-point messages.
     communicator : mpi4py.MPI.Comm or None
         The ranks; with None or a single one there is nothing to exchange.
     device : Device
@@ -34,7 +37,7 @@ def chosen_transport(name: str, communicator: Any, device: Device) -> str:
     Raises
     ------
     InputError
-        If the name is unknown, or NCCL is asked for where it cannot be; on all ranks alike.
+        If the name is unknown, or stands for what cannot be here; on all ranks alike.
     """
     if name not in ("auto", *TRANSPORTS):
         raise InputError(f"transport {name!r} is unknown; accepted: auto, {', '.join(TRANSPORTS)}")
@@ -42,18 +45,62 @@ def chosen_transport(name: str, communicator: Any, device: Device) -> str:
         return "none"
     if name in ("mpi", "mpi-p2p"):
         return name
-    usable = device.kind == "cuda" and nccl_is_available()
-    ranks = communicator.allgather((usable, device.identity))
-    identities = [identity for _, identity in ranks]
-    if not all(able for able, _ in ranks):
-        problem = "needs a GPU, and CuPy with the NCCL library, on every rank"
+    able = device.kind == "cpu" or nccl_is_available(), device.kind == "cpu" or mpi_takes_gpus()
+    facts = communicator.allgather((device.kind, device.identity, *able))
+    kinds, identities, nccl, direct = zip(*facts, strict=True)
+    problems = dict.fromkeys(TRANSPORTS, "")
+    if not all(direct):
+        problems["mpi-device"] = problems["mpi-device-p2p"] = (
+            "needs an MPI library that takes GPU memory (CUDA-aware), and this one does not"
+        )
+    if "cpu" in kinds:
+        problems["nccl"] = "needs a GPU on every rank"
     elif len(set(identities)) < len(identities):
-        problem = "needs a GPU of its own for every rank"
-    else:
-        return "nccl"
-    if name == "nccl":
-        raise InputError(f"transport 'nccl' {problem}; accepted here: auto, mpi, mpi-p2p")
-    return "mpi-p2p"
+        problems["nccl"] = problems["peer"] = "needs a GPU of its own for every rank"
+    elif not all(nccl):
+        problems["nccl"] = "needs CuPy with the NCCL library on every rank"
+    if name == "auto":
+        return _automatic(communicator, problems)
+    if problems[name]:
+        usable = [other for other in TRANSPORTS if not problems[other]]
+        raise InputError(
+            f"transport {name!r} {problems[name]}; accepted here: auto, {', '.join(usable)}"
+        )
+    return name
+
+
+def _automatic(communicator: Any, problems: dict[str, str]) -> str:
+    if not problems["peer"] and one_node(communicator):
+        return "peer"
+    return "mpi-p2p" if problems["nccl"] else "nccl"
+
+
+def one_node(communicator: Any) -> bool:
+    """Return whether all ranks are on one node. Collective."""
+    from mpi4py import MPI
+
+    node = communicator.Split_type(MPI.COMM_TYPE_SHARED)
+    size = node.size
+    node.Free()
+    return communicator.allreduce(size, MPI.MIN) == communicator.size
+
+
+def mpi_takes_gpus() -> bool:
+    """Return whether the MPI library says that messages may lie in a GPU's memory."""
+    try:
+        from mpi4py import MPI
+
+        # The module's file finds the symbols of the library that it is linked with.
+        library = ctypes.CDLL(MPI.__file__)
+    except (ImportError, OSError):
+        return False
+    if hasattr(library, "MPIX_Query_cuda_support"):  # Open MPI
+        return bool(library.MPIX_Query_cuda_support())
+    if hasattr(library, "MPIX_GPU_query_support"):  # MPICH; 0 stands for CUDA
+        supported = ctypes.c_int(0)
+        failed = library.MPIX_GPU_query_support(0, ctypes.byref(supported))
+        return not failed and bool(supported.value)
+    return False
 
 
 def check_devices(communicator: Any, device: Device) -> None:
@@ -76,18 +123,25 @@ def check_devices(communicator: Any, device: Device) -> None:
 
 
 def make_transport(name: str, communicator: Any, device: Device) -> Transport | None:
-    """Make the transport of a name; None where there is nothing to exchange. Collective.
+    """Make the transport of a name; None for "none", nothing to exchange. Collective.
 
     Parameters and errors as for `chosen_transport`.
     """
-    chosen = chosen_transport(name, communicator, device)
+    chosen = name if name == "none" else chosen_transport(name, communicator, device)
     if chosen == "none":
         return None
-    return (
-        NcclTransport(communicator, device)
-        if chosen == "nccl"
-        else MpiTransport(communicator, chosen)
-    )
+    if chosen == "nccl":
+        return NcclTransport(communicator, device)
+    if chosen != "peer":
+        return MpiTransport(communicator, device, chosen)
+    far = "mpi-p2p" if one_node(communicator) else _automatic_for_far(communicator, device)
+    return peer_transport(communicator, device, make_transport(far, communicator, device))
+
+
+def _automatic_for_far(communicator: Any, device: Device) -> str:
+    """Return the transport for ranks that do not share memory."""
+    usable = communicator.allreduce(int(device.kind == "cuda" and nccl_is_available()))
+    return "nccl" if usable == communicator.size else "mpi-p2p"
 
 
 def local_rank(communicator: Any) -> int:

@@ -1,7 +1,8 @@
-"""The `mpi` transports: plans executed by MPI from host memory, staged where data are on a GPU.
+"""The `mpi` transports: plans executed by MPI.
 
 Two variants give the same bits: ``mpi-p2p`` (persistent requests, one message per peer and array)
-and ``mpi`` (one non-blocking all-to-all per array).
+and ``mpi`` (one non-blocking all-to-all per array). What is on a GPU is staged through pinned host
+memory; ``mpi-device-p2p`` and ``mpi-device`` leave it there, for an MPI library that takes it.
 """
 
 from __future__ import annotations
@@ -12,8 +13,9 @@ from typing import Any
 
 import numpy as np
 
+from slipstream.device import Device
 from slipstream.exchange.plan import Block
-from slipstream.exchange.transport import Transport, part_of
+from slipstream.exchange.transport import Exchange, Transport, part_of
 from slipstream.schedule import StepGraph
 
 # The standard guarantees tags up to 32767 only.
@@ -27,45 +29,88 @@ class MpiTransport(Transport):
     ----------
     communicator : mpi4py.MPI.Comm
         Its private duplicate is used, so that messages cannot be taken for those of others.
-    name : {"mpi-p2p", "mpi"}
-        Point-to-point messages or collectives.
+    device : Device
+        This rank's device.
+    name : {"mpi-p2p", "mpi", "mpi-device-p2p", "mpi-device"}
+        Point-to-point messages or collectives, from the host or from the device.
     """
 
-    def __init__(self, communicator: Any, name: str = "mpi-p2p") -> None:
+    def __init__(self, communicator: Any, device: Device, name: str = "mpi-p2p") -> None:
+        super().__init__(device)
         self.name = name
-        self.communicator = _private(communicator)
+        self.communicator = private(communicator)
+        self._staged = device.kind != "cpu" and not name.startswith("mpi-device")
         self._next_tag = 0
         self._staging_arrays: dict[tuple[int, int], tuple[Any, np.ndarray]] = {}
 
-    def _record_messages(self, graph, sends, receives, pairs, label) -> None:
-        tag, self._next_tag = self._next_tag, (self._next_tag + len(pairs)) % _TAGS
-        staged = pairs
-        if graph.device.kind != "cpu":
-            staged = [(self._staging(graph, s), self._staging(graph, t)) for s, t in pairs]
-            for (source, _), (pinned, _) in zip(pairs, staged, strict=True):
-                _record_copies(graph, sends, source, pinned, f"{label}: copy out", "copy out")
-        kind = _PointToPoint if self.name == "mpi-p2p" else _AllToAll
-        graph.add_transfer(
-            kind(self.communicator, sends, receives, staged, tag),
-            reads=[part_of(source, block) for source, _ in staged for block in sends],
-            writes=[part_of(target, block) for _, target in staged for block in receives],
-            label=label,
-        )
-        if graph.device.kind != "cpu":
-            for (_, target), (_, pinned) in zip(pairs, staged, strict=True):
-                _record_copies(graph, receives, pinned, target, f"{label}: copy in", "copy in")
+    def prepare(self, plan, pairs) -> Exchange:
+        """Prepare an exchange; see `Transport.prepare`."""
+        return MpiExchange(self, plan, pairs)
 
-    def _staging(self, graph: StepGraph, array: Any) -> np.ndarray:
-        """Return the host memory that stands for an array of the device, always the same."""
+    def take_tags(self, count: int) -> int:
+        """Return the first of so many tags that no exchange in flight is likely to use."""
+        tag, self._next_tag = self._next_tag, (self._next_tag + count) % _TAGS
+        return tag
+
+    def staging(self, array: Any) -> np.ndarray:
+        """Return what MPI takes for an array: itself, or host memory, always the same."""
+        if not self._staged:
+            return array
         key = array.data.ptr, array.nbytes
         if key not in self._staging_arrays:
             # The array is kept too: while it lives, no other one can have its address.
-            pinned = graph.device.pinned(array.shape, array.dtype)
+            pinned = self.device.pinned(array.shape, array.dtype)
             self._staging_arrays[key] = array, pinned
         return self._staging_arrays[key][1]
 
 
-def _private(communicator: Any) -> Any:
+class MpiExchange(Exchange):
+    """Messages of one exchange, and the copies to and from the host that they need."""
+
+    def __init__(self, transport: MpiTransport, plan, pairs) -> None:
+        super().__init__(transport.device, plan, pairs)
+        staging = transport.staging
+        self._staged = [(staging(source), staging(target)) for source, target in self.pairs]
+        kind = _PointToPoint if transport.name.endswith("p2p") else _AllToAll
+        tag = transport.take_tags(len(self.pairs))
+        self._transfer = kind(transport.communicator, self.sends, self.receives, self._staged, tag)
+
+    def _record_messages(self, graph: StepGraph, label: str) -> None:
+        self._record_copies(graph, f"{label}: copy out", 0)
+        graph.add_transfer(
+            self._transfer,
+            reads=[part_of(source, b) for source, _ in self._staged for b in self.sends],
+            writes=[part_of(target, b) for _, target in self._staged for b in self.receives],
+            label=label,
+        )
+        self._record_copies(graph, f"{label}: copy in", 1)
+
+    def _record_copies(self, graph: StepGraph, label: str, side: int) -> None:
+        """Record copies of the sources to the host (side 0), or of the targets back (side 1)."""
+        for arrays, staged in zip(self.pairs, self._staged, strict=True):
+            if arrays[side] is staged[side]:
+                continue
+            for block in (self.sends, self.receives)[side]:
+                parts = part_of(arrays[side], block), part_of(staged[side], block)
+                source, target = parts if side == 0 else parts[::-1]
+                graph.add(
+                    self.device.copy(target, source), reads=[source], writes=[target],
+                    label=label, category="copy", lane=label.split(": ")[1],
+                )  # fmt: skip
+
+
+def world_ranks(communicator: Any) -> tuple[int, ...]:
+    """Return the numbers of a communicator's ranks in MPI's world."""
+    from mpi4py import MPI
+
+    group, world = communicator.Get_group(), MPI.COMM_WORLD.Get_group()
+    ranks = tuple(MPI.Group.Translate_ranks(group, range(communicator.size), world))
+    group.Free()
+    world.Free()
+    return ranks
+
+
+def private(communicator: Any) -> Any:
     """Return the duplicate of a communicator that all its transports use. Collective."""
     from mpi4py import MPI
 
@@ -87,15 +132,8 @@ def _free_with(owner: Any, handle: Any) -> None:
     weakref.finalize(owner, handle.Free).atexit = False
 
 
-def _record_copies(graph, blocks: list[Block], source, target, label: str, lane: str) -> None:
-    for block in blocks:
-        part, place = part_of(source, block), part_of(target, block)
-        operation = graph.device.copy(place, part)
-        graph.add(operation, reads=[part], writes=[place], label=label, category="copy", lane=lane)
-
-
 class _Messages:
-    """Common to both variants: requests that are tested and waited for together."""
+    """Common to both variants: requests that are tested together."""
 
     def __init__(self, communicator, sends, receives, pairs, tag) -> None:
         from mpi4py import MPI
@@ -115,9 +153,6 @@ class _Messages:
 
     def test(self) -> bool:
         return self._mpi.Request.Testall(self._requests)
-
-    def wait(self) -> None:
-        self._mpi.Request.Waitall(self._requests)
 
 
 class _PointToPoint(_Messages):

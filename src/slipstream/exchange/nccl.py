@@ -10,7 +10,9 @@ import atexit
 from typing import Any
 
 from slipstream.device import Device, Operation, Stream
-from slipstream.exchange.transport import Transport, part_of
+from slipstream.exchange.mpi import world_ranks
+from slipstream.exchange.transport import Exchange, Transport, part_of
+from slipstream.schedule import StepGraph
 
 
 def nccl_is_available() -> bool:
@@ -37,11 +39,24 @@ class NcclTransport(Transport):
     name = "nccl"
 
     def __init__(self, communicator: Any, device: Device) -> None:
+        super().__init__(device)
         self._communicator = _connected(communicator, device)
 
-    def _record_messages(self, graph, sends, receives, pairs, label) -> None:
-        sources = [(b.peer, part_of(source, b)) for source, _ in pairs for b in sends]
-        targets = [(b.peer, part_of(target, b)) for _, target in pairs for b in receives]
+    def prepare(self, plan, pairs) -> Exchange:
+        """Prepare an exchange; see `Transport.prepare`."""
+        return NcclExchange(self.device, plan, pairs, self._communicator)
+
+
+class NcclExchange(Exchange):
+    """One group of messages."""
+
+    def __init__(self, device: Device, plan, pairs, communicator: Any) -> None:
+        super().__init__(device, plan, pairs)
+        self._communicator = communicator
+
+    def _record_messages(self, graph: StepGraph, label: str) -> None:
+        sources = [(b.peer, part_of(source, b)) for source, _ in self.pairs for b in self.sends]
+        targets = [(b.peer, part_of(target, b)) for _, target in self.pairs for b in self.receives]
         if not sources and not targets:
             return
         messages, answers = (
@@ -49,7 +64,7 @@ class NcclTransport(Transport):
             for parts in (sources, targets)
         )
         graph.add(
-            _group(self._communicator, messages, answers, pairs),
+            _group(self._communicator, messages, answers, self.pairs),
             reads=[part for _, part in sources],
             writes=[part for _, part in targets],
             label=label, category="communication", lane="communication",
@@ -82,15 +97,10 @@ _communicators: dict[tuple[str, tuple[int, ...]], Any] = {}
 def _connected(communicator: Any, device: Device) -> Any:
     """Return the NCCL communicator of these ranks, connected to all of them. Collective."""
     from cupy.cuda import nccl
-    from mpi4py import MPI
 
-    group, world = communicator.Get_group(), MPI.COMM_WORLD.Get_group()
-    ranks = tuple(MPI.Group.Translate_ranks(group, range(communicator.size), world))
-    group.Free()
-    world.Free()
-    key = device.identity, ranks
+    key = device.identity, world_ranks(communicator)
     # All ranks must find it, or none: they might have been grouped differently before.
-    if communicator.allreduce(key in _communicators, MPI.LAND):
+    if communicator.allreduce(int(key in _communicators)) == communicator.size:
         return _communicators[key]
     name = communicator.bcast(nccl.get_unique_id() if communicator.rank == 0 else None)
     with device.context:

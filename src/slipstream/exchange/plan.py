@@ -10,7 +10,7 @@ the packed one need no packing at all; the slab transforms choose theirs so.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from slipstream.decomposition import Box, split
@@ -98,6 +98,14 @@ class ExchangePlan:
             )
             for part in range(parts)
         ]
+
+    def among(self, peers: Collection[int]) -> ExchangePlan:
+        """Return the part of the plan that concerns some ranks."""
+        sends, receives = (
+            tuple(block for block in blocks if block.peer in peers)
+            for blocks in (self.sends, self.receives)
+        )
+        return ExchangePlan(self.rank, sends, receives, self.send_size, self.receive_size)
 
     def off_rank_elements(self) -> int:
         """Return the number of elements that leave this rank."""

@@ -18,12 +18,16 @@ On one rank both have the same layout, and one array is both.
 from __future__ import annotations
 
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
 from slipstream.decomposition import slabs
 from slipstream.exchange import ExchangePlan
 from slipstream.fft.modes import Modes
+
+# Stands in tables of rows for a row that is not kept, see `tables.hpp`.
+NOT_KEPT = -(2**62)
 
 
 class SlabGeometry:
@@ -87,20 +91,54 @@ class SlabGeometry:
         return self._column_boxes[self.rank].shape
 
     @property
+    def columns_size(self) -> int:
+        """Number of complex elements of one field in the columns layout."""
+        return self._column_boxes[self.rank].size
+
+    @property
     def stored_shape(self) -> tuple[int, int, int]:
         """Shape of this rank's spectral array in memory, with rows of `row` elements."""
         return (*self.spectral_box.shape[:2], self.row)
 
+    @property
+    def field_size(self) -> int:
+        """Number of elements that hold one field in either layout, on every rank."""
+        # The first rank has the largest parts.
+        return max(self._plane_boxes[0].size, self._column_boxes[0].size)
+
     @cached_property
     def plane_rows(self) -> tuple[np.ndarray, np.ndarray]:
         """Tables for `rows.hpp`: row y of plane z lies at ``offset[y] + z * pitch[y]``."""
-        offset = np.full(self.spectral_shape[1], -1, dtype=np.int64)
+        return self.plane_rows_at({block.peer: block.offset for block in self.plan.sends})
+
+    def plane_rows_at(self, starts: dict[int, int]) -> tuple[np.ndarray, np.ndarray]:
+        """Return the tables of `plane_rows` for blocks that start at given elements, by rank."""
+        offset = np.full(self.spectral_shape[1], NOT_KEPT, dtype=np.int64)
         pitch = np.zeros(self.spectral_shape[1], dtype=np.int64)
         for block in self.plan.sends:
             low, high = block.box.start[1], block.box.stop[1]
-            offset[low:high] = block.offset + self.row * np.arange(high - low)
+            offset[low:high] = starts[block.peer] + self.row * np.arange(high - low)
             pitch[low:high] = self.row * (high - low)
         return self._spread(self.modes[1], offset, pitch)
+
+    def column_blocks_at(self, starts: dict[int, int]) -> tuple[np.ndarray, np.ndarray]:
+        """Return tables of the columns layout whose blocks start at given elements, by rank.
+
+        Point z of the ky-th column is at ``offset[z] + ky * pitch[z]``; a block is what one rank
+        has of z.
+        """
+        nz, ky, row = self.columns_shape
+        offset = np.zeros(nz, dtype=np.int64)
+        for block in self.plan.receives:
+            low, high = block.box.start[0], block.box.stop[0]
+            offset[low:high] = starts[block.peer] + ky * row * np.arange(high - low)
+        return offset, np.full(nz, row, dtype=np.int64)
+
+    def spectral_rows(self, array: Any) -> tuple[np.ndarray, np.ndarray]:
+        """Tables of an array (fields, kz, ky of this rank, kx): by mode z, ky being the plane."""
+        stride_z, stride_y = (stride // array.itemsize for stride in array.strides[1:3])
+        offset = stride_z * np.arange(self.spectral_shape[0], dtype=np.int64)
+        return self._spread(self.modes[0], offset, np.full_like(offset, stride_y))
 
     @cached_property
     def column_rows(self) -> tuple[np.ndarray, np.ndarray]:
@@ -111,6 +149,6 @@ class SlabGeometry:
 
     @staticmethod
     def _spread(modes: Modes, *tables: np.ndarray) -> tuple[np.ndarray, ...]:
-        """Extend tables over the kept modes to all modes, -1 where a mode is not kept."""
+        """Extend tables over the kept modes to all modes."""
         positions = modes.positions()
-        return tuple(np.where(positions < 0, -1, table[positions]) for table in tables)
+        return tuple(np.where(positions < 0, NOT_KEPT, table[positions]) for table in tables)

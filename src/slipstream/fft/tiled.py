@@ -18,7 +18,7 @@ from slipstream.device import Device, Operation, tiled_fft
 from slipstream.fft.columns import ColumnPass
 from slipstream.fft.planes import PlanePass, PointProduct
 from slipstream.fft.rows import RowTables
-from slipstream.fft.slab import SlabGeometry
+from slipstream.fft.slab import NOT_KEPT, SlabGeometry
 
 
 class StridedTransform:
@@ -35,7 +35,7 @@ class StridedTransform:
     """
 
     def __init__(self, device: Device, n: int, real_dtype: np.dtype) -> None:
-        self._scale = np.dtype(real_dtype).type(1)
+        self._real = np.dtype(real_dtype).type
         self._roots = device.array(tiled_fft.roots(n, real_dtype))
         self._kernels = {}
         for forward in (True, False):
@@ -50,7 +50,13 @@ class StridedTransform:
         return tiled_fft.strided_fft(n, real_dtype, -1, limit) is not None
 
     def bind(
-        self, modes: Any, points: Any, tables: RowTables, first: int, forward: bool
+        self,
+        modes: Any,
+        points: Any,
+        tables: RowTables,
+        first: int,
+        forward: bool,
+        scale: float = 1.0,
     ) -> Operation:
         """Return the transform between modes and points.
 
@@ -66,13 +72,15 @@ class StridedTransform:
             The plane of the modes that is plane 0 of the points.
         forward : bool
             From points to modes, or back.
+        scale : float
+            Factor of the result.
         """
         tile, kernel = self._kernels[forward]
         fields, outer, _, columns = points.shape
         strides = [stride // points.itemsize for stride in points.strides[:3]]
         source, target = (points, modes) if forward else (modes, points)
         return kernel.bind(
-            tile.launch(columns, fields * outer), source, target, self._roots, self._scale,
+            tile.launch(columns, fields * outer), source, target, self._roots, self._real(scale),
             tables.offset, tables.pitch, first, fields, outer, columns,
             modes.strides[0] // modes.itemsize, *strides,
         )  # fmt: skip
@@ -88,7 +96,7 @@ class TiledColumnPass(ColumnPass):
         nz, ky, row = geometry.columns_shape
         self._transform = StridedTransform(device, nz, np.zeros(0, complex_dtype).real.dtype)
         kept = geometry.modes[0].positions() >= 0
-        offset = np.where(kept, ky * row * np.arange(nz, dtype=np.int64), -1)
+        offset = np.where(kept, ky * row * np.arange(nz, dtype=np.int64), NOT_KEPT)
         self._in_place = RowTables(device, (offset, np.zeros_like(offset)))
 
     def record_backward(self, graph, spectral, columns, low, high) -> None:
@@ -127,7 +135,7 @@ class TiledPlanePass(PlanePass):
         operation = self._transform.bind(planes, active, self._tables, low, False)
         work.add(operation, self._packed(planes, low, high), [active], "fft y", "fft")
         if rest.size:
-            work.add(lambda stream: rest.fill(0), [], [rest], "pad modes", "pack")
+            work.add(self._device.fill(rest, 0), [], [rest], "pad modes", "pack")
 
     def _store_modes(self, work, planes, modes, low, high) -> None:
         active = modes[..., : self._active]

@@ -22,6 +22,7 @@
 #ifndef SLIPSTREAM_GPU
 #include <cmath>
 #include <cstddef>
+#include <ctime>
 using std::fma;  // for float too, as in CUDA
 #endif
 
@@ -145,5 +146,38 @@ INLINE void block_maximum(Index* target, Index value) {
   if (threadIdx.x % 32 == 0) atomicMax(target, value);
 #else
   if (value > *target) *target = value;
+#endif
+}
+
+// Memory that several processors write: a released store comes after all that its thread wrote
+// before, also for who reads it by an acquiring load on another processor.
+INLINE void store_release(Index* target, Index value) {
+#ifdef SLIPSTREAM_GPU
+  asm volatile("st.release.sys.global.s64 [%0], %1;" ::"l"(target), "l"(value) : "memory");
+#else
+  __atomic_store_n(target, value, __ATOMIC_RELEASE);
+#endif
+}
+
+INLINE Index load_acquire(const Index* source) {
+#ifdef SLIPSTREAM_GPU
+  Index value;
+  asm volatile("ld.acquire.sys.global.s64 %0, [%1];" : "=l"(value) : "l"(source) : "memory");
+  return value;
+#else
+  return __atomic_load_n(source, __ATOMIC_ACQUIRE);
+#endif
+}
+
+// A clock; only differences mean anything.
+INLINE Index nanoseconds() {
+#ifdef SLIPSTREAM_GPU
+  Index now;
+  asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
+  return now;
+#else
+  timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return 1000000000ll * now.tv_sec + now.tv_nsec;
 #endif
 }

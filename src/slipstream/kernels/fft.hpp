@@ -12,6 +12,7 @@
 // Without LANES only the parts that other transforms share are compiled.
 #pragma once
 #include "core.hpp"
+#include "tables.hpp"
 
 constexpr int radices[] = {RADICES};
 constexpr int passes = sizeof(radices) / sizeof(int);
@@ -184,7 +185,7 @@ INLINE int mode_at(int position) {
 #ifdef LANES
 
 // The two sides of a transform, as rows of which LANES columns belong to the tile. Points have all
-// rows; of modes only those are stored whose table entry is not negative, and others are zero.
+// rows; of modes only those are stored that the table knows, and others are zero.
 struct Points {
   Complex* base;
   Index row_stride;
@@ -197,7 +198,7 @@ struct Modes {
   const Index *offset, *pitch;
   Index plane;
   int lanes;
-  INLINE bool stored(int row, int lane) const { return offset[row] >= 0 && lane < lanes; }
+  INLINE bool stored(int row, int lane) const { return offset[row] != not_kept && lane < lanes; }
   INLINE Complex& at(int row, int lane) const {
     return base[offset[row] + plane * pitch[row] + lane];
   }
@@ -235,7 +236,7 @@ INLINE void passes_from(const Source& source, const Target& target, Complex* til
 
 // Transform the columns of [field][o][row][column] arrays. The points' side (source of a forward,
 // target of a backward transform) has strides; on the modes' side, row r of plane o lies at
-// offset[r] + (first + o) * pitch[r] behind its field, as in rows.hpp: truncation, padding with
+// offset[r] + (first + o) * pitch[r] behind its field, see tables.hpp: truncation, padding with
 // zeros and the order of an exchange cost no pass of their own. Strides count Complex elements,
 // columns are contiguous. Both sides may be the same memory if the tables leave rows in place.
 KERNEL strided_fft(const Complex* source, Complex* target, const Complex* RESTRICT roots,

@@ -1,10 +1,9 @@
 // Rows of complex numbers between a working array and a packed one.
 //
 // A packed array keeps only the modes that a truncation keeps, block by block for the ranks that
-// they come from or go to. Where row r of plane o lies is told by two tables: offset[r] +
-// (first + o) * pitch[r], in complex numbers; offset -1 marks a row that the truncation discards. One pass does
+// they come from or go to; where rows lie is told by tables. One pass does
 // what would otherwise be three: unpack, re-order, pad with zeros (or truncate, re-order, pack).
-#include "core.hpp"
+#include "tables.hpp"
 
 // Column c of a packed row is column c, or c + gap from `low` on, of the working row: the second
 // part holds the negative wavenumbers of a complex transform.
@@ -16,7 +15,7 @@ KERNEL gather_rows(const Complex* RESTRICT packed, Complex* RESTRICT work,
     const Index row = r % rows, plane = r / rows % planes, field = r / rows / planes;
     Complex* RESTRICT to = work + field * work_field + plane * work_plane + row * work_row;
     const Complex zero = {0, 0};
-    if (offset[row] < 0) {
+    if (offset[row] == not_kept) {
       FOR_COLUMNS(c, columns + gap) to[c] = zero;
     } else {
       const Complex* RESTRICT from =
@@ -34,20 +33,12 @@ KERNEL scatter_rows(Complex* RESTRICT packed, const Complex* RESTRICT work,
                     Index gap, Index packed_field, Index work_field, Index work_plane, Index work_row) {
   FOR_ROWS(r, fields * planes * rows) {
     const Index row = r % rows, plane = r / rows % planes, field = r / rows / planes;
-    if (offset[row] >= 0) {
+    if (offset[row] != not_kept) {
       const Complex* RESTRICT from =
           work + field * work_field + plane * work_plane + row * work_row;
       Complex* RESTRICT to = packed + field * packed_field + offset[row] + (first + plane) * pitch[row];
       FOR_COLUMNS(c, low) to[c] = from[c];
       FOR_COLUMNS(c, columns - low) to[low + c] = from[low + gap + c];
     }
-  }
-}
-
-// Multiply contiguous rows of real numbers by a constant.
-KERNEL scale_rows(Real* RESTRICT values, Index rows, Index columns, double factor) {
-  FOR_ROWS(r, rows) {
-    Real* RESTRICT row = values + r * columns;
-    FOR_COLUMNS(c, columns) row[c] *= Real(factor);
   }
 }

@@ -4,7 +4,7 @@ Record operations and transfers in a `StepGraph`, `commit` it with a policy, the
 """
 
 from slipstream.schedule.graph import CATEGORIES, StepGraph, Transfer
-from slipstream.schedule.run import POLICIES, CommittedStep, commit
+from slipstream.schedule.run import POLICIES, CommittedStep, commit, timeout
 from slipstream.schedule.timeline import Timeline
 
 __all__ = [
@@ -15,4 +15,5 @@ __all__ = [
     "Timeline",
     "Transfer",
     "commit",
+    "timeout",
 ]

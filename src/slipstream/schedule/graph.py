@@ -36,9 +36,6 @@ class Transfer(Protocol):
     def test(self) -> bool:
         """Return whether all has been sent and received. Makes progress."""
 
-    def wait(self) -> None:
-        """Block until all has been sent and received."""
-
 
 @dataclass
 class Node:

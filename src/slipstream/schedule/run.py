@@ -10,15 +10,20 @@ Policies differ only in when nodes run; every one gives the same bits.
     Nodes that feed a transfer come first, and transfers are in flight while everything that does
     not depend on them runs. Where a graph has no transfers, a GPU replays it as one CUDA graph,
     and for a CPU both policies are the same.
+
+Waiting for other ranks has an end, ``SLIPSTREAM_TIMEOUT``: where one has died, the rest stop too.
 """
 
 from __future__ import annotations
 
+import math
+import os
 import time
 from collections.abc import Callable, Iterable
 from functools import partial
 
-from slipstream.errors import InputError
+from slipstream.device import Device, Event, Stream
+from slipstream.errors import InputError, RunError
 from slipstream.schedule.graph import Node, StepGraph
 from slipstream.schedule.lanes import Lanes, drained, naming
 from slipstream.schedule.timeline import Timeline
@@ -28,6 +33,10 @@ POLICIES = ("serial", "overlap")
 # Seconds between polls. On a CPU, polling without a pause would take a core from the kernels;
 # beside a GPU it has nothing else to do, and messages through the host advance only when polled.
 _PAUSE = {"cpu": 2e-5, "cuda": 0.0}
+
+# Most exchanges are over within this many seconds: until then nobody waiting sleeps, lest the
+# wake-up take longer than what was waited for.
+_BRISK = 2e-4
 
 
 def commit(graph: StepGraph, policy: str = "overlap") -> CommittedStep:
@@ -55,6 +64,61 @@ def commit(graph: StepGraph, policy: str = "overlap") -> CommittedStep:
     return PhasedStep(graph) if graph.device.lanes > 1 else SerialStep(graph)
 
 
+def timeout() -> float:
+    """Return for how many seconds a step waits for other ranks: ``$SLIPSTREAM_TIMEOUT``, or 600.
+
+    Raises
+    ------
+    InputError
+        If the variable is not a positive number.
+    """
+    text = os.environ.get("SLIPSTREAM_TIMEOUT", "600")
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds < math.inf:  # false for not-a-number, too
+        raise InputError(f"SLIPSTREAM_TIMEOUT is {text!r}; accepted: a positive number of seconds")
+    return seconds
+
+
+class _Patience:
+    """Waits during one run, which the environment limits.
+
+    Parameters
+    ----------
+    device : Device
+        Whose pause between polls is kept.
+    """
+
+    def __init__(self, device: Device) -> None:
+        self._pause = _PAUSE[device.kind]
+        self._limit = timeout()
+
+    def wait(self, done: Callable[[], bool], what: str) -> None:
+        """Poll until something is done; a poll that finds it done is the last one."""
+        began = time.perf_counter()
+        while not done():
+            self.rest(brisk=self.check(began, what) < _BRISK)
+
+    def rest(self, brisk: bool = False) -> None:
+        """Leave the core to others until the next poll; only for an instant if `brisk`."""
+        if self._pause and brisk:
+            os.sched_yield()  # time.sleep(0) would sleep for as long as a short pause
+        elif self._pause:
+            time.sleep(self._pause)
+
+    def check(self, since: float, what: str) -> float:
+        """Return for how long something has been waited for; raise `RunError` if too long."""
+        waited = time.perf_counter() - since
+        if waited > self._limit:
+            raise RunError(
+                f"{what} has waited for {self._limit:g} s: a rank has died or takes another path; "
+                "set SLIPSTREAM_TIMEOUT to wait longer"
+            )
+        return waited
+
+
 class CommittedStep:
     """A step that can be run.
 
@@ -69,29 +133,52 @@ class CommittedStep:
         self.nodes = graph.nodes
         self.timeline = Timeline()
 
-    def run(self, profile: bool = False) -> None:
+    def run(self, profile: bool = False, stream: Stream | None = None) -> None:
         """Run the step.
 
-        Work on a GPU may still be under way when this returns; it is ordered before all that the
-        device's default stream does next.
+        It starts after all that the stream has been given so far. Work on a GPU may still be
+        under way when this returns; it is ordered before all that the stream does next.
 
         Parameters
         ----------
         profile : bool
             Record when every node ran, in `timeline`. Costs some microseconds per node.
+        stream : Stream, optional
+            Whose work the step is part of; the device's default stream if not given.
 
         Raises
         ------
+        InputError
+            If ``SLIPSTREAM_TIMEOUT`` is not a positive number.
         RunError
-            If a node fails; the message names it.
+            If a node fails, or waits for other ranks for longer than ``SLIPSTREAM_TIMEOUT``
+            seconds; the message names it. A step whose exchange was given up must not be run again.
         """
         raise NotImplementedError
 
-    def _run_alone(self, node: Node, profile: bool, start: Callable, finish: Callable) -> None:
-        """Start a node and wait for its end, with nothing beside it."""
+    def synchronize(self) -> None:
+        """Wait until all that the last run submitted has finished.
+
+        Where the host orders the exchanges that is so when `run` returns. Where the device does,
+        this waits for all work of the last run's stream.
+
+        Raises
+        ------
+        InputError, RunError
+            As in `run`.
+        """
+
+    def _run_alone(self, node: Node, profile: bool, stream: Stream, patience: _Patience) -> None:
+        """Run a node and wait for its end, with nothing beside it."""
         began = time.perf_counter()
-        naming(node, start)
-        naming(node, finish)
+        if node.transfer:
+            naming(node, node.transfer.start)
+            patience.wait(partial(naming, node, node.transfer.test), f"exchange {node.label!r}")
+        else:
+            naming(node, stream.submit, node.operation)
+            if node.category == "communication":
+                patience.wait(stream.record().done, f"exchange {node.label!r}")
+            naming(node, stream.synchronize)
         if profile:
             self.timeline.add(node, began, time.perf_counter())
 
@@ -99,14 +186,12 @@ class CommittedStep:
 class SerialStep(CommittedStep):
     """One node after another."""
 
-    def run(self, profile: bool = False) -> None:
-        stream = self.device.default_stream
+    def run(self, profile: bool = False, stream: Stream | None = None) -> None:
+        patience, stream = _Patience(self.device), stream or self.device.default_stream
+        patience.wait(stream.record().done, "what came before the step")
+        stream.synchronize()  # raises what failed
         for node in self.nodes:
-            if node.transfer:
-                self._run_alone(node, profile, node.transfer.start, node.transfer.wait)
-            else:
-                submit = partial(stream.submit, node.operation)
-                self._run_alone(node, profile, submit, stream.synchronize)
+            self._run_alone(node, profile, stream, patience)
 
 
 class PhasedStep(CommittedStep):
@@ -116,14 +201,15 @@ class PhasedStep(CommittedStep):
         super().__init__(graph)
         self._lanes = Lanes(graph)
 
-    def run(self, profile: bool = False) -> None:
-        lanes = self._lanes
+    def run(self, profile: bool = False, stream: Stream | None = None) -> None:
+        patience, lanes = _Patience(self.device), self._lanes
+        lanes.main.wait((stream or self.device.default_stream).record())
         lanes.begin(profile)
         with drained(lanes):
             for node in self.nodes:
                 if node.transfer:
                     lanes.drain()
-                    self._run_alone(node, profile, node.transfer.start, node.transfer.wait)
+                    self._run_alone(node, profile, lanes.main, patience)
                 else:
                     lanes.issue(node)
         if profile:
@@ -138,6 +224,7 @@ class CapturedStep(CommittedStep):
         super().__init__(graph)
         self._lanes = Lanes(graph)
         self._replay = self._lanes.main.capture(self._enqueue)
+        self._latest = self.device.default_stream
 
     def _enqueue(self, profile: bool = False) -> None:
         self._lanes.begin(profile)
@@ -145,17 +232,30 @@ class CapturedStep(CommittedStep):
             self._lanes.issue(node)
         self._lanes.join()
 
-    def run(self, profile: bool = False) -> None:
-        default, main = self.device.default_stream, self._lanes.main
-        main.wait(default.record())
+    def run(self, profile: bool = False, stream: Stream | None = None) -> None:
+        stream = stream or self.device.default_stream
         if profile:
-            self._enqueue(profile)
-            main.synchronize()
-            for index, span in self._lanes.spans.items():
-                self.timeline.add(self.nodes[index], *span.interval())
+            self._run_profiled(stream)
         else:
-            main.submit(self._replay)
-        default.wait(main.record())
+            # Replays wait for each other on the device, also those of different streams.
+            stream.submit(self._replay)
+        self._latest = stream
+
+    def synchronize(self) -> None:
+        self._await(self._latest.record())
+
+    def _await(self, event: Event) -> None:
+        _Patience(self.device).wait(event.done, "the step")
+        event.synchronize()  # raises what failed
+
+    def _run_profiled(self, stream: Stream) -> None:
+        main = self._lanes.main
+        self.synchronize()  # nodes on their own do not wait for a replay elsewhere
+        main.wait(stream.record())
+        self._enqueue(profile=True)
+        self._await(main.record())
+        for index, span in self._lanes.spans.items():
+            self.timeline.add(self.nodes[index], *span.interval())
 
 
 class OverlappedStep(CommittedStep):
@@ -171,14 +271,16 @@ class OverlappedStep(CommittedStep):
         self._lanes = Lanes(graph)
         self._order = urgency_order(self.nodes)
 
-    def run(self, profile: bool = False) -> None:
-        self._lanes.main.wait(self.device.default_stream.record())
+    def run(self, profile: bool = False, stream: Stream | None = None) -> None:
+        patience = _Patience(self.device)
+        start = (stream or self.device.default_stream).record()
+        self._lanes.main.wait(start)
         self._lanes.begin(profile)
-        progress, pause = _Progress(self._order, self._lanes), _PAUSE[self.device.kind]
+        progress = _Progress(self._order, self._lanes, start, patience)
         with drained(self._lanes):
             while not progress.finished():
-                if not progress.advance() and pause:
-                    time.sleep(pause)
+                if not progress.advance():
+                    patience.rest()
         if profile:
             for node in self.nodes:
                 self.timeline.add(node, *progress.interval(node))
@@ -187,8 +289,9 @@ class OverlappedStep(CommittedStep):
 class _Progress:
     """One run of an overlapped step: what has been issued, what is in flight, what is done."""
 
-    def __init__(self, order: list[Node], lanes: Lanes) -> None:
-        self._lanes = lanes
+    def __init__(self, order: list[Node], lanes: Lanes, start: Event, patience: _Patience) -> None:
+        self._lanes, self._patience = lanes, patience
+        self._start: Event | None = start
         self._waiting = list(order)
         self._flying: list[Node] = []
         self._issued: set[int] = set()
@@ -219,7 +322,16 @@ class _Progress:
         self._waiting = held
         return self._poll() or moved
 
+    def _begun(self) -> bool:
+        """Return whether what came before the step is done: the host may touch its arrays."""
+        if self._start is not None and self._start.done():
+            self._start.synchronize()  # raises what failed
+            self._start = None
+        return self._start is None
+
     def _ready(self, node: Node) -> bool:
+        if node.transfer and not self._begun():
+            return False
         for index in node.dependencies:
             if index in self._transfers:
                 if index not in self._arrived:
@@ -243,6 +355,8 @@ class _Progress:
             self._flights[node.index].append(time.perf_counter())
             self._arrived.add(node.index)
             self._flying.remove(node)
+        for node in self._flying:
+            self._patience.check(self._flights[node.index][0], f"exchange {node.label!r}")
         return bool(landed)
 
 

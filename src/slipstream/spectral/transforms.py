@@ -63,10 +63,13 @@ class FieldTransforms:
         transport: Transport | None,
     ) -> None:
         self._geometry, self._transport = geometry, transport
-        self.columns = device.zeros((fields, *geometry.columns_shape), complex_dtype)
+        empty = transport.empty if transport else device.empty
+        self.columns = empty((fields, *geometry.columns_shape), complex_dtype)
         self._planes = self.columns.reshape(fields, -1)
         if transport is not None:
-            self._planes = device.zeros((fields, geometry.planes_size), complex_dtype)
+            self._planes = empty((fields, geometry.planes_size), complex_dtype)
+        for array in (self.columns, self._planes):
+            device.run(device.fill(array, 0))
         self._column_pass = make_column_pass(device, geometry, fields, complex_dtype)
         self._plane_pass = make_plane_pass(device, geometry, fields, True, complex_dtype)
 

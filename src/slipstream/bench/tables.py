@@ -1,0 +1,111 @@
+"""What benchmarks print, and the notation of their options: sizes and lists of names."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from rich import box
+from rich.table import Table
+from rich.text import Text
+
+from slipstream.errors import InputError
+from slipstream.report.console import make_console, quantity
+
+# Ratios of a comparison, and the columns that show them.
+PAIRS = {"pair / plain pair": "of plain", "pair / unpruned pair": "of unpruned"}
+
+_UNITS = {"": 1, "B": 1, "KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30}
+
+
+def parse_size(text: str) -> int:
+    """Return a number of bytes from text such as ``4096``, ``4KiB`` or ``256 MiB``.
+
+    Raises
+    ------
+    InputError
+        If it is no such text.
+    """
+    match = re.fullmatch(r"\s*(\d+)\s*([A-Za-z]*)\s*", text)
+    if match is None or match[2].upper() not in _UNITS:
+        raise InputError(f"size {text!r} is unknown; accepted: bytes, or such as 4KiB, 1MiB, 2GiB")
+    return int(match[1]) * _UNITS[match[2].upper()]
+
+
+def bytes_text(size: float) -> str:
+    """Return a number of bytes for people, in the largest binary unit that gives at least 1."""
+    for unit in ("GiB", "MiB", "KiB"):
+        if size >= _UNITS[unit.upper()]:
+            return f"{size / _UNITS[unit.upper()]:.4g} {unit}"
+    return f"{size:.0f} B"
+
+
+def names_of(text: str) -> tuple[str, ...]:
+    """Return the names in a comma-separated list."""
+    return tuple(name.strip() for name in text.split(",") if name.strip())
+
+
+def print_figures(title: str, result: Mapping[str, Any]) -> None:
+    """Print figures by name, those of a group as ``group: name``."""
+    table = Table(title=Text(title), show_header=False, box=box.HORIZONTALS)
+    for name, value in result.items():
+        inner = value.items() if isinstance(value, Mapping) else [(None, value)]
+        for key, one in inner:
+            table.add_row(Text(name if key is None else f"{name}: {key}"), Text(_text(one)))
+    make_console().print(table, highlight=False)
+
+
+def print_exchange(title: str, result: Mapping[str, Any]) -> None:
+    """Print what `slipstream.bench.exchange.measure_exchange` returned."""
+    table = Table(title=Text(title), box=box.HORIZONTALS)
+    for heading, width in (("pattern", 15), ("transport", 9)):
+        table.add_column(heading, min_width=width)
+    for heading in ("message", "time", "GB/s per rank", "of limit"):
+        table.add_column(heading, justify="right")
+    groups: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
+    for row in result["rows"]:
+        groups.setdefault((row["pattern"], row["transport"]), []).append(row)
+    for (pattern, name), rows in groups.items():
+        for place, row in enumerate(rows):
+            table.add_row(
+                "" if place else pattern, "" if place else name,
+                bytes_text(row["bytes"]), quantity(row["seconds"], "s"),
+                f"{row['GB/s per rank']:.3g}", f"{row['fraction of the limit']:.2f}",
+            )  # fmt: skip
+        table.add_section()
+    console = make_console()
+    console.print(table, highlight=False)
+    limits = result["limits (GB/s per rank)"].items()
+    text = ", ".join(f"{pattern} {limit:.3g}" for pattern, limit in limits)
+    console.print(f"limit (GB/s per rank): {text}; {result['limit']}", highlight=False)
+    for reason in result["left out"].values():
+        console.print(f"left out: {reason}", highlight=False, markup=False)
+
+
+def print_fft(title: str, result: Mapping[str, Any]) -> None:
+    """Print what `slipstream.bench.fft.measure_fft` returned."""
+    apart = ("comparison", "notes")
+    print_figures(title, {name: value for name, value in result.items() if name not in apart})
+    compared = result["comparison"]
+    shown = [key for key in PAIRS if any(key in one for one in compared.values())]
+    table = Table(title=Text("forward and backward, and pairs of both"), box=box.HORIZONTALS)
+    table.add_column("", no_wrap=True)
+    for heading in ("forward", "backward", "pair", *(PAIRS[key] for key in shown)):
+        table.add_column(heading, justify="right")
+    for name, one in compared.items():
+        forward, backward = one["forward"], one["backward"]
+        times = [quantity(x, "s") for x in (forward, backward, forward + backward)]
+        table.add_row(Text(name), *times, *(f"{one[key]:.3g}" for key in shown))
+    console = make_console()
+    console.print(table, highlight=False)
+    for note in result["notes"]:
+        console.print(note, highlight=False, markup=False)
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    if value is None:
+        return "none"
+    return " x ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)

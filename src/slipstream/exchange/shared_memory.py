@@ -1,0 +1,168 @@
+"""Memory of one rank that other ranks of its node access directly.
+
+On CPUs a segment is an anonymous file in memory, which the others map too; on GPUs it is an
+allocation that the others open through CUDA's inter-process handles, so that their copy engines
+and kernels reach it over NVLink. Ranks on other nodes, or behind no link, simply do not see it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import mmap
+import os
+import platform
+from typing import Any
+
+import numpy as np
+
+from slipstream.device import Device
+
+# CUDA hands out smaller allocations from common ones of this size, whose handle they would share.
+_GRANULARITY = 2 << 20
+
+
+class Segment:
+    """Shared memory of all ranks of a communicator, each its own. Collective.
+
+    Parameters
+    ----------
+    communicator : mpi4py.MPI.Comm
+        The ranks.
+    device : Device
+        Where the memory of this rank is.
+    size : int
+        Bytes of this rank's memory; ranks may ask for different sizes.
+
+    Attributes
+    ----------
+    memories : list of arrays of bytes or None
+        The memory of each rank as this rank sees it; None if it does not.
+    """
+
+    def __init__(self, communicator: Any, device: Device, size: int) -> None:
+        size = -(-max(size, 1) // _GRANULARITY) * _GRANULARITY
+        make = _CudaMemory if device.kind == "cuda" else _HostMemory
+        self._memory = make(device, size)
+        offers = communicator.allgather((self._memory.where, self._memory.handle, size))
+        self.memories: list[Any] = []
+        for rank, (where, handle, length) in enumerate(offers):
+            if rank == communicator.rank:
+                self.memories.append(self._memory.own)
+            else:
+                self.memories.append(self._memory.open(where, handle, length))
+        communicator.Barrier()  # from here on nobody opens anything any more
+        self._memory.opened()
+
+    def own_array(self, shape: tuple[int, ...], dtype: np.dtype) -> tuple[Any, Any]:
+        """Return an array in this rank's memory, and an object that lives as long as it is used."""
+        return self._memory.own_array(shape, dtype)
+
+    def close_others(self) -> None:
+        """Give up the memory of other ranks; then, after a barrier, this rank's can be freed."""
+        self._memory.close_others()
+        self.memories = []
+
+    def free(self) -> None:
+        """Free this rank's memory, which no other rank may hold open."""
+        self._memory.free()
+
+
+class _HostMemory:
+    def __init__(self, device: Device, size: int) -> None:
+        # Unlike files in /dev/shm, anonymous ones are not limited to a part of memory.
+        self._file = os.memfd_create("slipstream")
+        os.ftruncate(self._file, size)
+        self.own = _mapped(self._file, size)
+        self.where = platform.node(), os.readlink("/proc/self/ns/pid")
+        self.handle = os.getpid(), self._file
+
+    def open(self, where: Any, handle: Any, size: int) -> np.ndarray | None:
+        if where != self.where:
+            return None
+        try:
+            file = os.open("/proc/{}/fd/{}".format(*handle), os.O_RDWR)
+        except OSError:
+            return None
+        try:
+            return _mapped(file, size)
+        finally:
+            os.close(file)
+
+    def own_array(self, shape: tuple[int, ...], dtype: np.dtype) -> tuple[np.ndarray, Any]:
+        owner = _Owner(self.own[: math.prod(shape) * dtype.itemsize])
+        owner.__array_interface__ = owner.memory.__array_interface__
+        return np.asarray(owner).view(dtype).reshape(shape), owner
+
+    def opened(self) -> None:
+        os.close(self._file)
+
+    def close_others(self) -> None:
+        """Do nothing: mappings end with the arrays that use them."""
+
+    free = close_others
+
+
+class _Owner:
+    """What NumPy and CuPy keep as the base of arrays, and with them."""
+
+    def __init__(self, memory: Any) -> None:
+        self.memory = memory
+
+
+def _mapped(file: int, size: int) -> np.ndarray:
+    memory = mmap.mmap(file, size)
+    with contextlib.suppress(OSError, AttributeError):
+        memory.madvise(mmap.MADV_HUGEPAGE)
+    return np.frombuffer(memory, np.uint8)
+
+
+class _CudaMemory:
+    def __init__(self, device: Device, size: int) -> None:
+        import cupy
+
+        self._device, self._runtime, self._cupy = device, cupy.cuda.runtime, cupy
+        with device.context:
+            self._pointer = device.allocate(size)
+            self.handle = self._runtime.ipcGetMemHandle(self._pointer)
+        self.own = self._bytes(self._pointer, size)
+        self.where = platform.node(), device.identity
+        self._others: list[int] = []
+
+    def open(self, where: Any, handle: Any, size: int) -> Any:
+        node, identity = where
+        # Ranks that share a GPU take turns on it: one that waits there would keep the other out.
+        if node != platform.node() or identity == self._device.identity:
+            return None
+        lazily = self._cupy.cuda.runtime.cudaIpcMemLazyEnablePeerAccess
+        with self._device.context:
+            try:
+                pointer = self._runtime.ipcOpenMemHandle(handle, lazily)
+            except self._runtime.CUDARuntimeError:
+                return None
+        self._others.append(pointer)
+        return self._bytes(pointer, size)
+
+    def own_array(self, shape: tuple[int, ...], dtype: np.dtype) -> tuple[Any, Any]:
+        size = math.prod(shape) * dtype.itemsize
+        owner = _Owner(self.own)
+        array = self._bytes(self._pointer, size, owner)
+        return array.view(dtype).reshape(shape), owner
+
+    def opened(self) -> None:
+        """Do nothing: the handle needs no file."""
+
+    def close_others(self) -> None:
+        with self._device.context:
+            for pointer in self._others:
+                self._runtime.ipcCloseMemHandle(pointer)
+        self._others.clear()
+
+    def free(self) -> None:
+        with self._device.context:
+            self._runtime.free(self._pointer)
+
+    def _bytes(self, pointer: int, size: int, owner: Any = None) -> Any:
+        memory = self._cupy.cuda.UnownedMemory(pointer, size, owner or self, self._device.ordinal)
+        with self._device.context:
+            return self._cupy.ndarray((size,), np.uint8, self._cupy.cuda.MemoryPointer(memory, 0))

@@ -1,0 +1,197 @@
+"""The three-dimensional transform of slabs, in pieces whose exchanges hide behind transforms.
+
+Forward, every rank transforms its planes along x and y, exchanges, and transforms along z;
+backward, the reverse. The exchange is divided twice: by ranges of kx (`pieces`) and by ranges of
+planes (`parts`). While one piece travels, the next is transformed along y, and those that have
+arrived along z. On a CPU, planes are transformed in chunks that stay in a core's cache.
+
+Where a transport can store into the memory of other ranks, the transforms do so themselves. Where
+it cannot, they leave blocks packed, ready to be sent. A rank's own block never travels: it is
+stored in its place at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from slipstream.decomposition import split
+from slipstream.device import Device
+from slipstream.exchange import Transport
+from slipstream.fft.modes import Modes
+from slipstream.fft.planes import CHUNK_BYTES, balanced_chunk
+from slipstream.fft.slab import SlabGeometry
+from slipstream.fft.slab_piece import Piece, SlabOptions
+from slipstream.schedule import StepGraph
+
+
+class SlabTransform:
+    """Records transforms between slabs of planes and slabs of columns. Collective.
+
+    Parameters
+    ----------
+    device : Device
+        Where all arrays are.
+    transport : Transport or None
+        How ranks exchange; None on one rank.
+    shape : tuple of int
+        Global physical shape (nz, ny, nx).
+    modes : tuple of Modes
+        The modes kept along z, y and x.
+    rank, ranks : int
+        This rank and how many there are.
+    fields : int
+        Number of fields.
+    real : bool
+        Whether physical fields are real.
+    complex_dtype : dtype
+        complex64 or complex128.
+    options : SlabOptions
+        How to divide the work.
+    """
+
+    exchanges = 1
+
+    def __init__(
+        self,
+        device: Device,
+        transport: Transport | None,
+        shape: tuple[int, int, int],
+        modes: tuple[Modes, Modes, Modes],
+        rank: int,
+        ranks: int,
+        fields: int,
+        real: bool,
+        complex_dtype: Any,
+        options: SlabOptions,
+    ) -> None:
+        self._device, self.options, self._fields = device, options, fields
+        _, ny, nx = shape
+        itemsize = np.dtype(complex_dtype).itemsize
+        alignment = max(1, device.row_bytes // itemsize)
+        self.pieces = [
+            Piece(
+                device, transport, options, columns, fields, complex_dtype,
+                SlabGeometry(
+                    shape, (modes[0], modes[1], Modes(size, size, 0)), rank, ranks, alignment
+                ),
+            )
+            for columns, size in _ranges(modes[2], options.pieces, alignment)
+        ]  # fmt: skip
+        self._planes = self.pieces[0].geometry.planes if self.pieces else 0
+        width = nx // 2 + 1 if real else nx
+        # Where x modes are that no piece has.
+        self._rest = slice(modes[2].low, width - modes[2].high)
+        stored = -(-width // alignment) * alignment
+        limit = max(1, CHUNK_BYTES[device.kind] // (2 * fields * ny * stored * itemsize))
+        if device.kind == "cuda":
+            limit = max(1, self._planes)
+        self._chunk = max(1, balanced_chunk(self._planes, limit, device.lanes))
+        self._modes = [
+            device.empty((fields, self._chunk, ny, stored), complex_dtype)[..., :width]
+            for _ in range(device.lanes)
+        ]
+
+    def describe(self) -> str:
+        """Return a line for people."""
+        options = self.options
+        how = "stored by the transforms" if options.store else "copied"
+        division = f"{options.pieces} ranges of kx x {options.parts} of planes"
+        return f"slab transform: x, y, exchange ({division}, {how}), z"
+
+    @property
+    def wire_elements(self) -> int:
+        """Number of complex elements of all fields that leave this rank in a transform."""
+        one = sum(piece.geometry.plan.off_rank_elements() for piece in self.pieces)
+        return one * self._fields
+
+    def record_forward(self, graph: StepGraph, physical: Any, spectral: Any) -> None:
+        """Record physical -> spectral.
+
+        Parameters
+        ----------
+        graph : StepGraph
+            Where nodes are added.
+        physical : array, shape (fields, planes of this rank, ny, nx)
+            Kept.
+        spectral : array, shape (fields, kz, ky of this rank, kx)
+            Result. Arrays may be strided views, with kx contiguous, and share memory.
+        """
+        for part, (first, last) in enumerate(split(self._planes, self.options.parts)):
+            flights = [piece.forward_flights[part] for piece in self.pieces]
+            for flight in flights:
+                flight.record_open(graph)
+            for low, high, modes, lane in self._chunks(graph, first, last):
+                self._record_x(graph, physical[:, low:high], modes, True, lane)
+                for flight in flights:
+                    flight.record_y(graph, modes, low, high, lane)
+                    # The last chunk's pieces leave one by one.
+                    if high == last:
+                        flight.record_close(graph)
+            if first == last:
+                for flight in flights:
+                    flight.record_close(graph)
+        for piece in self.pieces:
+            piece.record_z_forward(graph, spectral)
+
+    def record_backward(
+        self, graph: StepGraph, spectral: Any, physical: Any, scale: float = 1.0
+    ) -> None:
+        """Record spectral -> physical, times a constant; parameters as in `record_forward`."""
+        at_once = all(piece.line_z.tiled for piece in self.pieces)
+        for piece in self.pieces:
+            piece.record_z_backward(graph, spectral, scale if at_once else 1.0)
+        for low, high, modes, lane in self._chunks(graph, 0, self._planes):
+            for piece in self.pieces:
+                piece.record_y_backward(graph, modes, low, high, lane)
+            rest = modes[..., self._rest]
+            if rest.size:
+                graph.add(
+                    self._device.fill(rest, 0), reads=[], writes=[rest], label="pad modes",
+                    category="pack", lane=lane,
+                )  # fmt: skip
+            points = physical[:, low:high]
+            self._record_x(graph, points, modes, False, lane)
+            if scale != 1.0 and not at_once:
+                graph.add(
+                    self._device.scale(points, scale), reads=[points], writes=[points],
+                    label="scale", category="compute", lane=lane,
+                )  # fmt: skip
+
+    def _record_x(self, graph, points, modes, forward: bool, lane: str) -> None:
+        source, target = (points, modes) if forward else (modes, points)
+        operation = self._device.fft(source, target, 3, forward)
+        # Transforms to real numbers may use their source as working memory.
+        writes = [target] if forward else [modes, points]
+        graph.add(
+            operation, reads=[source], writes=writes, label="fft x", category="fft", lane=lane
+        )
+
+    def _chunks(self, graph: StepGraph, first: int, last: int) -> Iterator[tuple]:
+        """Yield (low, high, modes, lane) for the chunks of local planes from `first` to `last`."""
+        for number, low in enumerate(range(first, last, self._chunk)):
+            lane, name = graph.lane_of_chunk(number)
+            high = min(low + self._chunk, last)
+            yield low, high, self._modes[lane][:, : high - low], name
+
+
+def _ranges(x: Modes, pieces: int, alignment: int) -> list[tuple[tuple[int, int], int]]:
+    """Divide the kept modes of x into ranges without gaps.
+
+    Returns
+    -------
+    list of ((int, int), int)
+        Where each begins among the kept modes and among all, and its length.
+    """
+    sides = [(0, 0, x.low), (x.low, x.low + x.gap, x.high)]
+    if x.high and not x.gap:
+        sides = [(0, 0, x.count)]
+    result = []
+    for kept, everywhere, size in sides:
+        for low, high in split(-(-size // alignment), pieces):
+            start, stop = low * alignment, min(high * alignment, size)
+            if stop > start:
+                result.append(((kept + start, everywhere + start), stop - start))
+    return result

@@ -1,0 +1,213 @@
+"""Choices that do not change the result, measured for the whole transform and remembered.
+
+Measuring exchanges or local transforms alone misleads, since they compete for the same memory:
+what is timed is a forward and a backward transform, as the user will run them. The fastest choice
+goes to ``tuning.json`` in the cache folder, under a readable key of machine, ranks and transform;
+delete the file, or an entry, to measure again.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import statistics
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from slipstream.device import Device
+from slipstream.device.compiler import cache_folder, write_atomically
+from slipstream.errors import InputError
+from slipstream.exchange import TRANSPORTS, chosen_transport
+from slipstream.fft.arguments import Arguments
+from slipstream.fft.plan import Choices, Plan
+from slipstream.fft.slab_piece import SlabOptions
+from slipstream.schedule import StepGraph, commit
+
+_REPETITIONS = {"quick": 5, "full": 11}
+
+# Bytes per piece and rank from which an exchange by copies keeps the links of a GPU busy.
+_PIECE_BYTES = 32 << 20
+
+
+def choose(
+    arguments: Arguments,
+    device: Device,
+    comm: Any,
+    transport: str,
+    workers: int | None,
+    tune: str,
+    schedule: str,
+) -> Choices:
+    """Return the choices for a transform. Collective.
+
+    Parameters
+    ----------
+    arguments : Arguments
+        The transform.
+    device : Device
+        This rank's device.
+    comm : mpi4py.MPI.Comm or None
+        The ranks.
+    transport, workers
+        What the user has chosen; "auto" and None leave it open.
+    tune : {"off", "quick", "full"}
+        "off" goes by rules from our measurements. "quick" measures transports and pieces, one after
+        the other; "full" all combinations. Both take what an earlier measurement found.
+    schedule : str
+        The policy to measure with.
+    """
+    default = default_choices(arguments, device, comm, transport, workers)
+    if tune == "off":
+        return default
+    key = _key(arguments, device, comm, transport, workers, schedule)
+    remembered = _read(_file()).get(key) if comm is None or comm.rank == 0 else None
+    remembered = comm.bcast(remembered) if comm is not None else remembered
+    if remembered and not (tune == "full" and remembered["tune"] == "quick"):
+        return _from_record(remembered)
+    times: dict[Choices, float] = {}
+    for candidates in _rounds(arguments, device, comm, default, transport, workers, tune, times):
+        for candidate in candidates:
+            if candidate not in times:
+                times[candidate] = _seconds(
+                    arguments, device, comm, candidate, _REPETITIONS[tune], schedule
+                )
+    best = min(times, key=times.__getitem__)
+    if comm is None or comm.rank == 0:
+        _remember(key, best, times, tune)
+    return best
+
+
+def default_choices(
+    arguments: Arguments, device: Device, comm: Any, transport: str, workers: int | None
+) -> Choices:
+    """Return the choices by rule. Collective."""
+    name = chosen_transport(transport, comm, device)
+    slab = SlabOptions()
+    if device.kind == "cuda" and arguments.ranks > 1:
+        bytes_per_rank = (
+            math.prod(arguments.spectral_shape) * arguments.fields
+            * arguments.complex_dtype.itemsize // arguments.ranks
+        )  # fmt: skip
+        pieces = max(1, min(8, bytes_per_rank // _PIECE_BYTES))
+        slab = SlabOptions(pieces=pieces, store=pieces == 1)
+    return Choices(name, workers or arguments.ranks, slab)
+
+
+def _rounds(
+    arguments: Arguments,
+    device: Device,
+    comm: Any,
+    default: Choices,
+    transport: str,
+    workers: int | None,
+    tune: str,
+    times: dict[Choices, float],
+) -> Iterator[list[Choices]]:
+    """Yield candidates, round after round; later rounds look at the times of earlier ones."""
+    names = [default.transport]
+    if transport == "auto" and arguments.ranks > 1:
+        names = [name for name in TRANSPORTS if _usable(name, comm, device)]
+    pieces = (1, 2, 4, 8, 16) if arguments.ranks > 1 else (1,)
+    divisions = [
+        SlabOptions(pieces=p, parts=q, store=store, tiled=tiled)
+        for p in pieces
+        for q in (pieces if tune == "full" and p == 1 else (1,))
+        for store in ((True, False) if arguments.ranks > 1 else (True,))
+        for tiled in ((True, False) if device.tiled_transforms() else (True,))
+    ]
+    teams = [default.workers]
+    if workers is None and arguments.ranks > 1 and tune == "full":
+        teams.append(1)
+    if tune == "full":
+        yield [Choices(n, w, d) for n in names for w in teams for d in divisions]
+        return
+    yield [dataclasses.replace(default, transport=name) for name in names]
+    best = min(times, key=times.__getitem__)
+    yield [dataclasses.replace(best, slab=division) for division in divisions]
+
+
+def _usable(name: str, comm: Any, device: Device) -> bool:
+    try:
+        chosen_transport(name, comm, device)
+    except InputError:
+        return False
+    return True
+
+
+def _seconds(
+    arguments: Arguments,
+    device: Device,
+    comm: Any,
+    choices: Choices,
+    repetitions: int,
+    schedule: str,
+) -> float:
+    """Return the median time of a pair of transforms, on the slowest rank. Collective."""
+    plan = Plan(arguments, device, comm, choices)
+    rank = comm.rank if comm is not None else 0
+    boxes = arguments.input_boxes[rank], arguments.output_boxes[rank]
+    physical = device.zeros((arguments.fields, *boxes[0].shape), arguments.dtype)
+    spectral = device.zeros((arguments.fields, *boxes[1].shape), arguments.complex_dtype)
+    forward, backward = StepGraph(device), StepGraph(device)
+    plan.record_forward(forward, physical, spectral)
+    plan.record_backward(backward, spectral, physical)
+    steps = commit(forward, schedule), commit(backward, schedule)
+    times = []
+    for _ in range(repetitions + 2):
+        device.synchronize()
+        if comm is not None:
+            comm.Barrier()
+        began = time.perf_counter()
+        for step in steps:
+            step.run()
+        device.synchronize()
+        times.append(time.perf_counter() - began)
+    seconds = statistics.median(times[2:])
+    return max(comm.allgather(seconds)) if comm is not None else seconds
+
+
+def _key(arguments, device, comm, transport, workers, schedule) -> str:
+    """Return the readable key of a transform on this machine."""
+    a = arguments
+    # Boxes can be many: the first ones make the key readable, a digest tells arrangements apart.
+    boxes = [f"{b[0].shape}" for b in (a.input_boxes, a.output_boxes)]
+    digest = hash((a.input_boxes, a.output_boxes)) % 16**6
+    return (
+        f"{device.name}; {a.ranks} ranks; {'x'.join(map(str, a.shape))} {a.dtype.name}; "
+        f"{'x'.join(map(str, a.spectral_shape))} modes; {a.fields} fields; "
+        f"boxes {' '.join(boxes)} {digest:06x}; wire {a.wire}; transport {transport}; "
+        f"workers {workers or 'any'}; {schedule}"
+    )
+
+
+def _file() -> Path:
+    return cache_folder() / "tuning.json"
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(path.read_text())
+    except (OSError, ValueError):
+        return {}
+    return content if isinstance(content, dict) else {}
+
+
+def _remember(key: str, best: Choices, times: dict[Choices, float], tune: str) -> None:
+    entries = _read(_file())
+    entries[key] = {
+        "tune": tune,
+        **dataclasses.asdict(best),
+        "milliseconds of forward and backward": round(times[best] * 1e3, 4),
+        "slowest of those tried": round(max(times.values()) * 1e3, 4),
+    }
+    try:
+        write_atomically(_file(), json.dumps(entries, indent=1, sort_keys=True).encode())
+    except OSError:
+        return  # it will be measured again
+
+
+def _from_record(record: dict[str, Any]) -> Choices:
+    return Choices(record["transport"], record["workers"], SlabOptions(**record["slab"]))

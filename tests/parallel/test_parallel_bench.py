@@ -1,0 +1,115 @@
+"""The benchmarks on any number of ranks: figures agree with each other and with the plans."""
+
+import json
+
+import numpy as np
+import pytest
+
+from slipstream.bench import exchange, fft, measure
+from slipstream.bench.idle import OnFirstRank
+from slipstream.bench.patterns import PATTERNS
+from slipstream.bench.transform import FixedTransforms, TransformRequest
+from slipstream.errors import InputError
+
+
+@pytest.fixture(autouse=True)
+def small_copies(monkeypatch):
+    for module in (exchange, fft):
+        monkeypatch.setattr(
+            module, "copy_bandwidth", lambda device: measure.copy_bandwidth(device, 1 << 20)
+        )
+
+
+def several(comm):
+    if comm is None or comm.size == 1:
+        pytest.skip("needs several ranks")
+
+
+def test_exchange_measures_every_pattern_transport_and_size(comm, device):
+    several(comm)
+    request = exchange.ExchangeRequest(("mpi", "auto"), (64, 4096), repetitions=2)
+    result = exchange.measure_exchange(request, device, comm)
+    rows = result["rows"]
+    names = {row["transport"] for row in rows}
+    assert "mpi" in names
+    assert len(rows) == len(PATTERNS) * len(names) * 2
+    for row in rows:
+        messages = comm.size - 1 if row["pattern"] == "all-to-all" else 1
+        rate = row["GB/s per rank"] * 1e9
+        assert rate * row["seconds"] == pytest.approx(messages * row["bytes"])
+        limit = result["limits (GB/s per rank)"][row["pattern"]] * 1e9
+        assert row["fraction of the limit"] == pytest.approx(rate / limit)
+    # All ranks report the same.
+    assert len(set(comm.allgather(json.dumps(result)))) == 1
+
+
+def test_transports_that_cannot_be_used_are_left_out_with_a_reason(comm, device):
+    several(comm)
+    made, skipped = exchange.usable_transports((), device, comm)
+    assert {"mpi", "mpi-p2p"} <= set(made)
+    if device.kind == "cpu":
+        assert "nccl" in skipped
+        with pytest.raises(InputError, match="no transport is usable"):
+            exchange.usable_transports(("nccl",), device, comm)
+    with pytest.raises(InputError, match="pigeon"):
+        exchange.usable_transports(("pigeon",), device, comm)
+
+
+def test_messages_larger_than_the_memory_are_refused_on_all_ranks(comm, device):
+    several(comm)
+    made, _ = exchange.usable_transports(("mpi",), device, comm)
+    with pytest.raises(InputError, match="--largest"):
+        exchange.ExchangeTimer(device, comm, made, 1 << 50)
+
+
+@pytest.mark.parametrize("truncation", [None, "2/3"])
+def test_figures_of_a_transform_are_consistent(comm, device, truncation):
+    request = TransformRequest((8, 12, 10), truncation=truncation, repetitions=2)
+    result = fft.measure_fft(request, device, comm)
+    ranks = 1 if comm is None else comm.size
+    assert result["ranks"] == ranks
+    assert result["relative error, there and back"] < 1e-13
+    assert any(name.startswith(("FFTW", "cuFFT")) for name in result["comparison"])
+    if ranks > 1:
+        bound = result["wire bound (s)"]
+        rate = result["all-to-all alone (GB/s per rank)"] * 1e9
+        assert bound * rate == pytest.approx(result["bytes off the rank, largest"])
+        for way, seconds in result["seconds"].items():
+            assert result["wire bound / time"][way] * seconds == pytest.approx(bound)
+    if comm is not None:
+        keys = ("seconds", "comparison", "host (s per call)", "copy bandwidth (GB/s)")
+        same = json.dumps([result[key] for key in keys])
+        assert len(set(comm.allgather(same))) == 1
+
+
+@pytest.mark.parametrize("dtype", ["float64", "complex64"])
+def test_bytes_on_the_wire_by_hand(comm, device, device_kind, dtype):
+    """Each pair of ranks exchanges planes x columns; rows are padded where GPUs want them so."""
+    ranks = 1 if comm is None else comm.size
+    plan = TransformRequest((12, 12, 6), dtype).plan(device, comm)
+    planes, columns = plan.input_box.shape[0], plan.output_box.shape[1]
+    row = 4 if dtype == "float64" else 6
+    expected = planes * (12 - columns) * row * plan.arguments.complex_dtype.itemsize
+    if device_kind == "cpu":
+        assert plan.wire_bytes == expected
+    else:
+        assert plan.wire_bytes >= expected
+    assert plan.exchanges == 1 or ranks == 1
+
+
+def test_data_do_not_depend_on_the_ranks(comm, device):
+    fixed = FixedTransforms(TransformRequest((8, 6, 10)).plan(device, comm))
+    alone = FixedTransforms(TransformRequest((8, 6, 10)).plan(device, None))
+    mine = device.to_host(alone.points)[fixed.plan.input_box.slices()]
+    np.testing.assert_array_equal(device.to_host(fixed.points), mine)
+    assert fixed.error(comm) < 1e-13
+
+
+def test_only_the_first_rank_acts(comm):
+    calls = []
+    first = comm is None or comm.rank == 0
+    action = OnFirstRank((lambda: calls.append(None)) if first else None, comm)
+    action()
+    action()
+    assert len(calls) == (2 if first else 0)
+    assert action.seconds() >= 0
