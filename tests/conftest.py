@@ -10,6 +10,7 @@ import sys
 import pytest
 from hypothesis import settings
 
+from fft_cases import usable_transports
 from slipstream import launch
 from slipstream.device import HostDevice, open_device
 from slipstream.exchange import local_rank
@@ -101,6 +102,18 @@ def device(device_kind):
     if device_kind == "tiled":
         return HostDevice(tiled=True)
     return open_device(device_kind, local_rank(world()))
+
+
+@pytest.fixture(scope="session")
+def ranks(comm):
+    """How many ranks run this test."""
+    return 1 if comm is None else comm.size
+
+
+@pytest.fixture(scope="session")
+def transports(comm, device):
+    """The names of the transports that can be used here."""
+    return usable_transports(comm, device)
 
 
 @pytest.fixture

@@ -7,9 +7,9 @@ import numpy as np
 from slipstream.fft import DistributedFFT
 
 
-def field(shape, dtype, fields=1):
+def field(shape, dtype, fields=1, seed=0):
     """Return the whole physical array, the same on every rank."""
-    generator = np.random.default_rng(math.prod(shape))
+    generator = np.random.default_rng((math.prod(shape), seed))
     values = generator.standard_normal((fields, *shape, 2))
     whole = values[..., 0] if np.dtype(dtype).kind == "f" else values[..., 0] + 1j * values[..., 1]
     return whole.astype(dtype)
@@ -19,7 +19,7 @@ def kept(shape, truncation, real):
     """Return, for each axis, where numpy.fft puts the modes that a truncation keeps."""
     axes = []
     for axis, n in enumerate(shape):
-        half = real and axis == 2
+        half = real and axis == len(shape) - 1
         wavenumbers = np.arange(n // 2 + 1) if half else np.rint(np.fft.fftfreq(n) * n)
         if truncation is None:
             largest = n
@@ -36,14 +36,13 @@ def kept(shape, truncation, real):
 
 def transform(whole, real):
     """Return numpy's transform of each field, in double precision."""
-    forward = np.fft.rfftn if real else np.fft.fftn
-    return forward(whole.astype(np.float64 if real else np.complex128), axes=(1, 2, 3))
+    forward, axes = np.fft.rfftn if real else np.fft.fftn, tuple(range(1, whole.ndim))
+    return forward(whole.astype(np.float64 if real else np.complex128), axes=axes)
 
 
 def inverse(modes, shape, real):
-    if real:
-        return np.fft.irfftn(modes, s=shape, axes=(1, 2, 3))
-    return np.fft.ifftn(modes, axes=(1, 2, 3))
+    backward, axes = np.fft.irfftn if real else np.fft.ifftn, tuple(range(1, modes.ndim))
+    return backward(modes, s=shape, axes=axes)
 
 
 def assert_close(actual, expected, everywhere, dtype):
@@ -57,36 +56,66 @@ def assert_close(actual, expected, everywhere, dtype):
     np.testing.assert_allclose(actual, expected, rtol=0, atol=tolerance)
 
 
+class Oracle:
+    """A random array, numpy's transform of it and the way back, and this rank's parts of them.
+
+    Attributes
+    ----------
+    points, modes, filtered : array
+        The whole physical array, its modes that are kept, and the array that has only these.
+    """
+
+    def __init__(self, shape, dtype, fields=1, truncation=None, seed=0):
+        self.dtype, self.fields, real = np.dtype(dtype), fields, np.dtype(dtype).kind == "f"
+        self.points = field(shape, dtype, fields, seed)
+        everything = transform(self.points, real)
+        inside = np.ix_(range(fields), *kept(shape, truncation, real))
+        self.modes = everything[inside]
+        padded = np.zeros_like(everything)
+        padded[inside] = self.modes
+        self.filtered = inverse(padded, shape, real)
+
+    def input(self, fft):
+        """Return this rank's points, newly made and contiguous."""
+        return self._part(self.points, fft.input_box, self.dtype)
+
+    def output(self, fft):
+        """Return this rank's modes, in the plan's type."""
+        return self._part(self.modes, fft.output_box, np.result_type(self.dtype, np.complex64))
+
+    def assert_modes(self, fft, actual):
+        """Compare this rank's result of `forward`."""
+        actual = fft.device.to_host(actual)
+        assert actual.dtype == np.result_type(self.dtype, np.complex64)
+        assert_close(actual, self._part(self.modes, fft.output_box), self.modes, self.dtype)
+
+    def assert_points(self, fft, actual):
+        """Compare this rank's result of `backward`."""
+        actual = fft.device.to_host(actual)
+        assert actual.dtype == self.dtype
+        assert_close(actual, self._part(self.filtered, fft.input_box), self.filtered, self.dtype)
+
+    def _part(self, everywhere, box, dtype=None):
+        part = everywhere[(slice(None), *box.slices())]
+        return np.array(part if self.fields > 1 else part[0], dtype=dtype, order="C")
+
+
 def check(comm, device, shape, dtype, fields=1, truncation=None, **options):
     """Transform forth, back and forth, all against numpy; return this rank's results."""
     fft = DistributedFFT(
         shape, dtype, comm=comm, device=device, fields=fields, truncation=truncation, **options
     )
-    real = np.dtype(dtype).kind == "f"
-    whole, axes = field(shape, dtype, fields), kept(shape, truncation, real)
-    all_modes = transform(whole, real)
-    inside = np.ix_(range(fields), *axes)
-    modes = all_modes[inside]
-    assert modes.shape[1:] == fft.spectral_shape
-    mine = (slice(None), *fft.input_box.slices())
-    my_modes = (slice(None), *fft.output_box.slices())
-
-    def batch(array):
-        return np.ascontiguousarray(array if fields > 1 else array[0])
-
-    source = batch(whole[mine])
+    oracle = Oracle(shape, dtype, fields, truncation)
+    assert oracle.modes.shape[1:] == fft.spectral_shape
+    source, given = oracle.input(fft), oracle.output(fft)
+    # Nothing is compared before everything has been exchanged, so that no rank waits in vain.
     result = fft.device.to_host(fft.forward(source))
-    assert result.dtype == np.result_type(dtype, np.complex64)
-    assert_close(result, batch(modes[my_modes]), modes, dtype)
-
-    filtered = np.zeros_like(all_modes)
-    filtered[inside] = modes
-    expected = inverse(filtered, shape, real)
-    given = batch(modes[my_modes]).astype(result.dtype)
     back = fft.device.to_host(fft.backward(given))
-    assert back.dtype == np.dtype(dtype)
-    assert_close(back, batch(expected[mine]), expected, dtype)
-    # The plan is used again, and must neither remember the last array nor have changed this one.
-    np.testing.assert_array_equal(source, batch(whole[mine]))
-    np.testing.assert_array_equal(fft.device.to_host(fft.forward(source)), result)
+    again = fft.device.to_host(fft.forward(source))
+    oracle.assert_modes(fft, result)
+    oracle.assert_points(fft, back)
+    # The plan was used again, and must neither remember the last array nor have changed this one.
+    np.testing.assert_array_equal(source, oracle.input(fft))
+    np.testing.assert_array_equal(given, oracle.output(fft))
+    np.testing.assert_array_equal(again, result)
     return result, back

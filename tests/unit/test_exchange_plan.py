@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slipstream.decomposition import Box, slabs, whole
+from fft_cases import bricks
+from slipstream.decomposition import slabs
 from slipstream.exchange import ExchangePlan
 from slipstream.fft import SlabGeometry, truncate
 from slipstream.fft.slab import NOT_KEPT
@@ -16,26 +17,11 @@ POISON = -1
 
 
 @st.composite
-def decompositions(draw, shape, ranks):
-    """Return `ranks` boxes that partition `shape`: cut anywhere, in any order, some empty."""
-    boxes = [whole(shape)]
-    while len(boxes) < ranks:
-        box = boxes.pop(draw(st.integers(0, len(boxes) - 1)))
-        axis = draw(st.integers(0, len(shape) - 1))
-        cut = draw(st.integers(box.start[axis], box.stop[axis]))
-        middle = tuple(cut if i == axis else n for i, n in enumerate(box.stop))
-        boxes.append(Box(box.start, middle))
-        middle = tuple(cut if i == axis else n for i, n in enumerate(box.start))
-        boxes.append(Box(middle, box.stop))
-    return draw(st.permutations(boxes))
-
-
-@st.composite
 def exchanges(draw):
     """Return shape, boxes before and boxes after."""
     shape = tuple(draw(st.lists(st.integers(1, 6), min_size=1, max_size=3)))
     ranks = draw(st.integers(1, 7))
-    return shape, *(draw(decompositions(shape, ranks)) for _ in range(2))
+    return shape, *(draw(bricks(shape, ranks)) for _ in range(2))
 
 
 def plans_of(sources, targets):

@@ -13,8 +13,6 @@ from slipstream.errors import InputError
 from slipstream.exchange import chosen_transport
 from slipstream.fft import DistributedFFT, PlanePass, PointProduct, SlabGeometry, truncate
 from slipstream.fft.columns import ColumnPass
-from slipstream.fft.passes import make_column_pass, make_plane_pass
-from slipstream.fft.tiled import TiledColumnPass, TiledPlanePass
 from slipstream.schedule import POLICIES, StepGraph, commit
 
 DTYPES = ("float32", "float64", "complex64", "complex128")
@@ -53,15 +51,14 @@ def test_tiled_plans_equal_numpy_by_index(shape, dtype, fields, truncation, sche
     check(None, TILED, shape, dtype, fields, truncation, schedule=schedule)
 
 
-def test_tiled_passes_are_chosen_where_they_fit():
-    for shape, columns, planes in (((12, 12, 12), TiledColumnPass, TiledPlanePass),
-                                   ((17, 12, 12), ColumnPass, TiledPlanePass),
-                                   ((12, 17, 12), TiledColumnPass, PlanePass)):  # fmt: skip
+def test_tiled_transforms_are_chosen_where_they_fit():
+    for shape, along_z, along_y in (((12, 12, 12), True, True), ((17, 12, 12), False, True),
+                                    ((12, 17, 12), True, False)):  # fmt: skip
         geometry = SlabGeometry(shape, truncate(shape, None, True))
-        assert type(make_column_pass(TILED, geometry, 1, complex)) is columns
-        assert type(make_plane_pass(TILED, geometry, 1, True, complex)) is planes
-        assert type(make_column_pass(PLAIN, geometry, 1, complex)) is ColumnPass
-        assert type(make_plane_pass(PLAIN, geometry, 1, True, complex)) is PlanePass
+        assert ColumnPass(TILED, geometry, 1, complex).line.tiled == along_z
+        assert PlanePass(TILED, geometry, 1, complex).line.tiled == along_y
+        assert not ColumnPass(PLAIN, geometry, 1, complex).line.tiled
+        assert not PlanePass(PLAIN, geometry, 1, complex).line.tiled
 
 
 @pytest.mark.parametrize("device", [PLAIN, TILED], ids=["plain", "tiled"])
@@ -70,7 +67,7 @@ def test_tiled_passes_are_chosen_where_they_fit():
 def test_through_is_backward_product_and_forward(device, alignment, shape):
     """Planes -> points -> product -> planes, fused or not, of rows with and without padding."""
     geometry = SlabGeometry(shape, truncate(shape, "2/3", True), row_alignment=alignment)
-    planes = make_plane_pass(device, geometry, 5, True, complex)
+    planes = PlanePass(device, geometry, 5, complex)
     nz, ny, nx = shape
     rows, kx = (nz, geometry.modes[1].count, geometry.row), geometry.modes[2].count
     packed = device.zeros((5, geometry.planes_size), complex)

@@ -98,6 +98,7 @@ class Strided:
         self.run(
             columns, fields * outer, source, target, self.roots, self.real.type(0.5),
             offset, pitch, first, fields, outer, columns, size, *strides(points, 3),
+            offset, pitch, 0,
         )  # fmt: skip
         assert_close(target[written], 0.5 * expected, self.n, self.real)
         target[written] = POISON
@@ -137,7 +138,8 @@ def test_strided_fft_in_place(n, sign, truncated):
     masked = np.where(kept[:, None], array, 0)
     expected = np.fft.fft(array, axis=2) if sign < 0 else np.fft.ifft(masked, axis=2) * n
     strided.run(array.shape[3], 6, array, array, strided.roots, np.float64(1), offset,
-                np.full(n, plane), 0, 2, 3, array.shape[3], field, field, plane, row)  # fmt: skip
+                np.full(n, plane), 0, 2, 3, array.shape[3], field, field, plane, row, offset,
+                np.full(n, plane), 0)  # fmt: skip
     defined = kept if sign < 0 else np.ones(n, bool)
     assert_close(array[:, :, defined], expected[:, :, defined], n, "float64")
 

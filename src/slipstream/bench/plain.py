@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+import ctypes
+import functools
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -54,12 +57,48 @@ def _fftw(points: np.ndarray, modes: np.ndarray, threads: int):
     import pyfftw
 
     def plan(source: np.ndarray, target: np.ndarray, direction: str) -> Callable[[], None]:
-        return pyfftw.FFTW(
-            source, target, axes=(0, 1, 2), direction=direction, threads=threads,
-            flags=("FFTW_MEASURE", "FFTW_DESTROY_INPUT"),
-        ).execute  # fmt: skip
+        with _openmp_threads(threads):
+            made = pyfftw.FFTW(
+                source, target, axes=(0, 1, 2), direction=direction, threads=threads,
+                flags=("FFTW_MEASURE", "FFTW_DESTROY_INPUT"),
+            )  # fmt: skip
 
-    return plan(points, modes, "FFTW_FORWARD"), plan(modes, points, "FFTW_BACKWARD")
+        def execute() -> None:
+            with _openmp_threads(threads):
+                made.execute()
+
+        return execute
+
+    # Measured here and now: wisdom may stem from an hour in which the machine was busy.
+    wisdom = pyfftw.export_wisdom()
+    pyfftw.forget_wisdom()
+    try:
+        return plan(points, modes, "FFTW_FORWARD"), plan(modes, points, "FFTW_BACKWARD")
+    finally:
+        pyfftw.forget_wisdom()
+        pyfftw.import_wisdom(wisdom)
+
+
+@contextlib.contextmanager
+def _openmp_threads(count: int) -> Iterator[None]:
+    """Let FFTW have so many threads: it is bound by ``OMP_NUM_THREADS``, which is for one rank."""
+    runtimes = _openmp_runtimes()
+    before = [runtime.omp_get_max_threads() for runtime in runtimes]
+    for runtime in runtimes:
+        runtime.omp_set_num_threads(count)
+    try:
+        yield
+    finally:
+        for runtime, threads in zip(runtimes, before, strict=True):
+            runtime.omp_set_num_threads(threads)
+
+
+@functools.cache
+def _openmp_runtimes() -> list[ctypes.CDLL]:
+    """Return the OpenMP libraries of this process; packages bring their own."""
+    with open("/proc/self/maps") as file:
+        paths = {line.split()[-1] for line in file if "gomp" in line or "libomp" in line}
+    return [ctypes.CDLL(path) for path in sorted(paths)]
 
 
 def _cufft(device: Any, points: Any, modes: Any):

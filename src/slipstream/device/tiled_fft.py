@@ -89,7 +89,7 @@ class TiledKernel:
     shared_bytes : int
         Dynamic shared memory per block; on a CPU the same array lies on the stack.
     items_per_block : int
-        Columns (`strided_fft`) or rows (`physical_pass`) per block.
+        Columns (`strided_fft`), rows (`physical_pass`) or pairs of rows (`real_rows`) per block.
     """
 
     header: str
@@ -174,6 +174,34 @@ def physical_pass(
     return TiledKernel(
         "physical_pass.hpp", "physical_pass", constants, threads, pairs * pair_bytes, 2 * pairs
     )
+
+
+def real_rows(
+    n: int, real_dtype: np.typing.DTypeLike, sign: int, limit: int = SHARED_LIMIT
+) -> TiledKernel | None:
+    """Return the kernel for real rows of `n` points; None if `n` is unsupported or does not fit.
+
+    Parameters
+    ----------
+    sign : int
+        -1 for forward, +1 for backward.
+    limit : int
+        Bytes of shared memory that a block may use.
+    """
+    real = np.dtype(real_dtype)
+    radices = factorise(n, budget=16, first=2)
+    pair_bytes = (n + n // 8 + 1) * 2 * real.itemsize
+    if radices is None or pair_bytes > limit:
+        return None
+    radices = (*radices, 1) if len(radices) == 1 else radices
+    points = n // radices[-1]
+    pairs = max(1, min(-(-128 // points), limit // pair_bytes))
+    held = max(2 * radices[0], *radices[1:])
+    threads, blocks = _occupancy(points * pairs, pairs * pair_bytes, held, radices, real)
+    constants = _constants(n, radices, real, threads, blocks) | {
+        "SIGN": sign, "INPUTS": 1, "OUTPUTS": 1, "PAIRS": pairs,
+    }  # fmt: skip
+    return TiledKernel("real_rows.hpp", "real_rows", constants, threads, pairs * pair_bytes, pairs)
 
 
 def _constants(

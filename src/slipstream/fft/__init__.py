@@ -7,8 +7,7 @@ parts, from which the spectral solvers record fused steps.
 from slipstream.fft.columns import ColumnPass
 from slipstream.fft.distributed import DistributedFFT
 from slipstream.fft.modes import Modes, truncate
-from slipstream.fft.passes import make_column_pass, make_plane_pass, plane_pass_bytes
-from slipstream.fft.planes import PlanePass, PointOperation, PointProduct
+from slipstream.fft.planes import PlanePass, PointOperation, PointProduct, plane_pass_bytes
 from slipstream.fft.slab import SlabGeometry
 
 __all__ = [
@@ -19,8 +18,6 @@ __all__ = [
     "PointOperation",
     "PointProduct",
     "SlabGeometry",
-    "make_column_pass",
-    "make_plane_pass",
     "plane_pass_bytes",
     "truncate",
 ]

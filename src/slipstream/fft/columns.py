@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 
 from slipstream.device import Device
-from slipstream.fft.modes import Modes
-from slipstream.fft.planes import balanced_chunk
-from slipstream.fft.rows import RowMover, RowTables
-from slipstream.fft.slab import SlabGeometry
+from slipstream.fft.chunks import balanced_chunk
+from slipstream.fft.lines import LineTransform
+from slipstream.fft.rows import RowTables
+from slipstream.fft.slab import NOT_KEPT, SlabGeometry
 from slipstream.schedule import StepGraph
 
-# Working set of one chunk in bytes; see `planes`. A GPU takes all columns at once.
+# Working set of one chunk in bytes; see `chunks`. A GPU takes all columns at once.
 CHUNK_BYTES = {"cpu": 1 << 20, "cuda": 1 << 62}
 
 
@@ -35,10 +35,12 @@ class ColumnPass:
     def __init__(
         self, device: Device, geometry: SlabGeometry, fields: int, complex_dtype: Any
     ) -> None:
-        self._device, self._geometry = device, geometry
-        self._tables = RowTables(device, geometry.column_rows)
         nz, self._ky, row = geometry.columns_shape
-        self._mover = RowMover(device, complex_dtype, Modes(row, row, 0))
+        self.line = LineTransform(device, "z", nz, complex_dtype, row)
+        self._tables = RowTables(device, geometry.column_rows)
+        kept = geometry.modes[0].positions() >= 0
+        offset = np.where(kept, self._ky * row * np.arange(nz, dtype=np.int64), NOT_KEPT)
+        self._in_place = RowTables(device, (offset, np.full_like(offset, row)))
         row_bytes = fields * nz * row * np.dtype(complex_dtype).itemsize
         limit = max(1, CHUNK_BYTES[device.kind] // max(1, row_bytes))
         self.chunk = max(1, balanced_chunk(self._ky, limit, device.lanes))
@@ -67,11 +69,9 @@ class ColumnPass:
         low, high : int
             Range of local ky.
         """
-        source, target = spectral[:, :, low:high], columns[:, :, low:high]
-        gather = self._mover.gather(source, self._as_rows(target), self._tables)
-        self._add(graph, gather, source, target, "gather modes", "pack", low)
-        transform = self._device.fft(target, target, 1, False)
-        self._add(graph, transform, target, target, "fft z", "fft", low)
+        source, points = spectral[:, :, low:high], columns[:, :, low:high].swapaxes(1, 2)
+        lane = self.lane(graph, low)
+        self.line.record_backward(graph, source, points, self._tables, 0, [source], lane)
 
     def record_forward(
         self, graph: StepGraph, columns: Any, low: int, high: int, spectral: Any = None
@@ -86,19 +86,11 @@ class ColumnPass:
             Where the kept modes go. Without it they stay in their places among the columns, and
             what lies in the places of other modes is undefined.
         """
-        part = columns[:, :, low:high]
-        self._add(graph, self._device.fft(part, part, 1, True), part, part, "fft z", "fft", low)
+        points, lane = columns[:, :, low:high].swapaxes(1, 2), self.lane(graph, low)
         if spectral is not None:
             target = spectral[:, :, low:high]
-            scatter = self._mover.scatter(self._as_rows(part), target, self._tables)
-            self._add(graph, scatter, part, target, "scatter modes", "pack", low)
-
-    def _as_rows(self, columns: Any) -> Any:
-        """Return columns (fields, nz, ky, row) as rows kz of each ky: (fields, ky, nz, row)."""
-        return columns.swapaxes(1, 2)
-
-    def _add(self, graph, operation, source, target, label, category, low) -> None:
-        graph.add(
-            operation, reads=[source], writes=[target], label=label, category=category,
-            lane=self.lane(graph, low),
-        )  # fmt: skip
+            self.line.record_forward(graph, points, target, self._tables, 0, [target], lane)
+        elif self.line.tiled:
+            self.line.record_forward(graph, points, points, self._in_place, 0, [points], lane)
+        else:
+            self.line.record_in_place(graph, points, True, lane)

@@ -87,26 +87,45 @@ class LineTransform:
             operation = self._kernel.bind(packed, points, tables, first, True)
             self._add(graph, operation, [points], accessed, "fft", lane)
             return
-        self._add_transform(graph, points, True, lane)
+        self.record_in_place(graph, points, True, lane)
         scatter = self.mover.scatter(points, packed, tables, first)
         self._add(graph, scatter, [points], accessed, "pack", lane)
 
-    def record_backward(
-        self, graph, packed, points, tables, first, accessed, lane, scale: float = 1.0
-    ) -> None:
-        """Record packed modes -> points, unnormalised; parameters as for `record_forward`.
-
-        Only a device's own kernel takes a scale.
-        """
+    def record_backward(self, graph, packed, points, tables, first, accessed, lane) -> None:
+        """Record packed modes -> points; parameters as for `record_forward`."""
         if self.tiled:
-            operation = self._kernel.bind(packed, points, tables, first, False, scale)
+            operation = self._kernel.bind(packed, points, tables, first, False)
             self._add(graph, operation, accessed, [points], "fft", lane)
             return
         gather = self.mover.gather(packed, points, tables, first)
         self._add(graph, gather, accessed, [points], "pack", lane)
-        self._add_transform(graph, points, False, lane)
+        self.record_in_place(graph, points, False, lane)
 
-    def _add_transform(self, graph, points, forward: bool, lane) -> None:
+    def record_backward_stored(self, graph, packed, points, tables, stored, lane) -> None:
+        """Record packed modes -> points that are stored where tables say.
+
+        Parameters
+        ----------
+        graph, packed, tables, lane
+            As for `record_backward`; the first plane is 0.
+        points : array, shape (fields, outer, n, columns)
+            Working memory for a library's transform; else only its shape counts.
+        stored : (array, RowTables, int, list of arrays)
+            Where the tables count from, the tables, the first of their planes, and the memory that
+            they lead to.
+        """
+        base, point_tables, first, accessed = stored
+        if self.tiled:
+            place = base, point_tables, first
+            operation = self._kernel.bind(packed, points, tables, 0, False, place)
+            self._add(graph, operation, [packed], accessed, "fft", lane)
+            return
+        self.record_backward(graph, packed, points, tables, 0, [packed], lane)
+        scatter = self.mover.scatter(points, base, point_tables, first)
+        self._add(graph, scatter, [points], accessed, "pack", lane)
+
+    def record_in_place(self, graph: StepGraph, points: Any, forward: bool, lane: str) -> None:
+        """Record a library's transform of points in their place, which leaves all modes there."""
         operation = self._device.fft(points, points, 2, forward)
         self._add(graph, operation, [points], [points], "fft", lane)
 

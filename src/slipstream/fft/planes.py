@@ -8,15 +8,17 @@ code never travel to memory, let alone occupy it.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from slipstream.device import Device, Operation, RowLaunch
-from slipstream.fft.modes import Modes
-from slipstream.fft.rows import RowMover, RowTables, real_name
+from slipstream.device import Device, Operation, RowLaunch, tiled_fft
+from slipstream.fft.chunks import balanced_chunk
+from slipstream.fft.lines import LineTransform
+from slipstream.fft.rows import RowTables, real_name
 from slipstream.fft.slab import SlabGeometry
 from slipstream.schedule import StepGraph
 
@@ -67,29 +69,24 @@ class PlanePass:
     geometry : SlabGeometry
         Shapes and tables.
     fields : int
-        Largest number of fields that one call handles.
-    real : bool
-        Whether physical fields are real.
+        Largest number of (real) fields that one call handles.
     complex_dtype : dtype
         complex64 or complex128.
     """
 
     def __init__(
-        self, device: Device, geometry: SlabGeometry, fields: int, real: bool, complex_dtype: Any
+        self, device: Device, geometry: SlabGeometry, fields: int, complex_dtype: Any
     ) -> None:
         self._device, self._geometry = device, geometry
         self._real_dtype = np.zeros(0, complex_dtype).real.dtype
         self._tables = RowTables(device, geometry.plane_rows)
-        _, ny, nx = geometry.shape
-        width = nx // 2 + 1 if real else nx
-        x = geometry.modes[2]
-        columns = x if x.high else Modes(width, x.low, 0)
-        # Columns that the transform in y has to touch; high ones are spread to the row's end.
-        self._active = nx if x.high else x.count
-        self._mover = RowMover(device, complex_dtype, columns)
-        self.chunk = chunk_planes(geometry, fields, real, complex_dtype, device)
+        # Columns that the transform in y has to touch.
+        self._active = geometry.modes[2].count
+        self.line = LineTransform(device, "y", geometry.shape[1], complex_dtype, self._active)
+        self._roots = device.array(tiled_fft.roots(geometry.shape[2], self._real_dtype))
+        self.chunk = chunk_planes(geometry, fields, complex_dtype, device)
         self._arrays = [
-            ChunkArrays(device, geometry, fields, self.chunk, real, complex_dtype)
+            ChunkArrays(device, geometry, fields, self.chunk, complex_dtype)
             for _ in range(device.lanes)
         ]
 
@@ -146,12 +143,59 @@ class PlanePass:
         first, last : int
             Range of local planes.
         """
+        fused = self._fused_kernel(product, len(source), len(target))
         for work, low, high in self._chunks(graph, first, last):
+            if fused:
+                self._record_fused(work, fused, source, target, low, high)
+                continue
             self._to_points(work, source, low, high)
             if product is not None:
                 function = self.product_operation(product)
                 work.apply(function, product.outputs, low, high, "product", "compute")
             self._from_points(work, target, low, high)
+
+    def _fused_kernel(self, product: PointProduct | None, inputs: int, outputs: int):
+        """Return the kernel for x, the product and x again, if the device has one."""
+        if not self.line.tiled:
+            return None
+        product = product or self._no_product(inputs, outputs)
+        tile = tiled_fft.physical_pass(
+            self._geometry.shape[2], self._real_dtype, product.inputs, product.outputs,
+            product.header, self._device.shared_memory_limit,
+        )  # fmt: skip
+        if tile is None:
+            return None
+        return tile, self._device.kernel(tile.header, tile.name, **tile.constants), product
+
+    def _record_fused(self, work: ChunkWork, fused, source, target, low: int, high: int) -> None:
+        rows = self._rows(work.arrays.memory, len(target), high - low)
+        inward = rows[: len(source)]
+        self._load(work, source, inward, low, high)
+        operation, maxima = self._bind_through(*fused, rows, low)
+        work.add(operation, [inward], [rows, maxima], "fft x, product, fft x", "fft")
+        self._store(work, target, rows, low, high)
+
+    def _bind_through(self, tile, kernel, product: PointProduct, rows: Any, plane: int):
+        _, planes, ny, _ = rows.shape
+        field, row = rows.strides[0] // rows.itemsize, rows.strides[2] // rows.itemsize
+        maxima = product.maxima[plane * ny : (plane + planes) * ny]
+        scale = self._real_dtype.type(1)
+        operation = kernel.bind(
+            tile.launch(planes * ny), rows, rows, self._roots, scale, maxima, product.parameters,
+            planes * ny, self._active, field, row, field, row,
+        )  # fmt: skip
+        return operation, maxima
+
+    def _rows(self, memory: Any, fields: int, planes: int) -> Any:
+        """Return the working array of modes for every y, with stored rows."""
+        shape = (fields, planes, self._geometry.shape[1], self._geometry.row)
+        return memory[: math.prod(shape)].reshape(shape)
+
+    def _no_product(self, inputs: int, outputs: int) -> PointProduct:
+        ny = self._geometry.shape[1]
+        maxima = self._device.zeros((max(1, self._geometry.planes * ny),), np.int64)
+        parameters = self._device.zeros((1,), np.float64)
+        return PointProduct("identity_product.hpp", inputs, outputs, parameters, maxima)
 
     def product_operation(self, product: PointProduct) -> PointOperation:
         """Return the product as an operation on chunks of points."""
@@ -171,27 +215,28 @@ class PlanePass:
 
     def _to_points(self, work: ChunkWork, planes: Any, low: int, high: int) -> None:
         modes, points = work.views(len(planes), high - low)
-        self._load_modes(work, planes, modes, low, high)
-        work.add(self._fft(modes, points, 3, False), [modes], [points], "fft x", "fft")
+        self._load(work, planes, modes, low, high)
+        rest = modes[..., self._active :]
+        if rest.size:
+            work.add(self._device.fill(rest, 0), [], [rest], "pad modes", "pack")
+        work.add(self._fft(modes, points, False), [modes], [modes, points], "fft x", "fft")
 
     def _from_points(self, work: ChunkWork, planes: Any, low: int, high: int) -> None:
         modes, points = work.views(len(planes), high - low)
-        work.add(self._fft(points, modes, 3, True), [points], [modes], "fft x", "fft")
-        self._store_modes(work, planes, modes, low, high)
+        work.add(self._fft(points, modes, True), [points], [modes], "fft x", "fft")
+        self._store(work, planes, modes, low, high)
 
-    def _load_modes(self, work: ChunkWork, planes: Any, modes: Any, low: int, high: int) -> None:
-        """Record packed planes -> rows of x modes for every y, those not kept being zero."""
-        gather = self._mover.gather(planes, modes, self._tables, low)
-        work.add(gather, self._packed(planes, low, high), [modes], "gather modes", "pack")
-        active = modes[..., : self._active]
-        work.add(self._fft(active, active, 2, False), [active], [active], "fft y", "fft")
+    def _load(self, work: ChunkWork, planes: Any, modes: Any, low: int, high: int) -> None:
+        """Record packed planes -> rows of the kept x modes for every y."""
+        accessed, active = self._packed(planes, low, high), modes[..., : self._active]
+        self.line.record_backward(
+            work.graph, planes, active, self._tables, low, accessed, work.lane
+        )
 
-    def _store_modes(self, work: ChunkWork, planes: Any, modes: Any, low: int, high: int) -> None:
-        """Record rows of x modes for every y -> packed planes."""
-        active = modes[..., : self._active]
-        work.add(self._fft(active, active, 2, True), [active], [active], "fft y", "fft")
-        scatter = self._mover.scatter(modes, planes, self._tables, low)
-        work.add(scatter, [modes], self._packed(planes, low, high), "scatter modes", "pack")
+    def _store(self, work: ChunkWork, planes: Any, modes: Any, low: int, high: int) -> None:
+        """Record rows of the kept x modes for every y -> packed planes."""
+        accessed, active = self._packed(planes, low, high), modes[..., : self._active]
+        self.line.record_forward(work.graph, active, planes, self._tables, low, accessed, work.lane)
 
     def _packed(self, planes: Any, low: int, high: int) -> list[Any]:
         """Return the views of the packed array that hold local planes `low` to `high`."""
@@ -202,8 +247,8 @@ class PlanePass:
             views.append(planes[:, start + low * pitch : start + high * pitch])
         return views
 
-    def _fft(self, source: Any, target: Any, axis: int, forward: bool) -> Operation:
-        return self._device.fft(source, target, axis, forward)
+    def _fft(self, source: Any, target: Any, forward: bool) -> Operation:
+        return self._device.fft(source, target, 3, forward)
 
 
 class ChunkArrays:
@@ -211,7 +256,7 @@ class ChunkArrays:
 
     Attributes
     ----------
-    modes : array, shape (fields, planes, ny, nx // 2 + 1 or nx)
+    modes : array, shape (fields, planes, ny, nx // 2 + 1)
         Modes along x.
     points : array, shape (fields, planes, ny, nx)
         Physical space.
@@ -225,18 +270,15 @@ class ChunkArrays:
         geometry: SlabGeometry,
         fields: int,
         planes: int,
-        real: bool,
         complex_dtype: Any,
     ) -> None:
         _, ny, nx = geometry.shape
-        width = nx // 2 + 1 if real else nx
+        width = nx // 2 + 1
         rows = fields * planes * ny
         self.memory = device.empty((rows * max(width, geometry.row),), complex_dtype)
         self.modes = self.memory[: rows * width].reshape(fields, planes, ny, width)
-        self.points = self.modes
-        if real:
-            real_dtype = np.zeros(0, complex_dtype).real.dtype
-            self.points = device.empty((fields, planes, ny, nx), real_dtype)
+        real_dtype = np.zeros(0, complex_dtype).real.dtype
+        self.points = device.empty((fields, planes, ny, nx), real_dtype)
 
 
 @dataclass(frozen=True)
@@ -268,25 +310,25 @@ class ChunkWork:
         )
 
 
-def plane_bytes(geometry: SlabGeometry, fields: int, real: bool, complex_dtype: Any) -> int:
+def plane_pass_bytes(
+    geometry: SlabGeometry, fields: int, complex_dtype: Any, device: Device
+) -> int:
+    """Return the bytes of working memory of a plane pass on a device."""
+    planes = chunk_planes(geometry, fields, complex_dtype, device)
+    return device.lanes * planes * _plane_bytes(geometry, fields, complex_dtype)
+
+
+def _plane_bytes(geometry: SlabGeometry, fields: int, complex_dtype: Any) -> int:
     """Return the bytes of the working arrays per plane of a chunk."""
     _, ny, nx = geometry.shape
-    width = nx // 2 + 1 if real else nx
-    elements = max(width, geometry.row) + (width if real else 0)
+    width = nx // 2 + 1
+    elements = max(width, geometry.row) + width
     return fields * ny * elements * np.dtype(complex_dtype).itemsize
 
 
-def balanced_chunk(size: int, limit: int, lanes: int) -> int:
-    """Return the length of chunks of at most `limit` of which every lane gets as many."""
-    rounds = -(-size // (limit * lanes))
-    return -(-size // max(1, rounds * lanes))
-
-
-def chunk_planes(
-    geometry: SlabGeometry, fields: int, real: bool, complex_dtype: Any, device: Device
-) -> int:
+def chunk_planes(geometry: SlabGeometry, fields: int, complex_dtype: Any, device: Device) -> int:
     """Return how many planes a chunk has on a device."""
-    limit = max(1, CHUNK_BYTES[device.kind] // plane_bytes(geometry, fields, real, complex_dtype))
+    limit = max(1, CHUNK_BYTES[device.kind] // _plane_bytes(geometry, fields, complex_dtype))
     planes = balanced_chunk(geometry.planes, limit, device.lanes)
     # An even number: rows that are transformed in pairs then stay together in every chunking.
     return max(1, min(planes + planes % 2, limit & ~1 or 1))

@@ -21,7 +21,7 @@ class RowTables:
     """The tables of `SlabGeometry.plane_rows` or `column_rows` in device memory."""
 
     def __init__(self, device: Device, tables: tuple[np.ndarray, np.ndarray]) -> None:
-        self.offset, self.pitch = (device.array(table) for table in tables)
+        self.both = self.offset, self.pitch = tuple(device.array(table) for table in tables)
 
 
 class RowMover:

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from slipstream.exchange import Block, ExchangePlan, part_of
+from slipstream.fft.chunks import balanced_chunk
 from slipstream.fft.lines import LineTransform
-from slipstream.fft.planes import balanced_chunk
 from slipstream.fft.rows import RowTables
 from slipstream.schedule import StepGraph
 
@@ -85,16 +85,17 @@ class Piece:
             for part in plan.split(options.parts)
         ]
         back = plan.reversed()
-        self._work = []
+        self._backward_flights, self._work = [], []
+        if transport:
+            self._backward_flights = [
+                Flight(self, back, part, self._columns, self.planes)
+                for part in back.split(options.parts)
+            ]
         if transport and not self.line_z.tiled:
-            self._backward_flights = [Flight(self, back, back, self._columns, self.planes)]
             self._work = [
                 device.empty((fields, nz, self._chunk, row), complex_dtype)
                 for _ in range(device.lanes)
             ]
-        elif transport:
-            pairs = list(zip(self._columns, self.planes, strict=True))
-            self._exchanges = [transport.prepare(part, pairs) for part in back.split(options.parts)]
 
     def select(self, modes: Any) -> Any:
         """Return the columns of this piece in an array of all x modes."""
@@ -109,34 +110,30 @@ class Piece:
             points, target = self._views(columns[:, :, low:high], spectral, low, high)
             self.line_z.record_forward(graph, points, target, tables, 0, [target], lane)
 
-    def record_z_backward(self, graph: StepGraph, spectral: Any, scale: float) -> None:
-        """Record spectral modes -> columns -> the planes of everybody.
-
-        The scale is 1 where the transform in z takes none.
-        """
-        tables = RowTables(self.device, self.geometry.spectral_rows(spectral))
-        if self._work:
-            self._record_z_stored(graph, spectral, tables)
-            return
+    def record_z_backward(self, graph: StepGraph, spectral: Any) -> None:
+        """Record spectral modes -> columns -> the planes of everybody."""
         nz, ky, row = self.geometry.columns_shape
+        tables = RowTables(self.device, self.geometry.spectral_rows(spectral))
         columns = self._columns[:, : nz * ky * row].reshape(len(self._columns), nz, ky, row)
-        for low, high, _, lane in self._chunks(graph):
-            points, source = self._views(columns[:, :, low:high], spectral, low, high)
-            self.line_z.record_backward(graph, source, points, tables, 0, [source], lane, scale)
-        if self.transport:
-            for exchange in self._exchanges:
-                exchange.record(graph, "transpose")
-
-    def _record_z_stored(self, graph, spectral, tables) -> None:
-        """Record it with rows stored where they belong, from a chunk in the cache."""
-        [flight] = self._backward_flights
-        flight.record_open(graph)
-        for low, high, lane_number, lane in self._chunks(graph):
-            work = self._work[lane_number][:, :, : high - low]
-            points, source = self._views(work, spectral, low, high)
-            self.line_z.record_backward(graph, source, points, tables, 0, [source], lane)
-            flight.record_rows(graph, points, low, high, lane)
-        flight.record_close(graph)
+        flights = self._backward_flights
+        for flight in flights:
+            flight.record_open(graph)
+        for low, high, number, lane in self._chunks(graph):
+            chunk = (
+                self._work[number][:, :, : high - low] if self._work else columns[:, :, low:high]
+            )
+            points, source = self._views(chunk, spectral, low, high)
+            if flights:
+                # All parts are stored at once; their tables are the same.
+                base, point_tables = flights[0].stored
+                places = [view for flight in flights for view in flight.column_views(low, high)]
+                self.line_z.record_backward_stored(
+                    graph, source, points, tables, (base, point_tables, low, places), lane
+                )
+            else:
+                self.line_z.record_backward(graph, source, points, tables, 0, [source], lane)
+        for flight in flights:
+            flight.record_close(graph)
 
     def record_y_backward(self, graph, modes, low: int, high: int, lane: str) -> None:
         """Record packed planes -> x modes of local planes `low` to `high`."""
@@ -194,6 +191,11 @@ class Flight:
         make = geometry.plane_rows_at if forward else geometry.column_blocks_at
         self._tables = RowTables(piece.device, make(starts))
 
+    @property
+    def stored(self) -> tuple[Any, RowTables]:
+        """The array from which the tables count, and the tables."""
+        return self._source, self._tables
+
     def record_open(self, graph: StepGraph) -> None:
         """Record what must come before anything is stored."""
         if self._stores:
@@ -220,18 +222,13 @@ class Flight:
             graph, piece.select(modes), self._source, self._tables, low, accessed, lane,
         )  # fmt: skip
 
-    def record_rows(self, graph: StepGraph, points: Any, low: int, high: int, lane: str) -> None:
-        """Record columns (fields, ky, nz, kx) of local ky `low` to `high` -> their receivers."""
-        mover = self._piece.line_z.mover
-        accessed = [
+    def column_views(self, low: int, high: int) -> list[Any]:
+        """Return where columns of local ky `low` to `high` are stored."""
+        return [
             self._block(places, block)[:, low:high]
             for places in self._places
             for block in self._plan.sends
         ]
-        graph.add(
-            mover.scatter(points, self._source, self._tables, low), reads=[points], writes=accessed,
-            label="pack z", category="pack", lane=lane,
-        )  # fmt: skip
 
     def _block(self, places: dict[int, Any], block: Block) -> Any:
         z, ky, _ = block.box.shape

@@ -20,10 +20,12 @@ import numpy as np
 from slipstream.decomposition import split
 from slipstream.device import Device
 from slipstream.exchange import Transport
+from slipstream.fft.chunks import balanced_chunk
 from slipstream.fft.modes import Modes
-from slipstream.fft.planes import CHUNK_BYTES, balanced_chunk
+from slipstream.fft.planes import CHUNK_BYTES
 from slipstream.fft.slab import SlabGeometry
 from slipstream.fft.slab_piece import Piece, SlabOptions
+from slipstream.fft.tiled import RealRows
 from slipstream.schedule import StepGraph
 
 
@@ -89,6 +91,12 @@ class SlabTransform:
         if device.kind == "cuda":
             limit = max(1, self._planes)
         self._chunk = max(1, balanced_chunk(self._planes, limit, device.lanes))
+        real_dtype = np.zeros(0, complex_dtype).real.dtype
+        self._kept = modes[2].count
+        self._rows = None
+        tiled = real and options.tiled and device.tiled_transforms()
+        if tiled and RealRows.supports(device, nx, real_dtype):
+            self._rows = RealRows(device, nx, real_dtype)
         self._modes = [
             device.empty((fields, self._chunk, ny, stored), complex_dtype)[..., :width]
             for _ in range(device.lanes)
@@ -140,29 +148,32 @@ class SlabTransform:
         self, graph: StepGraph, spectral: Any, physical: Any, scale: float = 1.0
     ) -> None:
         """Record spectral -> physical, times a constant; parameters as in `record_forward`."""
-        at_once = all(piece.line_z.tiled for piece in self.pieces)
         for piece in self.pieces:
-            piece.record_z_backward(graph, spectral, scale if at_once else 1.0)
+            piece.record_z_backward(graph, spectral)
         for low, high, modes, lane in self._chunks(graph, 0, self._planes):
             for piece in self.pieces:
                 piece.record_y_backward(graph, modes, low, high, lane)
             rest = modes[..., self._rest]
-            if rest.size:
+            if rest.size and not self._rows:
                 graph.add(
                     self._device.fill(rest, 0), reads=[], writes=[rest], label="pad modes",
                     category="pack", lane=lane,
                 )  # fmt: skip
             points = physical[:, low:high]
-            self._record_x(graph, points, modes, False, lane)
-            if scale != 1.0 and not at_once:
+            self._record_x(graph, points, modes, False, lane, scale)
+            if scale != 1.0 and not self._rows:
                 graph.add(
                     self._device.scale(points, scale), reads=[points], writes=[points],
                     label="scale", category="compute", lane=lane,
                 )  # fmt: skip
 
-    def _record_x(self, graph, points, modes, forward: bool, lane: str) -> None:
+    def _record_x(self, graph, points, modes, forward: bool, lane: str, scale: float = 1.0) -> None:
         source, target = (points, modes) if forward else (modes, points)
-        operation = self._device.fft(source, target, 3, forward)
+        if self._rows:
+            modes = modes[..., : self._kept]
+            operation = self._rows.bind(points, modes, forward, scale)
+        else:
+            operation = self._device.fft(source, target, 3, forward)
         # Transforms to real numbers may use their source as working memory.
         writes = [target] if forward else [modes, points]
         graph.add(

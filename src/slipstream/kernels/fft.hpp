@@ -183,15 +183,23 @@ INLINE int mode_at(int position) {
 }
 
 #ifdef LANES
+#ifndef POINT_TABLES
+#define POINT_TABLES 0
+#endif
 
 // The two sides of a transform, as rows of which LANES columns belong to the tile. Points have all
 // rows; of modes only those are stored that the table knows, and others are zero.
 struct Points {
   Complex* base;
   Index row_stride;
+  const Index *offset, *pitch;
+  Index plane;
   int lanes;
   INLINE bool stored(int, int lane) const { return lane < lanes; }
-  INLINE Complex& at(int row, int lane) const { return base[row * row_stride + lane]; }
+  INLINE Complex& at(int row, int lane) const {
+    if constexpr (POINT_TABLES) return base[offset[row] + plane * pitch[row] + lane];
+    else return base[row * row_stride + lane];
+  }
 };
 struct Modes {
   Complex* base;
@@ -237,12 +245,15 @@ INLINE void passes_from(const Source& source, const Target& target, Complex* til
 // Transform the columns of [field][o][row][column] arrays. The points' side (source of a forward,
 // target of a backward transform) has strides; on the modes' side, row r of plane o lies at
 // offset[r] + (first + o) * pitch[r] behind its field, see tables.hpp: truncation, padding with
-// zeros and the order of an exchange cost no pass of their own. Strides count Complex elements,
+// zeros and the order of an exchange cost no pass of their own. With POINT_TABLES the points' side
+// has tables, too, in place of the strides of rows and planes. Strides count Complex elements,
 // columns are contiguous. Both sides may be the same memory if the tables leave rows in place.
 KERNEL strided_fft(const Complex* source, Complex* target, const Complex* RESTRICT roots,
                    Real scale, const Index* RESTRICT offset, const Index* RESTRICT pitch,
                    Index first, Index fields, Index outer, Index columns, Index modes_field,
-                   Index points_field, Index points_outer, Index points_row) {
+                   Index points_field, Index points_outer, Index points_row,
+                   const Index* RESTRICT point_offset, const Index* RESTRICT point_pitch,
+                   Index point_first) {
   const Index tiles = (columns + LANES - 1) / LANES;
   Complex* mode_base = SIGN < 0 ? target : const_cast<Complex*>(source);
   Complex* point_base = SIGN < 0 ? const_cast<Complex*>(source) : target;
@@ -252,8 +263,9 @@ KERNEL strided_fft(const Complex* source, Complex* target, const Complex* RESTRI
     const Index field = block / tiles / outer;
     const int lanes = columns - column < LANES ? int(columns - column) : LANES;
     const Modes modes{mode_base + field * modes_field + column, offset, pitch, first + o, lanes};
-    const Points points{point_base + field * points_field + o * points_outer + column, points_row,
-                        lanes};
+    const Index outer_part = POINT_TABLES ? 0 : o * points_outer;
+    const Points points{point_base + field * points_field + outer_part + column, points_row,
+                        point_offset, point_pitch, point_first + o, lanes};
     if constexpr (SIGN < 0) passes_from<0>(points, modes, tile, roots, scale);
     else passes_from<0>(modes, points, tile, roots, scale);
   }

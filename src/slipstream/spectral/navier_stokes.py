@@ -70,7 +70,7 @@ class FlowProblem:
         state = self.state_copies * VELOCITIES * math.prod(g.stored_shape)
         columns = PRODUCTS * math.prod(g.columns_shape)
         planes = PRODUCTS * g.planes_size if g.ranks > 1 else 0
-        chunk = plane_pass_bytes(g, PRODUCTS, True, self.complex_dtype, device)
+        chunk = plane_pass_bytes(g, PRODUCTS, self.complex_dtype, device)
         rows = 2 * 8 * g.planes * g.shape[1]
         return item * (state + columns + planes) + chunk + rows
 

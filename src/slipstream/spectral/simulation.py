@@ -91,23 +91,32 @@ class SpectralSimulation:
         }
 
     def allocate(self) -> None:
-        """Allocate the fields and record the step.
+        """Allocate the fields and record the step. Collective.
 
         Raises
         ------
         InputError
-            If the device's free memory does not suffice for the ranks that share it.
+            On all ranks, if a device's free memory does not suffice for the ranks that share it.
         """
-        need, free = self._memory(), self.device.memory_free()
-        if need > free:
-            raise InputError(
-                f"grid.points: this grid needs {need / 2**30:.3g} GiB on {self.device.name}, of "
-                f"which {free / 2**30:.3g} GiB are free; use fewer points, more ranks on more "
-                'devices, or numerics.precision = "float32"'
-            )
+        shortages = [self._shortage()]
+        if self.communicator is not None:
+            shortages = self.communicator.allgather(shortages[0])
+        for shortage in filter(None, shortages):
+            raise InputError(shortage)
         self.flow = NavierStokesStep(self.problem, self.device, self._transport)
         self._step = self._commit(self.flow.record_step())
         self._budget = EnergyBudget(self.problem.viscosity, self.flow.wavenumbers.largest)
+
+    def _shortage(self) -> str | None:
+        """Return what is wrong if this rank's device has not the memory that is needed."""
+        need, free = self._memory(), self.device.memory_free()
+        if need <= free:
+            return None
+        return (
+            f"grid.points: this grid needs {need / 2**30:.3g} GiB on {self.device.name}, of "
+            f"which {free / 2**30:.3g} GiB are free; use fewer points, more ranks on more "
+            'devices, or numerics.precision = "float32"'
+        )
 
     def _memory(self) -> int:
         """Return the bytes that the ranks of one device need on it, output included."""

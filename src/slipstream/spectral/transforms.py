@@ -15,11 +15,11 @@ from slipstream.decomposition import split
 from slipstream.device import Device, Operation
 from slipstream.exchange import Transport
 from slipstream.fft import (
+    ColumnPass,
+    PlanePass,
     PointOperation,
     PointProduct,
     SlabGeometry,
-    make_column_pass,
-    make_plane_pass,
 )
 from slipstream.schedule import StepGraph
 
@@ -70,8 +70,8 @@ class FieldTransforms:
             self._planes = empty((fields, geometry.planes_size), complex_dtype)
         for array in (self.columns, self._planes):
             device.run(device.fill(array, 0))
-        self._column_pass = make_column_pass(device, geometry, fields, complex_dtype)
-        self._plane_pass = make_plane_pass(device, geometry, fields, True, complex_dtype)
+        self._column_pass = ColumnPass(device, geometry, fields, complex_dtype)
+        self._plane_pass = PlanePass(device, geometry, fields, complex_dtype)
 
     def record_columns(
         self,

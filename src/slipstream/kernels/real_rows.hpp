@@ -1,0 +1,101 @@
+// Real rows along the contiguous axis, to the modes that are kept and back.
+//
+// Rows travel in pairs, see row_pairs.hpp; pairs are made within a plane, so that they do not depend
+// on how planes are divided into chunks. Modes that are not kept are neither stored nor loaded.
+//
+// Constants: those of row_pairs.hpp, with one input and one output; SIGN (-1 forward, +1 backward).
+#pragma once
+#include "row_pairs.hpp"
+
+// The position, in the order of the last pass, of a point: the inverse of `mode_at`.
+template <int P = 0>
+INLINE int position_of(int point) {
+  if constexpr (P == passes) {
+    return 0;
+  } else {
+    constexpr int radix = Pass<P>::radix;
+    return point % radix * Pass<P>::stride + position_of<P + 1>(point / radix);
+  }
+}
+
+// Two real rows of points; one that does not exist is read as zeros and not written.
+struct PointPair {
+  Real *a, *b;
+  bool has_b;
+};
+
+// Neighbouring threads take neighbouring points, so that global memory is accessed in runs; it is
+// the tile that is accessed in digit-reversed order.
+INLINE void load_points(const PointPair& points, Complex* row, int i,
+                        const Complex* RESTRICT roots) {
+  using Here = Pass<middle>;
+  constexpr int R = Here::radix;
+  Complex v[R];
+  UNROLL for (int r = 0; r < R; ++r) {
+    const int k = i + r * (N / R);
+    v[r] = {points.a[k], points.has_b ? points.b[k] : Real(0)};
+  }
+  const int origin = position_of(i);
+  forward_butterfly<Here>(v, origin / R, roots);
+  store<Here>(v, row, origin);
+}
+INLINE void store_points(const PointPair& points, const Complex* row, int i,
+                         const Complex* RESTRICT roots, Real scale) {
+  using Here = Pass<middle>;
+  constexpr int R = Here::radix;
+  Complex v[R];
+  const int origin = position_of(i);
+  load<Here>(v, row, origin);
+  backward_butterfly<Here>(v, origin / R, roots);
+  UNROLL for (int r = 0; r < R; ++r) {
+    const int k = i + r * (N / R);
+    points.a[k] = scale * v[r].re;
+    if (points.has_b) points.b[k] = scale * v[r].im;
+  }
+}
+
+// Forward: modes[field][o][row][k] = scale * rfft(points[field][o][row])[k] for k < kept.
+// Backward: points = scale * irfft(modes), which does not divide by N; modes from `kept` on are zero.
+// Strides count Real elements of the points and Complex elements of the modes.
+KERNEL real_rows(Real* points, Complex* modes, const Complex* RESTRICT roots, Real scale,
+                 Index fields, Index outer, Index rows, Index kept, Index points_field,
+                 Index points_outer, Index points_row, Index modes_field, Index modes_outer,
+                 Index modes_row) {
+  constexpr int mirrored_pairs = Pass<0>::stride / 2 + 1;
+  const Index pairs = (rows + 1) / 2, all = fields * outer * pairs;
+  FOR_BLOCKS(block, (all + PAIRS - 1) / PAIRS) {
+    SHARED(Complex, tile, PAIRS * row_size);
+    const Index first = block * PAIRS;
+    const auto points_of = [&](Index item) {
+      const Index pair = item % pairs, o = item / pairs % outer, field = item / pairs / outer;
+      Real* a = points + field * points_field + o * points_outer + 2 * pair * points_row;
+      return PointPair{a, a + points_row, 2 * pair + 1 < rows};
+    };
+    const auto modes_of = [&](Index item) {
+      const Index pair = item % pairs, o = item / pairs % outer, field = item / pairs / outer;
+      return RowPair(modes + field * modes_field + o * modes_outer, modes_row, pair, rows, kept);
+    };
+    if constexpr (SIGN < 0) {
+      FOR_TILE(line, PAIRS, i, N / Pass<middle>::radix) {
+        if (first + line < all) load_points(points_of(first + line), tile + line * row_size, i, roots);
+      }
+      BLOCK_BARRIER
+      forward_passes<middle - 1>(tile, roots);
+      FOR_TILE(line, PAIRS, q, mirrored_pairs) {
+        if (first + line < all)
+          store_modes(modes_of(first + line), tile + line * row_size, q, roots, scale);
+      }
+    } else {
+      FOR_TILE(line, PAIRS, q, mirrored_pairs) {
+        if (first + line < all) load_modes(modes_of(first + line), tile + line * row_size, q, roots);
+      }
+      BLOCK_BARRIER
+      backward_passes<1>(tile, roots);
+      FOR_TILE(line, PAIRS, i, N / Pass<middle>::radix) {
+        if (first + line < all)
+          store_points(points_of(first + line), tile + line * row_size, i, roots, scale);
+      }
+    }
+    BLOCK_BARRIER  // the next rows write the tile
+  }
+}

@@ -1,0 +1,154 @@
+"""What one rank asks for in error concerns all: every rank says so, and nobody waits."""
+
+import numpy as np
+import pytest
+
+from fft_oracle import check
+from slipstream.decomposition import Box, slabs
+from slipstream.errors import InputError
+from slipstream.fft import DistributedFFT
+
+SHAPE = (8, 6, 10)
+
+# What the last rank asks for, other than the rest, and the argument that messages name.
+DIFFERENT = [
+    ({"shape": (8, 6, 12)}, "shape"),
+    ({"shape": (8, 6)}, "shape"),
+    ({"dtype": "float32"}, "dtype"),
+    ({"fields": 2}, "fields"),
+    ({"truncation": "2/3"}, "truncation|modes"),
+    ({"layout": "root"}, "layout|boxes"),
+    ({"order": "natural"}, "order|output_boxes"),
+    ({"transport": "mpi"}, "transport"),
+    ({"workers": 1}, "workers"),
+    ({"wire": "float32"}, "wire"),
+    ({"schedule": "serial"}, "schedule"),
+    ({"tune": "quick"}, "tune"),
+]
+
+# What no rank may ask for: refused on all, whoever asks.
+INVALID = [
+    ({"shape": (8, 0, 10)}, "shape"),
+    ({"shape": (8, 6, 10, 2)}, "shape"),
+    ({"shape": ("eight", 6, 10)}, "shape"),
+    ({"shape": (8.5, 6, 10)}, "shape"),
+    ({"shape": 8}, "shape"),
+    ({"dtype": "float16"}, "dtype"),
+    ({"dtype": "words"}, "dtype"),
+    ({"fields": 0}, "fields"),
+    ({"fields": "2"}, "fields"),
+    ({"truncation": "3/2"}, "truncation"),
+    ({"truncation": 3}, "truncation"),
+    ({"truncation": (1, "one", 1)}, "truncation"),
+    ({"truncation": (1, -1, 1)}, "truncation"),
+    ({"layout": "cube"}, "layout"),
+    ({"order": "random"}, "order"),
+    ({"process_grid": (2, 3)}, "process_grid"),
+    ({"layout": "pencil", "process_grid": (1000, 1)}, "process_grid"),
+    ({"layout": "pencil", "process_grid": 5}, "process_grid"),
+    ({"workers": 0}, "workers"),
+    ({"workers": 1000}, "workers"),
+    ({"workers": "2"}, "workers"),
+    ({"wire": "float16"}, "wire"),
+    ({"wire": "float32", "dtype": "float32"}, "wire"),
+    ({"tune": "slowly"}, "tune"),
+    ({"schedule": "eager"}, "schedule"),
+    ({"transport": "pigeon"}, "transport"),
+    ({"device": "abacus"}, "device"),
+    ({"input_boxes": 5}, "input_boxes"),
+]
+
+
+def several(ranks):
+    if ranks == 1:
+        pytest.skip("needs several ranks")
+
+
+def ask(comm, device, special, chosen):
+    arguments = {"shape": SHAPE, "device": device, **(special if chosen else {})}
+    return DistributedFFT(comm=comm, **arguments)
+
+
+def assert_all_refuse(comm, device, special, chosen, name):
+    with pytest.raises(InputError, match=name):
+        ask(comm, device, special, chosen)
+    if comm is not None:
+        comm.Barrier()  # nobody is left behind
+
+
+def case_name(value):
+    return str(value) if isinstance(value, dict) else ""
+
+
+@pytest.mark.parametrize(("different", "name"), DIFFERENT, ids=case_name)
+def test_ranks_that_disagree_are_all_told_what_about(comm, device, ranks, different, name):
+    several(ranks)
+    for odd in (0, ranks - 1):
+        chosen = comm.rank == odd
+        assert_all_refuse(comm, device, different, chosen, f"(?s)disagree.*({name})")
+
+
+@pytest.mark.parametrize(("invalid", "name"), INVALID, ids=case_name)
+def test_what_is_invalid_on_one_rank_is_refused_on_all(comm, device, ranks, invalid, name):
+    for odd in {0, ranks - 1}:
+        assert_all_refuse(comm, device, invalid, comm is None or comm.rank == odd, name)
+
+
+@pytest.mark.parametrize(("invalid", "name"), INVALID, ids=case_name)
+def test_what_is_invalid_on_all_ranks_is_refused_on_all(comm, device, invalid, name):
+    assert_all_refuse(comm, device, invalid, True, name)
+
+
+def test_ranks_may_give_devices_and_names_of_devices(comm, device, device_kind, ranks):
+    if device_kind == "tiled":
+        pytest.skip("has no name")
+    last = comm is None or comm.rank == ranks - 1
+    check(comm, device_kind if last else device, SHAPE, "float64")
+
+
+def test_ranks_that_disagree_on_boxes_are_all_told(comm, device, ranks):
+    several(ranks)
+    last = comm.rank == ranks - 1
+    for name, shape in (("input_boxes", SHAPE), ("output_boxes", (8, 6, 6))):
+        boxes = slabs(shape, 1, ranks)
+        shifted = [*boxes[1:], boxes[0]] if last else boxes
+        with pytest.raises(InputError, match=f"disagree on {name}"):
+            DistributedFFT(SHAPE, comm=comm, device=device, **{name: shifted})
+        comm.Barrier()
+
+
+def bad_boxes(ranks, shape=SHAPE):
+    """Return lists of boxes that are no decomposition, and what is wrong with each."""
+    good = slabs(shape, 2, ranks)
+    first, last = good[0], good[-1]
+    rest = good[1:]
+    beyond = Box(last.start, (*last.stop[:2], last.stop[2] + 1))
+    smaller = Box(first.start, (first.stop[0] - 1, *first.stop[1:]))
+    yield [Box((0, 0), (8, 6)), *rest], "axes"
+    yield [*good, Box((0, 0, 0), (0, 0, 0))], "one for each"
+    yield good[:-1], "one for each"
+    yield [smaller, *rest], "do not cover"
+    yield [*good[:-1], beyond], "not inside"
+    yield [((0, 0, 5), (0, 0, 3)), *rest], "behind its stop"
+    yield [((0, 0, -1), first.stop), *rest], "not inside"
+    if ranks > 1:
+        yield [good[0], *good[:-1]], "overlap"
+        yield [Box((0, 0, 0), SHAPE), *rest], "overlap"
+
+
+def test_boxes_that_are_no_decomposition_are_refused_on_all_ranks(comm, device, ranks):
+    for boxes, message in bad_boxes(ranks):
+        with pytest.raises(InputError, match=f"input_boxes.*{message}"):
+            DistributedFFT(SHAPE, comm=comm, device=device, input_boxes=boxes)
+        with pytest.raises(InputError, match=f"output_boxes.*{message}"):
+            DistributedFFT(
+                SHAPE, "complex128", comm=comm, device=device, output_boxes=boxes
+            )
+
+
+def test_all_ranks_can_go_on_after_an_error(comm, device, ranks):
+    last = comm is None or comm.rank == ranks - 1
+    for _ in range(3):
+        assert_all_refuse(comm, device, {"shape": (0, 1)}, last, "shape")
+        result, _ = check(comm, device, SHAPE, "float64")
+        assert np.isfinite(result).all()

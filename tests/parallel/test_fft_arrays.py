@@ -1,0 +1,213 @@
+"""Whatever arrays a plan is given, however they lie in memory, it does the same with them."""
+
+import numpy as np
+import pytest
+
+from fft_oracle import Oracle
+from slipstream.errors import InputError
+from slipstream.fft import DistributedFFT
+
+SHAPE = (5, 12, 9)
+CASES = {
+    "slab": {"dtype": "float64"},
+    "slab, natural": {"dtype": "complex64", "order": "natural", "truncation": "2/3"},
+    "pencil": {"dtype": "complex128", "layout": "pencil"},
+    "root": {"dtype": "float32", "layout": "root"},
+}
+
+
+@pytest.fixture(params=CASES.values(), ids=CASES)
+def case(request):
+    return request.param
+
+
+def plan_and_oracle(comm, device, fields=2, dtype="float64", truncation=None, **division):
+    fft = DistributedFFT(
+        SHAPE, dtype, comm=comm, device=device, fields=fields, truncation=truncation, **division
+    )
+    return fft, Oracle(SHAPE, dtype, fields, truncation)
+
+
+def surrounded(array, device, last):
+    """Return a copy of an array inside of a larger one, of which `last` more on the last axis."""
+    xp = device.array_module
+    outer = xp.full((*[n + 2 for n in array.shape[:-1]], array.shape[-1] + last), 7, array.dtype)
+    view = outer[(*[slice(1, -1)] * (array.ndim - 1), slice(0, array.shape[-1]))]
+    view[...] = xp.asarray(array)
+    return view
+
+
+def every_other(array, device):
+    xp = device.array_module
+    outer = xp.full((*array.shape[:-1], 2 * array.shape[-1]), 7, array.dtype)
+    outer[..., ::2] = xp.asarray(array)
+    return outer[..., ::2]
+
+
+def transposed(array, device):
+    """Return a copy whose last axis is contiguous, the others being in reversed order."""
+    order = (*range(array.ndim - 2, -1, -1), array.ndim - 1)
+    xp = device.array_module
+    return xp.ascontiguousarray(xp.asarray(array).transpose(order)).transpose(order)
+
+
+def shifted(array, device):
+    """Return a copy that is not aligned for vector instructions."""
+    memory = device.array_module.zeros(array.nbytes + array.itemsize, np.uint8)
+    view = memory[array.itemsize :].view(array.dtype).reshape(array.shape)
+    view[...] = device.array_module.asarray(array)
+    return view
+
+
+ARRANGEMENTS = {
+    "on the device": lambda a, device: device.array(a),
+    "on the host": lambda a, device: a.copy(),
+    "Fortran": lambda a, device: device.array_module.asarray(a, order="F"),
+    "surrounded": lambda a, device: surrounded(a, device, 3),
+    "rows of an odd length": lambda a, device: surrounded(a, device, a.shape[-1] % 2 + 1),
+    "every other": every_other,
+    "transposed": transposed,
+    "shifted": shifted,
+    "reversed": lambda a, device: device.array_module.asarray(a[::-1, ..., ::-1])[::-1, ..., ::-1],
+    "reversed view": lambda a, device: np.ascontiguousarray(a[..., ::-1, :])[..., ::-1, :],
+}
+
+
+def test_sources_of_any_arrangement_give_the_same_bits_and_are_kept(comm, device, case):
+    fft, oracle = plan_and_oracle(comm, device, **case)
+    for transform, original in (
+        (fft.forward, oracle.input(fft)), (fft.backward, oracle.output(fft)),
+    ):  # fmt: skip
+        expected = device.to_host(transform(original)).tobytes()
+        for name, arrange in ARRANGEMENTS.items():
+            source = arrange(original, device)
+            # First it is copied; when it comes again it may be used in place.
+            for _ in range(3):
+                result = device.to_host(transform(source))
+                assert result.tobytes() == expected, name
+                np.testing.assert_array_equal(device.to_host(source), original, err_msg=name)
+
+
+def test_outputs_of_any_arrangement_are_filled_and_nothing_around_them(comm, device, case):
+    fft, oracle = plan_and_oracle(comm, device, **case)
+    for transform, source in (
+        (fft.forward, oracle.input(fft)), (fft.backward, oracle.output(fft)),
+    ):  # fmt: skip
+        expected = device.to_host(transform(source))
+        for name, arrange in ARRANGEMENTS.items():
+            out = arrange(np.full_like(expected, 3), device)
+            for _ in range(3):
+                assert transform(source, out=out) is out
+                assert device.to_host(out).tobytes() == expected.tobytes(), name
+                out[...] = 3
+            whole = out if out.base is None else out.base
+            if whole.dtype == out.dtype:
+                assert np.isin(device.to_host(whole), (3, 7)).all(), name
+
+
+def test_read_only_and_broadcast_sources_are_taken(comm, device):
+    fft, oracle = plan_and_oracle(comm, device)
+    source = oracle.input(fft)
+    expected = device.to_host(fft.forward(source)).tobytes()
+    source.flags.writeable = False
+    one = np.broadcast_to(np.float64(2.5), source.shape)
+    for _ in range(3):
+        assert device.to_host(fft.forward(source)).tobytes() == expected
+        modes = device.to_host(fft.forward(one))
+    constant = np.zeros_like(modes)
+    if constant.size and not any(fft.output_box.start):
+        constant[:, 0, 0, 0] = 2.5 * np.prod(SHAPE)
+    np.testing.assert_allclose(modes, constant, rtol=0, atol=1e-12 * 2.5 * np.prod(SHAPE))
+
+
+def test_a_plan_takes_other_arrays_again_and_again(comm, device, case):
+    fft, _ = plan_and_oracle(comm, device, 1, **case)
+    kind = case["dtype"], 1, case.get("truncation")
+    oracles = [Oracle(SHAPE, *kind, seed) for seed in range(6)]
+    firsts, results = {}, [fft.empty_output() for _ in range(2)]
+    sources = [oracle.input(fft) for oracle in oracles]
+    # More arrays than a plan remembers; some come again at once, some late, some with an output.
+    for turn, number in enumerate([0, 0, 0, 1, 2, 0, 1, 3, 4, 5, 5, 5, 4, 0, 2, 2, 1, 0]):
+        out = results[turn % 2] if turn % 3 else None
+        modes = device.to_host(fft.forward(sources[number], out=out)).copy()
+        oracles[number].assert_modes(fft, modes)
+        assert modes.tobytes() == firsts.setdefault(number, modes).tobytes()
+        oracles[number].assert_points(fft, fft.backward(oracles[number].output(fft)))
+
+
+def test_arrays_that_share_memory_are_transformed_in_place(comm, device, case):
+    fft, oracle = plan_and_oracle(comm, device, **case)
+    expected = device.to_host(fft.forward(oracle.input(fft))).tobytes()
+    points, modes = fft.empty_in_place()
+    assert points.shape == oracle.input(fft).shape
+    assert modes.shape == oracle.output(fft).shape
+    for _ in range(3):
+        points[...] = device.array(oracle.input(fft))
+        fft.forward(points, out=modes)
+        assert device.to_host(modes).tobytes() == expected
+        fft.backward(modes, out=points)
+        oracle.assert_points(fft, points)
+
+
+@pytest.mark.parametrize("kind", ["a plan's own", "any"])
+def test_complex_arrays_of_one_shape_are_transformed_in_place(comm, device, kind):
+    fft, oracle = plan_and_oracle(comm, device, dtype="complex128", order="natural")
+    expected = device.to_host(fft.forward(oracle.input(fft))).tobytes()
+    u = fft.empty_input() if kind == "a plan's own" else device.array(oracle.input(fft))
+    for _ in range(3):
+        u[...] = device.array(oracle.input(fft))
+        assert fft.forward(u, out=u) is u
+        assert device.to_host(u).tobytes() == expected
+        fft.backward(u, out=u)
+        oracle.assert_points(fft, u)
+
+
+def test_transforms_are_in_order_with_their_stream(comm, device, case):
+    fft, oracle = plan_and_oracle(comm, device, **case)
+    stream = device.stream()
+    points, modes, back = fft.empty_input(), fft.empty_output(), fft.empty_input()
+    source = device.array(oracle.input(fft))
+    for _ in range(3):
+        points[...] = 0
+        device.synchronize()
+        stream.submit(device.copy(points, source))
+        fft.forward(points, out=modes, stream=stream)
+        fft.backward(modes, out=back, stream=stream)
+        stream.synchronize()
+        oracle.assert_modes(fft, modes)
+        oracle.assert_points(fft, back)
+        oracle.assert_modes(fft, _finished(stream, fft.forward(points, stream=stream)))
+
+
+def _finished(stream, array):
+    stream.synchronize()
+    return array
+
+
+def test_lists_are_taken(comm, device):
+    fft, oracle = plan_and_oracle(comm, device, 1)
+    source = oracle.input(fft)
+    if not source.size:
+        # A list does not tell the shape of an empty array.
+        oracle.assert_modes(fft, fft.forward(source))
+    else:
+        oracle.assert_modes(fft, fft.forward(source.tolist()))
+
+
+@pytest.mark.parametrize("direction", ["forward", "backward"])
+def test_arrays_that_a_plan_cannot_take_are_refused_on_all_ranks(comm, device, direction):
+    fft, oracle = plan_and_oracle(comm, device)
+    u, out = oracle.input(fft), np.zeros_like(oracle.output(fft))
+    if direction == "backward":
+        u, out = out, u
+    transform = getattr(fft, direction)
+    for array in (u[:1], u[0], u[None], u.astype(np.complex64), u.astype(u.dtype.newbyteorder())):
+        with pytest.raises(InputError, match="this plan takes shape"):
+            transform(array)
+    for array in (out[:1], out[0], out.astype(np.complex64), u[..., :1]):
+        with pytest.raises(InputError, match="this plan takes shape"):
+            transform(u, out=array)
+    out.flags.writeable = False
+    with pytest.raises(InputError, match="out cannot be written"):
+        transform(u, out=out)
+    assert not out.any() or direction == "backward"

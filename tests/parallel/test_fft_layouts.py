@@ -1,0 +1,59 @@
+"""Any array, divided in any way, against numpy.fft by global index, on any number of ranks."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fft_cases import alike, bricks, choices, together, transforms
+from fft_oracle import check
+from slipstream.decomposition import Box, slabs
+from slipstream.fft import truncate
+
+LAYOUTS = [(layout, order) for layout in ("slab", "pencil", "root")
+           for order in ("transposed", "natural")]  # fmt: skip
+# One to three axes, with fewer points than ranks, primes, lengths 1.
+SHAPES = [(1,), (5,), (30,), (3, 2), (13, 7), (3, 1, 2), (5, 12, 9)]
+
+
+@pytest.mark.parametrize(("layout", "order"), LAYOUTS)
+@pytest.mark.parametrize("shape", SHAPES)
+def test_every_layout_equals_numpy(comm, device, shape, layout, order):
+    check(comm, device, shape, "float64", layout=layout, order=order)
+
+
+@alike(examples=40)
+@given(data=st.data())
+def test_any_division_of_any_array_equals_numpy(
+    comm, device, device_kind, ranks, transports, data
+):
+    case = data.draw(transforms(ranks, tiled=device_kind != "cpu"))
+    case |= data.draw(choices(ranks, transports))
+    together(comm, check, comm, device, **case)
+
+
+@alike(examples=20)
+@given(data=st.data())
+def test_bricks_of_any_arrangement_equal_numpy(comm, device, ranks, transports, data):
+    shape, truncation = (12, 17, 10), data.draw(st.sampled_from([None, "2/3"]))
+    modes = tuple(m.count for m in truncate(shape, truncation, True))
+    boxes = {
+        "input_boxes": data.draw(bricks(shape, ranks)),
+        "output_boxes": data.draw(bricks(modes, ranks)),
+    }
+    other = data.draw(choices(ranks, transports))
+    together(comm, check, comm, device, shape, "float64", 1, truncation, **boxes, **other)
+
+
+def test_boxes_may_be_pairs_of_corners(comm, device, ranks):
+    shape = (5, 12, 9)
+    pairs = [(box.start, box.stop) for box in slabs(shape, 1, ranks)]
+    as_pairs = check(comm, device, shape, "float64", input_boxes=pairs)
+    as_boxes = check(comm, device, shape, "float64", input_boxes=[Box(*pair) for pair in pairs])
+    for first, second in zip(as_pairs, as_boxes, strict=True):
+        assert first.tobytes() == second.tobytes()
+
+
+@pytest.mark.parametrize("layout", ["slab", "pencil", "root"])
+def test_any_number_of_workers_gives_the_same_transform(comm, device, ranks, layout):
+    for workers in range(1, ranks + 1):
+        check(comm, device, (5, 12, 9), "complex128", layout=layout, workers=workers)

@@ -1,0 +1,119 @@
+"""Tuning: what is measured is remembered in a readable file, and never changes the result."""
+
+import json
+
+import pytest
+
+from fft_oracle import check
+from slipstream.fft import tuning
+
+SHAPE = (6, 12, 10)
+BROKEN = {
+    "no JSON": "{not json",
+    "empty": "",
+    "a list": "[1, 2]",
+    "binary": "\udcff\udcfe",
+    "no entry of this transform": '{"another machine": {"tune": "full"}}',
+}
+
+
+@pytest.fixture
+def folder(monkeypatch, shared_folder, comm, device, request):
+    # Kernels are compiled, and wisdom is loaded, before the cache is an empty one.
+    check(comm, device, SHAPE, "float64")
+    monkeypatch.setenv("SLIPSTREAM_CACHE", str(shared_folder))
+    return shared_folder
+
+
+@pytest.fixture
+def measured(monkeypatch):
+    """What has been measured since the test began."""
+    choices, seconds = [], tuning._seconds
+
+    def noting(arguments, device, comm, candidate, *others):
+        choices.append(candidate)
+        return seconds(arguments, device, comm, candidate, *others)
+
+    monkeypatch.setattr(tuning, "_seconds", noting)
+    return choices
+
+
+def entries(comm, folder):
+    if comm is not None:
+        comm.Barrier()
+    result = json.loads((folder / "tuning.json").read_text())
+    if comm is not None:
+        comm.Barrier()
+    return result
+
+
+@pytest.mark.parametrize("division", [{}, {"layout": "pencil", "order": "natural"}])
+def test_choices_are_measured_once_and_remembered(comm, device, ranks, folder, measured, division):
+    check(comm, device, SHAPE, "float64", tune="quick", **division)
+    tried = len(measured)
+    assert tried >= (1 if ranks == 1 else 5)
+    assert len(set(measured)) == tried
+    ((key, entry),) = entries(comm, folder).items()
+    for readable in (f"{ranks} ranks", "6x12x10 float64", "6x12x6 modes", device.name):
+        assert readable in key
+    assert entry["tune"] == "quick"
+    assert entry["transport"] in {choice.transport for choice in measured}
+    assert set(entry["slab"]) == {"pieces", "parts", "store", "tiled"}
+    # The second plan takes what the first has found.
+    check(comm, device, SHAPE, "float64", tune="quick", **division)
+    assert len(measured) == tried
+    assert entries(comm, folder) == {key: entry}
+
+
+def test_every_transform_is_remembered_for_itself(comm, device, folder, measured):
+    different = [{}, {"fields": 2}, {"truncation": "2/3"}, {"schedule": "serial"},
+                 {"layout": "root"}, {"dtype": "complex64"}]  # fmt: skip
+    tried = []
+    for options in different:
+        before = len(measured)
+        check(comm, device, SHAPE, **({"dtype": "float64", "tune": "quick"} | options))
+        tried.append(len(measured) - before)
+    layouts_differ = comm is not None and comm.size > 1
+    assert all(tried) or (not layouts_differ and tried.count(0) == 1)
+    assert len(entries(comm, folder)) == len([count for count in tried if count])
+
+
+def test_what_the_user_has_chosen_is_not_tuned(comm, device, ranks, transports, folder, measured):
+    for name in transports[:2]:
+        measured.clear()
+        check(comm, device, SHAPE, "float64", tune="quick", transport=name, workers=ranks)
+        assert {(choice.transport, choice.workers) for choice in measured} == {(name, ranks)}
+
+
+@pytest.mark.parametrize("content", BROKEN.values(), ids=BROKEN)
+def test_a_file_that_cannot_be_used_counts_as_none(comm, device, folder, measured, content):
+    if comm is None or comm.rank == 0:
+        (folder / "tuning.json").write_text(content, errors="surrogateescape")
+    check(comm, device, SHAPE, "float64", tune="quick")
+    assert measured
+    assert any("6x12x10 float64" in key for key in entries(comm, folder))
+
+
+@pytest.mark.parametrize("record", [{}, {"transport": "pigeon"}, {"slab": {"bits": 2}}, [], None])
+def test_an_entry_that_cannot_be_used_is_measured_again(comm, device, folder, measured, record):
+    check(comm, device, SHAPE, "float64", tune="quick")
+    before = entries(comm, folder)
+    ((key, good),) = before.items()
+    bad = {**good, **record} if record else record
+    if comm is None or comm.rank == 0:
+        (folder / "tuning.json").write_text(json.dumps({key: bad}))
+    measured.clear()
+    check(comm, device, SHAPE, "float64", tune="quick")
+    assert measured
+    assert set(entries(comm, folder)[key]) == set(good)
+
+
+def test_full_tuning_measures_again_what_was_measured_quickly(comm, device, folder, measured):
+    check(comm, device, (2, 2, 2), "float64", tune="quick")
+    quickly = len(measured)
+    check(comm, device, (2, 2, 2), "float64", tune="full", transport="mpi-p2p", workers=1)
+    assert len(measured) > quickly
+    for tune in ("full", "quick"):
+        measured.clear()
+        check(comm, device, (2, 2, 2), "float64", tune=tune, transport="mpi-p2p", workers=1)
+        assert not measured
