@@ -373,7 +373,7 @@ class CapturingDevice(HostDevice):
 
     kind = "cuda"
 
-    def stream(self):
+    def stream(self, urgent=False):
         return CapturingStream()
 
 

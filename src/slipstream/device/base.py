@@ -158,8 +158,8 @@ class Device(ABC):
         """Return a C-ordered NumPy array to and from which this device copies asynchronously."""
 
     @abstractmethod
-    def stream(self) -> Stream:
-        """Return a new stream."""
+    def stream(self, urgent: bool = False) -> Stream:
+        """Return a new stream; the device prefers the work of urgent ones where it can."""
 
     @abstractmethod
     def kernel(self, header: str, name: str, **constants: Any) -> Kernel:

@@ -209,9 +209,10 @@ class CudaDevice(Device):
             memory = cupy.cuda.alloc_pinned_memory(max(1, count * np.dtype(dtype).itemsize))
         return np.frombuffer(memory, dtype, count).reshape(shape)
 
-    def stream(self) -> CudaStream:
+    def stream(self, urgent: bool = False) -> CudaStream:
         with self.context:
-            return CudaStream(self, cupy.cuda.Stream(non_blocking=True))
+            priority = -1 if urgent else 0
+            return CudaStream(self, cupy.cuda.Stream(non_blocking=True, priority=priority))
 
     def stream_of(self, handle: cupy.cuda.Stream) -> CudaStream:
         """Return a stream of CuPy's as a stream of this device."""

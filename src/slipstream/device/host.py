@@ -201,7 +201,7 @@ class HostDevice(Device):
 
     pinned = empty
 
-    def stream(self) -> Stream:
+    def stream(self, urgent: bool = False) -> Stream:
         set_threads = self.kernel("threads.hpp", "set_threads")
         return HostStream(set_threads.bind(RowLaunch(1, 1), self._threads_per_lane))
 

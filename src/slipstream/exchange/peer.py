@@ -180,17 +180,17 @@ class PeerExchange(Exchange):
 
     def record_close(self, graph: StepGraph, label: str) -> None:
         """Record that this rank has stored all, and the wait for what others store."""
-        lanes = ("communication", "arrival")
+        lanes = ("signal", "arrival")
         self._arrived.record(graph, self._stored, [], self._mine, f"{label}: wait", lanes)
 
     def _record_messages(self, graph: StepGraph, label: str) -> None:
         self.record_open(graph, label)
         for (source, _), places in zip(self.pairs, self._stores, strict=True):
-            for block in self._near_sends:
+            for number, block in enumerate(self._near_sends):
                 part, place = part_of(source, block), places[block.peer]
                 graph.add(
                     self.device.copy(place, part), reads=[part], writes=[place], label=label,
-                    category="communication", lane="communication",
+                    category="communication", lane=f"communication {number}",
                 )  # fmt: skip
         self.record_close(graph, label)
         if self._far:

@@ -27,7 +27,10 @@ class Lanes:
         lanes = dict.fromkeys(node.lane for node in graph.nodes if not node.transfer)
         self._nodes = graph.nodes
         self._operations = [partial(naming, node, node.operation) for node in graph.nodes]
-        self._streams: dict[str, Stream] = {lane: graph.device.stream() for lane in lanes}
+        # What others wait for, perhaps on other ranks, must not queue behind large kernels.
+        self._streams: dict[str, Stream] = {
+            lane: graph.device.stream(urgent=not lane.startswith(MAIN_LANE)) for lane in lanes
+        }
         if MAIN_LANE not in self._streams:
             self._streams[MAIN_LANE] = graph.device.stream()
         self.main = self._streams[MAIN_LANE]
