@@ -68,6 +68,7 @@ def tiled_kernels(real, lengths):
     """Return the tiled kernels of further lengths: every radix, and the largest tiles."""
     tiles = [tiled_fft.strided_fft(n, real, sign) for n in lengths for sign in (-1, 1)]
     tiles += [tiled_fft.physical_pass(n, real, 3, 5, PRODUCT) for n in lengths]
+    tiles += [tiled_fft.real_rows(n, real, sign) for n in lengths for sign in (-1, 1)]
     return {(tile.header, tile.name, tuple(sorted(tile.constants.items()))) for tile in tiles}
 
 

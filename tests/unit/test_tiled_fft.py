@@ -235,3 +235,86 @@ def test_physical_pass_with_fewer_outputs_than_inputs(tmp_path, n):
                       " { out[0] = in[0] * in[2] + in[1] * in[3]; return 0; }")  # fmt: skip
     dot = Physical(n, "float64", 4, 1, str(header), lambda a, b, c, d: (a * c + b * d)[None])
     dot.check(7, n // 2 + 1)
+
+
+class RealRows:
+    """Run `real_rows` on arrays with guard bands, checking that these stay as they were."""
+
+    def __init__(self, n, real, sign):
+        self.n, self.real, self.sign = n, np.dtype(real), sign
+        tile = tiled_fft.real_rows(n, real, sign)
+        self.rows_per_block, self.run = tile.items_per_block, compiled(tile)
+        self.roots = tiled_fft.roots(n, real)
+
+    def launch(self, points, modes, fields, outer, rows, kept, scale=0.5):
+        self.run(
+            rows, fields * outer, points, modes, self.roots, self.real.type(scale), fields, outer,
+            rows, kept, *strides(points, 3), *strides(modes, 3),
+        )  # fmt: skip
+
+    def check(self, fields, outer, rows, kept, seed=0):
+        shape = (fields, outer + 1, rows + 2, self.n + 3)
+        points = np.random.default_rng(seed).standard_normal(shape).astype(self.real)
+        modes = random_complex((fields, outer + 2, rows + 1, kept + 2), self.real, seed + 1)
+        real_side, mode_side = np.s_[:, :outer, :rows, : self.n], np.s_[:, :outer, :rows, :kept]
+        if self.sign < 0:
+            source, target, written = points, modes, mode_side
+            expected = np.fft.rfft(points[real_side].astype(float), axis=3)[..., :kept]
+        else:
+            source, target, written = modes, points, real_side
+            expected = np.fft.irfft(modes[mode_side].astype(complex), self.n) * self.n
+        target[...] = POISON
+        before = source.copy()
+        self.launch(points, modes, fields, outer, rows, kept)
+        assert_close(target[written], 0.5 * expected, self.n, self.real)
+        target[written] = POISON
+        assert (target == POISON).all()
+        np.testing.assert_array_equal(source, before)
+
+
+@pytest.mark.parametrize("sign", [-1, 1])
+@pytest.mark.parametrize("real", ["float64", "float32"])
+@pytest.mark.parametrize("n", LENGTHS)
+def test_real_rows_equals_numpy(n, real, sign):
+    # Random coefficients have imaginary parts at k = 0 and n / 2, which must be ignored.
+    transform = RealRows(n, real, sign)
+    for seed, kept in enumerate(sorted({1, n // 3 + 1, (n + 1) // 2, n // 2 + 1})):
+        transform.check(1, 2, transform.rows_per_block + 1, kept, seed)
+    transform.check(2, 1, 2, n // 2 + 1)
+    transform.check(2, 2, 1, n // 2 + 1)
+
+
+@settings(max_examples=60)
+@given(data=st.data(), sign=st.sampled_from([-1, 1]), n=st.sampled_from([15, 24]))
+def test_real_rows_with_any_sizes(data, sign, n):
+    transform = RealRows(n, "float64", sign)
+    fields, outer, rows, kept, seed = (
+        data.draw(st.integers(low, high))
+        for low, high in ((0, 3), (0, 3), (0, 70), (1, n // 2 + 1), (0, 99))
+    )
+    transform.check(fields, outer, rows, kept, seed)
+
+
+def test_real_rows_without_modes_are_zero():
+    points, modes = np.full((1, 2, 5, 24), POISON), np.empty((1, 2, 5, 1), complex)
+    RealRows(24, "float64", 1).launch(points, modes, 1, 2, 5, 0)
+    assert (points == 0).all()
+
+
+@pytest.mark.parametrize("sign", [-1, 1])
+def test_real_rows_do_not_depend_on_how_planes_are_chunked(sign):
+    transform, (fields, outer, rows, n) = RealRows(60, "float64", sign), (2, 5, 27, 60)
+    points = np.random.default_rng(0).standard_normal((fields, outer, rows, n))
+    modes = random_complex((fields, outer, rows, 21), "float64")
+    whole, parts = (points.copy(), modes.copy()), (points.copy(), modes.copy())
+    transform.launch(*whole, fields, outer, rows, 21)
+    for planes in (np.s_[:, :1], np.s_[:, 1:4], np.s_[:, 4:]):
+        chunk = [array[planes] for array in parts]
+        transform.launch(*chunk, fields, chunk[0].shape[1], rows, 21)
+    for one, other in zip(whole, parts, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_real_rows_of_unsupported_lengths():
+    assert tiled_fft.real_rows(17, "float64", -1) is None
+    assert tiled_fft.real_rows(1024, "float64", 1, limit=16384) is None

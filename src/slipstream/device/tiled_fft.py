@@ -124,8 +124,9 @@ def strided_fft(
     widths = [width for width in (128, 64, 32) if n * width <= limit]
     if radices is None or not widths:
         return None
-    width = widths[0] if _resident(n * widths[0]) > 2 else min(64, widths[0])
-    lanes = width // element
+    # One block of 1024 threads with runs of 128 bytes beats two with runs of 64, most of all where
+    # rows do not start at multiples of 128 bytes.
+    lanes = widths[0] // element
     while n * lanes // max(radices) < 64:
         lanes *= 2
     shared_bytes = n * lanes * element

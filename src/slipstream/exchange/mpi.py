@@ -41,7 +41,7 @@ class MpiTransport(Transport):
         self.communicator = private(communicator)
         self._staged = device.kind != "cpu" and not name.startswith("mpi-device")
         self._next_tag = 0
-        self._staging_arrays: dict[tuple[int, int], tuple[Any, np.ndarray]] = {}
+        self._staging_arrays: dict[tuple, tuple[Any, np.ndarray]] = {}
 
     def prepare(self, plan, pairs) -> Exchange:
         """Prepare an exchange; see `Transport.prepare`."""
@@ -56,7 +56,8 @@ class MpiTransport(Transport):
         """Return what MPI takes for an array: itself, or host memory, always the same."""
         if not self._staged:
             return array
-        key = array.data.ptr, array.nbytes
+        # Empty arrays of any type may have the same address.
+        key = array.data.ptr, array.nbytes, array.dtype
         if key not in self._staging_arrays:
             # The array is kept too: while it lives, no other one can have its address.
             pinned = self.device.pinned(array.shape, array.dtype)

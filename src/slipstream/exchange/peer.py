@@ -186,11 +186,12 @@ class PeerExchange(Exchange):
     def _record_messages(self, graph: StepGraph, label: str) -> None:
         self.record_open(graph, label)
         for (source, _), places in zip(self.pairs, self._stores, strict=True):
-            for number, block in enumerate(self._near_sends):
+            for block in self._near_sends:
                 part, place = part_of(source, block), places[block.peer]
+                # In one lane: side by side, all pieces for one rank might go before the others'.
                 graph.add(
                     self.device.copy(place, part), reads=[part], writes=[place], label=label,
-                    category="communication", lane=f"communication {number}",
+                    category="communication", lane="communication",
                 )  # fmt: skip
         self.record_close(graph, label)
         if self._far:

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from slipstream.exchange import Block, ExchangePlan, part_of
+from slipstream.exchange import Block, ExchangePlan, Transport, part_of
 from slipstream.fft.chunks import balanced_chunk
 from slipstream.fft.lines import LineTransform
 from slipstream.fft.rows import RowTables
@@ -107,6 +107,7 @@ class Piece:
         columns = self._columns[:, : nz * ky * row].reshape(len(self._columns), nz, ky, row)
         tables = RowTables(self.device, self.geometry.spectral_rows(spectral))
         for low, high, _, lane in self._chunks(graph):
+            lane = lane_after_exchange(graph, lane, self.transport)
             points, target = self._views(columns[:, :, low:high], spectral, low, high)
             self.line_z.record_forward(graph, points, target, tables, 0, [target], lane)
 
@@ -233,6 +234,15 @@ class Flight:
     def _block(self, places: dict[int, Any], block: Block) -> Any:
         z, ky, _ = block.box.shape
         return places[block.peer].reshape(z, ky, -1)
+
+
+def lane_after_exchange(graph: StepGraph, lane: str, transport: Transport | None) -> str:
+    """Return where to record what follows an exchange.
+
+    On a GPU that is a lane of its own, so that pieces which have arrived are transformed while
+    others are still being stored. The lanes of a CPU are its threads, of which there are no more.
+    """
+    return "after exchange" if transport and graph.device.kind == "cuda" else lane
 
 
 def _packed(plan: ExchangePlan, pairs: list[tuple[Any, Any]]) -> list[dict[int, Any]]:

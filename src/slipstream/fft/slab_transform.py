@@ -24,7 +24,7 @@ from slipstream.fft.chunks import balanced_chunk
 from slipstream.fft.modes import Modes
 from slipstream.fft.planes import CHUNK_BYTES
 from slipstream.fft.slab import SlabGeometry
-from slipstream.fft.slab_piece import Piece, SlabOptions
+from slipstream.fft.slab_piece import Piece, SlabOptions, lane_after_exchange
 from slipstream.fft.tiled import RealRows
 from slipstream.schedule import StepGraph
 
@@ -69,7 +69,8 @@ class SlabTransform:
         complex_dtype: Any,
         options: SlabOptions,
     ) -> None:
-        self._device, self.options, self._fields = device, options, fields
+        self._device, self._transport = device, transport
+        self.options, self._fields = options, fields
         _, ny, nx = shape
         itemsize = np.dtype(complex_dtype).itemsize
         alignment = max(1, device.row_bytes // itemsize)
@@ -151,6 +152,7 @@ class SlabTransform:
         for piece in self.pieces:
             piece.record_z_backward(graph, spectral)
         for low, high, modes, lane in self._chunks(graph, 0, self._planes):
+            lane = lane_after_exchange(graph, lane, self._transport)
             for piece in self.pieces:
                 piece.record_y_backward(graph, modes, low, high, lane)
             rest = modes[..., self._rest]
