@@ -141,9 +141,7 @@ def test_boxes_that_are_no_decomposition_are_refused_on_all_ranks(comm, device, 
         with pytest.raises(InputError, match=f"input_boxes.*{message}"):
             DistributedFFT(SHAPE, comm=comm, device=device, input_boxes=boxes)
         with pytest.raises(InputError, match=f"output_boxes.*{message}"):
-            DistributedFFT(
-                SHAPE, "complex128", comm=comm, device=device, output_boxes=boxes
-            )
+            DistributedFFT(SHAPE, "complex128", comm=comm, device=device, output_boxes=boxes)
 
 
 def test_all_ranks_can_go_on_after_an_error(comm, device, ranks):

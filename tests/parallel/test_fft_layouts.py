@@ -23,9 +23,7 @@ def test_every_layout_equals_numpy(comm, device, shape, layout, order):
 
 @alike(examples=40)
 @given(data=st.data())
-def test_any_division_of_any_array_equals_numpy(
-    comm, device, device_kind, ranks, transports, data
-):
+def test_any_division_of_any_array_equals_numpy(comm, device, device_kind, ranks, transports, data):
     case = data.draw(transforms(ranks, tiled=device_kind != "cpu"))
     case |= data.draw(choices(ranks, transports))
     together(comm, check, comm, device, **case)

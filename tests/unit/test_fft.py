@@ -124,9 +124,7 @@ def test_what_is_not_accepted_is_named(options, message):
 
 
 def test_unknown_transport_is_named():
-    with pytest.raises(
-        InputError, match="'pigeon' is unknown; accepted: auto, peer, nccl"
-    ):
+    with pytest.raises(InputError, match="'pigeon' is unknown; accepted: auto, peer, nccl"):
         chosen_transport("pigeon", None, PLAIN)
 
 

@@ -30,9 +30,7 @@ def route_of(
         shape, dtype, ranks, fields, layout, order, process_grid, input_boxes, output_boxes,
         truncation, None,
     )  # fmt: skip
-    ends = (
-        with_fields(boxes, fields) for boxes in (arguments.input_boxes, arguments.output_boxes)
-    )
+    ends = (with_fields(boxes, fields) for boxes in (arguments.input_boxes, arguments.output_boxes))
     sizes = (fields, *arguments.shape)
     return find_route(sizes, arguments.modes, arguments.real, *ends, workers or ranks), arguments
 
@@ -179,4 +177,3 @@ def test_pencils_of_16384_cubed_on_64_by_64_ranks_have_exact_counts():
     # Of all lengths only that of kx, 8193, cannot be divided by 64.
     widths = sorted({box.shape[3] for box in route[1].before})
     assert widths == [128, 129]
-

@@ -183,6 +183,13 @@ class Device(ABC):
         """
 
     @abstractmethod
+    def fft_all(self, source: Any, target: Any, forward: bool) -> Operation:
+        """Return the unnormalised transform along all axes but the first, by one library plan.
+
+        As `fft`, of contiguous arrays.
+        """
+
+    @abstractmethod
     def tiled_transforms(self) -> bool:
         """Return whether this device prefers the tiled kernels of `fft.hpp` where they fit."""
 

@@ -24,7 +24,7 @@ from slipstream.device.base import (
     Span,
     Stream,
 )
-from slipstream.device.cufft import strided_plan
+from slipstream.device.cufft import strided_plan, whole_plan
 from slipstream.errors import InputError
 
 _THREADS = 256
@@ -253,6 +253,10 @@ class CudaDevice(Device):
     def fft(self, source: Any, target: Any, axis: int, forward: bool) -> Operation:
         with self.context, self._memory_for("cuFFT's work area"):
             return strided_plan(source, target, axis, forward)
+
+    def fft_all(self, source: Any, target: Any, forward: bool) -> Operation:
+        with self.context, self._memory_for("cuFFT's work area"):
+            return whole_plan(source, target, forward)
 
     @contextlib.contextmanager
     def _memory_for(self, what: str) -> Iterator[None]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import cupy
@@ -55,6 +56,23 @@ def strided_plan(source: cupy.ndarray, target: cupy.ndarray, axis: int, forward:
             plan.fft(part, result, direction)
 
     return operation
+
+
+def whole_plan(source: cupy.ndarray, target: cupy.ndarray, forward: bool) -> Operation:
+    """Return the planned transform along all axes but the first; see `Device.fft_all`."""
+    if source.size == 0 or target.size == 0:
+        return lambda stream: None
+    real = target if target.dtype.kind == "f" else source
+    kind = _KINDS[source.dtype.char, target.dtype.char]
+    shape = real.shape[1:]
+    embedded = [array.shape[1:] for array in (source, target)]
+    distances = [math.prod(extent) for extent in embedded]
+    plan = cufft.PlanNd(
+        shape, embedded[0], 1, distances[0], embedded[1], 1, distances[1], kind, real.shape[0],
+        "C", len(shape) - 1, None,
+    )  # fmt: skip
+    direction = cufft.CUFFT_FORWARD if forward else cufft.CUFFT_INVERSE
+    return lambda stream: plan.fft(source, target, direction)
 
 
 def _merge(

@@ -26,9 +26,9 @@ def empty(shape: tuple[int, ...], dtype: Any) -> np.ndarray:
 
 
 def plan(
-    source: np.ndarray, target: np.ndarray, axis: int, forward: bool, threads: int
+    source: np.ndarray, target: np.ndarray, axes: tuple[int, ...], forward: bool, threads: int
 ) -> Operation:
-    """Return the planned transform ``source -> target`` along `axis`; see `Device.fft`.
+    """Return the planned transform ``source -> target`` along `axes`; see `Device.fft`.
 
     Measuring destroys the content of both arrays, so a problem that is not known yet is measured on
     other memory with the same shape, strides and alignment; wisdom then serves the arrays.
@@ -42,7 +42,7 @@ def plan(
         return pyfftw.FFTW(
             source,
             target,
-            axes=(axis,),
+            axes=axes,
             direction="FFTW_FORWARD" if forward else "FFTW_BACKWARD",
             flags=flags if target.dtype.kind == "c" else (*flags, "FFTW_DESTROY_INPUT"),
             threads=threads,

@@ -218,7 +218,10 @@ class HostDevice(Device):
         return lambda stream: target.fill(value)
 
     def fft(self, source: np.ndarray, target: np.ndarray, axis: int, forward: bool) -> Operation:
-        return fftw.plan(source, target, axis, forward, self._threads_per_lane)
+        return fftw.plan(source, target, (axis,), forward, self._threads_per_lane)
+
+    def fft_all(self, source: np.ndarray, target: np.ndarray, forward: bool) -> Operation:
+        return fftw.plan(source, target, tuple(range(1, source.ndim)), forward, self.threads)
 
     def tiled_transforms(self) -> bool:
         return self._tiled

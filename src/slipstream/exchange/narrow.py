@@ -7,7 +7,6 @@ narrows. Rounding is to nearest, ties to even; to bfloat16 it goes by way of FP3
 
 from __future__ import annotations
 
-import math
 import weakref
 from collections.abc import Sequence
 from typing import Any
@@ -107,22 +106,21 @@ class NarrowWire(Transport):
             result.append(narrow)
         return result
 
-    def error_sums(self) -> tuple[float, float]:
+    def error_sums(self) -> np.ndarray:
         """Return what this rank's data lost on their way, and how large they were.
 
         Returns
         -------
-        (float, float)
+        array of float64, shape (exchanges, 2)
             Sums of ``|x - narrowed(x)|^2`` and ``|x|^2`` over all that this rank sent to others in
             the latest run of every exchange, as far as exchanges can still be run. Not a number if
             data were not, or if they exceeded the range of the wire.
         """
         sums = [self.device.to_host(exchange.sums) for exchange in self._exchanges.values()]
-        error, size = np.sum([s.sum(axis=0) for s in sums], axis=0) if sums else (0.0, 0.0)
-        return float(error), float(size)
+        return np.array([s.sum(axis=0) for s in sums]).reshape(-1, 2)
 
     def relative_error(self, communicator: Any = None) -> float:
-        """Return the error of all that was sent, relative to its root mean square. Collective.
+        """Return the largest error of an exchange, relative to what was sent in it. Collective.
 
         Parameters
         ----------
@@ -134,9 +132,9 @@ class NarrowWire(Transport):
         float
             Root of the ratio of `error_sums`; 0 if nothing was sent.
         """
-        sums = np.array(self.error_sums())
-        error, size = (communicator or self._communicator).allreduce(sums)
-        return math.sqrt(error / size) if size else 0.0
+        sums = (communicator or self._communicator).allreduce(self.error_sums())
+        sent = sums[sums[:, 1] != 0]
+        return float(np.sqrt(sent[:, 0] / sent[:, 1]).max(initial=0.0))
 
     def check(self) -> None:
         """Raise `RunError` if a device has given up waiting for another rank."""

@@ -111,6 +111,8 @@ class DistributedFFT:
         tune: str = "off",
         schedule: str = "overlap",
     ) -> None:
+        if comm is not None and not hasattr(comm, "allgather"):
+            raise InputError(f"comm is {comm!r}; accepted: None or a communicator of mpi4py")
         self._comm = comm
         rank, ranks = (comm.rank, comm.size) if comm is not None else (0, 1)
 
@@ -279,8 +281,9 @@ class DistributedFFT:
     def wire_error(self) -> float:
         """Return the relative error that the narrow wire made in the last transforms. Collective.
 
-        It is the root of the sum of squares of what was lost, over that of what was sent, in the
-        last forward and the last backward transform together; 0 without a narrow wire.
+        It is the root of the sum of squares of what was lost, over that of what was sent: the
+        largest of the exchanges that the last transforms, forward and backward, consisted of; 0
+        without a narrow wire.
         """
         if not self.arguments.wire or self._plan.transport is None:
             return 0.0

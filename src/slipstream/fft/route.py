@@ -104,6 +104,8 @@ class _Space:
         """Return the axes that can be transformed in a layout, in their order."""
         shape = self.shape(remaining)
         filled = [box for box in boxes if box.size]
+        if any(box.size for box in boxes[self.active :]):
+            return ()
         last = len(shape) - 1
         axes = [
             axis

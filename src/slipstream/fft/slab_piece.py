@@ -36,12 +36,15 @@ class SlabOptions:
         Whether transforms store into the memory of other ranks, if the transport can.
     tiled : bool
         Whether to take the device's own kernels for strided transforms.
+    whole : bool
+        Whether one rank leaves a forward transform that keeps all modes to one plan of the library.
     """
 
     pieces: int = 1
     parts: int = 1
     store: bool = True
     tiled: bool = True
+    whole: bool = False
 
 
 class Piece:
@@ -177,10 +180,10 @@ class Flight:
         pairs = list(zip(source, target, strict=True))
         transport = piece.transport
         self._exchange = transport.prepare(plan, pairs) if transport else None
-        self._stores = bool(
+        self.stores = bool(
             self._exchange and self._exchange.places is not None and piece.options.store
         )
-        self._places = self._exchange.places if self._stores else _packed(plan, pairs)
+        self._places = self._exchange.places if self.stores else _packed(plan, pairs)
         # Tables are made for whole blocks, of which these may be parts.
         starts = {block.peer: block.offset for block in whole.sends}
         shifts = {block.peer: block.offset - starts[block.peer] for block in plan.sends}
@@ -199,12 +202,12 @@ class Flight:
 
     def record_open(self, graph: StepGraph) -> None:
         """Record what must come before anything is stored."""
-        if self._stores:
+        if self.stores:
             self._exchange.record_open(graph, "transpose")
 
     def record_close(self, graph: StepGraph) -> None:
         """Record that all blocks of this exchange are stored."""
-        if self._stores:
+        if self.stores:
             self._exchange.record_close(graph, "transpose")
         elif self._exchange:
             self._exchange.record(graph, "transpose", own=False)

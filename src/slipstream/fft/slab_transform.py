@@ -72,6 +72,7 @@ class SlabTransform:
         self._device, self._transport = device, transport
         self.options, self._fields = options, fields
         _, ny, nx = shape
+        width = nx // 2 + 1 if real else nx
         itemsize = np.dtype(complex_dtype).itemsize
         alignment = max(1, device.row_bytes // itemsize)
         self.pieces = [
@@ -83,8 +84,9 @@ class SlabTransform:
             )
             for columns, size in _ranges(modes[2], options.pieces, alignment)
         ]  # fmt: skip
+        kept = (modes[0].count, modes[1].count, modes[2].count)
+        self._whole = options.whole and ranks == 1 and kept == (shape[0], ny, width)
         self._planes = self.pieces[0].geometry.planes if self.pieces else 0
-        width = nx // 2 + 1 if real else nx
         # Where x modes are that no piece has.
         self._rest = slice(modes[2].low, width - modes[2].high)
         stored = -(-width // alignment) * alignment
@@ -106,8 +108,11 @@ class SlabTransform:
     def describe(self) -> str:
         """Return a line for people."""
         options = self.options
-        how = "stored by the transforms" if options.store else "copied"
-        division = f"{options.pieces} ranges of kx x {options.parts} of planes"
+        if self._transport is None:
+            return "transforms along x, y, z" + (" (forward: one plan)" if self._whole else "")
+        stores = all(piece.forward_flights[0].stores for piece in self.pieces)
+        how = "stored by the transforms" if stores else "copied"
+        division = f"{len(self.pieces)} x {options.parts} pieces"
         return f"slab transform: x, y, exchange ({division}, {how}), z"
 
     @property
@@ -128,6 +133,12 @@ class SlabTransform:
         spectral : array, shape (fields, kz, ky of this rank, kx)
             Result. Arrays may be strided views, with kx contiguous, and share memory.
         """
+        if self._whole and physical.flags.c_contiguous and spectral.flags.c_contiguous:
+            graph.add(
+                self._device.fft_all(physical, spectral, True), reads=[physical],
+                writes=[spectral], label="fft", category="fft",
+            )  # fmt: skip
+            return
         for part, (first, last) in enumerate(split(self._planes, self.options.parts)):
             flights = [piece.forward_flights[part] for piece in self.pieces]
             for flight in flights:

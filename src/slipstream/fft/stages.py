@@ -65,8 +65,7 @@ class Redistribution:
 
     def describe(self) -> str:
         """Return a line for people."""
-        peers = sum(block.peer != self._plan.rank for block in self._plan.sends)
-        return f"exchange with {peers} ranks to {self._boxes[1].shape}"
+        return f"exchange from boxes of {self._boxes[0].shape} to {self._boxes[1].shape}"
 
     def record_forward(self, graph: StepGraph, source: Any, target: Any) -> None:
         """Record source layout -> target layout."""

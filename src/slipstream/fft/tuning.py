@@ -28,8 +28,12 @@ from slipstream.schedule import StepGraph, commit
 
 _REPETITIONS = {"quick": 5, "full": 11}
 
-# Bytes per piece and rank from which an exchange by copies keeps the links of a GPU busy.
-_PIECE_BYTES = 32 << 20
+# Bytes of a GPU's modes from which copy engines beat transforms that store into other GPUs: they
+# are faster, but take longer to start. And bytes of a piece, of which there should be 4 to 8.
+_COPIED, _PIECE = 192 << 20, 384 << 20
+
+# Points along the longest axis up to which cuFFT's own plan is the faster way forward on one GPU.
+_WHOLE = 512
 
 
 def choose(
@@ -55,7 +59,8 @@ def choose(
         What the user has chosen; "auto" and None leave it open.
     tune : {"off", "quick", "full"}
         "off" goes by rules from our measurements. "quick" measures transports and pieces, one after
-        the other; "full" all combinations. Both take what an earlier measurement found.
+        the other; "full" all transports with all divisions. Both take what an earlier measurement
+        found.
     schedule : str
         The policy to measure with.
     """
@@ -86,13 +91,16 @@ def default_choices(
     """Return the choices by rule. Collective."""
     name = chosen_transport(transport, comm, device)
     slab = SlabOptions()
-    if device.kind == "cuda" and arguments.ranks > 1:
+    if device.kind == "cuda" and arguments.ranks == 1:
+        slab = SlabOptions(whole=max(arguments.shape) <= _WHOLE)
+    elif device.kind == "cuda":
         bytes_per_rank = (
             math.prod(arguments.spectral_shape) * arguments.fields
             * arguments.complex_dtype.itemsize // arguments.ranks
         )  # fmt: skip
-        pieces = max(1, min(8, bytes_per_rank // _PIECE_BYTES))
-        slab = SlabOptions(pieces=pieces, store=pieces == 1)
+        slab = SlabOptions(pieces=max(4, min(8, bytes_per_rank // _PIECE)), store=False)
+        if bytes_per_rank < _COPIED:
+            slab = SlabOptions()
     return Choices(name, workers or arguments.ranks, slab)
 
 
@@ -112,11 +120,12 @@ def _rounds(
         names = [name for name in TRANSPORTS if _usable(name, comm, device)]
     pieces = (1, 2, 4, 8, 16) if arguments.ranks > 1 else (1,)
     divisions = [
-        SlabOptions(pieces=p, parts=q, store=store, tiled=tiled)
+        SlabOptions(pieces=p, parts=q, store=store, tiled=tiled, whole=whole)
         for p in pieces
         for q in (pieces if tune == "full" and p == 1 else (1,))
         for store in ((True, False) if arguments.ranks > 1 else (True,))
         for tiled in ((True, False) if device.tiled_transforms() else (True,))
+        for whole in ((True, False) if arguments.ranks == 1 else (False,))
     ]
     teams = [default.workers]
     if workers is None and arguments.ranks > 1 and tune == "full":
