@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import operator
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -86,8 +87,7 @@ def check_arguments(
         If one is not among those accepted.
     """
     shape, dtype = _checked_shape(shape), _checked_dtype(dtype)
-    if fields < 1:
-        raise InputError(f"fields is {fields}; accepted: 1 and more")
+    fields = whole_number("fields", fields, 1)
     for name, value, accepted in (("layout", layout, LAYOUTS), ("order", order, ORDERS)):
         if value not in accepted:
             raise InputError(f"{name} {value!r}; accepted: {', '.join(accepted)}")
@@ -152,28 +152,14 @@ def agree(comm: Any, make: Callable[[], Arguments], settings: dict[str, Any]) ->
     InputError
         On all ranks, if it fails on any, or if ranks differ; the message names the argument.
     """
-    try:
-        arguments, failure = make(), None
-    except InputError as error:
-        arguments, failure = None, error
+    arguments = together(comm, make)
     if comm is None or comm.size == 1:
-        if failure:
-            raise failure
         return arguments
-    mine = dict(settings)
-    if arguments:
-        mine |= {f.name: getattr(arguments, f.name) for f in fields(arguments)}
+    mine = settings | {f.name: getattr(arguments, f.name) for f in fields(arguments)}
     # Representations are compared: they are short, and equal for equal arguments.
-    everyone = comm.allgather(
-        (str(failure) if failure else None, {k: repr(v) for k, v in mine.items()})
-    )
-    if failure:
-        raise failure
-    for rank, (problem, _) in enumerate(everyone):
-        if problem:
-            raise InputError(f"rank {rank} asks for what cannot be: {problem}")
-    for rank, (_, theirs) in enumerate(everyone):
-        for name, value in everyone[0][1].items():
+    everyone = comm.allgather({name: repr(value) for name, value in mine.items()})
+    for rank, theirs in enumerate(everyone):
+        for name, value in everyone[0].items():
             if theirs[name] != value:
                 raise InputError(
                     f"ranks disagree on {name}: rank 0 has {_short(value)}, rank {rank} has "
@@ -182,18 +168,62 @@ def agree(comm: Any, make: Callable[[], Arguments], settings: dict[str, Any]) ->
     return arguments
 
 
+def together(comm: Any, make: Callable[[], Any]) -> Any:
+    """Return what `make` returns if it refuses on no rank. Collective.
+
+    Parameters
+    ----------
+    comm : mpi4py.MPI.Comm or None
+        The ranks.
+    make : callable
+        What every rank does by itself.
+
+    Raises
+    ------
+    InputError
+        On all ranks, if it refuses its input on any.
+    """
+    result = failure = None
+    try:
+        result = make()
+    except InputError as error:
+        failure = error
+    failures = [failure] if comm is None else comm.allgather(failure and str(failure))
+    if failure:
+        raise failure
+    for rank, problem in enumerate(failures):
+        if problem:
+            raise InputError(f"rank {rank} asks for what cannot be: {problem}")
+    return result
+
+
+def whole_number(name: str, value: Any, low: int, high: int | None = None) -> int:
+    """Return a number that must be whole and not outside of a range.
+
+    Raises
+    ------
+    InputError
+        If it is not.
+    """
+    try:
+        number = operator.index(value)
+    except TypeError:
+        number = low - 1
+    if number < low or high is not None and number > high:
+        accepted = f"{low} to {high}" if high is not None else f"whole numbers of at least {low}"
+        raise InputError(f"{name} is {value!r}; accepted: {accepted}")
+    return number
+
+
 def _short(text: str) -> str:
     return text if len(text) <= 60 else text[:57] + "..."
 
 
 def _checked_shape(shape: Sequence[int]) -> tuple[int, ...]:
-    try:
-        sizes = tuple(int(n) for n in shape)
-    except TypeError:
-        sizes = ()
-    if not 1 <= len(sizes) <= 3 or min(sizes) < 1:
+    sizes = tuple(shape) if isinstance(shape, Iterable) and not isinstance(shape, str) else ()
+    if not 1 <= len(sizes) <= 3:
         raise InputError(f"shape {shape}; accepted: one, two or three sizes of at least 1")
-    return sizes
+    return tuple(whole_number(f"shape {sizes}: a size", n, 1) for n in sizes)
 
 
 def _checked_dtype(dtype: Any) -> np.dtype:
@@ -208,18 +238,23 @@ def _checked_dtype(dtype: Any) -> np.dtype:
 
 
 def _checked_grid(grid: Sequence[int], ranks: int) -> tuple[int, int]:
-    parts = tuple(int(n) for n in grid)
-    if len(parts) != 2 or min(parts) < 1 or parts[0] * parts[1] != ranks:
+    try:
+        p, q = (operator.index(n) for n in grid)
+    except (TypeError, ValueError):
+        p = q = 0
+    if min(p, q) < 1 or p * q != ranks:
         raise InputError(
-            f"process_grid {tuple(grid)}; accepted: two numbers whose product is the number of "
-            f"ranks, {ranks}"
+            f"process_grid {grid}; accepted: two numbers whose product is the number of ranks, "
+            f"{ranks}"
         )
-    return parts
+    return p, q
 
 
 def _checked_boxes(
     boxes: Sequence[Box], shape: tuple[int, ...], ranks: int, what: str
 ) -> tuple[Box, ...]:
+    if not isinstance(boxes, Sequence):
+        raise InputError(f"{what} {boxes!r}; accepted: a sequence of one box for each rank")
     if len(boxes) != ranks:
         raise InputError(f"{what} has {len(boxes)} boxes; accepted: one for each of {ranks} ranks")
     try:

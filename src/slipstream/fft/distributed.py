@@ -13,7 +13,14 @@ from slipstream.decomposition import Box
 from slipstream.device import Device, open_device
 from slipstream.errors import InputError
 from slipstream.exchange import check_devices, local_rank
-from slipstream.fft.arguments import TUNES, agree, check_arguments
+from slipstream.fft.arguments import (
+    TUNES,
+    Arguments,
+    agree,
+    check_arguments,
+    together,
+    whole_number,
+)
 from slipstream.fft.plan import Plan
 from slipstream.fft.tuning import choose
 from slipstream.schedule import POLICIES, CommittedStep, StepGraph, Timeline, commit
@@ -116,23 +123,23 @@ class DistributedFFT:
         self._comm = comm
         rank, ranks = (comm.rank, comm.size) if comm is not None else (0, 1)
 
-        def make():
+        def make() -> Arguments:
             for name, value, accepted in (("tune", tune, TUNES), ("schedule", schedule, POLICIES)):
                 if value not in accepted:
                     raise InputError(f"{name} {value!r}; accepted: {', '.join(accepted)}")
-            if workers is not None and not 1 <= workers <= ranks:
-                raise InputError(f"workers is {workers}; accepted: 1 to {ranks}, the ranks")
+            if workers is not None:
+                whole_number("workers", workers, 1, ranks)
             return check_arguments(
                 shape, dtype, ranks, fields, layout, order, process_grid, input_boxes,
                 output_boxes, truncation, wire,
             )  # fmt: skip
 
-        settings = {
-            "transport": transport, "workers": workers, "tune": tune, "schedule": schedule,
-        }  # fmt: skip
+        settings = {"transport": transport, "workers": workers, "tune": tune, "schedule": schedule}
         self.arguments = agree(comm, make, settings)
-        if isinstance(device, str):
-            device = open_device(device, local_rank(comm))
+        local = local_rank(comm)
+        device = together(
+            comm, lambda: open_device(device, local) if isinstance(device, str) else device
+        )
         check_devices(comm, device)
         self.device, self._rank, self._schedule = device, rank, schedule
         self.input_box = self.arguments.input_boxes[rank]
@@ -313,7 +320,7 @@ class DistributedFFT:
         return shape if self.arguments.fields == 1 else (self.arguments.fields, *shape)
 
     def _run(self, name: str, source: Any, out: Any, stream: Any) -> Any:
-        sides = ("input", "output") if name == "forward" else ("output", "input")
+        sides = ("input", "output")[:: 1 if name == "forward" else -1]
         source = source if hasattr(source, "dtype") else np.asarray(source)
         self._check(source, sides[0])
         if out is not None:
@@ -338,9 +345,9 @@ class DistributedFFT:
         return out
 
     def _stream(self, stream: Any) -> Any:
-        if stream is None:
-            return self.device.default_stream
-        return stream if hasattr(stream, "submit") else self.device.stream_of(stream)
+        if stream is None or hasattr(stream, "submit"):
+            return stream or self.device.default_stream
+        return self.device.stream_of(stream)
 
     def _check(self, array: Any, side: str) -> None:
         box, a = (

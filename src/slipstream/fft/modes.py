@@ -6,8 +6,10 @@ the lowest of either sign; the modes between are neither stored, transformed nor
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -95,11 +97,20 @@ def truncate(
         largest = [(n - 1) // 3 for n in shape]
     elif truncation == "nyquist":
         largest = list(shape)
-    elif not isinstance(truncation, str) and len(truncation) == len(shape):
-        largest = [int(k) for k in truncation]
     else:
+        largest = _largest_wavenumbers(truncation, len(shape))
+    if largest is None:
         raise InputError(
             f"truncation {truncation!r} is unknown; accepted: None, '2/3', 'nyquist' or the "
             f"largest wavenumber of each of the {len(shape)} axes"
         )
     return tuple(truncated(n, k, h) for n, k, h in zip(shape, largest, halves, strict=True))
+
+
+def _largest_wavenumbers(truncation: Any, axes: int) -> list[int] | None:
+    """Return the given largest wavenumber of each axis, or None if they are not given so."""
+    try:
+        largest = [operator.index(k) for k in truncation]
+    except TypeError:
+        return None
+    return largest if len(largest) == axes and min(largest) >= 0 else None

@@ -70,8 +70,9 @@ def choose(
     key = _key(arguments, device, comm, transport, workers, schedule)
     remembered = _read(_file()).get(key) if comm is None or comm.rank == 0 else None
     remembered = comm.bcast(remembered) if comm is not None else remembered
-    if remembered and not (tune == "full" and remembered["tune"] == "quick"):
-        return _from_record(remembered)
+    known = _from_record(remembered)
+    if known and not (tune == "full" and remembered["tune"] == "quick"):
+        return known
     times: dict[Choices, float] = {}
     for candidates in _rounds(arguments, device, comm, default, transport, workers, tune, times):
         for candidate in candidates:
@@ -218,5 +219,13 @@ def _remember(key: str, best: Choices, times: dict[Choices, float], tune: str) -
         return  # it will be measured again
 
 
-def _from_record(record: dict[str, Any]) -> Choices:
-    return Choices(record["transport"], record["workers"], SlabOptions(**record["slab"]))
+def _from_record(record: Any) -> Choices | None:
+    """Return remembered choices; None if there are none, or not those of this version."""
+    try:
+        known = Choices(record["transport"], record["workers"], SlabOptions(**record["slab"]))
+        slab = known.slab
+        valid = known.transport in ("none", *TRANSPORTS) and record["tune"] in ("quick", "full")
+        valid = valid and min(known.workers, slab.pieces, slab.parts) >= 1
+    except (TypeError, KeyError):
+        return None
+    return known if valid else None
