@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Any
 
@@ -21,12 +21,13 @@ from slipstream.fft.arguments import (
     together,
     whole_number,
 )
+from slipstream.fft.known_arrays import KnownArrays, array_key
 from slipstream.fft.plan import Plan
 from slipstream.fft.tuning import choose
 from slipstream.schedule import POLICIES, CommittedStep, StepGraph, Timeline, commit
 
-# How many pairs of arrays each direction remembers, and how many arrays it recognises.
-_REMEMBERED, _RECOGNISED = 4, 8
+# How many pairs of arrays each direction remembers.
+_REMEMBERED = 4
 
 
 class DistributedFFT:
@@ -148,7 +149,7 @@ class DistributedFFT:
         self._plan = Plan(self.arguments, device, comm, choices)
         self._own: dict[str, Any] = {}
         self._steps = {name: OrderedDict() for name in ("forward", "backward")}
-        self._recognised: deque[tuple] = deque(maxlen=_RECOGNISED)
+        self._arrays = KnownArrays(device)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -203,7 +204,7 @@ class DistributedFFT:
         """Return a physical and a spectral array of this rank that share one memory.
 
         `forward` and `backward` between them are in place. The rows of a real physical array are
-        padded, as in FFTW, so that it is not contiguous as a whole.
+        padded, as in FFTW, so that it is not contiguous as a whole; a GPU copies it first.
         """
         a = self.arguments
         physical, spectral = (self._batched(box.shape) for box in (self.input_box, self.output_box))
@@ -218,7 +219,8 @@ class DistributedFFT:
         memory = self.device.empty((max(sizes),), np.uint8)
         first = memory[: sizes[0]].view(a.dtype).reshape(stored)[..., : physical[-1]]
         second = memory[: sizes[1]].view(a.complex_dtype).reshape(spectral)
-        self._recognised += [_key(first), _key(second)]
+        self._arrays.note(first)
+        self._arrays.note(second)
         return first, second
 
     def forward(self, u: Any, out: Any = None, stream: Any = None) -> Any:
@@ -313,7 +315,7 @@ class DistributedFFT:
 
     def _empty(self, shape: tuple[int, ...], dtype: Any) -> Any:
         array = self.device.empty(shape, dtype)
-        self._recognised.append(_key(array))
+        self._arrays.note(array)
         return array
 
     def _batched(self, shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -330,18 +332,22 @@ class DistributedFFT:
         if self._plan.transport:
             self._plan.transport.check()
         stream = self._stream(stream)
-        used = source if self._usable(source) else self._own_array(sides[0])
-        result = out if out is not None and self._usable(out) else self._own_array(sides[1])
+        used = source if self._arrays.usable(source) else self._own_array(sides[0])
+        result = out if out is not None and self._arrays.usable(out) else self._own_array(sides[1])
         if used is not source:
+            if isinstance(source, np.ndarray):  # from which a GPU takes only what is in order
+                source = np.ascontiguousarray(source)
             stream.submit(self.device.copy(used, source))
         self._step(name, used, result).run(stream=stream)
         if result is out:
             return out
         if out is None:
             out = self.device.empty(result.shape, result.dtype)
-        stream.submit(self.device.copy(out, result))
         if isinstance(out, np.ndarray):
             stream.synchronize()
+            out[...] = self.device.to_host(result)
+        else:
+            stream.submit(self.device.copy(out, result))
         return out
 
     def _stream(self, stream: Any) -> Any:
@@ -367,20 +373,6 @@ class DistributedFFT:
                 f"takes {' and '.join({'numpy', self.device.array_module.__name__})} arrays"
             )
 
-    def _usable(self, array: Any) -> bool:
-        """Return whether an array can be used in place, and has been seen before."""
-        if not isinstance(array, self.device.array_module.ndarray):
-            return False
-        key = _key(array)
-        if key in self._recognised:
-            return True
-        fits = array.strides[-1] == array.itemsize and array.size
-        if self.device.kind == "cpu":
-            fits = fits and array.flags.writeable and array.ctypes.data % 16 == 0
-        if fits and min(array.strides) > 0:
-            self._recognised.append(key)
-        return False
-
     def _own_array(self, side: str) -> Any:
         if side not in self._own:
             self._own[side] = self.empty_input() if side == "input" else self.empty_output()
@@ -388,7 +380,7 @@ class DistributedFFT:
 
     def _step(self, name: str, source: Any, target: Any) -> CommittedStep:
         """Return the step between two arrays, recorded at the first time."""
-        steps, key = self._steps[name], (_key(source), _key(target))
+        steps, key = self._steps[name], (array_key(source), array_key(target))
         if key in steps:
             steps.move_to_end(key)
             return steps[key]
@@ -400,8 +392,3 @@ class DistributedFFT:
         if len(steps) > _REMEMBERED:
             steps.popitem(last=False)
         return steps[key]
-
-
-def _key(array: Any) -> tuple:
-    pointer = array.ctypes.data if isinstance(array, np.ndarray) else array.data.ptr
-    return pointer, array.strides
