@@ -24,6 +24,7 @@ from slipstream.exchange.shared_memory import Segment
 from slipstream.exchange.transport import Exchange, Transport, part_of
 from slipstream.schedule import StepGraph, timeout
 
+# Flags of a rank in one piece of memory; every exchange takes one or two per rank.
 _FLAGS = 1 << 18
 
 
@@ -56,9 +57,8 @@ class PeerTransport(Transport):
         self._segments: dict[int, Segment] = {}
         self._dropped: set[int] = set()
         self._made = 0
-        self._flags, self._used = Segment(communicator, device, 8 * _FLAGS), 0
-        self._flags.memories[communicator.rank][:] = 0
-        device.synchronize()
+        self._all_flags: list[Segment] = []
+        self._flags, self._used = self._lowered_flags(), 0
         seen = [
             memory is not None and reachable(r) for r, memory in enumerate(self._flags.memories)
         ]
@@ -120,12 +120,21 @@ class PeerTransport(Transport):
                 return number, address - _address(memory)
         raise ValueError("only arrays made by the transport's empty() can be exchanged by it")
 
+    def _lowered_flags(self) -> Segment:
+        """Return flags that nobody has raised. Collective."""
+        flags = Segment(self.communicator, self.device, 8 * _FLAGS)
+        self.device.run(self.device.fill(flags.memories[self.communicator.rank], 0))
+        self.communicator.Barrier()
+        # Handshakes know addresses only: what they lead to is kept.
+        self._all_flags.append(flags)
+        return flags
+
     def handshake(self, tell: list[int], hear: list[int]) -> Handshake:
         """Return a handshake that tells some ranks, and hears from others. Collective."""
         rank, size = self.communicator.rank, self.communicator.size
+        if self._used + size > _FLAGS:  # on all ranks at the same time
+            self._flags, self._used = self._lowered_flags(), 0
         base, self._used = self._used, self._used + size
-        if self._used > _FLAGS:
-            raise RunError("no flags are left for more exchanges; record fewer steps")
         addresses = [_address(self._flags.memories[peer]) + 8 * (base + rank) for peer in tell]
         own = self._flags.memories[rank][8 * base : 8 * (base + size)].view(np.int64)
         return Handshake(self.device, addresses, own, hear, self._failed)

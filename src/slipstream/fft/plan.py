@@ -20,7 +20,7 @@ from slipstream.fft.arguments import Arguments
 from slipstream.fft.route import Stage, find_route
 from slipstream.fft.slab_piece import SlabOptions
 from slipstream.fft.slab_transform import SlabTransform
-from slipstream.fft.stages import AxisTransform, Redistribution
+from slipstream.fft.stages import AxisTransform, Nothing, Redistribution
 from slipstream.schedule import StepGraph
 
 
@@ -76,7 +76,9 @@ class Plan:
         route = self._route(choices.workers)
         number = 0
         while number < len(route):
-            if self._is_slab(route[number : number + 2]):
+            if self._is_alone(route[number]):
+                self._add_alone(route[number])
+            elif self._is_slab(route[number : number + 2]):
                 number += 1 if arguments.ranks > 1 else 0
                 self._add_slab(route[number])
             else:
@@ -89,7 +91,7 @@ class Plan:
     @property
     def exchanges(self) -> int:
         """How often the array is redistributed on the way."""
-        return sum(part.exchanges for part in self.parts) if self.arguments.ranks > 1 else 0
+        return sum(part.exchanges for part in self.parts)
 
     @property
     def wire_bytes(self) -> int:
@@ -140,6 +142,21 @@ class Plan:
             return stages[0].axes == (3, 2, 1)
         axes = [stage.axes for stage in stages]
         return axes == [(3, 2), (1,)] and stages[1].after == columns
+
+    def _is_alone(self, stage: Stage) -> bool:
+        """Return whether one rank, of several, does all transforms."""
+        filled = [box for box in stage.before if box.size]
+        return self.arguments.ranks > 1 and len(filled) == 1 and stage.axes == (3, 2, 1)
+
+    def _add_alone(self, stage: Stage) -> None:
+        a = self.arguments
+        part: Any = Nothing()
+        if stage.before[self._rank].size:
+            part = SlabTransform(
+                self.device, None, a.shape, a.modes, 0, 1, a.fields, a.real, a.complex_dtype,
+                self.choices.slab,
+            )  # fmt: skip
+        self._append(part, stage.after[self._rank].shape, a.complex_dtype)
 
     def _add_slab(self, last: Stage) -> None:
         a = self.arguments

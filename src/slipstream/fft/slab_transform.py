@@ -54,8 +54,6 @@ class SlabTransform:
         How to divide the work.
     """
 
-    exchanges = 1
-
     def __init__(
         self,
         device: Device,
@@ -70,6 +68,7 @@ class SlabTransform:
         options: SlabOptions,
     ) -> None:
         self._device, self._transport = device, transport
+        self.exchanges = int(transport is not None)
         self.options, self._fields = options, fields
         _, ny, nx = shape
         width = nx // 2 + 1 if real else nx

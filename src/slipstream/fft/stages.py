@@ -100,6 +100,25 @@ class Redistribution:
         )  # fmt: skip
 
 
+class Nothing:
+    """What a rank without points does while others transform."""
+
+    exchanges = 0
+    wire_elements = 0
+
+    def describe(self) -> str:
+        """Return a line for people."""
+        return "another rank transforms"
+
+    def record_forward(self, graph: StepGraph, source: Any, target: Any) -> None:
+        """Record nothing."""
+
+    def record_backward(
+        self, graph: StepGraph, source: Any, target: Any, scale: float = 1.0
+    ) -> None:
+        """Record nothing."""
+
+
 def _box_of(packed: Any, block: Block) -> Any:
     return part_of(packed, block).reshape(block.box.shape)
 

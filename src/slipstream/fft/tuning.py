@@ -91,17 +91,15 @@ def default_choices(
 ) -> Choices:
     """Return the choices by rule. Collective."""
     name = chosen_transport(transport, comm, device)
-    slab = SlabOptions()
-    if device.kind == "cuda" and arguments.ranks == 1:
-        slab = SlabOptions(whole=max(arguments.shape) <= _WHOLE)
-    elif device.kind == "cuda":
+    slab = SlabOptions(whole=device.kind == "cuda" and max(arguments.shape) <= _WHOLE)
+    if device.kind == "cuda" and arguments.ranks > 1:
         bytes_per_rank = (
             math.prod(arguments.spectral_shape) * arguments.fields
             * arguments.complex_dtype.itemsize // arguments.ranks
         )  # fmt: skip
-        slab = SlabOptions(pieces=max(4, min(8, bytes_per_rank // _PIECE)), store=False)
-        if bytes_per_rank < _COPIED:
-            slab = SlabOptions()
+        if bytes_per_rank >= _COPIED:
+            pieces = max(4, min(8, bytes_per_rank // _PIECE))
+            slab = dataclasses.replace(slab, pieces=pieces, store=False)
     return Choices(name, workers or arguments.ranks, slab)
 
 
