@@ -1,4 +1,4 @@
-"""What only several processes show: tests on 2, 3 and 4 MPI ranks, and ``--ranks`` itself."""
+"""What only several processes show: tests on 2 to 6 MPI ranks, and ``--ranks`` itself."""
 
 import os
 import signal
@@ -67,6 +67,13 @@ def test_parallel_tests_hold_on_several_ranks(ranks, kind):
     assert result.returncode == 0, result.stdout + result.stderr
     assert " passed" in result.stdout
     assert "failed" not in result.stdout
+
+
+@pytest.mark.parametrize("ranks", [5, 6])
+def test_transforms_are_numpys_on_more_ranks_than_points(ranks):
+    result = run_tests(ranks, "tests/parallel/test_fft_layouts.py", "-k", "any")
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert " passed" in result.stdout
 
 
 def test_failure_on_one_rank_is_reported_and_ends_the_others(tmp_path):

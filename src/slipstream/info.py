@@ -97,7 +97,7 @@ def _transports() -> str:
     from slipstream.exchange.nccl import nccl_is_available
 
     nccl = ["nccl"] if cuda_device_count() and nccl_is_available() else []
-    return ", ".join(["mpi-p2p", "mpi", *nccl])
+    return ", ".join(["peer", *nccl, "mpi-p2p", "mpi"])
 
 
 def _cache_folder() -> str:

@@ -17,8 +17,13 @@ BROKEN = {
 }
 
 
+# What a hand, an older version or another machine may have left in an entry.
+RECORDS = [{"slab": {"bits": 2}}, {"slab": None}, {"slab": {"pieces": "two"}}, {"transport": "pigeon"},
+           {"workers": 0}, [], [1], None, "fast", 5]  # fmt: skip
+
+
 @pytest.fixture
-def folder(monkeypatch, shared_folder, comm, device, request):
+def folder(monkeypatch, shared_folder, comm, device):
     # Kernels are compiled, and wisdom is loaded, before the cache is an empty one.
     check(comm, device, SHAPE, "float64")
     monkeypatch.setenv("SLIPSTREAM_CACHE", str(shared_folder))
@@ -79,6 +84,8 @@ def test_every_transform_is_remembered_for_itself(comm, device, folder, measured
 
 
 def test_what_the_user_has_chosen_is_not_tuned(comm, device, ranks, transports, folder, measured):
+    if ranks == 1:
+        pytest.skip("has no transport")
     for name in transports[:2]:
         measured.clear()
         check(comm, device, SHAPE, "float64", tune="quick", transport=name, workers=ranks)
@@ -95,12 +102,14 @@ def test_a_file_that_cannot_be_used_counts_as_none(comm, device, folder, measure
     assert any("6x12x10 float64" in key for key in entries(comm, folder))
 
 
-@pytest.mark.parametrize("record", [{}, {"transport": "pigeon"}, {"slab": {"bits": 2}}, [], None])
+@pytest.mark.parametrize("record", RECORDS)
 def test_an_entry_that_cannot_be_used_is_measured_again(comm, device, folder, measured, record):
+    if comm is None or comm.size == 1 or device.kind != "cpu":
+        pytest.skip("needs several ranks, and transports that cannot be used")
     check(comm, device, SHAPE, "float64", tune="quick")
     before = entries(comm, folder)
     ((key, good),) = before.items()
-    bad = {**good, **record} if record else record
+    bad = {**good, **record} if isinstance(record, dict) else record
     if comm is None or comm.rank == 0:
         (folder / "tuning.json").write_text(json.dumps({key: bad}))
     measured.clear()

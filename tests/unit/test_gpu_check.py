@@ -43,8 +43,8 @@ def test_machine_without_a_gpu_fails_the_check(monkeypatch, capsys):
     assert capsys.readouterr().out.splitlines()[-1] == "0 passed, 1 failed"
 
 
-def test_parts_end_within_six_minutes():
-    assert sum(seconds for _, _, seconds in gpu_check.PARTS) < 360
+def test_parts_end_within_ten_minutes():
+    assert sum(seconds for _, _, seconds in gpu_check.PARTS) < 600
     assert {ranks for ranks, _, _ in gpu_check.PARTS} == {1, 2, 4}
 
 

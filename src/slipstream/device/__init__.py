@@ -3,6 +3,8 @@
 `open_device` returns a `Device`, the contract in `base`; `host` and `cuda` implement it.
 """
 
+import os
+
 from slipstream.device.base import (
     BlockLaunch,
     Device,
@@ -33,6 +35,9 @@ __all__ = [
 
 def cuda_device_count() -> int:
     """Return how many GPUs CuPy sees; 0 without CuPy, a driver or a GPU."""
+    # A kernel that waits for another GPU must not keep the work of other streams waiting behind it
+    # in one of the few queues that CUDA has by default. It is read when CUDA starts.
+    os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "32")
     try:
         import cupy
 

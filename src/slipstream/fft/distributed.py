@@ -142,11 +142,15 @@ class DistributedFFT:
             comm, lambda: open_device(device, local) if isinstance(device, str) else device
         )
         check_devices(comm, device)
-        self.device, self._rank, self._schedule = device, rank, schedule
+        self.device, self._rank = device, rank
         self.input_box = self.arguments.input_boxes[rank]
         self.output_box = self.arguments.output_boxes[rank]
         choices = choose(self.arguments, device, comm, transport, workers, tune, schedule)
         self._plan = Plan(self.arguments, device, comm, choices)
+        # One exchange in one piece leaves a CPU nothing to overlap, and lanes take time to start.
+        slab = self._plan.choices.slab
+        alone = device.kind == "cpu" and device.lanes * slab.pieces * slab.parts == 1
+        self._policy = "serial" if alone and self.exchanges <= 1 else schedule
         self._own: dict[str, Any] = {}
         self._steps = {name: OrderedDict() for name in ("forward", "backward")}
         self._arrays = KnownArrays(device)
@@ -388,7 +392,7 @@ class DistributedFFT:
         arrays = [a if self.arguments.fields > 1 else a[None] for a in (source, target)]
         record = self._plan.record_forward if name == "forward" else self._plan.record_backward
         record(graph, *arrays)
-        steps[key] = commit(graph, self._schedule)
+        steps[key] = commit(graph, self._policy)
         if len(steps) > _REMEMBERED:
             steps.popitem(last=False)
         return steps[key]

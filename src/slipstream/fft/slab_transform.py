@@ -22,11 +22,13 @@ from slipstream.device import Device
 from slipstream.exchange import Transport
 from slipstream.fft.chunks import balanced_chunk
 from slipstream.fft.modes import Modes
-from slipstream.fft.planes import CHUNK_BYTES
 from slipstream.fft.slab import SlabGeometry
 from slipstream.fft.slab_piece import Piece, SlabOptions, lane_after_exchange
 from slipstream.fft.tiled import RealRows
 from slipstream.schedule import StepGraph
+
+# Working set, in bytes, of one chunk of planes on a CPU: points and modes.
+_PLANE_CHUNK = 3 << 20
 
 
 class SlabTransform:
@@ -89,7 +91,7 @@ class SlabTransform:
         # Where x modes are that no piece has.
         self._rest = slice(modes[2].low, width - modes[2].high)
         stored = -(-width // alignment) * alignment
-        limit = max(1, CHUNK_BYTES[device.kind] // (2 * fields * ny * stored * itemsize))
+        limit = max(1, _PLANE_CHUNK // (2 * fields * ny * stored * itemsize))
         if device.kind == "cuda":
             limit = max(1, self._planes)
         self._chunk = max(1, balanced_chunk(self._planes, limit, device.lanes))

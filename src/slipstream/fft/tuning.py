@@ -11,6 +11,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+import operator
 import statistics
 import time
 from collections.abc import Iterator
@@ -32,8 +33,8 @@ _REPETITIONS = {"quick": 5, "full": 11}
 # are faster, but take longer to start. And bytes of a piece, of which there should be 4 to 8.
 _COPIED, _PIECE = 192 << 20, 384 << 20
 
-# Points along the longest axis up to which cuFFT's own plan is the faster way forward on one GPU.
-_WHOLE = 512
+# Points along the longest axis at which cuFFT's own plan is the faster way forward on one GPU.
+_WHOLE = range(256, 513)
 
 
 def choose(
@@ -71,6 +72,8 @@ def choose(
     remembered = _read(_file()).get(key) if comm is None or comm.rank == 0 else None
     remembered = comm.bcast(remembered) if comm is not None else remembered
     known = _from_record(remembered)
+    if known and not _possible(known, arguments.ranks, comm, device):
+        known = None
     if known and not (tune == "full" and remembered["tune"] == "quick"):
         return known
     times: dict[Choices, float] = {}
@@ -91,7 +94,7 @@ def default_choices(
 ) -> Choices:
     """Return the choices by rule. Collective."""
     name = chosen_transport(transport, comm, device)
-    slab = SlabOptions(whole=device.kind == "cuda" and max(arguments.shape) <= _WHOLE)
+    slab = SlabOptions(whole=device.kind == "cuda" and max(arguments.shape) in _WHOLE)
     if device.kind == "cuda" and arguments.ranks > 1:
         bytes_per_rank = (
             math.prod(arguments.spectral_shape) * arguments.fields
@@ -121,7 +124,8 @@ def _rounds(
     divisions = [
         SlabOptions(pieces=p, parts=q, store=store, tiled=tiled, whole=whole)
         for p in pieces
-        for q in (pieces if tune == "full" and p == 1 else (1,))
+        # On GPUs planes in parts were never faster than ranges of kx.
+        for q in (pieces if tune == "full" and p == 1 and device.kind == "cpu" else (1,))
         for store in ((True, False) if arguments.ranks > 1 else (True,))
         for tiled in ((True, False) if device.tiled_transforms() else (True,))
         for whole in ((True, False) if arguments.ranks == 1 else (False,))
@@ -135,6 +139,13 @@ def _rounds(
     yield [dataclasses.replace(default, transport=name) for name in names]
     best = min(times, key=times.__getitem__)
     yield [dataclasses.replace(best, slab=division) for division in divisions]
+
+
+def _possible(choices: Choices, ranks: int, comm: Any, device: Device) -> bool:
+    """Return whether choices that were remembered can be made here. Collective."""
+    if choices.workers > ranks or (choices.transport == "none") != (ranks == 1):
+        return False
+    return ranks == 1 or _usable(choices.transport, comm, device)
 
 
 def _usable(name: str, comm: Any, device: Device) -> bool:
@@ -221,9 +232,10 @@ def _from_record(record: Any) -> Choices | None:
     """Return remembered choices; None if there are none, or not those of this version."""
     try:
         known = Choices(record["transport"], record["workers"], SlabOptions(**record["slab"]))
-        slab = known.slab
-        valid = known.transport in ("none", *TRANSPORTS) and record["tune"] in ("quick", "full")
-        valid = valid and min(known.workers, slab.pieces, slab.parts) >= 1
+        numbers = [operator.index(n) for n in (known.workers, known.slab.pieces, known.slab.parts)]
+        switches = [known.slab.store, known.slab.tiled, known.slab.whole]
     except (TypeError, KeyError):
         return None
-    return known if valid else None
+    valid = min(numbers) >= 1 and all(isinstance(switch, bool) for switch in switches)
+    named = known.transport in ("none", *TRANSPORTS) and record.get("tune") in ("quick", "full")
+    return known if valid and named else None

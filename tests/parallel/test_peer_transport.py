@@ -1,0 +1,151 @@
+"""Shared memory of ranks on CPUs: it is freed, may be partial, and no exchanges mix."""
+
+import gc
+import os
+import random
+import time
+
+import numpy as np
+import pytest
+
+from fft_oracle import Oracle
+from slipstream.decomposition import slabs
+from slipstream.exchange import ExchangePlan
+from slipstream.exchange.choice import make_transport
+from slipstream.exchange.mpi import private
+from slipstream.exchange.peer import PeerTransport
+from slipstream.fft import DistributedFFT, plan
+from slipstream.schedule import POLICIES, StepGraph, commit
+
+SHAPE = (6, 12, 10)
+
+
+@pytest.fixture(autouse=True)
+def _several_ranks_of_cpus(ranks, device):
+    if ranks == 1 or device.kind != "cpu":
+        pytest.skip("needs several ranks on CPUs")
+
+
+def mapped():
+    """Return how many segments of anybody's memory this process has mapped."""
+    with open("/proc/self/maps") as file:
+        return sum("memfd:slipstream" in line for line in file)
+
+
+@pytest.fixture
+def collected():
+    """What makes sure that nothing lives that nobody uses, quickly."""
+    gc.collect()
+    gc.freeze()  # else every collection would look at all modules again
+    yield gc.collect
+    gc.unfreeze()
+
+
+def open_files():
+    return len(os.listdir("/proc/self/fd"))
+
+
+@pytest.mark.parametrize("division", [{}, {"layout": "pencil", "order": "natural"}])
+def test_memory_of_plans_that_are_gone_is_freed(comm, device, division, collected):
+    def use_a_plan():
+        fft = DistributedFFT(SHAPE, comm=comm, device=device, transport="peer", **division)
+        fft.backward(fft.forward(fft.empty_input()))
+
+    used = []
+    for _ in range(50):
+        use_a_plan()
+        collected()
+        used.append((mapped(), open_files()))
+    # What the last plan leaves is freed by the next one: the use is steady, not growing.
+    assert used[5:] == [used[5]] * 45
+
+
+def test_arrays_live_as_long_as_anything_uses_them(comm, device, collected):
+    transport = make_transport("peer", comm, device)
+    before = mapped()
+    array = transport.empty((1000,), np.float64)
+    part = array.reshape(10, 100)[3:5].view(np.complex128)
+    array[...] = comm.rank
+    del array
+    collected()
+    for _ in range(3):
+        transport.empty((1000,), np.float64)[...] = np.nan
+    assert (part.view(np.float64) == comm.rank).all()
+    del part
+    collected()
+    transport.empty((1,), np.float64)
+    assert mapped() <= before + comm.size
+
+
+def partial_peers(comm, device, reachable):
+    """Return a peer transport that reaches some ranks only, and what takes the rest."""
+    fallback = make_transport("mpi-p2p", comm, device)
+    return PeerTransport(private(comm), device, fallback, reachable)
+
+
+REACHABLE = {
+    "nobody else": lambda one, other: one == other,
+    "ranks of the same parity": lambda one, other: (one + other) % 2 == 0,
+    "all but the first": lambda one, other: one == other or 0 not in (one, other),
+}
+
+
+@pytest.mark.parametrize("reachable", REACHABLE.values(), ids=REACHABLE)
+@pytest.mark.parametrize("division", [{}, {"layout": "pencil", "order": "natural"}])
+def test_ranks_out_of_reach_take_another_transport_with_the_same_bits(
+    comm, device, monkeypatch, division, reachable
+):
+    oracle, results = Oracle(SHAPE, "float64"), []
+    for partial in (False, True):
+        if partial:
+            transport = partial_peers(comm, device, lambda other: reachable(comm.rank, other))
+            assert transport.near == [reachable(comm.rank, r) for r in range(comm.size)]
+            monkeypatch.setattr(plan, "make_transport", lambda *_, made=transport: made)
+        fft = DistributedFFT(SHAPE, comm=comm, device=device, transport="peer", **division)
+        for _ in range(3):
+            modes, points = fft.forward(oracle.input(fft)), fft.backward(oracle.output(fft))
+        results.append((modes, points))
+    for whole, partial in zip(*results, strict=True):
+        assert whole.tobytes() == partial.tobytes()
+    oracle.assert_modes(fft, modes)
+
+
+def test_only_the_transports_own_arrays_can_be_exchanged(comm, device):
+    transport = make_transport("peer", comm, device)
+    exchanged = ExchangePlan.redistribution(
+        slabs((8, 8), 0, comm.size), slabs((8, 8), 1, comm.size), comm.rank
+    )
+    mine = transport.empty((exchanged.send_size,), np.float64)
+    foreign = device.empty((exchanged.receive_size,), np.float64)
+    if all(box.size for box in slabs((8, 8), 1, comm.size)):
+        with pytest.raises(ValueError, match="empty()"):
+            transport.prepare(exchanged, [(mine, foreign)])
+        comm.Barrier()
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("transport", ["peer", "mpi-p2p", "mpi"])
+def test_exchanges_of_ranks_that_dawdle_never_mix(comm, device, policy, transport):
+    """Each rank waits at times of its own; what arrives is always of the same turn."""
+    shape, rank = (8, 3, 9), comm.rank
+    planes, columns = slabs(shape, 0, comm.size), slabs(shape, 1, comm.size)
+    there = ExchangePlan.redistribution(planes, columns, rank)
+    made = make_transport(transport, comm, device)
+    first, middle, last = (
+        made.empty((size,), np.int64)
+        for size in (there.send_size, there.receive_size, there.send_size)
+    )
+    graph = StepGraph(device)
+    for part in there.split(2):
+        made.record(graph, part, [(first, middle)], "there")
+    made.record(graph, there.reversed(), [(middle, last)], "back")
+    step, generator = commit(graph, policy), random.Random(rank)
+    senders = np.concatenate([np.full(b.count, b.peer) for b in there.receives] or [[]])
+    for turn in range(200):
+        if generator.random() < 0.2:
+            time.sleep(generator.random() * 2e-3)
+        first[:] = 1000 * turn + rank
+        step.run()
+        # No barrier: others may be in their next turn already.
+        np.testing.assert_array_equal(middle, 1000 * turn + senders)
+        np.testing.assert_array_equal(last, 1000 * turn + rank)
