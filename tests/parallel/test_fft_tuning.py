@@ -18,8 +18,8 @@ BROKEN = {
 
 
 # What a hand, an older version or another machine may have left in an entry.
-RECORDS = [{"slab": {"bits": 2}}, {"slab": None}, {"slab": {"pieces": "two"}}, {"transport": "pigeon"},
-           {"workers": 0}, [], [1], None, "fast", 5]  # fmt: skip
+RECORDS = [{"slab": {"bits": 2}}, {"slab": None}, {"slab": {"pieces": "two"}}, {"workers": 0},
+           {"transport": "pigeon"}, [], [1], None, "fast", 5]  # fmt: skip
 
 
 @pytest.fixture
