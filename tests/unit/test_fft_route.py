@@ -106,7 +106,7 @@ def assert_transforms_all_once(route, arguments, fields, workers):
     assert not remaining
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(st.integers(1, 12), st.data())
 def test_any_route_transforms_every_axis_once_and_where_it_is_whole(ranks, data):
     case = data.draw(transforms(ranks))
@@ -118,7 +118,20 @@ def test_any_route_transforms_every_axis_once_and_where_it_is_whole(ranks, data)
     for actual, wanted in zip(ends, (arguments.input_boxes, arguments.output_boxes), strict=True):
         for box, own in zip(actual, with_fields(wanted, fields), strict=True):
             assert box == own or box.size == own.size == 0
-    assert len(route) - 1 <= 3 + (workers < ranks)
+    # Bricks to slabs, slabs, bricks; where there are fewer planes than workers, pencils in between.
+    planes = min(fields, *(modes.count for modes in arguments.modes))
+    assert len(route) - 1 <= 3 + (workers < ranks or workers > planes)
+
+
+def test_ranks_without_points_have_none_after_a_transform_either():
+    # Two ranks share the single point of an axis: one has it, and its mode is not the other's.
+    inputs = [Box((0, 0, 0), (1, 1, 8)), Box((0, 0, 8), (0, 1, 13)), Box((0, 0, 8), (1, 1, 13))]
+    outputs = [Box((0, 0, 0), (1, 1, 11)), Box((0, 0, 11), (1, 1, 13)), Box((1, 0, 0), (1, 1, 11))]
+    route, arguments = route_of(
+        (1, 1, 13), 3, "complex64", layout="pencil", truncation="nyquist", workers=2,
+        input_boxes=inputs, output_boxes=outputs,
+    )  # fmt: skip
+    assert_transforms_all_once(route, arguments, 1, 2)
 
 
 def sampled_plans(before, after):

@@ -118,11 +118,11 @@ class _Space:
         """Return a layout after some axes have been transformed in it."""
 
         def change(box: Box) -> Box:
-            stop = list(box.stop)
+            if not box.size:
+                return box
+            start, stop = list(box.start), list(box.stop)
             for axis in axes:
-                stop[axis] = self.modes[axis - 1].count if box.size else stop[axis]
-            start = [0 if axis in axes else low for axis, low in enumerate(box.start)]
-            stop = [max(a, b) for a, b in zip(start, stop, strict=True)]
+                start[axis], stop[axis] = 0, self.modes[axis - 1].count
             return Box(tuple(start), tuple(stop))
 
         return tuple(change(box) for box in boxes)
