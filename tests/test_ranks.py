@@ -54,8 +54,9 @@ def run_tests(ranks, *arguments, **variables):
         find_mpiexec(), "-n", str(ranks), sys.executable, "-m", "pytest", "-q", "--color=no",
         "-p", "no:cacheprovider", "--timeout=120", "--timeout-method=thread", *arguments,
     ]  # fmt: skip
+    settings = {"OMP_NUM_THREADS": "1", "SLIPSTREAM_TIMEOUT": "60", **variables}
     return subprocess.run(
-        command, cwd=REPOSITORY, env={**environment(ranks), "OMP_NUM_THREADS": "1", **variables},
+        command, cwd=REPOSITORY, env={**environment(ranks), **settings},
         capture_output=True, text=True, timeout=300,
     )  # fmt: skip
 
