@@ -48,7 +48,8 @@ def inverse(modes, shape, real):
 def assert_close(actual, expected, everywhere, dtype):
     """Compare with a tolerance of some rounding errors per pass of a fast transform.
 
-    The scale is the largest value of the whole array, since a rank's own part may be small.
+    The scale is the largest value of the whole array, truncated modes included, since a rank's own
+    part may be small.
     """
     size = math.prod(everywhere.shape[1:])
     epsilon = np.finfo(np.dtype(dtype)).eps
@@ -61,17 +62,18 @@ class Oracle:
 
     Attributes
     ----------
-    points, modes, filtered : array
-        The whole physical array, its modes that are kept, and the array that has only these.
+    points, everything, modes, filtered : array
+        The whole physical array, all of its modes, those that are kept, and the array that has
+        only these.
     """
 
     def __init__(self, shape, dtype, fields=1, truncation=None, seed=0):
         self.dtype, self.fields, real = np.dtype(dtype), fields, np.dtype(dtype).kind == "f"
         self.points = field(shape, dtype, fields, seed)
-        everything = transform(self.points, real)
+        self.everything = transform(self.points, real)
         inside = np.ix_(range(fields), *kept(shape, truncation, real))
-        self.modes = everything[inside]
-        padded = np.zeros_like(everything)
+        self.modes = self.everything[inside]
+        padded = np.zeros_like(self.everything)
         padded[inside] = self.modes
         self.filtered = inverse(padded, shape, real)
 
@@ -87,7 +89,7 @@ class Oracle:
         """Compare this rank's result of `forward`."""
         actual = fft.device.to_host(actual)
         assert actual.dtype == np.result_type(self.dtype, np.complex64)
-        assert_close(actual, self._part(self.modes, fft.output_box), self.modes, self.dtype)
+        assert_close(actual, self._part(self.modes, fft.output_box), self.everything, self.dtype)
 
     def assert_points(self, fft, actual):
         """Compare this rank's result of `backward`."""
