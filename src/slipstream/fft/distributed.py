@@ -326,7 +326,7 @@ class DistributedFFT:
         return shape if self.arguments.fields == 1 else (self.arguments.fields, *shape)
 
     def _run(self, name: str, source: Any, out: Any, stream: Any) -> Any:
-        sides = ("input", "output")[:: 1 if name == "forward" else -1]
+        sides = ("input", "output") if name == "forward" else ("output", "input")
         source = source if hasattr(source, "dtype") else np.asarray(source)
         self._check(source, sides[0])
         if out is not None:
@@ -355,9 +355,9 @@ class DistributedFFT:
         return out
 
     def _stream(self, stream: Any) -> Any:
-        if stream is None or hasattr(stream, "submit"):
-            return stream or self.device.default_stream
-        return self.device.stream_of(stream)
+        if stream is None:
+            return self.device.default_stream
+        return stream if hasattr(stream, "submit") else self.device.stream_of(stream)
 
     def _check(self, array: Any, side: str) -> None:
         box, a = (
