@@ -47,6 +47,41 @@ class Box:
         stop = tuple(min(a, b) for a, b in zip(self.stop, other.stop, strict=True))
         return Box(start, tuple(max(a, b) for a, b in zip(start, stop, strict=True)))
 
+    def grown(self, widths: Sequence[int]) -> Box:
+        """Return the box with so many more points at both ends of each axis; fewer if negative.
+
+        What would have less than no points is empty, in the middle of this box.
+        """
+        pairs = [(a - w, b + w) for a, b, w in zip(self.start, self.stop, widths, strict=True)]
+        pairs = [(a, b) if a <= b else ((a + b) // 2,) * 2 for a, b in pairs]
+        return Box(*zip(*pairs, strict=True)) if pairs else self
+
+    def shifted(self, distances: Sequence[int]) -> Box:
+        """Return the box moved by so many points along each axis."""
+        start = tuple(a + d for a, d in zip(self.start, distances, strict=True))
+        stop = tuple(b + d for b, d in zip(self.stop, distances, strict=True))
+        return Box(start, stop)
+
+    def without(self, other: Box) -> list[Box]:
+        """Return boxes that cover all points of this one that are not in `other`, each once."""
+        rest, hole, parts = self, self.intersect(other), []
+        if not hole.size:
+            return [self] if self.size else []
+        for axis in range(len(self.start)):
+            for low, high in (
+                (rest.start[axis], hole.start[axis]),
+                (hole.stop[axis], rest.stop[axis]),
+            ):
+                if low < high:
+                    parts.append(rest._cut(axis, low, high))
+            rest = rest._cut(axis, hole.start[axis], hole.stop[axis])
+        return parts
+
+    def _cut(self, axis: int, low: int, high: int) -> Box:
+        start, stop = list(self.start), list(self.stop)
+        start[axis], stop[axis] = low, high
+        return Box(tuple(start), tuple(stop))
+
     def slices(self, origin: Box | None = None) -> tuple[slice, ...]:
         """Return the slices of this box in a global array, or in the array of box `origin`."""
         base = origin.start if origin else (0,) * len(self.start)
@@ -106,8 +141,10 @@ def slabs(shape: Sequence[int], axis: int, ranks: int) -> list[Box]:
     return grid_boxes(shape, [ranks if i == axis else 1 for i in range(len(shape))])
 
 
-def process_grid(ranks: int, shape: Sequence[int]) -> tuple[int, ...]:
-    """Return the process grid for `ranks` whose boxes have the least surface.
+def process_grid(
+    ranks: int, shape: Sequence[int], costs: Sequence[float] | None = None
+) -> tuple[int, ...]:
+    """Return the process grid for `ranks` whose boxes have the cheapest surface.
 
     Parameters
     ----------
@@ -115,6 +152,8 @@ def process_grid(ranks: int, shape: Sequence[int]) -> tuple[int, ...]:
         Number of boxes.
     shape : sequence of int
         Global shape of the axes to divide.
+    costs : sequence of float, optional
+        What a point of a face costs that is normal to each axis; the same for all by default.
 
     Returns
     -------
@@ -122,13 +161,14 @@ def process_grid(ranks: int, shape: Sequence[int]) -> tuple[int, ...]:
         One entry per axis, their product is `ranks`. Grids that leave no box empty come first;
         of equal ones the most even is taken.
     """
+    weights = [1.0] * len(shape) if costs is None else costs
 
     def cost(grid: tuple[int, ...]) -> tuple[bool, float, int, tuple[int, ...]]:
         box = [-(-n // p) for n, p in zip(shape, grid, strict=True)]
         volume = math.prod(box)
-        divided = [volume / b for b, p in zip(box, grid, strict=True) if p > 1]
+        faces = [volume / b * c for b, p, c in zip(box, grid, weights, strict=True) if p > 1]
         empty = any(p > n for n, p in zip(shape, grid, strict=True))
-        return empty, sum(divided), max(grid), grid
+        return empty, sum(faces), max(grid), grid
 
     return min(factorisations(ranks, len(shape)), key=cost)
 
@@ -139,3 +179,45 @@ def factorisations(number: int, count: int) -> list[tuple[int, ...]]:
         return [(number,)]
     divisors = [d for d in range(1, number + 1) if number % d == 0]
     return [(d, *rest) for d in divisors for rest in factorisations(number // d, count - 1)]
+
+
+@dataclass(frozen=True)
+class PaddedBox:
+    """Where the points of a box, and of a halo around it, lie in an array.
+
+    Arrays are C-ordered, of shape `shape`; they may be larger than the points need, so that rows
+    start where the device likes it.
+
+    Attributes
+    ----------
+    box : Box
+        The points, by global index; of three axes.
+    halo : tuple of int
+        Width of the halo along each axis.
+    alignment : int
+        The first point of every row, without its halo, lies at a multiple of this.
+    """
+
+    box: Box
+    halo: tuple[int, int, int]
+    alignment: int = 1
+
+    @property
+    def lead(self) -> int:
+        """Elements of a row before its first point."""
+        return -(-self.halo[2] // self.alignment) * self.alignment
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """Shape of the array."""
+        planes, rows, columns = self.box.grown(self.halo).shape
+        columns = self.lead + self.box.shape[2] + self.halo[2]
+        # An odd number of units: rows at distances of powers of two would fight for cache lines.
+        units = -(-columns // self.alignment) | 1
+        return planes, rows, units * self.alignment
+
+    def slices(self, box: Box) -> tuple[slice, ...]:
+        """Return where a box of points, given by global index, lies; halo points are outside."""
+        widths = (*self.halo[:2], self.lead)
+        origin = tuple(a - w for a, w in zip(self.box.start, widths, strict=True))
+        return box.slices(Box(origin, origin))

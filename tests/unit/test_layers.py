@@ -31,6 +31,8 @@ EXCHANGE = {
     "Block",
     "Exchange",
     "ExchangePlan",
+    "HaloExchange",
+    "HaloPlan",
     "NarrowWire",
     "TRANSPORTS",
     "Transport",
@@ -38,6 +40,7 @@ EXCHANGE = {
     "chosen_transport",
     "local_rank",
     "make_transport",
+    "move",
     "part_of",
 }
 

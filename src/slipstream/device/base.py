@@ -136,6 +136,8 @@ class Device(ABC):
         which share nothing while each works through chunks of its own; one on a GPU.
     shared_memory_limit : int
         Bytes of shared memory that a block of a tiled kernel may have.
+    pause : float
+        Seconds for which a thread that polls leaves its core to the kernels, between two polls.
     row_bytes : int
         Rows of large arrays are best accessed where they start at multiples of this.
     """
@@ -145,6 +147,7 @@ class Device(ABC):
     identity: str
     lanes: int
     shared_memory_limit: int
+    pause: float
     row_bytes: int
     array_module: ModuleType
     default_stream: Stream

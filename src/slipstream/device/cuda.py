@@ -168,6 +168,8 @@ class CudaDevice(Device):
     kind = "cuda"
     array_module = cupy
     lanes = 1
+    # The host has nothing else to do, and messages through it advance only when polled.
+    pause = 0.0
     row_bytes = 128
 
     def __init__(self, ordinal: int = 0) -> None:

@@ -178,15 +178,26 @@ class HostDevice(Device):
     Parameters
     ----------
     tiled : bool
-        Use the tiled transforms that GPUs use. FFTW is faster here; this is for tests.
+        Use the tiled kernels that GPUs use. Others are faster here; this is for tests.
+    threads : int, optional
+        How many threads compute; `thread_count` if not given.
+    spare_core : bool
+        Leave one thread's core, if there are several, to whoever polls for messages: that one need
+        not pause then.
     """
 
     kind = "cpu"
     array_module = np
     shared_memory_limit = tiled_fft.SHARED_LIMIT
 
-    def __init__(self, tiled: bool = False) -> None:
-        self.threads = thread_count()
+    def __init__(
+        self, tiled: bool = False, threads: int | None = None, spare_core: bool = False
+    ) -> None:
+        self.threads = threads or thread_count()
+        # Polling without a pause would take a core from the kernels.
+        self.pause = 0.0 if spare_core and self.threads > 1 else 2e-5
+        if spare_core:
+            self.threads = max(1, self.threads - 1)
         self._tiled = tiled
         # More lanes than this would wait for each other in the interpreter.
         self.lanes = min(self.threads, 8)

@@ -11,6 +11,8 @@ from slipstream.exchange.choice import (
     local_rank,
     make_transport,
 )
+from slipstream.exchange.halo import HaloExchange, HaloPlan
+from slipstream.exchange.moves import move
 from slipstream.exchange.narrow import NarrowWire
 from slipstream.exchange.plan import Block, ExchangePlan
 from slipstream.exchange.transport import Exchange, Transport, part_of
@@ -20,11 +22,14 @@ __all__ = [
     "Block",
     "Exchange",
     "ExchangePlan",
+    "HaloExchange",
+    "HaloPlan",
     "NarrowWire",
     "Transport",
     "check_devices",
     "chosen_transport",
     "local_rank",
     "make_transport",
+    "move",
     "part_of",
 ]

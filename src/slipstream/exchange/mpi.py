@@ -96,7 +96,7 @@ class MpiExchange(Exchange):
                 source, target = parts if side == 0 else parts[::-1]
                 graph.add(
                     self.device.copy(target, source), reads=[source], writes=[target],
-                    label=label, category="copy", lane=label.split(": ")[1],
+                    label=label, category="copy", lane=label.split(": ")[1], device=self.device,
                 )  # fmt: skip
 
 

@@ -192,7 +192,7 @@ class NarrowExchange(Exchange):
 
         graph.add(
             operation, reads=arrays[:1], writes=arrays[1:], label=label, category="pack",
-            lane=graph.lane_of_chunk(number)[1],
+            lane=graph.lane_of_chunk(number)[1], device=self.device,
         )  # fmt: skip
 
 

@@ -67,7 +67,7 @@ class NcclExchange(Exchange):
             _group(self._communicator, messages, answers, self.pairs),
             reads=[part for _, part in sources],
             writes=[part for _, part in targets],
-            label=label, category="communication", lane="communication",
+            label=label, category="communication", lane="communication", device=self.device,
         )  # fmt: skip
 
 

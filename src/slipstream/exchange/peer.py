@@ -200,7 +200,7 @@ class PeerExchange(Exchange):
                 # In one lane: side by side, all pieces for one rank might go before the others'.
                 graph.add(
                     self.device.copy(place, part), reads=[part], writes=[place], label=label,
-                    category="communication", lane="communication",
+                    category="communication", lane="communication", device=self.device,
                 )  # fmt: skip
         self.record_close(graph, label)
         if self._far:
@@ -269,7 +269,7 @@ class Handshake:
         ):
             graph.add(
                 operation, reads=read, writes=written, label=label, category="communication",
-                lane=lane,
+                lane=lane, device=self._device,
             )  # fmt: skip
 
     def _bind(self, name: str, rows: int, *arguments: Any) -> Operation:

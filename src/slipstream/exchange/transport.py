@@ -77,7 +77,7 @@ class Exchange(ABC):
                 part, place = part_of(source, send), part_of(target, receive)
                 graph.add(
                     self.device.copy(place, part), reads=[part], writes=[place],
-                    label=f"{label}: own", category="pack",
+                    label=f"{label}: own", category="pack", device=self.device,
                 )  # fmt: skip
 
     @abstractmethod

@@ -47,6 +47,8 @@ class Node:
         Position in the order of recording.
     label, category, lane : str
         For timers and timelines; nodes of one lane run in order.
+    device : Device
+        Where an operation runs; each device has lanes of its own.
     operation : callable or None
         What to submit to a stream; None for a transfer.
     transfer : Transfer or None
@@ -59,6 +61,7 @@ class Node:
     label: str
     category: str
     lane: str
+    device: Device
     operation: Operation | None
     transfer: Transfer | None
     dependencies: set[int] = field(default_factory=set)
@@ -70,7 +73,7 @@ class StepGraph:
     Parameters
     ----------
     device : Device
-        Where the operations run.
+        Where operations run that name no other.
     """
 
     def __init__(self, device: Device) -> None:
@@ -87,6 +90,7 @@ class StepGraph:
         label: str,
         category: str,
         lane: str = MAIN_LANE,
+        device: Device | None = None,
     ) -> None:
         """Record an operation.
 
@@ -103,28 +107,34 @@ class StepGraph:
         lane : str
             Operations of one lane are never reordered into each other's time; copies to and from
             a GPU have lanes of their own.
+        device : Device, optional
+            Where it runs, if not on the graph's device. Devices wait for each other through the
+            host.
 
         Raises
         ------
         ValueError
             If the category is unknown.
         """
-        self._append(label, category, lane, operation, None, reads, writes)
+        self._append(label, category, lane, device, operation, None, reads, writes)
 
     def add_transfer(
         self, transfer: Transfer, *, reads: Sequence[Any], writes: Sequence[Any], label: str
     ) -> None:
         """Record a transfer between ranks; parameters as in `add`."""
-        self._append(label, "communication", "communication", None, transfer, reads, writes)
+        self._append(label, "communication", "communication", None, None, transfer, reads, writes)
 
-    def lane_of_chunk(self, number: int) -> tuple[int, str]:
+    def lane_of_chunk(self, number: int, device: Device | None = None) -> tuple[int, str]:
         """Return index and name of the lane that works on a chunk, by the chunk's number."""
-        lane = number % self.device.lanes
+        lane = number % (device or self.device).lanes
         return lane, f"{MAIN_LANE} {lane}" if lane else MAIN_LANE
 
-    def _append(self, label, category, lane, operation, transfer, reads, writes) -> None:
+    def _append(self, label, category, lane, device, operation, transfer, reads, writes) -> None:
         if category not in CATEGORIES:
             raise ValueError(f"category {category!r} is unknown; accepted: {CATEGORIES}")
         index = len(self.nodes)
         dependencies = self._history.record(index, list(reads), list(writes))
-        self.nodes.append(Node(index, label, category, lane, operation, transfer, dependencies))
+        device = device or self.device
+        self.nodes.append(
+            Node(index, label, category, lane, device, operation, transfer, dependencies)
+        )

@@ -7,13 +7,15 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
-from slipstream.device import Event, Span, Stream
+from slipstream.device import Device, Event, Span, Stream
 from slipstream.errors import RunError, SlipstreamError
 from slipstream.schedule.graph import MAIN_LANE, Node, StepGraph
 
 
 class Lanes:
     """The streams of a committed step, one per lane, and the events between them.
+
+    A device cannot wait for another one's events: the host does, before it issues what depends.
 
     Attributes
     ----------
@@ -24,19 +26,19 @@ class Lanes:
     """
 
     def __init__(self, graph: StepGraph) -> None:
-        lanes = dict.fromkeys(node.lane for node in graph.nodes if not node.transfer)
-        self._nodes = graph.nodes
+        lanes = dict.fromkeys(_lane(node) for node in graph.nodes if not node.transfer)
+        home = graph.device, MAIN_LANE
+        self._nodes, self._home = graph.nodes, graph.device
         self._operations = [partial(naming, node, node.operation) for node in graph.nodes]
         # What others wait for, perhaps on other ranks, must not queue behind large kernels.
-        self._streams: dict[str, Stream] = {
-            lane: graph.device.stream(urgent=not lane.startswith(MAIN_LANE)) for lane in lanes
+        self._streams: dict[tuple[Device, str], Stream] = {
+            (device, lane): device.stream(urgent=not lane.startswith(MAIN_LANE))
+            for device, lane in dict.fromkeys([home, *lanes])
         }
-        if MAIN_LANE not in self._streams:
-            self._streams[MAIN_LANE] = graph.device.stream()
-        self.main = self._streams[MAIN_LANE]
+        self.main = self._streams[home]
         self._events: dict[int, Event] = {}
         self._order: dict[int, int] = {}
-        self._waited: dict[tuple[str, str], int] = {}
+        self._waited: dict[tuple, int] = {}
         self._marked = _observed(graph.nodes)
         self._profile = False
         self.spans: dict[int, Span] = {}
@@ -46,10 +48,11 @@ class Lanes:
         for kept in (self._events, self._order, self._waited, self.spans):
             kept.clear()
         self._profile = profile
-        start = self.main.record()
-        for stream in self._streams.values():
+        starts = {device: device.default_stream.record() for device, _ in self._streams}
+        starts[self._home] = self.main.record()
+        for (device, _), stream in self._streams.items():
             if stream is not self.main:
-                stream.wait(start)
+                stream.wait(starts[device])
 
     def join(self) -> None:
         """Let the main lane continue after all lanes."""
@@ -70,9 +73,12 @@ class Lanes:
 
     def issue(self, node: Node) -> None:
         """Submit an operation behind the events that it has to wait for."""
-        stream = self._streams[node.lane]
+        stream = self._streams[_lane(node)]
         for index in self._last_of_each_lane(node):
-            stream.wait(self._events[index])
+            if self._nodes[index].device is node.device:
+                stream.wait(self._events[index])
+            else:
+                self._events[index].synchronize()
         operation = self._operations[node.index]
         if self._profile:
             self.spans[node.index] = stream.submit_timed(operation)
@@ -84,17 +90,17 @@ class Lanes:
 
     def _last_of_each_lane(self, node: Node) -> list[int]:
         """Return, of the dependencies in each other lane, the last one not waited for yet."""
-        last: dict[str, int] = {}
+        last: dict[tuple, int] = {}
         for index in node.dependencies:
-            lane = self._nodes[index].lane
-            if lane == node.lane or index not in self._events:
+            lane = _lane(self._nodes[index])
+            if lane == _lane(node) or index not in self._events:
                 continue
             if lane not in last or self._order[index] > self._order[last[lane]]:
                 last[lane] = index
         result = []
         for lane, index in last.items():
-            if self._waited.get((node.lane, lane), -1) < self._order[index]:
-                self._waited[node.lane, lane] = self._order[index]
+            if self._waited.get((_lane(node), lane), -1) < self._order[index]:
+                self._waited[_lane(node), lane] = self._order[index]
                 result.append(index)
         return result
 
@@ -113,8 +119,13 @@ def _observed(nodes: list[Node]) -> set[int]:
         index
         for node in nodes
         for index in node.dependencies
-        if not nodes[index].transfer and (node.transfer or node.lane != nodes[index].lane)
+        if not nodes[index].transfer and (node.transfer or _lane(node) != _lane(nodes[index]))
     }
+
+
+def _lane(node: Node) -> tuple[Device, str]:
+    """Return the lane of a node, of which each device has its own."""
+    return node.device, node.lane
 
 
 @contextlib.contextmanager

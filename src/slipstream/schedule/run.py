@@ -5,7 +5,7 @@ Policies differ only in when nodes run; every one gives the same bits.
 ``serial``
     Bulk-synchronous: nodes run in the order of recording, nothing is computed while data travel,
     and a GPU finishes each node before the next. Only the lanes of a CPU, which are the threads
-    of one loop over chunks, run side by side.
+    of one loop over chunks, run side by side, and so do several devices.
 ``overlap``
     Nodes that feed a transfer come first, and transfers are in flight while everything that does
     not depend on them runs. Where a graph has no transfers, a GPU replays it as one CUDA graph,
@@ -30,10 +30,6 @@ from slipstream.schedule.timeline import Timeline
 
 POLICIES = ("serial", "overlap")
 
-# Seconds between polls. On a CPU, polling without a pause would take a core from the kernels;
-# beside a GPU it has nothing else to do, and messages through the host advance only when polled.
-_PAUSE = {"cpu": 2e-5, "cuda": 0.0}
-
 # Most exchanges are over within this many seconds: until then nobody waiting sleeps, lest the
 # wake-up take longer than what was waited for.
 _BRISK = 2e-4
@@ -57,11 +53,17 @@ def commit(graph: StepGraph, policy: str = "overlap") -> CommittedStep:
     if policy not in POLICIES:
         raise InputError(f"schedule {policy!r} is unknown; accepted: {', '.join(POLICIES)}")
     has_transfers = any(node.transfer for node in graph.nodes)
-    if policy == "overlap" and has_transfers:
+    several_devices = _several_devices(graph)
+    if policy == "overlap" and (has_transfers or several_devices):
         return OverlappedStep(graph)
     if policy == "overlap" and graph.device.kind == "cuda":
         return CapturedStep(graph)
-    return PhasedStep(graph) if graph.device.lanes > 1 else SerialStep(graph)
+    several_lanes = graph.device.lanes > 1 or several_devices
+    return PhasedStep(graph) if several_lanes else SerialStep(graph)
+
+
+def _several_devices(graph: StepGraph) -> bool:
+    return any(node.device is not graph.device for node in graph.nodes)
 
 
 def timeout() -> float:
@@ -92,7 +94,7 @@ class _Patience:
     """
 
     def __init__(self, device: Device) -> None:
-        self._pause = _PAUSE[device.kind]
+        self._pause = device.pause
         self._limit = timeout()
 
     def wait(self, done: Callable[[], bool], what: str) -> None:
@@ -131,7 +133,7 @@ class CommittedStep:
     def __init__(self, graph: StepGraph) -> None:
         self.device = graph.device
         self.nodes = graph.nodes
-        self.timeline = Timeline()
+        self.timeline = Timeline(_several_devices(graph))
 
     def run(self, profile: bool = False, stream: Stream | None = None) -> None:
         """Run the step.
@@ -261,9 +263,10 @@ class CapturedStep(CommittedStep):
 class OverlappedStep(CommittedStep):
     """Nodes are issued as soon as what they depend on allows it, most urgent first.
 
-    Operations wait for each other on the device, by streams and events. Only transfers need the
-    host: one is started once the operations before it are done, and polled; whatever depends on
-    it is issued when it has arrived, in whichever order that happens.
+    Operations wait for each other on the device, by streams and events. Transfers need the host:
+    one is started once the operations before it are done, and polled; whatever depends on it is
+    issued when it has arrived, in whichever order that happens. What waits for another device is
+    issued when that is done.
     """
 
     def __init__(self, graph: StepGraph) -> None:
@@ -298,6 +301,7 @@ class _Progress:
         self._arrived: set[int] = set()
         self._flights: dict[int, list[float]] = {}
         self._transfers = {node.index for node in order if node.transfer}
+        self._devices = {node.index: node.device for node in order}
 
     def finished(self) -> bool:
         return not self._waiting and not self._flying
@@ -332,13 +336,15 @@ class _Progress:
     def _ready(self, node: Node) -> bool:
         if node.transfer and not self._begun():
             return False
-        for index in node.dependencies:
-            if index in self._transfers:
-                if index not in self._arrived:
-                    return False
-            elif index not in self._issued or node.transfer and not self._lanes.done(index):
-                return False
-        return True
+        return all(self._fulfilled(node, index) for index in node.dependencies)
+
+    def _fulfilled(self, node: Node, dependency: int) -> bool:
+        """Return whether a node may be issued, or started, as far as one dependency goes."""
+        if dependency in self._transfers:
+            return dependency in self._arrived
+        # A transfer's data must be there, and a device cannot wait for another one's events.
+        host_waits = node.transfer or self._devices[dependency] is not node.device
+        return dependency in self._issued and (not host_waits or self._lanes.done(dependency))
 
     def _go(self, node: Node) -> None:
         if node.transfer:

@@ -33,14 +33,23 @@ class Entry:
 
 
 class Timeline:
-    """The entries of all profiled runs of a step."""
+    """The entries of all profiled runs of a step.
 
-    def __init__(self) -> None:
+    Parameters
+    ----------
+    several_devices : bool
+        Whether the names of lanes shall tell the device.
+    """
+
+    def __init__(self, several_devices: bool = False) -> None:
         self.entries: list[Entry] = []
+        self._several_devices = several_devices
 
     def add(self, node: Node, start: float, stop: float) -> None:
         """Append the run of a node."""
-        self.entries.append(Entry(node.label, node.category, node.lane, start, stop))
+        of_device = self._several_devices and not node.transfer
+        lane = f"{node.device.kind}: {node.lane}" if of_device else node.lane
+        self.entries.append(Entry(node.label, node.category, lane, start, stop))
 
     def clear(self) -> None:
         """Forget all entries."""

@@ -1,0 +1,12 @@
+"""Advection by overlap strategies: one step graph, ten ways to run it.
+
+The test of White and Dongarra (2011): a Gaussian is carried through the corner of a periodic cube
+and back to where it began, by a scheme that needs all 26 neighbours of a point. What their nine
+programs do differently is, here, a line each: see `strategies`.
+"""
+
+from slipstream.advection.scheme import FLOPS, gaussian
+from slipstream.advection.solver import Advection
+from slipstream.advection.strategies import STRATEGIES
+
+__all__ = ["FLOPS", "STRATEGIES", "Advection", "gaussian"]

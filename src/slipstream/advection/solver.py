@@ -1,0 +1,288 @@
+"""Advection in a periodic box, by a strategy of one's choice."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from slipstream.advection.parts import Part, Region
+from slipstream.advection.scheme import check_courant, gaussian
+from slipstream.advection.strategies import (
+    STRATEGIES,
+    Strategy,
+    place,
+    record_copies,
+    record_step,
+)
+from slipstream.decomposition import Box, grid_boxes, process_grid
+from slipstream.device import Device, HostDevice, open_device
+from slipstream.errors import InputError
+from slipstream.exchange import HaloExchange, HaloPlan, local_rank, make_transport
+from slipstream.schedule import StepGraph, Timeline, commit
+
+# What a point of a face costs, normal to z, y and x: the last ones lie in as many cache lines.
+_FACE_COSTS = (1.0, 1.0, 8.0)
+
+
+class Advection:
+    """A field that a constant velocity carries through a periodic box. Collective.
+
+    Parameters
+    ----------
+    shape : sequence of int
+        Number of points along z, y and x.
+    courant : sequence of float
+        Courant numbers along z, y and x, each from -1 to 1.
+    strategy : str
+        One of `STRATEGIES`; all give the same bits.
+    dtype : dtype
+        float64 or float32.
+    communicator : mpi4py.MPI.Comm, optional
+        The ranks that share the work.
+    grid : sequence of int, optional
+        Number of ranks along z, y and x; by default what exchanges least.
+    shell : int
+        For the hybrid strategies: thickness of the CPU's shell around the GPU's block, along z and
+        y, and along x where ranks divide it. 0 leaves all points to the GPU.
+    devices : dict of str to Device, optional
+        The "cpu" and the "gpu" to use; opened if not given.
+
+    Attributes
+    ----------
+    box : Box
+        This rank's points, by global index z, y, x.
+    boxes : list of Box
+        Those of all ranks.
+    devices : dict of str to Device
+        The devices in use.
+    steps : int
+        Number of steps done since the values were set.
+
+    Raises
+    ------
+    InputError
+        If an argument is not accepted, or the strategy needs what is not here.
+    """
+
+    def __init__(
+        self,
+        shape: Sequence[int],
+        courant: Sequence[float] = (1.0, 1.0, 1.0),
+        strategy: str = "single",
+        dtype: Any = "float64",
+        communicator: Any = None,
+        grid: Sequence[int] | None = None,
+        shell: int = 1,
+        devices: Mapping[str, Device] | None = None,
+    ) -> None:
+        self.shape, self.courant = _checked_shape(shape), check_courant(courant)
+        self.dtype, self.communicator = _checked_dtype(dtype), communicator
+        ranks = 1 if communicator is None else communicator.size
+        rank = 0 if communicator is None else communicator.rank
+        self.strategy, self.shell = checked_strategy(strategy, ranks), _checked_shell(shell)
+        self.grid = _checked_grid(grid, ranks, self.shape)
+        self.boxes = grid_boxes(self.shape, self.grid)
+        self.box = self.boxes[rank]
+        self.devices = _opened(self.strategy, devices or {}, communicator)
+        self._divided = tuple(int(parts > 1) for parts in self.grid)
+        regions = self._regions(self.box)
+        # The first device is the one that has the points which other ranks read.
+        outermost = self.devices[next(iter(regions))]
+        transport = self.strategy.transport if ranks > 1 else "none"
+        self._transport = make_transport(transport, communicator, outermost)
+        self._parts = {
+            name: Part(
+                self.devices[name], region, self.dtype, self.courant, self._empty(name, regions)
+            )
+            for name, region in regions.items()
+        }
+        self._halos = self._make_halos(rank) if self._transport is not None else None
+        self._steps = [
+            commit(
+                record_step(self.strategy, self._parts, self._halos, target), self.strategy.policy
+            )
+            for target in (0, 1)
+        ]
+        self._newest, self.steps = 0, 0
+
+    def _regions(self, box: Box) -> dict[str, Region]:
+        return place(self.strategy, self.devices, box, self._divided, self.dtype, self.shell)
+
+    def _empty(self, name: str, regions: Mapping[str, Region]) -> Callable:
+        """Return what allocates memory that all reach who move data of this part."""
+        if name == "cpu" and len(regions) == 2:
+            return self.devices["gpu"].pinned
+        if self._transport is not None and name == next(iter(regions)):
+            return self._transport.empty
+        return self.devices[name].empty
+
+    def _make_halos(self, rank: int) -> HaloExchange:
+        layouts = [next(iter(self._regions(box).values())).layout for box in self.boxes]
+        plan = HaloPlan.make(self.boxes, self.shape, self._divided, rank)
+        part = next(iter(self._parts.values()))
+        return HaloExchange(part.device, plan, layouts, part.arrays, self._transport)
+
+    def set(self, values: np.ndarray) -> None:
+        """Set the values of this rank's points, and start to count steps. Collective.
+
+        Parameters
+        ----------
+        values : numpy.ndarray
+            Of shape ``box.shape``.
+
+        Raises
+        ------
+        InputError
+            If the shape is another one.
+        """
+        values = np.asarray(values)
+        if values.shape != self.box.shape:
+            raise InputError(f"values have shape {values.shape}; accepted: {self.box.shape}")
+        self.synchronize()
+        for part in self._parts.values():
+            box = part.region.layout.box
+            mine = np.ascontiguousarray(values[box.slices(self.box)], self.dtype)
+            part.device.run(part.device.copy(part.view(0, box), mine))
+            part.device.synchronize()
+        if self._halos is not None:
+            self.communicator.Barrier()  # nobody reads a halo any more, or has yet to set values
+            graph = StepGraph(next(iter(self._parts.values())).device)
+            self._halos.record(graph, 0)
+            commit(graph, "serial").run()
+        if len(self._parts) == 2:
+            graph = StepGraph(self.devices["gpu"])
+            record_copies(graph, self._parts["cpu"], self._parts["gpu"], 0)
+            commit(graph, "serial").run()
+        self._newest, self.steps = 0, 0
+
+    def advance(self, steps: int = 1, profile: bool = False) -> None:
+        """Advance the field by some steps. Collective.
+
+        Work on a GPU may still be under way when this returns; see `synchronize`.
+
+        Parameters
+        ----------
+        steps : int
+            How many.
+        profile : bool
+            Whether to record when everything ran, for `timeline`.
+
+        Raises
+        ------
+        RunError
+            If something fails, or another rank does not answer.
+        """
+        for _ in range(steps):
+            self._newest = 1 - self._newest
+            self._steps[self._newest].run(profile)
+        self.steps += steps
+
+    def synchronize(self) -> None:
+        """Wait until all steps are done.
+
+        Raises
+        ------
+        RunError
+            If another rank has not answered.
+        """
+        for step in self._steps:
+            step.synchronize()
+        if self._transport is not None:
+            self._transport.check()
+
+    def values(self) -> np.ndarray:
+        """Return this rank's points as a new array of shape ``box.shape``."""
+        self.synchronize()
+        result = np.empty(self.box.shape, self.dtype)
+        for part in self._parts.values():
+            for box in part.region.boxes:
+                result[box.slices(self.box)] = part.device.to_host(part.view(self._newest, box))
+        return result
+
+    def exact(self, width: float) -> np.ndarray:
+        """Return where a Gaussian of this width is by now, at this rank's points.
+
+        Parameters
+        ----------
+        width : float
+            Standard deviation in edges of the whole box; at the first step it was in its middle.
+        """
+        travelled = [
+            self.steps * courant / points
+            for courant, points in zip(self.courant, self.shape, strict=True)
+        ]
+        return gaussian(self.box, self.shape, travelled, width)
+
+    def timeline(self) -> Timeline:
+        """Return what ran when in the profiled steps."""
+        merged = Timeline()
+        merged.entries = sorted(
+            (entry for step in self._steps for entry in step.timeline.entries),
+            key=lambda entry: entry.start,
+        )
+        return merged
+
+
+def checked_strategy(name: str, ranks: int) -> Strategy:
+    """Return the strategy of a name.
+
+    Raises
+    ------
+    InputError
+        If there is none, or it is for one rank and there are several.
+    """
+    fitting = [key for key, one in STRATEGIES.items() if ranks == 1 or one.transport != "none"]
+    if name not in fitting:
+        what = "is for one rank" if name in STRATEGIES else "is unknown"
+        raise InputError(f"strategy {name!r} {what}; accepted: {', '.join(fitting)}")
+    return STRATEGIES[name]
+
+
+def _checked_shape(shape: Sequence[int]) -> tuple[int, int, int]:
+    numbers = tuple(int(number) for number in shape)
+    if len(numbers) != 3 or min(numbers) < 1:
+        raise InputError(f"shape is {tuple(shape)}; accepted: three positive numbers z, y, x")
+    return numbers
+
+
+def _checked_dtype(dtype: Any) -> np.dtype:
+    checked = np.dtype(dtype)
+    if checked.name not in ("float32", "float64"):
+        raise InputError(f"dtype {checked.name} is not supported; accepted: float64, float32")
+    return checked
+
+
+def _checked_shell(shell: int) -> int:
+    if shell < 0:
+        raise InputError(f"shell is {shell}; accepted: a thickness of 0 points or more")
+    return shell
+
+
+def _checked_grid(
+    grid: Sequence[int] | None, ranks: int, shape: Sequence[int]
+) -> tuple[int, int, int]:
+    if grid is None:
+        return process_grid(ranks, shape, _FACE_COSTS)
+    numbers = tuple(int(number) for number in grid)
+    if len(numbers) != 3 or min(numbers) < 1 or math.prod(numbers) != ranks:
+        raise InputError(
+            f"grid is {tuple(grid)}; accepted: three positive numbers whose product is the number "
+            f"of ranks, {ranks}"
+        )
+    return numbers
+
+
+def _opened(
+    strategy: Strategy, given: Mapping[str, Device], communicator: Any
+) -> dict[str, Device]:
+    """Return the devices of a strategy; those that are not given are opened. Collective."""
+    devices = dict(given)
+    local = local_rank(communicator)
+    if "cpu" in strategy.devices and "cpu" not in devices:
+        devices["cpu"] = HostDevice(spare_core=strategy.spare_core)
+    if "gpu" in strategy.devices and "gpu" not in devices:
+        devices["gpu"] = open_device("cuda", local)
+    return {name: devices[name] for name in strategy.devices}

@@ -1,0 +1,159 @@
+"""The step's arithmetic: kernels bound to boxes of points.
+
+Two traversals of one scheme give the same bits: rows for processors with vectors, tiles for those
+whose threads share memory.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from slipstream.advection.scheme import weights
+from slipstream.decomposition import Box, PaddedBox, split
+from slipstream.device import BlockLaunch, Device, Operation, RowLaunch
+
+_REAL_NAMES = {"float32": "float", "float64": "double"}
+# Groups of rows that stay in a core's cache while work marches through the planes, and the numbers
+# of rows that the kernel has been written for.
+_GROUPS_IN_CACHE = 4
+_ROWS = (8, 4, 2, 1)
+
+
+@dataclass(frozen=True)
+class TileSize:
+    """How a GPU's block of threads divides the points.
+
+    Attributes
+    ----------
+    planes, rows, columns : int
+        Extent of a tile.
+    group : int
+        Rows of one thread; a divisor of `rows`.
+    threads : int
+        Threads of a block.
+    """
+
+    planes: int = 4
+    rows: int = 16
+    columns: int = 64
+    group: int = 4
+    threads: int = 264
+
+
+class Stencil:
+    """Advances the points of a layout.
+
+    Parameters
+    ----------
+    device : Device
+        Where the arrays are.
+    layout : PaddedBox
+        Where the points lie in them. Axes without a halo are periodic in place.
+    dtype : dtype
+        float32 or float64.
+    courant : sequence of float
+        Courant numbers along z, y and x.
+    tile : TileSize, optional
+        For devices that prefer tiles.
+    """
+
+    def __init__(
+        self,
+        device: Device,
+        layout: PaddedBox,
+        dtype: Any,
+        courant: Sequence[float],
+        tile: TileSize | None = None,
+    ) -> None:
+        self._device, self._layout = device, layout
+        self._tile = tile = tile or TileSize()
+        dtype = np.dtype(dtype)
+        real = _REAL_NAMES[dtype.name]
+        _, rows, row = layout.shape
+        own = (
+            0 if width else size for width, size in zip(layout.halo, layout.box.shape, strict=True)
+        )
+        numbers = [dtype.type(weight) for number in courant for weight in weights(number)]
+        self._arguments = (rows * row, row, *own, *numbers)
+        self._by_tiles = device.tiled_transforms()
+        if self._by_tiles:
+            self._kernel = device.kernel(
+                "advection_tiles.hpp", "advect_tiles", REAL=real, TILE_PLANES=tile.planes,
+                TILE_ROWS=tile.rows, TILE_COLUMNS=tile.columns, GROUP=tile.group,
+            )  # fmt: skip
+            shared = tile.planes * tile.rows * (tile.columns + 2) * dtype.itemsize
+            self._launch = lambda count: BlockLaunch(count, tile.threads, shared)
+        else:
+            size = int(np.prod(layout.shape)) * dtype.itemsize
+            self._kernel = device.kernel(
+                "advection_rows.hpp", "advect_rows", REAL=real, STREAMS=2 * size > cache_bytes()
+            )
+            self._launch = lambda count: RowLaunch(count, 1)
+
+    def advance(self, source: Any, target: Any, boxes: Sequence[Box]) -> Operation:
+        """Return the operation that makes one step of some points.
+
+        Parameters
+        ----------
+        source, target : arrays
+            Of the layout's shape; the neighbours of the points must be valid in `source`.
+        boxes : sequence of Box
+            The points, by global index. Where an axis is periodic in place, boxes that end within
+            it keep their distance from the array's ends, or take all of it.
+        """
+        listed = self._tiles if self._by_tiles else self._groups
+        work = np.concatenate([listed(self._local(box)) for box in boxes])
+        first = self._layout.slices(Box(self._layout.box.start, self._layout.box.start))
+        at = tuple(slice(one.start, None) for one in first)
+        return self._kernel.bind(
+            self._launch(len(work)), source[at], target[at], self._device.array(work), len(work),
+            *self._arguments,
+        )  # fmt: skip
+
+    def _local(self, box: Box) -> Box:
+        return box.shifted([-start for start in self._layout.box.start])
+
+    def _groups(self, box: Box) -> np.ndarray:
+        """Return the groups of rows of a box, a few at a time through all planes."""
+        (z0, y0, x0), columns = box.start, box.shape[2]
+        groups, y = [], y0
+        while y < box.stop[1]:
+            rows = next(rows for rows in _ROWS if y + rows <= box.stop[1])
+            groups.append((y, rows))
+            y += rows
+        entries = [
+            (z, y, rows, x0, columns)
+            for low in range(0, len(groups), _GROUPS_IN_CACHE)
+            for z in range(z0, box.stop[0])
+            for y, rows in groups[low : low + _GROUPS_IN_CACHE]
+        ]
+        return np.array(entries, np.int64).reshape(-1, 5)
+
+    def _tiles(self, box: Box) -> np.ndarray:
+        """Return the tiles of a box, of about equal size, the ones side by side first."""
+        ranges = []
+        sizes = (self._tile.planes, self._tile.rows, self._tile.columns)
+        for start, length, size in zip(box.start, box.shape, sizes, strict=True):
+            parts = split(length, max(1, -(-length // size)))
+            ranges.append([(start + low, high - low) for low, high in parts])
+        entries = [
+            (z, y, x, deep, high, wide)
+            for z, deep in ranges[0]
+            for y, high in ranges[1]
+            for x, wide in ranges[2]
+        ]
+        return np.array(entries, np.int64).reshape(-1, 6)
+
+
+def cache_bytes() -> int:
+    """Return the size of the last cache before memory, as far as the system tells it."""
+    try:
+        size = os.sysconf("SC_LEVEL3_CACHE_SIZE")
+    except (OSError, ValueError):
+        size = 0
+    return size if size > 0 else 32 << 20

@@ -1,0 +1,69 @@
+"""Moves: many boxes from array to array by one kernel, whatever their strides.
+
+What the halos of a box need is a few faces, edges and corners, in as many places. A table of their
+rows makes one pass of it, to and from any memory that the device reaches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from slipstream.device import Device, Operation, RowLaunch
+
+_REAL_NAMES = {"float32": "float", "float64": "double"}
+# Shorter rows than this are worth exchanging for longer ones of elements that are far apart.
+_SHORT = 8
+
+
+def move(device: Device, pairs: Sequence[tuple[Any, Any]]) -> Operation:
+    """Return the operation ``target[...] = source`` for several pairs of views.
+
+    Parameters
+    ----------
+    device : Device
+        What moves them. Its kernels must reach all of the memory.
+    pairs : sequence of (source, target)
+        Views of one dtype, float32 or float64, and of three axes; those of a pair have one shape.
+        Targets do not overlap each other or the sources.
+
+    Raises
+    ------
+    ValueError
+        If the shapes of a pair differ.
+    """
+    tables = [_rows(source, target) for source, target in pairs if source.size]
+    if not tables:
+        return lambda stream: None
+    table = np.concatenate(tables)
+    dtype = np.dtype(pairs[0][0].dtype).name
+    kernel = device.kernel("moves.hpp", "move_rows", REAL=_REAL_NAMES[dtype])
+    launch = RowLaunch(len(table), int(table[:, 2].max()))
+    bound = kernel.bind(launch, device.array(table), len(table))
+
+    def operation(stream: Any, keep_alive: Any = pairs) -> None:
+        bound(stream)
+
+    return operation
+
+
+def _rows(source: Any, target: Any) -> np.ndarray:
+    """Return the table's entries of one pair."""
+    if source.shape != target.shape:
+        raise ValueError(f"cannot move {source.shape} to {target.shape}")
+    inner = 2 if source.shape[2] >= _SHORT else int(np.argmax(source.shape))
+    outer = [axis for axis in range(3) if axis != inner]
+    first, second = np.indices([source.shape[axis] for axis in outer]).reshape(2, -1)
+    table = np.empty((first.size, 5), np.int64)
+    for column, array in enumerate((source, target)):
+        steps = [array.strides[axis] for axis in outer]
+        table[:, column] = _address(array) + first * steps[0] + second * steps[1]
+        table[:, 3 + column] = array.strides[inner] // array.itemsize
+    table[:, 2] = source.shape[inner]
+    return table
+
+
+def _address(array: Any) -> int:
+    return array.ctypes.data if isinstance(array, np.ndarray) else array.data.ptr

@@ -1,0 +1,110 @@
+// The advection scheme row by row, for processors with vectors and a cache.
+//
+// Work is a list of groups of neighbouring rows. Within a group the blends along z and y are made
+// in registers, vector by vector; the blend along x takes the vectors before and after. Groups are
+// listed such that a few stay in the cache while the list marches through the planes.
+#include "advection.hpp"
+
+// Rows of a group, first and last neighbours included, in the planes below, at and above.
+template <int ROWS>
+struct Group {
+  const Real* plane[3];
+  Index row[ROWS + 2];
+  Index ahead;  // from a plane to the next one that has not been read yet
+};
+
+template <class V, int ROWS>
+INLINE void blend_zy(const Group<ROWS>& group, Index x, Weights<V> wz, Weights<V> wy, V (&out)[ROWS]) {
+  V first = {}, second = {}, third = {};
+  UNROLL for (int i = 0; i < ROWS + 2; ++i) {
+    const Index at = group.row[i] + x;
+    first = second;
+    second = third;
+    third = blend(wz, load(group.plane[0] + at, V{}), load(group.plane[1] + at, V{}),
+                  load(group.plane[2] + at, V{}));
+    if (i >= 2) out[i - 2] = blend(wy, first, second, third);
+  }
+}
+
+// Rows of `columns` points, a vector at least; if they wrap, what lies beyond an end of theirs is the
+// other end.
+template <class V, int ROWS>
+INLINE void advect_group(const Group<ROWS>& group, Real* target, Index pitch, Index columns, bool wraps,
+                         bool streams, Weights<V> wz, Weights<V> wy, Weights<V> wx) {
+  constexpr int lanes = lanes_of<V>;
+  const Index last = columns - lanes;
+  V before[ROWS], now[ROWS], after[ROWS];
+  const auto blended = [&](int r) {
+    return blend(wx, left_neighbours(before[r], now[r]), now[r], right_neighbours(now[r], after[r]));
+  };
+  blend_zy(group, wraps ? last : -lanes, wz, wy, before);
+  blend_zy(group, 0, wz, wy, now);
+  Index x = 0;
+  for (; x < last; x += lanes) {
+    UNROLL for (int r = 0; r < ROWS; ++r) prefetch(group.plane[2] + group.ahead + group.row[r + 1] + x);
+    blend_zy(group, x + lanes, wz, wy, after);
+    UNROLL for (int r = 0; r < ROWS; ++r) {
+      Real* to = target + r * pitch + x;
+      if (streams)
+        stream(to, blended(r));
+      else
+        store(to, blended(r));
+      before[r] = now[r];
+      now[r] = after[r];
+    }
+  }
+  // The last vector ends where the row does, and may begin within the one before.
+  if (x != last) {
+    blend_zy(group, last - lanes, wz, wy, before);
+    blend_zy(group, last, wz, wy, now);
+  }
+  blend_zy(group, wraps ? 0 : columns, wz, wy, after);
+  UNROLL for (int r = 0; r < ROWS; ++r) store(target + r * pitch + last, blended(r));
+}
+
+// Where the points of a box lie: elements between planes and rows, and how many planes, rows and
+// columns there are along axes that are periodic in place (else 0).
+struct Layout {
+  Index plane, row, planes, rows, columns;
+};
+
+template <class V, int ROWS>
+INLINE void advect(const Real* source, Real* target, Layout at, Index z, Index y, Index x, Index columns,
+                   const Real* w) {
+  Group<ROWS> group;
+  for (int k = 0; k < 3; ++k) group.plane[k] = source + wrapped(z - 1 + k, at.planes) * at.plane;
+  for (int i = 0; i < ROWS + 2; ++i) group.row[i] = wrapped(y - 1 + i, at.rows) * at.row + x;
+  group.ahead = at.plane;
+  Real* to = target + z * at.plane + y * at.row + x;
+  const bool aligned = reinterpret_cast<std::size_t>(to) % sizeof(V) == 0 && at.row % lanes_of<V> == 0;
+  advect_group<V, ROWS>(group, to, at.row, columns, columns == at.columns, STREAMS && aligned,
+                        weights<V>(w[0], w[1], w[2]), weights<V>(w[3], w[4], w[5]),
+                        weights<V>(w[6], w[7], w[8]));
+}
+
+template <int ROWS>
+INLINE void advect_any(const Real* source, Real* target, Layout at, const Index* entry, const Real* w) {
+  if (entry[4] < lanes_of<Vector>)
+    advect<Real, ROWS>(source, target, at, entry[0], entry[1], entry[3], entry[4], w);
+  else
+    advect<Vector, ROWS>(source, target, at, entry[0], entry[1], entry[3], entry[4], w);
+}
+
+// An entry of the work is: plane, first row, number of rows (8, 4, 2 or 1), first column, columns.
+// Indices count from the first point, to which `source` and `target` point.
+KERNEL advect_rows(const Real* RESTRICT source, Real* RESTRICT target, const Index* RESTRICT work,
+                   Index entries, Index plane, Index row, Index planes, Index rows, Index columns,
+                   Real z0, Real z1, Real z2, Real y0, Real y1, Real y2, Real x0, Real x1, Real x2) {
+  const Layout at = {plane, row, planes, rows, columns};
+  const Real w[] = {z0, z1, z2, y0, y1, y2, x0, x1, x2};
+  FOR_ROWS(i, entries) {
+    const Index* entry = work + 5 * i;
+    switch (entry[2]) {
+      case 8: advect_any<8>(source, target, at, entry, w); break;
+      case 4: advect_any<4>(source, target, at, entry, w); break;
+      case 2: advect_any<2>(source, target, at, entry, w); break;
+      default: advect_any<1>(source, target, at, entry, w);
+    }
+    if (STREAMS) wait_for_streamed_stores();
+  }
+}

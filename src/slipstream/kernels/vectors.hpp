@@ -1,0 +1,101 @@
+// Several neighbours of a row at once: what a CPU loads, multiplies and stores by one instruction.
+//
+// Kernels are templates of the type that they compute with: `Vector`, or `Real` for what is shorter
+// than a vector. On a GPU, whose threads are the lanes of its vectors, both are the same.
+#pragma once
+#include "core.hpp"
+
+template <class V>
+constexpr int lanes_of = sizeof(V) / sizeof(Real);
+
+INLINE Real load(const Real* address, Real) { return *address; }
+INLINE void store(Real* address, Real value) { *address = value; }
+INLINE Real all_lanes(Real value, Real) { return value; }
+INLINE Real fused(Real a, Real b, Real c) { return fma(a, b, c); }
+
+// The left and the right neighbours of a vector's elements, given the vectors beside it.
+INLINE Real left_neighbours(Real before, Real) { return before; }
+INLINE Real right_neighbours(Real, Real after) { return after; }
+
+// Store what nobody reads soon, to an address aligned to the vector's size: past the caches, so
+// that memory is not read first. Others see it after `wait_for_streamed_stores`.
+INLINE void stream(Real* address, Real value) { *address = value; }
+
+#ifdef SLIPSTREAM_GPU
+
+using Vector = Real;
+INLINE void prefetch(const Real*) {}
+INLINE void wait_for_streamed_stores() {}
+
+#else
+
+#include <cstdint>
+#include <utility>
+
+#if defined(__AVX512F__)
+#define VECTOR_BYTES 64
+#define STREAM_DOUBLES __builtin_ia32_movntpd512
+#define STREAM_FLOATS __builtin_ia32_movntps512
+#elif defined(__AVX__)
+#define VECTOR_BYTES 32
+#define STREAM_DOUBLES __builtin_ia32_movntpd256
+#define STREAM_FLOATS __builtin_ia32_movntps256
+#else
+#define VECTOR_BYTES 16
+#ifdef __SSE2__
+#define STREAM_DOUBLES __builtin_ia32_movntpd
+#define STREAM_FLOATS __builtin_ia32_movntps
+#endif
+#endif
+
+typedef Real Vector __attribute__((vector_size(VECTOR_BYTES)));
+typedef Real Anywhere __attribute__((vector_size(VECTOR_BYTES), aligned(sizeof(Real))));
+
+INLINE Vector load(const Real* address, Vector) { return *(const Anywhere*)address; }
+INLINE void store(Real* address, Vector value) { *(Anywhere*)address = value; }
+INLINE Vector all_lanes(Real value, Vector) { return Vector{} + value; }
+INLINE Vector fused(Vector a, Vector b, Vector c) {
+  Vector result;
+  _Pragma("omp simd") for (int i = 0; i < lanes_of<Vector>; ++i) result[i] = fma(a[i], b[i], c[i]);
+  return result;
+}
+
+template <int FIRST, int... LANES>
+INLINE Vector window(Vector a, Vector b, std::integer_sequence<int, LANES...>) {
+#if defined(__clang__) || __GNUC__ >= 12
+  return __builtin_shufflevector(a, b, (FIRST + LANES)...);
+#else
+  return Vector{(FIRST + LANES < lanes_of<Vector> ? a[FIRST + LANES]
+                                                  : b[FIRST + LANES - lanes_of<Vector>])...};
+#endif
+}
+using AllLanes = std::make_integer_sequence<int, lanes_of<Vector>>;
+INLINE Vector left_neighbours(Vector before, Vector now) {
+  return window<lanes_of<Vector> - 1>(before, now, AllLanes{});
+}
+INLINE Vector right_neighbours(Vector now, Vector after) {
+  return window<1>(now, after, AllLanes{});
+}
+
+#if defined(__clang__)
+INLINE void stream(Real* address, Vector value) {
+  __builtin_nontemporal_store(value, (Vector*)address);
+}
+#elif defined(STREAM_DOUBLES)
+typedef double Doubles __attribute__((vector_size(VECTOR_BYTES)));
+typedef float Floats __attribute__((vector_size(VECTOR_BYTES)));
+INLINE void stream_any(double* address, Doubles value) { STREAM_DOUBLES(address, value); }
+INLINE void stream_any(float* address, Floats value) { STREAM_FLOATS(address, value); }
+INLINE void stream(Real* address, Vector value) { stream_any(address, value); }
+#else
+INLINE void stream(Real* address, Vector value) { store(address, value); }
+#endif
+
+INLINE void prefetch(const Real* address) { __builtin_prefetch(address, 0, 2); }
+INLINE void wait_for_streamed_stores() {
+#ifdef __SSE2__
+  __builtin_ia32_sfence();
+#endif
+}
+
+#endif
