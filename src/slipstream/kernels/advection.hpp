@@ -22,6 +22,12 @@ INLINE V blend(Weights<V> w, V before, V at, V behind) {
   return fused(w.behind, behind, fused(w.at, at, w.before * before));
 }
 
+// Where the points of a box lie: elements between planes and rows, and how many planes, rows and
+// columns there are along axes that are periodic in place (else 0).
+struct Layout {
+  Index plane, row, planes, rows, columns;
+};
+
 // An index along an axis of `size` points that is periodic in place; 0 for one that has a halo.
 INLINE Index wrapped(Index i, Index size) {
   if (size == 0) return i;

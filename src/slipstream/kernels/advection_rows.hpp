@@ -62,12 +62,6 @@ INLINE void advect_group(const Group<ROWS>& group, Real* target, Index pitch, In
   UNROLL for (int r = 0; r < ROWS; ++r) store(target + r * pitch + last, blended(r));
 }
 
-// Where the points of a box lie: elements between planes and rows, and how many planes, rows and
-// columns there are along axes that are periodic in place (else 0).
-struct Layout {
-  Index plane, row, planes, rows, columns;
-};
-
 template <class V, int ROWS>
 INLINE void advect(const Real* source, Real* target, Layout at, Index z, Index y, Index x, Index columns,
                    const Real* w) {
