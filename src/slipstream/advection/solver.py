@@ -59,7 +59,7 @@ class Advection:
     devices : dict of str to Device
         The devices in use.
     steps : int
-        Number of steps done since the values were set.
+        Number of steps done.
 
     Raises
     ------
@@ -83,10 +83,10 @@ class Advection:
         ranks = 1 if communicator is None else communicator.size
         rank = 0 if communicator is None else communicator.rank
         self.strategy, self.shell = checked_strategy(strategy, ranks), _checked_shell(shell)
-        self.grid = _checked_grid(grid, ranks, self.shape)
+        self.grid = checked_grid(grid, ranks, self.shape)
         self.boxes = grid_boxes(self.shape, self.grid)
         self.box = self.boxes[rank]
-        self.devices = _opened(self.strategy, devices or {}, communicator)
+        self.devices = open_devices(self.strategy, devices or {}, communicator)
         self._divided = tuple(int(parts > 1) for parts in self.grid)
         regions = self._regions(self.box)
         # The first device is the one that has the points which other ranks read.
@@ -125,13 +125,15 @@ class Advection:
         part = next(iter(self._parts.values()))
         return HaloExchange(part.device, plan, layouts, part.arrays, self._transport)
 
-    def set(self, values: np.ndarray) -> None:
-        """Set the values of this rank's points, and start to count steps. Collective.
+    def set(self, values: np.ndarray, steps: int = 0) -> None:
+        """Set the values of this rank's points. Collective.
 
         Parameters
         ----------
         values : numpy.ndarray
             Of shape ``box.shape``.
+        steps : int
+            Number of steps that they have behind them.
 
         Raises
         ------
@@ -156,7 +158,7 @@ class Advection:
             graph = StepGraph(self.devices["gpu"])
             record_copies(graph, self._parts["cpu"], self._parts["gpu"], 0)
             commit(graph, "serial").run()
-        self._newest, self.steps = 0, 0
+        self._newest, self.steps = 0, steps
 
     def advance(self, steps: int = 1, profile: bool = False) -> None:
         """Advance the field by some steps. Collective.
@@ -202,27 +204,37 @@ class Advection:
                 result[box.slices(self.box)] = part.device.to_host(part.view(self._newest, box))
         return result
 
-    def exact(self, width: float) -> np.ndarray:
-        """Return where a Gaussian of this width is by now, at this rank's points.
+    def exact(self, width: float, box: Box | None = None) -> np.ndarray:
+        """Return where a Gaussian of this width is by now.
 
         Parameters
         ----------
         width : float
             Standard deviation in edges of the whole box; at the first step it was in its middle.
+        box : Box, optional
+            The points wanted, by global index; this rank's if not given.
         """
         travelled = [
             self.steps * courant / points
             for courant, points in zip(self.courant, self.shape, strict=True)
         ]
-        return gaussian(self.box, self.shape, travelled, width)
+        return gaussian(box or self.box, self.shape, travelled, width)
 
-    def timeline(self) -> Timeline:
-        """Return what ran when in the profiled steps."""
+    def timeline(self, forget: bool = False) -> Timeline:
+        """Return what ran when in the profiled steps.
+
+        Parameters
+        ----------
+        forget : bool
+            Whether to keep nothing of it, so that the next timeline is that of later steps.
+        """
         merged = Timeline()
         merged.entries = sorted(
             (entry for step in self._steps for entry in step.timeline.entries),
             key=lambda entry: entry.start,
         )
+        for step in self._steps if forget else ():
+            step.timeline.clear()
         return merged
 
 
@@ -261,9 +273,16 @@ def _checked_shell(shell: int) -> int:
     return shell
 
 
-def _checked_grid(
+def checked_grid(
     grid: Sequence[int] | None, ranks: int, shape: Sequence[int]
 ) -> tuple[int, int, int]:
+    """Return the number of ranks along z, y and x; if not given, what exchanges least.
+
+    Raises
+    ------
+    InputError
+        If it is another number of ranks.
+    """
     if grid is None:
         return process_grid(ranks, shape, _FACE_COSTS)
     numbers = tuple(int(number) for number in grid)
@@ -275,10 +294,16 @@ def _checked_grid(
     return numbers
 
 
-def _opened(
+def open_devices(
     strategy: Strategy, given: Mapping[str, Device], communicator: Any
 ) -> dict[str, Device]:
-    """Return the devices of a strategy; those that are not given are opened. Collective."""
+    """Return the devices of a strategy; those that are not given are opened. Collective.
+
+    Raises
+    ------
+    InputError
+        If there is no GPU, and one is needed.
+    """
     devices = dict(given)
     local = local_rank(communicator)
     if "cpu" in strategy.devices and "cpu" not in devices:
