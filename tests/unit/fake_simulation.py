@@ -5,6 +5,7 @@ import math
 import numpy as np
 
 from slipstream.field import Field
+from slipstream.report.choice import PictureChoice
 
 
 class FakeSimulation:
@@ -47,6 +48,12 @@ class FakeSimulation:
 
     def labels(self):
         return {"energy": "kinetic energy", "energy_spectrum": "energy spectrum"}
+
+    def pictures(self):
+        return PictureChoice(
+            curves=("energy", "dissipation"), curves_file="energy.png", peak="dissipation",
+            field="vorticity_magnitude", field_file="vorticity.png", plane="the largest",
+        )  # fmt: skip
 
     def spectra(self):
         wavenumber = np.arange(1.0, 33.0)

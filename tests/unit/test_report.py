@@ -9,6 +9,7 @@ from matplotlib.figure import Figure
 from rich.console import Console
 
 from slipstream.field import Field
+from slipstream.report.choice import PictureChoice
 from slipstream.report.console import Progress, Summary, duration, make_console, quantity, summarise
 from slipstream.report.pictures import draw_spectrum, write_pictures
 from slipstream.report.plane import gather_plane
@@ -20,6 +21,15 @@ SERIES = {
     "energy": 0.125 / (1 + np.exp(TIME - 9)),
     "dissipation": 0.012 * np.exp(-((TIME - 8) ** 2) / 8),
 }
+CHOICE = PictureChoice(
+    curves=("energy", "dissipation"),
+    curves_file="energy.png",
+    peak="dissipation",
+    field="vorticity_magnitude",
+    field_file="vorticity.png",
+    plane="plane of largest enstrophy",
+    short_labels={"dissipation": r"$\varepsilon$"},
+)
 WAVENUMBER = np.arange(0.0, 40.0)
 
 
@@ -46,6 +56,7 @@ def vorticity(size=16):
 
 def draw(folder, **changes):
     data = {
+        "choice": CHOICE,
         "title": "Taylor-Green vortex",
         "series": SERIES,
         "labels": {},

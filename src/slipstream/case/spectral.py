@@ -10,7 +10,18 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
-from slipstream.case.tables import Case, Positive, Table, Time
+from slipstream.case.tables import (
+    Case,
+    Grid,
+    Output,
+    Positive,
+    Precision,
+    Run,
+    Table,
+    Time,
+    as_tuple,
+    three,
+)
 
 _MULTIPLE_OF_PI = re.compile(
     r"\s*(?P<factor>[0-9]+(\.[0-9]*)?|\.[0-9]+)?\s*\*?\s*pi\s*(/\s*(?P<divisor>[0-9.]+))?\s*"
@@ -20,11 +31,6 @@ _FLOW_KEYS: dict[str, dict[str, Any]] = {
     "abc": {"amplitude": 1.0, "wavenumber": 1, "coefficients": (1.0, 1.0, 1.0)},
     "random": {"amplitude": 1.0, "seed": 0, "peak_wavenumber": 4.0},
 }
-
-
-def _as_tuple(value: Any) -> Any:
-    """Let TOML's lists pass as the tuples that frozen settings need."""
-    return tuple(value) if isinstance(value, list) else value
 
 
 def _as_three(value: Any) -> Any:
@@ -72,40 +78,21 @@ def _multiple_of_pi(text: str) -> float:
         return math.nan
 
 
-def _three(value: Any) -> tuple:
-    """Return one value for all three axes, or three values, as a tuple of three."""
-    return value if isinstance(value, tuple) else (value,) * 3
-
-
-class Grid(Table):
-    """``[grid]``: the periodic box and its points.
+class SpectralGrid(Grid):
+    """``[grid]`` of the spectral family: the periodic box and its points.
 
     Attributes
     ----------
-    points : int or tuple of 3 int
-        Number of points along x, y and z; one number for a cube.
     length : float, str or tuple of 3
         Length of the box along x, y and z (non-dimensional), or multiples of pi as text.
     """
 
-    points: Annotated[Any, BeforeValidator(_as_tuple)]
-    length: Annotated[Any, BeforeValidator(_as_tuple)] = "2 pi"
-
-    @field_validator("points")
-    @classmethod
-    def _whole_and_positive(cls, points: Any) -> Any:
-        sizes = _three(points)
-        if len(sizes) != 3 or any(isinstance(n, bool) or not isinstance(n, int) for n in sizes):
-            raise ValueError("accepted: one whole number, or three for x, y and z")
-        for size in sizes:
-            if size < 1:
-                raise ValueError(f"a grid needs at least 1 point along each axis, not {size}")
-        return points
+    length: Annotated[Any, BeforeValidator(as_tuple)] = "2 pi"
 
     @field_validator("length")
     @classmethod
     def _readable_lengths(cls, length: Any) -> Any:
-        lengths = _three(length)
+        lengths = three(length)
         if len(lengths) != 3:
             raise ValueError("accepted: one length, or three for x, y and z")
         for one in lengths:
@@ -113,14 +100,9 @@ class Grid(Table):
         return length
 
     @property
-    def points_xyz(self) -> tuple[int, int, int]:
-        """Number of points along x, y and z."""
-        return _three(self.points)
-
-    @property
     def lengths_xyz(self) -> tuple[float, float, float]:
         """Length of the box along x, y and z (non-dimensional)."""
-        return tuple(length_value(length) for length in _three(self.length))
+        return tuple(length_value(length) for length in three(self.length))
 
 
 class Equation(Table):
@@ -191,15 +173,62 @@ class Initial(Table):
 
 
 class SpectralTime(Time):
-    """``[time]`` of the spectral family.
+    """``[time]`` of the spectral family: how far to go, and in which steps.
 
     Attributes
     ----------
+    step : float or None
+        Fixed time step (non-dimensional); exactly one of `step` and `cfl` is given.
+    cfl : float or None
+        Courant number of an adaptive time step, 0 < cfl <= 2.
+    max_step : float or None
+        Upper bound of an adaptive time step (non-dimensional).
     integrator : {"rk2", "rk3", "rk4"}
         Runge-Kutta method of order 2, 3 or 4.
     """
 
+    step: Positive | None = None
+    cfl: Annotated[float, Field(gt=0, le=2)] | None = None
+    max_step: Positive | None = None
     integrator: Literal["rk2", "rk3", "rk4"] = "rk4"
+
+    @model_validator(mode="after")
+    def _one_way_to_step(self):
+        if (self.step is None) == (self.cfl is None):
+            given = "neither" if self.step is None else "both"
+            raise ValueError(
+                f"exactly one of 'step' (fixed) and 'cfl' (adaptive) is needed, {given} given"
+            )
+        if self.max_step is not None and self.cfl is None:
+            raise ValueError("'max_step' bounds an adaptive step: it goes with 'cfl', not 'step'")
+        return self
+
+
+class SpectralRun(Run):
+    """``[run]`` of the spectral family.
+
+    Attributes
+    ----------
+    schedule : {"overlap", "serial"}
+        Whether communication hides behind computation; both give identical bits.
+    transport : {"auto", "mpi-p2p", "mpi", "nccl"}
+        How ranks exchange data.
+    """
+
+    schedule: Literal["overlap", "serial"] = "overlap"
+    transport: Literal["auto", "mpi-p2p", "mpi", "nccl"] = "auto"
+
+
+class SpectralOutput(Output):
+    """``[output]`` of the spectral family.
+
+    Attributes
+    ----------
+    spectra_interval : float
+        Time between spectra; by default a 20th of the run.
+    """
+
+    spectra_interval: Positive
 
 
 class Numerics(Table):
@@ -215,7 +244,7 @@ class Numerics(Table):
         Whether the viscous term is integrated exactly.
     """
 
-    precision: Literal["float64", "float32"] = "float64"
+    precision: Precision = "float64"
     dealiasing: Literal["2/3", "none"] = "2/3"
     integrating_factor: bool = True
 
@@ -225,7 +254,7 @@ class SpectralCase(Case):
 
     Attributes
     ----------
-    grid : Grid
+    grid : SpectralGrid
         The periodic box and its points.
     equation : Equation
         What is solved.
@@ -235,25 +264,47 @@ class SpectralCase(Case):
         How far to go, and in which steps.
     numerics : Numerics
         How the equations are discretised.
+    run : SpectralRun
+        Where and in which order the work is done.
+    output : SpectralOutput
+        What is written, and how often.
     """
 
     displaces: ClassVar[dict[str, tuple[str, ...]]] = {
-        **Case.displaces,
+        "time.step": ("time.cfl", "time.max_step"),
+        "time.cfl": ("time.step",),
         "initial.flow": ("initial.restart",),
         "initial.restart": tuple(
             f"initial.{key}" for key in Initial.model_fields if key != "restart"
         ),
     }
+    occasions: ClassVar[dict[str, int]] = {**Case.occasions, "spectra_interval": 20}
 
     solver: Literal["spectral"]
     title: str = ""
-    grid: Grid
+    grid: SpectralGrid
     equation: Equation
     initial: Initial
     time: SpectralTime
     numerics: Numerics = Numerics()
+    run: SpectralRun = SpectralRun()
+    output: SpectralOutput
 
     @property
     def points(self) -> int:
         """Number of grid points that one time step updates."""
         return math.prod(self.grid.points_xyz)
+
+    @property
+    def fixed_step(self) -> float | None:
+        """The time step (non-dimensional) where it is always the same."""
+        return self.time.step
+
+    @property
+    def stepping(self) -> str:
+        """How the time step is chosen, for people."""
+        time = self.time
+        if time.step is not None:
+            return super().stepping
+        bound = f", at most {time.max_step:g}" if time.max_step is not None else ""
+        return f"adaptive step, Courant number {time.cfl:g}{bound}"

@@ -1,12 +1,23 @@
-"""The tables that cases of every solver family share."""
+"""The tables that cases of every solver family share, and what its own tables are made of."""
 
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
 from slipstream.case.toml import to_toml
 
 Positive = Annotated[float, Field(gt=0)]
+Precision = Literal["float64", "float32"]
+
+
+def as_tuple(value: Any) -> Any:
+    """Let TOML's lists pass as the tuples that frozen settings need."""
+    return tuple(value) if isinstance(value, list) else value
+
+
+def three(value: Any) -> tuple:
+    """Return one value for all three axes, or three values, as a tuple of three."""
+    return value if isinstance(value, tuple) else (value,) * 3
 
 
 class Table(BaseModel):
@@ -15,40 +26,48 @@ class Table(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
 
 
+class Grid(Table):
+    """``[grid]``: the points.
+
+    Attributes
+    ----------
+    points : int or tuple of 3 int
+        Number of points along x, y and z; one number for a cube.
+    """
+
+    points: Annotated[Any, BeforeValidator(as_tuple)]
+
+    @field_validator("points")
+    @classmethod
+    def _whole_and_positive(cls, points: Any) -> Any:
+        sizes = three(points)
+        if len(sizes) != 3 or any(isinstance(n, bool) or not isinstance(n, int) for n in sizes):
+            raise ValueError("accepted: one whole number, or three for x, y and z")
+        for size in sizes:
+            if size < 1:
+                raise ValueError(f"a grid needs at least 1 point along each axis, not {size}")
+        return points
+
+    @property
+    def points_xyz(self) -> tuple[int, int, int]:
+        """Number of points along x, y and z."""
+        return three(self.points)
+
+
 class Time(Table):
-    """``[time]``: how far to go, and in which steps.
+    """``[time]``: how far to go.
 
     Attributes
     ----------
     end : float
         Time at which the run ends (non-dimensional).
-    step : float or None
-        Fixed time step (non-dimensional); exactly one of `step` and `cfl` is given.
-    cfl : float or None
-        Courant number of an adaptive time step, 0 < cfl <= 2.
-    max_step : float or None
-        Upper bound of an adaptive time step (non-dimensional).
     max_steps : int or None
         Number of steps after which the run ends even if `end` is not reached. It counts the steps
         of this run: one that goes on from another's state has as many again.
     """
 
     end: Positive
-    step: Positive | None = None
-    cfl: Annotated[float, Field(gt=0, le=2)] | None = None
-    max_step: Positive | None = None
     max_steps: Annotated[int, Field(gt=0)] | None = None
-
-    @model_validator(mode="after")
-    def _one_way_to_step(self):
-        if (self.step is None) == (self.cfl is None):
-            given = "neither" if self.step is None else "both"
-            raise ValueError(
-                f"exactly one of 'step' (fixed) and 'cfl' (adaptive) is needed, {given} given"
-            )
-        if self.max_step is not None and self.cfl is None:
-            raise ValueError("'max_step' bounds an adaptive step: it goes with 'cfl', not 'step'")
-        return self
 
 
 class Run(Table):
@@ -58,17 +77,11 @@ class Run(Table):
     ----------
     device : {"auto", "cpu", "cuda"}
         Processor; "auto" takes a GPU where there is one.
-    schedule : {"overlap", "serial"}
-        Whether communication hides behind computation; both give identical bits.
-    transport : {"auto", "mpi-p2p", "mpi", "nccl"}
-        How ranks exchange data.
     timeline : bool
         Whether to draw which work was done when.
     """
 
     device: Literal["auto", "cpu", "cuda"] = "auto"
-    schedule: Literal["overlap", "serial"] = "overlap"
-    transport: Literal["auto", "mpi-p2p", "mpi", "nccl"] = "auto"
     timeline: bool = False
 
 
@@ -78,9 +91,7 @@ class Output(Table):
     Attributes
     ----------
     diagnostics_interval : float
-        Time between rows of the time series; by default a 200th of the run.
-    spectra_interval : float
-        Time between spectra; by default a 20th of the run.
+        Time between rows of the time series; a part of the run by default.
     fields_interval : float or None
         Time between snapshots of the fields; None writes the last state only.
     pictures : bool
@@ -92,11 +103,20 @@ class Output(Table):
     """
 
     diagnostics_interval: Positive
-    spectra_interval: Positive
     fields_interval: Positive | None = None
     pictures: bool = True
     checkpoint: bool = True
     checkpoint_interval: Positive | None = None
+
+    def interval(self, kind: str) -> float | None:
+        """Return the time between two writings of something; None where there is no such time.
+
+        Parameters
+        ----------
+        kind : {"diagnostics", "spectra", "fields", "checkpoint"}
+            What is written; a family that has no spectra has no interval of them.
+        """
+        return getattr(self, f"{kind}_interval", None)
 
 
 class Case(Table):
@@ -105,11 +125,11 @@ class Case(Table):
     Attributes
     ----------
     solver : str
-        Name of the solver family.
+        Name of the solver family, and of its package.
     title : str
         For people: heads the output and the pictures.
     time : Time
-        How far to go, and in which steps.
+        How far to go.
     run : Run
         Where and in which order the work is done.
     output : Output
@@ -118,10 +138,9 @@ class Case(Table):
 
     # A key given on the command line displaces these, which the file may hold and which could
     # not stand beside it.
-    displaces: ClassVar[dict[str, tuple[str, ...]]] = {
-        "time.step": ("time.cfl", "time.max_step"),
-        "time.cfl": ("time.step",),
-    }
+    displaces: ClassVar[dict[str, tuple[str, ...]]] = {}
+    # How often in a run something is written, where its interval is not given.
+    occasions: ClassVar[dict[str, int]] = {"diagnostics_interval": 200}
 
     solver: str
     title: str = ""
@@ -141,13 +160,23 @@ class Case(Table):
             return data
         # Without a usable end time, whose own error is the one to report, any value will do.
         end = end if isinstance(end, int | float) and end > 0 else 1.0
-        defaults = {"diagnostics_interval": end / 200, "spectra_interval": end / 20}
+        defaults = {key: end / count for key, count in cls.occasions.items()}
         return {**data, "output": {**defaults, **output}}
 
     @property
     def points(self) -> int:
         """Number of grid points that one time step updates."""
         raise NotImplementedError
+
+    @property
+    def fixed_step(self) -> float | None:
+        """The time step (non-dimensional) where it is always the same."""
+        raise NotImplementedError
+
+    @property
+    def stepping(self) -> str:
+        """How the time step is chosen, for people."""
+        return f"fixed step {self.fixed_step:.6g}"
 
     def to_toml(self) -> str:
         """Return the effective case as TOML; loading it gives an equal case."""

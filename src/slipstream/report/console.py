@@ -94,17 +94,9 @@ def announce(console: Console, case: Case, description: dict[str, str], folder: 
     for name, value in description.items():
         # Values are plain text: rich would take what is in brackets for mark-up.
         table.add_row(name, Text(value))
-    table.add_row("time", f"to t = {case.time.end:g}, {_stepping(case)}")
+    table.add_row("time", f"to t = {case.time.end:g}, {case.stepping}")
     table.add_row("output", Text(str(folder)))
     console.print(table, highlight=False)
-
-
-def _stepping(case: Case) -> str:
-    time = case.time
-    if time.step is not None:
-        return f"fixed step {time.step:g}"
-    bound = f", at most {time.max_step:g}" if time.max_step is not None else ""
-    return f"adaptive step, Courant number {time.cfl:g}{bound}"
 
 
 def announce_steps(console: Console, case: Case, time: float, step_size: float) -> None:
@@ -124,8 +116,9 @@ def announce_steps(console: Console, case: Case, time: float, step_size: float) 
     steps = max(1, math.ceil((case.time.end - time) / step_size - 1e-9))
     if case.time.max_steps is not None:
         steps = min(steps, case.time.max_steps)
-    kind = "time step" if case.time.step is not None else "first time step"
-    about = "" if case.time.step is not None else "about "
+    is_fixed = case.fixed_step is not None
+    kind = "time step" if is_fixed else "first time step"
+    about = "" if is_fixed else "about "
     plural = "step" if steps == 1 else "steps"
     console.print(f"{kind} {step_size:.4g}, {about}{steps} {plural}", highlight=False)
 

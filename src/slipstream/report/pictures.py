@@ -1,4 +1,4 @@
-"""Pictures of a run: energy and dissipation, spectrum, vorticity, and all three for a talk.
+"""Pictures of a run: curves against time, spectrum, plane of a field, and all three for a talk.
 
 Each panel is a function that draws into given axes, so that single pictures and the composed
 one show the same thing. No global state of matplotlib is touched.
@@ -17,6 +17,7 @@ from matplotlib.colors import Normalize
 from matplotlib.figure import Figure, SubFigure
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
+from slipstream.report.choice import PictureChoice
 from slipstream.report.plane import Plane
 from slipstream.report.style import (
     BLUE,
@@ -32,14 +33,7 @@ from slipstream.report.style import (
 Spectra = Sequence[tuple[float, Mapping[str, tuple[np.ndarray, np.ndarray]]]]
 
 _TIME_LABEL = "time $t$ (non-dimensional)"
-_CURVES = (("energy", BLUE), ("dissipation", VERMILLION))
-# Long names suit files; an axis needs few words.
-_SHORT_LABELS = {
-    "energy": r"kinetic energy $\langle u^2 \rangle / 2$",
-    "dissipation": r"dissipation $\varepsilon$",
-    "energy_spectrum": "energy per shell $E(k)$",
-    "vorticity_magnitude": r"magnitude of vorticity $|\omega|$",
-}
+_COLOURS = (BLUE, VERMILLION)
 # Spectra of symmetric flows are full of zeros, which rounding raises to about the square of
 # the machine's precision.
 _SMALLEST_SHOWN = 1e-12
@@ -52,6 +46,7 @@ _SHELLS_FOR_GUIDE = 16
 def write_pictures(
     folder: str | Path,
     *,
+    choice: PictureChoice,
     title: str,
     series: Mapping[str, np.ndarray],
     labels: Mapping[str, str],
@@ -63,31 +58,34 @@ def write_pictures(
     Parameters
     ----------
     folder : str or pathlib.Path
-        Gets ``energy.png``, ``spectrum.png``, ``vorticity.png`` and ``summary.png``.
+        Gets ``spectrum.png``, ``summary.png`` and the files that the choice names.
+    choice : PictureChoice
+        What is drawn.
     title : str
         Heads each picture.
     series : mapping of str to numpy.ndarray
-        Columns of the time series, with ``time``, ``energy`` and ``dissipation``.
+        Columns of the time series, with ``time``.
     labels : mapping of str to str
         Long names, with units.
     spectra : sequence of (time, {name: (wavenumber, values)})
         Spectra in the order of time; the first of each is drawn.
     plane : Plane or None
-        A plane of the magnitude of vorticity.
+        A plane of the chosen field.
 
     Returns
     -------
     list of pathlib.Path
         The pictures.
     """
-    has_energy = len(series.get("time", ())) > 1 and any(name in series for name, _ in _CURVES)
+    has_curves = len(series.get("time", ())) > 1 and any(name in series for name in choice.curves)
     has_spectrum = any(one for _, one in spectra)
+    labels = _axis_labels(labels, choice)
     written = []
     with matplotlib.rc_context(STYLE):
-        if has_energy:
+        if has_curves:
             figure = _new_figure((6.4, 5.2), title)
-            draw_energy(figure, series, labels)
-            written.append(_save(figure, folder, "energy.png"))
+            draw_curves(figure, series, labels, choice)
+            written.append(_save(figure, folder, choice.curves_file))
         if has_spectrum:
             figure = _new_figure((6.4, 4.8), title)
             draw_spectrum(figure.subplots(), spectra, labels)
@@ -95,18 +93,21 @@ def write_pictures(
         if plane is not None:
             width = max(4.2, min(6.4, 2.0 + 4.4 / _height_over_width(plane)))
             figure = _new_figure((width, 5.4), title)
-            draw_plane(figure.subplots(), plane)
-            written.append(_save(figure, folder, "vorticity.png"))
-        if has_energy and has_spectrum and plane is not None:
-            figure = _summary(title, series, labels, spectra, plane)
+            draw_plane(figure.subplots(), plane, labels, choice)
+            written.append(_save(figure, folder, choice.field_file))
+        if has_curves and has_spectrum and plane is not None:
+            figure = _summary(title, series, labels, spectra, plane, choice)
             written.append(_save(figure, folder, "summary.png"))
     return written
 
 
-def draw_energy(
-    figure: Figure | SubFigure, series: Mapping[str, np.ndarray], labels: Mapping[str, str]
+def draw_curves(
+    figure: Figure | SubFigure,
+    series: Mapping[str, np.ndarray],
+    labels: Mapping[str, str],
+    choice: PictureChoice,
 ) -> None:
-    """Draw energy and dissipation against time, one above the other.
+    """Draw diagnostics against time, one above the other.
 
     Parameters
     ----------
@@ -115,31 +116,37 @@ def draw_energy(
     series : mapping of str to numpy.ndarray
         Columns of the time series.
     labels : mapping of str to str
-        Long names, with units.
+        What to write at the axes.
+    choice : PictureChoice
+        Which diagnostics, and which peak to mark.
     """
-    curves = [(name, colour) for name, colour in _CURVES if name in series]
+    curves = [
+        (name, _COLOURS[index % len(_COLOURS)])
+        for index, name in enumerate(choice.curves)
+        if name in series
+    ]
     rows = figure.subplots(len(curves), 1, sharex=True, squeeze=False)[:, 0]
     time = series["time"]
     for axes, (name, colour) in zip(rows, curves, strict=True):
         axes.plot(time, series[name], color=colour)
-        axes.set_ylabel(_axis_label(name, labels.get(name, name)))
+        axes.set_ylabel(labels.get(name, name))
         axes.set_ylim(bottom=0, top=1.08 * _largest(series[name]))
         axes.yaxis.set_major_locator(MaxNLocator(5, min_n_ticks=3))
         axes.grid(axis="y", color="#e4e4e4", linewidth=0.6)
         axes.set_axisbelow(True)
-    if curves[-1][0] == "dissipation":
-        _mark_peak(rows[-1], time, series["dissipation"])
+        if name == choice.peak:
+            _mark_peak(axes, time, series[name], colour)
     rows[-1].set_xlim(time[0], time[-1])
     rows[-1].set_xlabel(_TIME_LABEL)
     figure.align_ylabels(rows)
 
 
-def _mark_peak(axes: Axes, time: np.ndarray, values: np.ndarray) -> None:
+def _mark_peak(axes: Axes, time: np.ndarray, values: np.ndarray, colour: str) -> None:
     """Mark a maximum inside the run with its time; one at either end is no peak."""
     index = int(np.argmax(values))
     if not 0 < index < len(values) - 1:
         return
-    axes.plot(time[index], values[index], "o", color=VERMILLION, markersize=4.5)
+    axes.plot(time[index], values[index], "o", color=colour, markersize=4.5)
     is_late = time[index] > 0.5 * (time[0] + time[-1])
     axes.annotate(
         f"peak at $t$ = {time[index]:.3g}",
@@ -162,7 +169,7 @@ def draw_spectrum(axes: Axes, spectra: Spectra, labels: Mapping[str, str]) -> No
     spectra : sequence of (time, {name: (wavenumber, values)})
         Spectra in the order of time.
     labels : mapping of str to str
-        Long names, with units.
+        What to write at the axes.
     """
     name = next(iter(spectra[-1][1]))
     shown = [spectra[i] for i in _spread(len(spectra), _SPECTRA_SHOWN)]
@@ -195,7 +202,7 @@ def draw_spectrum(axes: Axes, spectra: Spectra, labels: Mapping[str, str]) -> No
         # Logarithmic axes cannot choose limits where a fluid at rest leaves them nothing to show.
         axes.set(xlim=(1, 10), ylim=(1e-6, 1))
     axes.set_xlabel("wavenumber $k$ (non-dimensional)")
-    axes.set_ylabel(_axis_label(name, labels.get(name, name)))
+    axes.set_ylabel(labels.get(name, name))
     # Beside the axes: inside, there is no place that the curves of every flow leave free.
     axes.legend(
         loc="upper left",
@@ -246,8 +253,8 @@ def _draw_guide(axes: Axes, wavenumber: np.ndarray, values: np.ndarray) -> None:
     )
 
 
-def draw_plane(axes: Axes, plane: Plane) -> None:
-    """Draw a plane of the magnitude of vorticity, bright where it is large.
+def draw_plane(axes: Axes, plane: Plane, labels: Mapping[str, str], choice: PictureChoice) -> None:
+    """Draw a plane of a field, bright where it is large.
 
     Parameters
     ----------
@@ -255,6 +262,10 @@ def draw_plane(axes: Axes, plane: Plane) -> None:
         Where to draw.
     plane : Plane
         What to draw.
+    labels : mapping of str to str
+        What to write at the axes.
+    choice : PictureChoice
+        Says which plane it is.
     """
     # A few intense filaments would otherwise leave everything else black.
     largest = float(np.quantile(plane.values, 0.998)) or _largest(plane.values)
@@ -276,13 +287,13 @@ def draw_plane(axes: Axes, plane: Plane) -> None:
     where = pi_text(plane.position / math.pi) if is_in_pi else f"{plane.position:.3g}"
     title = [f"${plane.normal_name}$ = {where}", f"$t$ = {plane.time:.3g}"]
     if _height_over_width(plane) < 1.3:
-        title = [f"{title[0]} (plane of largest enstrophy),  {title[1]}"]
+        title = [f"{title[0]} ({choice.plane}),  {title[1]}"]
     else:
-        title = [",  ".join(title), "(plane of largest enstrophy)"]
+        title = [",  ".join(title), f"({choice.plane})"]
     axes.set_title("\n".join(title))
     bar = axes.figure.colorbar(image, ax=axes, extend="max", fraction=0.046, pad=0.02)
     bar.outline.set_visible(False)
-    bar.set_label(_axis_label(plane.name, plane.label))
+    bar.set_label(labels.get(plane.name, _in_lines(plane.label)))
 
 
 def _summary(
@@ -291,15 +302,16 @@ def _summary(
     labels: Mapping[str, str],
     spectra: Spectra,
     plane: Plane,
+    choice: PictureChoice,
 ) -> Figure:
     """Compose the three panels on a page as wide as a slide."""
     figure = _new_figure((15.0, 5.0), title)
     # A tall plane is narrow and leaves its room to the curves.
     width = max(0.6, min(1.12, 0.35 + 0.77 / _height_over_width(plane)))
     left, middle, right = figure.subfigures(1, 3, width_ratios=(1.0, 1.0, width), wspace=0.03)
-    draw_energy(left, series, labels)
+    draw_curves(left, series, labels, choice)
     draw_spectrum(middle.subplots(), spectra, labels)
-    draw_plane(right.subplots(), plane)
+    draw_plane(right.subplots(), plane, labels, choice)
     return figure
 
 
@@ -317,11 +329,14 @@ def _save(figure: Figure, folder: str | Path, name: str) -> Path:
     return path
 
 
-def _axis_label(name: str, long_name: str) -> str:
-    """Return the label of an axis: the short one that is known, or the long name in lines."""
-    if name in _SHORT_LABELS:
-        return f"{_SHORT_LABELS[name]}\n(non-dimensional)"
-    return "\n".join(textwrap.wrap(long_name, 28))
+def _axis_labels(long_names: Mapping[str, str], choice: PictureChoice) -> dict[str, str]:
+    """Return the labels of axes: short ones that are known, or the long names in lines."""
+    short = {name: f"{text}\n(non-dimensional)" for name, text in choice.short_labels.items()}
+    return {**{name: _in_lines(text) for name, text in long_names.items()}, **short}
+
+
+def _in_lines(text: str) -> str:
+    return "\n".join(textwrap.wrap(text, 28))
 
 
 def _largest(values: np.ndarray) -> float:

@@ -230,6 +230,7 @@ def _draw(case: Case, recorder: Recorder, folder: Path) -> list[Path]:
 
     return write_pictures(
         folder,
+        choice=recorder.choice,
         title=case.title,
         series=recorder.series.columns(),
         labels=recorder.labels,

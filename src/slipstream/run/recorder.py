@@ -17,8 +17,6 @@ from slipstream.io.store import FieldStore
 from slipstream.report.plane import Plane, gather_plane
 from slipstream.run.simulation import Simulation
 
-PICTURED_FIELD = "vorticity_magnitude"
-
 
 class DueTimes:
     """Tells when something that recurs is due.
@@ -74,16 +72,17 @@ class Recorder:
         communicator = simulation.communicator
         self._is_first = communicator is None or communicator.rank == 0
         self.labels = simulation.labels()
+        self.choice = simulation.pictures()
         self.series = Series(folder, self.labels) if self._is_first else None
         self.spectra: list[tuple[float, dict]] = []
         self.plane: Plane | None = None
         self._stores: dict[str, FieldStore] = {}
         self._written_at: dict[str, float] = {}
         output, start = case.output, simulation.time
-        self._diagnostics_due = DueTimes(output.diagnostics_interval, start)
-        self._spectra_due = DueTimes(output.spectra_interval, start)
-        self._fields_due = DueTimes(output.fields_interval, start)
-        self._checkpoint_due = DueTimes(output.checkpoint_interval, start)
+        self._diagnostics_due = DueTimes(output.interval("diagnostics"), start)
+        self._spectra_due = DueTimes(output.interval("spectra"), start)
+        self._fields_due = DueTimes(output.interval("fields"), start)
+        self._checkpoint_due = DueTimes(output.interval("checkpoint"), start)
         if self._is_first:
             (folder / "case.toml").write_text(case.to_toml(), encoding="utf-8")
 
@@ -184,7 +183,7 @@ class Recorder:
     def _watched(self, fields: Iterable[Field]) -> Iterator[Field]:
         """Pass the fields on, keeping a plane of the one that gets a picture."""
         for field in fields:
-            if field.name == PICTURED_FIELD and self._case.output.pictures:
+            if field.name == self.choice.field and self._case.output.pictures:
                 self.plane = gather_plane(
                     field, self._simulation.communicator, time=self._simulation.time
                 )

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from slipstream.field import Field
+from slipstream.report.choice import PictureChoice
 
 
 class Simulation(Protocol):
@@ -63,7 +64,12 @@ class Simulation(Protocol):
         """
 
     def advance(self, step_size: float) -> None:
-        """Do one time step of the given size (non-dimensional). Collective."""
+        """Do one time step (non-dimensional). Collective.
+
+        Of the given size, which is shorter than what `step_size` returned where the run would end
+        within the step. A simulation whose steps cannot be shortened does a whole one, and then the
+        run ends with the first step that reaches its end.
+        """
 
     def diagnostics(self) -> dict[str, float]:
         """Return named values such as energy and dissipation, the same on all ranks. Collective."""
@@ -71,14 +77,17 @@ class Simulation(Protocol):
     def labels(self) -> dict[str, str]:
         """Return the long name, with unit, of each diagnostic and spectrum."""
 
+    def pictures(self) -> PictureChoice:
+        """Return which diagnostics and which field are drawn at the end."""
+
     def spectra(self) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-        """Return pairs of wavenumbers and values by name, the same on all ranks. Collective."""
+        """Return pairs of wavenumbers and values by name, the same on all ranks. Collective.
+
+        Empty for a family that has none.
+        """
 
     def fields(self) -> Iterator[Field]:
-        """Yield the fields for people to look at, in the same order on all ranks. Collective.
-
-        One called ``vorticity_magnitude``, with dimensions z, y, x, gets a picture.
-        """
+        """Yield the fields for people to look at, in the same order on all ranks. Collective."""
 
     def checkpoint(self) -> Iterator[Field]:
         """Yield the state to go on from, in the same order on all ranks. Collective."""

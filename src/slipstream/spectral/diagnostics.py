@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from slipstream.device import Device
+from slipstream.report.choice import PictureChoice
 from slipstream.spectral.wavenumbers import Wavenumbers
 
 _MODES_AT_A_TIME = 1 << 22
@@ -28,6 +29,22 @@ LABELS = {
     "budget_residual": "(dE/dt + dissipation) / dissipation since the row before",
     "energy_spectrum": "energy spectrum, sums to the kinetic energy (non-dimensional)",
 }
+
+PICTURES = PictureChoice(
+    curves=("energy", "dissipation"),
+    curves_file="energy.png",
+    peak="dissipation",
+    field="vorticity_magnitude",
+    field_file="vorticity.png",
+    plane="plane of largest enstrophy",
+    # Long names suit files; an axis needs few words.
+    short_labels={
+        "energy": r"kinetic energy $\langle u^2 \rangle / 2$",
+        "dissipation": r"dissipation $\varepsilon$",
+        "energy_spectrum": "energy per shell $E(k)$",
+        "vorticity_magnitude": r"magnitude of vorticity $|\omega|$",
+    },
+)
 
 
 class EnergyBudget:

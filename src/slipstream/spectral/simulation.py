@@ -16,10 +16,11 @@ from slipstream.errors import InputError
 from slipstream.exchange import check_devices, local_rank, make_transport
 from slipstream.fft import SlabGeometry, truncate
 from slipstream.field import Field
+from slipstream.report.choice import PictureChoice
 from slipstream.report.style import pi_text
 from slipstream.schedule import CommittedStep, StepGraph, Timeline, commit
 from slipstream.spectral import initial
-from slipstream.spectral.diagnostics import LABELS, EnergyBudget, energy_spectrum
+from slipstream.spectral.diagnostics import LABELS, PICTURES, EnergyBudget, energy_spectrum
 from slipstream.spectral.integrators import METHODS
 from slipstream.spectral.navier_stokes import VELOCITIES, FlowProblem, NavierStokesStep
 from slipstream.spectral.restart import read_velocity
@@ -257,6 +258,10 @@ class SpectralSimulation:
     def labels(self) -> dict[str, str]:
         """Return the long names of diagnostics and spectra."""
         return LABELS
+
+    def pictures(self) -> PictureChoice:
+        """Return what is drawn at the end."""
+        return PICTURES
 
     def spectra(self) -> dict[str, tuple[np.ndarray, np.ndarray]]:
         """Return the energy spectrum, which sums to the energy."""
