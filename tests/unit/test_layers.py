@@ -17,7 +17,7 @@ LAYERS = (
     {"device", "case", "io", "launch"},
     {"schedule", "report"},
     {"exchange"},  # its transports record nodes into step graphs
-    {"fft", "info"},
+    {"fft", "info", "family"},
     {"spectral", "lattice", "advection", "run"},
     {"bench"},
     {"cli"},

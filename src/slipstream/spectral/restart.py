@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from slipstream.case import SpectralCase, parse_case
+from slipstream.case import SpectralCase
 from slipstream.decomposition import Box
 from slipstream.errors import InputError
-from slipstream.io.checkpoint import Checkpoint, open_checkpoint
+from slipstream.family import open_earlier_run
+from slipstream.io.checkpoint import Checkpoint
 from slipstream.spectral.navier_stokes import FlowProblem
 
 
@@ -39,8 +40,7 @@ def read_velocity(
     InputError
         If there is no complete checkpoint, or it is of another box.
     """
-    checkpoint = open_checkpoint(folder)
-    earlier = parse_case(checkpoint.case)
+    checkpoint, earlier = open_earlier_run(folder, case)
     if not np.allclose(earlier.grid.lengths_xyz, case.grid.lengths_xyz, rtol=1e-12):
         raise InputError(
             f"initial.restart: {folder} is of a box of {earlier.grid.lengths_xyz}, this case of "

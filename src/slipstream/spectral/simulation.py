@@ -14,6 +14,14 @@ from slipstream.case import SpectralCase
 from slipstream.device import Device, Operation, open_device
 from slipstream.errors import InputError
 from slipstream.exchange import check_devices, local_rank, make_transport
+from slipstream.family import (
+    StepTimer,
+    check_memory,
+    grid_field,
+    memory_text,
+    ranks_per_device,
+    sum_over_ranks,
+)
 from slipstream.fft import SlabGeometry, truncate
 from slipstream.field import Field
 from slipstream.report.choice import PictureChoice
@@ -24,9 +32,6 @@ from slipstream.spectral.diagnostics import LABELS, PICTURES, EnergyBudget, ener
 from slipstream.spectral.integrators import METHODS
 from slipstream.spectral.navier_stokes import VELOCITIES, FlowProblem, NavierStokesStep
 from slipstream.spectral.restart import read_velocity
-
-# One step in this many is timed node by node; all others run without any probe.
-_PROFILE_INTERVAL = 8
 
 _TRUNCATIONS = {"2/3": "2/3", "none": "nyquist"}
 _NAMES = "xyz"
@@ -48,7 +53,7 @@ class SpectralSimulation:
     def __init__(self, case: SpectralCase, communicator: Any, device: Device) -> None:
         self.case, self.communicator, self.device = case, communicator, device
         self.step, self.time = 0, 0.0
-        self.timeline = Timeline()
+        self._timer = StepTimer(eager=case.run.timeline)
         rank, ranks = (communicator.rank, communicator.size) if communicator else (0, 1)
         shape = tuple(reversed(case.grid.points_xyz))
         modes = truncate(shape, _TRUNCATIONS[case.numerics.dealiasing], real=True)
@@ -63,9 +68,7 @@ class SpectralSimulation:
             real_dtype=np.dtype(case.numerics.precision),
         )
         self._transport = make_transport(case.run.transport, communicator, device)
-        self._sharing = _ranks_per_device(communicator, device)
-        self._totals: dict[str, float] = {}
-        self._profiled = self._advanced = 0
+        self._sharing = ranks_per_device(communicator, device)
 
     # -- before the run ----------------------------------------------------------------------
 
@@ -73,8 +76,6 @@ class SpectralSimulation:
         """Return what will be run, for people."""
         case, problem = self.case, self.problem
         ranks = problem.geometry.ranks
-        memory = self._memory() / 2**30
-        free = self.device.memory_free() / 2**30
         lengths = " x ".join(_length_text(length) for length in case.grid.lengths_xyz)
         transforms = 8 * problem.method.substages
         kept = " x ".join(str(m.count) for m in reversed(problem.geometry.modes))
@@ -85,7 +86,7 @@ class SpectralSimulation:
             "precision": case.numerics.precision,
             "integrator": f"{problem.method.name}, {transforms} transforms a step",
             "device": self.device.name,
-            "memory per device": f"{memory:.3g} GiB, of {free:.4g} GiB free",
+            "memory per device": memory_text(self.device, self._memory()),
             "ranks": f"{ranks}" + (f", {self._sharing} to a device" if ranks > 1 else ""),
             "transport": self._transport.name if self._transport else "none (one rank)",
             "schedule": case.run.schedule,
@@ -99,25 +100,10 @@ class SpectralSimulation:
         InputError
             On all ranks, if a device's free memory does not suffice for the ranks that share it.
         """
-        shortages = [self._shortage()]
-        if self.communicator is not None:
-            shortages = self.communicator.allgather(shortages[0])
-        for shortage in filter(None, shortages):
-            raise InputError(shortage)
+        check_memory(self.communicator, [(self.device, self._memory())])
         self.flow = NavierStokesStep(self.problem, self.device, self._transport)
         self._step = self._commit(self.flow.record_step())
         self._budget = EnergyBudget(self.problem.viscosity, self.flow.wavenumbers.largest)
-
-    def _shortage(self) -> str | None:
-        """Return what is wrong if this rank's device has not the memory that is needed."""
-        need, free = self._memory(), self.device.memory_free()
-        if need <= free:
-            return None
-        return (
-            f"grid.points: this grid needs {need / 2**30:.3g} GiB on {self.device.name}, of "
-            f"which {free / 2**30:.3g} GiB are free; use fewer points, more ranks on more "
-            'devices, or numerics.precision = "float32"'
-        )
 
     def _memory(self) -> int:
         """Return the bytes that the ranks of one device need on it, output included."""
@@ -213,46 +199,36 @@ class SpectralSimulation:
     def advance(self, step_size: float) -> None:
         """Do one time step."""
         self.flow.set_step_size(step_size)
-        self._advanced += 1
-        # The first step warms up: it is not typical.
-        wanted = self.case.run.timeline and not self._profiled
-        profile = wanted or self._advanced % _PROFILE_INTERVAL == 2
+        profile = self._timer.wants_next()
         self._step.run(profile)
         if profile:
-            self._profiled += 1
-            for category, seconds in self._step.timeline.totals().items():
-                self._totals[category] = self._totals.get(category, 0.0) + seconds
-            self.timeline.entries = list(self._step.timeline.entries)
+            timeline = Timeline()
+            timeline.entries = list(self._step.timeline.entries)
             self._step.timeline.clear()
+            self._timer.add(timeline, self._busy_seconds(timeline))
         self.step += 1
         self.time += step_size
 
-    def timers(self) -> dict[str, float]:
-        """Return seconds by category so far, extrapolated from the steps that were timed.
-
-        Where several lanes work side by side, the time of one of them.
-        """
-        factor = self._advanced / self._profiled if self._profiled else 0.0
+    def _busy_seconds(self, timeline: Timeline) -> dict[str, float]:
+        """Return seconds by category; where several lanes work side by side, of one of them."""
         return {
-            category: factor * seconds / (1 if category == "communication" else self.device.lanes)
-            for category, seconds in self._totals.items()
+            category: seconds / (1 if category == "communication" else self.device.lanes)
+            for category, seconds in timeline.totals().items()
         }
+
+    def timers(self) -> dict[str, float]:
+        """Return seconds by category so far, extrapolated from the steps that were timed."""
+        return self._timer.seconds()
 
     def write_timeline(self, folder: Path) -> list[Path]:
         """Write the timeline of the last step that was timed, as picture and Chrome trace."""
-        if not self.timeline.entries:
-            return []
-        picture = folder / "timeline.png"
-        title = f"one time step, rank {self.problem.geometry.rank}, {self.case.run.schedule}"
-        self.timeline.write_picture(picture, title)
-        self.timeline.write_chrome_trace(folder / "timeline.json", self.problem.geometry.rank)
-        return [picture]
+        return self._timer.write(folder, self.case.run.schedule, self.problem.geometry.rank)
 
     # -- results -----------------------------------------------------------------------------
 
     def diagnostics(self) -> dict[str, float]:
         """Return box means; see `LABELS` for what they are."""
-        sums = self._sum(self.flow.flow_sums())
+        sums = sum_over_ranks(self.communicator, self.flow.flow_sums())
         return self._budget.update(self.time, sums)
 
     def labels(self) -> dict[str, str]:
@@ -266,9 +242,8 @@ class SpectralSimulation:
     def spectra(self) -> dict[str, tuple[np.ndarray, np.ndarray]]:
         """Return the energy spectrum, which sums to the energy."""
         waves = self.flow.wavenumbers
-        values = self._sum(
-            energy_spectrum(self.device, self.flow.modes_of(self.flow.velocity), waves)
-        )
+        mine = energy_spectrum(self.device, self.flow.modes_of(self.flow.velocity), waves)
+        values = sum_over_ranks(self.communicator, mine)
         return {"energy_spectrum": (waves.unit * np.arange(values.size), values)}
 
     def fields(self) -> Iterator[Field]:
@@ -316,32 +291,14 @@ class SpectralSimulation:
 
     def _field(self, name: str, values: np.ndarray, long_name: str) -> Field:
         geometry = self.problem.geometry
-        lengths = self.problem.lengths
-        coordinates = {
-            axis: length * np.arange(n) / n
-            for axis, n, length in zip("zyx", geometry.shape, lengths, strict=True)
-        }
-        return Field(
-            name=name,
-            dims=("z", "y", "x"),
-            shape=geometry.shape,
-            offset=geometry.physical_box.start,
-            data=values,
-            coordinates=coordinates,
-            attributes={"long_name": long_name, "units": "1"},
+        return grid_field(
+            name, long_name, values, geometry.physical_box, geometry.shape, self.problem.lengths
         )
 
     # -- ranks -------------------------------------------------------------------------------
 
     def _commit(self, graph: StepGraph) -> CommittedStep:
         return commit(graph, self.case.run.schedule)
-
-    def _sum(self, values: np.ndarray) -> np.ndarray:
-        if self.communicator is None:
-            return values
-        total = np.empty_like(values)
-        self.communicator.Allreduce(values, total)
-        return total
 
     def _maximum(self, value: float) -> float:
         if self.communicator is None:
@@ -356,13 +313,6 @@ def _length_text(length: float) -> str:
     quarters = 4 * length / math.pi
     simple = abs(quarters - round(quarters)) < 1e-9
     return pi_text(round(quarters) / 4) if simple else f"{length:.6g}"
-
-
-def _ranks_per_device(communicator: Any, device: Device) -> int:
-    """Return how many ranks share this rank's device; collective."""
-    if communicator is None:
-        return 1
-    return communicator.allgather(device.identity).count(device.identity)
 
 
 def make_simulation(case: SpectralCase, communicator: Any, device: str) -> SpectralSimulation:

@@ -1,0 +1,177 @@
+"""What the simulations of all solver families share, whatever they solve."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from slipstream.case import Case, parse_case
+from slipstream.decomposition import Box
+from slipstream.device import Device
+from slipstream.errors import InputError
+from slipstream.field import Field
+from slipstream.io.checkpoint import Checkpoint, open_checkpoint
+from slipstream.schedule import Timeline
+
+# One step in this many is timed node by node; all others run without any probe.
+_PROFILE_INTERVAL = 8
+
+
+class StepTimer:
+    """Times one step in a few, and extrapolates.
+
+    Parameters
+    ----------
+    eager : bool
+        Whether to time the first step too, which is not typical: for runs of a single one.
+    """
+
+    def __init__(self, eager: bool = False) -> None:
+        self._eager = eager
+        self._totals: dict[str, float] = {}
+        self._timeline = Timeline()
+        self._timed = self._steps = 0
+
+    def wants_next(self) -> bool:
+        """Count a step that is about to begin; return whether it shall be timed."""
+        self._steps += 1
+        return (self._eager and not self._timed) or self._steps % _PROFILE_INTERVAL == 2
+
+    def add(self, timeline: Timeline, seconds: Mapping[str, float]) -> None:
+        """Take what was found out about a step.
+
+        Parameters
+        ----------
+        timeline : Timeline
+            What ran when in it.
+        seconds : mapping of str to float
+            How long it was busy with each category of work.
+        """
+        self._timed += 1
+        self._timeline = timeline
+        for category, one in seconds.items():
+            self._totals[category] = self._totals.get(category, 0.0) + one
+
+    def seconds(self) -> dict[str, float]:
+        """Return the seconds of all steps so far by category, extrapolated from those timed."""
+        factor = self._steps / self._timed if self._timed else 0.0
+        return {category: factor * seconds for category, seconds in self._totals.items()}
+
+    def write(self, folder: Path, title: str, rank: int) -> list[Path]:
+        """Write the last step that was timed, as picture and Chrome trace; return the picture."""
+        if not self._timeline.entries:
+            return []
+        picture = folder / "timeline.png"
+        self._timeline.write_picture(picture, f"one time step, rank {rank}, {title}")
+        self._timeline.write_chrome_trace(folder / "timeline.json", rank)
+        return [picture]
+
+
+def ranks_per_device(communicator: Any, device: Device) -> int:
+    """Return how many ranks share this rank's device. Collective."""
+    if communicator is None:
+        return 1
+    return communicator.allgather(device.identity).count(device.identity)
+
+
+def check_memory(communicator: Any, needs: Sequence[tuple[Device, int]]) -> None:
+    """Make sure that what a simulation needs can be allocated. Collective.
+
+    Parameters
+    ----------
+    communicator : mpi4py.MPI.Comm or None
+        The ranks.
+    needs : sequence of (Device, int)
+        This rank's devices, and the bytes that all ranks which share one need on it.
+
+    Raises
+    ------
+    InputError
+        On all ranks, if the free memory of any device does not suffice.
+    """
+    shortage = next(
+        (
+            f"grid.points: this grid needs {need / 2**30:.3g} GiB on {device.name}, of which "
+            f"{free / 2**30:.3g} GiB are free; use fewer points, more ranks on more devices, or "
+            'numerics.precision = "float32"'
+            for device, need in needs
+            if need > (free := device.memory_free())
+        ),
+        None,
+    )
+    shortages = [shortage] if communicator is None else communicator.allgather(shortage)
+    for one in filter(None, shortages):
+        raise InputError(one)
+
+
+def memory_text(device: Device, need: int) -> str:
+    """Return what is needed of a device's memory, for people."""
+    return f"{need / 2**30:.3g} GiB, of {device.memory_free() / 2**30:.4g} GiB free"
+
+
+def sum_over_ranks(communicator: Any, values: np.ndarray) -> np.ndarray:
+    """Return the sum of all ranks' arrays, the same on all of them. Collective."""
+    if communicator is None:
+        return values
+    total = np.empty_like(values)
+    communicator.Allreduce(values, total)
+    return total
+
+
+def grid_field(
+    name: str,
+    long_name: str,
+    values: np.ndarray,
+    box: Box,
+    shape: Sequence[int],
+    lengths: Sequence[float],
+) -> Field:
+    """Return a field at the points of a periodic grid.
+
+    Parameters
+    ----------
+    name, long_name : str
+        For files, and for people.
+    values : numpy.ndarray
+        This rank's points, in the order z, y, x.
+    box : Box
+        Which points they are, by global index.
+    shape : sequence of int
+        Number of points along each axis.
+    lengths : sequence of float
+        Length of the whole box along each axis (non-dimensional).
+    """
+    coordinates = {
+        axis: length * np.arange(points) / points
+        for axis, points, length in zip("zyx", shape, lengths, strict=True)
+    }
+    attributes = {"long_name": long_name, "units": "1"}
+    return Field(name, ("z", "y", "x"), tuple(shape), box.start, values, coordinates, attributes)
+
+
+def open_earlier_run(folder: str, case: Case) -> tuple[Checkpoint, Case]:
+    """Return the last state of the run to go on from, and its case.
+
+    Parameters
+    ----------
+    folder : str
+        Output folder of the earlier run.
+    case : Case
+        The new case.
+
+    Raises
+    ------
+    InputError
+        If there is no complete checkpoint, or it is of another solver family.
+    """
+    checkpoint = open_checkpoint(folder)
+    earlier = parse_case(checkpoint.case, source=str(checkpoint.path))
+    if earlier.solver != case.solver:
+        raise InputError(
+            f"initial.restart: {folder} is of solver {earlier.solver!r}, this case of "
+            f"{case.solver!r}; both must be the same"
+        )
+    return checkpoint, earlier
