@@ -1,0 +1,111 @@
+"""What `Advection` does not accept, told in one line that names what it does."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from slipstream.advection import STRATEGIES, Advection
+from slipstream.advection.scheme import check_courant
+from slipstream.device import HostDevice
+from slipstream.errors import InputError
+
+NAN, INFINITY = float("nan"), float("inf")
+# What is refused before anything is sent needs no more of a communicator than this.
+TWO_RANKS = SimpleNamespace(size=2, rank=0)
+
+
+def message(call, *arguments, **options):
+    with pytest.raises(InputError) as caught:
+        call(*arguments, **options)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def test_unknown_strategy_names_all_that_fit():
+    told = message(Advection, (4, 4, 4), strategy="fastest")
+    assert told == f"strategy 'fastest' is unknown; accepted: {', '.join(STRATEGIES)}"
+    several = [name for name in STRATEGIES if name not in ("single", "gpu")]
+    told = message(Advection, (4, 4, 4), strategy="fastest", communicator=TWO_RANKS)
+    assert told == f"strategy 'fastest' is unknown; accepted: {', '.join(several)}"
+
+
+@pytest.mark.parametrize("name", ["single", "gpu"])
+def test_strategies_of_a_single_rank_are_refused_on_two(name):
+    told = message(Advection, (4, 4, 4), strategy=name, communicator=TWO_RANKS)
+    assert told.startswith(f"strategy {name!r} is for one rank; accepted: mpi, ")
+    assert " single" not in told.partition("accepted")[2]
+
+
+@pytest.mark.parametrize("shape", [(4, 4), (4, 4, 4, 4), (0, 4, 4), (4, -1, 4), ()])
+def test_shapes_that_are_none_are_refused(shape):
+    told = message(Advection, shape)
+    assert told == f"shape is {shape}; accepted: three positive numbers z, y, x"
+
+
+@pytest.mark.parametrize("dtype", ["float16", "int64", "complex128"])
+def test_other_types_of_numbers_are_refused(dtype):
+    told = message(Advection, (4, 4, 4), dtype=dtype)
+    assert told == f"dtype {dtype} is not supported; accepted: float64, float32"
+
+
+def test_a_shell_has_no_negative_thickness():
+    told = message(Advection, (4, 4, 4), shell=-1)
+    assert told == "shell is -1; accepted: a thickness of 0 points or more"
+
+
+@pytest.mark.parametrize("grid", [(1, 2, 1), (1, 1), (1, 1, 1, 1), (-1, -1, 1), (0, 1, 1)])
+def test_grids_that_are_not_of_all_ranks_are_refused(grid):
+    told = message(Advection, (4, 4, 4), grid=grid)
+    assert told == (
+        f"grid is {grid}; accepted: three positive numbers whose product is the number of ranks, 1"
+    )
+    told = message(Advection, (4, 4, 4), grid=(1, 1, 1), strategy="mpi", communicator=TWO_RANKS)
+    assert told.endswith("the number of ranks, 2")
+
+
+@pytest.mark.parametrize(
+    "courant",
+    [(1.001, 0, 0), (0, -1.5, 0), (0, 0, NAN), (INFINITY, 0, 0), (0, 0), (0, 0, 0, 0), ()],
+)
+def test_courant_numbers_beyond_stability_are_refused(courant):
+    for call in (check_courant, lambda numbers: Advection((4, 4, 4), numbers)):
+        told = message(call, courant)
+        expected = f"courant is {courant}; accepted: three numbers from -1 to 1 (stability)"
+        assert told == expected
+
+
+def test_courant_numbers_within_stability_are_returned_as_numbers():
+    assert check_courant(np.array([1, -1, 0.5], np.float32)) == (1.0, -1.0, 0.5)
+    assert check_courant([0, 1, -1]) == (0.0, 1.0, -1.0)
+
+
+@pytest.mark.parametrize("shape", [(4, 5), (5, 4, 6), (4, 5, 7), (4, 5, 6, 1), ()])
+def test_values_of_another_shape_are_refused_and_change_nothing(shape):
+    run = Advection((4, 5, 6), (0.5, 0.5, 0.5))
+    values = np.random.default_rng(0).random((4, 5, 6))
+    run.set(values)
+    run.advance()
+    before = run.values()
+    told = message(run.set, np.zeros(shape))
+    assert told == f"values have shape {shape}; accepted: (4, 5, 6)"
+    assert run.steps == 1
+    assert run.values().tobytes() == before.tobytes()
+
+
+def test_strategies_open_what_they_need_and_use_what_is_given():
+    given = HostDevice()
+    assert Advection((4, 4, 4), devices={"cpu": given}).devices == {"cpu": given}
+    run = Advection((4, 4, 4), strategy="gpu", devices={"cpu": given, "gpu": given})
+    assert run.devices == {"gpu": given}
+    assert set(Advection((4, 4, 4)).devices) == {"cpu"}
+
+
+def test_only_threaded_strategies_spare_a_core(monkeypatch):
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    for name, threads in (("mpi", 3), ("mpi-nonblocking", 3), ("mpi-threaded", 2)):
+        assert Advection((4, 4, 4), strategy=name).devices["cpu"].threads == threads
+    tiled = {"gpu": HostDevice(tiled=True)}
+    for name, threads in (("hybrid", 3), ("hybrid-overlap", 2)):
+        run = Advection((4, 4, 4), strategy=name, devices=tiled)
+        assert run.devices["cpu"].threads == threads
