@@ -8,5 +8,6 @@ programs do differently is, here, a line each: see `strategies`.
 from slipstream.advection.scheme import FLOPS, gaussian
 from slipstream.advection.solver import Advection
 from slipstream.advection.strategies import STRATEGIES
+from slipstream.advection.tuning import tuned_shell
 
-__all__ = ["FLOPS", "STRATEGIES", "Advection", "gaussian"]
+__all__ = ["FLOPS", "STRATEGIES", "Advection", "gaussian", "tuned_shell"]

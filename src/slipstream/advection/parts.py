@@ -12,6 +12,7 @@ import numpy as np
 from slipstream.advection.stencil import Stencil
 from slipstream.decomposition import Box, PaddedBox, split
 from slipstream.device import Device
+from slipstream.exchange import move
 from slipstream.schedule import StepGraph
 
 # Rows start at multiples of so many bytes at least, for vectors and cache lines.
@@ -108,6 +109,20 @@ class Part:
                     label=label, category="compute", device=self.device,
                     lane=graph.lane_of_chunk(lane, self.device)[1],
                 )  # fmt: skip
+
+
+def record_copies(graph: StepGraph, cpu: Part, gpu: Part, number: int) -> None:
+    """Record what CPU and GPU need of each other: the GPU moves it, from and to pinned memory."""
+    layout = gpu.region.layout
+    edges = layout.box.without(gpu.region.core)
+    halo = layout.box.grown(layout.halo).without(layout.box)
+    for boxes, source, place, lane in ((edges, gpu, cpu, "copy out"), (halo, cpu, gpu, "copy in")):
+        pairs = [(source.view(number, box), place.view(number, box)) for box in boxes]
+        graph.add(
+            move(gpu.device, pairs), reads=[pair[0] for pair in pairs],
+            writes=[pair[1] for pair in pairs], label=lane, category="copy", lane=lane,
+            device=gpu.device,
+        )  # fmt: skip
 
 
 def _share(box: Box, lane: int, lanes: int) -> Box:

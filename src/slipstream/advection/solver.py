@@ -8,13 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from slipstream.advection.parts import Part, Region
+from slipstream.advection.parts import Part, Region, record_copies
 from slipstream.advection.scheme import check_courant, gaussian
 from slipstream.advection.strategies import (
     STRATEGIES,
     Strategy,
     place,
-    record_copies,
     record_step,
 )
 from slipstream.decomposition import Box, grid_boxes, process_grid
@@ -47,6 +46,8 @@ class Advection:
     shell : int
         For the hybrid strategies: thickness of the CPU's shell around the GPU's block, along z and
         y, and along x where ranks divide it. 0 leaves all points to the GPU.
+    threads : int, optional
+        How many threads of the CPU compute; by default all that this process may use.
     devices : dict of str to Device, optional
         The "cpu" and the "gpu" to use; opened if not given.
 
@@ -76,6 +77,7 @@ class Advection:
         communicator: Any = None,
         grid: Sequence[int] | None = None,
         shell: int = 1,
+        threads: int | None = None,
         devices: Mapping[str, Device] | None = None,
     ) -> None:
         self.shape, self.courant = _checked_shape(shape), check_courant(courant)
@@ -86,7 +88,7 @@ class Advection:
         self.grid = checked_grid(grid, ranks, self.shape)
         self.boxes = grid_boxes(self.shape, self.grid)
         self.box = self.boxes[rank]
-        self.devices = open_devices(self.strategy, devices or {}, communicator)
+        self.devices = open_devices(self.strategy, devices or {}, threads, communicator)
         self._divided = tuple(int(parts > 1) for parts in self.grid)
         regions = self._regions(self.box)
         # The first device is the one that has the points which other ranks read.
@@ -295,7 +297,7 @@ def checked_grid(
 
 
 def open_devices(
-    strategy: Strategy, given: Mapping[str, Device], communicator: Any
+    strategy: Strategy, given: Mapping[str, Device], threads: int | None, communicator: Any
 ) -> dict[str, Device]:
     """Return the devices of a strategy; those that are not given are opened. Collective.
 
@@ -307,7 +309,7 @@ def open_devices(
     devices = dict(given)
     local = local_rank(communicator)
     if "cpu" in strategy.devices and "cpu" not in devices:
-        devices["cpu"] = HostDevice(spare_core=strategy.spare_core)
+        devices["cpu"] = HostDevice(threads=threads, spare_core=strategy.spare_core)
     if "gpu" in strategy.devices and "gpu" not in devices:
         devices["gpu"] = open_device("cuda", local)
     return {name: devices[name] for name in strategy.devices}

@@ -11,10 +11,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from slipstream.advection.parts import Part, Region, padded
+from slipstream.advection.parts import Part, Region, padded, record_copies
 from slipstream.decomposition import Box
 from slipstream.device import Device
-from slipstream.exchange import HaloExchange, move
+from slipstream.exchange import HaloExchange
 from slipstream.schedule import StepGraph
 
 
@@ -101,17 +101,3 @@ def record_step(
     if len(parts) == 2:
         record_copies(graph, parts["cpu"], parts["gpu"], target)
     return graph
-
-
-def record_copies(graph: StepGraph, cpu: Part, gpu: Part, target: int) -> None:
-    """Record what CPU and GPU need of each other: the GPU moves it, from and to pinned memory."""
-    layout = gpu.region.layout
-    edges = layout.box.without(gpu.region.core)
-    halo = layout.box.grown(layout.halo).without(layout.box)
-    for boxes, source, place, lane in ((edges, gpu, cpu, "copy out"), (halo, cpu, gpu, "copy in")):
-        pairs = [(source.view(target, box), place.view(target, box)) for box in boxes]
-        graph.add(
-            move(gpu.device, pairs), reads=[pair[0] for pair in pairs],
-            writes=[pair[1] for pair in pairs], label=lane, category="copy", lane=lane,
-            device=gpu.device,
-        )  # fmt: skip

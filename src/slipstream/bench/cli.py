@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from slipstream import launch
+from slipstream.errors import InputError
 
 app = typer.Typer(help="Measure speed, beside the bound of the same run.", no_args_is_help=True)
 
@@ -152,6 +153,79 @@ def fft(
         print_fft(f"transform on {opened.name}", result)
         if json is not None:
             write_record(json, "fft", opened, result)
+
+
+@app.command()
+def advection(
+    n: Annotated[
+        str,
+        typer.Option(
+            "--n", metavar="N", help="Points along each axis: one number, or z,y,x as in arrays."
+        ),
+    ] = "420",
+    ranks: Ranks = None,
+    device: DeviceName = "auto",
+    strategies: Annotated[str, typer.Option(metavar="NAMES", help="Strategies, with commas.")] = "",
+    every: Annotated[
+        bool, typer.Option("--all", help="All strategies that fit ranks and devices (default).")
+    ] = False,
+    dtype: Annotated[str, typer.Option(help="float64 or float32.")] = "float64",
+    grid: Annotated[
+        str, typer.Option(metavar="Z,Y,X", help="Ranks along each axis; chosen if not given.")
+    ] = "",
+    shell: Annotated[
+        str, typer.Option(help="Thickness of the CPU's shell in hybrid strategies, or auto.")
+    ] = "auto",
+    threads: Annotated[
+        int | None, typer.Option(min=1, help="Threads of the CPU on each rank; all by default.")
+    ] = None,
+    steps: Annotated[int, typer.Option(min=1, help="Steps timed together.")] = 10,
+    repetitions: Repetitions = 7,
+    json: Record = None,
+    plot: Annotated[
+        Path | None, typer.Option(metavar="FILE.png", help="Draw points per second by ranks.")
+    ] = None,
+    beside: Annotated[
+        list[Path] | None,
+        typer.Option(metavar="FILE", help="Records of other numbers of ranks, for the picture."),
+    ] = None,
+    timelines: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Draw what ran when, for each strategy.")
+    ] = None,
+) -> None:
+    """Time the overlap strategies of the advection test, side by side."""
+    from slipstream.bench.advection import AdvectionRequest, measure_advection
+    from slipstream.bench.advection_plot import plot_advection, read_results
+    from slipstream.bench.exchange_plot import check_format
+    from slipstream.bench.measure import write_record
+    from slipstream.bench.tables import names_of, print_advection
+    from slipstream.bench.transform import parse_shape
+
+    if every and strategies:
+        raise InputError("--all and --strategies exclude each other")
+    request = AdvectionRequest(
+        parse_shape(n), dtype, names_of(strategies), parse_shape(grid) if grid else None,
+        _shell(shell), threads, steps, repetitions,
+    )  # fmt: skip
+    check_format(plot)
+    earlier = read_results(beside or [])
+    _relaunch_if_asked(ranks)
+    opened, comm = _open(device)
+    result = measure_advection(request, comm, opened.kind == "cuda", timelines)
+    if comm is None or comm.rank == 0:
+        print_advection(f"advection on {opened.name}", result)
+        if json is not None:
+            write_record(json, "advection", opened, result)
+        if plot is not None:
+            plot_advection(plot, f"advection on {opened.name}", [*earlier, result])
+
+
+def _shell(text: str) -> int | None:
+    if text == "auto":
+        return None
+    if not text.isdigit():
+        raise InputError(f"--shell {text!r} is no thickness; accepted: auto, 0, 1, 2, ...")
+    return int(text)
 
 
 def _relaunch_if_asked(ranks: int | None) -> None:

@@ -58,20 +58,33 @@ def medians(
     return result
 
 
-def copy_bandwidth(device: Device, size: int = 1 << 30) -> Callable[[], float]:
-    """Return a function that measures bytes read plus written per second by a large copy."""
+def large_copy(
+    device: Device, size: int = 1 << 30, kernel: str = "copy_rows"
+) -> tuple[Callable[[], None], int]:
+    """Return what copies a large array on a device, and how many bytes it reads plus writes.
+
+    Parameters
+    ----------
+    device : Device
+        Where.
+    size : int
+        Bytes of the array.
+    kernel : str
+        Of `copy.hpp`: "copy_rows", or "stream_rows" for a CPU's stores that bypass its caches.
+    """
     size = min(size, 1 << 28) if device.kind == "cpu" else size
     source, target = (device.zeros((size // 8,), "float64") for _ in range(2))
-    kernel = device.kernel("copy.hpp", "copy_rows", REAL="double")
     columns = 4096
     rows = source.size // columns
-    operation = kernel.bind(RowLaunch(rows, columns), source, target, rows, columns)
+    bound = device.kernel("copy.hpp", kernel, REAL="double")
+    operation = bound.bind(RowLaunch(rows, columns), source, target, rows, columns)
+    return lambda: device.run(operation), 2 * rows * columns * 8
 
-    def measure() -> float:
-        seconds = medians(device, {"copy": lambda: device.run(operation)}, 5)["copy"]
-        return 2 * rows * columns * 8 / seconds
 
-    return measure
+def copy_bandwidth(device: Device, size: int = 1 << 30) -> Callable[[], float]:
+    """Return a function that measures bytes read plus written per second by a large copy."""
+    copy, moved = large_copy(device, size)
+    return lambda: moved / medians(device, {"copy": copy}, 5)["copy"]
 
 
 def commit_name() -> str:

@@ -103,6 +103,36 @@ def print_fft(title: str, result: Mapping[str, Any]) -> None:
         console.print(note, highlight=False, markup=False)
 
 
+def print_advection(title: str, result: Mapping[str, Any]) -> None:
+    """Print what `slipstream.bench.advection.measure_advection` returned."""
+    table = Table(title=Text(title), box=box.HORIZONTALS)
+    table.add_column("strategy", no_wrap=True)
+    for heading in ("Gpoint/s", "GF", "of copy", "exposed", "lines", "error"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for row in result["rows"]:
+        table.add_row(
+            row["strategy"], f"{row['Gpoint/s']:.3g}", f"{row['GF']:.4g}",
+            f"{row['fraction of copy']:.2f}", quantity(row["exposed (s per step)"], "s"),
+            str(row["lines"]), f"{row['error']:.2e}",
+        )  # fmt: skip
+    console = make_console()
+    console.print(table, highlight=False)
+    copies = result["copy bandwidth (B/s)"].items()
+    bound = ", ".join(f"{name} {rate / 1e9:.4g} GB/s" for name, rate in copies)
+    lines = result["lines"]
+    rows = result["rows"]
+    ratio = lines["all strategies"] / lines["first two strategies"]
+    for line in (
+        f"copy bandwidth of all ranks in this run: {bound}",
+        "all strategies give the same bits" if result["same bits"] else "strategies DIFFER",
+        f"lines of the strategies file: {lines['first two strategies']} for the first two, "
+        f"{lines['all strategies']} for all ({ratio:.2f} times)",
+        *(f"{row['strategy']}: shell of {row['shell']}" for row in rows if "shell" in row),
+        *(f"left out: {name}: {reason}" for name, reason in result["left out"].items()),
+    ):
+        console.print(line, highlight=False, markup=False)
+
+
 def _text(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:.4g}"

@@ -13,8 +13,9 @@ struct Group {
   Index ahead;  // from a plane to the next one that has not been read yet
 };
 
-template <class V, int ROWS>
-INLINE void blend_zy(const Group<ROWS>& group, Index x, Weights<V> wz, Weights<V> wy, V (&out)[ROWS]) {
+// Blend all rows along z and y, and hand each over as soon as it is done: registers are few.
+template <class V, int ROWS, class Take>
+INLINE void blend_zy(const Group<ROWS>& group, Index x, Weights<V> wz, Weights<V> wy, Take take) {
   V first = {}, second = {}, third = {};
   UNROLL for (int i = 0; i < ROWS + 2; ++i) {
     const Index at = group.row[i] + x;
@@ -22,7 +23,7 @@ INLINE void blend_zy(const Group<ROWS>& group, Index x, Weights<V> wz, Weights<V
     second = third;
     third = blend(wz, load(group.plane[0] + at, V{}), load(group.plane[1] + at, V{}),
                   load(group.plane[2] + at, V{}));
-    if (i >= 2) out[i - 2] = blend(wy, first, second, third);
+    if (i >= 2) take(i - 2, blend(wy, first, second, third));
   }
 }
 
@@ -33,33 +34,34 @@ INLINE void advect_group(const Group<ROWS>& group, Real* target, Index pitch, In
                          bool streams, Weights<V> wz, Weights<V> wy, Weights<V> wx) {
   constexpr int lanes = lanes_of<V>;
   const Index last = columns - lanes;
-  V before[ROWS], now[ROWS], after[ROWS];
-  const auto blended = [&](int r) {
-    return blend(wx, left_neighbours(before[r], now[r]), now[r], right_neighbours(now[r], after[r]));
+  V before[ROWS], now[ROWS];
+  const auto to_before = [&](int r, V value) { before[r] = value; };
+  const auto to_now = [&](int r, V value) { now[r] = value; };
+  const auto blended = [&](int r, V after) {
+    return blend(wx, left_neighbours(before[r], now[r]), now[r], right_neighbours(now[r], after));
   };
-  blend_zy(group, wraps ? last : -lanes, wz, wy, before);
-  blend_zy(group, 0, wz, wy, now);
+  blend_zy<V>(group, wraps ? last : -lanes, wz, wy, to_before);
+  blend_zy<V>(group, 0, wz, wy, to_now);
   Index x = 0;
   for (; x < last; x += lanes) {
     UNROLL for (int r = 0; r < ROWS; ++r) prefetch(group.plane[2] + group.ahead + group.row[r + 1] + x);
-    blend_zy(group, x + lanes, wz, wy, after);
-    UNROLL for (int r = 0; r < ROWS; ++r) {
+    blend_zy<V>(group, x + lanes, wz, wy, [&](int r, V after) {
       Real* to = target + r * pitch + x;
       if (streams)
-        stream(to, blended(r));
+        stream(to, blended(r, after));
       else
-        store(to, blended(r));
+        store(to, blended(r, after));
       before[r] = now[r];
-      now[r] = after[r];
-    }
+      now[r] = after;
+    });
   }
   // The last vector ends where the row does, and may begin within the one before.
   if (x != last) {
-    blend_zy(group, last - lanes, wz, wy, before);
-    blend_zy(group, last, wz, wy, now);
+    blend_zy<V>(group, last - lanes, wz, wy, to_before);
+    blend_zy<V>(group, last, wz, wy, to_now);
   }
-  blend_zy(group, wraps ? 0 : columns, wz, wy, after);
-  UNROLL for (int r = 0; r < ROWS; ++r) store(target + r * pitch + last, blended(r));
+  blend_zy<V>(group, wraps ? 0 : columns, wz, wy,
+              [&](int r, V after) { store(target + r * pitch + last, blended(r, after)); });
 }
 
 template <class V, int ROWS>

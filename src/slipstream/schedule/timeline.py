@@ -62,10 +62,17 @@ class Timeline:
             result[entry.category] = result.get(entry.category, 0.0) + entry.stop - entry.start
         return result
 
-    def exposed(self, category: str = "communication") -> float:
-        """Return the seconds in which only `category` ran: what overlap did not hide."""
-        mine = _union((e.start, e.stop) for e in self.entries if e.category == category)
-        others = _union((e.start, e.stop) for e in self.entries if e.category != category)
+    def exposed(self, *categories: str) -> float:
+        """Return the seconds in which nothing but some categories ran: what overlap did not hide.
+
+        Parameters
+        ----------
+        *categories : str
+            By default "communication".
+        """
+        chosen = categories or ("communication",)
+        mine = _union((e.start, e.stop) for e in self.entries if e.category in chosen)
+        others = _union((e.start, e.stop) for e in self.entries if e.category not in chosen)
         hidden = sum(
             max(0.0, min(b, d) - max(a, c)) for a, b in mine for c, d in others if c < b and a < d
         )

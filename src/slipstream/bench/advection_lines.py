@@ -1,0 +1,111 @@
+"""How many lines of `advection.strategies` each strategy needs, counted by the program itself.
+
+A strategy's step is placed and recorded while Python tells which lines run. A statement counts with
+all its lines, comments and docstrings never; what the module does when it is imported belongs to
+every strategy, but for the entries of the table `STRATEGIES`, each of which belongs to its own.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import sys
+from collections.abc import Iterable
+from types import FrameType
+from typing import Any
+
+from slipstream.advection import STRATEGIES, strategies
+from slipstream.advection.parts import Part
+from slipstream.decomposition import whole
+from slipstream.device import HostDevice
+
+_SHAPE = (8, 8, 8)
+
+
+def lines_of(names: Iterable[str]) -> int:
+    """Return how many lines of code some strategies need together.
+
+    Parameters
+    ----------
+    names : iterable of str
+        Of `STRATEGIES`.
+    """
+    code, entries, running = _code_lines()
+    needed = set(code) - running - {line for lines in entries.values() for line in lines}
+    for name in names:
+        needed |= set(entries[name]) | (_lines_run(name) & running)
+    return len(needed)
+
+
+class _Neighbours:
+    """Halos that nobody needs, so that a single process can record a step of many ranks."""
+
+    def record(self, graph: Any, number: int) -> None:
+        """Record nothing."""
+
+
+def _lines_run(name: str) -> set[int]:
+    """Return the lines of the module that a strategy's step runs through."""
+    strategy, seen = STRATEGIES[name], set()
+    devices = {"cpu": HostDevice(), "gpu": HostDevice(tiled=True)}
+
+    def trace(frame: FrameType, event: str, _: Any) -> Any:
+        if frame.f_code.co_filename != strategies.__file__:
+            return None
+        if event == "line":
+            seen.add(frame.f_lineno)
+        return trace
+
+    previous = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        divided = (0, 0, 0) if strategy.transport == "none" else (1, 1, 1)
+        placed = strategies.place(strategy, devices, whole(_SHAPE), divided, "float64", 1)
+        parts = {
+            key: Part(devices[key], region, "float64", (0.5, 0.5, 0.5), devices[key].empty)
+            for key, region in placed.items()
+        }
+        halos = _Neighbours() if any(divided) else None
+        strategies.record_step(strategy, parts, halos, 0)
+    finally:
+        sys.settrace(previous)
+    extents = _statements(ast.parse(inspect.getsource(strategies)))
+    return {line for extent in extents if seen & extent for line in extent}
+
+
+def _code_lines() -> tuple[set[int], dict[str, range], set[int]]:
+    """Return all lines of code, those of each strategy's entry, and those inside of functions."""
+    tree = ast.parse(inspect.getsource(strategies))
+    code = {line for extent in _statements(tree) for line in extent}
+    table = next(
+        node.value
+        for node in tree.body
+        if isinstance(node, ast.Assign) and node.targets[0].id == "STRATEGIES"
+    )
+    entries = {
+        key.value: range(key.lineno, value.end_lineno + 1)
+        for key, value in zip(table.keys, table.values, strict=True)
+    }
+    functions = [node for node in tree.body if isinstance(node, ast.FunctionDef)]
+    running = {
+        line
+        for function in functions
+        for extent in _statements(ast.Module(function.body, []))
+        for line in extent
+    }
+    return code, entries, running
+
+
+def _statements(tree: ast.AST) -> list[set[int]]:
+    """Return the lines of each statement; of one with a body, those of its head."""
+    extents = []
+    for node in ast.walk(tree):
+        docstring = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+        if not isinstance(node, ast.stmt) or docstring:
+            continue
+        body = getattr(node, "body", None)
+        last = body[0].lineno - 1 if body else node.end_lineno
+        if body and isinstance(body[0], ast.Expr) and isinstance(body[0].value, ast.Constant):
+            last = body[0].lineno - 1
+        extents.append(set(range(node.lineno, last + 1)))
+    return extents

@@ -1,0 +1,90 @@
+"""The picture of the advection benchmark: speed against ranks, a line for each strategy."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+
+from slipstream.advection import FLOPS, STRATEGIES
+from slipstream.bench.advection import best_of
+from slipstream.errors import InputError
+from slipstream.report.style import STYLE
+from slipstream.schedule.timeline import COLOURS
+
+# Where a strategy computes, by colour; which one it is, by mark.
+_COLOURS = {("cpu",): COLOURS["fft"], ("gpu",): COLOURS["compute"],
+            ("cpu", "gpu"): COLOURS["communication"]}  # fmt: skip
+_MARKS = dict(zip(STRATEGIES, "osD^osD^vP", strict=True))
+
+
+def read_results(paths: Sequence[str | Path]) -> list[Mapping[str, Any]]:
+    """Return the results in records of this benchmark.
+
+    Raises
+    ------
+    InputError
+        If a file is no such record.
+    """
+    results = []
+    for path in paths:
+        try:
+            record = json.loads(Path(path).read_text(encoding="utf-8"))
+            if record["benchmark"] != "advection":
+                raise KeyError("benchmark")
+            results.append(record["result"])
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise InputError(
+                f"--beside {path}: no record of 'slipstream bench advection --json'"
+            ) from error
+    return results
+
+
+def plot_advection(path: str | Path, title: str, results: Sequence[Mapping[str, Any]]) -> None:
+    """Draw points per second against the number of ranks, the best of each strategy.
+
+    Parameters
+    ----------
+    path : path
+        The file; its ending names the format.
+    title : str
+        Heads the picture.
+    results : sequence of mapping
+        What `slipstream.bench.advection.measure_advection` returned, for some numbers of ranks.
+    """
+    best = best_of(results)
+    ranks = sorted({number for values in best.values() for number in values})
+    with matplotlib.rc_context(STYLE):
+        figure = Figure(figsize=(7.2, 4.4))
+        FigureCanvasAgg(figure)
+        axes = figure.subplots()
+        for name in STRATEGIES:
+            if name not in best:
+                continue
+            points = sorted(best[name].items())
+            axes.plot(
+                [number for number, _ in points], [rate for _, rate in points],
+                color=_COLOURS[STRATEGIES[name].devices], marker=_MARKS[name], label=name,
+            )  # fmt: skip
+        axes.set_title(title)
+        axes.set(xscale="log", yscale="log", xlabel="MPI ranks", ylabel="Gpoint/s")
+        axes.xaxis.set_major_locator(FixedLocator(ranks))
+        axes.xaxis.set_minor_locator(NullLocator())
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda number, _: f"{number:g}"))
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda rate, _: f"{rate:g}"))
+        flops = axes.secondary_yaxis(
+            "right", functions=(lambda rate: rate * FLOPS, lambda rate: rate / FLOPS)
+        )
+        flops.set_ylabel(f"GF ({FLOPS} operations a point)")
+        flops.yaxis.set_major_formatter(FuncFormatter(lambda rate, _: f"{rate:g}"))
+        axes.grid(axis="y", color="#e4e4e4", linewidth=0.6)
+        axes.set_axisbelow(True)
+        figure.legend(*axes.get_legend_handles_labels(), loc="outside right center")
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
+        figure.savefig(path)
