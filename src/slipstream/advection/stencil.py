@@ -132,12 +132,12 @@ class Stencil:
             groups.append((y, rows))
             y += rows
         entries = [
-            (z, y, rows, x0, columns)
+            (z, y, rows, x0, columns, z + 1 < box.stop[0])
             for low in range(0, len(groups), _GROUPS_IN_CACHE)
             for z in range(z0, box.stop[0])
             for y, rows in groups[low : low + _GROUPS_IN_CACHE]
         ]
-        return np.array(entries, np.int64).reshape(-1, 5)
+        return np.array(entries, np.int64).reshape(-1, 6)
 
     def _tiles(self, box: Box) -> np.ndarray:
         """Return the tiles of a box, of about equal size, the ones side by side first."""

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,8 +15,9 @@ from slipstream.bench.advection_lines import lines_of
 from slipstream.bench.measure import large_copy, medians
 from slipstream.device import Device, HostDevice
 from slipstream.errors import InputError
+from slipstream.schedule import Timeline
 
-# Steps whose every node is timed; the second one finds everything warm.
+# Steps whose every node is timed, of which the median counts.
 _PROFILED = 4
 _WIDTH = 0.1
 _COURANT = (0.5, 0.5, 0.5)
@@ -81,7 +82,10 @@ def fitting(ranks: int, gpu: bool) -> tuple[str, ...]:
 
 
 def measure_advection(
-    request: AdvectionRequest, comm: Any, gpu: bool, timelines: Path | None = None
+    request: AdvectionRequest,
+    comm: Any,
+    gpu: bool,
+    timelines: dict[str, Timeline] | None = None,
 ) -> dict[str, Any]:
     """Time the strategies in turn, beside the copy bandwidth of the devices. Collective.
 
@@ -93,8 +97,8 @@ def measure_advection(
         The ranks.
     gpu : bool
         Whether strategies that need a GPU are among all.
-    timelines : path, optional
-        Folder for a picture and a Chrome trace of each strategy's steps on rank 0.
+    timelines : dict, optional
+        Where to put, by name of the strategy, what ran when in one of this rank's steps.
 
     Returns
     -------
@@ -185,7 +189,7 @@ def _row(
     one: _Candidate,
     seconds: float,
     bandwidths: Mapping[str, float],
-    timelines: Path | None,
+    timelines: dict[str, Timeline] | None,
 ) -> dict[str, Any]:
     solver = one.solver
     rate = np.prod(request.shape, dtype=float) / seconds
@@ -195,18 +199,20 @@ def _row(
     exact = solver.exact(_WIDTH)
     error = float(np.abs(values - exact).max()) if values.size else 0.0
     digest = hashlib.sha256(values.tobytes()).hexdigest()
-    solver.advance(_PROFILED, profile=True)
-    timeline = solver.timeline()
-    exposed = timeline.exposed(*_MOVING) / _PROFILED
-    if timelines is not None and (solver.communicator is None or solver.communicator.rank == 0):
-        timelines.mkdir(parents=True, exist_ok=True)
-        timeline.write_picture(timelines / f"advection-{name}.png", name)
-        timeline.write_chrome_trace(timelines / f"advection-{name}.json")
+    exposed = []
+    for _ in range(_PROFILED):
+        solver.advance(profile=True)
+        solver.synchronize()
+        timeline = solver.timeline(forget=True)
+        exposed.append(timeline.exposed(*_MOVING))
+    if timelines is not None:
+        timelines[name] = timeline
+    uncovered = statistics.median(exposed)
     if solver.communicator is not None:
-        everyone = solver.communicator.allgather((error, digest, exposed))
+        everyone = solver.communicator.allgather((error, digest, uncovered))
         error = max(one[0] for one in everyone)
         digest = hashlib.sha256("".join(one[1] for one in everyone).encode()).hexdigest()
-        exposed = max(one[2] for one in everyone)
+        uncovered = max(one[2] for one in everyone)
     row = {
         "strategy": name,
         "seconds per step": seconds,
@@ -214,7 +220,7 @@ def _row(
         "GF": FLOPS * rate / 1e9,
         "bytes per second": moved,
         "fraction of copy": moved / bound,
-        "exposed (s per step)": exposed,
+        "exposed (s per step)": uncovered,
         "lines": lines_of([name]),
         "error": error,
         "digest": digest[:16],

@@ -10,13 +10,13 @@ from typing import Any
 import matplotlib
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
-from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullLocator
 
 from slipstream.advection import FLOPS, STRATEGIES
 from slipstream.bench.advection import best_of
 from slipstream.errors import InputError
 from slipstream.report.style import STYLE
-from slipstream.schedule.timeline import COLOURS
+from slipstream.schedule.timeline import COLOURS, Timeline, legend_of
 
 # Where a strategy computes, by colour; which one it is, by mark.
 _COLOURS = {("cpu",): COLOURS["fft"], ("gpu",): COLOURS["compute"],
@@ -77,14 +77,47 @@ def plot_advection(path: str | Path, title: str, results: Sequence[Mapping[str, 
         axes.xaxis.set_major_locator(FixedLocator(ranks))
         axes.xaxis.set_minor_locator(NullLocator())
         axes.xaxis.set_major_formatter(FuncFormatter(lambda number, _: f"{number:g}"))
-        axes.yaxis.set_major_formatter(FuncFormatter(lambda rate, _: f"{rate:g}"))
+        rates = [rate for values in best.values() for rate in values.values()]
+        axes.set_ylim(min(rates) / 2, max(rates) * 2)
         flops = axes.secondary_yaxis(
             "right", functions=(lambda rate: rate * FLOPS, lambda rate: rate / FLOPS)
         )
         flops.set_ylabel(f"GF ({FLOPS} operations a point)")
-        flops.yaxis.set_major_formatter(FuncFormatter(lambda rate, _: f"{rate:g}"))
+        for axis in (axes.yaxis, flops.yaxis):
+            axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+            axis.set_minor_locator(NullLocator())
+            axis.set_major_formatter(FuncFormatter(lambda rate, _: f"{rate:g}"))
         axes.grid(axis="y", color="#e4e4e4", linewidth=0.6)
         axes.set_axisbelow(True)
         figure.legend(*axes.get_legend_handles_labels(), loc="outside right center")
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
+        figure.savefig(path)
+
+
+def plot_timelines(path: str | Path, title: str, timelines: Mapping[str, Timeline]) -> None:
+    """Draw what ran when in a step, a panel for each strategy, all on one scale of time.
+
+    Parameters
+    ----------
+    path : path
+        The file; its ending names the format.
+    title : str
+        Heads the picture.
+    timelines : mapping of str to Timeline
+        One step by name of strategy.
+    """
+    heights = [len({entry.lane for entry in one.entries}) + 1.6 for one in timelines.values()]
+    with matplotlib.rc_context({**STYLE, "font.size": 9, "axes.labelsize": 9}):
+        figure = Figure(figsize=(7.6, 0.8 + 0.26 * sum(heights)))
+        FigureCanvasAgg(figure)
+        figure.suptitle(title, x=0.01, ha="left", fontsize=11)
+        panels = figure.subplots(
+            len(timelines), 1, sharex=True, squeeze=False, height_ratios=heights
+        )
+        for axes, (name, timeline) in zip(panels[:, 0], timelines.items(), strict=True):
+            timeline.draw(axes, name)
+            axes.label_outer()
+        handles = legend_of(list(timelines.values()))
+        figure.legend(handles=handles, loc="outside lower center", ncols=len(handles))
         Path(path).parent.mkdir(parents=True, exist_ok=True)
         figure.savefig(path)

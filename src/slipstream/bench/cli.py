@@ -190,12 +190,12 @@ def advection(
         typer.Option(metavar="FILE", help="Records of other numbers of ranks, for the picture."),
     ] = None,
     timelines: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Draw what ran when, for each strategy.")
+        Path | None, typer.Option(metavar="FILE.png", help="Draw what ran when, for each strategy.")
     ] = None,
 ) -> None:
     """Time the overlap strategies of the advection test, side by side."""
     from slipstream.bench.advection import AdvectionRequest, measure_advection
-    from slipstream.bench.advection_plot import plot_advection, read_results
+    from slipstream.bench.advection_plot import plot_advection, plot_timelines, read_results
     from slipstream.bench.exchange_plot import check_format
     from slipstream.bench.measure import write_record
     from slipstream.bench.tables import names_of, print_advection
@@ -208,16 +208,21 @@ def advection(
         _shell(shell), threads, steps, repetitions,
     )  # fmt: skip
     check_format(plot)
+    check_format(timelines)
     earlier = read_results(beside or [])
     _relaunch_if_asked(ranks)
     opened, comm = _open(device)
-    result = measure_advection(request, comm, opened.kind == "cuda", timelines)
+    steps_of: dict[str, Any] = {}
+    result = measure_advection(request, comm, opened.kind == "cuda", steps_of)
     if comm is None or comm.rank == 0:
-        print_advection(f"advection on {opened.name}", result)
+        title = f"advection, {' x '.join(map(str, request.shape))}, on {opened.name}"
+        print_advection(title, result)
         if json is not None:
             write_record(json, "advection", opened, result)
         if plot is not None:
-            plot_advection(plot, f"advection on {opened.name}", [*earlier, result])
+            plot_advection(plot, title, [*earlier, result])
+        if timelines is not None:
+            plot_timelines(timelines, f"{title}: one step on rank 0", steps_of)
 
 
 def _shell(text: str) -> int | None:

@@ -10,7 +10,7 @@ template <int ROWS>
 struct Group {
   const Real* plane[3];
   Index row[ROWS + 2];
-  Index ahead;  // from a plane to the next one that has not been read yet
+  Index ahead;  // from the plane above to the one that is read next, if any is
 };
 
 // Blend all rows along z and y, and hand each over as soon as it is done: registers are few.
@@ -65,12 +65,12 @@ INLINE void advect_group(const Group<ROWS>& group, Real* target, Index pitch, In
 }
 
 template <class V, int ROWS>
-INLINE void advect(const Real* source, Real* target, Layout at, Index z, Index y, Index x, Index columns,
-                   const Real* w) {
+INLINE void advect(const Real* source, Real* target, Layout at, const Index* entry, const Real* w) {
+  const Index z = entry[0], y = entry[1], x = entry[3], columns = entry[4];
   Group<ROWS> group;
   for (int k = 0; k < 3; ++k) group.plane[k] = source + wrapped(z - 1 + k, at.planes) * at.plane;
   for (int i = 0; i < ROWS + 2; ++i) group.row[i] = wrapped(y - 1 + i, at.rows) * at.row + x;
-  group.ahead = at.plane;
+  group.ahead = entry[5] * at.plane;
   Real* to = target + z * at.plane + y * at.row + x;
   const bool aligned = reinterpret_cast<std::size_t>(to) % sizeof(V) == 0 && at.row % lanes_of<V> == 0;
   advect_group<V, ROWS>(group, to, at.row, columns, columns == at.columns, STREAMS && aligned,
@@ -81,20 +81,20 @@ INLINE void advect(const Real* source, Real* target, Layout at, Index z, Index y
 template <int ROWS>
 INLINE void advect_any(const Real* source, Real* target, Layout at, const Index* entry, const Real* w) {
   if (entry[4] < lanes_of<Vector>)
-    advect<Real, ROWS>(source, target, at, entry[0], entry[1], entry[3], entry[4], w);
+    advect<Real, ROWS>(source, target, at, entry, w);
   else
-    advect<Vector, ROWS>(source, target, at, entry[0], entry[1], entry[3], entry[4], w);
+    advect<Vector, ROWS>(source, target, at, entry, w);
 }
 
-// An entry of the work is: plane, first row, number of rows (8, 4, 2 or 1), first column, columns.
-// Indices count from the first point, to which `source` and `target` point.
+// An entry of the work is: plane, first row, number of rows (8, 4, 2 or 1), first column, columns, and
+// whether the same rows of the next plane are due soon. Indices count from the first point, to which `source` and `target` point.
 KERNEL advect_rows(const Real* RESTRICT source, Real* RESTRICT target, const Index* RESTRICT work,
                    Index entries, Index plane, Index row, Index planes, Index rows, Index columns,
                    Real z0, Real z1, Real z2, Real y0, Real y1, Real y2, Real x0, Real x1, Real x2) {
   const Layout at = {plane, row, planes, rows, columns};
   const Real w[] = {z0, z1, z2, y0, y1, y2, x0, x1, x2};
   FOR_ROWS(i, entries) {
-    const Index* entry = work + 5 * i;
+    const Index* entry = work + 6 * i;
     switch (entry[2]) {
       case 8: advect_any<8>(source, target, at, entry, w); break;
       case 4: advect_any<4>(source, target, at, entry, w); break;

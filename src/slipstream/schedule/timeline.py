@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.patches import Patch
+
     from slipstream.schedule.graph import Node
 
 # Colour-blind safe (Okabe and Ito 2008), one per category.
@@ -98,25 +102,36 @@ class Timeline:
     def write_picture(self, path: str | Path, title: str = "") -> None:
         """Draw one bar per entry, lanes as rows, colour by category, as PNG."""
         from matplotlib.figure import Figure
-        from matplotlib.patches import Patch
 
-        origin = min((e.start for e in self.entries), default=0.0)
-        lanes = list(dict.fromkeys(entry.lane for entry in self.entries))
+        lanes = {entry.lane for entry in self.entries}
         figure = Figure(figsize=(9, 1.2 + 0.5 * len(lanes)), layout="constrained")
         axes = figure.subplots()
+        self.draw(axes, title)
+        axes.legend(
+            handles=legend_of([self]), loc="upper center", bbox_to_anchor=(0.5, -0.35),
+            ncols=len(COLOURS), frameon=False,
+        )  # fmt: skip
+        figure.savefig(path, dpi=160)
+
+    def draw(self, axes: Axes, title: str = "") -> None:
+        """Draw the entries into Matplotlib's axes."""
+        origin = min((e.start for e in self.entries), default=0.0)
+        lanes = list(dict.fromkeys(entry.lane for entry in self.entries))
         for entry in self.entries:
             bar = [((entry.start - origin) * 1e3, (entry.stop - entry.start) * 1e3)]
             row = lanes.index(entry.lane)
             axes.broken_barh(bar, (row - 0.4, 0.8), color=COLOURS[entry.category], linewidth=0)
-        present = [c for c in COLOURS if any(e.category == c for e in self.entries)]
-        axes.legend(
-            handles=[Patch(color=COLOURS[c], label=c) for c in present],
-            loc="upper center", bbox_to_anchor=(0.5, -0.35), ncols=len(COLOURS), frameon=False,
-        )  # fmt: skip
         axes.set(xlabel="time (ms)", yticks=range(len(lanes)), yticklabels=lanes, title=title)
         axes.invert_yaxis()
         axes.spines[["top", "right"]].set_visible(False)
-        figure.savefig(path, dpi=160)
+
+
+def legend_of(timelines: Sequence[Timeline]) -> list[Patch]:
+    """Return the legend's handles for the categories in some timelines."""
+    from matplotlib.patches import Patch
+
+    present = {entry.category for timeline in timelines for entry in timeline.entries}
+    return [Patch(color=COLOURS[c], label=c) for c in COLOURS if c in present]
 
 
 def _union(intervals) -> list[tuple[float, float]]:
