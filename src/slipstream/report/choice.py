@@ -20,6 +20,8 @@ class PictureChoice:
         File of its picture.
     plane : str
         What distinguishes the plane: the one where the mean square of the field is largest.
+    brightest : float
+        Quantile of the values that is drawn brightest; 1 is the largest value.
     peak : str
         The diagnostic whose peak is marked; empty if none is.
     short_labels : mapping of str to str
@@ -31,5 +33,6 @@ class PictureChoice:
     field: str
     field_file: str
     plane: str
+    brightest: float = 1.0
     peak: str = ""
     short_labels: Mapping[str, str] = field(default_factory=dict)

@@ -267,8 +267,7 @@ def draw_plane(axes: Axes, plane: Plane, labels: Mapping[str, str], choice: Pict
     choice : PictureChoice
         Says which plane it is.
     """
-    # A few intense filaments would otherwise leave everything else black.
-    largest = float(np.quantile(plane.values, 0.998)) or _largest(plane.values)
+    largest = float(np.quantile(plane.values, choice.brightest)) or _largest(plane.values)
     image = axes.imshow(
         plane.values,
         origin="lower",
@@ -291,7 +290,8 @@ def draw_plane(axes: Axes, plane: Plane, labels: Mapping[str, str], choice: Pict
     else:
         title = [",  ".join(title), f"({choice.plane})"]
     axes.set_title("\n".join(title))
-    bar = axes.figure.colorbar(image, ax=axes, extend="max", fraction=0.046, pad=0.02)
+    extend = "max" if choice.brightest < 1 else "neither"
+    bar = axes.figure.colorbar(image, ax=axes, extend=extend, fraction=0.046, pad=0.02)
     bar.outline.set_visible(False)
     bar.set_label(labels.get(plane.name, _in_lines(plane.label)))
 

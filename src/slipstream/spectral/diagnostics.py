@@ -37,6 +37,8 @@ PICTURES = PictureChoice(
     field="vorticity_magnitude",
     field_file="vorticity.png",
     plane="plane of largest enstrophy",
+    # A few intense filaments would otherwise leave everything else black.
+    brightest=0.998,
     # Long names suit files; an axis needs few words.
     short_labels={
         "energy": r"kinetic energy $\langle u^2 \rangle / 2$",
