@@ -5,6 +5,7 @@ that failed; a traceback is shown only for defects of Slipstream itself, or on r
 environment variable ``SLIPSTREAM_TRACEBACK=1``.
 """
 
+import importlib
 import os
 import sys
 import traceback
@@ -18,7 +19,7 @@ from rich.text import Text
 
 from slipstream import __version__, launch
 from slipstream.bench import app as bench
-from slipstream.case import Case, load_case, write_template
+from slipstream.case import SOLVERS, Case, load_case, write_template
 from slipstream.errors import InputError, RunError, SlipstreamError
 
 app = typer.Typer(
@@ -88,9 +89,10 @@ def run(
 def _run_settled(case: Case, communicator: Any, folder: Path) -> None:
     """Make the simulation of a validated case and run it."""
     from slipstream.run import Interrupted, run_case
-    from slipstream.spectral.simulation import make_simulation
 
-    simulation = make_simulation(case, communicator, case.run.device)
+    # A family is a package of the solver's name; only the one that is needed is imported.
+    family = importlib.import_module(f"slipstream.{case.solver}.simulation")
+    simulation = family.make_simulation(case, communicator, case.run.device)
     try:
         run_case(case, simulation, folder)
     except Interrupted as interrupted:
@@ -105,12 +107,15 @@ def _restart(case: Case) -> str | None:
 @app.command()
 def new(
     name: Annotated[str, typer.Argument(help="Name of the case; writes NAME.toml.")],
+    solver: Annotated[
+        str, typer.Option(help=f"Solver family: {' or '.join(SOLVERS)}.")
+    ] = "spectral",
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Replace a file that exists.")
     ] = False,
 ) -> None:
     """Write a commented case to start from."""
-    path = write_template(name, overwrite)
+    path = write_template(name, overwrite, solver)
     typer.echo(f"wrote {path}; run it with: slipstream run {path}")
 
 

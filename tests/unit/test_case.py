@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slipstream.case import load_case, parse_case, validate_case, write_template
+from slipstream.case import SOLVERS, load_case, parse_case, validate_case, write_template
 from slipstream.case.spectral import length_value
 from slipstream.case.toml import to_toml
 from slipstream.errors import InputError
@@ -206,27 +206,42 @@ def test_effective_case_loads_equal(data):
     assert parse_case(to_toml(data)) == case
 
 
-def test_template_loads_and_mentions_every_key(tmp_path):
-    path = write_template(str(tmp_path / 'my "case"'))
+@pytest.mark.parametrize("solver", SOLVERS)
+def test_template_loads_and_mentions_every_key(tmp_path, solver):
+    path = write_template(str(tmp_path / 'my "case"'), solver=solver)
     case = load_case(path)
     assert case.title == 'my "case"'
+    assert case.solver == solver
     text = path.read_text()
-    for table in ("grid", "equation", "initial", "time", "numerics", "run", "output"):
+    for table in set(type(case).model_fields) - {"solver", "title"}:
         section = text.partition(f"[{table}]")[2].partition("\n[")[0]
         for key in type(getattr(case, table)).model_fields:
             assert f"{key} = " in section, key
 
 
-def test_template_shows_the_true_defaults(tmp_path):
-    path = write_template(str(tmp_path / "case"))
+DEFAULTS = {
+    "spectral": ("precision", "dealiasing", "device", "schedule", "transport"),
+    "advection": ("width", "precision", "device", "strategy", "shell"),
+}
+
+
+@pytest.mark.parametrize("solver", SOLVERS)
+def test_template_shows_the_true_defaults(tmp_path, solver):
+    path = write_template(str(tmp_path / "case"), solver=solver)
     shown = load_case(path).to_toml()
+    starts = tuple(f"# {key} =" for key in DEFAULTS[solver])
     wanted = [
         line.lstrip("# ").partition("#")[0].split()
         for line in path.read_text().splitlines()
-        if line.startswith(("# precision", "# dealiasing", "# device", "# schedule", "# transport"))
+        if line.startswith(starts)
     ]
-    assert len(wanted) == 5
+    assert len(wanted) == len(starts)
     assert all(" ".join(words) in shown for words in wanted)
+
+
+def test_template_of_an_unknown_solver_is_refused(tmp_path):
+    with pytest.raises(InputError, match="--solver: 'spectre'.*spectral, advection"):
+        write_template(str(tmp_path / "case"), solver="spectre")
 
 
 def test_template_is_not_overwritten_unasked(tmp_path):

@@ -5,12 +5,15 @@ or misspelt fail; the message names the nearest key that is accepted. Each solve
 its own tables, chosen by the top-level key ``solver``.
 """
 
-from slipstream.case.load import load_case, parse_case, validate_case
+from slipstream.case.advection import AdvectionCase
+from slipstream.case.load import SOLVERS, load_case, parse_case, validate_case
 from slipstream.case.spectral import SpectralCase
 from slipstream.case.tables import Case
 from slipstream.case.template import write_template
 
 __all__ = [
+    "SOLVERS",
+    "AdvectionCase",
     "Case",
     "SpectralCase",
     "load_case",

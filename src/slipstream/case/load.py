@@ -11,12 +11,13 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from slipstream.case.advection import AdvectionCase
 from slipstream.case.explain import explain, nearest
 from slipstream.case.spectral import SpectralCase
 from slipstream.case.tables import Case
 from slipstream.errors import InputError
 
-SOLVERS: dict[str, type[Case]] = {"spectral": SpectralCase}
+SOLVERS: dict[str, type[Case]] = {"spectral": SpectralCase, "advection": AdvectionCase}
 
 
 def load_case(path: str | Path, overrides: Iterable[str] = ()) -> Case:

@@ -3,6 +3,7 @@
 from importlib import resources
 from pathlib import Path
 
+from slipstream.case.load import SOLVERS
 from slipstream.case.toml import toml_value
 from slipstream.errors import InputError
 
@@ -29,8 +30,10 @@ def write_template(name: str, overwrite: bool = False, solver: str = "spectral")
     Raises
     ------
     InputError
-        If the file exists or its folder does not.
+        If there is no such solver family, the file exists or its folder does not.
     """
+    if solver not in SOLVERS:
+        raise InputError(f"--solver: {solver!r} is not accepted; accepted: {', '.join(SOLVERS)}")
     path = Path(name) if name.endswith(".toml") else Path(f"{name}.toml")
     if path.exists() and not overwrite:
         raise InputError(f"{path} exists; choose another name or add --overwrite")

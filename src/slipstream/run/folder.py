@@ -19,6 +19,8 @@ OUTPUT_NAMES = (
     "energy.png",
     "spectrum.png",
     "vorticity.png",
+    "tracer.png",
+    "error.png",
     "summary.png",
     "timeline.png",
     "timeline.json",
