@@ -21,7 +21,10 @@ from slipstream import launch
 from slipstream.device import cuda_device_count
 from slipstream.errors import InputError
 
-SERIAL = ("tests/gpu", "tests/unit/test_fft.py", "tests/physics", "tests/parallel")
+SERIAL = (
+    "tests/gpu", "tests/unit/test_fft.py", "tests/unit/test_moves.py",
+    "tests/unit/test_advection_kernels.py", "tests/physics", "tests/parallel",
+)  # fmt: skip
 PARALLEL = ("tests/parallel",)
 # Ranks, what they run, and the seconds after which they are stopped: nine minutes in all.
 PARTS = ((1, SERIAL, 240), (2, PARALLEL, 150), (4, PARALLEL, 150))

@@ -196,9 +196,9 @@ def test_rows_that_are_not_aligned_are_not_streamed_but_right(alignment, dtype, 
 
 
 TILES_OF_OTHER_SIZES = [
-    TileSize(planes=1, rows=1, columns=1, group=1, threads=32),
-    TileSize(planes=3, rows=6, columns=5, group=2, threads=64),
-    TileSize(planes=2, rows=8, columns=30, group=8, threads=32),
+    TileSize(planes=1, rows=1, columns=1, group=1),
+    TileSize(planes=3, rows=6, columns=5, group=2),
+    TileSize(planes=2, rows=8, columns=30, group=8),
 ]
 
 

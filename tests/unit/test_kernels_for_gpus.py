@@ -16,7 +16,8 @@ import pytest
 import slipstream.device
 from nvrtc import CompilationError, Nvrtc
 from slipstream import kernels
-from slipstream.bench.measure import copy_bandwidth
+from slipstream.advection import Advection
+from slipstream.bench.measure import large_copy
 from slipstream.device import HostDevice, Kernel, tiled_fft
 from slipstream.exchange.narrow import WIRES, NarrowWire
 from slipstream.fft import DistributedFFT, SlabGeometry, truncate
@@ -52,7 +53,8 @@ def used_kernels(real, shape):
     devices = [NotingDevice(tiled) for tiled in (True, False)]
     for device, factor in itertools.product(devices, (True, False)):
         DistributedFFT(shape, real, device=device).forward(np.zeros(shape, real))
-        copy_bandwidth(device, 1 << 16)
+        for kernel in ("copy_rows", "stream_rows"):
+            large_copy(device, 1 << 16, kernel)
         geometry = SlabGeometry(shape, truncate(shape, "2/3", True))
         for method in METHODS.values():
             problem = FlowProblem(geometry, (1.0, 1.0, 1.0), 0.01, method, factor, np.dtype(real))
@@ -80,6 +82,14 @@ def wire_kernels():
     return set(device.noted)
 
 
+def advection_kernels(real):
+    """Return what advection asks for: on a CPU, on a GPU, and on both."""
+    devices = {"cpu": NotingDevice(tiled=False), "gpu": NotingDevice(tiled=True)}
+    for strategy in ("single", "gpu", "hybrid-overlap"):
+        Advection((8, 9, 10), strategy=strategy, dtype=real, devices=devices)
+    return set(devices["cpu"].noted) | set(devices["gpu"].noted)
+
+
 def signal_kernels():
     """Return what exchanges through shared memory ask for."""
     return {("signals.hpp", name, ()) for name in ("raise_flags", "await_flags", "test_flags")}
@@ -93,7 +103,8 @@ def collected(real):
         "float32": ((12, 22, 14), (64, 1024)),
     }[real]
     kernels_used = used_kernels(real, shape) | tiled_kernels(real, lengths)
-    return sorted(kernels_used | wire_kernels() | signal_kernels(), key=repr)
+    kernels_used |= advection_kernels(real) | wire_kernels() | signal_kernels()
+    return sorted(kernels_used, key=repr)
 
 
 @cache
