@@ -103,6 +103,22 @@ def test_run_on_two_ranks_gives_the_numbers_of_one(folder):
     assert_same_series(two, one, 1e-12)
 
 
+def test_advection_on_two_ranks_gives_the_bits_of_one(folder):
+    (folder / "case.toml").write_text(
+        'solver = "advection"\n[grid]\npoints = 16\n[flow]\ncourant = 0.5\n[time]\nend = 0.5\n'
+        "[output]\npictures = false\n"
+    )
+    completed(folder, out="one")
+    result = completed(folder, out="two", ranks=2, settings=("run.grid=[2, 1, 1]",))
+    assert "2, as 2 x 1 x 1" in result.stdout
+    one, two = (open_checkpoint(folder / name).read("tracer") for name in ("one", "two"))
+    assert one.tobytes() == two.tobytes()
+    wrong = run(folder, out="out", ranks=2, settings=("run.strategy=single",))
+    assert wrong.returncode == 2
+    assert wrong.stderr.startswith("slipstream: error: run.strategy 'single' is for one rank;")
+    assert wrong.stderr.count("\n") == 1
+
+
 @pytest.mark.parametrize(
     ("settings", "expected"),
     [
