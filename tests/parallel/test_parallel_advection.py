@@ -7,7 +7,8 @@ import pytest
 import zarr
 from rich.console import Console
 
-from slipstream.advection.simulation import AdvectionSimulation, automatic_strategy
+from slipstream.advection.choice import automatic_strategy
+from slipstream.advection.simulation import AdvectionSimulation
 from slipstream.case import parse_case
 from slipstream.decomposition import factorisations
 from slipstream.device import HostDevice

@@ -9,13 +9,14 @@ from typing import Any
 
 import numpy as np
 
+from slipstream.advection.choice import automatic_strategy, check_device, strategy_of_case
+from slipstream.advection.diagnostics import LABELS, PICTURES, compare
 from slipstream.advection.memory import memory_needed
 from slipstream.advection.scheme import gaussian
-from slipstream.advection.solver import Advection, checked_grid, checked_strategy, open_devices
-from slipstream.advection.strategies import STRATEGIES, Strategy
+from slipstream.advection.solver import Advection, checked_grid, open_devices
 from slipstream.case import AdvectionCase
-from slipstream.decomposition import Box, grid_boxes
-from slipstream.device import Device, cuda_device_count, open_device
+from slipstream.decomposition import grid_boxes
+from slipstream.device import Device, open_device
 from slipstream.errors import InputError
 from slipstream.exchange import check_devices, local_rank
 from slipstream.family import (
@@ -25,29 +26,11 @@ from slipstream.family import (
     memory_text,
     open_earlier_run,
     ranks_per_device,
-    sum_over_ranks,
 )
 from slipstream.field import Field
 from slipstream.launch import on_every_rank
 from slipstream.report.choice import PictureChoice
 from slipstream.schedule import CATEGORIES, Timeline
-
-LABELS = {
-    "mass": "mean of the tracer, which is conserved",
-    "energy": "mean of the square of the tracer over two",
-    "error_max": "largest error, of a peak of 1",
-    "error_rms": "root mean square of the error, of a peak of 1",
-}
-PICTURES = PictureChoice(
-    curves=("error_max", "error_rms"),
-    curves_file="error.png",
-    field="tracer",
-    field_file="tracer.png",
-    plane="plane through the peak",
-    short_labels={"error_max": "largest error", "error_rms": "error, root mean square"},
-)
-# Planes are compared with the exact solution so many points at a time, while they are in cache.
-_POINTS_AT_A_TIME = 1 << 17
 
 
 class AdvectionSimulation:
@@ -83,7 +66,7 @@ class AdvectionSimulation:
         self.strategy, self.devices = strategy, devices
         self.step, self._timer = 0, StepTimer(eager=case.run.timeline)
         self._rank, self._ranks = (communicator.rank, communicator.size) if communicator else (0, 1)
-        self._placing = _strategy(strategy, self._ranks)
+        self._placing = strategy_of_case(strategy, self._ranks)
         self._shape = tuple(reversed(case.grid.points_xyz))
         self._grid = self._process_grid()
         self._box = grid_boxes(self._shape, self._grid)[self._rank]
@@ -230,20 +213,7 @@ class AdvectionSimulation:
 
     def diagnostics(self) -> dict[str, float]:
         """Return means over the box, and errors; see `LABELS` for what they are."""
-        values, sums, largest = self.solver.values(), np.zeros(3), 0.0
-        for box in _layers(self._box):
-            part = values[box.slices(self._box)].astype(np.float64, copy=False)
-            error = part - self.solver.exact(self.case.initial.width, box)
-            sums += part.sum(), np.vdot(part, part) / 2, np.vdot(error, error)
-            # Unlike Python's, NumPy's maximum does not lose what is not a number.
-            largest = np.maximum(largest, np.abs(error).max())
-        mass, energy, squares = sum_over_ranks(self.communicator, sums) / self.case.points
-        return {
-            "mass": float(mass),
-            "energy": float(energy),
-            "error_max": self._maximum(float(largest)),
-            "error_rms": math.sqrt(squares),
-        }
+        return compare(self.solver, self.case.initial.width)
 
     def labels(self) -> dict[str, str]:
         """Return the long names of the diagnostics."""
@@ -267,19 +237,6 @@ class AdvectionSimulation:
         """Yield the tracer, which is all that a step needs."""
         yield from self.fields()
 
-    def _maximum(self, value: float) -> float:
-        if self.communicator is None:
-            return value
-        return float(np.max(self.communicator.allgather(value)))
-
-
-def _layers(box: Box) -> Iterator[Box]:
-    """Yield a box a few planes at a time."""
-    depth = max(1, _POINTS_AT_A_TIME // max(1, math.prod(box.shape[1:])))
-    for low in range(box.start[0], box.stop[0] if box.size else box.start[0], depth):
-        high = min(low + depth, box.stop[0])
-        yield Box((low, *box.start[1:]), (high, *box.stop[1:]))
-
 
 def _busy_seconds(timeline: Timeline) -> dict[str, float]:
     """Return for each category for how long any of its work ran, on whichever device."""
@@ -294,13 +251,6 @@ def _busy_seconds(timeline: Timeline) -> dict[str, float]:
 
 def _toml(value: Any) -> str:
     return str(list(value)) if isinstance(value, tuple) else repr(value)
-
-
-def _strategy(name: str, ranks: int) -> Strategy:
-    try:
-        return checked_strategy(name, ranks)
-    except InputError as error:
-        raise InputError(f"run.{error}") from error
 
 
 def make_simulation(case: AdvectionCase, communicator: Any, device: str) -> AdvectionSimulation:
@@ -329,46 +279,7 @@ def make_simulation(case: AdvectionCase, communicator: Any, device: str) -> Adve
         return AdvectionSimulation(
             case, communicator, name, {"gpu" if opened.kind == "cuda" else "cpu": opened}
         )
-    strategy = _strategy(name, 1 if communicator is None else communicator.size)
-    on_every_rank(communicator, lambda: _check_device(name, device))
+    strategy = strategy_of_case(name, 1 if communicator is None else communicator.size)
+    on_every_rank(communicator, lambda: check_device(name, device))
     devices = open_devices(strategy, {}, None, communicator)
     return AdvectionSimulation(case, communicator, name, devices)
-
-
-def _check_device(name: str, device: str) -> None:
-    """Refuse a strategy that contradicts the device asked for, or lacks the GPU that it needs."""
-    needs_gpu = "gpu" in STRATEGIES[name].devices
-    if device != "auto" and needs_gpu != (device == "cuda"):
-        raise InputError(
-            f"run.strategy: {name!r} needs {'a' if needs_gpu else 'no'} GPU, but run.device is "
-            f"{device!r}; accepted with it: auto, {_strategies(gpu=not needs_gpu)}"
-        )
-    if needs_gpu and not cuda_device_count():
-        raise InputError(
-            f"run.strategy: {name!r} needs a GPU, and CuPy finds none (its extra is "
-            f"slipstream[cuda13]); accepted here: auto, {_strategies(gpu=False)}"
-        )
-
-
-def _strategies(gpu: bool) -> str:
-    return ", ".join(name for name, one in STRATEGIES.items() if ("gpu" in one.devices) == gpu)
-
-
-def automatic_strategy(communicator: Any, device: Device) -> str:
-    """Return the strategy that suits the device and the number of ranks. Collective.
-
-    Parameters
-    ----------
-    communicator : mpi4py.MPI.Comm or None
-        The ranks; all have the same kind of device.
-    device : Device
-        This rank's.
-    """
-    ranks = 1 if communicator is None else communicator.size
-    if device.kind == "cpu":
-        return "single" if ranks == 1 else "mpi-nonblocking"
-    if ranks == 1:
-        return "gpu"
-    # GPUs that store into each other's memory have one rank each.
-    shared = len(set(communicator.allgather(device.identity))) < ranks
-    return "gpu-mpi-streams" if shared else "gpu-peer"
