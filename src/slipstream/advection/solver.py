@@ -309,7 +309,9 @@ def open_devices(
     devices = dict(given)
     local = local_rank(communicator)
     if "cpu" in strategy.devices and "cpu" not in devices:
-        devices["cpu"] = HostDevice(threads=threads, spare_core=strategy.spare_core)
+        # A shell is done before several lanes would have begun.
+        lanes = 1 if "gpu" in strategy.devices else None
+        devices["cpu"] = HostDevice(threads=threads, lanes=lanes, spare_core=strategy.spare_core)
     if "gpu" in strategy.devices and "gpu" not in devices:
         devices["gpu"] = open_device("cuda", local)
     return {name: devices[name] for name in strategy.devices}

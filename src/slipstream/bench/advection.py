@@ -174,11 +174,11 @@ def _prepared(request: AdvectionRequest, name: str, comm: Any) -> _Candidate:
 
 
 def _devices(candidates: Mapping[str, _Candidate]) -> dict[str, Device]:
-    """Return one device of each kind; a CPU with all cores if a strategy spares none."""
+    """Return one device of each kind; of CPUs, one whose lanes are the most."""
     found: dict[str, Device] = {}
     for one in candidates.values():
         for name, device in one.solver.devices.items():
-            if name not in found or getattr(device, "threads", 0) > found[name].threads:
+            if name not in found or device.lanes > found[name].lanes:
                 found[name] = device
     return found
 

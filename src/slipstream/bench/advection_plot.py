@@ -95,7 +95,7 @@ def plot_advection(path: str | Path, title: str, results: Sequence[Mapping[str, 
 
 
 def plot_timelines(path: str | Path, title: str, timelines: Mapping[str, Timeline]) -> None:
-    """Draw what ran when in a step, a panel for each strategy, all on one scale of time.
+    """Draw what ran when in a step, a panel for each strategy.
 
     Parameters
     ----------
@@ -106,17 +106,14 @@ def plot_timelines(path: str | Path, title: str, timelines: Mapping[str, Timelin
     timelines : mapping of str to Timeline
         One step by name of strategy.
     """
-    heights = [len({entry.lane for entry in one.entries}) + 1.6 for one in timelines.values()]
+    heights = [len({entry.lane for entry in one.entries}) + 2.4 for one in timelines.values()]
     with matplotlib.rc_context({**STYLE, "font.size": 9, "axes.labelsize": 9}):
         figure = Figure(figsize=(7.6, 0.8 + 0.26 * sum(heights)))
         FigureCanvasAgg(figure)
         figure.suptitle(title, x=0.01, ha="left", fontsize=11)
-        panels = figure.subplots(
-            len(timelines), 1, sharex=True, squeeze=False, height_ratios=heights
-        )
+        panels = figure.subplots(len(timelines), 1, squeeze=False, height_ratios=heights)
         for axes, (name, timeline) in zip(panels[:, 0], timelines.items(), strict=True):
             timeline.draw(axes, name)
-            axes.label_outer()
         handles = legend_of(list(timelines.values()))
         figure.legend(handles=handles, loc="outside lower center", ncols=len(handles))
         Path(path).parent.mkdir(parents=True, exist_ok=True)

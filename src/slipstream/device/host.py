@@ -181,6 +181,9 @@ class HostDevice(Device):
         Use the tiled kernels that GPUs use. Others are faster here; this is for tests.
     threads : int, optional
         How many threads compute; `thread_count` if not given.
+    lanes : int, optional
+        Among how many streams they are divided; by default a few, such that most threads are used.
+        One is best for work that is done in microseconds.
     spare_core : bool
         Leave one thread's core, if there are several, to whoever polls for messages: that one need
         not pause then.
@@ -191,7 +194,11 @@ class HostDevice(Device):
     shared_memory_limit = tiled_fft.SHARED_LIMIT
 
     def __init__(
-        self, tiled: bool = False, threads: int | None = None, spare_core: bool = False
+        self,
+        tiled: bool = False,
+        threads: int | None = None,
+        lanes: int | None = None,
+        spare_core: bool = False,
     ) -> None:
         self.threads = threads or thread_count()
         # Polling without a pause would take a core from the kernels.
@@ -199,9 +206,8 @@ class HostDevice(Device):
         if spare_core:
             self.threads = max(1, self.threads - 1)
         self._tiled = tiled
-        # More lanes than this would wait for each other in the interpreter.
-        self.lanes = min(self.threads, 8)
-        self._threads_per_lane = self.threads // self.lanes
+        self.lanes = lanes or _lanes(self.threads)
+        self._threads_per_lane = max(1, self.threads // self.lanes)
         self.row_bytes = 128 if tiled else 1
         self.name = f"{processor_name()}, {self.threads} thread{'s' * (self.threads > 1)}"
         self.identity = platform.node()
@@ -249,6 +255,12 @@ class HostDevice(Device):
 @functools.cache
 def _load(text: str) -> ctypes.CDLL:
     return ctypes.CDLL(str(compile_library(text)))
+
+
+def _lanes(threads: int) -> int:
+    """Return how many lanes leave the fewest threads idle; of several, the most lanes."""
+    # More lanes than this would wait for each other in the interpreter.
+    return max(range(1, min(threads, 8) + 1), key=lambda lanes: (threads // lanes * lanes, lanes))
 
 
 def thread_count() -> int:

@@ -105,9 +105,11 @@ class _Patience:
 
     def rest(self, brisk: bool = False) -> None:
         """Leave the core to others until the next poll; only for an instant if `brisk`."""
-        if self._pause and brisk:
-            os.sched_yield()  # time.sleep(0) would sleep for as long as a short pause
-        elif self._pause:
+        if brisk or not self._pause:
+            # Also lets the threads of other lanes have the interpreter, which a busy loop would
+            # keep from them for milliseconds. time.sleep(0) would sleep for as long as a pause.
+            os.sched_yield()
+        else:
             time.sleep(self._pause)
 
     def check(self, since: float, what: str) -> float:
