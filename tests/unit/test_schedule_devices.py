@@ -325,24 +325,24 @@ KERNEL team(Index* out, Index rows) { FOR_ROWS(row, rows) out[row] = omp_get_num
 
 @WITH_EVERY_POLICY
 @pytest.mark.parametrize(
-    ("threads", "spare_core", "lanes", "team"),
-    [(1, False, 1, 1), (2, True, 1, 1), (4, False, 4, 1), (5, True, 4, 1), (18, False, 8, 2)],
+    ("threads", "spare_core"), [(1, False), (2, True), (4, False), (5, True), (18, False)]
 )
 def test_lanes_of_a_step_share_the_threads_of_their_cpu(
-    tmp_path, monkeypatch, policy, threads, spare_core, lanes, team
+    tmp_path, monkeypatch, policy, threads, spare_core
 ):
     """Where kernels of others have three threads, by OMP_NUM_THREADS."""
     monkeypatch.setenv("OMP_NUM_THREADS", "3")
     header = tmp_path / "team.hpp"
     header.write_text(TEAM)
-    device, sizes = HostDevice(threads=threads, spare_core=spare_core), np.zeros((lanes, 64), int)
+    device = HostDevice(threads=threads, spare_core=spare_core)
+    team, sizes = device.threads // device.lanes, np.zeros((device.lanes, 64), int)
     kernel, graph = device.kernel(str(header), "team"), StepGraph(device)
     for number, out in enumerate(sizes):
         lane, name = graph.lane_of_chunk(number)
         assert lane == number
         graph.add(kernel.bind(RowLaunch(64, 1), out, 64), writes=[out], label="team",
                   category="compute", lane=name)  # fmt: skip
-    assert graph.lane_of_chunk(lanes)[0] == 0
+    assert graph.lane_of_chunk(device.lanes)[0] == 0
 
     def run():  # OpenMP reads the variable when a process begins: this is what it does then
         device.kernel("threads.hpp", "set_threads").bind(RowLaunch(1, 1), 3)(None)
