@@ -75,10 +75,26 @@ class _TimedStream(Stream):
 
 
 class InlineStream(_TimedStream):
-    """Runs every operation at once in the calling thread: the host's bulk-synchronous stream."""
+    """Runs every operation at once in the calling thread: the host's bulk-synchronous stream.
+
+    Parameters
+    ----------
+    begin, end : Operation, optional
+        What to run before and after each.
+    """
+
+    def __init__(self, begin: Operation | None = None, end: Operation | None = None) -> None:
+        self._begin, self._end = begin, end
 
     def submit(self, operation: Operation) -> None:
-        operation(self)
+        if self._begin is None:
+            operation(self)
+            return
+        self._begin(self)
+        try:
+            operation(self)
+        finally:
+            self._end(self)
 
     def record(self) -> Event:
         event = HostEvent()
@@ -211,7 +227,9 @@ class HostDevice(Device):
         self.row_bytes = 128 if tiled else 1
         self.name = f"{processor_name()}, {self.threads} thread{'s' * (self.threads > 1)}"
         self.identity = platform.node()
-        self.default_stream = InlineStream()
+        usual = thread_count()
+        limits = [] if self.threads == usual else [self._limit(self.threads), self._limit(usual)]
+        self.default_stream = InlineStream(*limits)
 
     def empty(self, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
         return fftw.empty(shape, dtype)
@@ -219,8 +237,11 @@ class HostDevice(Device):
     pinned = empty
 
     def stream(self, urgent: bool = False) -> Stream:
-        set_threads = self.kernel("threads.hpp", "set_threads")
-        return HostStream(set_threads.bind(RowLaunch(1, 1), self._threads_per_lane))
+        return HostStream(self._limit(self._threads_per_lane))
+
+    def _limit(self, threads: int) -> Operation:
+        """Return what gives the kernels of the calling thread so many threads."""
+        return self.kernel("threads.hpp", "set_threads").bind(RowLaunch(1, 1), threads)
 
     def kernel(self, header: str, name: str, **constants: Any) -> Kernel:
         library = _load(kernels.source(header, constants))

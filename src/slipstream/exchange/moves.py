@@ -34,7 +34,8 @@ def move(device: Device, pairs: Sequence[tuple[Any, Any]]) -> Operation:
     ValueError
         If the shapes of a pair differ.
     """
-    tables = [_rows(source, target) for source, target in pairs if source.size]
+    tables = [_rows(source, target) for source, target in pairs]
+    tables = [table for table in tables if len(table)]
     if not tables:
         return lambda stream: None
     table = np.concatenate(tables)
@@ -53,6 +54,8 @@ def _rows(source: Any, target: Any) -> np.ndarray:
     """Return the table's entries of one pair."""
     if source.shape != target.shape:
         raise ValueError(f"cannot move {source.shape} to {target.shape}")
+    if not source.size:
+        return np.empty((0, 5), np.int64)
     inner = 2 if source.shape[2] >= _SHORT else int(np.argmax(source.shape))
     outer = [axis for axis in range(3) if axis != inner]
     first, second = np.indices([source.shape[axis] for axis in outer]).reshape(2, -1)

@@ -56,7 +56,10 @@ class MpiTransport(Transport):
         """Return what MPI takes for an array: itself, or host memory, always the same."""
         if not self._staged:
             return array
-        # Empty arrays of any type may have the same address.
+        if not array.size:
+            # Empty arrays may share an address, and Open MPI takes a collective whose buffers have
+            # the same one for another kind, which knows nothing of the exchanges of other ranks.
+            return self.device.pinned(array.shape, array.dtype)
         key = array.data.ptr, array.nbytes, array.dtype
         if key not in self._staging_arrays:
             # The array is kept too: while it lives, no other one can have its address.

@@ -72,7 +72,7 @@ INLINE void advect(const Real* source, Real* target, Layout at, const Index* ent
   for (int i = 0; i < ROWS + 2; ++i) group.row[i] = wrapped(y - 1 + i, at.rows) * at.row + x;
   group.ahead = entry[5] * at.plane;
   Real* to = target + z * at.plane + y * at.row + x;
-  const bool aligned = reinterpret_cast<std::size_t>(to) % sizeof(V) == 0 && at.row % lanes_of<V> == 0;
+  const bool aligned = reinterpret_cast<Index>(to) % Index(sizeof(V)) == 0 && at.row % lanes_of<V> == 0;
   advect_group<V, ROWS>(group, to, at.row, columns, columns == at.columns, STREAMS && aligned,
                         weights<V>(w[0], w[1], w[2]), weights<V>(w[3], w[4], w[5]),
                         weights<V>(w[6], w[7], w[8]));

@@ -4,7 +4,8 @@ Record operations and transfers in a `StepGraph`, `commit` it with a policy, the
 """
 
 from slipstream.schedule.graph import CATEGORIES, StepGraph, Transfer
-from slipstream.schedule.run import POLICIES, CommittedStep, commit, timeout
+from slipstream.schedule.patience import timeout
+from slipstream.schedule.run import POLICIES, CommittedStep, commit
 from slipstream.schedule.timeline import Timeline
 
 __all__ = [

@@ -16,23 +16,18 @@ Waiting for other ranks has an end, ``SLIPSTREAM_TIMEOUT``: where one has died, 
 
 from __future__ import annotations
 
-import math
-import os
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from functools import partial
 
-from slipstream.device import Device, Event, Stream
-from slipstream.errors import InputError, RunError
+from slipstream.device import Event, Stream
+from slipstream.errors import InputError
 from slipstream.schedule.graph import Node, StepGraph
 from slipstream.schedule.lanes import Lanes, drained, naming
+from slipstream.schedule.patience import Patience
 from slipstream.schedule.timeline import Timeline
 
 POLICIES = ("serial", "overlap")
-
-# Most exchanges are over within this many seconds: until then nobody waiting sleeps, lest the
-# wake-up take longer than what was waited for.
-_BRISK = 2e-4
 
 
 def commit(graph: StepGraph, policy: str = "overlap") -> CommittedStep:
@@ -66,63 +61,6 @@ def _several_devices(graph: StepGraph) -> bool:
     return any(node.device is not graph.device for node in graph.nodes)
 
 
-def timeout() -> float:
-    """Return for how many seconds a step waits for other ranks: ``$SLIPSTREAM_TIMEOUT``, or 600.
-
-    Raises
-    ------
-    InputError
-        If the variable is not a positive number.
-    """
-    text = os.environ.get("SLIPSTREAM_TIMEOUT", "600")
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = 0.0
-    if not 0 < seconds < math.inf:  # false for not-a-number, too
-        raise InputError(f"SLIPSTREAM_TIMEOUT is {text!r}; accepted: a positive number of seconds")
-    return seconds
-
-
-class _Patience:
-    """Waits during one run, which the environment limits.
-
-    Parameters
-    ----------
-    device : Device
-        Whose pause between polls is kept.
-    """
-
-    def __init__(self, device: Device) -> None:
-        self._pause = device.pause
-        self._limit = timeout()
-
-    def wait(self, done: Callable[[], bool], what: str) -> None:
-        """Poll until something is done; a poll that finds it done is the last one."""
-        began = time.perf_counter()
-        while not done():
-            self.rest(brisk=self.check(began, what) < _BRISK)
-
-    def rest(self, brisk: bool = False) -> None:
-        """Leave the core to others until the next poll; only for an instant if `brisk`."""
-        if brisk or not self._pause:
-            # Also lets the threads of other lanes have the interpreter, which a busy loop would
-            # keep from them for milliseconds. time.sleep(0) would sleep for as long as a pause.
-            os.sched_yield()
-        else:
-            time.sleep(self._pause)
-
-    def check(self, since: float, what: str) -> float:
-        """Return for how long something has been waited for; raise `RunError` if too long."""
-        waited = time.perf_counter() - since
-        if waited > self._limit:
-            raise RunError(
-                f"{what} has waited for {self._limit:g} s: a rank has died or takes another path; "
-                "set SLIPSTREAM_TIMEOUT to wait longer"
-            )
-        return waited
-
-
 class CommittedStep:
     """A step that can be run.
 
@@ -135,7 +73,8 @@ class CommittedStep:
     def __init__(self, graph: StepGraph) -> None:
         self.device = graph.device
         self.nodes = graph.nodes
-        self.timeline = Timeline(_several_devices(graph))
+        self._several_devices = _several_devices(graph)
+        self.timeline = Timeline(self._several_devices)
 
     def run(self, profile: bool = False, stream: Stream | None = None) -> None:
         """Run the step.
@@ -172,7 +111,16 @@ class CommittedStep:
             As in `run`.
         """
 
-    def _run_alone(self, node: Node, profile: bool, stream: Stream, patience: _Patience) -> None:
+    def _follow(self, stream: Stream | None, patience: Patience) -> Event:
+        """Let the step start after what a stream has been given; return that one's event."""
+        start = (stream or self.device.default_stream).record()
+        if self._several_devices:  # the others cannot wait for this event
+            patience.wait(start.done, "what came before the step")
+            start.synchronize()  # raises what failed
+        self._lanes.main.wait(start)
+        return start
+
+    def _run_alone(self, node: Node, profile: bool, stream: Stream, patience: Patience) -> None:
         """Run a node and wait for its end, with nothing beside it."""
         began = time.perf_counter()
         if node.transfer:
@@ -191,7 +139,7 @@ class SerialStep(CommittedStep):
     """One node after another."""
 
     def run(self, profile: bool = False, stream: Stream | None = None) -> None:
-        patience, stream = _Patience(self.device), stream or self.device.default_stream
+        patience, stream = Patience(self.device), stream or self.device.default_stream
         patience.wait(stream.record().done, "what came before the step")
         stream.synchronize()  # raises what failed
         for node in self.nodes:
@@ -206,8 +154,8 @@ class PhasedStep(CommittedStep):
         self._lanes = Lanes(graph)
 
     def run(self, profile: bool = False, stream: Stream | None = None) -> None:
-        patience, lanes = _Patience(self.device), self._lanes
-        lanes.main.wait((stream or self.device.default_stream).record())
+        patience, lanes = Patience(self.device), self._lanes
+        self._follow(stream, patience)
         lanes.begin(profile)
         with drained(lanes):
             for node in self.nodes:
@@ -249,7 +197,7 @@ class CapturedStep(CommittedStep):
         self._await(self._latest.record())
 
     def _await(self, event: Event) -> None:
-        _Patience(self.device).wait(event.done, "the step")
+        Patience(self.device).wait(event.done, "the step")
         event.synchronize()  # raises what failed
 
     def _run_profiled(self, stream: Stream) -> None:
@@ -277,9 +225,8 @@ class OverlappedStep(CommittedStep):
         self._order = urgency_order(self.nodes)
 
     def run(self, profile: bool = False, stream: Stream | None = None) -> None:
-        patience = _Patience(self.device)
-        start = (stream or self.device.default_stream).record()
-        self._lanes.main.wait(start)
+        patience = Patience(self.device)
+        start = self._follow(stream, patience)
         self._lanes.begin(profile)
         progress = _Progress(self._order, self._lanes, start, patience)
         with drained(self._lanes):
@@ -294,7 +241,7 @@ class OverlappedStep(CommittedStep):
 class _Progress:
     """One run of an overlapped step: what has been issued, what is in flight, what is done."""
 
-    def __init__(self, order: list[Node], lanes: Lanes, start: Event, patience: _Patience) -> None:
+    def __init__(self, order: list[Node], lanes: Lanes, start: Event, patience: Patience) -> None:
         self._lanes, self._patience = lanes, patience
         self._start: Event | None = start
         self._waiting = list(order)
