@@ -59,6 +59,10 @@ class Stream(ABC):
         """Let all later work in this stream start only after `event`."""
 
     @abstractmethod
+    def idle(self) -> bool:
+        """Return whether everything submitted has finished."""
+
+    @abstractmethod
     def synchronize(self) -> None:
         """Block until everything submitted has finished; raise what failed."""
 

@@ -104,6 +104,9 @@ class InlineStream(_TimedStream):
     def wait(self, event: Event) -> None:
         event.synchronize()
 
+    def idle(self) -> bool:
+        return True
+
     def synchronize(self) -> None:
         pass
 
@@ -122,22 +125,29 @@ class HostStream(_TimedStream):
 
     def __init__(self, begin: Operation | None = None) -> None:
         # An operation of the host does not look at the stream that it runs on.
-        self._worker = _Worker(InlineStream())
+        self._worker, self._submitted = _Worker(InlineStream()), 0
         weakref.finalize(self, self._worker.queue.put, None)
         if begin is not None:
             self.submit(begin)
         threading.Thread(target=self._worker.work, daemon=True).start()
 
     def submit(self, operation: Operation) -> None:
-        self._worker.queue.put(operation)
+        self._put(operation)
 
     def record(self) -> Event:
         event = HostEvent()
-        self._worker.queue.put(event)
+        self._put(event)
         return event
 
     def wait(self, event: Event) -> None:
-        self._worker.queue.put(lambda stream: event.synchronize())
+        self._put(lambda stream: event.synchronize())
+
+    def idle(self) -> bool:
+        return self._submitted == self._worker.finished
+
+    def _put(self, item: Operation | HostEvent) -> None:
+        self._submitted += 1
+        self._worker.queue.put(item)
 
     def synchronize(self) -> None:
         try:
@@ -152,6 +162,7 @@ class _Worker:
     def __init__(self, stream: Stream) -> None:
         self.queue: queue.SimpleQueue = queue.SimpleQueue()
         self.failure: BaseException | None = None
+        self.finished = 0
         self._stream = stream
 
     def work(self) -> None:
@@ -163,6 +174,7 @@ class _Worker:
                     item(self._stream)
                 except BaseException as failure:
                     self.failure = failure
+            self.finished += 1
 
 
 class HostKernel(Kernel):
@@ -218,7 +230,7 @@ class HostDevice(Device):
     ) -> None:
         self.threads = threads or thread_count()
         # Polling without a pause would take a core from the kernels.
-        self.pause = 0.0 if spare_core and self.threads > 1 else 2e-5
+        self.pause = 0.0 if spare_core and self.threads > 1 else 2e-4
         if spare_core:
             self.threads = max(1, self.threads - 1)
         self._tiled = tiled

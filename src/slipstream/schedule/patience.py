@@ -13,6 +13,8 @@ from slipstream.errors import InputError, RunError
 # Most exchanges are over within this many seconds: until then nobody waiting sleeps, lest the
 # wake-up take longer than what was waited for.
 _BRISK = 2e-4
+# Seconds between polls while no kernel of this process wants the core.
+_IDLE_PAUSE = 2e-5
 
 
 def timeout() -> float:
@@ -50,16 +52,19 @@ class Patience:
         """Poll until something is done; a poll that finds it done is the last one."""
         began = time.perf_counter()
         while not done():
-            self.rest(brisk=self.check(began, what) < _BRISK)
+            if self.check(began, what) < _BRISK:
+                os.sched_yield()
+            else:
+                self.rest()
 
-    def rest(self, brisk: bool = False) -> None:
-        """Leave the core to others until the next poll; only for an instant if `brisk`."""
-        if brisk or not self._pause:
+    def rest(self, idle: Callable[[], bool] = lambda: True) -> None:
+        """Leave the core to others until the next poll, for longer unless the device is idle."""
+        if self._pause:
+            time.sleep(min(self._pause, _IDLE_PAUSE) if idle() else self._pause)
+        else:
             # Also lets the threads of other lanes have the interpreter, which a busy loop would
             # keep from them for milliseconds. time.sleep(0) would sleep for as long as a pause.
             os.sched_yield()
-        else:
-            time.sleep(self._pause)
 
     def check(self, since: float, what: str) -> float:
         """Return for how long something has been waited for; raise `RunError` if too long."""

@@ -232,7 +232,7 @@ class OverlappedStep(CommittedStep):
         with drained(self._lanes):
             while not progress.finished():
                 if not progress.advance():
-                    patience.rest()
+                    patience.rest(self._lanes.idle)
         if profile:
             for node in self.nodes:
                 self.timeline.add(node, *progress.interval(node))
