@@ -229,8 +229,8 @@ class HostDevice(Device):
         spare_core: bool = False,
     ) -> None:
         self.threads = threads or thread_count()
-        # Polling without a pause would take a core from the kernels.
-        self.pause = 0.0 if spare_core and self.threads > 1 else 2e-4
+        # Polling takes time from a core that computes, which matters most if there is no other.
+        self.pause = 2e-4 if self.threads == 1 else 0.0 if spare_core else 2e-5
         if spare_core:
             self.threads = max(1, self.threads - 1)
         self._tiled = tiled
