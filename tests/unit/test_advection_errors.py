@@ -109,3 +109,19 @@ def test_only_threaded_strategies_spare_a_core(monkeypatch):
     for name, threads in (("hybrid", 3), ("hybrid-overlap", 2)):
         run = Advection((4, 4, 4), strategy=name, devices=tiled)
         assert run.devices["cpu"].threads == threads
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"shape": 8}, "shape is 8; accepted: three positive numbers z, y, x"),
+        ({"shape": (4.7, 4, 4)}, "shape is (4.7, 4, 4); accepted: three positive numbers z, y, x"),
+        ({"courant": 0.5}, "courant is 0.5; accepted: three numbers from -1 to 1 (stability)"),
+        ({"courant": ("a", 0, 0)}, "courant is ('a', 0, 0); accepted: three numbers from -1 to 1"),
+        ({"dtype": "nonsense"}, "dtype 'nonsense' is not supported; accepted: float64, float32"),
+        ({"shell": 1.5}, "shell is 1.5; accepted: a thickness of 0 points or more"),
+        ({"grid": 1}, "grid is 1; accepted: three positive numbers whose product"),
+    ],
+)
+def test_arguments_of_another_kind_are_refused(options, told):
+    assert message(Advection, **{"shape": (4, 4, 4), **options}).startswith(told)

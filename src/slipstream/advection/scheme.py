@@ -41,11 +41,12 @@ def check_courant(courant: Sequence[float]) -> tuple[float, float, float]:
     InputError
         If they are not three numbers from -1 to 1: the scheme would be unstable.
     """
-    numbers = tuple(float(number) for number in courant)
+    try:
+        numbers = tuple(float(number) for number in courant)
+    except (TypeError, ValueError):
+        numbers = ()
     if len(numbers) != 3 or not all(abs(number) <= 1 for number in numbers):
-        raise InputError(
-            f"courant is {tuple(courant)}; accepted: three numbers from -1 to 1 (stability)"
-        )
+        raise InputError(f"courant is {courant}; accepted: three numbers from -1 to 1 (stability)")
     return numbers
 
 

@@ -9,11 +9,12 @@ from typing import Any
 
 import numpy as np
 
+from slipstream.advection.arguments import checked_grid, open_devices
 from slipstream.advection.choice import automatic_strategy, check_device, strategy_of_case
 from slipstream.advection.diagnostics import LABELS, PICTURES, compare
 from slipstream.advection.memory import memory_needed
 from slipstream.advection.scheme import gaussian
-from slipstream.advection.solver import Advection, checked_grid, open_devices
+from slipstream.advection.solver import Advection
 from slipstream.case import AdvectionCase
 from slipstream.decomposition import grid_boxes
 from slipstream.device import Device, open_device

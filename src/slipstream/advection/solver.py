@@ -2,28 +2,30 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from slipstream.advection.arguments import (
+    checked_dtype,
+    checked_grid,
+    checked_shape,
+    checked_shell,
+    checked_strategy,
+    open_devices,
+)
 from slipstream.advection.parts import Part, Region, record_copies
 from slipstream.advection.scheme import check_courant, gaussian
 from slipstream.advection.strategies import (
-    STRATEGIES,
-    Strategy,
     place,
     record_step,
 )
-from slipstream.decomposition import Box, grid_boxes, process_grid
-from slipstream.device import Device, HostDevice, open_device
+from slipstream.decomposition import Box, grid_boxes
+from slipstream.device import Device
 from slipstream.errors import InputError
-from slipstream.exchange import HaloExchange, HaloPlan, local_rank, make_transport
+from slipstream.exchange import HaloExchange, HaloPlan, make_transport
 from slipstream.schedule import StepGraph, Timeline, commit
-
-# What a point of a face costs, normal to z, y and x: the last ones lie in as many cache lines.
-_FACE_COSTS = (1.0, 1.0, 8.0)
 
 
 class Advection:
@@ -80,11 +82,11 @@ class Advection:
         threads: int | None = None,
         devices: Mapping[str, Device] | None = None,
     ) -> None:
-        self.shape, self.courant = _checked_shape(shape), check_courant(courant)
-        self.dtype, self.communicator = _checked_dtype(dtype), communicator
+        self.shape, self.courant = checked_shape(shape), check_courant(courant)
+        self.dtype, self.communicator = checked_dtype(dtype), communicator
         ranks = 1 if communicator is None else communicator.size
         rank = 0 if communicator is None else communicator.rank
-        self.strategy, self.shell = checked_strategy(strategy, ranks), _checked_shell(shell)
+        self.strategy, self.shell = checked_strategy(strategy, ranks), checked_shell(shell)
         self.grid = checked_grid(grid, ranks, self.shape)
         self.boxes = grid_boxes(self.shape, self.grid)
         self.box = self.boxes[rank]
@@ -238,80 +240,3 @@ class Advection:
         for step in self._steps if forget else ():
             step.timeline.clear()
         return merged
-
-
-def checked_strategy(name: str, ranks: int) -> Strategy:
-    """Return the strategy of a name.
-
-    Raises
-    ------
-    InputError
-        If there is none, or it is for one rank and there are several.
-    """
-    fitting = [key for key, one in STRATEGIES.items() if ranks == 1 or one.transport != "none"]
-    if name not in fitting:
-        what = "is for one rank" if name in STRATEGIES else "is unknown"
-        raise InputError(f"strategy {name!r} {what}; accepted: {', '.join(fitting)}")
-    return STRATEGIES[name]
-
-
-def _checked_shape(shape: Sequence[int]) -> tuple[int, int, int]:
-    numbers = tuple(int(number) for number in shape)
-    if len(numbers) != 3 or min(numbers) < 1:
-        raise InputError(f"shape is {tuple(shape)}; accepted: three positive numbers z, y, x")
-    return numbers
-
-
-def _checked_dtype(dtype: Any) -> np.dtype:
-    checked = np.dtype(dtype)
-    if checked.name not in ("float32", "float64"):
-        raise InputError(f"dtype {checked.name} is not supported; accepted: float64, float32")
-    return checked
-
-
-def _checked_shell(shell: int) -> int:
-    if shell < 0:
-        raise InputError(f"shell is {shell}; accepted: a thickness of 0 points or more")
-    return shell
-
-
-def checked_grid(
-    grid: Sequence[int] | None, ranks: int, shape: Sequence[int]
-) -> tuple[int, int, int]:
-    """Return the number of ranks along z, y and x; if not given, what exchanges least.
-
-    Raises
-    ------
-    InputError
-        If it is another number of ranks.
-    """
-    if grid is None:
-        return process_grid(ranks, shape, _FACE_COSTS)
-    numbers = tuple(int(number) for number in grid)
-    if len(numbers) != 3 or min(numbers) < 1 or math.prod(numbers) != ranks:
-        raise InputError(
-            f"grid is {tuple(grid)}; accepted: three positive numbers whose product is the number "
-            f"of ranks, {ranks}"
-        )
-    return numbers
-
-
-def open_devices(
-    strategy: Strategy, given: Mapping[str, Device], threads: int | None, communicator: Any
-) -> dict[str, Device]:
-    """Return the devices of a strategy; those that are not given are opened. Collective.
-
-    Raises
-    ------
-    InputError
-        If there is no GPU, and one is needed.
-    """
-    devices = dict(given)
-    local = local_rank(communicator)
-    if "cpu" in strategy.devices and "cpu" not in devices:
-        # A shell is done before several lanes would have begun.
-        lanes = 1 if "gpu" in strategy.devices else None
-        devices["cpu"] = HostDevice(threads=threads, lanes=lanes, spare_core=strategy.spare_core)
-    if "gpu" in strategy.devices and "gpu" not in devices:
-        devices["gpu"] = open_device("cuda", local)
-    return {name: devices[name] for name in strategy.devices}

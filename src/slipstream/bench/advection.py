@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from slipstream.advection import FLOPS, STRATEGIES, Advection, gaussian, tuned_shell
+from slipstream.advection.arguments import checked_strategy
 from slipstream.bench.advection_lines import lines_of
 from slipstream.bench.measure import large_copy, medians
 from slipstream.device import Device, HostDevice
@@ -108,7 +109,7 @@ def measure_advection(
     Raises
     ------
     InputError
-        If a strategy that is named cannot be run here.
+        If a strategy that is named cannot be run here, or none can.
     """
     ranks = 1 if comm is None else comm.size
     named = request.strategies or fitting(ranks, gpu)
@@ -117,9 +118,9 @@ def measure_advection(
         try:
             candidates[name] = _prepared(request, name, comm)
         except InputError as error:
-            if request.strategies:
-                raise
             left_out[name] = str(error)
+            if request.strategies or len(left_out) == len(named):
+                raise
     actions: dict[str, Any] = {
         name: lambda one=one: one.run(request.steps) for name, one in candidates.items()
     }
@@ -141,7 +142,7 @@ def measure_advection(
         "points (z, y, x)": request.shape,
         "dtype": request.dtype,
         "ranks": ranks,
-        "grid (z, y, x)": next(iter(candidates.values())).solver.grid if candidates else (),
+        "grid (z, y, x)": next(iter(candidates.values())).solver.grid,
         "copy bandwidth (B/s)": bandwidths,
         "rows": rows,
         "same bits": len(digests) == 1,
@@ -159,7 +160,8 @@ def _prepared(request: AdvectionRequest, name: str, comm: Any) -> _Candidate:
     }  # fmt: skip
     tuned: Mapping[str, Any] = {}
     shell, threads = request.shell, request.threads
-    if len(STRATEGIES[name].devices) == 2 and shell is None:
+    strategy = checked_strategy(name, 1 if comm is None else comm.size)
+    if len(strategy.devices) == 2 and shell is None:
         tuned = tuned_shell(request.shape, name, threads=(threads,), **settings)
         shell = tuned["shell"]
     solver = Advection(
