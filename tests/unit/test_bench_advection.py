@@ -6,14 +6,15 @@ import matplotlib.image
 import pytest
 
 from slipstream import cli
-from slipstream.advection import STRATEGIES
+from slipstream.advection import STRATEGIES, arguments
+from slipstream.advection.tuning import SHELLS
 from slipstream.bench import advection
 from slipstream.bench.advection import AdvectionRequest, best_of, fitting, measure_advection
 from slipstream.bench.advection_lines import lines_of
 from slipstream.bench.advection_plot import plot_advection, plot_timelines, read_results
 from slipstream.bench.measure import large_copy
 from slipstream.bench.tables import print_advection
-from slipstream.device import cuda_device_count
+from slipstream.device import HostDevice, cuda_device_count
 from slipstream.errors import InputError
 
 SHAPE = (12, 10, 20)
@@ -87,6 +88,21 @@ def test_what_cannot_run_is_left_out_unless_it_was_named():
             measure_advection(AdvectionRequest(SHAPE, strategies=("single", "gpu")), None, True)
     with pytest.raises(InputError, match="grid is"):
         measure_advection(AdvectionRequest(SHAPE, grid=(1, 1, 2), **settings), None, gpu=False)
+
+
+def test_hybrid_strategies_take_the_fastest_shell(monkeypatch):
+    """The GPU is a CPU with a GPU's kernels here: what is tuned is not worth knowing."""
+    monkeypatch.setattr(arguments, "open_device", lambda *_: HostDevice(tiled=True))
+    request = AdvectionRequest(SHAPE, steps=1, repetitions=1)
+    result = measure_advection(request, None, gpu=True)
+    assert [row["strategy"] for row in result["rows"]] == list(fitting(1, gpu=True))
+    assert result["same bits"]
+    for row in result["rows"]:
+        if row["strategy"].startswith("hybrid"):
+            trials = row["seconds by shell and threads"]
+            fastest = min(trials, key=trials.get)
+            assert int(fastest.partition(",")[0]) == row["shell"]
+            assert len(trials) == 2 * len(SHELLS)
 
 
 def test_the_table_names_strategies_bounds_and_lines(measured, capsys):

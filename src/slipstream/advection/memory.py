@@ -15,8 +15,8 @@ from slipstream.device import Device
 # Two arrays take turns; each has spare elements at both ends, and steps of its own.
 _ARRAYS = 2
 _SPARE = 8
-# A step's list of work has five 64-bit numbers for every eight rows.
-_BYTES_PER_ROW = 5
+# A step's list of work has six 64-bit numbers for every eight rows.
+_BYTES_PER_ROW = 6
 
 
 def memory_needed(

@@ -20,6 +20,8 @@ from slipstream.schedule import Timeline
 
 # Steps whose every node is timed, of which the median counts.
 _PROFILED = 4
+# Threads to try for a shell; None stands for all.
+_THREADS = (None, 4)
 _WIDTH = 0.1
 _COURANT = (0.5, 0.5, 0.5)
 # A copy that does not read what it overwrites; that of a GPU never does.
@@ -162,8 +164,9 @@ def _prepared(request: AdvectionRequest, name: str, comm: Any) -> _Candidate:
     shell, threads = request.shell, request.threads
     strategy = checked_strategy(name, 1 if comm is None else comm.size)
     if len(strategy.devices) == 2 and shell is None:
-        tuned = tuned_shell(request.shape, name, threads=(threads,), **settings)
-        shell = tuned["shell"]
+        tried = _THREADS if threads is None else (threads,)
+        tuned = tuned_shell(request.shape, name, threads=tried, **settings)
+        shell, threads = tuned["shell"], tuned["threads"]
     solver = Advection(
         request.shape,
         strategy=name,
@@ -229,8 +232,10 @@ def _row(
     }
     if len(solver.devices) == 2:
         row["shell"] = solver.shell
-        trials = one.tuned.get("seconds", {})
-        row["seconds by shell"] = {str(key[0]): value for key, value in trials.items()}
+        row["seconds by shell and threads"] = {
+            f"{shell}, {threads or 'all'}": trial
+            for (shell, threads), trial in one.tuned.get("seconds", {}).items()
+        }
     return row
 
 
