@@ -31,6 +31,27 @@ def test_lanes_share_the_threads(monkeypatch, tmp_path, threads, lanes, each):
     assert out[0] == each
 
 
+def test_the_streams_of_a_single_thread_run_operations_at_once():
+    device, log = HostDevice(threads=1), []
+    stream = device.stream()
+    stream.submit(log.append)
+    assert device.inline and len(log) == 1
+    assert stream.record().done()
+
+
+def test_a_failure_at_once_is_raised_when_the_stream_is_waited_for():
+    stream, log = HostDevice(threads=1).stream(), []
+    stream.submit(lambda stream: 1 / 0)
+    stream.submit(log.append)
+    assert log == []  # what comes behind a failure is skipped
+    with pytest.raises(ZeroDivisionError):
+        stream.record().synchronize()
+    with pytest.raises(ZeroDivisionError):
+        stream.synchronize()
+    stream.submit(log.append)
+    assert len(log) == 1
+
+
 @pytest.mark.parametrize("setting", [None, "", "0", "many"])
 def test_without_a_setting_all_cores_of_the_process_are_used(monkeypatch, setting):
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)

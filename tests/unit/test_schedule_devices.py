@@ -136,11 +136,15 @@ def meet(mine, other):
     return operation
 
 
+# A device with a single thread has no worker beside the thread that schedules.
+WORKING = HostDevice(threads=2, lanes=1), SECOND
+
+
 @WITH_EVERY_POLICY
-@pytest.mark.parametrize("home", DEVICES, ids=["one lane", "three lanes"])
+@pytest.mark.parametrize("home", WORKING, ids=["one lane", "three lanes"])
 def test_devices_run_side_by_side_even_in_lanes_of_one_name(policy, home):
     graph, events = StepGraph(home), [threading.Event(), threading.Event()]
-    for device, mine, other in zip(DEVICES, events, reversed(events), strict=True):
+    for device, mine, other in zip(WORKING, events, reversed(events), strict=True):
         graph.add(meet(mine, other), writes=[np.zeros(4)], label="work", category="compute",
                   device=device)  # fmt: skip
     commit(graph, policy).run()
@@ -178,12 +182,12 @@ def test_a_device_waits_for_what_another_one_writes_and_reads(policy, devices):
 def test_who_waits_for_another_device_keeps_nobody_else_waiting():
     """The first operation ends only when the last one, on the waiting device, has run."""
     a, b, ran = np.zeros(4), np.zeros(4), threading.Event()
-    graph = StepGraph(FIRST)
+    graph = StepGraph(WORKING[0])
 
     def until_then(stream):
         assert ran.wait(FOREVER)
 
-    graph.add(until_then, writes=[a], label="first", category="compute", device=FIRST)
+    graph.add(until_then, writes=[a], label="first", category="compute", device=WORKING[0])
     graph.add(lambda stream: None, reads=[a], label="dependent", category="compute", device=SECOND)
     graph.add(lambda stream: ran.set(), writes=[b], label="independent", category="compute",
               device=SECOND, lane="another")  # fmt: skip

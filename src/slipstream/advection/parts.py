@@ -17,6 +17,8 @@ from slipstream.schedule import StepGraph
 
 # Rows start at multiples of so many bytes at least, for vectors and cache lines.
 _LINE = 64
+# Points that a CPU advances in a few milliseconds, and rows that go through all planes together.
+_PIECE, _ROWS = 1 << 22, 32
 
 
 @dataclass(frozen=True)
@@ -95,17 +97,21 @@ class Part:
     def record(self, graph: StepGraph, boxes: Sequence[Box], target: int, label: str) -> None:
         """Record that points are advanced, from the other array to array `target`.
 
-        Each lane of the device has its share of every box.
+        Each lane of the device has its share of every box. A CPU has it in pieces, between which a
+        rank with a single core looks for messages.
         """
-        source = self.arrays[1 - target]
-        for lane in range(self.device.lanes):
-            shares = [
-                share for box in boxes if (share := _share(box, lane, self.device.lanes)).size
-            ]
-            if shares:
+        source, lanes = self.arrays[1 - target], self.device.lanes
+        for lane in range(lanes):
+            shares = [_share(box, lane, lanes) for box in boxes]
+            small = [share for share in shares if 0 < share.size <= _PIECE]
+            groups = [small] if small else []
+            for share in shares:
+                if share.size > _PIECE:
+                    groups += [[piece] for piece in _pieces(share, self.device)]
+            for group in groups:
                 graph.add(
-                    self._stencil.advance(source, self.arrays[target], shares),
-                    reads=[source], writes=[self.view(target, share) for share in shares],
+                    self._stencil.advance(source, self.arrays[target], group),
+                    reads=[source], writes=[self.view(target, box) for box in group],
                     label=label, category="compute", device=self.device,
                     lane=graph.lane_of_chunk(lane, self.device)[1],
                 )  # fmt: skip
@@ -132,3 +138,18 @@ def _share(box: Box, lane: int, lanes: int) -> Box:
     low, high = split(box.shape[axis], lanes)[lane]
     start[axis], stop[axis] = box.start[axis] + low, box.start[axis] + high
     return Box(tuple(start), tuple(stop))
+
+
+def _pieces(box: Box, device: Device) -> list[Box]:
+    """Return parts of a box for a CPU, each of all planes; a GPU has the box as a whole."""
+    planes, rows, columns = box.shape
+    height = max(1, _PIECE // (planes * columns * _ROWS)) * _ROWS
+    if device.kind != "cpu" or height >= rows:
+        return [box]
+    return [
+        Box(
+            (box.start[0], y, box.start[2]),
+            (box.stop[0], min(y + height, box.stop[1]), box.stop[2]),
+        )
+        for y in range(box.start[1], box.stop[1], height)
+    ]

@@ -59,10 +59,6 @@ class Stream(ABC):
         """Let all later work in this stream start only after `event`."""
 
     @abstractmethod
-    def idle(self) -> bool:
-        """Return whether everything submitted has finished."""
-
-    @abstractmethod
     def synchronize(self) -> None:
         """Block until everything submitted has finished; raise what failed."""
 
@@ -140,6 +136,8 @@ class Device(ABC):
         which share nothing while each works through chunks of its own; one on a GPU.
     shared_memory_limit : int
         Bytes of shared memory that a block of a tiled kernel may have.
+    inline : bool
+        Whether operations are over when they have been submitted.
     pause : float
         Seconds for which a thread that polls leaves its core to the kernels, between two polls.
     row_bytes : int
@@ -151,6 +149,7 @@ class Device(ABC):
     identity: str
     lanes: int
     shared_memory_limit: int
+    inline: bool = False
     pause: float
     row_bytes: int
     array_module: ModuleType

@@ -93,9 +93,6 @@ class CudaStream(Stream):
     def wait(self, event: Event) -> None:
         self.handle.wait_event(event.handle)
 
-    def idle(self) -> bool:
-        return self.handle.done
-
     def synchronize(self) -> None:
         self.handle.synchronize()
 

@@ -3,7 +3,8 @@
 Asynchronous schedules, overlap and out-of-core pipelines can thus be run, and tested, without a
 GPU. The threads, ``OMP_NUM_THREADS`` of them, are divided among the streams of a schedule, each of
 which works through chunks of its own; within a stream they are OpenMP's and FFTW's. Operations
-on whole arrays, outside of schedules, have all of them.
+on whole arrays, outside of schedules, have all of them. A device with a single thread has no
+workers: its streams run each operation at once.
 """
 
 from __future__ import annotations
@@ -104,11 +105,40 @@ class InlineStream(_TimedStream):
     def wait(self, event: Event) -> None:
         event.synchronize()
 
-    def idle(self) -> bool:
-        return True
-
     def synchronize(self) -> None:
         pass
+
+
+class SoloStream(_TimedStream):
+    """Runs every operation at once, and otherwise behaves as `HostStream`.
+
+    Parameters as of `InlineStream`.
+    """
+
+    def __init__(self, begin: Operation, end: Operation) -> None:
+        self._stream = InlineStream(begin, end)
+        self._failure: BaseException | None = None
+
+    def submit(self, operation: Operation) -> None:
+        if self._failure is None:
+            try:
+                self._stream.submit(operation)
+            except BaseException as failure:
+                self._failure = failure
+
+    def record(self) -> Event:
+        event = HostEvent()
+        event.set(self._failure)
+        return event
+
+    def wait(self, event: Event) -> None:
+        self.submit(lambda stream: event.synchronize())
+
+    def synchronize(self) -> None:
+        try:
+            self.record().synchronize()
+        finally:
+            self._failure = None
 
 
 class HostStream(_TimedStream):
@@ -125,29 +155,22 @@ class HostStream(_TimedStream):
 
     def __init__(self, begin: Operation | None = None) -> None:
         # An operation of the host does not look at the stream that it runs on.
-        self._worker, self._submitted = _Worker(InlineStream()), 0
+        self._worker = _Worker(InlineStream())
         weakref.finalize(self, self._worker.queue.put, None)
         if begin is not None:
             self.submit(begin)
         threading.Thread(target=self._worker.work, daemon=True).start()
 
     def submit(self, operation: Operation) -> None:
-        self._put(operation)
+        self._worker.queue.put(operation)
 
     def record(self) -> Event:
         event = HostEvent()
-        self._put(event)
+        self._worker.queue.put(event)
         return event
 
     def wait(self, event: Event) -> None:
-        self._put(lambda stream: event.synchronize())
-
-    def idle(self) -> bool:
-        return self._submitted == self._worker.finished
-
-    def _put(self, item: Operation | HostEvent) -> None:
-        self._submitted += 1
-        self._worker.queue.put(item)
+        self._worker.queue.put(lambda stream: event.synchronize())
 
     def synchronize(self) -> None:
         try:
@@ -162,7 +185,6 @@ class _Worker:
     def __init__(self, stream: Stream) -> None:
         self.queue: queue.SimpleQueue = queue.SimpleQueue()
         self.failure: BaseException | None = None
-        self.finished = 0
         self._stream = stream
 
     def work(self) -> None:
@@ -174,7 +196,6 @@ class _Worker:
                     item(self._stream)
                 except BaseException as failure:
                     self.failure = failure
-            self.finished += 1
 
 
 class HostKernel(Kernel):
@@ -229,11 +250,14 @@ class HostDevice(Device):
         spare_core: bool = False,
     ) -> None:
         self.threads = threads or thread_count()
-        # Polling takes time from a core that computes, which matters most if there is no other.
-        self.pause = 2e-4 if self.threads == 1 else 0.0 if spare_core else 2e-5
+        # Polling without a pause would take a core from the kernels.
+        self.pause = 0.0 if spare_core and self.threads > 1 else 2e-5
         if spare_core:
             self.threads = max(1, self.threads - 1)
         self._tiled = tiled
+        # Threads that share one core would take it from each other at every turn: there, who
+        # schedules computes too, and looks for messages in between.
+        self.inline = self.threads == 1
         self.lanes = lanes or _lanes(self.threads)
         self._threads_per_lane = max(1, self.threads // self.lanes)
         self.row_bytes = 128 if tiled else 1
@@ -249,6 +273,8 @@ class HostDevice(Device):
     pinned = empty
 
     def stream(self, urgent: bool = False) -> Stream:
+        if self.inline:
+            return SoloStream(self._limit(1), self._limit(thread_count()))
         return HostStream(self._limit(self._threads_per_lane))
 
     def _limit(self, threads: int) -> Operation:

@@ -60,10 +60,6 @@ class Lanes:
             if stream is not self.main:
                 self.main.wait(stream.record())
 
-    def idle(self) -> bool:
-        """Return whether all lanes are done with what has been issued."""
-        return all(stream.idle() for stream in self._streams.values())
-
     def drain(self) -> None:
         """Wait until all lanes are done; raise what failed in any, and forget it."""
         failures = []

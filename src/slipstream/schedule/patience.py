@@ -13,8 +13,6 @@ from slipstream.errors import InputError, RunError
 # Most exchanges are over within this many seconds: until then nobody waiting sleeps, lest the
 # wake-up take longer than what was waited for.
 _BRISK = 2e-4
-# Seconds between polls while no kernel of this process wants the core.
-_IDLE_PAUSE = 2e-5
 
 
 def timeout() -> float:
@@ -45,33 +43,38 @@ class Patience:
     """
 
     def __init__(self, device: Device) -> None:
-        self._pause = device.pause
+        # Where operations run at once, none wants the core while somebody polls.
+        self._pause, self._inline = device.pause, device.inline
+        self._moved = time.perf_counter()
         self._limit = timeout()
 
     def wait(self, done: Callable[[], bool], what: str) -> None:
-        """Poll until something is done; a poll that finds it done is the last one."""
+        """Poll until something is done, with nothing beside; the poll that finds it is the last."""
         began = time.perf_counter()
         while not done():
-            if self.check(began, what) < _BRISK:
-                os.sched_yield()
-            else:
-                self.rest()
+            self.check(began, what)
+            self._rest(brisk=time.perf_counter() - began < _BRISK)
 
-    def rest(self, idle: Callable[[], bool] = lambda: True) -> None:
-        """Leave the core to others until the next poll, for longer unless the device is idle."""
-        if self._pause:
-            time.sleep(min(self._pause, _IDLE_PAUSE) if idle() else self._pause)
-        else:
+    def moved(self) -> None:
+        """Note that something was done: more may be soon."""
+        self._moved = time.perf_counter()
+
+    def rest(self) -> None:
+        """Leave the core to kernels until the next poll."""
+        self._rest(brisk=self._inline and time.perf_counter() - self._moved < _BRISK)
+
+    def _rest(self, brisk: bool) -> None:
+        if brisk or not self._pause:
             # Also lets the threads of other lanes have the interpreter, which a busy loop would
             # keep from them for milliseconds. time.sleep(0) would sleep for as long as a pause.
             os.sched_yield()
+        else:
+            time.sleep(self._pause)
 
-    def check(self, since: float, what: str) -> float:
-        """Return for how long something has been waited for; raise `RunError` if too long."""
-        waited = time.perf_counter() - since
-        if waited > self._limit:
+    def check(self, since: float, what: str) -> None:
+        """Raise `RunError` if something has been waited for too long."""
+        if time.perf_counter() - since > self._limit:
             raise RunError(
                 f"{what} has waited for {self._limit:g} s: a rank has died or takes another path; "
                 "set SLIPSTREAM_TIMEOUT to wait longer"
             )
-        return waited

@@ -231,8 +231,10 @@ class OverlappedStep(CommittedStep):
         progress = _Progress(self._order, self._lanes, start, patience)
         with drained(self._lanes):
             while not progress.finished():
-                if not progress.advance():
-                    patience.rest(self._lanes.idle)
+                if progress.advance():
+                    patience.moved()
+                else:
+                    patience.rest()
         if profile:
             for node in self.nodes:
                 self.timeline.add(node, *progress.interval(node))
@@ -303,6 +305,7 @@ class _Progress:
         else:
             self._lanes.issue(node)
             self._issued.add(node.index)
+            self._poll()  # on a single core the operation is over, and may have taken long
 
     def _poll(self) -> bool:
         landed = [node for node in self._flying if naming(node, node.transfer.test)]
