@@ -1,0 +1,218 @@
+"""Formats of voxel images: each reduced to values that are indexed by [z, y, x].
+
+A source tells the shape and type of an image before anything of it is read, and gives access to
+boxes of it. Raw files, of which both have to be told, are in `raw_images`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import logging
+import math
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import zarr
+
+from slipstream.errors import InputError
+
+# What tifffile logs of broken files would be a second message.
+_SILENT = logging.NullHandler()
+
+
+@dataclass(frozen=True)
+class Source:
+    """An image that can be read.
+
+    Attributes
+    ----------
+    name : str
+        What to call it in messages.
+    shape : tuple of int
+        Number of voxels along z, y and x.
+    dtype : numpy.dtype
+        Type of the stored values, with their byte order.
+    open : callable
+        Returns a context manager for what is indexed by three slices and gives arrays.
+    planes : int
+        Planes that are stored together: to read one of them costs as much as to read all.
+    threaded : bool
+        Whether several threads may read at once.
+    raw : (pathlib.Path, int) or None
+        File and number of bytes before the first value, where the values lie in it as they are.
+    """
+
+    name: str
+    shape: tuple[int, int, int]
+    dtype: np.dtype
+    open: Callable[[], AbstractContextManager[Any]]
+    planes: int = 1
+    threaded: bool = False
+    raw: tuple[Path, int] | None = None
+
+    def __post_init__(self) -> None:
+        if len(self.shape) != 3:
+            raise InputError(
+                f"image.path: {self.name} has shape {tuple(self.shape)}; accepted: three axes"
+            )
+        if 0 in self.shape:
+            raise InputError(f"image.path: {self.name} has shape {self.shape}: no voxel at all")
+        if self.dtype.kind not in "biuf":
+            raise InputError(
+                f"image.path: {self.name} has values of type {self.dtype}; accepted: whole "
+                "numbers, floating-point numbers and booleans"
+            )
+
+
+@contextlib.contextmanager
+def readable(name: str) -> Iterator[None]:
+    """Turn whatever a library raises while it reads into one line for people."""
+    try:
+        yield
+    except InputError:
+        raise
+    except Exception as error:  # each library, and each of its filters, raises kinds of its own
+        reason = (str(error).splitlines() or [""])[0] or type(error).__name__
+        raise InputError(f"image.path: {name} cannot be read ({reason})") from error
+
+
+def _as_it_is(array: Any) -> Callable[[], AbstractContextManager[Any]]:
+    return functools.partial(contextlib.nullcontext, array)
+
+
+def array_source(array: np.ndarray) -> Source:
+    """Return an array in memory as a source."""
+    return Source("the array", array.shape, array.dtype, _as_it_is(array), threaded=True)
+
+
+def npy_source(path: Path) -> Source:
+    """Return a NumPy file, mapped into memory."""
+    array = np.lib.format.open_memmap(path, mode="r")
+    return Source(str(path), array.shape, array.dtype, _as_it_is(array), threaded=True)
+
+
+def tiff_source(path: Path) -> Source:
+    """Return a TIFF file: a stack of pages, or a volume in one page.
+
+    Values that lie in the file as they are get mapped, others are decoded page by page.
+    """
+    import tifffile
+
+    logging.getLogger("tifffile").addHandler(_SILENT)
+    with tifffile.TiffFile(path) as file:
+        _check_chain(file)
+        series, page = file.series[0], file.pages.first
+        size, plane = math.prod(series.shape), page.imagelength * page.imagewidth
+        is_stack = sum(n > 1 for n in series.shape) <= 3 and size % plane == 0
+        if len(file.series) > 1 or page.samplesperpixel > 1 or not is_stack:
+            found = ", ".join(f"{one.axes} {one.shape}" for one in file.series)
+            raise InputError(f"image.path: {path} holds {found}; accepted: one stack of grey pages")
+        shape = (size // plane, page.imagelength, page.imagewidth)
+        dtype = np.dtype(series.dtype)
+        mapped = series.dataoffset is not None and series.dtype == page.dtype
+        together = shape[0] // len(series.pages)
+
+    def open_mapped() -> AbstractContextManager[Any]:
+        return contextlib.nullcontext(tifffile.memmap(path, mode="r").reshape(shape))
+
+    @contextlib.contextmanager
+    def open_pages() -> Iterator[Any]:
+        with tifffile.TiffFile(path) as file:
+            yield _Pages(file.series[0].pages, (together, *shape[1:]))
+
+    if mapped:
+        return Source(str(path), shape, dtype, open_mapped, threaded=True)
+    return Source(str(path), shape, dtype, open_pages, planes=together)
+
+
+def _check_chain(file: Any) -> None:
+    """Make sure that the list of pages ends: of a truncated file there would just be fewer."""
+    place = file.pages.next_page_offset
+    if place is not None:
+        file.filehandle.seek(place)
+        following = file.filehandle.read(file.tiff.offsetsize)
+        if len(following) < file.tiff.offsetsize or any(following):
+            raise ValueError("pages are missing")
+
+
+class _Pages:
+    """Pages of a TIFF file, indexed like one array; each has the same shape, of three axes."""
+
+    def __init__(self, pages: Any, shape: tuple[int, int, int]) -> None:
+        self._pages, self._shape = pages, shape
+
+    def __getitem__(self, box: tuple[slice, slice, slice]) -> np.ndarray:
+        planes, rows, columns = box
+        together = self._shape[0]
+        first, last = planes.start // together, (planes.stop - 1) // together
+        parts = []
+        for number in range(first, last + 1):
+            page = self._pages[number].asarray().reshape(self._shape)
+            low = max(planes.start - number * together, 0)
+            parts.append(page[low : planes.stop - number * together, rows, columns])
+        return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+
+def hdf5_source(path: Path, dataset: str | None = None) -> Source:
+    """Return a data set of an HDF5 file.
+
+    Raises
+    ------
+    InputError
+        If there is none of this name, or not exactly one of three axes where none is given.
+    """
+    import h5py
+
+    with h5py.File(path, "r") as file:
+        found: list[str] = []
+
+        def note(name: str, item: Any) -> None:
+            if isinstance(item, h5py.Dataset) and item.ndim == 3:
+                found.append(name)
+
+        # Links are found by their names only.
+        if dataset is None or not isinstance(file.get(dataset), h5py.Dataset):
+            file.visititems(note)
+            dataset = _only(path, found, dataset)
+        chunks = file[dataset].chunks
+        shape, dtype = file[dataset].shape, file[dataset].dtype
+
+    @contextlib.contextmanager
+    def open_dataset() -> Iterator[Any]:
+        with h5py.File(path, "r") as file:
+            yield file[dataset]
+
+    planes = chunks[0] if chunks else 1
+    return Source(f"{path}: {dataset}", shape, dtype, open_dataset, planes)
+
+
+def zarr_source(path: Path, dataset: str | None = None) -> Source:
+    """Return a zarr array: the one at the root, or one of a group; errors as of `hdf5_source`."""
+    array = zarr.open(path, mode="r")
+    if isinstance(array, zarr.Group) or dataset is not None:
+        members = array.members(max_depth=None) if isinstance(array, zarr.Group) else ()
+        arrays = {name: one for name, one in members if isinstance(one, zarr.Array)}
+        volumes = [name for name, one in arrays.items() if one.ndim == 3]
+        wanted = None if dataset is None else dataset.strip("/")
+        array = arrays[wanted if wanted in arrays else _only(path, volumes, dataset)]
+    planes = (array.shards or array.chunks)[0] if array.ndim else 1
+    return Source(str(path), array.shape, array.dtype, _as_it_is(array), planes)
+
+
+def _only(path: Path, found: list[str], dataset: str | None) -> str:
+    """Return the only name found, if none is asked for; `dataset` is known not to be there."""
+    names = ", ".join(sorted(found)) or "none"
+    if dataset is not None:
+        raise InputError(
+            f"image.dataset {dataset!r} is not in {path}; those of three axes there: {names}"
+        )
+    if len(found) != 1:
+        raise InputError(
+            f"image.dataset is missing: {path} does not hold just one of three axes, but {names}"
+        )
+    return found[0]

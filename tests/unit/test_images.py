@@ -1,0 +1,296 @@
+"""Boxes of voxel images in every format against the array that was written."""
+
+import h5py
+import numpy as np
+import pytest
+import tifffile
+import zarr
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from slipstream.decomposition import Box, whole
+from slipstream.errors import InputError
+from slipstream.io import images
+from slipstream.io.images import open_image
+
+SHAPE = (7, 5, 6)
+BOXES = [
+    whole(SHAPE),
+    Box((2, 1, 3), (6, 4, 5)),
+    Box((6, 0, 0), (7, 5, 6)),
+    Box((3, 2, 1), (4, 3, 2)),
+    Box((1, 2, 3), (1, 4, 5)),
+    Box((9, 9, 9), (9, 9, 9)),
+]
+DTYPES = ["bool", "uint8", "int8", "uint16", "int32", "uint64", "float16", "float32", "float64"]
+
+
+@pytest.fixture(autouse=True)
+def small_blocks(monkeypatch):
+    """Let images as small as these be read in several blocks."""
+    monkeypatch.setattr(images, "_BLOCK_BYTES", 64)
+
+
+def grey(dtype="uint8", shape=SHAPE, seed=0):
+    """Return few different values, zero often."""
+    values = np.random.default_rng(seed).integers(0, 5, shape)
+    return np.where(values == 4, 0, values).astype(dtype)
+
+
+def assert_boxes(image, mask, boxes=BOXES):
+    assert image.shape == mask.shape
+    for box in boxes:
+        found = image.read(box)
+        assert found.dtype == np.uint8
+        assert found.flags.c_contiguous
+        assert found.shape == box.shape
+        np.testing.assert_array_equal(found, mask[box.slices()])
+
+
+def write_h5(path, values, name="entry/data", **options):
+    with h5py.File(path, "w") as file:
+        file.create_dataset("entry/angles", data=np.zeros(3))
+        file.create_dataset(name, data=values, **options)
+
+
+def write_zarr(path, values, name=None, **options):
+    parent = {"store": path} if name is None else {"store": path, "name": name}
+    array = zarr.create_array(**parent, shape=values.shape, dtype=values.dtype, **options)
+    array[...] = values
+
+
+def write_tiff(path, values, **options):
+    tifffile.imwrite(path, values, photometric="minisblack", **options)
+
+
+WRITERS = {
+    "npy": ("a.npy", np.save),
+    "npy of other order": ("a.npy", lambda path, v: np.save(path, np.asfortranarray(v))),
+    "npy of other bytes": ("a.npy", lambda path, v: np.save(path, v.astype(">u2"))),
+    "stack": ("a.tif", write_tiff),
+    "suffix in capitals": ("a.TIFF", write_tiff),
+    "plain stack": ("a.tif", lambda p, v: write_tiff(p, v, metadata=None)),
+    "big-endian stack": ("a.tif", lambda p, v: write_tiff(p, v, byteorder=">")),
+    "compressed stack": ("a.tiff", lambda p, v: write_tiff(p, v, compression="zlib")),
+    "ImageJ": ("a.tif", lambda p, v: write_tiff(p, v, imagej=True)),
+    "one directory entry": (
+        "a.tif", lambda p, v: write_tiff(p, v, metadata={"axes": "ZYX"}, truncate=True),
+    ),
+    "volume": (
+        "a.tif", lambda p, v: write_tiff(p, v, volumetric=True, tile=(16, 16, 16)),
+    ),
+    "volume in strips": ("a.tif", lambda p, v: write_tiff(p, v, volumetric=True)),
+    "hdf5": ("a.h5", write_h5),
+    "compressed hdf5": (
+        "a.hdf5", lambda p, v: write_h5(p, v, chunks=(3, 2, 4), compression="gzip"),
+    ),
+    "nexus": ("a.nxs", write_h5),
+    "zarr": ("a.zarr", write_zarr),
+    "zarr in chunks": ("a.zarr", lambda p, v: write_zarr(p, v, chunks=(3, 2, 4))),
+    "zarr in shards": (
+        "a.zarr", lambda p, v: write_zarr(p, v, chunks=(2, 5, 2), shards=(4, 5, 6)),
+    ),
+    "zarr group": ("a.zarr", lambda p, v: write_zarr(p, v, "deep/grey")),
+    "old zarr": ("a.zarr", lambda p, v: write_zarr(p, v, zarr_format=2, chunks=(3, 2, 4))),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "write"), WRITERS.values(), ids=WRITERS)
+def test_boxes_of_every_format_are_those_of_the_array(tmp_path, name, write):
+    values = grey()
+    write(tmp_path / name, values)
+    assert_boxes(open_image(tmp_path / name), values != 0)
+    assert_boxes(open_image(str(tmp_path / name), pore=2), values == 2)
+
+
+@pytest.mark.parametrize("shape", [(1, 5, 6), (4, 1, 6), (1, 1, 1)])
+@pytest.mark.parametrize("kind", ["npy", "stack", "compressed stack", "plain stack", "ImageJ"])
+def test_axes_of_one_voxel_are_axes(tmp_path, shape, kind):
+    name, write = WRITERS[kind]
+    values = grey(shape=shape)
+    write(tmp_path / name, values)
+    assert_boxes(open_image(tmp_path / name), values != 0, [whole(shape)])
+
+
+def test_stack_of_pages_with_one_bit_per_voxel(tmp_path):
+    values = grey() > 0
+    write_tiff(tmp_path / "a.tif", values)
+    with tifffile.TiffFile(tmp_path / "a.tif") as file:
+        assert file.pages.first.bitspersample == 1
+    assert_boxes(open_image(tmp_path / "a.tif"), values)
+
+
+@st.composite
+def boxes_of(draw, shape):
+    pairs = [sorted(draw(st.tuples(*[st.integers(0, n)] * 2))) for n in shape]
+    return Box(*zip(*pairs, strict=True))
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_any_box_of_any_raw_file_is_that_of_the_array(tmp_path, data):
+    shape = data.draw(st.tuples(*[st.integers(1, 9)] * 3))
+    dtype = data.draw(st.sampled_from(DTYPES))
+    order = data.draw(st.sampled_from(["little", "big"]))
+    offset = data.draw(st.integers(0, 9))
+    pore = data.draw(st.sampled_from([None, 1, (0,), [1, 3], (0, 300, -1)]))
+    values = grey(dtype, shape)
+    stored = values.astype(values.dtype.newbyteorder(order))
+    (tmp_path / "a.raw").write_bytes(bytes(offset) + stored.tobytes())
+    image = open_image(
+        tmp_path / "a.raw", shape=shape, dtype=dtype, byte_order=order, offset=offset, pore=pore
+    )
+    expected = values != 0 if pore is None else np.isin(values, pore)
+    assert_boxes(image, expected, [data.draw(boxes_of(shape))])
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_arrays_are_images(dtype):
+    values = grey(dtype)
+    assert_boxes(open_image(values), values != 0)
+    assert_boxes(open_image(values[::-1, :, ::-1], pore=(1, 3)),
+                 np.isin(values[::-1, :, ::-1], (1, 3)))  # fmt: skip
+
+
+def test_any_byte_but_zero_is_true(tmp_path):
+    (tmp_path / "a.bin").write_bytes(bytes([0, 1, 2, 255]))
+    image = open_image(tmp_path / "a.bin", shape=(1, 2, 2), dtype="bool")
+    assert image.read(whole((1, 2, 2))).tolist() == [[[0, 1], [1, 1]]]
+
+
+@pytest.mark.parametrize("name", ["a.dat", "a.npy"])
+def test_blocks_larger_than_a_plane_are_read(tmp_path, monkeypatch, name):
+    monkeypatch.setattr(images, "_BLOCK_BYTES", 2**20)
+    values, options = grey("uint16"), {}
+    if name == "a.npy":
+        np.save(tmp_path / name, values)
+    else:
+        values.tofile(tmp_path / name)
+        options = {"shape": SHAPE, "dtype": "<u2"}
+    assert_boxes(open_image(tmp_path / name, **options), values != 0)
+
+
+@pytest.mark.parametrize("form", ["h5", "zarr"])
+def test_data_sets_are_found_by_name(tmp_path, form):
+    path = tmp_path / f"a.{form}"
+    first, second = grey(seed=1), grey(seed=2)
+    if form == "h5":
+        write_h5(path, first, "one")
+        with h5py.File(path, "a") as file:
+            file["group/two"] = second
+            file["link"] = h5py.SoftLink("/group/two")
+    else:
+        write_zarr(path, first, "one")
+        write_zarr(path, second, "group/two")
+    assert_boxes(open_image(path, dataset="one"), first != 0)
+    assert_boxes(open_image(path, dataset="/group/two"), second != 0)
+    if form == "h5":
+        assert_boxes(open_image(path, dataset="link"), second != 0)
+    with pytest.raises(InputError, match="^image.dataset is missing: .* but group/two, one$"):
+        open_image(path)
+    with pytest.raises(InputError, match="^image.dataset 'three' is not in .*: group/two, one$"):
+        open_image(path, dataset="three")
+    with pytest.raises(InputError, match="^image.dataset 'group' is not in"):
+        open_image(path, dataset="group")
+
+
+def test_only_the_pages_of_a_box_are_read(tmp_path):
+    values = grey()
+    write_tiff(tmp_path / "a.tif", values, compression="zlib")
+    with tifffile.TiffFile(tmp_path / "a.tif") as file:
+        place, size = file.pages[4].dataoffsets[0], file.pages[4].databytecounts[0]
+    content = bytearray((tmp_path / "a.tif").read_bytes())
+    content[place : place + size] = b"\xff" * size
+    (tmp_path / "a.tif").write_bytes(content)
+    image = open_image(tmp_path / "a.tif")
+    sound = [Box((0, 0, 0), (4, 5, 6)), Box((5, 0, 0), (7, 5, 6))]
+    assert_boxes(image, values != 0, sound)
+    with pytest.raises(InputError, match=r"^image.path: .*a.tif cannot be read \(.+\)$"):
+        image.read(Box((4, 0, 0), (5, 5, 6)))
+
+
+def raw(folder, size=210, suffix=".raw"):
+    path = folder / f"a{suffix}"
+    path.write_bytes(bytes(size))
+    return path
+
+
+def saved(folder, name, write, values):
+    write(folder / name, values)
+    return folder / name
+
+
+RAW = {"shape": SHAPE, "dtype": "uint8"}
+MISTAKES = {
+    "missing": (lambda f: f / "b.raw", RAW, r"image.path: .*b.raw does not exist"),
+    "suffix": (raw, {}, "image.shape is missing"),
+    "unknown suffix": (lambda f: raw(f, suffix=".png"), {},
+                       r"suffix '.png'; accepted: .raw, .bin, .*zarr"),
+    "folder": (lambda f: f, RAW, "suffix ''"),
+    "no path": (lambda f: 3, {}, "image.path is 3; accepted"),
+    "folder as file": (lambda f: (f / "a.npy").mkdir() or f / "a.npy", {}, "is a folder"),
+    "file as folder": (lambda f: raw(f, suffix=".zarr"), {}, "is no folder"),
+    "too short": (lambda f: raw(f, 209), RAW,
+                  r"has 209 bytes, but image.shape \(7, 5, 6\) of uint8 .* makes 210"),
+    "too long": (lambda f: raw(f, 211), RAW, "has 211 bytes, .* makes 210"),
+    "offset": (raw, {**RAW, "offset": 1}, "has 210 bytes, .* image.offset 1 makes 211"),
+    "negative offset": (raw, {**RAW, "offset": -1}, "image.offset is -1; accepted"),
+    "no shape": (raw, {"dtype": "uint8"}, "image.shape is missing"),
+    "two axes": (raw, {**RAW, "shape": (14, 15)}, r"image.shape is \(14, 15\); accepted: three"),
+    "no size": (raw, {**RAW, "shape": (0, 5, 6)}, r"image.shape is \(0, 5, 6\); accepted: three"),
+    "no dtype": (raw, {"shape": SHAPE}, "image.dtype is missing"),
+    "unknown dtype": (raw, {**RAW, "dtype": "grey"}, "image.dtype is 'grey'; accepted"),
+    "complex": (raw, {**RAW, "dtype": "complex64"}, "image.dtype is 'complex64'; accepted"),
+    "order twice": (raw, {**RAW, "dtype": ">u2"}, "image.byte_order tells"),
+    "byte order": (raw, {**RAW, "byte_order": "middle"}, "image.byte_order is 'middle'; accepted"),
+    "pore": (raw, {**RAW, "pore": 0.5}, "image.pore is 0.5; accepted"),
+    "no pore": (raw, {**RAW, "pore": ()}, r"image.pore is \(\); accepted"),
+    "shape of npy": (lambda f: saved(f, "a.npy", np.save, grey()), {"shape": SHAPE},
+                     "image.shape says nothing of .npy; accepted: nothing"),
+    "dataset of raw": (raw, {**RAW, "dataset": "grey"}, "image.dataset .* accepted: image.shape"),
+    "array": (lambda f: grey(), {"dtype": "uint8"}, "image.dtype says nothing of an array"),
+    "flat array": (lambda f: grey()[0], {}, r"the array has shape \(5, 6\); accepted: three axes"),
+    "flat npy": (lambda f: saved(f, "a.npy", np.save, grey()[0]), {}, "accepted: three axes"),
+    "complex npy": (lambda f: saved(f, "a.npy", np.save, grey("complex64")), {},
+                    "values of type complex64"),
+    "empty npy": (lambda f: saved(f, "a.npy", np.save, grey()[:0]), {}, "no voxel at all"),
+    "colours": (lambda f: saved(f, "a.tif", tifffile.imwrite, np.zeros((5, 6, 3), np.uint8)), {},
+                "accepted: one stack of grey pages"),
+    "four axes": (lambda f: saved(f, "a.tif", write_tiff, np.zeros((2, 4, 5, 6), "u1")), {},
+                  "accepted: one stack of grey pages"),
+    "flat data set": (lambda f: saved(f, "a.h5", write_h5, grey()), {"dataset": "entry/angles"},
+                      r"entry/angles has shape \(3,\); accepted: three axes"),
+    "flat hdf5": (lambda f: saved(f, "a.h5", write_h5, grey()[0]), {}, "image.dataset .* none"),
+    "flat zarr": (lambda f: saved(f, "a.zarr", write_zarr, grey()[0]), {}, "accepted: three axes"),
+    "data set of array": (lambda f: saved(f, "a.zarr", write_zarr, grey()), {"dataset": "grey"},
+                          "image.dataset 'grey' is not in .* none"),
+    "no zarr": (lambda f: (f / "a.zarr").mkdir() or f / "a.zarr", {}, "cannot be read"),
+}  # fmt: skip
+BROKEN = {f"broken {s}": (lambda f, s=s: raw(f, suffix=s), {}, "cannot be read")
+          for s in (".tif", ".npy", ".h5")}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("make", "options", "message"), [*MISTAKES.values(), *BROKEN.values()], ids=[*MISTAKES, *BROKEN]
+)
+def test_mistakes_are_told_in_one_line(tmp_path, make, options, message):
+    with pytest.raises(InputError, match=message) as caught:
+        open_image(make(tmp_path), **options)
+    assert str(caught.value).startswith("image.")
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("kind", ["npy", "stack", "plain stack", "compressed stack", "hdf5"])
+def test_truncated_files_are_told_in_one_line(tmp_path, kind):
+    name, write = WRITERS[kind]
+    write(tmp_path / name, grey("uint16"))
+    content = (tmp_path / name).read_bytes()
+    (tmp_path / name).write_bytes(content[: len(content) - 300])
+    with pytest.raises(InputError, match=r"^image.path: .*a\..* cannot be read") as caught:
+        open_image(tmp_path / name).read(whole(SHAPE))
+    assert "\n" not in str(caught.value)
+
+
+def test_boxes_beyond_the_image_are_refused():
+    with pytest.raises(InputError, match="no box from"):
+        open_image(grey()).read(Box((0, 0, 0), (7, 5, 7)))
