@@ -7,8 +7,9 @@ which do not overflow.
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 
@@ -171,6 +172,59 @@ def process_grid(
         return empty, sum(faces), max(grid), grid
 
     return min(factorisations(ranks, len(shape)), key=cost)
+
+
+def recursive_bisection(
+    shape: Sequence[int], parts: int, weigh: Callable[[list[Box], list[int]], list[Sequence[float]]]
+) -> list[Box]:
+    """Divide a global array into boxes of about the same weight, each near a cube.
+
+    A box is cut in two along its longest axis, where the weights on both sides are as the numbers
+    of parts that they will have, and so are the two, until all parts are there. After Berger and
+    Bokhari (1987).
+
+    Parameters
+    ----------
+    shape : sequence of int
+        Global shape.
+    parts : int
+        Number of boxes. Where there are more than points, some are empty.
+    weigh : callable
+        ``weigh(boxes, axes)`` returns for each box the weights of its planes normal to an axis.
+
+    Returns
+    -------
+    list of Box
+        One per part.
+    """
+    pending, boxes = [(whole(shape), 0, parts)], [whole(shape)] * parts
+    while pending:
+        pending = [entry for entry in pending if entry[2] > 1]
+        axes = [max(range(len(shape)), key=lambda axis: box.shape[axis]) for box, _, _ in pending]
+        weights = weigh([box for box, _, _ in pending], axes) if pending else []
+        halves = []
+        for (box, first, count), axis, planes in zip(pending, axes, weights, strict=True):
+            left = count // 2
+            cut = box.start[axis] + _balanced_cut(planes, left, count)
+            for side, start, share in (
+                (box._cut(axis, box.start[axis], cut), first, left),
+                (box._cut(axis, cut, box.stop[axis]), first + left, count - left),
+            ):
+                halves.append((side, start, share))
+                boxes[start : start + share] = [side] * share
+        pending = halves
+    return boxes
+
+
+def _balanced_cut(weights: Sequence[float], left: int, parts: int) -> int:
+    """Return after how many planes to cut, for `left` of `parts` shares to be before the cut."""
+    before = [0, *itertools.accumulate(weights)]
+    if not before[-1]:
+        before = list(range(len(before)))
+    wanted = before[-1] * left / parts
+    # As long as there are planes enough, both sides have some.
+    inner = range(1, len(before) - 1) or range(len(before))
+    return min(inner, key=lambda cut: abs(before[cut] - wanted))
 
 
 def factorisations(number: int, count: int) -> list[tuple[int, ...]]:

@@ -34,6 +34,7 @@ EXCHANGE = {
     "HaloExchange",
     "HaloPlan",
     "NarrowWire",
+    "SparseExchange",
     "TRANSPORTS",
     "Transport",
     "check_devices",
@@ -42,6 +43,8 @@ EXCHANGE = {
     "make_transport",
     "move",
     "part_of",
+    "redistribute",
+    "swap_plan",
 }
 
 

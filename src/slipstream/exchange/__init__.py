@@ -15,6 +15,8 @@ from slipstream.exchange.halo import HaloExchange, HaloPlan
 from slipstream.exchange.moves import move
 from slipstream.exchange.narrow import NarrowWire
 from slipstream.exchange.plan import Block, ExchangePlan
+from slipstream.exchange.redistribute import redistribute
+from slipstream.exchange.sparse import SparseExchange, swap_plan
 from slipstream.exchange.transport import Exchange, Transport, part_of
 
 __all__ = [
@@ -25,6 +27,7 @@ __all__ = [
     "HaloExchange",
     "HaloPlan",
     "NarrowWire",
+    "SparseExchange",
     "Transport",
     "check_devices",
     "chosen_transport",
@@ -32,4 +35,6 @@ __all__ = [
     "make_transport",
     "move",
     "part_of",
+    "redistribute",
+    "swap_plan",
 ]
