@@ -77,6 +77,14 @@ def test_transforms_are_numpys_on_more_ranks_than_points(ranks):
     assert " passed" in result.stdout
 
 
+@pytest.mark.parametrize("ranks", [5, 6])
+def test_flow_through_pores_is_the_same_on_more_ranks_than_planes(ranks):
+    paths = ("tests/parallel/test_lattice_flow.py", "tests/parallel/test_sparse_exchange.py")
+    result = run_tests(ranks, *paths, "-k", "not every_transport")
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert " passed" in result.stdout
+
+
 def test_failure_on_one_rank_is_reported_and_ends_the_others(tmp_path):
     path = tmp_path / "test_rank_1_fails.py"
     path.write_text(

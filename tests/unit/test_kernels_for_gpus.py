@@ -14,19 +14,26 @@ import numpy as np
 import pytest
 
 import slipstream.device
+from lattice_oracle import portion_of
 from nvrtc import CompilationError, Nvrtc
 from slipstream import kernels
 from slipstream.advection import Advection
 from slipstream.bench.measure import large_copy
 from slipstream.device import HostDevice, Kernel, tiled_fft
+from slipstream.exchange import SparseExchange, swap_plan
 from slipstream.exchange.narrow import WIRES, NarrowWire
 from slipstream.fft import DistributedFFT, SlabGeometry, truncate
+from slipstream.lattice import Fluid, PoreFlow, Storage
+from slipstream.lattice.storage import LAYOUTS
+from slipstream.schedule import StepGraph
 from slipstream.spectral.integrators import METHODS
 from slipstream.spectral.navier_stokes import FlowProblem, NavierStokesStep
 
 ARCHITECTURES = ("sm_80", "sm_90")
 REALS = ("float64", "float32")
 PRODUCT = "navier_stokes_product.hpp"
+# Strips are for vectors of a CPU; to GPUs the header is empty.
+ONLY_FOR_CPUS = {"lattice_strips.hpp"}
 
 
 class NoKernel(Kernel):
@@ -46,6 +53,17 @@ class NotingDevice(HostDevice):
     def kernel(self, header, name, **constants):
         self.noted[header, name, tuple(sorted(constants.items()))] = None
         return NoKernel()
+
+
+class NotingGpu(NotingDevice):
+    """Is taken for a GPU. Sites are counted, as nothing would be asked for without any."""
+
+    kind = "cuda"
+
+    def kernel(self, header, name, **constants):
+        nothing = super().kernel(header, name, **constants)
+        counts = name == "rank_sites"
+        return HostDevice.kernel(self, header, name, **constants) if counts else nothing
 
 
 def used_kernels(real, shape):
@@ -90,6 +108,55 @@ def advection_kernels(real):
     return set(devices["cpu"].noted) | set(devices["gpu"].noted)
 
 
+def storages(real):
+    """Return a storage of each layout, of which some are of each propagation and encoding."""
+    mixed = real == "float64"
+    for number, layout in enumerate(LAYOUTS):
+        propagation = ("aa", "two-lattice")[number % 2]
+        encoding = ("compact", "wide")[number // 2 % 2]
+        yield Storage(propagation, layout, "raster", encoding, real)
+    for layout in LAYOUTS[::3] if mixed else ():
+        yield Storage("aa", layout, "raster", "compact", "mixed")
+
+
+def lattice_kernels(real):
+    """Return what flow through pores asks for, also where it is divided."""
+    device = NotingGpu(tiled=False)
+    portion = portion_of(np.ones((2, 3, 4), np.uint8), (True, True, True))
+    for number, storage in enumerate(storages(real)):
+        fluid = Fluid(pressure_drop=(1e-3, 0.0, 0.0), inertia=number % 2 == 0)
+        flow = PoreFlow(portion, fluid, storage, device, policy="serial")
+        flow.advance(2)
+        flow.sums()
+        flow.fields()
+        flow.set_populations(np.arange(3), 1, flow.populations(np.arange(3), 1))
+    swap_kernels(device, np.dtype(real))
+    return set(device.noted)
+
+
+def swap_kernels(device, dtype):
+    """Ask for what swaps numbers with a rank; how they travel there needs no kernel."""
+    unmoved = SimpleNamespace(record=lambda graph, label: None)
+    transport = SimpleNamespace(empty=np.empty, prepare=lambda plan, pairs: unmoved)
+    array, addresses = np.zeros(9, dtype), np.arange(3)
+    swap = SparseExchange(device, swap_plan({1: 3}, 0), addresses, [array], transport)
+    swap.record(StepGraph(device), 0, array, "numbers")
+
+
+def kernels_without_constants():
+    """Return what images are made of and searched by, for which nothing is to be chosen."""
+    folder = Path(kernels.__file__).parent
+    return {
+        (header, name, ())
+        for header in ("pores.hpp", "spheres.hpp")
+        for name in kernel_names(folder / header)
+    }
+
+
+def kernel_names(path):
+    return re.findall(r"^KERNEL (\w+)\(", path.read_text(), re.MULTILINE)
+
+
 def signal_kernels():
     """Return what exchanges through shared memory ask for."""
     return {("signals.hpp", name, ()) for name in ("raise_flags", "await_flags", "test_flags")}
@@ -104,6 +171,7 @@ def collected(real):
     }[real]
     kernels_used = used_kernels(real, shape) | tiled_kernels(real, lengths)
     kernels_used |= advection_kernels(real) | wire_kernels() | signal_kernels()
+    kernels_used |= lattice_kernels(real) | kernels_without_constants()
     return sorted(kernels_used, key=repr)
 
 
@@ -144,8 +212,8 @@ def test_every_kernel_of_every_header_is_among_them():
     folder = Path(kernels.__file__).parent
     defined = {
         (header, name)
-        for header in kernels.headers()
-        for name in re.findall(r"^KERNEL (\w+)\(", (folder / header).read_text(), re.MULTILINE)
+        for header in set(kernels.headers()) - ONLY_FOR_CPUS
+        for name in kernel_names(folder / header)
     }
     assert len(defined) >= 10
     for real in REALS:
@@ -161,6 +229,14 @@ def test_every_substage_of_every_method_is_among_them():
         assert ends == {method.divisions for method in METHODS.values()}
         nodes = {(c["NODE_END"], c["NODE"]) for c in substages if c["INTEGRATING_FACTOR"] == factor}
         assert nodes == {(m.divisions, node) for m in METHODS.values() for node in m.nodes}
+
+
+@pytest.mark.parametrize("header", ONLY_FOR_CPUS)
+def test_headers_only_for_cpus_are_empty_to_gpus(header):
+    constants = {**Storage().constants, "PROPAGATION": 2, "INERTIA": 0, "SEGMENTS": 32}
+    binary = compiler().compile(kernels.source(header, constants), "sm_90", options())
+    for name in kernel_names(Path(kernels.__file__).parent / header):
+        assert f".text.{name}\0".encode() not in binary
 
 
 @pytest.mark.parametrize(

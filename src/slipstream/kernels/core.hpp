@@ -8,9 +8,12 @@
 //   FOR_ROWS(r, rows) FOR_COLUMNS(c, columns) { ... }        independent rows of contiguous data
 //   FOR_BLOCKS(b, blocks) { SHARED(...); FOR_TILE(...) ... BLOCK_BARRIER }   cooperating tiles
 //
+// FOR_TILE_VECTORS is FOR_TILE for bodies that treat `width` lanes at once on a CPU, one on a GPU.
+//
 // A sum or maximum over a row is gathered per thread with FOR_COLUMNS_SUM / FOR_COLUMNS_MAXIMUM and
 // completed by row_sum / row_maximum; one warp then has a row to itself (launch with `reduces`),
-// which keeps the order of additions, and so the result, the same in every run.
+// which keeps the order of additions, and so the result, the same in every run. Where a CPU cannot do
+// columns at once, FOR_COLUMNS_IN_TURN gathers whatever the body likes.
 //
 // `Real` is the field precision of the compiled kernel (-DREAL=float or double).
 #pragma once
@@ -54,6 +57,7 @@ using Real = REAL;
 
 #define FOR_COLUMNS_SUM(column, columns, ...) FOR_COLUMNS(column, columns)
 #define FOR_COLUMNS_MAXIMUM(column, columns, variable) FOR_COLUMNS(column, columns)
+#define FOR_COLUMNS_IN_TURN(column, columns) FOR_COLUMNS(column, columns)
 #define FIRST_COLUMN (threadIdx.x == 0)
 
 #define FOR_BLOCKS(block, blocks) \
@@ -61,6 +65,7 @@ using Real = REAL;
 #define FOR_TILE(i, count, lane, lanes)                                                   \
   for (int tile_item_ = threadIdx.x; tile_item_ < (count) * (lanes); tile_item_ += blockDim.x) \
     if (const int lane = tile_item_ % (lanes), i = tile_item_ / (lanes); true)
+#define FOR_TILE_VECTORS(i, count, lane, lanes, width) FOR_TILE(i, count, lane, lanes)
 #define SHARED(Type, name, count) Type* name = reinterpret_cast<Type*>(shared_memory_)
 #define BLOCK_BARRIER __syncthreads();
 extern __shared__ double2 shared_memory_[];
@@ -70,7 +75,7 @@ extern __shared__ double2 shared_memory_[];
 #define KERNEL extern "C" void
 #define INLINE inline __attribute__((always_inline))
 #define RESTRICT __restrict__
-#define UNROLL _Pragma("GCC unroll 16")
+#define UNROLL _Pragma("GCC unroll 32")
 
 #define FOR_ROWS(row, rows) \
   _Pragma("omp parallel for schedule(static)") for (Index row = 0; row < (rows); ++row)
@@ -84,6 +89,7 @@ extern __shared__ double2 shared_memory_[];
 #define FOR_COLUMNS_MAXIMUM(column, columns, variable)     \
   SLIPSTREAM_PRAGMA(omp simd reduction(max : variable))    \
   for (Index column = 0; column < (columns); ++column)
+#define FOR_COLUMNS_IN_TURN(column, columns) for (Index column = 0; column < (columns); ++column)
 #define FIRST_COLUMN true
 
 #define FOR_BLOCKS(block, blocks) \
@@ -91,6 +97,9 @@ extern __shared__ double2 shared_memory_[];
 #define FOR_TILE(i, count, lane, lanes)      \
   for (int i = 0; i < (count); ++i)          \
     for (int lane = 0; lane < (lanes); ++lane)
+#define FOR_TILE_VECTORS(i, count, lane, lanes, width) \
+  for (int i = 0; i < (count); ++i)                    \
+    for (int lane = 0; lane < (lanes); lane += (width))
 #define SHARED(Type, name, count) alignas(64) Type name[count]
 #define BLOCK_BARRIER
 
@@ -137,6 +146,28 @@ INLINE Index row_maximum(Index value) {
   }
 #endif
   return value;
+}
+
+// Call each(column, before) for all columns of a row, `before` being how many columns before have the
+// flag; return how many have it. Of a GPU, one warp has the row.
+template <class Flag, class Each>
+INLINE Index count_columns(Index columns, Flag flag, Each each) {
+  Index count = 0;
+#ifdef SLIPSTREAM_GPU
+  for (Index start = 0; start < columns; start += 32) {
+    const Index column = start + threadIdx.x;
+    const bool has_flag = column < columns && flag(column);
+    const unsigned all = __ballot_sync(0xffffffffu, has_flag);
+    if (column < columns) each(column, count + __popc(all & ((1u << threadIdx.x) - 1)));
+    count += __popc(all);
+  }
+#else
+  for (Index column = 0; column < columns; ++column) {
+    each(column, count);
+    count += flag(column);
+  }
+#endif
+  return count;
 }
 
 // Raise *target to `value`. All threads of a block call it together, outside of any loop macro.

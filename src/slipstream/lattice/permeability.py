@@ -1,0 +1,339 @@
+"""The permeability of a voxel image, in three lines.
+
+>>> from slipstream.lattice import permeability
+>>> result = permeability("rock.tif", voxel_size=2e-6, axis="z")
+>>> print(result.k, result.k_millidarcy, result.porosity, result.converged)
+
+Darcy's law defines it: ``k = viscosity * q / g``, where q is the *superficial* velocity, the mean
+over all voxels, solid ones included, and g the force per volume that drives the flow.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from slipstream.device import Device, open_device
+from slipstream.errors import InputError, RunError
+from slipstream.exchange import check_devices, local_rank, make_transport
+from slipstream.io.images import open_image
+from slipstream.lattice.convergence import Convergence
+from slipstream.lattice.domain import Domain
+from slipstream.lattice.flow import PoreFlow
+from slipstream.lattice.fluid import Fluid
+from slipstream.lattice.portion import Connectivity, hand_out
+from slipstream.lattice.tuning import choose_storage
+
+# One darcy in square metres.
+DARCY = 9.869233e-13
+AXES = "zyx"
+# Mach numbers beyond which a flow is not incompressible any more, and beyond which nothing is true.
+MACH_WARNING, MACH_LIMIT = 0.1, 0.3
+
+
+@dataclass(frozen=True)
+class Permeability:
+    """What was found.
+
+    Attributes
+    ----------
+    k : float
+        Permeability in square metres: along the axis asked for, or, for all, the mean of the
+        diagonal of the tensor.
+    k_lattice : float
+        The same in squares of voxels.
+    tensor : numpy.ndarray or None
+        For ``axis="all"`` shape (3, 3), in square metres, rows and columns in the order x, y, z:
+        the flow along the row's axis that a force along the column's drives.
+    porosity, open_porosity : float
+        Pores as a fraction of all voxels; and those that percolate along the axis.
+    velocity : float
+        Superficial velocity along the axis, in voxels per step.
+    mach : float
+        Largest Mach number of the flow.
+    converged : bool
+        Whether the tolerance was reached.
+    residual : float
+        Estimated relative distance of k from that of the steady flow.
+    steps : int
+        Number of steps done.
+    seconds : float
+        How long they took.
+    million_updates_per_second : float
+        Pores times steps per time.
+    history : list of (int, float)
+        Steps, and k_lattice then.
+    """
+
+    k: float
+    k_lattice: float
+    tensor: np.ndarray | None
+    porosity: float
+    open_porosity: float
+    velocity: float
+    mach: float
+    converged: bool
+    residual: float
+    steps: int
+    seconds: float
+    million_updates_per_second: float
+    history: list[tuple[int, float]]
+
+    @property
+    def k_millidarcy(self) -> float:
+        """Permeability in thousandths of a darcy."""
+        return 1e3 * self.k / DARCY
+
+
+def permeability(
+    image: Any,
+    voxel_size: float = 1.0,
+    axis: str = "z",
+    *,
+    pore: int | Sequence[int] | None = None,
+    shape: Sequence[int] | None = None,
+    dtype: Any = None,
+    byte_order: str = "little",
+    dataset: str | None = None,
+    crop: Sequence[Sequence[int]] | None = None,
+    mirror: bool = False,
+    buffer: int = 0,
+    walls: str = "",
+    relaxation_time: float = 1.0,
+    magic: float = 3 / 16,
+    force: float = 1e-5,
+    tolerance: float = 1e-3,
+    max_steps: int = 200_000,
+    interval: int = 100,
+    precision: str = "float64",
+    device: str | Device = "auto",
+    transport: str = "auto",
+    communicator: Any = None,
+) -> Permeability:
+    """Return the permeability of an image, by the flow through its pores. Collective.
+
+    Parameters
+    ----------
+    image : str, pathlib.Path or array
+        A file (raw, TIFF, NPY, HDF5, Zarr) or an array in the order z, y, x; or anything with a
+        ``shape`` and a method ``read(box)``, such as a sample of `slipstream.lattice`.
+    voxel_size : float
+        Edge of a voxel in metres.
+    axis : {"x", "y", "z", "all"}
+        Along which the fluid flows; "all" for the whole tensor.
+    pore : int or sequence of int, optional
+        Which values are pore; by default all that are not zero.
+    shape, dtype, byte_order, dataset
+        What the file itself does not tell; see `slipstream.io.images.open_image`.
+    crop : sequence of (start, stop), optional
+        Part of the image to use, along z, y, x.
+    mirror : bool
+        Whether to follow the image by its mirror image along the axis, so that its faces match.
+    buffer : int
+        Layers of pore to add at both ends of the axis.
+    walls : str
+        Axes whose faces are walls, such as "xy"; the others are periodic.
+    relaxation_time, magic : float
+        See `slipstream.lattice.Fluid`; the permeability does not depend on the former.
+    force : float
+        Driving force per volume, in lattice units; Stokes flow is proportional to it.
+    tolerance : float
+        Estimated relative distance to the permeability of the steady flow at which to stop.
+    max_steps : int
+        Steps after which to stop anyway.
+    interval : int
+        Steps between two looks at the permeability.
+    precision : {"float64", "float32", "mixed"}
+        Of storage and arithmetic; mixed stores float32 and computes with float64.
+    device : {"auto", "cpu", "cuda"} or Device
+        What computes.
+    transport : str
+        How ranks exchange; see `slipstream.exchange.TRANSPORTS`.
+    communicator : mpi4py.MPI.Comm, optional
+        The ranks that share the work; all get the same result.
+
+    Raises
+    ------
+    InputError
+        If an argument is not accepted, the image has no pores or no path through them.
+    RunError
+        If the flow becomes faster than is physical.
+    """
+    axes = _axes(axis)
+    _check_numbers(voxel_size, force, tolerance, max_steps, interval)
+    source = image
+    if isinstance(image, str | Path) or not hasattr(image, "read"):
+        source = open_image(
+            image, pore=pore, shape=shape, dtype=dtype, byte_order=byte_order, dataset=dataset,
+            communicator=communicator,
+        )  # fmt: skip
+    mirrored = tuple(AXES[one] for one in axes) if mirror else ()
+    if buffer and axis == "all":
+        raise InputError("buffer: layers are for one axis; accepted with axis = 'all': 0")
+    domain = Domain(source, crop=crop, mirror=mirrored, buffer=buffer, buffer_axis=AXES[axes[0]])
+    periodic = [name not in walls for name in AXES]
+    if any(not periodic[one] for one in axes):
+        raise InputError(f"walls: {walls!r} closes the axis of the flow; accepted: the others")
+    if isinstance(device, str):
+        device = open_device(device, local_rank(communicator))
+        check_devices(communicator, device)
+    portion = hand_out(domain, periodic, axes, communicator=communicator)
+    wishes = dict.fromkeys(("propagation", "layout", "order", "encoding"), "auto")
+    storage, _ = choose_storage({**wishes, "precision": precision}, portion, device, communicator)
+    flow = PoreFlow(
+        portion, Fluid(relaxation_time, magic), storage, device,
+        make_transport(transport, communicator, device),
+    )  # fmt: skip
+    length = domain.sample_fraction
+    runs = [
+        run_to_steady(flow, one, force, length, tolerance, max_steps, interval, communicator)
+        for one in axes
+    ]
+    return _result(runs, axes, portion.connectivity, voxel_size)
+
+
+def _axes(axis: str) -> list[int]:
+    if axis not in ("x", "y", "z", "all"):
+        raise InputError(f"axis {axis!r} is unknown; accepted: x, y, z, all")
+    return [2, 1, 0] if axis == "all" else [AXES.index(axis)]
+
+
+def _check_numbers(voxel_size, force, tolerance, max_steps, interval) -> None:
+    for name, value in (
+        ("voxel_size", voxel_size),
+        ("force", force),
+        ("tolerance", tolerance),
+        ("max_steps", max_steps),
+        ("interval", interval),
+    ):
+        if not value > 0:
+            raise InputError(f"{name} is {value!r}; accepted: more than 0")
+    if interval % 2:
+        raise InputError(f"interval is {interval}; accepted: even numbers, as steps come in pairs")
+
+
+@dataclass(frozen=True)
+class SteadyFlow:
+    """How a flow along one axis ended; numbers in lattice units.
+
+    Attributes
+    ----------
+    column : numpy.ndarray
+        Permeabilities along z, y and x that a force along this axis shows.
+    velocity, mach, residual : float
+        Superficial velocity along the axis, largest Mach number, and distance from the steady flow.
+    converged : bool
+        Whether the tolerance was reached.
+    steps : int
+        Number of steps.
+    updates : int
+        Number of sites updated.
+    seconds : float
+        How long it took.
+    history : list of (int, float)
+        Steps, and the permeability along the axis then.
+    """
+
+    column: np.ndarray
+    velocity: float
+    mach: float
+    residual: float
+    converged: bool
+    steps: int
+    updates: int
+    seconds: float
+    history: list[tuple[int, float]]
+
+
+def mean_flow(flow: PoreFlow, communicator: Any) -> tuple[np.ndarray, float, float]:
+    """Return what is known of a flow as a whole, the same on all ranks. Collective.
+
+    Returns
+    -------
+    numpy.ndarray
+        Superficial velocity along z, y and x.
+    float
+        Sum of the density's deviations from one.
+    float
+        Largest Mach number.
+    """
+    sums, fastest = flow.sums()
+    if communicator is not None:
+        from mpi4py import MPI
+
+        sums, mine = np.empty_like(sums), sums
+        communicator.Allreduce(mine, sums)
+        fastest = communicator.allreduce(fastest, MPI.MAX)
+    voxels = float(np.prod(flow.portion.shape))
+    return sums[:3] / voxels, float(sums[3]), fastest * 3**0.5
+
+
+def check_mach(mach: float, steps: int) -> None:
+    """Raise RunError if a flow is so fast that the method does not hold."""
+    if not mach <= MACH_LIMIT:
+        raise RunError(
+            f"the Mach number reached {mach:.3g} at step {steps}, beyond {MACH_LIMIT}: the flow is "
+            "not incompressible any more; drive it with a force at least "
+            f"{max(2, mach / MACH_WARNING):.2g} times smaller"
+        )
+
+
+def run_to_steady(
+    flow: PoreFlow, axis: int, force: float, sample_fraction: float, tolerance: float,
+    max_steps: int, interval: int, communicator: Any,
+) -> SteadyFlow:  # fmt: skip
+    """Drive a flow along an axis until its permeability is steady. Collective.
+
+    Parameters as of `permeability`; `sample_fraction` is how much of the domain's length is sample.
+    """
+    fluid = flow.fluid
+    drive = tuple(force if one == axis else 0.0 for one in range(3))
+    flow.drive(Fluid(fluid.relaxation_time, fluid.magic, drive, inertia=fluid.inertia))
+    flow.rest()
+    convergence, history, residual = Convergence(tolerance), [], np.inf
+    began = time.perf_counter()
+    while flow.steps < max_steps and not convergence.converged:
+        flow.advance(interval)
+        velocity, _, mach = mean_flow(flow, communicator)
+        check_mach(mach, flow.steps)
+        # Only the sample resists: all of the force is lost there.
+        column = flow.fluid.viscosity * velocity / force * sample_fraction
+        residual = convergence.add(column[axis])
+        history.append((flow.steps, float(column[axis])))
+    seconds = time.perf_counter() - began
+    sites = flow.sites.count if communicator is None else communicator.allreduce(flow.sites.count)
+    return SteadyFlow(
+        column, float(velocity[axis]), mach, float(residual), convergence.converged, flow.steps,
+        sites * flow.steps, seconds, history,
+    )  # fmt: skip
+
+
+def _result(
+    runs: list[SteadyFlow], axes: list[int], connectivity: Connectivity, voxel_size: float
+) -> Permeability:
+    area = voxel_size**2
+    tensor = None
+    if len(runs) == 3:
+        tensor = np.column_stack([run.column[::-1] for run in runs]) * area
+    lattice = float(np.mean([run.column[axis] for run, axis in zip(runs, axes, strict=True)]))
+    seconds = sum(run.seconds for run in runs)
+    return Permeability(
+        k=lattice * area,
+        k_lattice=lattice,
+        tensor=tensor,
+        porosity=connectivity.porosity,
+        open_porosity=connectivity.open_porosity,
+        velocity=float(np.mean([run.velocity for run in runs])),
+        mach=max(run.mach for run in runs),
+        converged=all(run.converged for run in runs),
+        residual=max(run.residual for run in runs),
+        steps=sum(run.steps for run in runs),
+        seconds=seconds,
+        million_updates_per_second=sum(run.updates for run in runs) / seconds / 1e6,
+        history=[entry for run in runs for entry in run.history],
+    )

@@ -1,0 +1,78 @@
+"""Small flows through pores for tests: simulations from settings, and their states in files."""
+
+import numpy as np
+
+from slipstream.case import parse_case
+from slipstream.io import open_checkpoint, write_checkpoint
+from slipstream.lattice.simulation import LatticeSimulation
+
+SHAPE = (16, 20, 24)  # z, y, x
+SANDSTONE = 'sample = "sandstone"\nshape = [24, 20, 16]\nradius = 4\nporosity = 0.4\n'
+# How populations are stored is chosen here: measuring it takes longer than these runs.
+CASE = f"""
+solver = "lattice"
+title = "test"
+[image]
+{SANDSTONE}voxel_size = 2e-6
+[flow]
+relaxation_time = 0.8
+[time]
+end = 40
+[convergence]
+interval = 10
+[numerics]
+propagation = "aa"
+layout = "stream"
+order = "raster"
+encoding = "compact"
+[run]
+device = "cpu"
+[output]
+pictures = false
+"""
+# Eight layers of pore between two walls, each a layer too, across x.
+CHANNEL = CASE.replace(SANDSTONE, 'sample = "channel"\nshape = [10, 3, 4]\naxis = "x"\n')
+
+
+def make(device, *settings, comm=None, case=CASE):
+    """Return a simulation, of which nothing is allocated yet."""
+    return LatticeSimulation(parse_case(case, settings), comm, device)
+
+
+def start(*arguments, **options):
+    """Return a simulation in its initial state."""
+    simulation = make(*arguments, **options)
+    simulation.describe()
+    simulation.allocate()
+    simulation.initialise()
+    return simulation
+
+
+def advance(simulation, steps):
+    """Do so many steps, or fewer if the simulation is finished before."""
+    for _ in range(steps // 2):
+        if not simulation.finished:
+            simulation.advance(simulation.step_size())
+    return simulation
+
+
+def save(simulation, folder):
+    write_checkpoint(
+        folder, simulation.checkpoint(), simulation.communicator,
+        step=simulation.step, time=simulation.time, case=simulation.case.to_toml(),
+    )  # fmt: skip
+
+
+def state(folder):
+    """Return the voxels of all pores in ascending order, and their populations."""
+    checkpoint = open_checkpoint(folder)
+    voxels = checkpoint.read("voxel")
+    order = np.argsort(voxels)[np.count_nonzero(voxels < 0) :]
+    populations = [checkpoint.read(f"population_{q:02d}")[order] for q in range(19)]
+    return voxels[order], np.stack(populations)
+
+
+def saved(simulation, folder):
+    """Save a simulation and return its state."""
+    save(simulation, folder)
+    return state(folder)

@@ -1,0 +1,125 @@
+"""A lattice Boltzmann method as textbooks have it, on all voxels at once with NumPy.
+
+Populations are arrays of shape (19, planes, rows, columns), as deviations from those of a fluid at
+rest with density one; those of solid voxels are zero. Nothing is shared with the package but the
+numbering of the velocities.
+"""
+
+import numpy as np
+
+from slipstream.lattice.portion import hand_out
+from slipstream.lattice.velocities import VELOCITIES, WEIGHTS
+
+DIRECTIONS = range(19)
+OPPOSITE = [VELOCITIES.tolist().index((-velocity).tolist()) for velocity in VELOCITIES]
+
+
+class Image:
+    """An array as what portions are read from."""
+
+    def __init__(self, voxels):
+        self.voxels, self.shape = voxels, voxels.shape
+
+    def read(self, box):
+        return self.voxels[box.slices()].copy()
+
+
+def portion_of(image, periodic, comm=None, partition="bisection", axes=(2,)):
+    """Return this rank's portion of an image, all pores of which are kept."""
+    return hand_out(Image(image), periodic, axes, partition, comm, isolated="keep")
+
+
+def random_pores(shape, porosity=0.6, seed=1):
+    """Return an image of pores that are independent of each other."""
+    return (np.random.default_rng(seed).random(shape) < porosity).astype(np.uint8)
+
+
+def random_populations(image, seed=0, size=1e-2):
+    """Return populations of no flow in particular."""
+    return np.random.default_rng(seed).uniform(-size, size, (19, *image.shape)) * image
+
+
+def resting(image, fluid):
+    """Return the populations of a fluid at rest, which the force is about to set in motion."""
+    momentum = -np.array(fluid.force) / 2
+    one = 3 * WEIGHTS * (VELOCITIES @ momentum)
+    return one[:, None, None, None] * image
+
+
+def velocity_and_density(populations, image, fluid):
+    """Return what `PoreFlow.fields` returns: velocity along z, y and x, and density."""
+    momentum = np.einsum("qa,qzyx->azyx", VELOCITIES, populations)
+    velocity = momentum + np.array(fluid.force)[:, None, None, None] / 2
+    return np.concatenate([velocity * image, 1 + populations.sum(axis=0, keepdims=True)])
+
+
+def advanced(populations, image, fluid, periodic, steps):
+    """Return populations some steps later."""
+    for _ in range(steps):
+        populations = _streamed(_collided(populations, fluid), image, fluid, periodic) * image
+    return populations
+
+
+def _collided(f, fluid):
+    """Relax even and odd parts to equilibrium, with the force of Guo, Zheng and Shi (2002)."""
+    rates = (1 / fluid.relaxation_time, 1 / (0.5 + fluid.magic / (fluid.relaxation_time - 0.5)))
+    force, density = np.array(fluid.force), f.sum(axis=0)
+    velocity = np.einsum("qa,qzyx->azyx", VELOCITIES, f) + force[:, None, None, None] / 2
+    work = np.einsum("azyx,a->zyx", velocity, force)
+    square = (velocity**2).sum(axis=0)
+    result = np.empty_like(f)
+    for q, (c, w) in enumerate(zip(VELOCITIES, WEIGHTS, strict=True)):
+        along = np.einsum("a,azyx->zyx", c, velocity)
+        parts = [(f[q] + f[OPPOSITE[q]]) / 2, (f[q] - f[OPPOSITE[q]]) / 2]
+        equilibrium = [w * density, 3 * w * along]
+        source = [0.0, 3 * w * (c @ force)]
+        if fluid.inertia:
+            equilibrium[0] = w * (density + 4.5 * along**2 - 1.5 * square)
+            source[0] = 3 * w * (3 * along * (c @ force) - work)
+        result[q] = f[q]
+        for rate, part, balance, push in zip(rates, parts, equilibrium, source, strict=True):
+            result[q] += -rate * (part - balance) + (1 - rate / 2) * push
+    return result
+
+
+def _streamed(f, image, fluid, periodic):
+    """Move populations; those that would leave solid or a wall come from the voxel itself."""
+    result = np.empty_like(f)
+    for q, (c, w) in enumerate(zip(VELOCITIES, WEIGHTS, strict=True)):
+        moved, open_ = np.roll(f[q], c, (0, 1, 2)), np.roll(image, c, (0, 1, 2)) != 0
+        for axis in range(3):
+            if not c[axis]:
+                continue
+            face = [slice(None)] * 3
+            face[axis] = 0 if c[axis] > 0 else -1
+            moved[tuple(face)] += 3 * w * c[axis] * fluid.pressure_drop[axis]
+            if not periodic[axis]:
+                open_[tuple(face)] = False
+        result[q] = np.where(open_, moved, f[OPPOSITE[q]])
+    return result
+
+
+def site_numbers(image, order):
+    """Return the numbers of an image's pores, in the order of its voxels."""
+    z, y, x = np.nonzero(image)
+    tiles = (y // 8, z // 8) if order == "row-tiles" else ()
+    numbers = np.empty(len(x), np.int64)
+    numbers[np.lexsort((x, y, z, *tiles))] = np.arange(len(x))
+    return numbers
+
+
+def set_populations(flow, populations):
+    """Give a flow its part of the populations of the whole image."""
+    image = flow.portion.own[1:-1, 1:-1, 1:-1]
+    numbers, part = site_numbers(image, flow.storage.order), flow.portion.box.slices()
+    for q in DIRECTIONS:
+        flow.set_populations(numbers, q, populations[q][part][image != 0])
+
+
+def populations_of(flow):
+    """Return the populations of a flow's box."""
+    image = flow.portion.own[1:-1, 1:-1, 1:-1]
+    numbers, result = site_numbers(image, flow.storage.order), np.zeros((19, *image.shape))
+    for q in DIRECTIONS:
+        result[q][image != 0] = flow.populations(numbers, q)
+    return result

@@ -1,0 +1,263 @@
+"""Flow through divided images: that of a dense method, and bit by bit that of a single rank."""
+
+import itertools
+
+import numpy as np
+import pytest
+
+from fft_cases import together
+from lattice_oracle import (
+    Image,
+    advanced,
+    populations_of,
+    portion_of,
+    random_populations,
+    random_pores,
+    set_populations,
+    velocity_and_density,
+)
+from slipstream.decomposition import whole
+from slipstream.errors import InputError
+from slipstream.exchange import make_transport
+from slipstream.lattice import Fluid, PoreFlow, Storage, hand_out, make_sample, permeability
+from slipstream.lattice.permeability import mean_flow
+from slipstream.lattice.portion import PARTITIONS
+from slipstream.lattice.tuning import choose_storage
+from slipstream.lattice.velocities import VELOCITIES
+from slipstream.schedule import POLICIES
+
+PERIODIC, JOINED_ONCE = (True, True, True), (False, True, False)
+SLOW = Fluid(0.8, force=(1e-3, 2e-3, -1e-3))
+DRIVEN = Fluid(0.7, 1 / 8, (1e-3, 0.0, 0.0), pressure_drop=(1e-3, -2e-3, 3e-3), inertia=True)
+STORAGES = [
+    ("aa", "stream", "raster", "compact"),
+    ("two-lattice", "vector-bundle", "row-tiles", "wide"),
+    ("aa", "stream", "raster", "strips"),
+    ("two-lattice", "stream", "row-tiles", "strips"),
+]
+
+
+def one_side():
+    """Return an image with pores in one corner only, through which a fluid can flow along z."""
+    image = np.zeros((6, 12, 24), np.uint8)
+    image[:, :4, :5] = random_pores((6, 4, 5), 0.8)
+    image[:, 2, 2] = 1
+    return image
+
+
+def comb():
+    """Return an image with one long pore that touches many small ones, in any division."""
+    image = np.zeros((3, 12, 18), np.uint8)
+    image[0] = 1
+    image[1:, ::2, ::3] = 1
+    return image
+
+
+# Image, and an axis along which it percolates. The first has sites that wait for no other rank's.
+IMAGES = {
+    "random": (random_pores((48, 9, 12)), 2),
+    "pores in a corner": (one_side(), 0),
+    "fewer planes than ranks": (np.ones((1, 2, 9), np.uint8), 2),
+    "fewer voxels than ranks": (np.ones((1, 1, 3), np.uint8), 2),
+    "a comb": (comb(), 2),
+}
+
+
+def storage_for(device, names):
+    """Return a storage; strips are for CPUs."""
+    strips = names[3] == "strips" and device.kind != "cpu"
+    return Storage(*names[:3], "compact") if strips else Storage(*names)
+
+
+def run(portion, fluid, storage, device, transport, policy, image):
+    flow = PoreFlow(portion, fluid, storage, device, transport, policy)
+    set_populations(flow, random_populations(image))
+    flow.advance(4)
+    flow.advance(2)
+    return flow
+
+
+def check(comm, device, name, image, periodic, axis, partition, fluid, choices):
+    """Compare flows by any storage and policy with the dense method and with a single rank's."""
+    portion = portion_of(image, periodic, comm, partition, (axis,))
+    box = portion.box.slices()
+    transport = make_transport(name, comm, device)
+    alone = run(
+        portion_of(image, periodic, None, partition, (axis,)), fluid, Storage(), device, None,
+        "serial", image,
+    )  # fmt: skip
+    bits, fields = populations_of(alone), alone.fields()
+    dense = advanced(random_populations(image), image, fluid, periodic, 6)
+    results = []
+    for names, policy in choices:
+        storage = storage_for(device, names)
+        flow = run(portion, fluid, storage, device, transport, policy, image)
+        results.append((populations_of(flow), flow.fields(), mean_flow(flow, comm)))
+    # Who found a mistake earlier would leave the others waiting.
+    for populations, part, (velocity, density, mach) in results:
+        np.testing.assert_allclose(populations, dense[:, *box], rtol=0, atol=1e-16)
+        np.testing.assert_array_equal(populations, bits[:, *box])
+        np.testing.assert_array_equal(part, fields[:, *box])
+        total = velocity_and_density(dense, image, fluid)
+        np.testing.assert_allclose(velocity, total[:3].mean(axis=(1, 2, 3)), rtol=1e-12, atol=1e-17)
+        assert density == pytest.approx(dense.sum(), rel=1e-12, abs=1e-15)
+        fastest = np.sqrt((total[:3] ** 2).sum(axis=0).max())
+        assert mach == pytest.approx(fastest * 3**0.5, rel=1e-13)
+
+
+@pytest.mark.parametrize(("periodic", "fluid"), [(PERIODIC, DRIVEN), (JOINED_ONCE, SLOW)])
+def test_every_transport_storage_and_policy(comm, device, transports, periodic, fluid):
+    image, axis = IMAGES["random"]
+    for name in transports:
+        choices = list(itertools.product(STORAGES, POLICIES))
+        together(
+            comm, check, comm, device, name, image, periodic, axis, "bisection", fluid, choices
+        )
+
+
+@pytest.mark.parametrize(("image", "axis"), IMAGES.values(), ids=IMAGES)
+@pytest.mark.parametrize("partition", PARTITIONS)
+def test_any_image_and_partition(comm, device, transports, image, axis, partition):
+    """Some ranks have no pores, or no voxels, or the same neighbour on several sides."""
+    choices = [(STORAGES[0], "overlap"), (STORAGES[3], "overlap")]
+    for number, periodic in enumerate((PERIODIC, JOINED_ONCE)):
+        name = transports[number % len(transports)]
+        together(comm, check, comm, device, name, image, periodic, axis, partition, DRIVEN, choices)
+
+
+# -- portions ------------------------------------------------------------------------------------
+
+
+def crossing_links(image, periodic, boxes, rank):
+    """Return the ends of all links between a rank and each other, by a look at every voxel."""
+    owner = np.empty(image.shape, int)
+    for number, box in enumerate(boxes):
+        owner[box.slices()] = number
+    found = {}
+    for site in map(tuple, np.argwhere((owner == rank) & (image != 0))):
+        for q in range(1, 19):
+            upstream = np.subtract(site, VELOCITIES[q])
+            turns = upstream // image.shape
+            place = tuple(upstream % image.shape)
+            if (turns != 0)[~np.array(periodic)].any() or not image[place]:
+                continue
+            if owner[place] != rank:
+                found.setdefault(int(owner[place]), set()).add((*site, q))
+    return found
+
+
+def global_ends(portion):
+    """Return our ends of links by voxel of the whole image, in the portion's order."""
+    start = np.array([*portion.box.start, 0])
+    return {
+        peer: [tuple(end) for end in (ends + start).tolist()]
+        for peer, ends in portion.neighbours.items()
+    }
+
+
+@pytest.mark.parametrize(("image", "axis"), IMAGES.values(), ids=IMAGES)
+@pytest.mark.parametrize("partition", PARTITIONS)
+@pytest.mark.parametrize("periodic", [PERIODIC, JOINED_ONCE])
+def test_both_ends_know_the_same_links_in_the_same_order(
+    comm, ranks, image, axis, partition, periodic
+):
+    portion = portion_of(image, periodic, comm, partition, (axis,))
+    ours = global_ends(portion)
+    theirs = [{0: ours}] if comm is None else comm.allgather(ours)
+
+    def compare():
+        rank = 0 if comm is None else comm.rank
+        covered = np.zeros(image.shape, int)
+        for box in portion.boxes:
+            covered[box.slices()] += 1
+        assert (covered == 1).all()
+        assert (portion.rank, len(portion.boxes)) == (rank, ranks)
+        assert portion.box == portion.boxes[rank]
+        np.testing.assert_array_equal(portion.own[1:-1, 1:-1, 1:-1], image[portion.box.slices()])
+        assert list(ours) == sorted(ours)
+        links = crossing_links(image, periodic, portion.boxes, rank)
+        assert {peer: set(ends) for peer, ends in ours.items()} == links
+        for peer, ends in ours.items():
+            assert len(ends) == len(set(ends))
+            other = [
+                (*np.subtract(end[:3], VELOCITIES[end[3]]) % image.shape, (end[3] - 1 ^ 1) + 1)
+                for end in ends
+            ]
+            assert theirs[peer][rank] == other
+
+    together(comm, compare)
+
+
+def test_images_give_some_ranks_no_pores_and_some_several_neighbours(comm, ranks):
+    if ranks == 1:
+        pytest.skip("needs several ranks")
+    image, axis = IMAGES["pores in a corner"]
+    for partition in PARTITIONS:
+        portion = portion_of(image, PERIODIC, comm, partition, (axis,))
+        pores = comm.allgather(int(portion.own[1:-1, 1:-1, 1:-1].sum()))
+        neighbours = comm.allgather(len(portion.neighbours))
+        assert (min(pores) == 0) == (partition == "cartesian")
+        if partition == "bisection":
+            assert min(neighbours) > 0
+            assert max(neighbours) >= min(ranks - 1, 2)
+
+
+@pytest.mark.parametrize("isolated", ["keep", "remove"])
+def test_images_through_which_nothing_flows_are_refused_by_all(comm, isolated):
+    image, _ = IMAGES["pores in a corner"]
+    for voxels, axes, message in (
+        (0 * image, [0], "the image has no pore voxel"),
+        (image, [2], "no path leads through the pores along x"),
+        (image, [0, 1], "no path leads through the pores along y"),
+    ):
+        with pytest.raises(InputError, match=f"^{message}"):
+            hand_out(Image(voxels), PERIODIC, axes, "bisection", comm, isolated)
+
+
+# -- permeability --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("axis", ["z", "all"])
+def test_permeability_is_that_of_a_single_rank(comm, device, axis):
+    sample = make_sample("sandstone", (14, 10, 12), porosity=0.4, radius=4, seed=1)
+    settings = {"axis": axis, "relaxation_time": 2.0, "tolerance": 1e-5, "device": device}
+    alone = permeability(sample.read(whole(sample.shape)), **settings)
+    found = permeability(sample, communicator=comm, **settings)
+
+    def compare():
+        assert found.k == pytest.approx(alone.k, rel=1e-12)
+        assert found.mach == pytest.approx(alone.mach, rel=1e-12)
+        assert (found.steps, found.converged) == (alone.steps, True)
+        assert (found.porosity, found.open_porosity) == (alone.porosity, alone.open_porosity)
+        if axis == "all":
+            scale = np.abs(alone.tensor).max()
+            np.testing.assert_allclose(found.tensor, alone.tensor, rtol=0, atol=1e-12 * scale)
+
+    together(comm, compare)
+
+
+def test_all_ranks_choose_the_same_storage(comm, device):
+    """A rank without pores has a say too."""
+    image, axis = IMAGES["pores in a corner"]
+    portion = portion_of(image, PERIODIC, comm, "cartesian", (axis,))
+    names = ("propagation", "layout", "order", "encoding", "precision")
+    storage, seconds = choose_storage(dict.fromkeys(names, "auto"), portion, device, comm)
+    everybody = [storage] if comm is None else comm.allgather(storage)
+    assert everybody == [storage] * len(everybody)
+    assert len(seconds) > 1
+    assert seconds[storage] == min(seconds.values())
+
+
+def test_timeline_tells_what_overlaps(comm, device, ranks):
+    image, axis = IMAGES["random"]
+    portion = portion_of(image, PERIODIC, comm, axes=(axis,))
+    flow = PoreFlow(portion, SLOW, Storage(), device, make_transport("auto", comm, device))
+    flow.advance(2)
+    assert flow.timeline().entries == []
+    flow.advance(2, profile=True)
+    flow.synchronize()
+    entries = flow.timeline(forget=True).entries
+    labels = {entry.label for entry in entries}
+    assert labels >= ({"edge sites", "inner sites"} if ranks > 1 else {"all sites"})
+    assert [entry.start for entry in entries] == sorted(entry.start for entry in entries)
+    assert flow.timeline().entries == []
