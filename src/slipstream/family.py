@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,6 +20,30 @@ from slipstream.schedule import Timeline
 
 # One step in this many is timed node by node; all others run without any probe.
 _PROFILE_INTERVAL = 8
+
+
+class PlainSimulation:
+    """What a simulation says where it has nothing special to say; see `slipstream.run.Simulation`.
+
+    Attributes
+    ----------
+    finished : str
+        Why the run is over before its end time: it is not.
+    """
+
+    finished = ""
+
+    def warnings(self) -> list[str]:
+        """Return nothing: there is nothing to warn of."""
+        return []
+
+    def results(self, seconds: float, steps: int) -> dict[str, tuple[str, str]]:
+        """Return nothing: the diagnostics tell all."""
+        return {}
+
+    def write_at_end(self, folder: Path) -> list[Path]:
+        """Write nothing besides what all families write."""
+        return []
 
 
 class StepTimer:
@@ -77,7 +103,12 @@ def ranks_per_device(communicator: Any, device: Device) -> int:
     return communicator.allgather(device.identity).count(device.identity)
 
 
-def check_memory(communicator: Any, needs: Sequence[tuple[Device, int]]) -> None:
+def check_memory(
+    communicator: Any,
+    needs: Sequence[tuple[Device, int]],
+    what: str = "grid.points: this grid",
+    less: str = "fewer points",
+) -> None:
     """Make sure that what a simulation needs can be allocated. Collective.
 
     Parameters
@@ -86,25 +117,30 @@ def check_memory(communicator: Any, needs: Sequence[tuple[Device, int]]) -> None
         The ranks.
     needs : sequence of (Device, int)
         This rank's devices, and the bytes that all ranks which share one need on it.
+    what : str
+        What needs it, for people: the key of the case first.
+    less : str
+        What would need less.
 
     Raises
     ------
     InputError
-        On all ranks, if the free memory of any device does not suffice.
+        On all ranks, if the free memory of any device does not suffice; it tells how many devices
+        of that kind, each with as much free memory, would do.
     """
-    shortage = next(
-        (
-            f"grid.points: this grid needs {need / 2**30:.3g} GiB on {device.name}, of which "
-            f"{free / 2**30:.3g} GiB are free; use fewer points, more ranks on more devices, or "
-            'numerics.precision = "float32"'
-            for device, need in needs
-            if need > (free := device.memory_free())
-        ),
-        None,
-    )
-    shortages = [shortage] if communicator is None else communicator.allgather(shortage)
-    for one in filter(None, shortages):
-        raise InputError(one)
+    mine = [(one.identity, one.kind, one.name, need, one.memory_free()) for one, need in needs]
+    everyone = [mine] if communicator is None else communicator.allgather(mine)
+    facts = list(itertools.chain(*everyone))
+    for _, kind, name, need, free in facts:
+        if need <= free:
+            continue
+        alike = {identity: one for identity, other, _, one, _ in facts if other == kind}
+        enough = math.ceil(sum(alike.values()) / max(1, free))
+        raise InputError(
+            f"{what} needs {need / 2**30:.3g} GiB on {name}, of which {free / 2**30:.3g} GiB are "
+            f"free; use {less}, more ranks on more devices (about {enough} like this one in all), "
+            'or numerics.precision = "float32"'
+        )
 
 
 def memory_text(device: Device, need: int) -> str:

@@ -28,10 +28,11 @@ class Field:
     data : numpy.ndarray
         This rank's part, any real or complex dtype; a part without elements is legal.
     coordinates : mapping of str to numpy.ndarray
-        Global coordinate of each dimension, float64, one-dimensional (non-dimensional unless
-        the attributes say otherwise). Dimensions may lack one.
+        Global coordinate of each dimension, float64, one-dimensional. Dimensions may lack one.
     attributes : mapping of str to object
         Whatever describes the array; ``long_name`` and ``units`` are used by readers and plots.
+    coordinate_unit : str
+        Unit of all coordinates, such as ``"m"``; "1" where they are non-dimensional.
 
     Raises
     ------
@@ -46,6 +47,7 @@ class Field:
     data: np.ndarray
     coordinates: Mapping[str, np.ndarray] = field(default_factory=dict)
     attributes: Mapping[str, object] = field(default_factory=dict)
+    coordinate_unit: str = "1"
 
     def __post_init__(self):
         if not len(self.dims) == len(self.shape) == len(self.offset) == self.data.ndim:

@@ -4,11 +4,12 @@ import math
 
 import numpy as np
 
+from slipstream.family import PlainSimulation
 from slipstream.field import Field
 from slipstream.report.choice import PictureChoice
 
 
-class FakeSimulation:
+class FakeSimulation(PlainSimulation):
     communicator = None
 
     def __init__(self, step_size=0.1, blow_up_at=None, on_step=None, start=0.0):

@@ -195,6 +195,6 @@ def test_new_writes_a_case_of_the_family(folder, capsys):
     assert caught.value.code == 0
     assert run("grid.points=10", "time.max_steps=1", "run.device=cpu", case="mine.toml") == 0
     with pytest.raises(SystemExit) as caught:
-        cli.main(["new", "other", "--solver", "lattice"])
+        cli.main(["new", "other", "--solver", "advective"])
     assert caught.value.code == 2
-    assert "--solver: 'lattice' is not accepted" in capsys.readouterr().err
+    assert "--solver: 'advective' is not accepted" in capsys.readouterr().err

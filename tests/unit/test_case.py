@@ -222,6 +222,27 @@ def test_template_loads_and_mentions_every_key(tmp_path, solver):
 DEFAULTS = {
     "spectral": ("precision", "dealiasing", "device", "schedule", "transport"),
     "advection": ("width", "precision", "device", "strategy", "shell"),
+    "lattice": (
+        "voxel_size",
+        "buffer",
+        "isolated",
+        "relaxation_time",
+        "magic",
+        "inertia",
+        "tolerance",
+        "interval",
+        "precision",
+        "propagation",
+        "layout",
+        "order",
+        "encoding",
+        "device",
+        "partition",
+        "schedule",
+        "transport",
+        "diagnostics_interval",
+        "vtk",
+    ),  # fmt: skip
 }
 
 

@@ -1,5 +1,6 @@
 import io
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -238,6 +239,39 @@ def test_maximum_number_of_steps_counts_those_of_this_run(tmp_path):
     run_case(parse_case(CASE, ["time.max_steps=3"]), fake, tmp_path, console)
     assert open_checkpoint(tmp_path).step == 103
     assert "stopped after 3 steps: time.max_steps" in console.file.getvalue()
+
+
+def test_run_ends_when_the_simulation_is_finished(tmp_path):
+    def settle(simulation):
+        simulation.finished = "converged" if simulation.step == 4 else ""
+
+    simulation, console = FakeSimulation(on_step=settle), Console(file=io.StringIO(), width=100)
+    run_case(parse_case(CASE), simulation, tmp_path / "out", console)
+    assert simulation.step == 4
+    assert "stopped after 4 steps: converged\n" in console.file.getvalue()
+    assert open_checkpoint(tmp_path / "out").step == 4
+
+
+def test_what_a_family_has_to_say_is_told(tmp_path):
+    class Talkative(FakeSimulation):
+        def warnings(self):
+            return ["half way"] if self.step == 5 else []
+
+        def results(self, seconds, steps):
+            assert seconds >= 0
+            return {"answer": (f"after {steps} steps", "exact")}
+
+        def write_at_end(self, folder):
+            (folder / "extra.txt").write_text(f"{self.step}")
+            return [folder / "extra.txt"]
+
+    console = Console(file=io.StringIO(), width=100)
+    run_case(parse_case(CASE), Talkative(), tmp_path / "out", console)
+    text = console.file.getvalue()
+    assert text.count("warning: half way\n") == 1
+    assert re.search(r"answer +after 10 steps +exact", text)
+    assert "extra.txt" in text
+    assert (tmp_path / "out" / "extra.txt").read_text() == "10"
 
 
 def test_run_that_reaches_its_end_was_not_stopped(tmp_path):

@@ -12,8 +12,9 @@ from slipstream.field import Field
 from slipstream.report.choice import PictureChoice
 from slipstream.report.console import Progress, Summary, duration, make_console, quantity, summarise
 from slipstream.report.pictures import draw_spectrum, write_pictures
-from slipstream.report.plane import gather_plane
-from slipstream.report.style import pi_text
+from slipstream.report.plane import Plane, compose_plane, gather_plane
+from slipstream.report.plane_picture import draw_plane
+from slipstream.report.style import pi_text, scaled_unit
 
 TIME = np.linspace(0, 10, 101)
 SERIES = {
@@ -122,6 +123,68 @@ def test_plane_is_the_one_in_which_most_happens():
     assert (plane.position, plane.time) == (0.0, 3.0)
 
 
+@pytest.mark.parametrize(("normal", "axis"), [("z", 0), ("y", 1), ("x", 2)])
+def test_plane_may_be_any_one_through_the_middle(normal, axis):
+    shape = (4, 5, 6)
+    values = np.random.default_rng(0).random(shape)
+    coordinates = {name: 2.0 * np.arange(n) for name, n in zip("zyx", shape, strict=True)}
+    field = Field("w", tuple("zyx"), shape, (0, 0, 0), values, coordinates, {}, "m")
+    plane = gather_plane(field, None, 0.0, normal, is_central=True)
+    middle = shape[axis] // 2
+    np.testing.assert_array_equal(plane.values, values.take(middle, axis))
+    assert plane.row_name + plane.column_name == "zyx".replace(normal, "")
+    assert (len(plane.rows), len(plane.columns)) == plane.values.shape
+    assert (plane.normal_name, plane.position, plane.unit) == (normal, 2.0 * middle, "m")
+
+
+def test_plane_is_composed_of_components_where_there_is_something():
+    choice = PictureChoice(
+        ("k",), "k.png", "speed", "speed.png", "the middle", components=("u", "v"), mask="pore"
+    )
+    assert choice.needed == ("u", "v", "pore")
+    fields = {"u": 3.0 * np.ones((1, 2, 2)), "v": 4.0 * np.ones((1, 2, 2)),
+              "pore": np.array([[[1, 0], [1, 1]]], np.uint8)}  # fmt: skip
+    planes = {
+        name: gather_plane(Field(name, tuple("zyx"), (1, 2, 2), (0, 0, 0), data), None, 1.0)
+        for name, data in fields.items()
+    }
+    plane = compose_plane(planes, choice)
+    assert plane.name == "speed"
+    assert plane.values.mask.tolist() == [[False, True], [False, False]]
+    assert plane.values.compressed().tolist() == [5, 5, 5]
+    assert compose_plane({**planes, "v": None}, choice) is None
+    assert compose_plane({}, choice) is None
+
+
+@pytest.mark.parametrize("solid", ["some", "all", "none"])
+def test_picture_of_what_is_masked_has_its_units(tmp_path, solid):
+    choice = PictureChoice(
+        ("k",), "k.png", "speed", "speed.png", "the middle", short_labels={"k": "k", "speed": "u"},
+        units={"k": "mD"}, time_label="time step",
+    )  # fmt: skip
+    x = 2e-6 * (np.arange(8) + 0.5)
+    mask = {"some": np.eye(8), "all": np.ones((8, 8)), "none": np.zeros((8, 8))}[solid]
+    values = np.ma.masked_where(mask == 1, 1e-5 * np.ones((8, 8)))
+    plane = Plane("speed", values, "z", "x", x, x, "y", 9e-6, "speed", 1600.0, "m")
+    axes = Figure().subplots()
+    draw_plane(axes, plane, {"speed": "u"}, choice)
+    assert (axes.get_xlabel(), axes.get_ylabel()) == ("$x$ (µm)", "$z$ (µm)")
+    assert axes.get_title(loc="left") + axes.get_title() == "$y$ = 9 µm (the middle),  $t$ = 1600"
+    assert axes.get_xlim() == pytest.approx((0, 16))
+    series = {"time": TIME, "k": 0 * TIME}
+    files = draw(tmp_path, choice=choice, series=series, spectra=[], plane=plane)
+    assert files == ["k.png", "speed.png"]
+
+
+@pytest.mark.parametrize(
+    ("unit", "largest", "expected"),
+    [("m", 2e-4, (1e-6, "µm")), ("m", 3e-3, (1e-3, "mm")), ("m", 2, (1, "m")),
+     ("m", 5e-8, (1e-9, "nm")), ("voxels", 1e-8, (1, "voxels"))],
+)  # fmt: skip
+def test_lengths_are_told_in_a_handy_unit(unit, largest, expected):
+    assert scaled_unit(unit, largest) == expected
+
+
 @pytest.mark.parametrize(
     ("multiple", "text"),
     [(0, "0"), (1, "π"), (-1, "−π"), (2, "2π"), (0.5, "π/2"), (1.5, "3π/2"), (0.4375, "0.438π")],
@@ -185,6 +248,27 @@ def test_summary_names_costs_and_places(tmp_path):
     assert "stopped" not in text
     # The parts share the wall time, however much of their work overlaps.
     assert sum(map(int, re.findall(r"(\d+) %", text))) == pytest.approx(100, abs=3)
+
+
+def test_summary_tells_results_instead_of_points(tmp_path):
+    console = Console(file=io.StringIO(), width=100)
+    results = {"permeability": ("207.6 mD", "2e-13 m²")}
+    summary = Summary(
+        1.0, 3, 0.3, None, {"time steps": 1.0}, results=results, extras=[tmp_path / "flow.vti"]
+    )
+    summarise(console, summary)
+    text = console.file.getvalue()
+    assert re.search(r"permeability +207.6 mD +2e-13 m²", text)
+    assert "points/s" not in text
+    assert f"written: {tmp_path / 'flow.vti'}" in text.replace("\n", "")
+
+
+def test_warnings_are_lines_of_their_own():
+    console = Console(file=io.StringIO(), width=100)
+    with Progress(console, 0.0, 1.0) as progress:
+        progress.warn(["too [fast]"])
+        progress.warn([])
+    assert console.file.getvalue() == "warning: too [fast]\n"
 
 
 def test_summary_says_what_stopped_a_run():

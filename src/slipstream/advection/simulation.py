@@ -21,6 +21,7 @@ from slipstream.device import Device, open_device
 from slipstream.errors import InputError
 from slipstream.exchange import check_devices, local_rank
 from slipstream.family import (
+    PlainSimulation,
     StepTimer,
     check_memory,
     grid_field,
@@ -34,7 +35,7 @@ from slipstream.report.choice import PictureChoice
 from slipstream.schedule import CATEGORIES, Timeline
 
 
-class AdvectionSimulation:
+class AdvectionSimulation(PlainSimulation):
     """A Gaussian carried through a periodic box; see `slipstream.run.Simulation`.
 
     Its steps cannot be shortened: the scheme's numbers are those of the whole step.

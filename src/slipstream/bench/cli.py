@@ -225,6 +225,73 @@ def advection(
             plot_timelines(timelines, f"{title}: one step on rank 0", steps_of)
 
 
+@app.command()
+def lattice(
+    n: Annotated[
+        str,
+        typer.Option(
+            "--n", metavar="N", help="Voxels along each axis: one number, or z,y,x as in arrays."
+        ),
+    ] = "256",
+    sample: Annotated[
+        str, typer.Option(help="sandstone, spheres, random-pack, or dense: no solid.")
+    ] = "sandstone",
+    porosity: Annotated[float, typer.Option(min=0.01, max=0.99, help="Of the sample.")] = 0.13,
+    radius: Annotated[
+        float | None, typer.Option(help="Of grains, in voxels; 1/32 of the edge by default.")
+    ] = None,
+    ranks: Ranks = None,
+    device: DeviceName = "auto",
+    precision: Annotated[str, typer.Option(help="float64, float32 or mixed.")] = "float64",
+    propagation: Annotated[str, typer.Option(help="auto, aa or two-lattice.")] = "auto",
+    layout: Annotated[
+        str,
+        typer.Option(help="auto, stream, collision, bundle, vector-collision or vector-bundle."),
+    ] = "auto",
+    order: Annotated[str, typer.Option(help="auto, raster or row-tiles.")] = "auto",
+    encoding: Annotated[str, typer.Option(help="auto, compact, wide or strips.")] = "auto",
+    partition: Annotated[str, typer.Option(help="bisection or cartesian.")] = "bisection",
+    schedule: Annotated[str, typer.Option(help="overlap or serial.")] = "overlap",
+    transport: Annotated[str, typer.Option(help="auto, or one of bench exchange.")] = "auto",
+    sweep: Annotated[bool, typer.Option("--sweep", help="Vary one thing after the other.")] = False,
+    repetitions: Repetitions = 15,
+    json: Record = None,
+    timelines: Annotated[
+        Path | None, typer.Option(metavar="FILE.png", help="Draw what ran when.")
+    ] = None,
+) -> None:
+    """Time lattice Boltzmann flow through pores: layouts, propagations, encodings, ranks."""
+    from slipstream.bench.advection_plot import plot_timelines
+    from slipstream.bench.exchange_plot import check_format
+    from slipstream.bench.lattice import LatticeRequest, measure_lattice, sample_parameters
+    from slipstream.bench.measure import write_record
+    from slipstream.bench.tables import print_lattice
+    from slipstream.bench.transform import parse_shape
+
+    shape = parse_shape(n)
+    storage = {
+        "propagation": propagation, "layout": layout, "order": order, "encoding": encoding,
+        "precision": precision,
+    }  # fmt: skip
+    request = LatticeRequest(
+        sample, shape, sample_parameters(sample, porosity, radius, min(shape)), storage,
+        partition, schedule, transport, sweep, repetitions,
+    )  # fmt: skip
+    check_format(timelines)
+    _relaunch_if_asked(ranks)
+    opened, comm = _open(device)
+    steps_of: dict[str, Any] = {}
+    result = measure_lattice(request, opened, comm, steps_of)
+    if comm is None or comm.rank == 0:
+        title = f"lattice Boltzmann, {sample} {' x '.join(map(str, shape))}, on {opened.name}"
+        print_lattice(title, result)
+        if json is not None:
+            write_record(json, "lattice", opened, result)
+        if timelines is not None:
+            compared = {name: steps_of[name] for name in ("serial", "overlap") if name in steps_of}
+            plot_timelines(timelines, f"{title}: two steps on rank 0", compared or steps_of)
+
+
 def _shell(text: str) -> int | None:
     if text == "auto":
         return None

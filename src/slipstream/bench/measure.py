@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from slipstream.device import Device, RowLaunch
+from slipstream.device import Device, large_copy
 from slipstream.info import gather_facts
 
 
@@ -56,29 +56,6 @@ def medians(
         everyone = comm.allgather(result)
         result = {name: max(one[name] for one in everyone) for name in result}
     return result
-
-
-def large_copy(
-    device: Device, size: int = 1 << 30, kernel: str = "copy_rows"
-) -> tuple[Callable[[], None], int]:
-    """Return what copies a large array on a device, and how many bytes it reads plus writes.
-
-    Parameters
-    ----------
-    device : Device
-        Where.
-    size : int
-        Bytes of the array.
-    kernel : str
-        Of `copy.hpp`: "copy_rows", or "stream_rows" for a CPU's stores that bypass its caches.
-    """
-    size = min(size, 1 << 28) if device.kind == "cpu" else size
-    source, target = (device.zeros((size // 8,), "float64") for _ in range(2))
-    columns = 4096
-    rows = source.size // columns
-    bound = device.kernel("copy.hpp", kernel, REAL="double")
-    operation = bound.bind(RowLaunch(rows, columns), source, target, rows, columns)
-    return lambda: device.run(operation), 2 * rows * columns * 8
 
 
 def copy_bandwidth(device: Device, size: int = 1 << 30) -> Callable[[], float]:

@@ -133,6 +133,36 @@ def print_advection(title: str, result: Mapping[str, Any]) -> None:
         console.print(line, highlight=False, markup=False)
 
 
+def print_lattice(title: str, result: Mapping[str, Any]) -> None:
+    """Print what `slipstream.bench.lattice.measure_lattice` returned."""
+    table = Table(title=Text(title), box=box.HORIZONTALS)
+    table.add_column("", no_wrap=True)
+    for heading in ("MLUPS", "per device", "two steps", "bytes", "of copy", "pair", "exposed"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for row in result["rows"]:
+        steps, sizes, fractions = (
+            row[name] for name in ("MLUPS of the two steps", "bytes per update", "fraction of copy")
+        )
+        table.add_row(
+            row["name"], f"{row['MLUPS']:.4g}", f"{row['MLUPS per device']:.4g}",
+            " / ".join(f"{x:.4g}" for x in steps), " / ".join(f"{x:.0f}" for x in sizes),
+            " / ".join(f"{x:.2f}" for x in fractions), f"{row['fraction of copy, pair']:.2f}",
+            quantity(row["exposed (s per step)"], "s"),
+        )  # fmt: skip
+    console = make_console()
+    console.print(table, highlight=False)
+    first = result["rows"][0]
+    for line in (
+        f"{result['pore sites'] / 1e6:.3g} million pore sites, porosity {result['porosity']:.3f}, "
+        f"{result['ranks']} ranks, transport {result['transport']}",
+        f"as asked: {first['storage']}; {first['partition']}, {first['schedule']}",
+        f"copy bandwidth in this run: {first['copy bandwidth (B/s)'] / 1e9:.4g} GB/s",
+        f"imbalance {first['imbalance']:.3f}, at most {first['most neighbours']} neighbours; "
+        f"set-up {first['set-up (s)']:.2f} s = {first['set-up in steps']:.0f} steps",
+    ):
+        console.print(line, highlight=False, markup=False)
+
+
 def _text(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:.4g}"

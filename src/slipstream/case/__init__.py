@@ -6,6 +6,7 @@ its own tables, chosen by the top-level key ``solver``.
 """
 
 from slipstream.case.advection import AdvectionCase
+from slipstream.case.lattice import LatticeCase
 from slipstream.case.load import SOLVERS, load_case, parse_case, validate_case
 from slipstream.case.spectral import SpectralCase
 from slipstream.case.tables import Case
@@ -15,6 +16,7 @@ __all__ = [
     "SOLVERS",
     "AdvectionCase",
     "Case",
+    "LatticeCase",
     "SpectralCase",
     "load_case",
     "parse_case",

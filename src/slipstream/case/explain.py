@@ -102,7 +102,8 @@ def _table_at(model: type[BaseModel], location: tuple) -> type[BaseModel]:
 
 
 def _annotation_at(model: type[BaseModel], location: tuple) -> Any:
-    """Return the type of the key at a location."""
+    """Return the type of the key at a location, or of the list that an item is in."""
+    location = tuple(part for part in location if isinstance(part, str))
     return _table_at(model, location[:-1]).model_fields[location[-1]].annotation
 
 

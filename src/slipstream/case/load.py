@@ -13,11 +13,16 @@ from pydantic import ValidationError
 
 from slipstream.case.advection import AdvectionCase
 from slipstream.case.explain import explain, nearest
+from slipstream.case.lattice import LatticeCase
 from slipstream.case.spectral import SpectralCase
 from slipstream.case.tables import Case
 from slipstream.errors import InputError
 
-SOLVERS: dict[str, type[Case]] = {"spectral": SpectralCase, "advection": AdvectionCase}
+SOLVERS: dict[str, type[Case]] = {
+    "spectral": SpectralCase,
+    "advection": AdvectionCase,
+    "lattice": LatticeCase,
+}
 
 
 def load_case(path: str | Path, overrides: Iterable[str] = ()) -> Case:

@@ -141,6 +141,8 @@ class Case(Table):
     displaces: ClassVar[dict[str, tuple[str, ...]]] = {}
     # How often in a run something is written, where its interval is not given.
     occasions: ClassVar[dict[str, int]] = {"diagnostics_interval": 200}
+    # How many time steps are done at once.
+    steps_at_once: ClassVar[int] = 1
 
     solver: str
     title: str = ""
@@ -164,14 +166,19 @@ class Case(Table):
         return {**data, "output": {**defaults, **output}}
 
     @property
-    def points(self) -> int:
-        """Number of grid points that one time step updates."""
+    def points(self) -> int | None:
+        """Number of grid points that one time step updates; None if the case does not tell."""
         raise NotImplementedError
 
     @property
     def fixed_step(self) -> float | None:
         """The time step (non-dimensional) where it is always the same."""
         raise NotImplementedError
+
+    @property
+    def ends_early(self) -> bool:
+        """Whether a run may be over before its end time."""
+        return False
 
     @property
     def stepping(self) -> str:

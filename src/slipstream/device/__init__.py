@@ -15,6 +15,7 @@ from slipstream.device.base import (
     Span,
     Stream,
 )
+from slipstream.device.copying import large_copy, quick_bandwidth
 from slipstream.device.host import HostDevice
 from slipstream.errors import InputError
 
@@ -29,7 +30,9 @@ __all__ = [
     "Span",
     "Stream",
     "cuda_device_count",
+    "large_copy",
     "open_device",
+    "quick_bandwidth",
 ]
 
 

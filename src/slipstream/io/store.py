@@ -143,7 +143,7 @@ class FieldStore:
                 chunks=tuple(max(1, size) for size in values.shape),
                 dtype=values.dtype,
                 dimension_names=(name,),
-                attributes={"long_name": name, "units": "1"},
+                attributes={"long_name": name, "units": field.coordinate_unit},
             )
             array[...] = values
 

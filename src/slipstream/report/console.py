@@ -7,6 +7,7 @@ it becomes a line for every tenth of the way.
 import math
 import os
 import time as clock
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -113,14 +114,15 @@ def announce_steps(console: Console, case: Case, time: float, step_size: float) 
     step_size : float
         The first time step (non-dimensional).
     """
-    steps = max(1, math.ceil((case.time.end - time) / step_size - 1e-9))
+    steps = max(1, math.ceil((case.time.end - time) / step_size - 1e-9)) * case.steps_at_once
     if case.time.max_steps is not None:
         steps = min(steps, case.time.max_steps)
     is_fixed = case.fixed_step is not None
     kind = "time step" if is_fixed else "first time step"
-    about = "" if is_fixed else "about "
+    about = ("at most " if case.ends_early else "") if is_fixed else "about "
     plural = "step" if steps == 1 else "steps"
-    console.print(f"{kind} {step_size:.4g}, {about}{steps} {plural}", highlight=False)
+    size = step_size / case.steps_at_once
+    console.print(f"{kind} {size:.4g}, {about}{steps} {plural}", highlight=False)
 
 
 class Progress:
@@ -158,6 +160,11 @@ class Progress:
     def __exit__(self, *_details: object) -> None:
         if self._bar is not None:
             self._bar.stop()
+
+    def warn(self, warnings: Iterable[str]) -> None:
+        """Print warnings, above the bar."""
+        for text in warnings:
+            self._console.print(Text(f"warning: {text}", style="yellow"), soft_wrap=True)
 
     def update(self, step: int, time: float, step_size: float) -> None:
         """Show the state after a time step.
@@ -198,30 +205,36 @@ class Summary:
         Number of time steps of this run.
     time : float
         Time reached (non-dimensional).
-    points : int
-        Number of grid points.
+    points : int or None
+        Number of grid points; None leaves it to the results to say how fast the run was.
     parts : dict of str to float
         Seconds by part of the run, one after the other; one of them is `STEPPING`.
     timers : dict of str to float
         Seconds in the time steps by category of work, mean over ranks. Work that overlaps counts
         in each, so they may sum to more than the time steps took.
     stopped_by : str
-        The key that ended the run before its end time; empty if none did.
+        What ended the run before its end time, such as the key of a limit; empty if nothing did.
     folder : pathlib.Path
         The output folder.
     pictures : list of pathlib.Path
         The pictures drawn.
+    results : dict of str to (str, str)
+        What the run has found out, by name: a value and a remark.
+    extras : list of pathlib.Path
+        Files that only this solver family writes.
     """
 
     wall: float
     steps: int
     time: float
-    points: int
+    points: int | None
     parts: dict[str, float] = field(default_factory=dict)
     timers: dict[str, float] = field(default_factory=dict)
     stopped_by: str = ""
     folder: Path = Path()
     pictures: list[Path] = field(default_factory=list)
+    results: dict[str, tuple[str, str]] = field(default_factory=dict)
+    extras: list[Path] = field(default_factory=list)
 
 
 def summarise(console: Console, summary: Summary) -> None:
@@ -244,7 +257,11 @@ def summarise(console: Console, summary: Summary) -> None:
     if summary.steps and stepping > 0:
         per_step = stepping / summary.steps
         table.add_row("time per step", quantity(per_step, "s"), "")
-        table.add_row("throughput", quantity(summary.points / per_step, "points/s"), "")
+        if summary.points is not None:
+            table.add_row("throughput", quantity(summary.points / per_step, "points/s"), "")
+    table.add_section()
+    for name, (value, remark) in summary.results.items():
+        table.add_row(name, Text(value), Text(remark))
     table.add_section()
     rest = max(summary.wall - sum(summary.parts.values()), 0.0)
     for name, seconds in {**summary.parts, "waiting and the rest": rest}.items():
@@ -258,4 +275,6 @@ def summarise(console: Console, summary: Summary) -> None:
         console.print(f"stopped after {steps}: {summary.stopped_by}", highlight=False)
     for picture in summary.pictures:
         console.print(f"picture: {picture}", markup=False, highlight=False, soft_wrap=True)
+    for extra in summary.extras:
+        console.print(f"written: {extra}", markup=False, highlight=False, soft_wrap=True)
     console.print(f"output:  {summary.folder}", markup=False, highlight=False, soft_wrap=True)

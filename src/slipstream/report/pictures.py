@@ -5,7 +5,6 @@ one show the same thing. No global state of matplotlib is touched.
 """
 
 import math
-import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -19,20 +18,16 @@ from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormat
 
 from slipstream.report.choice import PictureChoice
 from slipstream.report.plane import Plane
-from slipstream.report.style import (
-    BLUE,
-    GREY,
-    INTENSITY,
-    SEQUENCE,
-    STYLE,
-    VERMILLION,
-    label_in_pi,
-    pi_text,
+from slipstream.report.plane_picture import (
+    draw_plane,
+    height_over_width,
+    in_lines,
+    largest_value,
 )
+from slipstream.report.style import BLUE, GREY, SEQUENCE, STYLE, VERMILLION
 
 Spectra = Sequence[tuple[float, Mapping[str, tuple[np.ndarray, np.ndarray]]]]
 
-_TIME_LABEL = "time $t$ (non-dimensional)"
 _COLOURS = (BLUE, VERMILLION)
 # Spectra of symmetric flows are full of zeros, which rounding raises to about the square of
 # the machine's precision.
@@ -91,8 +86,10 @@ def write_pictures(
             draw_spectrum(figure.subplots(), spectra, labels)
             written.append(_save(figure, folder, "spectrum.png"))
         if plane is not None:
-            width = max(4.2, min(6.4, 2.0 + 4.4 / _height_over_width(plane)))
+            width = max(4.2, min(6.4, 2.0 + 4.4 / height_over_width(plane)))
             figure = _new_figure((width, 5.4), title)
+            # A picture of fixed shape leaves room that labels may need.
+            figure.set_layout_engine("compressed")
             draw_plane(figure.subplots(), plane, labels, choice)
             written.append(_save(figure, folder, choice.field_file))
         if has_curves and has_spectrum and plane is not None:
@@ -130,14 +127,14 @@ def draw_curves(
     for axes, (name, colour) in zip(rows, curves, strict=True):
         axes.plot(time, series[name], color=colour)
         axes.set_ylabel(labels.get(name, name))
-        axes.set_ylim(bottom=0, top=1.08 * _largest(series[name]))
+        axes.set_ylim(bottom=0, top=1.08 * largest_value(series[name]))
         axes.yaxis.set_major_locator(MaxNLocator(5, min_n_ticks=3))
         axes.grid(axis="y", color="#e4e4e4", linewidth=0.6)
         axes.set_axisbelow(True)
         if name == choice.peak:
             _mark_peak(axes, time, series[name], colour)
     rows[-1].set_xlim(time[0], time[-1])
-    rows[-1].set_xlabel(_TIME_LABEL)
+    rows[-1].set_xlabel(choice.time_label)
     figure.align_ylabels(rows)
 
 
@@ -216,7 +213,7 @@ def draw_spectrum(axes: Axes, spectra: Spectra, labels: Mapping[str, str]) -> No
 def _limit(axes: Axes, shown: Spectra, name: str) -> None:
     """Show all of the last spectrum, and as much of the earlier ones as fits beside it."""
     curves = [curve for _, one in shown if len((curve := _visible(*one[name]))[0])]
-    top = max(_largest(values) for _, values in curves)
+    top = max(largest_value(values) for _, values in curves)
     bottom = 10.0 ** (math.floor(math.log10(curves[-1][1].min())) - 1)
     axes.set_ylim(bottom, top * 6)
     # A few points need an axis that is longer than they are.
@@ -253,49 +250,6 @@ def _draw_guide(axes: Axes, wavenumber: np.ndarray, values: np.ndarray) -> None:
     )
 
 
-def draw_plane(axes: Axes, plane: Plane, labels: Mapping[str, str], choice: PictureChoice) -> None:
-    """Draw a plane of a field, bright where it is large.
-
-    Parameters
-    ----------
-    axes : matplotlib.axes.Axes
-        Where to draw.
-    plane : Plane
-        What to draw.
-    labels : mapping of str to str
-        What to write at the axes.
-    choice : PictureChoice
-        Says which plane it is.
-    """
-    largest = float(np.quantile(plane.values, choice.brightest)) or _largest(plane.values)
-    image = axes.imshow(
-        plane.values,
-        origin="lower",
-        extent=(*_extent(plane.columns), *_extent(plane.rows)),
-        cmap=INTENSITY,
-        vmin=0,
-        vmax=largest,
-        interpolation="bicubic",
-    )
-    axes.set_xlabel(f"${plane.column_name}$")
-    axes.set_ylabel(f"${plane.row_name}$")
-    is_in_pi = label_in_pi(axes, "x", plane.columns)
-    label_in_pi(axes, "y", plane.rows)
-    for spine in axes.spines.values():
-        spine.set_visible(False)
-    where = pi_text(plane.position / math.pi) if is_in_pi else f"{plane.position:.3g}"
-    title = [f"${plane.normal_name}$ = {where}", f"$t$ = {plane.time:.3g}"]
-    if _height_over_width(plane) < 1.3:
-        title = [f"{title[0]} ({choice.plane}),  {title[1]}"]
-    else:
-        title = [",  ".join(title), f"({choice.plane})"]
-    axes.set_title("\n".join(title))
-    extend = "max" if choice.brightest < 1 else "neither"
-    bar = axes.figure.colorbar(image, ax=axes, extend=extend, fraction=0.046, pad=0.02)
-    bar.outline.set_visible(False)
-    bar.set_label(labels.get(plane.name, _in_lines(plane.label)))
-
-
 def _summary(
     title: str,
     series: Mapping[str, np.ndarray],
@@ -307,7 +261,7 @@ def _summary(
     """Compose the three panels on a page as wide as a slide."""
     figure = _new_figure((15.0, 5.0), title)
     # A tall plane is narrow and leaves its room to the curves.
-    width = max(0.6, min(1.12, 0.35 + 0.77 / _height_over_width(plane)))
+    width = max(0.6, min(1.12, 0.35 + 0.77 / height_over_width(plane)))
     left, middle, right = figure.subfigures(1, 3, width_ratios=(1.0, 1.0, width), wspace=0.03)
     draw_curves(left, series, labels, choice)
     draw_spectrum(middle.subplots(), spectra, labels)
@@ -331,39 +285,20 @@ def _save(figure: Figure, folder: str | Path, name: str) -> Path:
 
 def _axis_labels(long_names: Mapping[str, str], choice: PictureChoice) -> dict[str, str]:
     """Return the labels of axes: short ones that are known, or the long names in lines."""
-    short = {name: f"{text}\n(non-dimensional)" for name, text in choice.short_labels.items()}
-    return {**{name: _in_lines(text) for name, text in long_names.items()}, **short}
-
-
-def _in_lines(text: str) -> str:
-    return "\n".join(textwrap.wrap(text, 28))
-
-
-def _largest(values: np.ndarray) -> float:
-    """Return the largest value, or 1 where a scale would otherwise have no length."""
-    largest = float(np.max(values))
-    return largest if largest > 0 else 1.0
+    short = {
+        name: f"{text}\n({choice.units.get(name, 'non-dimensional')})"
+        for name, text in choice.short_labels.items()
+    }
+    return {**{name: in_lines(text) for name, text in long_names.items()}, **short}
 
 
 def _visible(wavenumber: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return the part of a spectrum that is worth showing on logarithmic axes."""
     wavenumber, values = np.asarray(wavenumber), np.asarray(values)
-    shown = (wavenumber > 0) & (values > _SMALLEST_SHOWN * _largest(values))
+    shown = (wavenumber > 0) & (values > _SMALLEST_SHOWN * largest_value(values))
     return wavenumber[shown], values[shown]
 
 
 def _spread(count: int, wanted: int) -> list[int]:
     """Return up to `wanted` indices spread over `count`, the last among them."""
     return sorted({round(i) for i in np.linspace(0, count - 1, min(count, wanted))})
-
-
-def _height_over_width(plane: Plane) -> float:
-    """Return the shape of the picture of a plane."""
-    (left, right), (bottom, top) = _extent(plane.columns), _extent(plane.rows)
-    return (top - bottom) / (right - left)
-
-
-def _extent(coordinates: np.ndarray) -> tuple[float, float]:
-    """Return where the cells around equally spaced points begin and end."""
-    spacing = coordinates[1] - coordinates[0] if len(coordinates) > 1 else 1.0
-    return float(coordinates[0] - spacing / 2), float(coordinates[-1] + spacing / 2)

@@ -15,6 +15,8 @@ VERMILLION = "#D55E00"
 GREY = "#666666"
 SEQUENCE = "viridis_r"
 INTENSITY = "inferno"
+# Where there is nothing to show.
+NOTHING = "#c9c9c9"
 
 STYLE = {
     "figure.constrained_layout.use": True,
@@ -89,3 +91,20 @@ def pi_text(multiple: float) -> str:
             top = {1: "π", -1: "−π"}.get(round(factor), f"{round(factor)}π")
             return top if divisor == 1 else f"{top}/{divisor}"
     return f"{multiple:.3g}π"
+
+
+def scaled_unit(unit: str, largest: float) -> tuple[float, str]:
+    """Return a unit in which a length is a handy number, and how many of the given one it is.
+
+    Parameters
+    ----------
+    unit : str
+        Metres get prefixes; other units stay as they are.
+    largest : float
+        The length.
+    """
+    if unit != "m":
+        return 1.0, unit
+    prefixes = {1.0: "m", 1e-3: "mm", 1e-6: "µm"}
+    factor = next((factor for factor in prefixes if largest >= factor), 1e-9)
+    return factor, prefixes.get(factor, "nm")

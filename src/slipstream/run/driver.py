@@ -35,6 +35,7 @@ class _Effort:
     """What the run has cost so far; times in seconds."""
 
     began: float = field(default_factory=clock.perf_counter)
+    first_step: int = 0
     steps: int = 0
     starting: float = 0.0
     stepping: float = 0.0
@@ -123,6 +124,7 @@ def _step_to_end(
     """Step until the end or a request to stop; return whether it was such a request."""
     step_size = _next_step_size(simulation)
     announce_steps(console, case, simulation.time, step_size)
+    effort.first_step = simulation.step
     was_interrupted = False
     with Progress(console, simulation.time, case.time.end) as progress:
         effort.time_writing(recorder.record, step_size)
@@ -134,18 +136,19 @@ def _step_to_end(
             simulation.advance(_clipped(step_size, case.time.end - simulation.time))
             step_size = _next_step_size(simulation)
             effort.stepping += clock.perf_counter() - began
-            effort.steps += 1
+            effort.steps = simulation.step - effort.first_step
             effort.time_writing(recorder.record, step_size)
             progress.update(simulation.step, simulation.time, step_size)
+            progress.warn(simulation.warnings())
     effort.time_writing(recorder.record_last, step_size)
     return was_interrupted
 
 
 def _goes_on(case: Case, simulation: Simulation, effort: _Effort) -> bool:
-    """Return whether there are time and steps left."""
+    """Return whether there are time and steps left, and something to use them for."""
     if case.time.max_steps is not None and effort.steps >= case.time.max_steps:
         return False
-    return not _is_at_end(case, simulation)
+    return not (simulation.finished or _is_at_end(case, simulation))
 
 
 def _is_at_end(case: Case, simulation: Simulation) -> bool:
@@ -183,6 +186,7 @@ def _finish(
     """Draw the pictures and sum up."""
     began = clock.perf_counter()
     timers = _mean_timers(simulation)
+    results = simulation.results(effort.stepping, effort.steps)
     if recorder.series is None:
         return
     pictures = _draw(case, recorder, folder) if case.output.pictures else []
@@ -201,11 +205,20 @@ def _finish(
         points=case.points,
         parts=parts,
         timers=timers,
-        stopped_by="" if _is_at_end(case, simulation) else "time.max_steps",
+        results=results,
+        stopped_by=_stopped_by(case, simulation),
         folder=folder,
         pictures=pictures,
+        extras=recorder.extras,
     )
     summarise(console, summary)
+
+
+def _stopped_by(case: Case, simulation: Simulation) -> str:
+    """Return what ended a run; nothing if its time was over."""
+    if simulation.finished:
+        return simulation.finished
+    return "" if _is_at_end(case, simulation) else "time.max_steps"
 
 
 def _how_to_go_on(case: Case, folder: Path) -> str:

@@ -14,7 +14,7 @@ from slipstream.field import Field
 from slipstream.io.checkpoint import write_checkpoint
 from slipstream.io.series import Series, spectrum_fields
 from slipstream.io.store import FieldStore
-from slipstream.report.plane import Plane, gather_plane
+from slipstream.report.plane import Plane, compose_plane, gather_plane
 from slipstream.run.simulation import Simulation
 
 
@@ -76,6 +76,7 @@ class Recorder:
         self.series = Series(folder, self.labels) if self._is_first else None
         self.spectra: list[tuple[float, dict]] = []
         self.plane: Plane | None = None
+        self.extras: list[Path] = []
         self._stores: dict[str, FieldStore] = {}
         self._written_at: dict[str, float] = {}
         output, start = case.output, simulation.time
@@ -113,6 +114,8 @@ class Recorder:
     def record_last(self, step_size: float) -> None:
         """Write the last state: series, spectra, checkpoint and fields, unless just written.
 
+        And what only the simulation's family has.
+
         Parameters
         ----------
         step_size : float
@@ -131,6 +134,7 @@ class Recorder:
         ):
             if self._written_at.get(kind) != self._simulation.time:
                 write()
+        self.extras = self._simulation.write_at_end(self._folder)
 
     def close(self) -> None:
         """Complete the time series, whatever has happened."""
@@ -181,13 +185,16 @@ class Recorder:
         return self._stores[name]
 
     def _watched(self, fields: Iterable[Field]) -> Iterator[Field]:
-        """Pass the fields on, keeping a plane of the one that gets a picture."""
+        """Pass the fields on, keeping a plane of what gets a picture."""
+        choice, planes = self.choice, {}
         for field in fields:
-            if field.name == self.choice.field and self._case.output.pictures:
-                self.plane = gather_plane(
-                    field, self._simulation.communicator, time=self._simulation.time
-                )
+            if field.name in choice.needed and self._case.output.pictures:
+                planes[field.name] = gather_plane(
+                    field, self._simulation.communicator, self._simulation.time,
+                    choice.normal, choice.is_central,
+                )  # fmt: skip
             yield field
+        self.plane = compose_plane(planes, choice)
 
 
 def check_finite(name: str, value: float, simulation: Simulation) -> None:

@@ -25,11 +25,15 @@ class Simulation(Protocol):
         Time reached (non-dimensional).
     communicator : mpi4py.MPI.Comm or None
         The ranks that share the work; None for a serial run.
+    finished : str
+        Why the run is over although its end time has not come, for people, such as that a steady
+        state has been reached; empty as long as it is not. The same on all ranks.
     """
 
     step: int
     time: float
     communicator: Any
+    finished: str
 
     def describe(self) -> dict[str, str]:
         """Return what will be run, for people, before anything is allocated. Collective.
@@ -64,11 +68,11 @@ class Simulation(Protocol):
         """
 
     def advance(self, step_size: float) -> None:
-        """Do one time step (non-dimensional). Collective.
+        """Do one time step (non-dimensional), or a few that cannot be parted. Collective.
 
         Of the given size, which is shorter than what `step_size` returned where the run would end
-        within the step. A simulation whose steps cannot be shortened does a whole one, and then the
-        run ends with the first step that reaches its end.
+        within it. A simulation whose steps cannot be shortened does a whole one, and then the
+        run ends with the first step that reaches its end. `step` tells how many have been done.
         """
 
     def diagnostics(self) -> dict[str, float]:
@@ -91,6 +95,31 @@ class Simulation(Protocol):
 
     def checkpoint(self) -> Iterator[Field]:
         """Yield the state to go on from, in the same order on all ranks. Collective."""
+
+    def warnings(self) -> list[str]:
+        """Return what people should be warned of, that they have not been told yet."""
+
+    def results(self, seconds: float, steps: int) -> dict[str, tuple[str, str]]:
+        """Return what the run has found out, and how fast it was, for people. Collective.
+
+        Parameters
+        ----------
+        seconds : float
+            How long this run's time steps took on this rank.
+        steps : int
+            How many there were.
+
+        Returns
+        -------
+        dict of str to (str, str)
+            By name, a value and a remark, which may be empty.
+        """
+
+    def write_at_end(self, folder: Path) -> list[Path]:
+        """Write what only this family has into the output folder. Collective.
+
+        Returns what has been written, on the first rank.
+        """
 
     def write_timeline(self, folder: Path) -> list[Path]:
         """Write ``timeline.png`` and ``timeline.json`` of one of this rank's steps.

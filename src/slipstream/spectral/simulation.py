@@ -15,6 +15,7 @@ from slipstream.device import Device, Operation, open_device
 from slipstream.errors import InputError
 from slipstream.exchange import check_devices, local_rank, make_transport
 from slipstream.family import (
+    PlainSimulation,
     StepTimer,
     check_memory,
     grid_field,
@@ -37,7 +38,7 @@ _TRUNCATIONS = {"2/3": "2/3", "none": "nyquist"}
 _NAMES = "xyz"
 
 
-class SpectralSimulation:
+class SpectralSimulation(PlainSimulation):
     """Incompressible turbulence in a periodic box; see `slipstream.run.Simulation`.
 
     Parameters

@@ -1,0 +1,155 @@
+"""The table ``[image]`` of the ``lattice`` family: a file or a sample, and what is made of it.
+
+Numbers per axis are given in the order x, y, z, and all lengths but the voxel's own in voxels.
+"""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field, field_validator, model_validator
+
+from slipstream.case.tables import Positive, Table, as_tuple
+
+Axis = Literal["x", "y", "z"]
+
+# Keys of each sample, and their defaults; None for those that have none and need not be given.
+_REQUIRED = object()
+SAMPLE_KEYS: dict[str, dict[str, Any]] = {
+    "channel": {"axis": _REQUIRED},
+    "duct": {"axis": _REQUIRED},
+    "spheres": {"lattice": "simple", "solid_fraction": None, "radius": None},
+    "random-pack": {"radius": _REQUIRED, "solid_fraction": _REQUIRED, "seed": 0},
+    "sandstone": {"radius": _REQUIRED, "porosity": 0.13, "seed": 0},
+}
+_FILE_KEYS = ("pore", "shape", "dtype", "byte_order", "offset", "dataset")
+_OF_ALL = ("voxel_size", "crop", "mirror", "buffer", "walls", "isolated")
+
+
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _as_tuples(value: Any) -> Any:
+    """Let lists of lists pass as the tuples that frozen settings need."""
+    return tuple(as_tuple(one) for one in value) if isinstance(value, list | tuple) else value
+
+
+class Image(Table):
+    """``[image]``: the pores. Keys that do not belong to a file, or to the sample, are refused.
+
+    Attributes
+    ----------
+    path : str or None
+        A voxel image: raw values, TIFF, NumPy, HDF5 or Zarr; exactly one of `path` and `sample` is
+        given. Relative to the working directory.
+    pore : int, tuple of int or None
+        Which values are pore; all but 0 by default.
+    dtype, byte_order, offset : str, str and int, or None
+        Of the values of a raw file, and how many bytes precede them.
+    dataset : str or None
+        Which array of an HDF5 file or a Zarr group.
+    sample : str or None
+        A synthetic sample.
+    shape : tuple of 3 int or None
+        Number of voxels along x, y and z, of raw files and samples.
+    axis, lattice, radius, solid_fraction, porosity, seed
+        Of samples; see `slipstream.lattice.SAMPLES`.
+    voxel_size : float
+        Edge of a voxel in metres; with 1, lengths stay in voxels.
+    crop : tuple of 3 (int, int), or None
+        First voxel, and the one after the last, along x, y and z.
+    mirror : tuple of str
+        Axes along which the mirror image of the sample follows it.
+    buffer : int
+        Layers of pore at both ends of the flow's axis.
+    walls : tuple of str
+        Axes whose faces are walls; the others are periodic.
+    isolated : {"remove", "keep"}
+        What becomes of pores that no flow passes.
+    """
+
+    path: Annotated[str, Field(min_length=1)] | None = None
+    pore: Annotated[Any, BeforeValidator(as_tuple)] = None
+    dtype: str | None = None
+    byte_order: Literal["little", "big"] | None = None
+    offset: Annotated[int, Field(ge=0)] | None = None
+    dataset: str | None = None
+    sample: Literal["channel", "duct", "spheres", "random-pack", "sandstone"] | None = None
+    shape: Annotated[Any, BeforeValidator(as_tuple)] = None
+    axis: Axis | None = None
+    lattice: Literal["simple", "body-centred", "face-centred"] | None = None
+    radius: Positive | None = None
+    solid_fraction: Annotated[float, Field(gt=0, lt=1)] | None = None
+    porosity: Annotated[float, Field(gt=0, lt=1)] | None = None
+    seed: Annotated[int, Field(ge=0)] | None = None
+    voxel_size: Positive = 1.0
+    crop: Annotated[Any, BeforeValidator(_as_tuples)] = None
+    mirror: Annotated[tuple[Axis, ...], BeforeValidator(as_tuple)] = ()
+    buffer: Annotated[int, Field(ge=0)] = 0
+    walls: Annotated[tuple[Axis, ...], BeforeValidator(as_tuple)] = ()
+    isolated: Literal["remove", "keep"] = "remove"
+
+    @model_validator(mode="before")
+    @classmethod
+    def _only_the_sources_own_keys(cls, data: Any) -> Any:
+        if not isinstance(data, dict):
+            return data
+        path, sample = data.get("path"), data.get("sample")
+        if (path is None) == (sample is None):
+            raise ValueError(
+                f"exactly one of 'path' (a voxel image) and 'sample' ({', '.join(SAMPLE_KEYS)}) is"
+                f" needed, {'neither' if path is None else 'both'} given"
+            )
+        if sample is not None and sample not in SAMPLE_KEYS:
+            return data
+        own = dict.fromkeys(_FILE_KEYS) if sample is None else {"shape": _REQUIRED}
+        own |= SAMPLE_KEYS.get(sample, {})
+        whose = "'path'" if sample is None else f"sample = {sample!r}"
+        for key in sorted(set(data) & set(cls.model_fields) - {"path", "sample", *_OF_ALL}):
+            if key not in own:
+                raise ValueError(
+                    f"{key!r} does not belong to {whose}; accepted with it: {', '.join(own)}"
+                )
+        missing = [key for key, value in own.items() if value is _REQUIRED and key not in data]
+        if missing:
+            raise ValueError(f"{whose} needs {' and '.join(map(repr, missing))}")
+        return {**{k: v for k, v in own.items() if v not in (None, _REQUIRED)}, **data}
+
+    @field_validator("pore")
+    @classmethod
+    def _whole_numbers(cls, pore: Any) -> Any:
+        values = pore if isinstance(pore, tuple) else (pore,)
+        if pore is not None and not (values and all(map(_is_whole, values))):
+            raise ValueError(f"accepted: a whole number, or a list of them, not {pore!r}")
+        return pore
+
+    @field_validator("shape")
+    @classmethod
+    def _three_whole_and_positive(cls, shape: Any) -> Any:
+        is_shape = isinstance(shape, tuple) and len(shape) == 3 and all(map(_is_whole, shape))
+        if shape is not None and not (is_shape and min(shape) >= 1):
+            given = list(shape) if isinstance(shape, tuple) else shape
+            raise ValueError(
+                f"accepted: three whole numbers for x, y and z, each at least 1, not {given!r}"
+            )
+        return shape
+
+    @field_validator("crop")
+    @classmethod
+    def _three_ranges(cls, crop: Any) -> Any:
+        fits = isinstance(crop, tuple) and len(crop) == 3
+        fits = fits and all(
+            isinstance(one, tuple) and len(one) == 2 and all(map(_is_whole, one)) for one in crop
+        )
+        if crop is not None and not (fits and all(0 <= low < high for low, high in crop)):
+            raise ValueError(
+                "accepted: [[x0, x1], [y0, y1], [z0, z1]], first voxel and the one after the last,"
+                f" not {crop!r}"
+            )
+        return crop
+
+    @property
+    def sample_parameters(self) -> dict[str, Any]:
+        """What the sample takes besides its shape."""
+        keys = SAMPLE_KEYS[self.sample]
+        given = {key: getattr(self, key) for key in keys}
+        return {key: value for key, value in given.items() if value is not None}

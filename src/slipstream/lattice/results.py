@@ -1,0 +1,101 @@
+"""What a lattice run has found out, and how fast it was.
+
+Speed is told beside the bound that memory sets: every population has to pass it once in a step.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from slipstream.device import quick_bandwidth
+from slipstream.family import sum_over_ranks
+from slipstream.lattice.flow import PoreFlow
+from slipstream.lattice.permeability import DARCY
+from slipstream.lattice.pores import Connectivity
+from slipstream.lattice.steadiness import Means
+
+# Shorter runs say little, and would be over before the bound has been measured.
+_WORTH_MEASURING = 5.0
+# Bytes of the arrays that are copied, of which there are two: beyond all caches.
+_COPY, _LEAST_COPY = 1 << 28, 1 << 26
+
+
+def flow_results(
+    means: Means, voxel_size: float, residual: float, is_steady: bool
+) -> dict[str, tuple[str, str]]:
+    """Return the permeability and how good it is, for people.
+
+    Parameters
+    ----------
+    means : Means
+        The flow as a whole.
+    voxel_size : float
+        Edge of a voxel in metres; 1 leaves lengths in voxels.
+    residual : float
+        Estimated relative distance from the steady flow.
+    is_steady : bool
+        Whether that is as near as was asked for.
+    """
+    value, remark = f"{means.permeability:.5g} voxels²", "image.voxel_size is 1"
+    if voxel_size != 1:
+        metres = means.permeability * voxel_size**2
+        value, remark = f"{1e3 * metres / DARCY:.5g} mD", f"{metres:.5g} m², {value}"
+    return {
+        "permeability": (value, remark),
+        "distance from steady": (
+            f"{residual:.2g}",
+            "relative, estimated" if is_steady else "relative, estimated; not converged",
+        ),
+        "Mach number": (f"{means.mach:.2g}", "largest"),
+    }
+
+
+def porosity_result(found: Connectivity) -> tuple[str, str]:
+    """Return the porosity, and what of it is open, for people."""
+    return f"{found.porosity:.4f}", f"{found.open_porosity:.4f} open"
+
+
+def speed_results(
+    flow: PoreFlow, communicator: Any, sites: int, steps: int, seconds: float, devices: int
+) -> dict[str, tuple[str, str]]:
+    """Return how many sites were updated per second, for people. Collective.
+
+    Parameters
+    ----------
+    flow : PoreFlow
+        The flow.
+    communicator : mpi4py.MPI.Comm or None
+        The ranks.
+    sites : int
+        Number of sites of all ranks.
+    steps : int
+        Number of time steps.
+    seconds : float
+        How long they took on this rank.
+    devices : int
+        How many devices the ranks have.
+    """
+    ranks = 1 if communicator is None else communicator.size
+    seconds = seconds if communicator is None else max(communicator.allgather(seconds))
+    if not steps or seconds <= 0:
+        return {}
+    rate = sites * steps / seconds
+    each = f"{rate / devices / 1e6:.4g} million/s on each of {devices} devices"
+    rows = {
+        "site updates": (f"{rate / 1e6:.4g} million/s", each if devices > 1 else "on one device")
+    }
+    room = flow.device.memory_free() // (4 * ranks)
+    room = room if communicator is None else min(communicator.allgather(room))
+    if seconds < _WORTH_MEASURING or room < _LEAST_COPY:
+        return rows
+    # All ranks at the same time: those that share a device share what it can move.
+    mine = quick_bandwidth(flow.device, min(room, _COPY))
+    bandwidth = float(sum_over_ranks(communicator, np.array([mine]))[0])
+    moved = sum(flow.storage.bytes_per_update(flow.links.bytes_per_site)) / 2
+    rows["memory bandwidth"] = (
+        f"{100 * moved * rate / bandwidth:.0f} % of a copy",
+        f"{moved:.0f} bytes an update; a copy moves {bandwidth / devices / 1e9:.4g} GB/s",
+    )
+    return rows

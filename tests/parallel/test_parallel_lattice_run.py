@@ -1,0 +1,182 @@
+"""Lattice runs on any number of ranks against the same run in one process."""
+
+import numpy as np
+import pytest
+import zarr
+from rich.console import Console
+
+from lattice_flows import CASE, CHANNEL, SANDSTONE, advance, make, save, saved, start, state
+from slipstream.errors import InputError, RunError
+from slipstream.io import open_checkpoint
+from slipstream.launch import on_every_rank
+from slipstream.run import run_case
+
+
+def assert_same_bits(found, expected):
+    np.testing.assert_array_equal(found[0], expected[0])
+    assert found[1].dtype == expected[1].dtype
+    assert found[1].tobytes() == expected[1].tobytes()
+
+
+@pytest.mark.parametrize("precision", ["float64", "mixed"])
+@pytest.mark.parametrize("partition", ["bisection", "cartesian"])
+def test_populations_do_not_depend_on_the_number_of_ranks(
+    comm, device, precision, partition, shared_folder, tmp_path
+):
+    settings = (f"numerics.precision={precision}", f"run.partition={partition}")
+    alone, shared = start(device, *settings), start(device, *settings, comm=comm)
+    advance(alone, 10), advance(shared, 10)
+    assert_same_bits(saved(shared, shared_folder / "many"), saved(alone, tmp_path / "one"))
+    one, many = alone.diagnostics(), shared.diagnostics()
+    # Sums are made in another order.
+    for name, value in one.items():
+        assert many[name] == pytest.approx(value, rel=1e-11, abs=1e-18), name
+    if comm is not None:
+        assert comm.allgather(many) == [many] * comm.size
+
+
+def test_storage_and_schedule_do_not_change_a_bit(comm, device, shared_folder, tmp_path):
+    expected = saved(advance(start(device), 6), tmp_path)
+    settings = ("numerics.order=row-tiles", "run.schedule=serial", "run.transport=mpi")
+    found = saved(advance(start(device, *settings, comm=comm), 6), shared_folder)
+    np.testing.assert_array_equal(found[0], expected[0])
+    np.testing.assert_allclose(found[1], expected[1], rtol=0, atol=1e-18)
+
+
+def test_run_is_finished_on_all_ranks_at_the_same_step(comm, device):
+    alone = advance(start(device, case=CHANNEL), 4000)
+    shared = advance(start(device, comm=comm, case=CHANNEL), 4000)
+    assert "converged" in shared.finished
+    assert shared.step == alone.step
+    results = shared.results(1.0, shared.step)
+    assert results["permeability"] == alone.results(1.0, alone.step)["permeability"]
+
+
+def test_description_tells_how_even_the_shares_are(comm, device, ranks):
+    text = make(device, comm=comm).describe()["ranks"]
+    if ranks == 1:
+        assert text == "1"
+        return
+    assert text.startswith(f"{ranks}, bisection: most pores 1.")
+    assert f"at most {ranks - 1} neighbour" in text
+    if comm is not None:
+        assert set(comm.allgather(text)) == {text}
+
+
+def test_output_does_not_depend_on_the_number_of_ranks(comm, device, shared_folder, tmp_path):
+    one, many = tmp_path / "one", shared_folder / "many"
+    settings = ("time.end=20", "output.vtk=true", "output.fields_interval=10")
+    for simulation, folder in (
+        (make(device, *settings), one), (make(device, *settings, comm=comm), many),
+    ):  # fmt: skip
+        run_case(simulation.case, simulation, folder, Console(quiet=True))
+    stored = [zarr.open_group(folder / "fields.zarr", mode="r") for folder in (one, many)]
+    assert sorted(stored[0].array_keys()) == sorted(stored[1].array_keys())
+    for name, array in stored[0].arrays():
+        assert stored[1][name][...].tobytes() == array[...].tobytes(), name
+    assert (many / "flow.vti").read_bytes() == (one / "flow.vti").read_bytes()
+    assert_same_bits(state(many), state(one))
+    assert open_checkpoint(many).step == 20
+
+
+def test_pieces_that_are_small_make_the_same_files(comm, device, shared_folder, monkeypatch):
+    shared = advance(start(device, comm=comm), 4)
+    expected = {field.name: field.data.tobytes() for field in shared.fields()}
+    whole = [path.read_bytes() for path in shared._fields.write_vtk(shared_folder / "whole.vti")]
+    # A few rows and sites at a time.
+    monkeypatch.setattr("slipstream.lattice.output.PIECE_BYTES", 1)
+    monkeypatch.setattr("slipstream.lattice.restart._PIECE", 100)
+    assert {field.name: field.data.tobytes() for field in shared.fields()} == expected
+    assert [
+        path.read_bytes() for path in shared._fields.write_vtk(shared_folder / "pieces.vti")
+    ] == whole
+    save(shared, shared_folder)
+    later = start(device, f"initial.restart={shared_folder}", comm=comm)
+    assert_same_bits(saved(later, shared_folder / "later"), state(shared_folder))
+
+
+@pytest.mark.parametrize("partition", ["bisection", "cartesian"])
+def test_run_of_several_ranks_is_gone_on_with_by_one(
+    comm, device, partition, shared_folder, tmp_path
+):
+    setting = f"run.partition={partition}"
+    save(advance(start(device, setting, comm=comm), 6), shared_folder)
+    later = start(device, f"initial.restart={shared_folder}")
+    assert later.step == 6
+    found = saved(advance(later, 4), tmp_path / "later")
+    assert_same_bits(found, saved(advance(start(device), 10), tmp_path / "whole"))
+
+
+def test_run_of_one_rank_is_gone_on_with_by_several(comm, device, shared_folder, tmp_path):
+    alone = advance(start(device), 6)
+    save(alone, tmp_path)
+    shared = start(device, f"initial.restart={tmp_path}", comm=comm)
+    advance(shared, 4), advance(alone, 4)
+    assert shared.step == 10
+    assert_same_bits(saved(shared, shared_folder / "many"), saved(alone, tmp_path / "one"))
+
+
+@pytest.mark.parametrize("partition", ["bisection", "cartesian"])
+def test_few_pores_for_many_ranks(comm, device, partition, shared_folder, tmp_path):
+    small = CHANNEL.replace("[10, 3, 4]", "[4, 2, 1]")
+    settings = (f"run.partition={partition}", "flow.axis=y", "output.vtk=true")
+    alone, shared = (
+        start(device, *settings, case=small),
+        start(device, *settings, comm=comm, case=small),
+    )
+    advance(alone, 4), advance(shared, 4)
+    assert_same_bits(saved(shared, shared_folder / "many"), saved(alone, tmp_path / "one"))
+    shared.write_at_end(shared_folder), alone.write_at_end(tmp_path)
+    if comm is not None:
+        comm.Barrier()
+    files = [folder / "flow.vti" for folder in (shared_folder, tmp_path)]
+    assert files[0].read_bytes() == files[1].read_bytes()
+    assert len(list(shared.fields())) == 6
+
+
+def test_walls_mirrors_and_buffers_on_any_number_of_ranks(comm, device, shared_folder, tmp_path):
+    settings = (
+        "image.walls=['x']", "image.mirror=['z', 'y']", "image.buffer=2", "flow.pressure_drop=1e-4",
+        "flow.inertia=true",
+    )  # fmt: skip
+    alone, shared = start(device, *settings), start(device, *settings, comm=comm)
+    advance(alone, 6), advance(shared, 6)
+    assert_same_bits(saved(shared, shared_folder / "many"), saved(alone, tmp_path / "one"))
+
+
+def test_flow_that_is_too_fast_is_refused_by_all(comm, device):
+    shared = start(device, "flow.force=1", comm=comm)
+    with pytest.raises(RunError, match="the Mach number reached"):
+        advance(shared, 10)
+
+
+def test_memory_lacking_on_one_rank_is_refused_by_all(comm, device, ranks, monkeypatch):
+    simulation = make(device, comm=comm)
+    simulation.describe()
+    if comm is None or comm.rank == ranks - 1:
+        monkeypatch.setattr(device, "memory_free", lambda: 1000)
+    with pytest.raises(InputError, match=r"image: this image needs .* 9\.31e-07 GiB are free"):
+        on_every_rank(comm, simulation.allocate)
+
+
+def test_image_that_is_too_large_to_be_read_is_refused_by_all(comm, device):
+    with pytest.raises(InputError, match=r"image: this image needs .* are free; use a part of it"):
+        make(device, "image.shape=[20000, 20000, 20000]", comm=comm).describe()
+
+
+def test_image_that_is_not_there_is_refused_by_all(comm, device):
+    case = CASE.replace(SANDSTONE, 'path = "absent.tif"\n')
+    with pytest.raises(InputError, match=r"image\.path: absent\.tif does not exist"):
+        make(device, comm=comm, case=case).describe()
+
+
+def test_earlier_run_that_does_not_suit_is_refused_by_all(comm, device, shared_folder):
+    simulation = make(device, "initial.restart=nowhere", comm=comm)
+    simulation.allocate()
+    with pytest.raises(InputError, match="nowhere: holds no checkpoint"):
+        simulation.initialise()
+    save(start(device, comm=comm), shared_folder)
+    other = make(device, f"initial.restart={shared_folder}", "image.seed=1", comm=comm)
+    other.allocate()
+    with pytest.raises(InputError, match="pore voxels; both must be the same|pore voxels, this"):
+        other.initialise()

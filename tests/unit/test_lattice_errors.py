@@ -1,0 +1,178 @@
+"""What a lattice run does not accept, or cannot go on with, told in one line."""
+
+import numpy as np
+import pytest
+
+from lattice_flows import CASE, SANDSTONE, make
+from slipstream import cli
+from slipstream.case import parse_case
+from slipstream.device import HostDevice
+from slipstream.errors import InputError
+from slipstream.lattice.simulation import make_simulation
+from slipstream.lattice.sites import check_size
+
+LAUNCHERS = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMIX_RANK", "SLURM_PROCID", "SLURM_STEP_ID")
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    for name in LAUNCHERS:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "case.toml").write_text(CASE)
+    (tmp_path / "flow.toml").write_text(
+        'solver = "spectral"\n[grid]\npoints = 8\n[equation]\nviscosity = 0.1\n'
+        '[initial]\nflow = "abc"\n[time]\nend = 0.1\nstep = 0.1\n[run]\ndevice = "cpu"\n'
+        "[output]\npictures = false\n"
+    )
+    mask = np.ones((4, 5, 6), np.uint8)
+    mask[2] = 0
+    np.save(tmp_path / "closed.npy", mask)
+    mask.tofile(tmp_path / "closed.raw")
+    (tmp_path / "file.toml").write_text(CASE.replace(SANDSTONE, 'path = "closed.npy"\n'))
+    return tmp_path
+
+
+def run(*settings, out="out", case="case.toml"):
+    overrides = [argument for setting in settings for argument in ("--set", setting)]
+    with pytest.raises(SystemExit) as caught:
+        cli.main(["run", case, "--out", out, *overrides])
+    return caught.value.code
+
+
+def refused(capsys, *arguments, status=2, **options):
+    assert run(*arguments, **options) == status
+    error = capsys.readouterr().err
+    assert error.startswith("slipstream: error: ")
+    assert error.count("\n") == 1, error
+    return error
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        (
+            ["image.porosity=0.995"],
+            "image.porosity is 0.995; accepted: a number above 0 up to 0.99",
+        ),
+        (["image.radius=0.5"], "image.radius is 0.5; accepted: a number from 1"),
+        (["image.crop=[[0, 24], [0, 21], [0, 16]]"], "image.crop: [0, 21] along y is beyond the"),
+        (
+            ["image.porosity=0.01", "image.shape=[8, 8, 8]"],
+            "no path leads through the pores along z",
+        ),
+        (["image.shape=[20000, 20000, 20000]"], "image: this image needs 2.24e+04 GiB on"),
+        (["initial.restart=nowhere"], "nowhere: holds no checkpoint"),
+        (["run.transport=nccl", "run.device=cuda"], "device 'cuda' was asked for"),
+    ],
+)
+def test_what_does_not_suit_is_one_line_with_status_2(capsys, monkeypatch, settings, expected):
+    monkeypatch.setattr("slipstream.device.cuda_device_count", lambda: 0)
+    assert expected in refused(capsys, *settings)
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        (["image.path=absent.npy"], "image.path: absent.npy does not exist"),
+        (["image.path=rock.jpg"], "image.path: rock.jpg has suffix '.jpg'; accepted: .raw"),
+        (["image.dtype=uint8"], "image.dtype says nothing of .npy; accepted: nothing"),
+        (["image.path=closed.raw"], "image.shape is missing: a raw file"),
+        (
+            ["image.path=closed.raw", "image.shape=[6, 5, 3]", "image.dtype=uint8"],
+            "has 120 bytes, but image.shape [6, 5, 3] of uint8",
+        ),
+        (
+            ["image.path=closed.raw", "image.shape=[6, 5, 4]", "image.dtype=colour"],
+            "image.dtype is 'colour'; accepted: bool, uint8",
+        ),
+        (["image.pore=9"], "the image has no pore voxel"),
+        ([], "no path leads through the pores along z: nothing can flow"),
+    ],
+)
+def test_what_is_wrong_with_a_file_is_one_line_with_status_2(capsys, settings, expected):
+    assert expected in refused(capsys, *settings, case="file.toml")
+
+
+def test_messages_have_numbers_in_the_order_of_the_case(capsys):
+    settings = ("image.sample=spheres", "image.shape=[4, 5, 6]", "image.radius=2.0")
+    text = CASE.replace("porosity = 0.4\n", "")
+    with open("spheres.toml", "w") as file:
+        file.write(text)
+    told = refused(capsys, *settings, case="spheres.toml")
+    assert "image.shape is [4, 5, 6]; accepted for spheres: a cube" in told
+
+
+@pytest.mark.parametrize(
+    ("setting", "expected"),
+    [
+        ("image.shape=[24, 20, 18]", "of an image of [24, 20, 16] voxels (x, y, z), this case's"),
+        ("image.seed=3", "pore voxels"),
+        ("time.end=2", "time.end: must be beyond"),
+    ],
+)
+def test_run_goes_on_only_in_its_own_image(capsys, setting, expected):
+    assert run("time.max_steps=4", out="first") == 0
+    told = refused(capsys, "initial.restart=first", setting, out="second")
+    assert expected in told
+
+
+def test_image_of_as_many_pores_elsewhere_is_no_other(capsys, folder):
+    """Only a look at each pore tells them apart."""
+    mask = np.zeros((4, 5, 6), np.uint8)
+    mask[:, :2] = 1
+    for name, values in (("one", mask), ("other", np.roll(mask, 1, axis=1))):
+        np.save(folder / f"{name}.npy", values)
+    assert run("image.path=one.npy", "time.end=2", case="file.toml", out="first") == 0
+    settings = ("image.path=other.npy", "initial.restart=first")
+    told = refused(capsys, *settings, case="file.toml", out="second")
+    assert "first lacks 24 pore voxels of this case's image" in told
+
+
+def test_families_do_not_go_on_from_each_other(capsys):
+    assert run(out="flow", case="flow.toml") == 0
+    told = refused(capsys, "initial.restart=flow")
+    assert "is of solver 'spectral', this case of 'lattice'" in told
+
+
+def test_fast_flows_are_warned_of_and_then_refused(capsys):
+    assert run("flow.force=1e-2") == 0
+    output = capsys.readouterr().out
+    assert output.count("warning: the Mach number reached 0.") == 1
+    assert "flow.force" in output
+    told = refused(capsys, "flow.force=0.1", status=1, out="fast")
+    assert "the Mach number reached" in told
+    assert "at step 10" in told
+    assert "force at least" in told
+
+
+def test_memory_that_does_not_suffice_is_named_and_how_many_devices_have_enough(monkeypatch):
+    simulation = make(HostDevice(threads=1))
+    simulation.describe()
+    need = simulation._memory()
+    monkeypatch.setattr(simulation.device, "memory_free", lambda: need // 3)
+    with pytest.raises(InputError, match=r"image: this image needs .* \(about 4 like this one"):
+        simulation.allocate()
+    assert simulation.flow is None
+
+
+def test_strips_are_refused_on_a_gpu(monkeypatch):
+    device = HostDevice(tiled=True)
+    monkeypatch.setattr(device, "kind", "cuda")
+    monkeypatch.setattr("slipstream.lattice.simulation.open_device", lambda *_: device)
+    case = parse_case(CASE, ["numerics.encoding=strips"])
+    with pytest.raises(InputError, match=r"numerics\.encoding: 'strips' is for CPUs; accepted"):
+        make_simulation(case, None, "cuda")
+
+
+def test_boxes_beyond_what_links_can_tell_apart_are_refused():
+    check_size(65535, 2**31 - 16)
+    with pytest.raises(InputError, match="65536 voxels wide; accepted: up to 65535"):
+        check_size(65536, 0)
+    with pytest.raises(InputError, match="2147483633 pore voxels; accepted"):
+        check_size(1, 2**31 - 15)
+
+
+def test_simulation_that_is_only_made_has_done_no_steps():
+    simulation = make(HostDevice(threads=1))
+    assert (simulation.step, simulation.time, simulation.finished) == (0, 0.0, "")

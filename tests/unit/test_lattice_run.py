@@ -1,0 +1,279 @@
+"""Runs of the lattice family, from the command line to the files."""
+
+import numpy as np
+import pytest
+import xarray
+from hypothesis import given
+from hypothesis import strategies as st
+
+from flows import diagnostics
+from lattice_flows import CASE, CHANNEL, SANDSTONE, SHAPE, advance, saved, start, state
+from slipstream import cli
+from slipstream.decomposition import whole
+from slipstream.device import HostDevice
+from slipstream.lattice import make_sample
+from slipstream.lattice.permeability import DARCY
+from slipstream.lattice.restart import padded_sizes
+
+LAUNCHERS = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMIX_RANK", "SLURM_PROCID", "SLURM_STEP_ID")
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    for name in LAUNCHERS:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "case.toml").write_text(CASE)
+    (tmp_path / "channel.toml").write_text(CHANNEL)
+    return tmp_path
+
+
+def run(*settings, out="out", case="case.toml"):
+    overrides = [argument for setting in settings for argument in ("--set", setting)]
+    with pytest.raises(SystemExit) as caught:
+        cli.main(["run", case, "--out", out, *overrides])
+    return caught.value.code
+
+
+def sandstone():
+    return make_sample("sandstone", SHAPE, radius=4, porosity=0.4).read(whole(SHAPE))
+
+
+def test_run_writes_what_was_asked_for_and_says_what_it_does(folder, capsys):
+    settings = ("run.timeline=true", "output.fields_interval=20", "output.vtk=true")
+    assert run(*settings, "output.pictures=true") == 0
+    assert {path.name for path in (folder / "out").iterdir()} == {
+        "case.toml", "diagnostics.csv", "diagnostics.zarr", "fields.zarr", "checkpoint.zarr",
+        "flow.vti", "permeability.png", "speed.png", "timeline.png", "timeline.json",
+    }  # fmt: skip
+    text = " ".join(capsys.readouterr().out.split())
+    for part in (
+        "Stokes flow", "sandstone (synthetic): 24 x 20 x 16 voxels (x, y, z) of 2 µm",
+        "open along z", "isolated and removed", "viscosity 0.1", "force 1e-05 along z",
+        "mean over all voxels",
+        "aa, stream, raster, compact (as asked for)", "GiB", "at most 40 steps", "million/s", "mD",
+        "100 %", "not converged", "written: out/flow.vti",
+    ):  # fmt: skip
+        assert part in text, part
+    assert "stopped" not in text
+    fields = xarray.open_zarr(folder / "out" / "fields.zarr")
+    assert fields.density.dims == ("time", "z", "y", "x")
+    assert fields.density.shape == (3, *SHAPE)
+    np.testing.assert_allclose(fields.x, 2e-6 * (np.arange(24) + 0.5))
+    assert fields.x.attrs["units"] == "m"
+
+
+def test_output_of_an_earlier_run_is_replaced(folder):
+    assert run("output.vtk=true", "time.end=2") == 0
+    (folder / "out" / "speed.png").touch()
+    with pytest.raises(SystemExit):
+        cli.main(["run", "case.toml", "--out", "out", "--overwrite"])
+    assert not (folder / "out" / "flow.vti").exists()
+    assert not (folder / "out" / "speed.png").exists()
+
+
+def test_fields_agree_with_the_diagnostics_and_the_image(folder):
+    assert run() == 0
+    fields = xarray.open_zarr(folder / "out" / "fields.zarr").isel(time=-1)
+    series = diagnostics(folder / "out")
+    pore = fields.pore.values
+    # What is isolated has become solid.
+    assert np.all(pore <= sandstone())
+    assert 0 < np.count_nonzero(pore) > 0.95 * np.count_nonzero(sandstone())
+    for name in ("velocity_x", "velocity_y", "velocity_z"):
+        values = fields[name].values
+        assert not values[pore == 0].any()
+        assert values.mean() == pytest.approx(series[name][-1], rel=1e-12, abs=1e-20)
+    speed = np.sqrt(sum(fields[f"velocity_{axis}"].values ** 2 for axis in "xyz"))
+    assert speed.max() * np.sqrt(3) == pytest.approx(series["mach"][-1], rel=1e-12)
+    density = fields.density.values
+    assert np.all(density[pore == 0] == 1)
+    np.testing.assert_allclose(fields.pressure, density / 3, rtol=1e-15)
+    drift = (density - 1).sum() / np.count_nonzero(pore)
+    assert series["mass"][-1] == pytest.approx(drift, abs=1e-15)
+    assert abs(drift) < 1e-15
+    viscosity, force = 0.1, 1e-5
+    lattice = viscosity * series["velocity_z"] / force
+    np.testing.assert_allclose(series["permeability_lattice"], lattice, rtol=1e-12)
+    np.testing.assert_allclose(series["permeability"], lattice * 4e-12, rtol=1e-12)
+    millidarcy = series["permeability"] / DARCY * 1000
+    np.testing.assert_allclose(series["permeability_millidarcy"], millidarcy, rtol=1e-12)
+    assert series["step"].tolist() == [0, 10, 20, 30, 40]
+
+
+def test_vtk_file_has_the_fields(folder):
+    assert run("output.vtk=true") == 0
+    fields = xarray.open_zarr(folder / "out" / "fields.zarr").isel(time=-1)
+    content = (folder / "out" / "flow.vti").read_bytes()
+    start, voxels = content.index(b'encoding="raw">\n   _') + 20, 24 * 20 * 16
+    assert b'Spacing="2e-06 2e-06 2e-06"' in content[:start]
+    assert b'WholeExtent="0 24 0 20 0 16"' in content[:start]
+    velocity = np.frombuffer(content, "<f4", 3 * voxels, start + 8).reshape(*SHAPE, 3)
+    for index, axis in enumerate("xyz"):
+        np.testing.assert_array_equal(
+            velocity[..., index], fields[f"velocity_{axis}"].values.astype(np.float32)
+        )
+    density = np.frombuffer(content, "<f4", voxels, start + 16 + 12 * voxels).reshape(SHAPE)
+    np.testing.assert_array_equal(density, fields.density.values.astype(np.float32))
+    pore = np.frombuffer(content, "u1", voxels, start + 24 + 16 * voxels).reshape(SHAPE)
+    np.testing.assert_array_equal(pore, fields.pore)
+
+
+@pytest.mark.parametrize("drive", ["flow.force=1e-5", "flow.pressure_drop=4e-5"])
+@pytest.mark.parametrize("axis", ["y", "z"])
+def test_channel_has_the_permeability_of_poiseuille(folder, capsys, drive, axis):
+    settings = (drive, f"flow.axis={axis}", "time.end=4000", "convergence.interval=100")
+    assert run(*settings, "convergence.tolerance=1e-6", case="channel.toml") == 0
+    series = diagnostics(folder / "out")
+    # Eight layers of pore among ten: a parabola, of which voxels have the middle values.
+    expected = 8 * (8**2 / 12 + 1 / 24) / 10
+    assert series["permeability_lattice"][-1] == pytest.approx(expected, rel=3e-6)
+    assert series["step"][-1] < 4000
+    text = " ".join(capsys.readouterr().out.split())
+    assert f"stopped after {series['step'][-1]:.0f} steps: converged" in text
+    assert "not converged" not in text
+    # Both looks before the end were near enough; those before were not.
+    assert (series["residual"][-2:] <= 1e-6).all()
+    assert not ((series["residual"][1:-2] <= 1e-6) & (series["residual"][2:-1] <= 1e-6)).any()
+    assert (series["residual"][:3] == 1).all()
+
+
+def test_layers_of_pore_do_not_resist(folder):
+    """A sample of solid but for a channel along z; in layers before and behind it nothing rubs."""
+    mask = np.zeros((6, 10, 10), np.uint8)
+    mask[:, 1:-1, :] = 1
+    np.save(folder / "gap.npy", mask)
+    text = CASE.replace(SANDSTONE, 'path = "gap.npy"\npore = 1\n')
+    (folder / "gap.toml").write_text(text)
+    settings = ("image.buffer=3", "time.end=3000", "convergence.interval=100")
+    values = []
+    for number, drive in enumerate(("flow.force=1e-6", "flow.pressure_drop=12e-6")):
+        assert run(*settings, drive, out=str(number), case="gap.toml") == 0
+        values.append(diagnostics(folder / str(number))["permeability_lattice"][-1])
+    assert values[0] == pytest.approx(values[1], rel=2e-3)
+    # Entrances resist too, so it is somewhat less than that of an endless channel.
+    assert 0.6 * 8**3 / 120 < values[0] < 8**3 / 120
+
+
+def test_run_without_tolerance_goes_to_its_end():
+    simulation = start(HostDevice(), "convergence.tolerance=0", case=CHANNEL)
+    advance(simulation, 3000)
+    # By then nothing changes any more.
+    assert (simulation.step, simulation.finished) == (3000, "")
+    assert simulation.diagnostics()["residual"] < 1e-12
+
+
+@pytest.mark.parametrize("suffix", ["npy", "raw"])
+def test_image_files_are_read_in_the_order_x_y_z(folder, suffix):
+    values = np.where(sandstone() == 1, 7, 3).astype(">i2")
+    image = [SANDSTONE]
+    if suffix == "npy":
+        np.save(folder / "rock.npy", values)
+        image.append('path = "rock.npy"\npore = 7\n')
+    else:
+        (folder / "rock.raw").write_bytes(b"head" + values.tobytes())
+        image.append('path = "rock.raw"\npore = [7, 9]\nshape = [24, 20, 16]\ndtype = "int16"\n'
+                     'byte_order = "big"\noffset = 4\n')  # fmt: skip
+    (folder / "file.toml").write_text(CASE.replace(*image))
+    settings = ("image.crop=[[2, 20], [0, 20], [1, 16]]", "image.isolated=keep", "time.end=2")
+    assert run(*settings, "image.mirror=['x']", case="file.toml") == 0
+    pore = xarray.open_zarr(folder / "out" / "fields.zarr").pore.values[-1]
+    cropped = sandstone()[1:16, :, 2:20]
+    np.testing.assert_array_equal(pore, np.concatenate([cropped, cropped[..., ::-1]], axis=2))
+
+
+@pytest.mark.parametrize("precision", ["float64", "mixed"])
+def test_run_that_goes_on_has_the_bits_of_one_that_was_never_stopped(folder, precision):
+    settings = (f"numerics.precision={precision}", "time.end=44", "convergence.interval=8")
+    assert run(*settings, out="whole") == 0
+    assert run(*settings, "time.max_steps=26", out="first") == 0
+    assert run(*settings, "initial.restart=first", out="second") == 0
+    expected, found = state("whole"), state("second")
+    np.testing.assert_array_equal(found[0], expected[0])
+    assert found[1].tobytes() == expected[1].tobytes()
+    assert expected[1].dtype == ("float64" if precision == "float64" else "float32")
+    first, second, whole_ = (diagnostics(folder / name) for name in ("first", "second", "whole"))
+    assert (first["step"][-1], second["step"][0], second["step"][-1]) == (26, 26, 44)
+    for name, values in whole_.items():
+        assert second[name][-1] == values[-1], name
+
+
+def test_run_that_goes_on_converges_when_the_whole_one_does(folder):
+    device, settings = HostDevice(), ("convergence.interval=20",)
+    whole_ = advance(start(device, *settings, case=CHANNEL), 4000)
+    end, expected = whole_.step, saved(whole_, "whole")[1]
+    assert 60 < end < 4000
+    for steps in (end - 10, end - 20, end - 30):
+        saved(advance(start(device, *settings, case=CHANNEL), steps), f"first_{steps}")
+        later = start(device, *settings, f"initial.restart=first_{steps}", case=CHANNEL)
+        assert (later.step, later.finished) == (steps, "")
+        advance(later, 4000)
+        assert later.step == end
+        assert later.diagnostics() == whole_.diagnostics()
+        assert saved(later, "later")[1].tobytes() == expected.tobytes()
+    # What has converged is where it should be; unless that is not enough.
+    assert "converged" in start(device, *settings, "initial.restart=whole", case=CHANNEL).finished
+    for other in ("convergence.tolerance=1e-6", "convergence.interval=10", "flow.force=1e-6"):
+        options = (*settings, "initial.restart=whole", other)
+        assert not start(device, *options, case=CHANNEL).finished
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        ("numerics.propagation=two-lattice", "numerics.layout=bundle"),
+        ("numerics.order=row-tiles", "numerics.layout=vector-collision"),
+        ("numerics.encoding=strips",),
+        ("numerics.encoding=auto", "numerics.order=auto", "numerics.propagation=auto"),
+    ],
+)
+def test_run_goes_on_however_it_is_stored(folder, settings):
+    device = HostDevice()
+    voxels, expected = saved(advance(start(device), 40), "whole")
+    saved(advance(start(device, *settings), 20), "first")
+    later = advance(start(device, "initial.restart=first"), 20)
+    assert later.step == 40
+    others, found = saved(later, "second")
+    np.testing.assert_array_equal(others, voxels)
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-15 * np.abs(expected).max())
+
+
+def test_run_goes_on_in_another_precision(folder):
+    device = HostDevice()
+    _, expected = saved(advance(start(device), 40), "whole")
+    saved(advance(start(device), 20), "first")
+    settings = ("initial.restart=first", "numerics.precision=float32")
+    _, found = saved(advance(start(device, *settings), 20), "second")
+    assert found.dtype == np.float32
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5 * np.abs(expected).max())
+
+
+@given(st.lists(st.integers(0, 10**8), min_size=1, max_size=64).filter(any))
+def test_parts_of_a_checkpoint_are_multiples_of_a_fair_chunk(counts):
+    sizes = padded_sizes(counts)
+    assert all(size >= count for size, count in zip(sizes, counts, strict=True))
+    chunk = np.gcd.reduce(sizes)
+    # A rank has few files, and little of them is padding.
+    assert max(sizes) <= 128 * chunk
+    assert max(sizes) - max(counts) <= max(counts) / 16 + (1 << 16)
+    assert all(size - count < max(1 << 16, max(counts) / 16 + 1) for size, count in zip(
+        sizes, counts, strict=True) if max(counts) > 1 << 16)  # fmt: skip
+
+
+def test_memory_is_known_before_it_is_allocated():
+    settings = ("image.shape=[64, 60, 70]", "numerics.precision=mixed", "numerics.encoding=wide")
+    simulation = start(HostDevice(), *settings)
+    sites = simulation.flow.sites
+    allocated = (19 * 4 + 72) * sites.stored + sites.voxels.nbytes
+    # Four fields of the rank's box, and two copies of one of them.
+    output = 6 * 8 * 64 * 60 * 70
+    assert allocated + output <= simulation._memory() <= 1.3 * allocated + output
+
+
+def test_new_writes_a_case_of_the_family(folder, capsys):
+    with pytest.raises(SystemExit) as caught:
+        cli.main(["new", "mine", "--solver", "lattice"])
+    assert caught.value.code == 0
+    settings = ("image.shape=[16, 16, 16]", "image.radius=4", "time.end=2", "run.device=cpu")
+    assert run(*settings, "output.pictures=false", case="mine.toml") == 0
+    assert "fastest of 2, measured" in " ".join(capsys.readouterr().out.split())
