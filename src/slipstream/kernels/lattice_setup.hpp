@@ -24,7 +24,7 @@ KERNEL link_sites(const unsigned char* RESTRICT voxels, const unsigned short* RE
                   Index sites, Link* RESTRICT links) {
   FOR_ROWS(r, row_count) {
     const Index row = rows[r], width = columns + 2;
-    FOR_COLUMNS(x, columns) {
+    FOR_COLUMNS_IN_TURN(x, columns) {  // few are pores
       if (voxels[row * width + 1 + x]) {
         const Index site = first[row] + ranks[row * width + 1 + x];
         UNROLL for (int q = 1; q < DIRECTIONS; ++q) {

@@ -87,8 +87,6 @@ class PoreFlow:
         del wide
         self.sites.release()
         populations = [self._empty() for _ in range(1 if self._in_place else 2)]
-        for one in populations:
-            device.run(device.fill(one, 0.0))
         self._arrays = [populations[0], populations[-1]]
         self._swap = None
         if transport is not None:

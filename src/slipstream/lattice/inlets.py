@@ -36,10 +36,11 @@ def inlets(portion: Portion) -> tuple[np.ndarray, np.ndarray]:
             change[:, axis] = step * WEIGHTS[direction] / SOUND_SPEED_SQUARED
             changes.append(change)
     # Diagonal ones may come in through two faces.
-    unique, place = np.unique(np.concatenate(ends), axis=0, return_inverse=True)
-    total = np.zeros((len(unique), 3))
-    np.add.at(total, place.reshape(-1), np.concatenate(changes))
-    return unique, total
+    found, sizes = np.concatenate(ends), (*portion.box.shape, DIRECTIONS)
+    names, place = np.unique(np.ravel_multi_index(tuple(found.T), sizes), return_inverse=True)
+    total = np.zeros((len(names), 3))
+    np.add.at(total, place, np.concatenate(changes))
+    return np.column_stack(np.unravel_index(names, sizes)), total
 
 
 def _pores_of_plane(portion: Portion, axis: int, plane: int) -> np.ndarray:

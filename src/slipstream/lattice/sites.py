@@ -112,7 +112,8 @@ class Sites:
     def wide_links(self) -> Any:
         """Return the links of all sites, [direction - 1][site]."""
         links = self.device.empty((_LINKS, self.stored), np.uint32)
-        links[...] = 1 << 31
+        # What is stored beyond the last site is enclosed by walls.
+        links[:, self.count :] = 1 << 31
         self._run(
             "lattice_setup.hpp", "link_sites", RowLaunch(len(self.rows), self.box_shape[2]),
             self.voxels, self._ranks, self.first, self._counts, self.rows, len(self.rows),
