@@ -35,7 +35,7 @@ def channel_permeability(width, magic):
     """Return the permeability between walls that are half way between solid and pore voxels.
 
     Ginzburg and d'Humieres (2003): the parabola and a constant slip, which tells how far from half
-    way the walls seem to be. The sum over nodes is exact, so a width of 1 is right too.
+    way the walls seem to be.
     """
     return (width**2 + 8 * magic - 1) / 12
 

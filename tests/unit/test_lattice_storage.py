@@ -52,8 +52,7 @@ def storages():
         for place, layout in enumerate(LAYOUTS):
             first, second = (place + number) % 2, (place // 2 + number) % 2
             yield Storage(PROPAGATIONS[first], layout, ORDERS[second], ENCODINGS[second], precision)
-        for propagation, order in zip(PROPAGATIONS, ORDERS, strict=True):
-            yield Storage(propagation, "stream", order, "strips", precision)
+        yield Storage(PROPAGATIONS[number], "stream", ORDERS[number], "strips", precision)
 
 
 STORAGES = list(storages())
@@ -62,16 +61,17 @@ NAMES = ["-".join(vars(storage).values()) for storage in STORAGES]
 
 @pytest.fixture(scope="module")
 def flow_of(device):
-    """What makes a flow; the kernels of all storages are compiled before, several at once."""
+    """What makes a flow; a CPU's kernels for all storages are compiled before, several at once."""
     portion = portion_of(IMAGE, (True,) * 3)
 
     def compile_for(layout):
         for storage in STORAGES:
-            if storage.layout == layout and possible(device, storage):
+            if storage.layout == layout:
                 PoreFlow(portion, SLOW, storage, device)
 
-    with ThreadPoolExecutor(len(LAYOUTS)) as pool:
-        list(pool.map(compile_for, LAYOUTS))
+    if device.kind == "cpu":
+        with ThreadPoolExecutor(len(LAYOUTS)) as pool:
+            list(pool.map(compile_for, LAYOUTS))
 
     def make(image, periodic, fluid, storage, **options):
         return PoreFlow(portion_of(image, periodic), fluid, storage, device, **options)
@@ -142,7 +142,7 @@ SOME = [
 ]
 
 
-@pytest.mark.parametrize("storage", SOME, ids=lambda storage: storage.encoding)
+@pytest.mark.parametrize("storage", SOME[1:3], ids=lambda storage: storage.encoding)
 def test_flow_with_inertia_and_from_rest(flow_of, device, storage):
     if not possible(device, storage):
         pytest.skip("for CPUs only")
@@ -192,14 +192,15 @@ def test_driving_otherwise_keeps_the_state_and_resting_forgets_it(flow_of):
     flow = flow_of(IMAGE, (True,) * 3, SLOW, Storage())
     flow.advance(4)
     before = populations_of(flow)
-    flow.drive(FAST)
+    other = Fluid(0.7, 1 / 8, force=(0, -1e-3, 1e-3))
+    flow.drive(other)
     np.testing.assert_array_equal(populations_of(flow), before)
     flow.advance(2)
-    wanted = advanced(before, IMAGE, FAST, (True,) * 3, 2)
+    wanted = advanced(before, IMAGE, other, (True,) * 3, 2)
     np.testing.assert_allclose(populations_of(flow), wanted, rtol=0, atol=1e-16)
     flow.rest()
     assert flow.steps == 0
-    np.testing.assert_array_equal(populations_of(flow), resting(IMAGE, FAST))
+    np.testing.assert_array_equal(populations_of(flow), resting(IMAGE, other))
 
 
 @pytest.mark.parametrize("threads", [1, 2, 3])
@@ -285,10 +286,9 @@ class OlderProcessor(HostDevice):
 
 
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="of these processors only")
-@pytest.mark.parametrize("propagation", PROPAGATIONS)
-def test_strips_on_older_processors(monkeypatch, propagation):
+def test_strips_on_older_processors(monkeypatch):
     monkeypatch.setenv("CXX", "g++ -mno-avx512f")
-    image, storage = random_pores((5, 6, 70), 0.8), Storage(propagation, encoding="strips")
+    image, storage = random_pores((5, 6, 70), 0.8), Storage(encoding="strips")
     flow = PoreFlow(portion_of(image, (True,) * 3), SLOW, storage, OlderProcessor())
     start = random_populations(image)
     set_populations(flow, start)
