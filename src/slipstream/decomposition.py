@@ -188,7 +188,7 @@ def recursive_bisection(
     shape : sequence of int
         Global shape.
     parts : int
-        Number of boxes. Where there are more than points, some are empty.
+        Number of boxes. Some are empty where points are too few, or few have all weight.
     weigh : callable
         ``weigh(boxes, axes)`` returns for each box the weights of its planes normal to an axis.
 

@@ -7,6 +7,7 @@ what both compilers and both caches see: nothing is reached through an include p
 
 from __future__ import annotations
 
+import functools
 import re
 from importlib import resources
 
@@ -36,8 +37,13 @@ def source(header: str, constants: dict[str, object]) -> str:
     FileNotFoundError
         If a header does not exist.
     """
-    lines = [f"#define {name} {_literal(value)}" for name, value in sorted(constants.items())]
-    _embed(header, lines, set(), constants)
+    return _source(header, tuple(sorted(constants.items())))
+
+
+@functools.cache
+def _source(header: str, constants: tuple[tuple[str, object], ...]) -> str:
+    lines = [f"#define {name} {_literal(value)}" for name, value in constants]
+    _embed(header, lines, set(), dict(constants))
     return "\n".join(lines) + "\n"
 
 

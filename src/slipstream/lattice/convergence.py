@@ -49,7 +49,7 @@ class Convergence:
         # Changes of rounding errors tell nothing of the flow.
         if change <= 1e-13 * scale:
             return 0.0 if scale else math.inf
-        if change >= before:
+        if not change < before:
             return math.inf
         factor = change / before
         return change * max(1.0, factor / (1 - factor)) / scale

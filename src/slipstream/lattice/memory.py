@@ -6,7 +6,7 @@ from slipstream.lattice.storage import Storage
 from slipstream.lattice.velocities import DIRECTIONS
 
 # Bytes of the links of a site, when all is set up; while links are made, all of them are wide too.
-_LINKS = {"wide": 72.0, "compact": 20.2, "strips": 25.0}
+_LINKS = {"wide": 72.0, "compact": 20.2, "strips": 40.0}
 _WIDE = 72.0
 # Voxels, their ranks in rows, and a little for tables of rows.
 _BYTES_PER_VOXEL = 3.2

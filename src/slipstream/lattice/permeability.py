@@ -176,9 +176,7 @@ def permeability(
     if buffer and axis == "all":
         raise InputError("buffer: layers are for one axis; accepted with axis = 'all': 0")
     domain = Domain(source, crop=crop, mirror=mirrored, buffer=buffer, buffer_axis=AXES[axes[0]])
-    periodic = [name not in walls for name in AXES]
-    if any(not periodic[one] for one in axes):
-        raise InputError(f"walls: {walls!r} closes the axis of the flow; accepted: the others")
+    periodic = _periodic(walls, axes)
     if isinstance(device, str):
         device = open_device(device, local_rank(communicator))
         check_devices(communicator, device)
@@ -203,6 +201,14 @@ def _axes(axis: str) -> list[int]:
     return [2, 1, 0] if axis == "all" else [AXES.index(axis)]
 
 
+def _periodic(walls: str, axes: list[int]) -> list[bool]:
+    if not isinstance(walls, str) or not set(walls) <= set(AXES):
+        raise InputError(f"walls: {walls!r} is not accepted; accepted: letters of x, y and z")
+    if any(AXES[one] in walls for one in axes):
+        raise InputError(f"walls: {walls!r} closes the axis of the flow; accepted: the others")
+    return [name not in walls for name in AXES]
+
+
 def _check_numbers(voxel_size, force, tolerance, max_steps, interval) -> None:
     for name, value in (
         ("voxel_size", voxel_size),
@@ -213,7 +219,7 @@ def _check_numbers(voxel_size, force, tolerance, max_steps, interval) -> None:
     ):
         if not value > 0:
             raise InputError(f"{name} is {value!r}; accepted: more than 0")
-    if interval % 2:
+    if not isinstance(interval, int) or interval % 2:
         raise InputError(f"interval is {interval}; accepted: even numbers, as steps come in pairs")
 
 
@@ -298,12 +304,15 @@ def run_to_steady(
     convergence, history, residual = Convergence(tolerance), [], np.inf
     began = time.perf_counter()
     while flow.steps < max_steps and not convergence.converged:
-        flow.advance(interval)
+        left = max_steps - flow.steps
+        steps = min(interval, left + left % 2)
+        flow.advance(steps)
         velocity, _, mach = mean_flow(flow, communicator)
         check_mach(mach, flow.steps)
         # Only the sample resists: all of the force is lost there.
         column = flow.fluid.viscosity * velocity / force * sample_fraction
-        residual = convergence.add(column[axis])
+        if steps == interval:  # equal ones can be compared
+            residual = convergence.add(column[axis])
         history.append((flow.steps, float(column[axis])))
     seconds = time.perf_counter() - began
     sites = flow.sites.count if communicator is None else communicator.allreduce(flow.sites.count)

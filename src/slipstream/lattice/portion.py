@@ -95,7 +95,8 @@ def hand_out(
     rank, ranks = (communicator.rank, communicator.size) if communicator else (0, 1)
     shape = tuple(source.shape)
     read = slabs(shape, 0, ranks)
-    voxels = source.read(read[rank])
+    # What is removed is removed from a copy, should the source hand out what it keeps.
+    voxels = np.require(source.read(read[rank]), np.uint8, ["C", "W", "O"])
     judged = voxels if isolated == "remove" else voxels.copy()
     connectivity = keep_percolating(judged, shape, tuple(periodic), tuple(axes), communicator)
     on_every_rank(communicator, lambda: _check_paths(connectivity, axes))
