@@ -13,8 +13,8 @@ ROOT = Path(slipstream.__file__).parent
 # each other: the solver families, and what records a run beside what computes it.
 LAYERS = (
     {"__init__", "errors", "field"},
-    {"kernels", "decomposition"},
-    {"device", "case", "io", "launch"},
+    {"kernels", "decomposition", "launch"},
+    {"device", "case", "io"},
     {"schedule", "report"},
     {"exchange"},  # its transports record nodes into step graphs
     {"fft", "info", "family"},

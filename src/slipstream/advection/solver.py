@@ -232,11 +232,4 @@ class Advection:
         forget : bool
             Whether to keep nothing of it, so that the next timeline is that of later steps.
         """
-        merged = Timeline()
-        merged.entries = sorted(
-            (entry for step in self._steps for entry in step.timeline.entries),
-            key=lambda entry: entry.start,
-        )
-        for step in self._steps if forget else ():
-            step.timeline.clear()
-        return merged
+        return Timeline.merged([step.timeline for step in self._steps], forget)

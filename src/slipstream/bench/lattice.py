@@ -21,7 +21,6 @@ from slipstream.lattice.tuning import choose_storage
 from slipstream.schedule import Timeline
 
 _FORCE = (1e-6, 0.0, 0.0)
-_TUNED = ("propagation", "layout", "order", "encoding")
 # What a step does besides computing.
 _MOVING = ("communication", "copy", "pack")
 _PROFILED = 4

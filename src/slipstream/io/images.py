@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import operator
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,7 @@ from slipstream.io.image_files import (
     zarr_source,
 )
 from slipstream.io.raw_images import RawView, raw_source
+from slipstream.launch import on_every_rank
 
 # What reads each suffix, and the arguments that it takes.
 _RAW = (raw_source, ("shape", "dtype", "byte_order", "offset"))
@@ -92,7 +93,7 @@ def open_image(
         )
         if given
     }
-    values, found = _on_every_rank(
+    values, found = on_every_rank(
         communicator, lambda: (_pore_values(pore), _find(source, options))
     )
     return Image(found, values, communicator)
@@ -132,7 +133,7 @@ class Image:
         several = self._communicator is not None and self._communicator.size > 1
         if several and self._source.raw is not None:
             return self._read_together(box)
-        return _on_every_rank(self._communicator, lambda: self._read_alone(box))
+        return on_every_rank(self._communicator, lambda: self._read_alone(box))
 
     def _empty(self, box: Box) -> np.ndarray:
         """Return the mask of a box, not filled yet."""
@@ -179,7 +180,7 @@ class Image:
         """Read a box of a raw file, all ranks at the same time."""
         from mpi4py import MPI
 
-        mask = _on_every_rank(self._communicator, lambda: self._empty(box))
+        mask = on_every_rank(self._communicator, lambda: self._empty(box))
         flat, dtype = mask.reshape(-1), self._source.dtype
         block = np.empty(max(1, _BLOCK_BYTES // dtype.itemsize), dtype)
         turns = self._communicator.allreduce(-(-flat.size // block.size), MPI.MAX)
@@ -194,7 +195,7 @@ class Image:
                     failure = failure or error
                 start = turn * block.size
                 _mark(values, self._pore, flat[start : start + values.size])
-        _on_every_rank(self._communicator, lambda: self._raise(failure))
+        on_every_rank(self._communicator, lambda: self._raise(failure))
         return mask
 
     def _open_view(self, box: Box) -> RawView:
@@ -202,7 +203,7 @@ class Image:
             with readable(self._source.name):
                 return RawView(self._communicator, self._source, box)
 
-        return _on_every_rank(self._communicator, open_view)
+        return on_every_rank(self._communicator, open_view)
 
     def _raise(self, failure: Exception | None) -> None:
         with readable(self._source.name):
@@ -268,17 +269,3 @@ def _mark(values: np.ndarray, pore: tuple[int, ...] | None, target: np.ndarray) 
 
 def _threads() -> int:
     return min(_MOST_THREADS, len(os.sched_getaffinity(0)))
-
-
-def _on_every_rank(communicator: Any, function: Callable[[], Any]) -> Any:
-    """Evaluate a function on each rank; if it fails on any, fail on all."""
-    result = error = None
-    try:
-        result = function()
-    except InputError as caught:
-        error = caught
-    errors = [error] if communicator is None else communicator.allgather(error)
-    for one in errors:
-        if one is not None:
-            raise one
-    return result

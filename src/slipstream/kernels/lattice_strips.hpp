@@ -16,7 +16,7 @@ using StripLanes = unsigned char;
 static_assert(LANES <= 8 * int(sizeof(StripLanes)), "a bit for each lane");
 
 struct Strip {
-  Link site, count;
+  Link site;
   Link walls, mixed;        // bits of directions: all lanes bounce; some do
   Link base[LINKS];         // the first site that is linked to, by direction - 1; `site` if none is
   StripLanes open[LINKS];   // lanes that do not bounce,
@@ -52,7 +52,6 @@ INLINE int make_strip(const Link* RESTRICT links, Index sites, Index site, int l
       ++next[k];
     }
   }
-  strip.count = Link(count);
   strip.all = StripLanes((1u << count) - 1);
   strip.walls = strip.mixed = 0;
   for (int k = 0; k < LINKS; ++k) {

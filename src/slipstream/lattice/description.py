@@ -10,10 +10,7 @@ from slipstream.lattice.domain import Domain
 from slipstream.lattice.pores import Connectivity
 from slipstream.lattice.source import image_text
 from slipstream.lattice.steadiness import fluid_of
-from slipstream.lattice.storage import Storage
-
-# What of the storage is a question of speed only.
-TUNED = ("propagation", "layout", "order", "encoding")
+from slipstream.lattice.storage import TUNED, Storage
 
 
 @dataclass(frozen=True)

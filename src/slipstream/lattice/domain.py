@@ -15,10 +15,11 @@ from typing import Any
 
 import numpy as np
 
-from slipstream.decomposition import Box, whole
+from slipstream.decomposition import Box
 from slipstream.errors import InputError
+from slipstream.lattice.sample_checks import check_box
+from slipstream.lattice.velocities import AXES
 
-_AXES = ("z", "y", "x")
 # Ranges of the domain and of the sample that correspond, and whether the latter runs backwards.
 _Piece = tuple[tuple[int, int], tuple[int, int], bool]
 
@@ -62,12 +63,12 @@ class Domain:
     ) -> None:
         self._source = source
         self._crop = _checked_crop(crop, source.shape)
-        self._mirrored = tuple(name in _checked_axes(mirror) for name in _AXES)
-        if buffer_axis not in _AXES:
+        self._mirrored = tuple(name in _checked_axes(mirror) for name in AXES)
+        if buffer_axis not in AXES:
             raise InputError(f"domain.buffer_axis is {buffer_axis!r}; accepted: x, y, z")
         if not isinstance(buffer, int | np.integer) or buffer < 0:
             raise InputError(f"domain.buffer is {buffer!r}; accepted: 0 layers or more")
-        self._axis = _AXES.index(buffer_axis)
+        self._axis = AXES.index(buffer_axis)
         start = [int(buffer) if axis == self._axis else 0 for axis in range(3)]
         sizes = [n * (1 + m) for n, m in zip(self._crop.shape, self._mirrored, strict=True)]
         self.sample = Box((0, 0, 0), tuple(sizes)).shifted(start)
@@ -98,8 +99,7 @@ class Domain:
         ValueError
             If the box reaches beyond the domain.
         """
-        if box.size and whole(self.shape).intersect(box) != box:
-            raise ValueError(f"there is no box {box.start} to {box.stop} in {self.shape} voxels")
+        check_box(box, self.shape)
         pieces = [self._pieces(box, axis) for axis in range(3)]
         needed = _bounds([[origin for _, origin, _ in along] for along in pieces])
         values = self._source.read(needed)
@@ -168,6 +168,6 @@ def _checked_crop(crop: Any, shape: Sequence[int]) -> Box:
 def _checked_axes(names: Any) -> tuple[str, ...]:
     """Return the axes to be mirrored."""
     names = tuple(names) if isinstance(names, str | Sequence) else (names,)
-    if not set(names) <= set(_AXES):
+    if not set(names) <= set(AXES):
         raise InputError(f"domain.mirror is {names}; accepted: any of x, y, z")
     return names

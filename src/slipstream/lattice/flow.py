@@ -133,17 +133,17 @@ class PoreFlow:
         """Record the first or the second step of a pair."""
         graph = StepGraph(self.device)
         propagation = (AA_EVEN, AA_ODD)[number] if self._in_place else TWO_LATTICE
-        units = self.links.units(propagation)
-        edge = units.of_sites(self._edges)
         if self._swap is None or self._policy == "serial":
             self._advance(graph, number, propagation, None, "all sites", self._tokens)
+            if self._swap is not None:
+                self._swap.record(graph, number, self._tokens[0], "populations")
         else:
-            rest = np.setdiff1d(np.arange(units.count), edge)
+            units = self.links.units(propagation)
+            edge = units.of_sites(self._edges)
+            inner = np.setdiff1d(np.arange(units.count), edge)
             self._advance(graph, number, propagation, edge, "edge sites", self._tokens[:1])
-        if self._swap is not None:
             self._swap.record(graph, number, self._tokens[0], "populations")
-            if self._policy != "serial":
-                self._advance(graph, number, propagation, rest, "inner sites", self._tokens[1:])
+            self._advance(graph, number, propagation, inner, "inner sites", self._tokens[1:])
         if self._jump is not None:
             self._add_jump(graph, number)
         return graph
@@ -233,15 +233,7 @@ class PoreFlow:
         forget : bool
             Whether to keep nothing of it, so that the next timeline is that of later steps.
         """
-        merged = Timeline()
-        merged.entries = sorted(
-            (entry for step in self.pair for entry in step.timeline.entries),
-            key=lambda entry: entry.start,
-        )
-        if forget:
-            for step in self.pair:
-                step.timeline.entries.clear()
-        return merged
+        return Timeline.merged([step.timeline for step in self.pair], forget)
 
     # -- state -------------------------------------------------------------------------------
 

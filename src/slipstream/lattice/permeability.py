@@ -21,17 +21,19 @@ import numpy as np
 from slipstream.device import Device, open_device
 from slipstream.errors import InputError, RunError
 from slipstream.exchange import check_devices, local_rank, make_transport
+from slipstream.family import sum_over_ranks
 from slipstream.io.images import open_image
 from slipstream.lattice.convergence import Convergence
 from slipstream.lattice.domain import Domain
 from slipstream.lattice.flow import PoreFlow
 from slipstream.lattice.fluid import Fluid
 from slipstream.lattice.portion import Connectivity, hand_out
+from slipstream.lattice.storage import TUNED
 from slipstream.lattice.tuning import choose_storage
+from slipstream.lattice.velocities import AXES
 
 # One darcy in square metres.
 DARCY = 9.869233e-13
-AXES = "zyx"
 # Mach numbers beyond which a flow is not incompressible any more, and beyond which nothing is true.
 MACH_WARNING, MACH_LIMIT = 0.1, 0.3
 
@@ -181,7 +183,7 @@ def permeability(
         device = open_device(device, local_rank(communicator))
         check_devices(communicator, device)
     portion = hand_out(domain, periodic, axes, communicator=communicator)
-    wishes = dict.fromkeys(("propagation", "layout", "order", "encoding"), "auto")
+    wishes = dict.fromkeys(TUNED, "auto")
     storage, _ = choose_storage({**wishes, "precision": precision}, portion, device, communicator)
     flow = PoreFlow(
         portion, Fluid(relaxation_time, magic), storage, device,
@@ -269,11 +271,10 @@ def mean_flow(flow: PoreFlow, communicator: Any) -> tuple[np.ndarray, float, flo
         Largest Mach number.
     """
     sums, fastest = flow.sums()
+    sums = sum_over_ranks(communicator, sums)
     if communicator is not None:
         from mpi4py import MPI
 
-        sums, mine = np.empty_like(sums), sums
-        communicator.Allreduce(mine, sums)
         fastest = communicator.allreduce(fastest, MPI.MAX)
     voxels = float(np.prod(flow.portion.shape))
     return sums[:3] / voxels, float(sums[3]), fastest * 3**0.5

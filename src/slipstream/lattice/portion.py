@@ -15,12 +15,12 @@ import numpy as np
 from slipstream.decomposition import Box, grid_boxes, process_grid, recursive_bisection, slabs
 from slipstream.errors import InputError
 from slipstream.exchange import HaloPlan, redistribute
+from slipstream.family import sum_over_ranks
 from slipstream.lattice.pores import Connectivity, keep_percolating
-from slipstream.lattice.velocities import DIRECTIONS, VELOCITIES, opposite
+from slipstream.lattice.velocities import AXES, DIRECTIONS, VELOCITIES, opposite
 from slipstream.launch import on_every_rank
 
 PARTITIONS = ("bisection", "cartesian")
-_AXES = "zyx"
 
 
 @dataclass(frozen=True)
@@ -128,7 +128,7 @@ def _check_paths(connectivity: Connectivity, axes: Sequence[int]) -> None:
             "the image has no pore voxel; say which value is pore (pore = ...), "
             "or crop another part"
         )
-    closed = [_AXES[axis] for axis in axes if not connectivity.percolates[axis]]
+    closed = [AXES[axis] for axis in axes if not connectivity.percolates[axis]]
     if closed:
         raise InputError(
             f"no path leads through the pores along {' and '.join(closed)}: nothing can flow; "
@@ -149,10 +149,7 @@ def _divide(voxels, slab: Box, shape, ranks: int, partition: str, communicator) 
             here = slice(part.start[axis] - box.start[axis], part.stop[axis] - box.start[axis])
             counts[here] = voxels[part.slices(slab)].sum(axis=others, dtype=np.int64)
             planes.append(counts)
-        total = np.concatenate(planes)
-        if communicator is not None:
-            total = np.empty_like(total)
-            communicator.Allreduce(np.concatenate(planes), total)
+        total = sum_over_ranks(communicator, np.concatenate(planes))
         return np.split(total, np.cumsum([len(one) for one in planes])[:-1])
 
     return recursive_bisection(shape, ranks, weigh)

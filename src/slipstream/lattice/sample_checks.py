@@ -10,8 +10,7 @@ import numpy as np
 
 from slipstream.decomposition import Box, whole
 from slipstream.errors import InputError
-
-AXES = ("z", "y", "x")
+from slipstream.lattice.velocities import AXES
 
 
 def check_box(box: Box, shape: Sequence[int]) -> None:

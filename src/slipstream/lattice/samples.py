@@ -16,8 +16,9 @@ import numpy as np
 
 from slipstream.decomposition import Box
 from slipstream.errors import InputError
-from slipstream.lattice.sample_checks import AXES, axis_index, check_box, set_shape
+from slipstream.lattice.sample_checks import axis_index, check_box, set_shape
 from slipstream.lattice.sphere_samples import RandomPack, Sandstone, Spheres
+from slipstream.lattice.velocities import AXES
 
 
 @dataclass(frozen=True)

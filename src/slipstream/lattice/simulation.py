@@ -23,7 +23,7 @@ from slipstream.family import (
     ranks_per_device,
 )
 from slipstream.field import Field
-from slipstream.lattice.description import TUNED, Share, describe_problem, ranks_text, storage_text
+from slipstream.lattice.description import Share, describe_problem, ranks_text, storage_text
 from slipstream.lattice.flow import PoreFlow
 from slipstream.lattice.memory import memory_needed
 from slipstream.lattice.output import LABELS, PIECE_BYTES, VoxelFields, picture_choice
@@ -40,7 +40,9 @@ from slipstream.lattice.results import flow_results, porosity_result, speed_resu
 from slipstream.lattice.sites import check_size
 from slipstream.lattice.source import in_case_order, open_domain
 from slipstream.lattice.steadiness import KEPT_LOOKS, Steadiness, fluid_of
+from slipstream.lattice.storage import TUNED
 from slipstream.lattice.tuning import choose_storage
+from slipstream.lattice.velocities import AXES
 from slipstream.launch import on_every_rank
 from slipstream.report.choice import PictureChoice
 
@@ -99,10 +101,10 @@ class LatticeSimulation(PlainSimulation):
         if self._is_prepared:
             return
         case = self.case
-        axis = "zyx".index(case.flow.axis)
+        axis = AXES.index(case.flow.axis)
         self.domain = open_domain(case.image, case.flow.axis, self.communicator)
         self._check_room()
-        periodic = [name not in case.image.walls for name in "zyx"]
+        periodic = [name not in case.image.walls for name in AXES]
         with in_case_order():
             self.portion = hand_out(
                 self.domain, periodic, [axis], case.run.partition, self.communicator,

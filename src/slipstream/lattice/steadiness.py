@@ -13,7 +13,8 @@ from slipstream.lattice.convergence import Convergence
 from slipstream.lattice.domain import Domain
 from slipstream.lattice.flow import PoreFlow
 from slipstream.lattice.fluid import Fluid
-from slipstream.lattice.permeability import AXES, MACH_WARNING, check_mach, mean_flow
+from slipstream.lattice.permeability import MACH_WARNING, check_mach, mean_flow
+from slipstream.lattice.velocities import AXES
 
 # What tells all that is needed to go on looking: three values make an estimate, two estimates a
 # verdict.

@@ -17,6 +17,8 @@ LAYOUTS = ("stream", "collision", "bundle", "vector-collision", "vector-bundle")
 ORDERS = ("raster", "row-tiles")
 ENCODINGS = ("wide", "compact", "strips")
 PRECISIONS = ("float64", "float32", "mixed")
+# What of the storage is a question of speed only.
+TUNED = ("propagation", "layout", "order", "encoding")
 
 # Sites that are stored, and advanced, together: a line of a GPU's cache in double precision.
 SEGMENT = 16

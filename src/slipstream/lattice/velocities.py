@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+# Of arrays, in their order.
+AXES = ("z", "y", "x")
+
 # Along z, y and x, in voxels per step. Direction 0 rests; 2k - 1 and 2k are opposite.
 VELOCITIES = np.array(
     [

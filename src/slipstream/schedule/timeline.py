@@ -55,6 +55,25 @@ class Timeline:
         lane = f"{node.device.kind}: {node.lane}" if of_device else node.lane
         self.entries.append(Entry(node.label, node.category, lane, start, stop))
 
+    @classmethod
+    def merged(cls, timelines: Sequence[Timeline], forget: bool = False) -> Timeline:
+        """Return what ran when in several steps, in order.
+
+        Parameters
+        ----------
+        timelines : sequence of Timeline
+            Those of the steps.
+        forget : bool
+            Whether they keep nothing of it, so that the next timeline is that of later runs.
+        """
+        result = cls()
+        result.entries = sorted(
+            (entry for one in timelines for entry in one.entries), key=lambda entry: entry.start
+        )
+        for one in timelines if forget else ():
+            one.clear()
+        return result
+
     def clear(self) -> None:
         """Forget all entries."""
         self.entries.clear()
