@@ -61,21 +61,35 @@ def run_tests(ranks, *arguments, **variables):
     )  # fmt: skip
 
 
-# Tests of pores, which know nothing of tiles.
-NOT_TILED = [
-    f"--ignore=tests/parallel/test_{name}.py"
+# What has tiles: the kernels and padded rows of GPUs, whose exchange is so tested without one.
+TILED = [
+    f"tests/parallel/test_{name}.py"
     for name in (
-        "lattice_flow", "parallel_images", "parallel_lattice_run", "parallel_pores",
-        "sparse_exchange",
+        "fft_agreement", "fft_arrays", "fft_choices", "fft_layouts", "parallel_fft",
+        "parallel_output", "parallel_simulation", "peer_transport",
     )
 ]  # fmt: skip
+ALL = ["tests/parallel"]
+NOT_TILED = ALL + [f"--ignore={path}" for path in TILED]
+# Where two ranks differ, so do four.
+NOT_ON_FOUR = [
+    f"--ignore=tests/parallel/test_{name}.py"
+    for name in ("fft_choices", "fft_tuning", "parallel_bench", "parallel_output")
+]
 
 
-# With tiles: the kernels and padded rows of GPUs, so that their exchange is tested without one.
-@pytest.mark.parametrize(("ranks", "kind"), [(2, "cpu"), (3, "cpu"), (4, "cpu"), (3, "tiled")])
-def test_parallel_tests_hold_on_several_ranks(ranks, kind):
-    ignored = NOT_TILED if kind == "tiled" else []
-    result = run_tests(ranks, "tests/parallel", f"--device={kind}", *ignored)
+@pytest.mark.parametrize(
+    ("ranks", "kind", "tests"),
+    [
+        (2, "cpu", ALL),
+        (3, "cpu", NOT_TILED),
+        (3, "tiled", TILED),
+        (4, "cpu", ALL + NOT_ON_FOUR),
+    ],
+    ids=["2", "3", "3 tiled", "4"],
+)
+def test_parallel_tests_hold_on_several_ranks(ranks, kind, tests):
+    result = run_tests(ranks, *tests, f"--device={kind}")
     assert result.returncode == 0, result.stdout + result.stderr
     assert " passed" in result.stdout
     assert "failed" not in result.stdout

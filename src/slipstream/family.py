@@ -27,11 +27,20 @@ class PlainSimulation:
 
     Attributes
     ----------
+    step : int
+        Number of time steps done.
+    time : float
+        Time reached (non-dimensional).
     finished : str
         Why the run is over before its end time: it is not.
     """
 
+    step, time = 0, 0.0
     finished = ""
+
+    def progress(self, step_size: float) -> str:
+        """Return step, time, and the time step that follows."""
+        return f"step {self.step}, t = {self.time:.4g}, time step {step_size:.3g}"
 
     def warnings(self) -> list[str]:
         """Return nothing: there is nothing to warn of."""

@@ -20,8 +20,8 @@ from slipstream.decomposition import whole
 from slipstream.errors import InputError
 from slipstream.exchange import make_transport
 from slipstream.lattice import Fluid, PoreFlow, Storage, hand_out, make_sample, permeability
-from slipstream.lattice.permeability import mean_flow
 from slipstream.lattice.portion import PARTITIONS
+from slipstream.lattice.steadiness import mean_flow
 from slipstream.lattice.tuning import choose_storage
 from slipstream.lattice.velocities import VELOCITIES
 from slipstream.schedule import POLICIES

@@ -8,6 +8,7 @@ from rich.console import Console
 from lattice_flows import CASE, CHANNEL, SANDSTONE, advance, make, save, saved, start, state
 from slipstream.errors import InputError, RunError
 from slipstream.io import open_checkpoint
+from slipstream.lattice.storage import TUNED
 from slipstream.launch import on_every_rank
 from slipstream.run import run_case
 
@@ -157,6 +158,19 @@ def test_memory_lacking_on_one_rank_is_refused_by_all(comm, device, ranks, monke
         monkeypatch.setattr(device, "memory_free", lambda: 1000)
     with pytest.raises(InputError, match=r"image: this image needs .* 9\.31e-07 GiB are free"):
         on_every_rank(comm, simulation.allocate)
+
+
+def test_memory_lacking_on_one_rank_is_found_before_anything_is_tried(
+    comm, device, ranks, monkeypatch
+):
+    settings = [f"numerics.{name}=auto" for name in TUNED]
+    simulation = make(device, *settings, comm=comm)
+    if comm is None or comm.rank == ranks - 1:
+        # Enough to read the image.
+        monkeypatch.setattr(device, "memory_free", lambda: 100_000)
+    monkeypatch.setattr("slipstream.lattice.tuning.PoreFlow", None)
+    with pytest.raises(InputError, match=r"image: this image needs .* 9\.31e-05 GiB are free"):
+        simulation.describe()
 
 
 def test_image_that_is_too_large_to_be_read_is_refused_by_all(comm, device):

@@ -1,5 +1,7 @@
 """Which device is opened, and how many threads and lanes a CPU has."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
@@ -7,6 +9,7 @@ import slipstream.device
 from slipstream.device import HostDevice, RowLaunch, open_device
 from slipstream.device.host import thread_count
 from slipstream.errors import InputError
+from slipstream.exchange import choice, open_matching_device
 
 
 @pytest.mark.parametrize(("setting", "count"), [("3", 3), ("5,2", 5), ("1", 1)])
@@ -68,3 +71,28 @@ def test_open_device(monkeypatch):
         open_device("cuda")
     with pytest.raises(InputError, match="'gpu' is unknown; accepted: auto, cpu, cuda"):
         open_device("gpu")
+
+
+@pytest.mark.parametrize("kinds", [("cpu", "cpu"), ("cpu", "cuda"), ("cuda", "cuda", "cpu")])
+def test_ranks_open_the_same_kind_of_device_or_none(monkeypatch, kinds):
+    told = []
+
+    def opened(kind, local_rank):
+        told.append((kind, local_rank))
+        return SimpleNamespace(kind=kinds[local_rank])
+
+    monkeypatch.setattr(choice, "open_device", opened)
+    for rank, kind in enumerate(kinds):
+        monkeypatch.setattr(choice, "local_rank", lambda communicator, rank=rank: rank)
+        # Errors are gathered first: there are none.
+        communicator = SimpleNamespace(allgather=lambda one: kinds if one else [None])
+        if len(set(kinds)) == 1:
+            assert open_matching_device("auto", communicator).kind == kind
+        else:
+            with pytest.raises(InputError, match=f"on rank 0, but {kinds[-1]!r} on rank"):
+                open_matching_device("auto", communicator)
+    assert told == [("auto", rank) for rank in range(len(kinds))]
+
+
+def test_one_process_opens_its_device_without_ranks():
+    assert open_matching_device("cpu", None).kind == "cpu"

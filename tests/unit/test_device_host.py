@@ -4,6 +4,7 @@ Threads meet by events that they wait for, never by time: a test of overlap that
 wait for ever, and fails by the time limit of a wait.
 """
 
+import ctypes
 import itertools
 import threading
 
@@ -12,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slipstream.device import BlockLaunch, HostDevice, RowLaunch
+from slipstream.device import BlockLaunch, HostDevice, RowLaunch, address_of
 
 DEVICE = HostDevice()
 FOREVER = 30
@@ -218,3 +219,10 @@ def test_allocations_are_aligned_and_arrays_are_copies():
     values[0, 0] = 9
     np.testing.assert_array_equal(DEVICE.to_host(copy), [[0, 3], [1, 4], [2, 5]])
     assert not DEVICE.zeros((2, 2), int).any()
+
+
+def test_the_address_of_a_view_is_that_of_its_first_element():
+    values = np.arange(60.0).reshape(3, 4, 5)
+    for view in (values, values[1:, 2], values[2, ::-1], values[..., 3].T):
+        first = ctypes.c_double.from_address(address_of(view))
+        assert first.value == view.flat[0]

@@ -64,8 +64,10 @@ def test_minimal_case_has_the_documented_defaults():
     assert (case.fixed_step, case.points, case.steps_at_once) == (2.0, None, 2)
 
 
-def test_example_case_loads():
-    assert load_case(REPOSITORY / "cases" / "sandstone.toml").solver == "lattice"
+def test_example_case_loads_and_takes_another_image():
+    path = REPOSITORY / "cases" / "sandstone.toml"
+    assert load_case(path).solver == "lattice"
+    assert load_case(path, ["image.path=rock.tif"]).image == Image(path="rock.tif", voxel_size=2e-6)
 
 
 @pytest.mark.parametrize(
@@ -101,6 +103,34 @@ def test_only_one_drive_is_left_when_the_command_line_names_another():
     assert (case.flow.force, case.flow.pressure_drop) == (None, 0.1)
 
 
+def test_a_file_takes_the_place_of_a_sample_and_of_all_that_describes_it():
+    rest = "seed = 3\nporosity = 0.2\nvoxel_size = 2e-6\nwalls = ['x']\n[time]"
+    text = MINIMAL.replace("[time]", rest)
+    image = parse_case(text, ["image.path=rock.tif", "image.pore=0"]).image
+    assert image == Image(path="rock.tif", pore=0, voxel_size=2e-6, walls=("x",))
+    raw = ["image.path=a.raw", "image.shape=[8, 9, 10]", "image.dtype=uint8"]
+    assert parse_case(text, raw).image.shape == (8, 9, 10)
+    assert "'porosity' does not belong to 'path'" in failure(*raw, "image.porosity=0.2", text=text)
+
+
+def test_a_sample_takes_the_place_of_a_file_and_may_have_its_shape():
+    image = parse_case(FILE, ["image.sample=sandstone", "image.radius=4"]).image
+    assert image == Image(sample="sandstone", shape=(24, 20, 16), radius=4.0)
+
+
+def test_another_file_or_sample_keeps_what_the_case_says():
+    assert parse_case(FILE, ["image.path=other.raw"]).image.shape == (24, 20, 16)
+    duct = parse_case(MINIMAL.replace("radius = 4\n", ""), ["image.sample=duct", "image.axis=x"])
+    assert duct.image == Image(sample="duct", shape=(24, 20, 16), axis="x")
+
+
+def test_a_file_and_a_sample_at_once_are_refused():
+    told = failure("image.path=a.raw", "image.sample=sandstone")
+    assert "exactly one of 'path'" in told
+    assert "both given" in told
+    assert "both given" in failure(text=MINIMAL.replace("[time]", 'path = "rock.raw"\n[time]'))
+
+
 def test_rows_of_diagnostics_come_with_the_looks():
     assert parse_case(MINIMAL, ["convergence.interval=40"]).output.diagnostics_interval == 40
     settings = ["convergence.interval=40", "output.diagnostics_interval=7"]
@@ -119,7 +149,6 @@ def test_case_says_how_it_ends():
     ("override", "expected"),
     [
         ("image.sample=sand", ["image.sample", "did you mean 'sandstone'", "random-pack"]),
-        ("image.path=a.raw", ["image", "exactly one of 'path'", "sandstone", "both"]),
         ("image.dtype=uint8", ["image", "'dtype' does not belong", "shape, radius, porosity"]),
         ("image.lattice=simple", ["image", "'lattice' does not belong", "'sandstone'"]),
         ("image.sample=channel", ["image", "'radius' does not belong", "accepted with it: shape"]),

@@ -7,7 +7,8 @@ from lattice_flows import CASE, SANDSTONE, make
 from slipstream import cli
 from slipstream.case import parse_case
 from slipstream.device import HostDevice
-from slipstream.errors import InputError
+from slipstream.errors import InputError, RunError
+from slipstream.lattice import make_sample, permeability
 from slipstream.lattice.simulation import make_simulation
 from slipstream.lattice.sites import check_size
 
@@ -146,6 +147,26 @@ def test_fast_flows_are_warned_of_and_then_refused(capsys):
     assert "force at least" in told
 
 
+def fast_flow(force):
+    sample = make_sample("channel", (2, 12, 2), axis="y")
+    return permeability(sample, force=force, device="cpu", tolerance=1e-4)
+
+
+def test_the_function_warns_of_fast_flows_too_and_then_refuses_them():
+    with pytest.warns(RuntimeWarning, match=r"Mach number reached 0\.1.* compressib") as caught:
+        result = fast_flow(1.2e-3)
+    assert (result.converged, len(caught)) == (True, 1)
+    assert caught[0].filename == __file__
+    assert 0.1 < result.mach < 0.3
+    with pytest.raises(RunError, match=r"Mach number reached .* beyond 0\.3: .* force at least"):
+        fast_flow(1e-2)
+
+
+def test_the_function_does_not_warn_of_slow_flows(recwarn):
+    assert fast_flow(1e-4).mach < 0.1
+    assert not [one for one in recwarn if one.category is RuntimeWarning]
+
+
 def test_memory_that_does_not_suffice_is_named_and_how_many_devices_have_enough(monkeypatch):
     simulation = make(HostDevice(threads=1))
     simulation.describe()
@@ -159,7 +180,7 @@ def test_memory_that_does_not_suffice_is_named_and_how_many_devices_have_enough(
 def test_strips_are_refused_on_a_gpu(monkeypatch):
     device = HostDevice(tiled=True)
     monkeypatch.setattr(device, "kind", "cuda")
-    monkeypatch.setattr("slipstream.lattice.simulation.open_device", lambda *_: device)
+    monkeypatch.setattr("slipstream.lattice.simulation.open_matching_device", lambda *_: device)
     case = parse_case(CASE, ["numerics.encoding=strips"])
     with pytest.raises(InputError, match=r"numerics\.encoding: 'strips' is for CPUs; accepted"):
         make_simulation(case, None, "cuda")

@@ -1,5 +1,7 @@
 """Runs of the lattice family, from the command line to the files."""
 
+import re
+
 import numpy as np
 import pytest
 import xarray
@@ -61,6 +63,22 @@ def test_run_writes_what_was_asked_for_and_says_what_it_does(folder, capsys):
     assert fields.density.shape == (3, *SHAPE)
     np.testing.assert_allclose(fields.x, 2e-6 * (np.arange(24) + 0.5))
     assert fields.x.attrs["units"] == "m"
+
+
+@pytest.mark.parametrize(("size", "unit"), [("2e-6", "mD"), ("1", "voxels²")])
+def test_progress_tells_step_permeability_and_how_steady_it_is(folder, capsys, size, unit):
+    settings = ("time.end=400", "convergence.tolerance=0", f"image.voxel_size={size}")
+    assert run(*settings, "convergence.interval=40", case="channel.toml") == 0
+    lines = re.findall(r"^ *(\d+) %  step (.*)$", capsys.readouterr().out, re.M)
+    assert [int(percent) for percent, _ in lines] == list(range(10, 101, 10))
+    series = diagnostics(folder / "out")
+    column = series["permeability_millidarcy" if unit == "mD" else "permeability_lattice"]
+    for number, (_, text) in enumerate(lines, start=1):
+        step, value, *rest = text.split(", ")
+        assert step == f"{40 * number}"
+        assert value == f"permeability {column[number]:.5g} {unit}"
+        residual = series["residual"][number]
+        assert (f"{residual:.2g} from steady" in rest) == (residual < 1)
 
 
 def test_output_of_an_earlier_run_is_replaced(folder):
@@ -210,6 +228,8 @@ def test_run_that_goes_on_converges_when_the_whole_one_does(folder):
         advance(later, 4000)
         assert later.step == end
         assert later.diagnostics() == whole_.diagnostics()
+        # Whether it swings is told by all that has been seen.
+        assert later._steadiness.looks == whole_._steadiness.looks
         assert saved(later, "later")[1].tobytes() == expected.tobytes()
     # What has converged is where it should be; unless that is not enough.
     assert "converged" in start(device, *settings, "initial.restart=whole", case=CHANNEL).finished

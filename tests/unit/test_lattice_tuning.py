@@ -10,6 +10,7 @@ from slipstream.decomposition import whole
 from slipstream.device import HostDevice
 from slipstream.errors import InputError
 from slipstream.lattice import Fluid, PoreFlow, Storage, make_sample
+from slipstream.lattice.inlets import inlets
 from slipstream.lattice.memory import memory_needed
 from slipstream.lattice.tuning import choose_storage
 
@@ -48,6 +49,45 @@ def test_a_cpu_left_to_choose_takes_strips(portion):
     assert {(s.propagation, s.encoding) for s in seconds} == {("aa", "strips")}
 
 
+def test_strips_are_tried_with_any_propagation(portion):
+    _, seconds = choose_storage({**AUTO, "propagation": "two-lattice"}, portion, HostDevice())
+    tried = {(s.propagation, s.layout, s.encoding) for s in seconds}
+    assert tried == {("two-lattice", "stream", "strips")}
+    assert len(seconds) == 2
+    _, seconds = choose_storage({**AUTO, "layout": "bundle"}, portion, HostDevice())
+    assert {s.encoding for s in seconds} == {"compact", "wide"}
+
+
+def test_strips_are_not_for_gpus_whatever_else_is_wished(portion, monkeypatch):
+    device = HostDevice()
+    monkeypatch.setattr(device, "kind", "cuda")
+    for wishes in ({}, {"layout": "stream"}, {"propagation": "two-lattice", "order": "raster"}):
+        with pytest.raises(InputError, match=r"'strips' is for CPUs; .* GPU: auto, compact, wide$"):
+            choose_storage({**AUTO, "encoding": "strips", **wishes}, portion, device)
+
+
+def test_nothing_is_tried_where_memory_does_not_suffice_for_any(portion, monkeypatch):
+    device = HostDevice()
+    monkeypatch.setattr(device, "memory_free", lambda: 1000)
+    monkeypatch.setattr("slipstream.lattice.tuning.PoreFlow", None)
+    with pytest.raises(InputError, match=r"image: this image needs .* 9\.31e-07 GiB are free"):
+        choose_storage(AUTO, portion, device)
+
+
+def test_only_what_memory_suffices_for_is_tried(portion, monkeypatch):
+    device, wishes = HostDevice(), {**AUTO, "layout": "bundle"}
+    compact = Storage(layout="bundle")
+    sites = np.count_nonzero(portion.own[1:-1, 1:-1, 1:-1])
+    need = memory_needed(sites, portion.box.size, compact)
+    monkeypatch.setattr(device, "memory_free", lambda: need)
+    assert choose_storage(wishes, portion, device) == (compact, {})
+    # What a run needs besides the flow counts too.
+    with pytest.raises(InputError, match=f"needs {(need + 1) / 2**30:.3g} GiB"):
+        choose_storage(
+            wishes, portion, device, need=lambda one: need + 1 + 9 * (one.encoding == "wide")
+        )
+
+
 def test_nothing_is_tried_where_nothing_is_left_to_choose(portion):
     storage = Storage("two-lattice", "bundle", "row-tiles", "wide", "mixed")
     assert choose_storage(vars(storage), portion, HostDevice()) == (storage, {})
@@ -73,3 +113,37 @@ def test_memory_is_known_before_it_is_taken(storage):
     taken = tracemalloc.get_traced_memory()[0]
     tracemalloc.stop()
     assert memory_needed(flow.sites.count, 96**3, storage) == pytest.approx(taken, rel=0.1)
+
+
+@pytest.mark.parametrize("encoding", ["compact", "wide"])
+@pytest.mark.parametrize("porosity", [0.5, 1.0])
+def test_setting_up_small_flows_takes_no_more_memory_than_is_foretold(encoding, porosity):
+    image, device = random_pores((48,) * 3, porosity), HostDevice()
+    storage = Storage(encoding=encoding, precision="float32")
+    PoreFlow(portion_of(image[:2, :2, :2] | 1, (True,) * 3), Fluid(), storage, device)
+    portion = portion_of(image, (True,) * 3)
+    tracemalloc.start()
+    flow = PoreFlow(portion, Fluid(force=(1e-5, 0.0, 0.0)), storage, device)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak <= 1.05 * memory_needed(flow.sites.count, image.size, storage)
+
+
+def test_pressure_falls_along_the_axes_for_which_a_flow_was_made(portion):
+    drop = Fluid(pressure_drop=(0.0, 1e-3, 0.0))
+    flow = PoreFlow(portion, drop, Storage(), HostDevice())
+    flow.drive(Fluid(force=(1e-5, 0.0, 0.0)))
+    flow.drive(drop)
+    with pytest.raises(InputError, match="pressure_drop .* accepted: along the same ones, or none"):
+        flow.drive(Fluid(pressure_drop=(1e-3, 0.0, 0.0)))
+
+
+def test_inlets_are_found_for_the_axes_along_which_pressure_falls(portion):
+    ends, weights = inlets(portion)
+    for axis in range(3):
+        found, own = inlets(portion, [axis])
+        through = weights[:, axis] != 0
+        np.testing.assert_array_equal(found, ends[through])
+        np.testing.assert_array_equal(own[:, axis], weights[through, axis])
+        assert not own[:, [other for other in range(3) if other != axis]].any()
+    assert [len(one) for one in inlets(portion, ())] == [0, 0]

@@ -42,6 +42,7 @@ EXCHANGE = {
     "local_rank",
     "make_transport",
     "move",
+    "open_matching_device",
     "part_of",
     "redistribute",
     "swap_plan",

@@ -17,9 +17,9 @@ from slipstream.advection.scheme import gaussian
 from slipstream.advection.solver import Advection
 from slipstream.case import AdvectionCase
 from slipstream.decomposition import grid_boxes
-from slipstream.device import Device, open_device
+from slipstream.device import Device
 from slipstream.errors import InputError
-from slipstream.exchange import check_devices, local_rank
+from slipstream.exchange import open_matching_device
 from slipstream.family import (
     PlainSimulation,
     StepTimer,
@@ -275,8 +275,7 @@ def make_simulation(case: AdvectionCase, communicator: Any, device: str) -> Adve
     """
     name = case.run.strategy
     if name == "auto":
-        opened = open_device(device, local_rank(communicator))
-        check_devices(communicator, opened)
+        opened = open_matching_device(device, communicator)
         name = automatic_strategy(communicator, opened)
         return AdvectionSimulation(
             case, communicator, name, {"gpu" if opened.kind == "cuda" else "cpu": opened}

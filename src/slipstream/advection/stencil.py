@@ -15,9 +15,8 @@ import numpy as np
 
 from slipstream.advection.scheme import weights
 from slipstream.decomposition import Box, PaddedBox, split
-from slipstream.device import BlockLaunch, Device, Operation, RowLaunch
+from slipstream.device import REAL_NAMES, BlockLaunch, Device, Operation, RowLaunch
 
-_REAL_NAMES = {"float32": "float", "float64": "double"}
 # Groups of rows that stay in a core's cache while work marches through the planes, and the numbers
 # of rows that the kernel has been written for.
 _GROUPS_IN_CACHE = 4
@@ -77,7 +76,7 @@ class Stencil:
         self._device, self._layout = device, layout
         self._tile = tile = tile or TileSize()
         dtype = np.dtype(dtype)
-        real = _REAL_NAMES[dtype.name]
+        real = REAL_NAMES[dtype.name]
         _, rows, row = layout.shape
         own = (
             0 if width else size for width, size in zip(layout.halo, layout.box.shape, strict=True)

@@ -308,10 +308,7 @@ def _relaunch_if_asked(ranks: int | None) -> None:
 
 def _open(device: str) -> tuple[Any, Any]:
     """Return this rank's device, and the ranks. Collective."""
-    from slipstream.device import open_device
-    from slipstream.exchange import check_devices, local_rank
+    from slipstream.exchange import open_matching_device
 
     comm = launch.communicator()
-    opened = open_device(device, local_rank(comm))
-    check_devices(comm, opened)
-    return opened, comm
+    return open_matching_device(device, comm), comm

@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
-from slipstream.case.lattice_image import Axis, Image
+from slipstream.case.lattice_image import KEYS_OF_FILES, KEYS_OF_SAMPLES, Axis, Image
 from slipstream.case.tables import Case, Output, Positive, Run, Table, Time
 
 __all__ = ["Convergence", "Flow", "Image", "LatticeCase", "LatticeRun", "Numerics"]
@@ -198,6 +198,12 @@ class LatticeCase(Case):
     displaces: ClassVar[dict[str, tuple[str, ...]]] = {
         "flow.force": ("flow.pressure_drop",),
         "flow.pressure_drop": ("flow.force",),
+        "image.path": ("image.sample",),
+        "image.sample": ("image.path",),
+    }
+    goes_with: ClassVar[dict[str, tuple[str, ...]]] = {
+        "image.sample": tuple(f"image.{key}" for key in KEYS_OF_SAMPLES),
+        "image.path": tuple(f"image.{key}" for key in KEYS_OF_FILES),
     }
     occasions: ClassVar[dict[str, int]] = {}
     steps_at_once: ClassVar[int] = 2

@@ -21,6 +21,9 @@ SAMPLE_KEYS: dict[str, dict[str, Any]] = {
     "sandstone": {"radius": _REQUIRED, "porosity": 0.13, "seed": 0},
 }
 _FILE_KEYS = ("pore", "shape", "dtype", "byte_order", "offset", "dataset")
+# Keys that say nothing of anything else: a sample's shape is not that of a file.
+KEYS_OF_SAMPLES = ("shape", *dict.fromkeys(key for keys in SAMPLE_KEYS.values() for key in keys))
+KEYS_OF_FILES = tuple(key for key in _FILE_KEYS if key != "shape")
 _OF_ALL = ("voxel_size", "crop", "mirror", "buffer", "walls", "isolated")
 
 

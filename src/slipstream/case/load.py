@@ -141,9 +141,9 @@ def _merge(data: dict[str, Any], given: dict[str, Any], model: type[Case]) -> di
     merged = {key: dict(item) if isinstance(item, dict) else item for key, item in data.items()}
     for key in given:
         for displaced in model.displaces.get(key, ()):
-            table, _, name = displaced.partition(".")
-            if isinstance(merged.get(table), dict):
-                merged[table].pop(name, None)
+            if _take_out(merged, displaced):
+                for other in model.goes_with.get(displaced, ()):
+                    _take_out(merged, other)
     for key, value in given.items():
         table, dot, name = key.partition(".")
         if not dot:
@@ -153,3 +153,10 @@ def _merge(data: dict[str, Any], given: dict[str, Any], model: type[Case]) -> di
         else:
             raise InputError(f"--set {key}: {table!r} is no table")
     return merged
+
+
+def _take_out(data: dict[str, Any], key: str) -> bool:
+    """Take a dotted key out of tables; return whether it was there."""
+    table, _, name = key.partition(".")
+    inner = data.get(table)
+    return isinstance(inner, dict) and inner.pop(name, None) is not None

@@ -139,6 +139,8 @@ class Case(Table):
     # A key given on the command line displaces these, which the file may hold and which could
     # not stand beside it.
     displaces: ClassVar[dict[str, tuple[str, ...]]] = {}
+    # What goes with a key that is displaced, if the file has it.
+    goes_with: ClassVar[dict[str, tuple[str, ...]]] = {}
     # How often in a run something is written, where its interval is not given.
     occasions: ClassVar[dict[str, int]] = {"diagnostics_interval": 200}
     # How many time steps are done at once.

@@ -5,6 +5,7 @@
 
 import os
 
+from slipstream.device.arrays import REAL_NAMES, address_of
 from slipstream.device.base import (
     BlockLaunch,
     Device,
@@ -20,6 +21,7 @@ from slipstream.device.host import HostDevice
 from slipstream.errors import InputError
 
 __all__ = [
+    "REAL_NAMES",
     "BlockLaunch",
     "Device",
     "Event",
@@ -29,6 +31,7 @@ __all__ = [
     "RowLaunch",
     "Span",
     "Stream",
+    "address_of",
     "cuda_device_count",
     "large_copy",
     "open_device",

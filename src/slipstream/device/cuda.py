@@ -14,6 +14,7 @@ import cupy
 import numpy as np
 
 from slipstream import kernels
+from slipstream.device.arrays import address_of
 from slipstream.device.base import (
     BlockLaunch,
     Device,
@@ -235,7 +236,7 @@ class CudaDevice(Device):
             raise ValueError(f"cannot copy {source.shape} {source.dtype} to {target.shape}")
         kind = cupy.cuda.runtime.memcpyDefault
         if alike:
-            copy_1d, run = cupy.cuda.runtime.memcpyAsync, (_address(target), _address(source))
+            copy_1d, run = cupy.cuda.runtime.memcpyAsync, (address_of(target), address_of(source))
 
             def copy_all(stream: CudaStream, keep_alive: Any = (target, source)) -> None:
                 copy_1d(*run, source.nbytes, kind, stream.handle.ptr)
@@ -296,16 +297,12 @@ def _rectangles(target: Any, source: Any) -> list[tuple[int, ...]]:
         return []
     size = target.nbytes
     if size <= _LONGEST_ROW and target.flags.c_contiguous and source.flags.c_contiguous:
-        return [(_address(target), size, _address(source), size, size, 1)]
+        return [(address_of(target), size, address_of(source), size, size, 1)]
     if target.ndim == 1:
-        pitches = _address(target), target.strides[0], _address(source), source.strides[0]
+        pitches = address_of(target), target.strides[0], address_of(source), source.strides[0]
         return [(*pitches, target.itemsize, target.size)]
     if target.ndim > 2 or any(a.strides[-1] != a.itemsize for a in (target, source)):
         return [piece for t, s in zip(target, source, strict=True) for piece in _rectangles(t, s)]
     width = target.shape[1] * target.itemsize
-    rectangle = (_address(target), target.strides[0], _address(source), source.strides[0])
+    rectangle = (address_of(target), target.strides[0], address_of(source), source.strides[0])
     return [(*rectangle, width, target.shape[0])]
-
-
-def _address(array: Any) -> int:
-    return array.ctypes.data if isinstance(array, np.ndarray) else array.data.ptr

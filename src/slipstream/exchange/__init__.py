@@ -10,6 +10,7 @@ from slipstream.exchange.choice import (
     chosen_transport,
     local_rank,
     make_transport,
+    open_matching_device,
 )
 from slipstream.exchange.halo import HaloExchange, HaloPlan
 from slipstream.exchange.moves import move
@@ -34,6 +35,7 @@ __all__ = [
     "local_rank",
     "make_transport",
     "move",
+    "open_matching_device",
     "part_of",
     "redistribute",
     "swap_plan",

@@ -5,12 +5,13 @@ from __future__ import annotations
 import ctypes
 from typing import Any
 
-from slipstream.device import Device
+from slipstream.device import Device, open_device
 from slipstream.errors import InputError
 from slipstream.exchange.mpi import MpiTransport
 from slipstream.exchange.nccl import NcclTransport, nccl_is_available
 from slipstream.exchange.peer import peer_transport
 from slipstream.exchange.transport import Transport
+from slipstream.launch import on_every_rank
 
 TRANSPORTS = ("peer", "nccl", "mpi-p2p", "mpi", "mpi-device-p2p", "mpi-device")
 
@@ -120,6 +121,27 @@ def check_devices(communicator: Any, device: Device) -> None:
             f"device 'auto' found {kinds[0]!r} on rank 0, but {kinds[odd[0]]!r} on rank {odd[0]}; "
             "name the device, 'cpu' or 'cuda', and see 'slipstream info' on that rank's machine"
         )
+
+
+def open_matching_device(kind: str, communicator: Any) -> Device:
+    """Open this rank's device, and make sure that all ranks have the same kind. Collective.
+
+    Parameters
+    ----------
+    kind : {"auto", "cpu", "cuda"}
+        As for `open_device`; ranks of a node share its GPUs in turn.
+    communicator : mpi4py.MPI.Comm or None
+        The ranks.
+
+    Raises
+    ------
+    InputError
+        If there is no such device, or ranks found different ones.
+    """
+    local = local_rank(communicator)
+    device = on_every_rank(communicator, lambda: open_device(kind, local))
+    check_devices(communicator, device)
+    return device
 
 
 def make_transport(name: str, communicator: Any, device: Device) -> Transport | None:

@@ -11,9 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from slipstream.device import Device, Operation, RowLaunch
+from slipstream.device import REAL_NAMES, Device, Operation, RowLaunch, address_of
 
-_REAL_NAMES = {"float32": "float", "float64": "double"}
 # Shorter rows than this are worth exchanging for longer ones of elements that are far apart.
 _SHORT = 8
 
@@ -40,7 +39,7 @@ def move(device: Device, pairs: Sequence[tuple[Any, Any]]) -> Operation:
         return lambda stream: None
     table = np.concatenate(tables)
     dtype = np.dtype(pairs[0][0].dtype).name
-    kernel = device.kernel("moves.hpp", "move_rows", REAL=_REAL_NAMES[dtype])
+    kernel = device.kernel("moves.hpp", "move_rows", REAL=REAL_NAMES[dtype])
     launch = RowLaunch(len(table), int(table[:, 2].max()))
     bound = kernel.bind(launch, device.array(table), len(table))
 
@@ -62,11 +61,7 @@ def _rows(source: Any, target: Any) -> np.ndarray:
     table = np.empty((first.size, 5), np.int64)
     for column, array in enumerate((source, target)):
         steps = [array.strides[axis] for axis in outer]
-        table[:, column] = _address(array) + first * steps[0] + second * steps[1]
+        table[:, column] = address_of(array) + first * steps[0] + second * steps[1]
         table[:, 3 + column] = array.strides[inner] // array.itemsize
     table[:, 2] = source.shape[inner]
     return table
-
-
-def _address(array: Any) -> int:
-    return array.ctypes.data if isinstance(array, np.ndarray) else array.data.ptr

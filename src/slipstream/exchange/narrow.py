@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from slipstream.decomposition import split
-from slipstream.device import Device, RowLaunch
+from slipstream.device import Device, RowLaunch, address_of
 from slipstream.errors import InputError
 from slipstream.exchange.plan import Block, ExchangePlan
 from slipstream.exchange.transport import Exchange, Transport
@@ -92,7 +92,7 @@ class NarrowWire(Transport):
 
     def _narrow(self, arrays: list[Any]) -> list[Any]:
         """Return the narrow arrays that stand for wide ones, the same for the same."""
-        keys = [(_address(array), array.nbytes) for array in arrays]
+        keys = [(address_of(array), array.nbytes) for array in arrays]
         # All ranks make an array or none, and one cannot tell its empty arrays by their addresses.
         missing = [key[1] > 0 and key not in self._narrow_arrays for key in keys]
         missing = self._communicator.allreduce(np.array(missing, int))
@@ -215,7 +215,3 @@ def _chunks(blocks: Sequence[Block], lanes: int) -> list[tuple[int, int]]:
 
 def _rows(low: int, high: int) -> int:
     return -(-(high - low) // _ROW)
-
-
-def _address(array: Any) -> int:
-    return array.ctypes.data if isinstance(array, np.ndarray) else array.data.ptr

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from slipstream.device import Device, Operation, RowLaunch
+from slipstream.device import Device, Operation, RowLaunch, address_of
 from slipstream.errors import RunError
 from slipstream.exchange.mpi import private, world_ranks
 from slipstream.exchange.plan import ExchangePlan
@@ -113,11 +113,11 @@ class PeerTransport(Transport):
 
     def _locate(self, array: Any) -> tuple[int, int]:
         """Return the segment that an array is in, and the byte at which it begins."""
-        address = _address(array)
+        address = address_of(array)
         for number, segment in self._segments.items():
             memory = segment.memories[self.communicator.rank]
-            if 0 <= address - _address(memory) < memory.nbytes:
-                return number, address - _address(memory)
+            if 0 <= address - address_of(memory) < memory.nbytes:
+                return number, address - address_of(memory)
         raise ValueError("only arrays made by the transport's empty() can be exchanged by it")
 
     def _lowered_flags(self) -> Segment:
@@ -135,7 +135,7 @@ class PeerTransport(Transport):
         if self._used + size > _FLAGS:  # on all ranks at the same time
             self._flags, self._used = self._lowered_flags(), 0
         base, self._used = self._used, self._used + size
-        addresses = [_address(self._flags.memories[peer]) + 8 * (base + rank) for peer in tell]
+        addresses = [address_of(self._flags.memories[peer]) + 8 * (base + rank) for peer in tell]
         own = self._flags.memories[rank][8 * base : 8 * (base + size)].view(np.int64)
         return Handshake(self.device, addresses, own, hear, self._failed)
 
@@ -304,7 +304,3 @@ def peer_transport(communicator: Any, device: Device, fallback: Transport) -> Pe
     if communicator.allreduce(int(key in _transports)) < communicator.size:
         _transports[key] = PeerTransport(private(communicator), device, fallback)
     return _transports[key]
-
-
-def _address(array: Any) -> int:
-    return array.ctypes.data if isinstance(array, np.ndarray) else array.data.ptr

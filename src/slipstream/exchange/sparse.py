@@ -13,13 +13,12 @@ from typing import Any
 import numpy as np
 
 from slipstream.decomposition import Box
-from slipstream.device import Device, RowLaunch
+from slipstream.device import REAL_NAMES, Device, RowLaunch, address_of
 from slipstream.exchange.peer import PeerTransport
 from slipstream.exchange.plan import Block, ExchangePlan
 from slipstream.exchange.transport import Exchange, Transport
 from slipstream.schedule import StepGraph
 
-_REAL_NAMES = {"float32": "float", "float64": "double"}
 # Numbers that one row of threads gathers for one neighbour.
 _PIECE = 1024
 
@@ -92,7 +91,7 @@ class _Swap:
     def __init__(self, device, plan, addresses, array, transport: Transport) -> None:
         self._device, self._plan, self._array = device, plan, array
         self._addresses, self._transport = addresses, transport
-        self._constants = {"REAL": "double", "STORED": _REAL_NAMES[np.dtype(array.dtype).name]}
+        self._constants = {"REAL": "double", "STORED": REAL_NAMES[np.dtype(array.dtype).name]}
         self._incoming = transport.empty((plan.receive_size,), array.dtype)
 
     def _kernel(self, name: str, launch: RowLaunch, *arguments: Any) -> Any:
@@ -102,7 +101,7 @@ class _Swap:
         """Return the operation that stores what each neighbour gets in its place."""
         pieces = [
             (
-                _address(places[block.peer][start:]),
+                address_of(places[block.peer][start:]),
                 block.offset + start,
                 min(_PIECE, block.count - start),
             )
@@ -178,7 +177,3 @@ class _Stored(_Swap):
         lanes = ("signal", "arrival")
         self._arrived.record(graph, stored, [], [self._incoming], f"{label}: wait", lanes)
         self._record_scatter(graph, places, label)
-
-
-def _address(array: Any) -> int:
-    return array.ctypes.data if isinstance(array, np.ndarray) else array.data.ptr

@@ -9,9 +9,7 @@ from __future__ import annotations
 from collections import deque
 from typing import Any
 
-import numpy as np
-
-from slipstream.device import Device
+from slipstream.device import Device, address_of
 
 _RECOGNISED = 8
 
@@ -52,5 +50,4 @@ class KnownArrays:
 
 def array_key(array: Any) -> tuple:
     """Return what tells arrays of one shape and type apart: address and strides."""
-    pointer = array.ctypes.data if isinstance(array, np.ndarray) else array.data.ptr
-    return pointer, array.strides
+    return address_of(array), array.strides

@@ -6,10 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from slipstream.device import Device, Operation, RowLaunch
+from slipstream.device import REAL_NAMES, Device, Operation, RowLaunch
 from slipstream.fft.modes import Modes
-
-REAL_NAMES = {"float32": "float", "float64": "double"}
 
 
 def real_name(dtype: Any) -> str:

@@ -10,8 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
+from slipstream.device import address_of
 from slipstream.exchange import Block, ExchangePlan, Transport, part_of
 from slipstream.fft.chunks import balanced_chunk
 from slipstream.fft.lines import LineTransform
@@ -188,7 +187,7 @@ class Flight:
         starts = {block.peer: block.offset for block in whole.sends}
         shifts = {block.peer: block.offset - starts[block.peer] for block in plan.sends}
         for peer, shift in shifts.items():
-            distance = _address(self._places[0][peer]) - _address(source)
+            distance = address_of(self._places[0][peer]) - address_of(source)
             starts[peer] = distance // source.itemsize - shift
         geometry = piece.geometry
         forward = source is piece.planes
@@ -257,7 +256,3 @@ def _packed(plan: ExchangePlan, pairs: list[tuple[Any, Any]]) -> list[dict[int, 
         where.update((block.peer, part_of(target, block)) for block in own)
         places.append(where)
     return places
-
-
-def _address(array: Any) -> int:
-    return array.ctypes.data if isinstance(array, np.ndarray) else array.data.ptr

@@ -17,7 +17,7 @@ static_assert(LANES <= 8 * int(sizeof(StripLanes)), "a bit for each lane");
 
 struct Strip {
   Link site;
-  Link walls, mixed;        // bits of directions: all lanes bounce; some do
+  Link walls, mixed;        // bits of directions: all lanes bounce; only some do
   Link base[LINKS];         // the first site that is linked to, by direction - 1; `site` if none is
   StripLanes open[LINKS];   // lanes that do not bounce,
   StripLanes first[LINKS];  // as many lanes from the first on,
@@ -29,39 +29,33 @@ KERNEL strip_words(Index* RESTRICT words) { *words = sizeof(Strip) / sizeof(Link
 
 // How many sites, at most `limit`, make a strip from `site` on.
 INLINE int make_strip(const Link* RESTRICT links, Index sites, Index site, int limit, Strip& strip) {
-  int next[LINKS];
   for (int k = 0; k < LINKS; ++k) {
-    strip.base[k] = 0;
-    strip.open[k] = 0;
-    next[k] = 0;
+    const Link* RESTRICT own = links + k * sites + site;
+    Link base = Link(site);
+    unsigned open = 0;
+    int next = 0;
+    for (int i = 0; i < limit; ++i) {
+      if (own[i] & BOUNCES) continue;
+      if (!next) base = own[i];
+      if (own[i] != base + Link(next)) limit = i;  // it belongs to the next strip
+      open |= 1u << i;
+      ++next;
+    }
+    strip.base[k] = base;
+    strip.open[k] = StripLanes(open);
   }
   strip.site = Link(site);
-  int count = 0;
-  for (; count < limit; ++count) {
-    bool fits = true;
-    for (int k = 0; k < LINKS; ++k) {
-      const Link link = links[k * sites + site + count];
-      fits &= (link & BOUNCES) || !next[k] || link == strip.base[k] + Link(next[k]);
-    }
-    if (!fits) break;
-    for (int k = 0; k < LINKS; ++k) {
-      const Link link = links[k * sites + site + count];
-      if (link & BOUNCES) continue;
-      if (!next[k]) strip.base[k] = link;
-      strip.open[k] |= 1u << count;
-      ++next[k];
-    }
-  }
-  strip.all = StripLanes((1u << count) - 1);
+  strip.all = StripLanes((1u << limit) - 1);
   strip.walls = strip.mixed = 0;
   for (int k = 0; k < LINKS; ++k) {
-    strip.first[k] = StripLanes((1u << next[k]) - 1);
-    strip.bound[k] = StripLanes(strip.all & ~strip.open[k]);
-    if (!next[k]) strip.base[k] = strip.site;
-    strip.walls |= Link(!next[k]) << k;
-    strip.mixed |= Link(next[k] && next[k] < count) << k;
+    strip.open[k] &= strip.all;
+    strip.bound[k] = strip.all & ~strip.open[k];
+    strip.first[k] = StripLanes((1u << __builtin_popcount(strip.open[k])) - 1);
+    strip.walls |= Link(!strip.open[k]) << k;
+    strip.mixed |= Link(strip.open[k] && strip.bound[k]) << k;
+    if (!strip.open[k]) strip.base[k] = strip.site;
   }
-  return count;
+  return limit;
 }
 
 // Strips of blocks of sites: count them, or, where `strips` is given, write them from begin[block] on.
@@ -79,34 +73,30 @@ KERNEL make_strips(const Link* RESTRICT links, Index sites, Index block_size, In
   }
 }
 
-// Where the linked populations of a strip begin: all of them, or those that do not bounce.
-INLINE Index strip_address(const Strip& strip, int q, Index sites) {
-  return (strip.walls >> (q - 1) & 1 ? address(q, 0, sites) : address(opposite(q), 0, sites)) +
-         strip.base[q - 1];
-}
-
+// A strip of which only some lanes bounce in some direction is MIXED: all its directions are treated
+// as if some did, since nobody could predict which do.
 template <bool MIXED>
 INLINE Population load_strip(const Stored* f, const Strip& strip, int q, Index sites) {
-  const Stored* linked = f + strip_address(strip, q, sites);
+  const Stored* linked = f + address(opposite(q), strip.base[q - 1], sites);
+  const Stored* own = f + address(q, strip.site, sites);
   Elements result;
-  if (MIXED && strip.mixed >> (q - 1) & 1) {
-    result = (Elements)load_some(f + address(q, strip.site, sites), strip.bound[q - 1]);
-    result = load_packed(result, linked, strip.open[q - 1]);
-  } else {
-    result = (Elements)load_some(linked, strip.all);
-  }
+  if (MIXED)
+    result = load_packed((Elements)load_some(own, strip.bound[q - 1]), linked, strip.open[q - 1]);
+  else
+    result = (Elements)load_some(strip.walls >> (q - 1) & 1 ? own : linked, strip.all);
   return __builtin_convertvector(result, Vector);
 }
 
 template <bool MIXED>
 INLINE void store_strip(Stored* f, const Strip& strip, int q, Index sites, Population population) {
   const Elements value = __builtin_convertvector(population, Elements);
-  Stored* linked = f + strip_address(strip, q, sites);
-  if (MIXED && strip.mixed >> (q - 1) & 1) {
-    store_some(f + address(q, strip.site, sites), strip.bound[q - 1], value);
+  Stored* linked = f + address(opposite(q), strip.base[q - 1], sites);
+  Stored* own = f + address(q, strip.site, sites);
+  if (MIXED) {
+    store_some(own, strip.bound[q - 1], value);
     store_packed(linked, strip.open[q - 1], strip.first[q - 1], value);
   } else {
-    store_some(linked, strip.all, value);
+    store_some(strip.walls >> (q - 1) & 1 ? own : linked, strip.all, value);
   }
 }
 

@@ -82,7 +82,8 @@ class PoreFlow:
         every = np.concatenate([np.empty(0, np.int64), *slots])
         self._edges = np.unique(every // DIRECTIONS)
         places, _ = self._located(every, wide)
-        ends, self._inlet_weights = inlets(portion)
+        self._falling = np.flatnonzero(fluid.pressure_drop)
+        ends, self._inlet_weights = inlets(portion, self._falling)
         self._inlet_places = self._located(self._slots(ends), wide)
         del wide
         self.sites.release()
@@ -121,7 +122,18 @@ class PoreFlow:
         return own, linked
 
     def drive(self, fluid: Fluid) -> None:
-        """Change the fluid, or what drives it; the state stays. Collective."""
+        """Change the fluid, or what drives it; the state stays. Collective.
+
+        Raises
+        ------
+        InputError
+            If the pressure falls along an axis along which it did not when the flow was made.
+        """
+        if not set(np.flatnonzero(fluid.pressure_drop)) <= set(self._falling):
+            raise InputError(
+                f"pressure_drop {fluid.pressure_drop} falls along other axes than when the flow was"
+                " made; accepted: along the same ones, or none"
+            )
         self.fluid = fluid
         change = self._inlet_weights @ np.array(fluid.pressure_drop, float)
         self._jump = self.device.array(change) if np.any(fluid.pressure_drop) else None

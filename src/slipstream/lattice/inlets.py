@@ -6,14 +6,23 @@ it comes from, at the other end of the periodic axis; one that crosses the last 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 
 from slipstream.lattice.portion import Portion
 from slipstream.lattice.velocities import DIRECTIONS, SOUND_SPEED_SQUARED, VELOCITIES, WEIGHTS
 
 
-def inlets(portion: Portion) -> tuple[np.ndarray, np.ndarray]:
+def inlets(portion: Portion, axes: Iterable[int] = range(3)) -> tuple[np.ndarray, np.ndarray]:
     """Return which populations of a portion come in through faces, and what a pressure drop adds.
+
+    Parameters
+    ----------
+    portion : Portion
+        A rank's portion of the image.
+    axes : iterable of int
+        Axes along which the pressure falls. Tables of faces may take more than a small flow does.
 
     Returns
     -------
@@ -23,7 +32,7 @@ def inlets(portion: Portion) -> tuple[np.ndarray, np.ndarray]:
         Shape (count, 3): change of the population for a pressure drop of one along z, y and x.
     """
     ends, changes = [np.empty((0, 4), np.int64)], [np.empty((0, 3))]
-    for axis in range(3):
+    for axis in axes:
         for direction in range(1, DIRECTIONS):
             step = VELOCITIES[direction][axis]
             plane = 0 if step > 0 else portion.shape[axis] - 1

@@ -75,7 +75,7 @@ class Links:
         wrong = device.zeros((count,), np.uint8)
 
         def run(name: str, launch: Any, *arguments: Any) -> None:
-            kernel = device.kernel("lattice_setup.hpp", name, **self._storage.constants)
+            kernel = device.kernel("lattice_setup.hpp", name, **Storage().constants)
             device.run(kernel.bind(launch, *arguments))
 
         run(

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from slipstream.device import Device
+from slipstream.family import check_memory
 from slipstream.lattice.storage import Storage
 from slipstream.lattice.velocities import DIRECTIONS
 
@@ -28,3 +32,24 @@ def memory_needed(sites: int, voxels: int, storage: Storage) -> int:
     making = _WIDE if storage.encoding != "wide" else 0
     # Wide links are gone before populations come; fields are made in pieces no larger than those.
     return int(sites * (links + max(making, populations)) + voxels * _BYTES_PER_VOXEL)
+
+
+def check_room(communicator: Any, device: Device, need: int) -> None:
+    """Make sure that what an image needs can be allocated. Collective.
+
+    Parameters
+    ----------
+    communicator : mpi4py.MPI.Comm or None
+        The ranks.
+    device : Device
+        This rank's device, or its host.
+    need : int
+        Bytes that all ranks which share it need on it.
+
+    Raises
+    ------
+    InputError
+        On all ranks, if the free memory of any device does not suffice.
+    """
+    what, less = "image: this image", "a part of it (image.crop)"
+    check_memory(communicator, [(device, need)], what, less)

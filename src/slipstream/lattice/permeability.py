@@ -3,14 +3,12 @@
 >>> from slipstream.lattice import permeability
 >>> result = permeability("rock.tif", voxel_size=2e-6, axis="z")
 >>> print(result.k, result.k_millidarcy, result.porosity, result.converged)
-
-Darcy's law defines it: ``k = viscosity * q / g``, where q is the *superficial* velocity, the mean
-over all voxels, solid ones included, and g the force per volume that drives the flow.
 """
 
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,24 +16,21 @@ from typing import Any
 
 import numpy as np
 
-from slipstream.device import Device, open_device
-from slipstream.errors import InputError, RunError
-from slipstream.exchange import check_devices, local_rank, make_transport
-from slipstream.family import sum_over_ranks
+from slipstream.device import Device
+from slipstream.errors import InputError
+from slipstream.exchange import make_transport, open_matching_device
 from slipstream.io.images import open_image
-from slipstream.lattice.convergence import Convergence
 from slipstream.lattice.domain import Domain
 from slipstream.lattice.flow import PoreFlow
 from slipstream.lattice.fluid import Fluid
 from slipstream.lattice.portion import Connectivity, hand_out
+from slipstream.lattice.steadiness import Steadiness
 from slipstream.lattice.storage import TUNED
 from slipstream.lattice.tuning import choose_storage
 from slipstream.lattice.velocities import AXES
 
 # One darcy in square metres.
 DARCY = 9.869233e-13
-# Mach numbers beyond which a flow is not incompressible any more, and beyond which nothing is true.
-MACH_WARNING, MACH_LIMIT = 0.1, 0.3
 
 
 @dataclass(frozen=True)
@@ -61,7 +56,7 @@ class Permeability:
     converged : bool
         Whether the tolerance was reached.
     residual : float
-        Estimated relative distance of k from that of the steady flow.
+        Estimated relative distance of k from that of the steady flow; 1 if nothing can be said.
     steps : int
         Number of steps done.
     seconds : float
@@ -164,7 +159,12 @@ def permeability(
     InputError
         If an argument is not accepted, the image has no pores or no path through them.
     RunError
-        If the flow becomes faster than is physical.
+        If the flow becomes faster than is physical, beyond a Mach number of 0.3.
+
+    Warns
+    -----
+    RuntimeWarning
+        If it is so fast that compressibility matters, beyond 0.1.
     """
     axes = _axes(axis)
     _check_numbers(voxel_size, force, tolerance, max_steps, interval)
@@ -180,8 +180,7 @@ def permeability(
     domain = Domain(source, crop=crop, mirror=mirrored, buffer=buffer, buffer_axis=AXES[axes[0]])
     periodic = _periodic(walls, axes)
     if isinstance(device, str):
-        device = open_device(device, local_rank(communicator))
-        check_devices(communicator, device)
+        device = open_matching_device(device, communicator)
     portion = hand_out(domain, periodic, axes, communicator=communicator)
     wishes = dict.fromkeys(TUNED, "auto")
     storage, _ = choose_storage({**wishes, "precision": precision}, portion, device, communicator)
@@ -189,11 +188,11 @@ def permeability(
         portion, Fluid(relaxation_time, magic), storage, device,
         make_transport(transport, communicator, device),
     )  # fmt: skip
-    length = domain.sample_fraction
-    runs = [
-        run_to_steady(flow, one, force, length, tolerance, max_steps, interval, communicator)
-        for one in axes
-    ]
+    length, runs = domain.sample_fraction, []
+    for one in axes:
+        runs.append(
+            run_to_steady(flow, one, force, length, tolerance, max_steps, interval, communicator)
+        )
     return _result(runs, axes, portion.connectivity, voxel_size)
 
 
@@ -258,38 +257,6 @@ class SteadyFlow:
     history: list[tuple[int, float]]
 
 
-def mean_flow(flow: PoreFlow, communicator: Any) -> tuple[np.ndarray, float, float]:
-    """Return what is known of a flow as a whole, the same on all ranks. Collective.
-
-    Returns
-    -------
-    numpy.ndarray
-        Superficial velocity along z, y and x.
-    float
-        Sum of the density's deviations from one.
-    float
-        Largest Mach number.
-    """
-    sums, fastest = flow.sums()
-    sums = sum_over_ranks(communicator, sums)
-    if communicator is not None:
-        from mpi4py import MPI
-
-        fastest = communicator.allreduce(fastest, MPI.MAX)
-    voxels = float(np.prod(flow.portion.shape))
-    return sums[:3] / voxels, float(sums[3]), fastest * 3**0.5
-
-
-def check_mach(mach: float, steps: int) -> None:
-    """Raise RunError if a flow is so fast that the method does not hold."""
-    if not mach <= MACH_LIMIT:
-        raise RunError(
-            f"the Mach number reached {mach:.3g} at step {steps}, beyond {MACH_LIMIT}: the flow is "
-            "not incompressible any more; drive it with a force at least "
-            f"{max(2, mach / MACH_WARNING):.2g} times smaller"
-        )
-
-
 def run_to_steady(
     flow: PoreFlow, axis: int, force: float, sample_fraction: float, tolerance: float,
     max_steps: int, interval: int, communicator: Any,
@@ -302,24 +269,24 @@ def run_to_steady(
     drive = tuple(force if one == axis else 0.0 for one in range(3))
     flow.drive(Fluid(fluid.relaxation_time, fluid.magic, drive, inertia=fluid.inertia))
     flow.rest()
-    convergence, history, residual = Convergence(tolerance), [], np.inf
-    began = time.perf_counter()
-    while flow.steps < max_steps and not convergence.converged:
+    # Only the sample resists: all of the force is lost there.
+    resisted = force / sample_fraction
+    steadiness = Steadiness(flow, axis, resisted, tolerance, interval, communicator)
+    history, began = [], time.perf_counter()
+    while flow.steps < max_steps and not steadiness.is_steady:
         left = max_steps - flow.steps
-        steps = min(interval, left + left % 2)
-        flow.advance(steps)
-        velocity, _, mach = mean_flow(flow, communicator)
-        check_mach(mach, flow.steps)
-        # Only the sample resists: all of the force is lost there.
-        column = flow.fluid.viscosity * velocity / force * sample_fraction
-        if steps == interval:  # equal ones can be compared
-            residual = convergence.add(column[axis])
-        history.append((flow.steps, float(column[axis])))
+        flow.advance(min(interval, left + left % 2))
+        steadiness.look()
+        means = steadiness.means()
+        history.append((flow.steps, means.permeability))
+        # On all ranks: where warnings are errors, none may go on alone.
+        for text in steadiness.warnings():
+            warnings.warn(text, RuntimeWarning, stacklevel=3)
     seconds = time.perf_counter() - began
     sites = flow.sites.count if communicator is None else communicator.allreduce(flow.sites.count)
     return SteadyFlow(
-        column, float(velocity[axis]), mach, float(residual), convergence.converged, flow.steps,
-        sites * flow.steps, seconds, history,
+        means.column, float(means.velocity[axis]), means.mach, steadiness.residual,
+        steadiness.is_steady, flow.steps, sites * flow.steps, seconds, history,
     )  # fmt: skip
 
 

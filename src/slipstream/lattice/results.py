@@ -38,18 +38,23 @@ def flow_results(
     is_steady : bool
         Whether that is as near as was asked for.
     """
-    value, remark = f"{means.permeability:.5g} voxels²", "image.voxel_size is 1"
-    if voxel_size != 1:
-        metres = means.permeability * voxel_size**2
-        value, remark = f"{1e3 * metres / DARCY:.5g} mD", f"{metres:.5g} m², {value}"
     return {
-        "permeability": (value, remark),
+        "permeability": permeability_text(means.permeability, voxel_size),
         "distance from steady": (
             f"{residual:.2g}",
             "relative, estimated" if is_steady else "relative, estimated; not converged",
         ),
         "Mach number": (f"{means.mach:.2g}", "largest"),
     }
+
+
+def permeability_text(permeability: float, voxel_size: float) -> tuple[str, str]:
+    """Return a permeability in squares of voxels as people have it, and a remark."""
+    text = f"{permeability:.5g} voxels²"
+    if voxel_size == 1:
+        return text, "image.voxel_size is 1"
+    metres = permeability * voxel_size**2
+    return f"{1e3 * metres / DARCY:.5g} mD", f"{metres:.5g} m², {text}"
 
 
 def porosity_result(found: Connectivity) -> tuple[str, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,13 +12,12 @@ import numpy as np
 
 from slipstream.case import LatticeCase
 from slipstream.decomposition import slabs
-from slipstream.device import Device, HostDevice, open_device
+from slipstream.device import Device, HostDevice
 from slipstream.errors import InputError
-from slipstream.exchange import check_devices, local_rank, make_transport
+from slipstream.exchange import make_transport, open_matching_device
 from slipstream.family import (
     PlainSimulation,
     StepTimer,
-    check_memory,
     memory_text,
     open_earlier_run,
     ranks_per_device,
@@ -25,7 +25,7 @@ from slipstream.family import (
 from slipstream.field import Field
 from slipstream.lattice.description import Share, describe_problem, ranks_text, storage_text
 from slipstream.lattice.flow import PoreFlow
-from slipstream.lattice.memory import memory_needed
+from slipstream.lattice.memory import check_room, memory_needed
 from slipstream.lattice.output import LABELS, PIECE_BYTES, VoxelFields, picture_choice
 from slipstream.lattice.permeability import DARCY
 from slipstream.lattice.portion import hand_out
@@ -36,11 +36,16 @@ from slipstream.lattice.restart import (
     read_state,
     state,
 )
-from slipstream.lattice.results import flow_results, porosity_result, speed_results
+from slipstream.lattice.results import (
+    flow_results,
+    permeability_text,
+    porosity_result,
+    speed_results,
+)
 from slipstream.lattice.sites import check_size
 from slipstream.lattice.source import in_case_order, open_domain
-from slipstream.lattice.steadiness import KEPT_LOOKS, Steadiness, fluid_of
-from slipstream.lattice.storage import TUNED
+from slipstream.lattice.steadiness import Steadiness, driving_force, fluid_of
+from slipstream.lattice.storage import TUNED, Storage
 from slipstream.lattice.tuning import choose_storage
 from slipstream.lattice.velocities import AXES
 from slipstream.launch import on_every_rank
@@ -51,8 +56,6 @@ _PAIRS_UNDER_WAY = 16
 _LOOKS = "look"
 # Of a voxel while the image is read and handed out: as read, as handed out, and with a shell.
 _BYTES_TO_READ = 3
-# What needs memory, and what would need less.
-_WHAT, _LESS = "image: this image", "a part of it (image.crop)"
 
 
 class LatticeSimulation(PlainSimulation):
@@ -115,12 +118,12 @@ class LatticeSimulation(PlainSimulation):
         on_every_rank(self.communicator, lambda: check_size(box.shape[2], mine))
         numerics = case.numerics
         wishes = {name: getattr(numerics, name) for name in (*TUNED, "precision")}
+        need = functools.partial(self._own_memory, mine)
         self.storage, self._tried = choose_storage(
-            wishes, self.portion, self.device, self.communicator
+            wishes, self.portion, self.device, self.communicator, need
         )
-        share = Share(
-            mine, len(self.portion.neighbours), self.device.identity, self._own_memory(mine)
-        )
+        neighbours = len(self.portion.neighbours)
+        share = Share(mine, neighbours, self.device.identity, need(self.storage))
         shares = [share] if self.communicator is None else self.communicator.allgather(share)
         self._shares, self.sites = shares, sum(one.sites for one in shares)
         self._is_prepared = True
@@ -131,12 +134,12 @@ class LatticeSimulation(PlainSimulation):
         rank = self.communicator.rank if self.communicator else 0
         voxels = slabs(self.domain.shape, 0, self._ranks)[rank].size
         need = ranks_per_device(self.communicator, host) * _BYTES_TO_READ * voxels
-        check_memory(self.communicator, [(host, need)], _WHAT, _LESS)
+        check_room(self.communicator, host, need)
 
-    def _own_memory(self, sites: int) -> int:
+    def _own_memory(self, sites: int, storage: Storage) -> int:
         """Return the bytes that this rank needs on its device, output included."""
-        voxels, real = self.portion.box.size, self.storage.real.itemsize
-        need = memory_needed(sites, voxels, self.storage) + min(4 * voxels * real, PIECE_BYTES)
+        voxels, real = self.portion.box.size, storage.real.itemsize
+        need = memory_needed(sites, voxels, storage) + min(4 * voxels * real, PIECE_BYTES)
         # Where the device is the host, one of the fields that are written lies on it too, twice.
         return need + (2 * voxels * real if self.device.kind == "cpu" else 0)
 
@@ -167,12 +170,16 @@ class LatticeSimulation(PlainSimulation):
         """
         self._prepare()
         case = self.case
-        check_memory(self.communicator, [(self.device, self._memory())], _WHAT, _LESS)
+        check_room(self.communicator, self.device, self._memory())
         self.flow = PoreFlow(
             self.portion, fluid_of(case), self.storage, self.device, self._transport,
             case.run.schedule,
         )  # fmt: skip
-        self._steadiness = Steadiness(case, self.domain, self.flow, self.communicator)
+        convergence = case.convergence
+        self._steadiness = Steadiness(
+            self.flow, AXES.index(case.flow.axis), driving_force(case, self.domain),
+            convergence.tolerance, convergence.interval, self.communicator,
+        )  # fmt: skip
         self._fields = VoxelFields(self.flow, self.communicator, case.image.voxel_size)
 
     def initialise(self) -> None:
@@ -227,6 +234,20 @@ class LatticeSimulation(PlainSimulation):
         if self._steadiness.is_steady:
             tolerance = self.case.convergence.tolerance
             self.finished = f"converged, the permeability is within {tolerance:g} of steady"
+
+    def progress(self, step_size: float) -> str:
+        """Return the step, the permeability, and its distance from that of the steady flow.
+
+        As of the last look, as far as they are known.
+        """
+        looks, residual = self._steadiness.looks, self._steadiness.residual
+        parts = [f"step {self.step}"]
+        if looks:
+            value, _ = permeability_text(looks[-1], self.case.image.voxel_size)
+            parts.append(f"permeability {value}")
+        if residual < 1:
+            parts.append(f"{residual:.2g} from steady")
+        return ", ".join(parts)
 
     def warnings(self) -> list[str]:
         """Return what people should be warned of, that they have not been told yet."""
@@ -286,12 +307,11 @@ class LatticeSimulation(PlainSimulation):
         yield from self._fields.fields()
 
     def checkpoint(self) -> Iterator[Field]:
-        """Yield the populations of all pores, and what was last seen of the permeability."""
+        """Yield the populations of all pores, and what has been seen of the permeability."""
         yield from state(self.flow, self.communicator)
-        looks = np.full(KEPT_LOOKS, math.nan)
-        seen = self._steadiness.looks
-        looks[: len(seen)] = seen
-        yield rank_0_field(_LOOKS, looks, self.portion.rank, "last permeabilities looked at")
+        # There is always something to write.
+        looks = np.array(self._steadiness.looks or [math.nan])
+        yield rank_0_field(_LOOKS, looks, self.portion.rank, "permeabilities looked at")
 
     def write_at_end(self, folder: Path) -> list[Path]:
         """Write the last state for ParaView, if that is asked for."""
@@ -315,8 +335,7 @@ def make_simulation(case: LatticeCase, communicator: Any, device: str) -> Lattic
     InputError
         If there is no such device, or the case does not suit it.
     """
-    opened = open_device(device, local_rank(communicator))
-    check_devices(communicator, opened)
+    opened = open_matching_device(device, communicator)
     if case.numerics.encoding == "strips" and opened.kind != "cpu":
         raise InputError(
             "numerics.encoding: 'strips' is for CPUs; accepted on a GPU: auto, compact, wide"

@@ -22,6 +22,9 @@ from slipstream.lattice.velocities import DIRECTIONS
 # Rows of a tile along z and y.
 _TILE = 8
 _LINKS = DIRECTIONS - 1
+# Populations of all directions of a site would compete for the same lines of a cache if they lay a
+# multiple of its 4096 bytes apart: of the segments of one direction, this many are over.
+_OVER, _TURN = 3, 32
 # Links have 31 bits for the number of a site, ranks 16 for a place in a row.
 _MOST_SITES, _MOST_COLUMNS = 2**31, 2**16
 
@@ -79,7 +82,7 @@ class Sites:
         )  # fmt: skip
         self._counts = counts
         self._number(device.to_host(counts).reshape(voxels.shape[:2]), own, order)
-        self.stored = -(-self.count // SEGMENT) * SEGMENT
+        self.stored = SEGMENT * _apart(-(-self.count // SEGMENT))
         check_size(self.box_shape[2], self.count)
 
     def _number(self, counts: np.ndarray, own: Sequence[tuple[Box, Box]], order: str) -> None:
@@ -158,3 +161,8 @@ def row_order(planes: int, rows: int, order: str) -> np.ndarray:
     if order == "raster":
         return np.arange(z.size)
     return np.lexsort((y, z, y // _TILE, z // _TILE))
+
+
+def _apart(segments: int) -> int:
+    """Return the next number of segments with which directions do not compete."""
+    return segments + (_OVER - segments) % _TURN

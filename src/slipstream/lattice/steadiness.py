@@ -1,4 +1,8 @@
-"""How the permeability of a run develops: looked at now and then, until it is steady."""
+"""How the permeability of a flow develops: looked at now and then, until it is steady.
+
+Darcy's law defines it: ``k = viscosity * q / g``, where q is the *superficial* velocity, the mean
+over all voxels, solid ones included, and g the force per volume that drives the flow.
+"""
 
 from __future__ import annotations
 
@@ -9,16 +13,16 @@ from typing import Any
 import numpy as np
 
 from slipstream.case import LatticeCase
+from slipstream.errors import RunError
+from slipstream.family import sum_over_ranks
 from slipstream.lattice.convergence import Convergence
 from slipstream.lattice.domain import Domain
 from slipstream.lattice.flow import PoreFlow
 from slipstream.lattice.fluid import Fluid
-from slipstream.lattice.permeability import MACH_WARNING, check_mach, mean_flow
 from slipstream.lattice.velocities import AXES
 
-# What tells all that is needed to go on looking: three values make an estimate, two estimates a
-# verdict.
-KEPT_LOOKS = 4
+# Mach numbers beyond which a flow is not incompressible any more, and beyond which nothing is true.
+MACH_WARNING, MACH_LIMIT = 0.1, 0.3
 
 
 def fluid_of(case: LatticeCase) -> Fluid:
@@ -44,6 +48,28 @@ def driving_force(case: LatticeCase, domain: Domain) -> float:
     return case.flow.force / domain.sample_fraction
 
 
+def mean_flow(flow: PoreFlow, communicator: Any) -> tuple[np.ndarray, float, float]:
+    """Return what is known of a flow as a whole, the same on all ranks. Collective.
+
+    Returns
+    -------
+    numpy.ndarray
+        Superficial velocity along z, y and x.
+    float
+        Sum of the density's deviations from one.
+    float
+        Largest Mach number.
+    """
+    sums, fastest = flow.sums()
+    sums = sum_over_ranks(communicator, sums)
+    if communicator is not None:
+        from mpi4py import MPI
+
+        fastest = communicator.allreduce(fastest, MPI.MAX)
+    voxels = float(np.prod(flow.portion.shape))
+    return sums[:3] / voxels, float(sums[3]), fastest * 3**0.5
+
+
 @dataclass(frozen=True)
 class Means:
     """A flow as a whole, in lattice units.
@@ -58,14 +84,17 @@ class Means:
         Sum of the density's deviations from that at rest.
     mach : float
         Largest Mach number.
+    column : numpy.ndarray
+        Permeabilities along z, y and x that a force along the axis shows.
     permeability : float
-        Permeability along the axis.
+        That along the axis.
     """
 
     steps: int
     velocity: np.ndarray
     mass: float
     mach: float
+    column: np.ndarray
     permeability: float
 
 
@@ -74,12 +103,16 @@ class Steadiness:
 
     Parameters
     ----------
-    case : LatticeCase
-        The settings.
-    domain : Domain
-        What the fluid flows through.
     flow : PoreFlow
         The flow.
+    axis : int
+        Axis of the array along which it is driven.
+    force : float
+        Force per volume of the sample that drives it.
+    tolerance : float
+        Estimated relative distance from the steady flow that is near enough; 0 if none is.
+    interval : int
+        Steps between two looks.
     communicator : mpi4py.MPI.Comm or None
         The ranks.
 
@@ -88,29 +121,31 @@ class Steadiness:
     residual : float
         Estimated relative distance from the steady flow, as of the last look; 1 as long as nothing
         can be said.
-    looks : list of float
-        The last few permeabilities that were looked at.
     """
 
     def __init__(
-        self, case: LatticeCase, domain: Domain, flow: PoreFlow, communicator: Any
-    ) -> None:
+        self, flow: PoreFlow, axis: int, force: float, tolerance: float, interval: int,
+        communicator: Any,
+    ) -> None:  # fmt: skip
         self._flow, self._communicator = flow, communicator
-        self._axis = AXES.index(case.flow.axis)
-        self._force = driving_force(case, domain)
-        self._tolerance = case.convergence.tolerance
-        self._interval = case.convergence.interval
-        self._convergence = Convergence(self._tolerance)
+        self._axis, self._force = axis, force
+        self._interval = interval
+        self._convergence = Convergence(tolerance)
         self._means: Means | None = None
         self._has_warned = False
         self._warnings: list[str] = []
-        self.residual, self.looks = 1.0, []
+        self.residual = 1.0
 
     @property
     def is_steady(self) -> bool:
         """Whether the flow is as near to the steady one as was asked for."""
         # Without a tolerance nothing is near enough, not even what does not change any more.
-        return self._tolerance > 0 and self._convergence.converged
+        return self._convergence.tolerance > 0 and self._convergence.converged
+
+    @property
+    def looks(self) -> list[float]:
+        """The permeabilities that were looked at: all that it takes to go on looking."""
+        return self._convergence.values
 
     def means(self) -> Means:
         """Return what is known of the flow now.
@@ -123,10 +158,10 @@ class Steadiness:
         flow = self._flow
         if self._means is None or self._means.steps != flow.steps:
             velocity, mass, mach = mean_flow(flow, self._communicator)
-            check_mach(mach, flow.steps)
-            self._warn(mach)
-            permeability = flow.fluid.viscosity * float(velocity[self._axis]) / self._force
-            self._means = Means(flow.steps, velocity, mass, mach, permeability)
+            self._judge(mach)
+            column = flow.fluid.viscosity * velocity / self._force
+            permeability = float(column[self._axis])
+            self._means = Means(flow.steps, velocity, mass, mach, column, permeability)
         return self._means
 
     def look(self) -> None:
@@ -136,17 +171,22 @@ class Steadiness:
 
     def add(self, permeability: float) -> None:
         """Take what was seen by a look; also to go on with those of an earlier run."""
-        self.looks = [*self.looks, permeability][-KEPT_LOOKS:]
         residual = self._convergence.add(permeability)
         self.residual = residual if math.isfinite(residual) else 1.0
 
-    def _warn(self, mach: float) -> None:
+    def _judge(self, mach: float) -> None:
+        """Refuse flows that are so fast that the method does not hold; warn of fast ones, once."""
+        reached = f"the Mach number reached {mach:.3g} at step {self._flow.steps}"
+        if not mach <= MACH_LIMIT:
+            raise RunError(
+                f"{reached}, beyond {MACH_LIMIT}: the flow is not incompressible any more; drive it"
+                f" with a force at least {max(2, mach / MACH_WARNING):.2g} times smaller"
+            )
         if mach > MACH_WARNING and not self._has_warned:
             self._has_warned = True
             self._warnings.append(
-                f"the Mach number reached {mach:.3g} at step {self._flow.steps}; beyond "
-                f"{MACH_WARNING} compressibility makes the result inaccurate; a smaller flow.force "
-                "(or flow.pressure_drop) helps"
+                f"{reached}; beyond {MACH_WARNING} compressibility makes the result inaccurate; a "
+                "smaller force (of a case: flow.force or flow.pressure_drop) helps"
             )
 
     def warnings(self) -> list[str]:

@@ -5,25 +5,28 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import time
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from slipstream.decomposition import Box
 from slipstream.device import Device
+from slipstream.errors import InputError
 from slipstream.lattice.flow import PoreFlow
 from slipstream.lattice.fluid import Fluid
+from slipstream.lattice.memory import check_room, memory_needed
 from slipstream.lattice.portion import Portion
 from slipstream.lattice.storage import Storage
 
-# What is worth a try on each kind of device, the usual winner first.
+# What is worth a try on each kind of device, with any propagation, the usual winner first.
 _CANDIDATES = {
     "cpu": [
-        {"propagation": "aa", "layout": "stream", "order": "raster", "encoding": "strips"},
-        {"propagation": "aa", "layout": "stream", "order": "row-tiles", "encoding": "strips"},
+        {"layout": "stream", "order": "raster", "encoding": "strips"},
+        {"layout": "stream", "order": "row-tiles", "encoding": "strips"},
     ],
     "cuda": [
-        {"propagation": "aa", "layout": layout, "order": order, "encoding": encoding}
+        {"layout": layout, "order": order, "encoding": encoding}
         for layout, order, encoding in (
             ("vector-collision", "raster", "compact"),
             ("vector-collision", "row-tiles", "compact"),
@@ -33,13 +36,18 @@ _CANDIDATES = {
         )
     ],
 }
+_PROPAGATION = "aa"
 # Voxels that suffice to tell, and pairs of steps that are timed, after one that is not.
 _VOXELS = {"cpu": 1 << 23, "cuda": 1 << 28}
 _PAIRS = 3
 
 
 def choose_storage(
-    wishes: dict[str, str], portion: Portion, device: Device, communicator: Any = None
+    wishes: dict[str, str],
+    portion: Portion,
+    device: Device,
+    communicator: Any = None,
+    need: Callable[[Storage], int] | None = None,
 ) -> tuple[Storage, dict[Storage, float]]:
     """Return the storage to use, the same on all ranks. Collective.
 
@@ -53,6 +61,9 @@ def choose_storage(
         What will compute.
     communicator : mpi4py.MPI.Comm or None
         The ranks.
+    need : callable, optional
+        Tells how many bytes this rank's run needs on its device, if so stored; by default those
+        that the flow needs.
 
     Returns
     -------
@@ -61,8 +72,16 @@ def choose_storage(
     dict of Storage to float
         Seconds of a pair of steps of the slowest rank, for each one measured; empty if there was no
         choice.
+
+    Raises
+    ------
+    InputError
+        If the wishes cannot be met, or there is a choice, but memory for none; on all ranks, before
+        anything is allocated.
     """
     candidates = _candidates(wishes, device.kind)
+    if len(candidates) > 1:
+        candidates = _that_fit(candidates, need or _flow_need(portion), device, communicator)
     if len(candidates) == 1:
         return candidates[0], {}
     part = some_planes(portion, _VOXELS[device.kind])
@@ -81,24 +100,45 @@ def _candidates(wishes: dict[str, str], kind: str) -> list[Storage]:
     """Return what is worth a try of all that agrees with the wishes; if nothing is, all of it."""
     open_ = [name for name, value in wishes.items() if value == "auto"]
     fixed = {name: value for name, value in wishes.items() if value != "auto"}
+    if fixed.get("encoding") == "strips" and kind != "cpu":
+        raise InputError("encoding 'strips' is for CPUs; accepted on a GPU: auto, compact, wide")
     if not open_:
         return [Storage(**fixed)]
     likely = [
-        Storage(**{**candidate, **fixed})
+        Storage(**{"propagation": _PROPAGATION, **candidate, **fixed})
         for candidate in _CANDIDATES[kind]
-        if candidate.items() >= {n: v for n, v in fixed.items() if n in candidate}.items()
+        if all(fixed.get(name, value) == value for name, value in candidate.items())
     ]
     if likely:
-        return list(dict.fromkeys(likely))
-    usual = {**_CANDIDATES[kind][0], "encoding": "compact"}
-    choices = [
-        ("compact", "wide") if name == "encoding" else (usual.get(name, "float64"),)
-        for name in open_
-    ]
+        return likely
+    usual = {"propagation": _PROPAGATION, "precision": "float64", **_CANDIDATES[kind][0]}
+    choices = [("compact", "wide") if name == "encoding" else (usual[name],) for name in open_]
     return [
         Storage(**fixed, **dict(zip(open_, values, strict=True)))
         for values in itertools.product(*choices)
     ]
+
+
+def _flow_need(portion: Portion) -> Callable[[Storage], int]:
+    sites = int(np.count_nonzero(portion.own[1:-1, 1:-1, 1:-1]))
+    return lambda storage: memory_needed(sites, portion.box.size, storage)
+
+
+def _that_fit(
+    candidates: list[Storage], need: Callable[[Storage], int], device: Device, communicator: Any
+) -> list[Storage]:
+    """Return those for which memory suffices; refuse if it does for none. Collective."""
+    mine = device.identity, device.memory_free(), np.array([need(one) for one in candidates])
+    everyone = [mine] if communicator is None else communicator.allgather(mine)
+    needs = {identity: 0 for identity, _, _ in everyone}
+    for identity, _, own in everyone:
+        needs[identity] = needs[identity] + own
+    fits = np.all([needs[identity] <= free for identity, free, _ in everyone], axis=0)
+    if fits.any():
+        return list(itertools.compress(candidates, fits))
+    least = int(np.argmin(sum(needs.values())))
+    check_room(communicator, device, int(needs[device.identity][least]))
+    return [candidates[least]]
 
 
 def some_planes(portion: Portion, voxels: int) -> Portion:

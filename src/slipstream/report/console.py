@@ -166,31 +166,24 @@ class Progress:
         for text in warnings:
             self._console.print(Text(f"warning: {text}", style="yellow"), soft_wrap=True)
 
-    def update(self, step: int, time: float, step_size: float) -> None:
+    def update(self, time: float, state: str) -> None:
         """Show the state after a time step.
 
         Parameters
         ----------
-        step : int
-            Number of time steps done.
         time : float
             Time reached (non-dimensional).
-        step_size : float
-            The time step that follows (non-dimensional).
+        state : str
+            What the simulation says of it.
         """
         if self._bar is not None:
-            state = f"step {step}  t = {time:.4g}  step {step_size:.3g}"
             self._bar.update(self._task, completed=time - self._start, state=state)
             return
         tenths = int(10 * (time - self._start) / (self._end - self._start) + 1e-9)
         if tenths > self._tenths:
             self._tenths = tenths
             elapsed = duration(clock.perf_counter() - self._began)
-            self._console.print(
-                f"{10 * tenths:3d} %  step {step}, t = {time:.4g}, time step {step_size:.3g},"
-                f" {elapsed}",
-                highlight=False,
-            )
+            self._console.print(f"{10 * tenths:3d} %  {state}, {elapsed}", highlight=False)
 
 
 @dataclass(frozen=True)

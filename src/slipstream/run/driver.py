@@ -138,7 +138,7 @@ def _step_to_end(
             effort.stepping += clock.perf_counter() - began
             effort.steps = simulation.step - effort.first_step
             effort.time_writing(recorder.record, step_size)
-            progress.update(simulation.step, simulation.time, step_size)
+            progress.update(simulation.time, simulation.progress(step_size))
             progress.warn(simulation.warnings())
     effort.time_writing(recorder.record_last, step_size)
     return was_interrupted

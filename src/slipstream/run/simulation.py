@@ -96,6 +96,17 @@ class Simulation(Protocol):
     def checkpoint(self) -> Iterator[Field]:
         """Yield the state to go on from, in the same order on all ranks. Collective."""
 
+    def progress(self, step_size: float) -> str:
+        """Return how far the run is, for people: what they would want to see again and again.
+
+        Does not communicate.
+
+        Parameters
+        ----------
+        step_size : float
+            The time step that follows (non-dimensional).
+        """
+
     def warnings(self) -> list[str]:
         """Return what people should be warned of, that they have not been told yet."""
 

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 
 from slipstream.case import SpectralCase
-from slipstream.device import Device, Operation, open_device
+from slipstream.device import Device, Operation
 from slipstream.errors import InputError
-from slipstream.exchange import check_devices, local_rank, make_transport
+from slipstream.exchange import make_transport, open_matching_device
 from slipstream.family import (
     PlainSimulation,
     StepTimer,
@@ -333,6 +333,5 @@ def make_simulation(case: SpectralCase, communicator: Any, device: str) -> Spect
     InputError
         If there is no such device.
     """
-    opened = open_device(device, local_rank(communicator))
-    check_devices(communicator, opened)
+    opened = open_matching_device(device, communicator)
     return SpectralSimulation(case, communicator, opened)
