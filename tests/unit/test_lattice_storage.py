@@ -303,8 +303,9 @@ def test_sites_are_numbered_along_rows_and_rows_in_their_order(device, order):
     sites, _ = links_of(device, image, (True,) * 3, Storage(order=order))
     numbers = sites.numbers(np.nonzero(image))
     np.testing.assert_array_equal(numbers, site_numbers(image, order))
-    assert sites.count == image.sum() <= sites.stored < sites.count + 16
-    assert sites.stored % 16 == 0
+    assert sites.count == image.sum() <= sites.stored < sites.count + 512
+    # Not a multiple of 4096 bytes between directions, in either precision.
+    assert sites.stored % 512 == 48
     rows = row_order(19, 10, order)
     assert sorted(rows) == list(range(190))
     assert rows[:11].tolist() == [*range(8), *((8, 9, 10) if order == "raster" else (10, 11, 12))]
