@@ -62,7 +62,7 @@ def advance(simulation, steps, step_size=0.01):
 def modes_of(simulation):
     """Return this rank's Fourier coefficients of the velocity on the host."""
     flow = simulation.flow
-    return np.array(flow.modes_of(simulation.device.to_host(flow.velocity)))
+    return np.array(flow.modes_of(simulation.device.to_host(flow.state)))
 
 
 def own_part(simulation, global_modes):

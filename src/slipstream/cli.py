@@ -120,6 +120,35 @@ def new(
 
 
 @app.command()
+def explain(
+    case: Annotated[
+        Path | None, typer.Argument(metavar="CASE", help="Case of the spectral family.")
+    ] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="SECTION.KEY=VALUE", help="Override a key of the case."),
+    ] = None,
+    model: Annotated[
+        str | None, typer.Option(help="A model instead of a case: NAME or FILE.py:FUNCTION.")
+    ] = None,
+) -> None:
+    """Show what equations are made into: transforms, kernels and memory."""
+    from slipstream.report.console import make_console
+    from slipstream.spectral.explanation import explanation_of_case, explanation_of_model
+
+    if (case is None) == (model is None):
+        raise InputError("explain takes either a case or --model NAME")
+    if case is not None:
+        loaded = load_case(case, settings or [])
+        if loaded.solver != "spectral":
+            raise InputError(f"{case}: explain is for cases of solver 'spectral'")
+        found = explanation_of_case(loaded)
+    else:
+        found = explanation_of_model(model)
+    make_console().print(found, highlight=False)
+
+
+@app.command()
 def info() -> None:
     """Show what this machine and this installation offer."""
     from slipstream.info import gather_facts

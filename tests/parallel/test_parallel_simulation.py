@@ -111,7 +111,7 @@ def test_not_a_number_on_one_rank_is_seen_by_all(comm, device):
     shared = start(device, "grid.points=16", comm=comm)
     last = shared.problem.geometry.ranks - 1
     if shared.problem.geometry.rank == last:
-        shared.flow.velocity[0, 0, 0, 1] = np.nan
+        shared.flow.state[0, 0, 0, 1] = np.nan
     advance(shared, 1)
     assert np.isnan(shared.step_size())
     assert np.isnan(shared.diagnostics()["energy"])

@@ -95,7 +95,7 @@ def test_mean_velocity_carries_the_flow_unchanged(device):
     resting, moving = start(device), start(device)
     mean = np.array([0.8, -0.5, 0.3])
     for component in range(3):
-        moving.flow.velocity[component, 0, 0, 0] = mean[component]
+        moving.flow.state[component, 0, 0, 0] = mean[component]
     advance(resting, steps, step), advance(moving, steps, step)
     waves = moving.flow.wavenumbers
     travelled = mean * step * steps

@@ -20,6 +20,7 @@ from slipstream import kernels
 from slipstream.advection import Advection
 from slipstream.bench.measure import large_copy
 from slipstream.device import HostDevice, Kernel, tiled_fft
+from slipstream.equations import Model, Scalar, abs2, grad, laplacian, lower, models
 from slipstream.exchange import SparseExchange, swap_plan
 from slipstream.exchange.narrow import WIRES, NarrowWire
 from slipstream.fft import DistributedFFT, SlabGeometry, truncate
@@ -27,11 +28,18 @@ from slipstream.lattice import Fluid, PoreFlow, Storage
 from slipstream.lattice.storage import LAYOUTS
 from slipstream.schedule import StepGraph
 from slipstream.spectral.integrators import METHODS
-from slipstream.spectral.navier_stokes import FlowProblem, NavierStokesStep
+from slipstream.spectral.problem import SpectralProblem
+from slipstream.spectral.step import SpectralStep
 
 ARCHITECTURES = ("sm_80", "sm_90")
 REALS = ("float64", "float32")
 PRODUCT = "navier_stokes_product.hpp"
+# Decay that is a product of factors and one that is not, and fields that are not the state.
+_SCALAR = Scalar("height")
+MODELS = (
+    models.lowered("hd", {"viscosity": 0.01}),
+    lower(Model({_SCALAR: -abs2(grad(_SCALAR)) - laplacian(_SCALAR, 2)})),
+)
 # Strips are for vectors of a CPU; to GPUs the header is empty.
 ONLY_FOR_CPUS = {"lattice_strips.hpp"}
 
@@ -74,13 +82,20 @@ def used_kernels(real, shape):
         for kernel in ("copy_rows", "stream_rows"):
             large_copy(device, 1 << 16, kernel)
         geometry = SlabGeometry(shape, truncate(shape, "2/3", True))
-        for method in METHODS.values():
-            problem = FlowProblem(geometry, (1.0, 1.0, 1.0), 0.01, method, factor, np.dtype(real))
-            flow = NavierStokesStep(problem, device, None)
+        for method, model in itertools.product(METHODS.values(), MODELS):
+            problem = SpectralProblem(
+                geometry, (1.0, 1.0, 1.0), model, {"viscosity": 0.01}, method, factor,
+                np.dtype(real),
+            )  # fmt: skip
+            flow = SpectralStep(problem, device, None)
             for graph in (flow.record_step(), flow.record_step(False), flow.record_courant()):
                 assert graph.nodes
-            flow.flow_sums()
-            flow.vorticity()
+            flow.set_step_size(0.01)
+            flow.energies()
+            if problem.size >= 3:
+                flow.vector_sums(0)
+                flow.vorticity()
+                flow.make_solenoidal()
     return set(devices[0].noted) | set(devices[1].noted)
 
 

@@ -12,7 +12,7 @@ from slipstream.case import SpectralCase
 from slipstream.device import Device
 from slipstream.exchange import chosen_transport
 from slipstream.schedule import Timeline, commit
-from slipstream.spectral.navier_stokes import PRODUCTS, VELOCITIES, FlowProblem
+from slipstream.spectral.problem import SpectralProblem
 from slipstream.spectral.simulation import SpectralSimulation
 
 # Steps whose nodes are timed one by one.
@@ -68,7 +68,7 @@ def measure_step(
 
 
 def _figures(
-    problem: FlowProblem,
+    problem: SpectralProblem,
     device: Device,
     seconds: dict[str, float],
     timeline: Timeline,
@@ -90,18 +90,21 @@ def _figures(
         figures["bound by memory traffic (s)"] = bound
         figures["fraction of the bound"] = bound / step
     if "plain forward" in seconds:
-        one = (3 * seconds["plain backward"] + 5 * seconds["plain forward"]) / 8
+        inputs, products = len(problem.model.inputs), len(problem.model.products)
+        transforms = inputs + products
+        one = inputs * seconds["plain backward"] + products * seconds["plain forward"]
+        one /= transforms
         figures["seconds of a plain real transform"] = one
-        figures["step / as many plain transforms"] = step / (8 * substages * one)
+        figures["step / as many plain transforms"] = step / (transforms * substages * one)
         figures["substage / plain transform"] = step / substages / one
     return figures
 
 
-def substage_bytes(problem: FlowProblem) -> float:
+def substage_bytes(problem: SpectralProblem) -> float:
     """Return the bytes that the five kernels of a substage must move, on this rank.
 
-    Backward z and y of 3 fields, x with the product (3 in, 5 out), forward y and z of 5, and the
-    update (5 products and the start in, a stage out).
+    Backward z and y of the inputs, x with the product, forward y and z of the products, and the
+    update (products, the start and, where the linear part needs it, the state in; a stage out).
     """
     nz, ny, _ = problem.geometry.shape
     kz, ky_all, kx = (float(m.count) for m in problem.geometry.modes)
@@ -109,10 +112,14 @@ def substage_bytes(problem: FlowProblem) -> float:
     planes = problem.geometry.planes
     spectral, columns = kz * ky * kx, nz * ky * kx
     packed, rows = planes * ky_all * kx, planes * ny * kx
+    model = problem.model
+    inputs, products, size = len(model.inputs), len(model.products), problem.size
+    states = 2 * size + (size if any(model.linear) else 0)
+    states += 0 if model.inputs_are_state else inputs
     elements = (
-        VELOCITIES * (spectral + columns + packed + rows)
-        + (VELOCITIES + PRODUCTS) * rows
-        + PRODUCTS * (rows + packed + columns + spectral)
-        + (PRODUCTS + 2 * VELOCITIES) * spectral
+        inputs * (spectral + columns + packed + rows)
+        + (inputs + products) * rows
+        + products * (rows + packed + columns + spectral)
+        + (products + states) * spectral
     )
     return elements * np.dtype(problem.complex_dtype).itemsize

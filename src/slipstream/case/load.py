@@ -105,9 +105,10 @@ def validate_case(
         guess = nearest(solver, list(SOLVERS)) if isinstance(solver, str) else ""
         where = "--set" if "solver" in given else source
         raise InputError(f"{where}: solver: {what}{guess or ';'} accepted: {', '.join(SOLVERS)}")
-    model = SOLVERS[solver]
+    merged = _merge(data, given, SOLVERS[solver])
+    model = SOLVERS[solver].suited_to(merged)
     try:
-        return model.model_validate(_merge(data, given, model))
+        return model.model_validate(merged)
     except ValidationError as error:
         key, message = explain(model, error)
         on_command_line = any(f"{one}.".startswith(f"{key}.") for one in given)

@@ -4,11 +4,12 @@ Sizes and lengths are given in the order x, y, z; arrays in memory are [z, y, x]
 quantities are non-dimensional.
 """
 
+import functools
 import math
 import re
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BeforeValidator, Field, field_validator, model_validator
+from pydantic import BeforeValidator, Field, create_model, field_validator, model_validator
 
 from slipstream.case.tables import (
     Case,
@@ -30,6 +31,8 @@ _FLOW_KEYS: dict[str, dict[str, Any]] = {
     "taylor-green": {"amplitude": 1.0, "wavenumber": 1},
     "abc": {"amplitude": 1.0, "wavenumber": 1, "coefficients": (1.0, 1.0, 1.0)},
     "random": {"amplitude": 1.0, "seed": 0, "peak_wavenumber": 4.0},
+    "orszag-tang": {"amplitude": 1.0},
+    "formula": {"fields": {}},
 }
 
 
@@ -106,18 +109,20 @@ class SpectralGrid(Grid):
 
 
 class Equation(Table):
-    """``[equation]``: what is solved.
+    """``[equation]``: what is solved. The model's own parameters are keys too.
 
     Attributes
     ----------
-    model : {"hd"}
-        "hd": the incompressible Navier-Stokes equations.
-    viscosity : float
-        Kinematic viscosity, not negative (non-dimensional: one over the Reynolds number).
+    model : str
+        "hd", "boussinesq", "mhd", or "FILE.py:FUNCTION" for one of the user's own.
     """
 
-    model: Literal["hd"] = "hd"
-    viscosity: Annotated[float, Field(ge=0)]
+    model: str = "hd"
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """The parameters of the model."""
+        return {key: value for key, value in self if key != "model"}
 
 
 class Initial(Table):
@@ -125,8 +130,8 @@ class Initial(Table):
 
     Attributes
     ----------
-    flow : {"taylor-green", "abc", "random"} or None
-        Named flow; exactly one of `flow` and `restart` is given.
+    flow : {"taylor-green", "abc", "random", "orszag-tang", "formula"} or None
+        Named flow; exactly one of `flow` and `restart` is given. What it does not tell of is zero.
     amplitude : float
         Velocity scale; for "random" the root-mean-square velocity (non-dimensional).
     wavenumber : int
@@ -137,16 +142,19 @@ class Initial(Table):
         Seed of "random": the same seed gives the same flow on any number of ranks.
     peak_wavenumber : float
         Wavenumber at which the spectrum of "random" is largest.
+    fields : dict
+        Of "formula": by field, a formula of x, y and z, or three for a vector.
     restart : str or None
         Output folder of an earlier run whose last state to go on from.
     """
 
-    flow: Literal["taylor-green", "abc", "random"] | None = None
+    flow: Literal["taylor-green", "abc", "random", "orszag-tang", "formula"] | None = None
     amplitude: float | None = None
     wavenumber: Annotated[int, Field(gt=0)] | None = None
     coefficients: Annotated[tuple[float, float, float], BeforeValidator(_as_three)] | None = None
     seed: Annotated[int, Field(ge=0)] | None = None
     peak_wavenumber: Positive | None = None
+    fields: dict[str, Annotated[Any, BeforeValidator(as_tuple)]] | None = None
     restart: Annotated[str, Field(min_length=1)] | None = None
 
     @model_validator(mode="before")
@@ -290,6 +298,17 @@ class SpectralCase(Case):
     run: SpectralRun = SpectralRun()
     output: SpectralOutput
 
+    @classmethod
+    def suited_to(cls, data: dict[str, Any]) -> type[Case]:
+        """Return the class whose equation has the parameters of the model that is asked for."""
+        equation = data.get("equation")
+        name = equation.get("model", "hd") if isinstance(equation, dict) else "hd"
+        return _case_of_model(name) if isinstance(name, str) else cls
+
+    def __reduce__(self):
+        """Let ranks send cases to each other, though classes are made for models."""
+        return _again, (self.model_dump(exclude_unset=True),)
+
     @property
     def points(self) -> int:
         """Number of grid points that one time step updates."""
@@ -308,3 +327,17 @@ class SpectralCase(Case):
             return super().stepping
         bound = f", at most {time.max_step:g}" if time.max_step is not None else ""
         return f"adaptive step, Courant number {time.cfl:g}{bound}"
+
+
+@functools.cache
+def _case_of_model(name: str) -> type[SpectralCase]:
+    # The language of equations takes a while to import, which other families need not wait for.
+    from slipstream.equations import models
+
+    keys = models.parameters_of(models.find(name))
+    equation = create_model("Equation", __base__=Equation, **keys)
+    return create_model("SpectralCase", __base__=SpectralCase, equation=(equation, ...))
+
+
+def _again(data: dict[str, Any]) -> SpectralCase:
+    return SpectralCase.suited_to(data).model_validate(data)

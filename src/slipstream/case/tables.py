@@ -167,6 +167,11 @@ class Case(Table):
         defaults = {key: end / count for key, count in cls.occasions.items()}
         return {**data, "output": {**defaults, **output}}
 
+    @classmethod
+    def suited_to(cls, data: dict[str, Any]) -> type["Case"]:
+        """Return the class that validates these tables: this one, if keys are always the same."""
+        return cls
+
     @property
     def points(self) -> int | None:
         """Number of grid points that one time step updates; None if the case does not tell."""

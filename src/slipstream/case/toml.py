@@ -46,4 +46,7 @@ def toml_value(value: Any) -> str:
         return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
     if isinstance(value, list | tuple):
         return "[" + ", ".join(toml_value(item) for item in value) + "]"
+    if isinstance(value, Mapping):
+        items = (f"{key} = {toml_value(item)}" for key, item in value.items())
+        return "{ " + ", ".join(items) + " }"
     raise TypeError(f"{type(value).__name__} has no form in TOML")

@@ -168,12 +168,12 @@ class PlanePass:
         return tile, self._device.kernel(tile.header, tile.name, **tile.constants), product
 
     def _record_fused(self, work: ChunkWork, fused, source, target, low: int, high: int) -> None:
-        rows = self._rows(work.arrays.memory, len(target), high - low)
-        inward = rows[: len(source)]
+        rows = self._rows(work.arrays.memory, max(len(source), len(target)), high - low)
+        inward, outward = rows[: len(source)], rows[: len(target)]
         self._load(work, source, inward, low, high)
         operation, maxima = self._bind_through(*fused, rows, low)
-        work.add(operation, [inward], [rows, maxima], "fft x, product, fft x", "fft")
-        self._store(work, target, rows, low, high)
+        work.add(operation, [inward], [outward, maxima], "fft x, product, fft x", "fft")
+        self._store(work, target, outward, low, high)
 
     def _bind_through(self, tile, kernel, product: PointProduct, rows: Any, plane: int):
         _, planes, ny, _ = rows.shape

@@ -8,11 +8,22 @@ what both compilers and both caches see: nothing is reached through an include p
 from __future__ import annotations
 
 import functools
+import hashlib
 import re
 from importlib import resources
 
 # An include names a header, or a constant whose value is the quoted name of one.
 _INCLUDE = re.compile(r'^\s*#include\s+(?:"([^"]+)"|([A-Z_]+))\s*$')
+
+# Headers that were written at run time, by name.
+_written: dict[str, str] = {}
+
+
+def write(text: str) -> str:
+    """Keep a header that is written at run time; return its name, the same for the same text."""
+    name = f"written-{hashlib.sha256(text.encode()).hexdigest()[:16]}.hpp"
+    _written[name] = text
+    return name
 
 
 def headers() -> list[str]:
@@ -59,7 +70,7 @@ def _embed(header: str, lines: list[str], seen: set[str], constants: dict[str, o
     if header in seen:
         return
     seen.add(header)
-    text = resources.files(__package__).joinpath(header).read_text()
+    text = _written.get(header) or resources.files(__package__).joinpath(header).read_text()
     lines.append(f'#line 1 "{header}"')
     for number, line in enumerate(text.splitlines(), start=1):
         match = _INCLUDE.match(line)

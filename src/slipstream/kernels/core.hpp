@@ -107,6 +107,12 @@ INLINE double fabs(double value) { return __builtin_fabs(value); }
 INLINE double sqrt(double value) { return __builtin_sqrt(value); }
 INLINE double floor(double value) { return __builtin_floor(value); }
 INLINE double ceil(double value) { return __builtin_ceil(value); }
+INLINE double exp(double value) { return __builtin_exp(value); }
+INLINE double log(double value) { return __builtin_log(value); }
+INLINE double sin(double value) { return __builtin_sin(value); }
+INLINE double cos(double value) { return __builtin_cos(value); }
+INLINE double tanh(double value) { return __builtin_tanh(value); }
+INLINE double pow(double base, double exponent) { return __builtin_pow(base, exponent); }
 
 #endif
 

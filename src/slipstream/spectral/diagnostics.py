@@ -8,45 +8,100 @@ energy.
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from slipstream.device import Device
+from slipstream.equations import Lowered
 from slipstream.report.choice import PictureChoice
 from slipstream.spectral.wavenumbers import Wavenumbers
 
 _MODES_AT_A_TIME = 1 << 22
 
-LABELS = {
-    "energy": "kinetic energy, mean of u.u/2 (non-dimensional)",
-    "enstrophy": "enstrophy, mean of w.w/2, w = curl u (non-dimensional)",
-    "dissipation": "dissipation rate, 2 viscosity enstrophy (non-dimensional)",
-    "helicity": "helicity, mean of u.w (non-dimensional)",
-    "divergence": "root mean square of div u (non-dimensional)",
+_LABELS = {
+    "energy": "energy, mean of half the squares of all fields (non-dimensional)",
+    "dissipation": "dissipation rate, at which viscosity and diffusion take energy away",
+    "enstrophy": "enstrophy, mean of w.w/2, w = curl {} (non-dimensional)",
+    "helicity": "helicity, mean of {}.w (non-dimensional)",
+    "divergence": "root mean square of div {} (non-dimensional)",
     "taylor_reynolds": "Taylor-scale Reynolds number, E sqrt(20 / (3 viscosity dissipation))",
     "kmax_eta": "resolution, largest wavenumber times Kolmogorov length; 1 and more resolves",
     "budget_residual": "(dE/dt + dissipation) / dissipation since the row before",
-    "energy_spectrum": "energy spectrum, sums to the kinetic energy (non-dimensional)",
+    "energy_spectrum": "energy spectrum, sums to the energy (non-dimensional)",
 }
 
-PICTURES = PictureChoice(
-    curves=("energy", "dissipation"),
-    curves_file="energy.png",
-    peak="dissipation",
-    field="vorticity_magnitude",
-    field_file="vorticity.png",
-    plane="plane of largest enstrophy",
-    # A few intense filaments would otherwise leave everything else black.
-    brightest=0.998,
-    # Long names suit files; an axis needs few words.
-    short_labels={
-        "energy": r"kinetic energy $\langle u^2 \rangle / 2$",
-        "dissipation": r"dissipation $\varepsilon$",
-        "energy_spectrum": "energy per shell $E(k)$",
-        "vorticity_magnitude": r"magnitude of vorticity $|\omega|$",
-    },
-)
+
+@dataclass(frozen=True)
+class FieldParts:
+    """Where a field is in the state.
+
+    Attributes
+    ----------
+    name : str
+        Its name.
+    first, size : int
+        Its first component, and how many it has.
+    """
+
+    name: str
+    first: int
+    size: int
+
+    @property
+    def is_vector(self) -> bool:
+        """Whether it has three components."""
+        return self.size == 3
+
+
+def field_parts(model: Lowered) -> list[FieldParts]:
+    """Return the fields of a model's state."""
+    names = [value.field for value in model.components]
+    return [FieldParts(name, names.index(name), names.count(name)) for name in dict.fromkeys(names)]
+
+
+def labels_of(fields: list[FieldParts]) -> dict[str, str]:
+    """Return the long names of the diagnostics and spectra of a model."""
+    labels = {name: text for name, text in _LABELS.items() if "{}" not in text}
+    if len(fields) > 1:
+        for field in fields:
+            labels[f"{field.name}_energy"] = f"mean of half the square of {field.name}"
+            labels[f"{field.name}_spectrum"] = f"spectrum of {field.name}, sums to its energy"
+    for prefix, field in _vectors(fields):
+        for name in ("enstrophy", "helicity", "divergence"):
+            labels[prefix + name] = _LABELS[name].format(field.name)
+    return labels
+
+
+def _vectors(fields: list[FieldParts]) -> list[tuple[str, FieldParts]]:
+    """Return vectors, and what begins the names of their diagnostics: nothing for the first."""
+    vectors = [field for field in fields if field.is_vector]
+    return [(f"{field.name}_" if number else "", field) for number, field in enumerate(vectors)]
+
+
+def pictures_of(fields: list[FieldParts]) -> PictureChoice:
+    """Return what is drawn at the end of a run."""
+    vectors = [field for field in fields if field.is_vector]
+    name = "vorticity_magnitude" if vectors else fields[0].name
+    return PictureChoice(
+        curves=("energy", "dissipation"),
+        curves_file="energy.png",
+        peak="dissipation",
+        field=name,
+        field_file="vorticity.png" if vectors else f"{name}.png",
+        plane="plane of largest enstrophy" if vectors else "plane of largest mean square",
+        # A few intense filaments would otherwise leave everything else black.
+        brightest=0.998 if vectors else 1.0,
+        # Long names suit files; an axis needs few words.
+        short_labels={
+            "energy": r"energy $E$" if len(fields) > 1 or not vectors
+            else r"kinetic energy $\langle u^2 \rangle / 2$",
+            "dissipation": r"dissipation $\varepsilon$",
+            "energy_spectrum": "energy per shell $E(k)$",
+            "vorticity_magnitude": r"magnitude of vorticity $|\omega|$",
+        },
+    )  # fmt: skip
 
 
 class EnergyBudget:
@@ -54,36 +109,68 @@ class EnergyBudget:
 
     Parameters
     ----------
-    viscosity : float
-        Kinematic viscosity.
+    fields : list of FieldParts
+        The fields of the state.
+    viscosity : float or None
+        Kinematic viscosity of the first vector, if it has one.
     largest_wavenumber : float
         The largest that is kept along every axis.
     """
 
-    def __init__(self, viscosity: float, largest_wavenumber: float) -> None:
-        self._viscosity, self._largest = viscosity, largest_wavenumber
+    def __init__(
+        self, fields: list[FieldParts], viscosity: float | None, largest_wavenumber: float
+    ) -> None:
+        self._fields, self._viscosity, self._largest = fields, viscosity, largest_wavenumber
         self._previous: tuple[float, float, float] | None = None
 
-    def update(self, time: float, sums: np.ndarray) -> dict[str, float]:
+    def update(
+        self, time: float, squares: np.ndarray, vectors: dict[str, np.ndarray]
+    ) -> dict[str, float]:
         """Return the diagnostics at a time.
 
         Parameters
         ----------
         time : float
             Time of the state; two calls at the same time give the same residual.
-        sums : numpy.ndarray
-            Energy, enstrophy, helicity and squared divergence.
+        squares : numpy.ndarray, shape (2, components)
+            Mean squares, and the rates at which they decay.
+        vectors : dict of str to numpy.ndarray
+            By name of a vector: energy, enstrophy, helicity and squared divergence.
 
         Returns
         -------
         dict of str to float
-            The keys of `LABELS`. The residual compares the change of energy since the call before
-            with the dissipation in between, by the trapezoidal rule; 0 at first and for a
-            fluid without viscosity in which no energy changed.
+            The keys of `labels_of`. The residual compares the change of energy since the call
+            before with the dissipation in between, by the trapezoidal rule; 0 at first and for
+            a fluid without viscosity in which no energy changed.
         """
-        energy, enstrophy, helicity, divergence = (float(value) for value in sums)
-        viscosity = self._viscosity
-        dissipation = 2 * viscosity * enstrophy
+        energy, dissipation = (float(half) for half in squares.sum(axis=1) / 2)
+        result = {"energy": energy}
+        if len(self._fields) > 1:
+            for field in self._fields:
+                own = squares[0, field.first : field.first + field.size]
+                result[f"{field.name}_energy"] = float(own.sum()) / 2
+        result["dissipation"] = dissipation
+        for prefix, field in _vectors(self._fields):
+            _, enstrophy, helicity, divergence = (float(one) for one in vectors[field.name])
+            result[f"{prefix}enstrophy"] = enstrophy
+            result[f"{prefix}helicity"] = helicity
+            result[f"{prefix}divergence"] = math.sqrt(divergence) if divergence >= 0 else math.nan
+        if self._viscosity is not None:
+            result |= self._scales(*vectors[_vectors(self._fields)[0][1].name][:2])
+        result["budget_residual"] = self._residual(time, energy, dissipation)
+        return result
+
+    def _scales(self, energy: float, enstrophy: float) -> dict[str, float]:
+        viscosity, dissipation = self._viscosity, 2 * self._viscosity * float(enstrophy)
+        if not dissipation > 0:
+            return {"taylor_reynolds": 0.0, "kmax_eta": 0.0}
+        return {
+            "taylor_reynolds": float(energy) * math.sqrt(20 / (3 * viscosity * dissipation)),
+            "kmax_eta": self._largest * (viscosity**3 / dissipation) ** 0.25,
+        }
+
+    def _residual(self, time: float, energy: float, dissipation: float) -> float:
         residual = 0.0
         if self._previous is not None and time > self._previous[0]:
             earlier, energy_before, dissipation_before = self._previous
@@ -91,29 +178,17 @@ class EnergyBudget:
             change = (energy - energy_before) / (time - earlier)
             residual = (change + mean) / mean if mean > 0 else change
         self._previous = (time, energy, dissipation)
-        decays = dissipation > 0
-        return {
-            "energy": energy,
-            "enstrophy": enstrophy,
-            "dissipation": dissipation,
-            "helicity": helicity,
-            "divergence": math.sqrt(divergence) if divergence >= 0 else math.nan,
-            "taylor_reynolds": energy * math.sqrt(20 / (3 * viscosity * dissipation))
-            if decays
-            else 0.0,
-            "kmax_eta": self._largest * (viscosity**3 / dissipation) ** 0.25 if decays else 0.0,
-            "budget_residual": residual,
-        }
+        return residual
 
 
-def energy_spectrum(device: Device, velocity: Any, waves: Wavenumbers) -> np.ndarray:
+def energy_spectrum(device: Device, fields: Any, waves: Wavenumbers) -> np.ndarray:
     """Return this rank's share of the shell-summed energy spectrum.
 
     Parameters
     ----------
     device : Device
-        Where `velocity` is.
-    velocity : array, shape (3, kz, ky of this rank, kx)
+        Where the fields are.
+    fields : array, shape (components, kz, ky of this rank, kx)
         Fourier coefficients.
     waves : Wavenumbers
         Their wavenumbers.
@@ -130,8 +205,8 @@ def energy_spectrum(device: Device, velocity: Any, waves: Wavenumbers) -> np.nda
     across = y[:, None] ** 2 + x**2
     # Some planes at a time: few enough to need little memory, enough to keep a GPU busy.
     planes = max(1, _MODES_AT_A_TIME // max(1, across.size))
-    for low in range(0, velocity.shape[1] if across.size else 0, planes):
-        part = velocity[:, low : low + planes]
+    for low in range(0, fields.shape[1] if across.size else 0, planes):
+        part = fields[:, low : low + planes]
         square = module.zeros(part.shape[1:], np.float64)
         for component in part:
             square += component.real.astype(np.float64) ** 2

@@ -6,53 +6,96 @@ is drawn mode by mode from a hash of the wavenumber, so that no mode depends on 
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from slipstream.errors import InputError
+from slipstream.spectral.diagnostics import FieldParts
+from slipstream.spectral.formulas import formula
 from slipstream.spectral.wavenumbers import Wavenumbers
 
 
-def taylor_green(
-    x: Any, y: Any, z: Any, amplitude: float, module: Any, aspect: float = 1.0
-) -> tuple[Any, Any, Any]:
+def _taylor_green(settings: Any, waves: list[float]) -> list[str]:
     """Taylor-Green vortex (Taylor and Green, Proc. R. Soc. A 158, 499 (1937)).
 
-    Its energy is ``amplitude^2 (1 + aspect^2) / 16``, where all axes have more than one point.
+    Its energy is ``amplitude^2 (1 + aspect^2) / 16``, where all axes have more than one point; the
+    aspect is the length of the box along y over that along x, without which there would be sources.
+    """
+    kx, ky, kz = (settings.wavenumber * wave for wave in waves)
+    x, y, z = f"{kx!r}*x", f"{ky!r}*y", f"{kz!r}*z"
+    u, v = settings.amplitude, -settings.amplitude * kx / ky
+    return [f"{u!r}*sin({x})*cos({y})*cos({z})", f"{v!r}*cos({x})*sin({y})*cos({z})", "0"]
+
+
+def _abc(settings: Any, waves: list[float]) -> list[str]:
+    """Arnold-Beltrami-Childress flow, ``curl u = m u``; energy amplitude^2 (A^2+B^2+C^2)/2."""
+    kx, ky, kz = (settings.wavenumber * wave for wave in waves)
+    x, y, z = f"{kx!r}*x", f"{ky!r}*y", f"{kz!r}*z"
+    a, b, c = (settings.amplitude * value for value in settings.coefficients)
+    return [
+        f"{a!r}*sin({z}) + {c!r}*cos({y})",
+        f"{b!r}*sin({x}) + {a!r}*cos({z})",
+        f"{c!r}*sin({y}) + {b!r}*cos({x})",
+    ]
+
+
+def _orszag_tang(settings: Any, waves: list[float]) -> tuple[list[str], list[str]]:
+    """Return the vortex of Orszag and Tang, J. Fluid Mech. 90, 129 (1979), in two dimensions."""
+    (kx, ky, _), a = waves, settings.amplitude
+    velocity = [f"-{a!r}*sin({ky!r}*y)", f"{a!r}*sin({kx!r}*x)", "0"]
+    magnetic = [f"-{a!r}*sin({ky!r}*y)", f"{a!r}*sin({2 * kx!r}*x)", "0"]
+    return velocity, magnetic
+
+
+def formulas_of(
+    settings: Any, fields: list[FieldParts], lengths: tuple[float, float, float]
+) -> dict[str, Callable[..., Any]]:
+    """Return the formulas of a flow that has some, by component.
 
     Parameters
     ----------
-    x, y, z : array
-        Phases ``2 pi m x / L`` of the grid points, that broadcast together.
-    amplitude : float
-        Largest velocity along x.
-    module : module
-        NumPy or CuPy.
-    aspect : float
-        Length of the box along y over that along x, without which the flow would have sources.
+    settings : Initial
+        The case's table.
+    fields : list of FieldParts
+        The fields of the model.
+    lengths : tuple of float
+        Box lengths (Lz, Ly, Lx).
+
+    Returns
+    -------
+    dict of str to callable
+        See `formula`; components that it lacks are zero.
+
+    Raises
+    ------
+    InputError
+        If the model has no such field, or a formula is none.
     """
-    sin, cos = module.sin, module.cos
-    u = amplitude * sin(x) * cos(y) * cos(z)
-    v = -aspect * amplitude * cos(x) * sin(y) * cos(z)
-    return u, v, 0 * u
-
-
-def abc(
-    x: Any, y: Any, z: Any, amplitude: float, module: Any, coefficients: tuple[float, ...]
-) -> tuple[Any, Any, Any]:
-    """Arnold-Beltrami-Childress flow, ``curl u = m u``; energy amplitude^2 (A^2+B^2+C^2)/2.
-
-    Parameters as in `taylor_green`; `coefficients` are A, B, C.
-    """
-    sin, cos = module.sin, module.cos
-    a, b, c = (amplitude * value for value in coefficients)
-    zero = 0 * (x + y + z)
-    return (
-        a * sin(z) + c * cos(y) + zero,
-        b * sin(x) + a * cos(z) + zero,
-        c * sin(y) + b * cos(x) + zero,
-    )
+    waves = [2 * math.pi / length for length in reversed(lengths)]
+    if settings.flow == "formula":
+        texts = dict(settings.fields)
+    elif settings.flow == "orszag-tang":
+        texts = dict(zip(("velocity", "magnetic"), _orszag_tang(settings, waves), strict=True))
+    else:
+        flows = {"taylor-green": _taylor_green, "abc": _abc}
+        texts = {"velocity": flows[settings.flow](settings, waves)}
+    known, result = {field.name: field for field in fields}, {}
+    for name, own in texts.items():
+        key = f"initial.fields.{name}" if settings.flow == "formula" else "initial.flow"
+        if name not in known:
+            raise InputError(f"{key}: the model has no field {name!r}; it has: {', '.join(known)}")
+        parts = [own] if isinstance(own, str | int | float) else list(own)
+        if len(parts) != known[name].size:
+            raise InputError(
+                f"{key}: {len(parts)} formulas for {name!r}; expected {known[name].size}"
+            )
+        suffixes = [f"_{axis}" for axis in "xyz"] if known[name].is_vector else [""]
+        for suffix, part in zip(suffixes, parts, strict=True):
+            result[name + suffix] = formula(str(part), key)
+    return result
 
 
 def random_flow(

@@ -9,13 +9,13 @@ from slipstream.decomposition import Box
 from slipstream.errors import InputError
 from slipstream.family import open_earlier_run
 from slipstream.io.checkpoint import Checkpoint
-from slipstream.spectral.navier_stokes import FlowProblem
+from slipstream.spectral.problem import SpectralProblem
 
 
-def read_velocity(
-    folder: str, case: SpectralCase, problem: FlowProblem
+def read_state(
+    folder: str, case: SpectralCase, problem: SpectralProblem
 ) -> tuple[Checkpoint, np.ndarray]:
-    """Read this rank's modes of the velocity.
+    """Read this rank's modes of the state.
 
     Modes that the checkpoint lacks are zero; those that the new grid cannot hold are dropped.
 
@@ -25,14 +25,14 @@ def read_velocity(
         Output folder of the earlier run.
     case : SpectralCase
         The new case.
-    problem : FlowProblem
+    problem : SpectralProblem
         The new grid.
 
     Returns
     -------
     checkpoint : Checkpoint
         Step and time of the state.
-    velocity : numpy.ndarray, shape (3, kz, ky of this rank, kx)
+    state : numpy.ndarray, shape (components, kz, ky of this rank, kx)
         Fourier coefficients.
 
     Raises
@@ -47,9 +47,9 @@ def read_velocity(
             f"{case.grid.lengths_xyz} (grid.length); both must be the same"
         )
     box, geometry = problem.geometry.spectral_box, problem.geometry
-    velocity = np.zeros((3, *box.shape), problem.complex_dtype)
-    for component, name in enumerate("xyz"):
-        array = f"velocity_{name}_hat"
+    state = np.zeros((problem.size, *box.shape), problem.complex_dtype)
+    for component, name in enumerate(problem.model.components):
+        array = f"{name}_hat"
         stored = checkpoint.shapes.get(array)
         if stored is None:
             raise InputError(f"initial.restart: {folder} holds no {array}")
@@ -58,8 +58,8 @@ def read_velocity(
             if part.size:
                 shift = np.subtract(theirs.start, mine.start)
                 offset = tuple(int(n) for n in np.add(part.start, shift))
-                velocity[component][part.slices(box)] = checkpoint.read(array, offset, part.shape)
-    return checkpoint, velocity
+                state[component][part.slices(box)] = checkpoint.read(array, offset, part.shape)
+    return checkpoint, state
 
 
 def _common_modes(shape: tuple[int, ...], stored: tuple[int, ...]) -> list[tuple[Box, Box]]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,8 @@ import numpy as np
 
 from slipstream.case import SpectralCase
 from slipstream.device import Device, Operation
+from slipstream.equations import models
+from slipstream.equations.forms import AXES
 from slipstream.errors import InputError
 from slipstream.exchange import make_transport, open_matching_device
 from slipstream.family import (
@@ -29,17 +30,23 @@ from slipstream.report.choice import PictureChoice
 from slipstream.report.style import pi_text
 from slipstream.schedule import CommittedStep, StepGraph, Timeline, commit
 from slipstream.spectral import initial
-from slipstream.spectral.diagnostics import LABELS, PICTURES, EnergyBudget, energy_spectrum
+from slipstream.spectral.diagnostics import (
+    EnergyBudget,
+    energy_spectrum,
+    field_parts,
+    labels_of,
+    pictures_of,
+)
 from slipstream.spectral.integrators import METHODS
-from slipstream.spectral.navier_stokes import VELOCITIES, FlowProblem, NavierStokesStep
-from slipstream.spectral.restart import read_velocity
+from slipstream.spectral.problem import SpectralProblem
+from slipstream.spectral.restart import read_state
+from slipstream.spectral.step import SpectralStep
 
 _TRUNCATIONS = {"2/3": "2/3", "none": "nyquist"}
-_NAMES = "xyz"
 
 
 class SpectralSimulation(PlainSimulation):
-    """Incompressible turbulence in a periodic box; see `slipstream.run.Simulation`.
+    """Flow, or whatever the equations tell of, in a periodic box; see `slipstream.run.Simulation`.
 
     Parameters
     ----------
@@ -60,14 +67,17 @@ class SpectralSimulation(PlainSimulation):
         modes = truncate(shape, _TRUNCATIONS[case.numerics.dealiasing], real=True)
         itemsize = 2 * np.dtype(case.numerics.precision).itemsize
         alignment = max(1, device.row_bytes // itemsize)
-        self.problem = FlowProblem(
+        parameters = case.equation.parameters
+        self.problem = SpectralProblem(
             geometry=SlabGeometry(shape, modes, rank, ranks, alignment),
             lengths=tuple(reversed(case.grid.lengths_xyz)),
-            viscosity=case.equation.viscosity,
+            model=models.lowered(case.equation.model, parameters),
+            parameters=parameters,
             method=METHODS[case.time.integrator],
             integrating_factor=case.numerics.integrating_factor,
             real_dtype=np.dtype(case.numerics.precision),
         )
+        self._fields = field_parts(self.problem.model)
         self._transport = make_transport(case.run.transport, communicator, device)
         self._sharing = ranks_per_device(communicator, device)
 
@@ -78,10 +88,11 @@ class SpectralSimulation(PlainSimulation):
         case, problem = self.case, self.problem
         ranks = problem.geometry.ranks
         lengths = " x ".join(_length_text(length) for length in case.grid.lengths_xyz)
-        transforms = 8 * problem.method.substages
+        transforms = problem.model.transforms * problem.method.substages
+        given = (f"{name} {value:g}" for name, value in problem.parameters.items() if value)
         kept = " x ".join(str(m.count) for m in reversed(problem.geometry.modes))
         return {
-            "equation": f"incompressible Navier-Stokes, viscosity {problem.viscosity:.6g}",
+            "equation": ", ".join([case.equation.model, *given]),
             "grid": f"{' x '.join(map(str, case.grid.points_xyz))} points in {lengths} (x, y, z)",
             "modes": f"{kept} kept (dealiasing {case.numerics.dealiasing})",
             "precision": case.numerics.precision,
@@ -102,9 +113,13 @@ class SpectralSimulation(PlainSimulation):
             On all ranks, if a device's free memory does not suffice for the ranks that share it.
         """
         check_memory(self.communicator, [(self.device, self._memory())])
-        self.flow = NavierStokesStep(self.problem, self.device, self._transport)
+        self.flow = SpectralStep(self.problem, self.device, self._transport)
         self._step = self._commit(self.flow.record_step())
-        self._budget = EnergyBudget(self.problem.viscosity, self.flow.wavenumbers.largest)
+        viscous = (
+            self._fields[0].is_vector and self.problem.parameters.get("viscosity_power", 1) == 1
+        )
+        viscosity = self.problem.parameters.get("viscosity") if viscous else None
+        self._budget = EnergyBudget(self._fields, viscosity, self.flow.wavenumbers.largest)
 
     def _memory(self) -> int:
         """Return the bytes that the ranks of one device need on it, output included."""
@@ -112,61 +127,57 @@ class SpectralSimulation(PlainSimulation):
         if self.device.kind == "cpu":
             # Where the device is the host, the fields that are written lie on it too.
             points = self.problem.geometry.physical_box.size
-            need += VELOCITIES * points * self.problem.real_dtype.itemsize
+            need += self.problem.size * points * self.problem.real_dtype.itemsize
         return self._sharing * need
 
     def initialise(self) -> None:
         """Set the initial flow, or the checkpoint to go on from."""
         settings = self.case.initial
         if settings.restart is not None:
-            checkpoint, velocity = read_velocity(settings.restart, self.case, self.problem)
+            checkpoint, state = read_state(settings.restart, self.case, self.problem)
             self.step, self.time = checkpoint.step, checkpoint.time
-            self._set_velocity(velocity)
+            self._set(self.flow.state, state)
         elif settings.flow == "random":
-            self._set_velocity(
-                initial.random_flow(
+            for number, field in enumerate(field for field in self._fields if field.is_vector):
+                flow = initial.random_flow(
                     self.flow.wavenumbers, settings.peak_wavenumber, settings.amplitude,
-                    settings.seed, self.problem.complex_dtype,
-                )
-            )  # fmt: skip
+                    settings.seed + number, self.problem.complex_dtype,
+                )  # fmt: skip
+                self._set(self.flow.state[field.first : field.first + 3], flow)
         else:
             self._evaluate(settings)
         self._commit(self.flow.record_courant()).run()
 
-    def _set_velocity(self, velocity: np.ndarray) -> None:
-        self.device.run(self.device.copy(self.flow.modes_of(self.flow.velocity), velocity))
+    def _set(self, target: Any, modes: np.ndarray) -> None:
+        self.device.run(self.device.copy(self.flow.modes_of(target), modes))
 
     def _evaluate(self, settings: Any) -> None:
-        """Evaluate a flow that has a formula at all points, chunk by chunk."""
-        self._check_resolution(settings)
-        module = self.device.array_module
-        _, y, x = self.problem.lengths
-        formula = partial(
-            initial.taylor_green, amplitude=settings.amplitude, module=module, aspect=y / x
-        )
-        if settings.flow == "abc":
-            formula = partial(
-                initial.abc, amplitude=settings.amplitude, module=module,
-                coefficients=settings.coefficients,
-            )  # fmt: skip
-        shape = self.problem.geometry.shape
+        """Evaluate what has a formula at all points, chunk by chunk."""
+        if settings.wavenumber is not None:
+            self._check_resolution(settings)
+        components = list(map(str, self.problem.model.components))
+        formulas = initial.formulas_of(settings, self._fields, self.problem.lengths)
+        shape, lengths = self.problem.geometry.shape, self.problem.lengths
         start = self.problem.geometry.physical_box.start[0]
-        phases = [2 * np.pi * settings.wavenumber * np.arange(n) / n for n in shape]
+        axes = [length * np.arange(n) / n for n, length in zip(shape, lengths, strict=True)]
 
         def load(points: Any, plane: int) -> tuple[Operation, list[Any]]:
             first = start + plane
-            z = self.device.array(phases[0][first : first + points.shape[1]][:, None, None])
-            y = self.device.array(phases[1][None, :, None])
-            x = self.device.array(phases[2][None, None, :])
+            z = self.device.array(axes[0][first : first + points.shape[1]][:, None, None])
+            y = self.device.array(axes[1][None, :, None])
+            x = self.device.array(axes[2][None, None, :])
 
             def fill(stream: Any) -> None:
-                for component, values in enumerate(formula(x, y, z)):
-                    points[component] = values
+                for place, name in enumerate(components):
+                    points[place] = 0
+                    if name in formulas:
+                        points[place] += formulas[name](x, y, z, self.device.array_module)
 
             return fill, []
 
         self._commit(self.flow.record_forward(load)).run()
-        self.flow.scale_velocity()
+        self.flow.normalise()
+        self.flow.make_solenoidal()
 
     def _check_resolution(self, settings: Any) -> None:
         """Refuse a flow that the grid cannot hold: what it keeps of one would be another."""
@@ -229,57 +240,73 @@ class SpectralSimulation(PlainSimulation):
 
     def diagnostics(self) -> dict[str, float]:
         """Return box means; see `LABELS` for what they are."""
-        sums = sum_over_ranks(self.communicator, self.flow.flow_sums())
-        return self._budget.update(self.time, sums)
+        squares = sum_over_ranks(self.communicator, self.flow.energies())
+        vectors = {
+            field.name: sum_over_ranks(self.communicator, self.flow.vector_sums(field.first))
+            for field in self._fields
+            if field.is_vector
+        }
+        return self._budget.update(self.time, squares, vectors)
 
     def labels(self) -> dict[str, str]:
         """Return the long names of diagnostics and spectra."""
-        return LABELS
+        return labels_of(self._fields)
 
     def pictures(self) -> PictureChoice:
         """Return what is drawn at the end."""
-        return PICTURES
+        return pictures_of(self._fields)
 
     def spectra(self) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-        """Return the energy spectrum, which sums to the energy."""
+        """Return the energy spectrum, which sums to the energy, and those of fields."""
+        spectra = {"energy_spectrum": self._spectrum(0, self.problem.size)}
+        if len(self._fields) > 1:
+            for field in self._fields:
+                spectra[f"{field.name}_spectrum"] = self._spectrum(field.first, field.size)
+        return spectra
+
+    def _spectrum(self, first: int, size: int) -> tuple[np.ndarray, np.ndarray]:
         waves = self.flow.wavenumbers
-        mine = energy_spectrum(self.device, self.flow.modes_of(self.flow.velocity), waves)
-        values = sum_over_ranks(self.communicator, mine)
-        return {"energy_spectrum": (waves.unit * np.arange(values.size), values)}
+        modes = self.flow.modes_of(self.flow.state[first : first + size])
+        values = sum_over_ranks(self.communicator, energy_spectrum(self.device, modes, waves))
+        return waves.unit * np.arange(values.size), values
 
     def fields(self) -> Iterator[Field]:
-        """Yield velocity components and vorticity magnitude at the grid points."""
-        for component, values in enumerate(self._points_of(self.flow.velocity)):
-            name = _NAMES[component]
-            yield self._field(f"velocity_{name}", values, f"velocity along {name}")
-        del values
-        components = self._points_of(self.flow.vorticity())
-        magnitude = components[0]
-        for component in components:
+        """Yield all fields, and the magnitude of the first vector's curl, at the grid points."""
+        components = self.problem.model.components
+        for value, points in zip(components, self._points_of(self.flow.state), strict=True):
+            along = "" if value.component is None else f" along {AXES[value.component]}"
+            yield self._field(str(value), points, value.field + along)
+            del points
+        if not self._fields[0].is_vector:
+            return
+        curl = self._points_of(self.flow.vorticity())
+        magnitude = curl[0]
+        for component in curl:
             np.square(component, out=component)
-        for component in components[1:]:
+        for component in curl[1:]:
             magnitude += component
         np.sqrt(magnitude, out=magnitude)
         yield self._field("vorticity_magnitude", magnitude, "vorticity magnitude")
 
     def checkpoint(self) -> Iterator[Field]:
-        """Yield the Fourier coefficients of the velocity."""
-        velocity = self.flow.modes_of(self.device.to_host(self.flow.velocity))
+        """Yield the Fourier coefficients of the state."""
+        state = self.flow.modes_of(self.device.to_host(self.flow.state))
         geometry = self.problem.geometry
-        for component in range(VELOCITIES):
+        for value, modes in zip(self.problem.model.components, state, strict=True):
+            name = str(value).replace("_", " ")
             yield Field(
-                name=f"velocity_{_NAMES[component]}_hat",
+                name=f"{value}_hat",
                 dims=("kz", "ky", "kx"),
                 shape=geometry.spectral_shape,
                 offset=geometry.spectral_box.start,
-                data=velocity[component],
-                attributes={"long_name": f"Fourier coefficients of velocity {_NAMES[component]}"},
+                data=modes,
+                attributes={"long_name": f"Fourier coefficients of {name}"},
             )
 
     def _points_of(self, spectral: Any) -> np.ndarray:
-        """Return three spectral fields at this rank's grid points, on the host."""
+        """Return spectral fields at this rank's grid points, on the host."""
         values = np.empty(
-            (VELOCITIES, *self.problem.geometry.physical_box.shape), self.problem.real_dtype
+            (len(spectral), *self.problem.geometry.physical_box.shape), self.problem.real_dtype
         )
 
         def store(points: Any, plane: int) -> tuple[Operation, list[Any]]:

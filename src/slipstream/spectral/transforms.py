@@ -78,7 +78,7 @@ class FieldTransforms:
         graph: StepGraph,
         source: Any = None,
         update: ColumnUpdate | None = None,
-        forward: bool = False,
+        forward: int = 0,
     ) -> None:
         """Record one pass over the columns.
 
@@ -90,14 +90,14 @@ class FieldTransforms:
             Spectral fields whose backward transform is started.
         update : callable, optional
             What is done first to each range of ky.
-        forward : bool
-            Whether the forward transform of all fields is finished before that.
+        forward : int
+            Number of fields whose forward transform is finished before that.
         """
         passes, columns = self._column_pass, self.columns
         one_rank = self._transport is None
         for low, high in passes.chunks():
             if forward:
-                passes.record_forward(graph, columns, low, high)
+                passes.record_forward(graph, columns[:forward], low, high)
             if update is not None:
                 operation, reads, writes = update(low, high)
                 graph.add(
@@ -115,7 +115,9 @@ class FieldTransforms:
                 passes.record_backward(graph, source[part], columns[part], low, high)
             self._record_exchange(graph, [field], forward=False)
 
-    def record_through(self, graph: StepGraph, product: PointProduct | None, inputs: int) -> None:
+    def record_through(
+        self, graph: StepGraph, product: PointProduct | None, inputs: int, outputs: int
+    ) -> None:
         """Record what follows `record_columns`: to physical space, the product, and back.
 
         Parameters
@@ -124,10 +126,10 @@ class FieldTransforms:
             Where nodes are added.
         product : PointProduct or None
             Applied at every point; None leaves values alone.
-        inputs : int
-            Number of fields that were transformed backward; all fields come back.
+        inputs, outputs : int
+            Number of fields that were transformed backward, and that come back.
         """
-        planes, sources = self._planes, self._planes[:inputs]
+        planes, sources = self._planes[:outputs], self._planes[:inputs]
         if self._transport is None:
             self._plane_pass.record_through(graph, sources, planes, product)
             return

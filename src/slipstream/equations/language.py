@@ -1,0 +1,364 @@
+"""Equations in vector notation: fields, operators on them, and models made of both.
+
+    def burgers(viscosity):
+        u = Vector("velocity")
+        return Model({u: -dot(u, grad(u)) + viscosity * laplacian(u)})
+
+Quantities are scalars, vectors or tensors; each operator says what it takes. They are worked out at
+once to forms (see `forms`), so a mistake is found where it is made. Parameters are numbers that
+are given later: the arguments of the function that makes the model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import sympy
+
+from slipstream.equations.forms import (
+    AXES,
+    Form,
+    NestedDerivative,
+    Value,
+    form_of_points,
+    values_in,
+)
+from slipstream.errors import InputError
+
+_KINDS = ("a scalar", "a vector", "a tensor")
+
+
+class Quantity:
+    """A scalar, vector or tensor field, as an expression.
+
+    Parameters
+    ----------
+    forms : sequence of Form
+        Its components: 1, 3 (x, y, z) or 9 (xx, xy, ...).
+    text : str
+        How it is written, for people.
+    """
+
+    def __init__(self, forms: Sequence[Form], text: str) -> None:
+        self.forms, self.text = list(forms), text
+        self.rank = {1: 0, 3: 1, 9: 2}[len(self.forms)]
+
+    @property
+    def kind(self) -> str:
+        """What it is, for people."""
+        return _KINDS[self.rank]
+
+    def __add__(self, other: Any) -> Quantity:
+        other = _quantity(other)
+        text = f"{self.text} + {other.text}"
+        if self.rank != other.rank:
+            raise InputError(
+                f"{text}: {self.kind} and {other.kind} cannot be added; expected {self.kind}"
+            )
+        return Quantity([a.plus(b) for a, b in zip(self.forms, other.forms, strict=True)], text)
+
+    def __radd__(self, other: Any) -> Quantity:
+        return _quantity(other) + self
+
+    def __neg__(self) -> Quantity:
+        return Quantity([form.times(sympy.Integer(-1)) for form in self.forms], f"-({self.text})")
+
+    def __sub__(self, other: Any) -> Quantity:
+        return self + -_quantity(other)
+
+    def __rsub__(self, other: Any) -> Quantity:
+        return _quantity(other) + -self
+
+    def __mul__(self, other: Any) -> Quantity:
+        if not isinstance(other, Quantity):
+            factor = _number(other)
+            return Quantity([form.times(factor) for form in self.forms], f"{factor} * {self.text}")
+        if self.rank and other.rank:
+            raise InputError(
+                f"{self.text} * {other.text}: the product of {self.kind} and {other.kind} may be "
+                "meant in several ways; expected dot, cross or outer"
+            )
+        scalar, rest = (other, self) if self.rank else (self, other)
+        text = f"{self.text} * {other.text}"
+        return _product([[scalar.forms[0]]] * len(rest.forms), [[f] for f in rest.forms], text)
+
+    def __rmul__(self, other: Any) -> Quantity:
+        return self * other
+
+    def __truediv__(self, other: Any) -> Quantity:
+        if isinstance(other, Quantity):
+            raise InputError(
+                f"{self.text} / {other.text}: expected a number or a parameter below the line"
+            )
+        return self * (1 / _number(other))
+
+    def __pow__(self, power: int) -> Quantity:
+        text = f"{self.text} ** {power}"
+        _expect(text, self, 0)
+        if not isinstance(power, int) or power < 1:
+            raise InputError(f"{text}: expected a whole power of at least 1")
+        return _product([[self.forms[0]] * power], [[]], text)
+
+
+class _Field(Quantity):
+    """A field that an equation tells of: an unknown."""
+
+    def __init__(self, name: str, components: Sequence[int | None], solenoidal: bool) -> None:
+        if not name.isidentifier():
+            raise InputError(f"field {name!r}: expected a name of letters, digits and underscores")
+        self.name, self.solenoidal = name, solenoidal
+        self.values = [Value(name, component, solenoidal) for component in components]
+        super().__init__([Form({value: sympy.Integer(1)}) for value in self.values], name)
+
+
+class Scalar(_Field):
+    """An unknown scalar field.
+
+    Parameters
+    ----------
+    name : str
+        As in files of output.
+    """
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name, [None], False)
+
+
+class Vector(_Field):
+    """An unknown vector field.
+
+    Parameters
+    ----------
+    name : str
+        As in files of output.
+    solenoidal : bool
+        Whether it has no divergence, nor a mean that anything could change: the part of its
+        right-hand side that is a gradient is taken away.
+    """
+
+    def __init__(self, name: str, solenoidal: bool = False) -> None:
+        super().__init__(name, [0, 1, 2], solenoidal)
+
+
+def _unit(axis: int) -> Quantity:
+    forms = [Form({sympy.Integer(1): sympy.Integer(int(axis == i))}) for i in range(3)]
+    return Quantity(forms, f"{AXES[axis]}_hat")
+
+
+x_hat, y_hat, z_hat = (_unit(axis) for axis in range(3))
+
+
+def _number(value: Any) -> sympy.Expr:
+    try:
+        number = sympy.sympify(value, strict=True)
+    except sympy.SympifyError:
+        raise InputError(f"{value!r}: expected a number, a parameter or a quantity") from None
+    return number
+
+
+def _quantity(value: Any) -> Quantity:
+    if isinstance(value, Quantity):
+        return value
+    return Quantity([Form({sympy.Integer(1): _number(value)})], str(value))
+
+
+def _expect(text: str, quantity: Quantity, *ranks: int) -> None:
+    if quantity.rank not in ranks:
+        accepted = " or ".join(_KINDS[rank] for rank in ranks)
+        raise InputError(f"{text}: {quantity.text} is {quantity.kind}; expected {accepted}")
+
+
+def _product(first: list[list[Form]], second: list[list[Form]], text: str) -> Quantity:
+    """Return a quantity whose components are products at points of some forms."""
+    try:
+        forms = []
+        for left, right in zip(first, second, strict=True):
+            constant = [f for f in (*left, *right) if set(f.terms) <= {1}]
+            others = [f for f in (*left, *right) if set(f.terms) - {1}]
+            factor = sympy.prod([f.terms.get(sympy.Integer(1), 0) for f in constant])
+            if len(others) == 1:  # no product of fields: derivatives may stay
+                forms.append(others[0].times(factor))
+            else:
+                points = sympy.prod([f.at_points() for f in others])
+                forms.append(form_of_points(points).times(factor))
+    except NestedDerivative:
+        raise InputError(
+            f"{text}: a factor is the derivative of a product; expected derivatives of fields, or "
+            "the product within the derivative"
+        ) from None
+    return Quantity(forms, text)
+
+
+def _sum(quantities: Sequence[Quantity], text: str) -> Quantity:
+    forms = quantities[0].forms
+    for other in quantities[1:]:
+        forms = [a.plus(b) for a, b in zip(forms, other.forms, strict=True)]
+    return Quantity(forms, text)
+
+
+def _part(quantity: Quantity, *places: int) -> Quantity:
+    return Quantity([quantity.forms[place] for place in places], quantity.text)
+
+
+def grad(quantity: Quantity) -> Quantity:
+    """Return the gradient: of a vector u the tensor with ``d_i u_j`` in row i, column j."""
+    text = f"grad({quantity.text})"
+    _expect(text, quantity, 0, 1)
+    forms = [form.derivative(axis) for axis in range(3) for form in quantity.forms]
+    return Quantity(forms, text)
+
+
+def div(quantity: Quantity) -> Quantity:
+    """Return the divergence: of a tensor T the vector ``d_i T_ij``."""
+    text = f"div({quantity.text})"
+    _expect(text, quantity, 1, 2)
+    columns = 3 if quantity.rank == 2 else 1
+    return _sum(
+        [
+            Quantity([form.derivative(i) for form in quantity.forms[i * columns :][:columns]], text)
+            for i in range(3)
+        ],
+        text,
+    )
+
+
+def curl(quantity: Quantity) -> Quantity:
+    """Return the curl of a vector."""
+    text = f"curl({quantity.text})"
+    _expect(text, quantity, 1)
+    minus = sympy.Integer(-1)
+    forms = [
+        quantity.forms[(i + 2) % 3]
+        .derivative((i + 1) % 3)
+        .plus(quantity.forms[(i + 1) % 3].derivative((i + 2) % 3).times(minus))
+        for i in range(3)
+    ]
+    return Quantity(forms, text)
+
+
+def laplacian(quantity: Quantity, power: int = 1) -> Quantity:
+    """Return the Laplacian, or a power of it: ``laplacian(u, 2)`` is that of the Laplacian."""
+    text = f"laplacian({quantity.text}{f', {power}' if power != 1 else ''})"
+    if not isinstance(power, int) or power < 1:
+        raise InputError(f"{text}: expected a whole power of at least 1")
+    result = quantity
+    for _ in range(power):
+        twice = [
+            Quantity([form.derivative(i).derivative(i) for form in result.forms], text)
+            for i in range(3)
+        ]
+        result = _sum(twice, text)
+    return result
+
+
+def dot(first: Quantity, second: Quantity) -> Quantity:
+    """Return the inner product: of a vector with a vector, or ``a_i T_ij`` with a tensor."""
+    text = f"dot({first.text}, {second.text})"
+    _expect(text, first, 1)
+    _expect(text, second, 1, 2)
+    columns = 3 if second.rank == 2 else 1
+    rows = [second.forms[i * columns :][:columns] for i in range(3)]
+    products = [
+        _product([[first.forms[i]]] * columns, [[form] for form in rows[i]], text) for i in range(3)
+    ]
+    return _sum(products, text)
+
+
+def cross(first: Quantity, second: Quantity) -> Quantity:
+    """Return the cross product of two vectors."""
+    text = f"cross({first.text}, {second.text})"
+    _expect(text, first, 1)
+    _expect(text, second, 1)
+    after, before = (1, 2, 0), (2, 0, 1)
+    one = _product([[first.forms[i]] for i in after], [[second.forms[i]] for i in before], text)
+    other = _product([[first.forms[i]] for i in before], [[second.forms[i]] for i in after], text)
+    return Quantity((one - other).forms, text)
+
+
+def outer(first: Quantity, second: Quantity) -> Quantity:
+    """Return the outer product of two vectors: the tensor ``a_i b_j``."""
+    text = f"outer({first.text}, {second.text})"
+    _expect(text, first, 1)
+    _expect(text, second, 1)
+    return _product(
+        [[a] for a in first.forms for _ in range(3)], [[b] for b in second.forms] * 3, text
+    )
+
+
+def abs2(quantity: Quantity) -> Quantity:
+    """Return the square of the magnitude of a scalar or a vector."""
+    text = f"abs2({quantity.text})"
+    _expect(text, quantity, 0, 1)
+    squares = [_product([[form]], [[form]], text) for form in quantity.forms]
+    return _sum(squares, text)
+
+
+def function(operation: Callable[[sympy.Expr], sympy.Expr], quantity: Quantity) -> Quantity:
+    """Return a function of a scalar at every point.
+
+    Parameters
+    ----------
+    operation : callable
+        A function of SymPy, such as ``sympy.exp``.
+    quantity : Quantity
+        A scalar.
+    """
+    text = f"{getattr(operation, '__name__', 'function')}({quantity.text})"
+    _expect(text, quantity, 0)
+    try:
+        points = quantity.forms[0].at_points()
+    except NestedDerivative:
+        raise InputError(f"{text}: expected no derivative of a product") from None
+    return Quantity([form_of_points(operation(points))], text)
+
+
+@dataclass(frozen=True, eq=False)
+class Model:
+    """Fields, and the right-hand side of the equation of each.
+
+    Attributes
+    ----------
+    equations : mapping of Scalar or Vector to Quantity
+        ``d field / dt``.
+    speeds : sequence of Vector
+        Those that move something: the time step is chosen by them. By default all vectors without
+        divergence, or all if there is none.
+
+    Raises
+    ------
+    InputError
+        If a right-hand side is of another kind than its field, or has a field without an equation.
+    """
+
+    equations: Mapping[_Field, Quantity]
+    speeds: Sequence[Vector] | None = None
+
+    def __post_init__(self) -> None:
+        if not self.equations:
+            raise InputError("a model needs at least one equation")
+        names = [field.name for field in self.equations]
+        for name in names:
+            if names.count(name) > 1:
+                raise InputError(f"field {name!r} has two equations; expected one")
+        for field, right in self.equations.items():
+            self._check(field, _quantity(right), names)
+
+    def _check(self, field: _Field, right: Quantity, names: list[str]) -> None:
+        where = f"equation of {field.name}: {right.text}"
+        if field.rank != right.rank:
+            raise InputError(f"{where} is {right.kind}; expected {field.kind}")
+        for form in right.forms:
+            for points in form.terms:
+                for value in values_in(points):
+                    if value.field not in names:
+                        raise InputError(
+                            f"{where} has field {value.field!r}, which has no equation; expected "
+                            f"one of {', '.join(names)}"
+                        )
+
+    @property
+    def components(self) -> list[Value]:
+        """The components of all fields, in the order of the state."""
+        return [value for field in self.equations for value in field.values]

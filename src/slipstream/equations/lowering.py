@@ -1,0 +1,206 @@
+"""From a model to what a pseudospectral step computes, in as few transforms as can be found.
+
+The right-hand sides become: the fields that go to physical space, the products that come back from
+there, what these are multiplied by, and the linear part. What decays every mode by itself, the same
+for all components of a field, can be integrated exactly and is kept apart.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import sympy
+
+from slipstream.equations import reduction
+from slipstream.equations.forms import WAVENUMBERS, Form, Value, values_in
+from slipstream.equations.language import Model
+from slipstream.errors import InputError
+
+
+@dataclass(frozen=True)
+class Lowered:
+    """A model, ready for code.
+
+    Attributes
+    ----------
+    components : tuple of Value
+        The state, component by component.
+    vectors : tuple of int
+        Components with which solenoidal vectors begin.
+    inputs : tuple of Expr
+        What goes to physical space: sums of values.
+    products : tuple of Expr
+        What comes back: expressions of the first value of each input.
+    symbols : tuple of Value
+        Those first values.
+    multipliers : tuple of tuple of Expr
+        By component of the state, what each product is multiplied by, before the gradient part of
+        vectors is taken away.
+    linear : tuple of dict
+        By component, what other components are multiplied by and added to its rate.
+    constant : tuple of Expr
+        By component, what is added to the mode of no wavenumber.
+    decay : tuple of Expr
+        By component, the rate at which a mode decays.
+    parameters : tuple of Symbol
+        What is given later.
+    speeds : tuple of int
+        Components with which the vectors begin that limit the time step.
+    """
+
+    components: tuple[Value, ...]
+    vectors: tuple[int, ...]
+    inputs: tuple[sympy.Expr, ...]
+    products: tuple[sympy.Expr, ...]
+    symbols: tuple[Value, ...]
+    multipliers: tuple[tuple[sympy.Expr, ...], ...]
+    linear: tuple[dict[int, sympy.Expr], ...]
+    constant: tuple[sympy.Expr, ...]
+    decay: tuple[sympy.Expr, ...]
+    parameters: tuple[sympy.Symbol, ...]
+    speeds: tuple[int, ...]
+
+    @property
+    def transforms(self) -> int:
+        """Number of real transforms of a substage."""
+        return len(self.inputs) + len(self.products)
+
+    @property
+    def inputs_are_state(self) -> bool:
+        """Whether what goes to physical space is the state as it is."""
+        return self.inputs == self.components
+
+
+def lower(model: Model) -> Lowered:
+    """Put a model in order.
+
+    Raises
+    ------
+    InputError
+        If it has a term that cannot be computed.
+    """
+    forms = [form for right in model.equations.values() for form in right.forms]
+    plain = _lowered(model, forms)
+    other = _lowered(model, [_conserved(form) for form in forms])
+    return min((plain, other), key=lambda lowered: lowered.transforms)
+
+
+def _conserved(form: Form) -> Form:
+    """Return a form with products of first derivatives written as divergences, if they are."""
+    derived = {
+        points: factor
+        for points, factor in form.terms.items()
+        if not factor.has(*WAVENUMBERS) and _has_one_first_derivative(points)
+    }
+    if not derived:
+        return form
+    fluxes = reduction.conserved(sum(points * factor for points, factor in derived.items()))
+    if fluxes is None:
+        return form
+    result = Form({p: factor for p, factor in form.terms.items() if p not in derived})
+    for axis, flux in enumerate(fluxes):
+        for term in sympy.Add.make_args(sympy.expand(flux)):
+            factor, points = term.as_independent(*values_in(term), as_Add=False)
+            result = result.plus(Form({points: factor}).derivative(axis))
+    return result
+
+
+def _has_one_first_derivative(points: sympy.Expr) -> bool:
+    if not points.is_Mul or len(points.args) != 2:
+        return False
+    return sorted(sum(v.orders) if isinstance(v, Value) else 9 for v in points.args) == [0, 1]
+
+
+def _lowered(model: Model, forms: list[Form]) -> Lowered:
+    components = model.components
+    vectors, place = [], 0
+    for field in model.equations:
+        if field.solenoidal:
+            vectors.append(place)
+        place += len(field.values)
+    products = sorted(
+        {p for form in forms for p in form.terms if p != 1 and not isinstance(p, Value)},
+        key=lambda p: (sympy.count_ops(p), str(p)),
+    )
+    multipliers = [[form.terms.get(p, sympy.Integer(0)) for p in products] for form in forms]
+    summed: list[sympy.Expr] = []
+    if products:
+        chosen, sums = reduction.dependencies(reduction.rows_of_multipliers(multipliers, vectors))
+        summed = [
+            sum(sums[r, c] * product for c, product in enumerate(products))
+            for r in range(len(chosen))
+        ]
+        multipliers = [[row[c] for c in chosen] for row in multipliers]
+    inputs, expressions = reduction.essential_values(summed)
+    inputs, expressions = _with_speeds(model, inputs, expressions)
+    symbols = [_leading(one) for one in inputs]
+    linear, decay, constant = _linear(components, forms)
+    parameters = {
+        symbol
+        for one in (*inputs, *expressions, *sum(multipliers, []), *constant, *decay)
+        for symbol in sympy.sympify(one).free_symbols
+    }
+    parameters |= {s for row in linear for one in row.values() for s in one.free_symbols}
+    parameters -= set(WAVENUMBERS)
+    starts = {field.name: components.index(field.values[0]) for field in model.equations}
+    return Lowered(
+        components=tuple(components),
+        vectors=tuple(vectors),
+        inputs=tuple(inputs),
+        products=tuple(expressions),
+        symbols=tuple(symbols),
+        multipliers=tuple(map(tuple, multipliers)),
+        linear=tuple(linear),
+        constant=tuple(constant),
+        decay=tuple(decay),
+        parameters=tuple(sorted((s for s in parameters if not isinstance(s, Value)), key=str)),
+        speeds=tuple(starts[vector.name] for vector in _speeds(model)),
+    )
+
+
+def _speeds(model: Model) -> list:
+    if model.speeds is not None:
+        return list(model.speeds)
+    vectors = [field for field in model.equations if field.rank == 1]
+    return [field for field in vectors if field.solenoidal] or vectors
+
+
+def _leading(expression: sympy.Expr) -> Value:
+    """Return the value that stands for a sum: the one that no other input has."""
+    terms = [term.as_independent(*values_in(term), as_Add=False) for term in
+             sympy.Add.make_args(expression)]  # fmt: skip
+    return min((value for factor, value in terms if factor == 1), key=reduction._order)
+
+
+def _with_speeds(model: Model, inputs: list, expressions: list) -> tuple[list, list]:
+    """Have all fields that limit the time step among the inputs, and the state's order."""
+    wanted = [value for vector in _speeds(model) for value in vector.values]
+    inputs = inputs + [value for value in wanted if value not in inputs]
+    order = {value: place for place, value in enumerate(model.components)}
+    return sorted(inputs, key=lambda one: order.get(one, len(order))), expressions
+
+
+def _linear(components: list[Value], forms: list[Form]) -> tuple[list, list, list]:
+    """Return what is linear: between components, decay, and what is constant in space."""
+    linear, decay, constant = [], [], []
+    places = {value: place for place, value in enumerate(components)}
+    for own, form in enumerate(forms):
+        row = {places[p]: factor for p, factor in form.terms.items() if p in places}
+        rate = -row.get(own, sympy.Integer(0))
+        decays = sympy.expand(rate).is_real and not rate.has(sympy.I)
+        decay.append(rate if decays else sympy.Integer(0))
+        if decays:
+            row.pop(own, None)
+        linear.append(row)
+        steady = form.terms.get(sympy.Integer(1), sympy.Integer(0))
+        constant.append(steady.subs(dict.fromkeys(WAVENUMBERS, 0)))
+    for value in components:
+        if value.component is None:
+            continue
+        same = [place for place, other in enumerate(components) if other.field == value.field]
+        if len({decay[place] for place in same}) > 1:
+            raise InputError(
+                f"equation of {value.field}: its components decay at different rates; expected the "
+                "same linear term for all, such as a multiple of its Laplacian"
+            )
+    return linear, decay, constant

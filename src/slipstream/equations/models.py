@@ -1,0 +1,187 @@
+"""The models that come along, and how any model is found by its name.
+
+A model is a function: its arguments are the parameters of a case, its result the equations. A
+parameter that is 0 leaves its terms out, and they cost nothing.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import inspect
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import sympy
+from pydantic import Field
+
+from slipstream.equations.language import (
+    Model,
+    Quantity,
+    Scalar,
+    Vector,
+    cross,
+    curl,
+    div,
+    dot,
+    laplacian,
+    outer,
+    z_hat,
+)
+from slipstream.equations.lowering import Lowered, lower
+from slipstream.errors import InputError
+
+NotNegative = Annotated[float, Field(ge=0)]
+Power = Annotated[int, Field(ge=1, le=8)]
+Count = Annotated[int, Field(ge=0, le=8)]
+
+
+def damping(quantity: Quantity, coefficient: Any, power: int) -> Quantity:
+    """Return ``-coefficient (-laplacian)^power``: viscosity, or hyperviscosity."""
+    return (-1) ** (power + 1) * coefficient * laplacian(quantity, power)
+
+
+def _scalars(u: Vector, count: int, diffusivity: Any, power: int) -> dict[Scalar, Quantity]:
+    """Return equations of scalars that a flow carries along."""
+    names = ["scalar"] if count == 1 else [f"scalar_{i + 1}" for i in range(count)]
+    carried = [Scalar(name) for name in names]
+    return {s: -div(u * s) + damping(s, diffusivity, power) for s in carried}
+
+
+def hd(
+    viscosity: NotNegative,
+    viscosity_power: Power = 1,
+    rotation: float = 0.0,
+    scalars: Count = 0,
+    diffusivity: NotNegative = 0.0,
+) -> Model:
+    """Incompressible Navier-Stokes equations, on demand in a frame that rotates about z."""
+    u = Vector("velocity", solenoidal=True)
+    momentum = -div(outer(u, u)) + damping(u, viscosity, viscosity_power)
+    momentum = momentum - 2 * rotation * cross(z_hat, u)
+    return Model({u: momentum, **_scalars(u, scalars, diffusivity, viscosity_power)})
+
+
+def boussinesq(
+    viscosity: NotNegative,
+    diffusivity: NotNegative,
+    buoyancy_frequency: NotNegative,
+    viscosity_power: Power = 1,
+    rotation: float = 0.0,
+) -> Model:
+    """Stably stratified flow; buoyancy has the unit of a velocity, so that energies add up."""
+    u, b = Vector("velocity", solenoidal=True), Scalar("buoyancy")
+    N, power = buoyancy_frequency, viscosity_power
+    momentum = -div(outer(u, u)) - N * b * z_hat + damping(u, viscosity, power)
+    return Model(
+        {
+            u: momentum - 2 * rotation * cross(z_hat, u),
+            b: -div(u * b) + N * dot(u, z_hat) + damping(b, diffusivity, power),
+        }
+    )
+
+
+def mhd(
+    viscosity: NotNegative,
+    resistivity: NotNegative,
+    viscosity_power: Power = 1,
+    rotation: float = 0.0,
+    mean_field: float = 0.0,
+) -> Model:
+    """Incompressible magnetohydrodynamics, fields in units of velocity; a mean field is along z."""
+    u, b = Vector("velocity", solenoidal=True), Vector("magnetic", solenoidal=True)
+    power, B = viscosity_power, mean_field * z_hat
+    return Model(
+        {
+            u: -div(outer(u, u)) + cross(curl(b), b) + cross(curl(b), B)
+            + damping(u, viscosity, power) - 2 * rotation * cross(z_hat, u),
+            b: curl(cross(u, b)) + curl(cross(u, B)) + damping(b, resistivity, power),
+        }
+    )  # fmt: skip
+
+
+SHIPPED: dict[str, Callable[..., Model]] = {"hd": hd, "boussinesq": boussinesq, "mhd": mhd}
+
+
+def find(name: str) -> Callable[..., Model]:
+    """Return the function of a model.
+
+    Parameters
+    ----------
+    name : str
+        Name of a model that comes along, or ``FILE.py:FUNCTION``.
+
+    Raises
+    ------
+    InputError
+        If there is no such model.
+    """
+    if name in SHIPPED:
+        return SHIPPED[name]
+    path, colon, function = name.rpartition(":")
+    if not colon or not path.endswith(".py"):
+        raise InputError(
+            f"equation.model: {name!r} is unknown; accepted: {', '.join(SHIPPED)}, or "
+            "FILE.py:FUNCTION for one of your own"
+        )
+    return _from_file(path, function)
+
+
+@functools.cache
+def _from_file(path: str, name: str) -> Callable[..., Model]:
+    if not Path(path).is_file():
+        raise InputError(f"equation.model: {path}: no such file")
+    specification = importlib.util.spec_from_file_location(Path(path).stem, path)
+    module = importlib.util.module_from_spec(specification)
+    try:
+        specification.loader.exec_module(module)
+    except Exception as error:
+        raise InputError(
+            f"equation.model: {path} fails: {type(error).__name__}: {error}"
+        ) from error
+    function = getattr(module, name, None)
+    if not callable(function):
+        others = [n for n, f in vars(module).items() if inspect.isfunction(f)
+                  and f.__module__ == module.__name__]  # fmt: skip
+        accepted = ", ".join(others) or "none"
+        raise InputError(f"equation.model: {path} has no function {name!r}; it has: {accepted}")
+    return function
+
+
+def parameters_of(function: Callable[..., Model]) -> dict[str, tuple[Any, Any]]:
+    """Return type and default (`...` for none) of each parameter of a model."""
+    result = {}
+    for name, argument in inspect.signature(function, eval_str=True).parameters.items():
+        kind = float if argument.annotation is argument.empty else argument.annotation
+        result[name] = kind, (... if argument.default is argument.empty else argument.default)
+    return result
+
+
+def lowered(name: str, values: Mapping[str, Any]) -> Lowered:
+    """Return a model, ready for code.
+
+    Parameters
+    ----------
+    name : str
+        As for `find`.
+    values : mapping of str to number
+        The parameters. Numbers that are not whole stay open, so that others may be given later.
+
+    Raises
+    ------
+    InputError
+        If the model is no model, or cannot be computed.
+    """
+    is_open = {key: isinstance(value, float) and value != 0 for key, value in values.items()}
+    fixed = tuple((k, None if is_open[k] else int(v)) for k, v in sorted(values.items()))
+    return _lowered(name, fixed)
+
+
+@functools.cache
+def _lowered(name: str, values: tuple[tuple[str, int | None], ...]) -> Lowered:
+    arguments = {k: sympy.Symbol(k, real=True) if v is None else v for k, v in values}
+    model = find(name)(**arguments)
+    if not isinstance(model, Model):
+        raise InputError(f"equation.model: {name} returns {type(model).__name__}; expected a Model")
+    return lower(model)

@@ -1,0 +1,160 @@
+"""Exact linear algebra that finds the fewest transforms.
+
+Products are worth a transform each only as far as the equations tell them apart: where what
+multiplies one of them is a sum of what multiplies others, for every wavevector, it is added to
+those before it is transformed. (So ``w w`` is taken from ``u u`` and ``v v`` where the pressure
+absorbs a gradient, and five transforms do for the six products of a velocity.) In the same way, a
+product of which only some combinations of values matter needs no more than these at points.
+
+Both are questions of rank, over numbers that may have parameters; rows are made by trying
+wavevectors, or by comparing coefficients, and are exact.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+
+import sympy
+from sympy.polys.matrices import DomainMatrix
+
+from slipstream.equations.forms import WAVENUMBERS, Value, differentiate, values_in
+
+Rows = list[list[sympy.Expr]]
+
+
+def dependencies(rows: Rows) -> tuple[list[int], sympy.Matrix]:
+    """Return which columns are independent, and all columns as sums of those.
+
+    Parameters
+    ----------
+    rows : list of list
+        A matrix whose entries may have parameters.
+
+    Returns
+    -------
+    list of int
+        The independent columns: each that is no sum of those before it.
+    sympy.Matrix
+        A row for each independent column: how much of it is in every column.
+    """
+    rows = [row for row in rows if any(entry != 0 for entry in row)]
+    if not rows:
+        return [], sympy.zeros(0, 0)
+    reduced, pivots = DomainMatrix.from_Matrix(sympy.Matrix(rows)).to_field().rref()
+    return list(pivots), reduced.to_Matrix()[: len(pivots), :]
+
+
+def wavevectors(count: int) -> list[tuple[int, int, int]]:
+    """Return wavevectors of whole numbers, of no special direction, to try."""
+    numbers = itertools.islice(itertools.count(1), 1, None)
+    return [
+        (2 * n % 7 - 3 or 5, 3 * n % 11 - 5 or 7, 5 * n % 13 - 6 or 9)
+        for n in itertools.islice(numbers, count)
+    ]
+
+
+def solenoidal_part(vector: Sequence[sympy.Expr], k: Sequence[sympy.Expr]) -> list[sympy.Expr]:
+    """Return a vector of Fourier coefficients less its part along the wavevector."""
+    square = sum(own**2 for own in k)
+    along = sum(own * part for own, part in zip(k, vector, strict=True)) / square
+    return [sympy.expand(part - own * along) for own, part in zip(k, vector, strict=True)]
+
+
+def rows_of_multipliers(
+    multipliers: Sequence[Sequence[sympy.Expr]], vectors: Sequence[int]
+) -> Rows:
+    """Return rows that tell products apart by their multipliers.
+
+    Parameters
+    ----------
+    multipliers : sequence of sequence
+        By component of the state, those of all products.
+    vectors : sequence of int
+        Components with which solenoidal vectors begin.
+    """
+    columns = len(multipliers[0])
+    rows: Rows = []
+    for k in wavevectors(4 + columns):
+        values = dict(zip(WAVENUMBERS, k, strict=True))
+        tried = [[factor.subs(values) for factor in row] for row in multipliers]
+        for first in vectors:
+            own = [
+                solenoidal_part([tried[first + i][c] for i in range(3)], k) for c in range(columns)
+            ]
+            for i in range(3):
+                tried[first + i] = [own[c][i] for c in range(columns)]
+        for row in tried:
+            parts = [sympy.expand(entry).as_real_imag() for entry in row]
+            rows += [[real for real, _ in parts], [imaginary for _, imaginary in parts]]
+    return rows
+
+
+def essential_values(expressions: Sequence[sympy.Expr]) -> tuple[list[sympy.Expr], list]:
+    """Return the fewest sums of values that some expressions depend on.
+
+    Returns
+    -------
+    list of Expr
+        The sums.
+    list of Expr
+        The expressions, with the first value of each sum standing for the whole of it.
+    """
+    values = sorted({v for e in expressions for v in values_in(e)}, key=_order)
+    rows: Rows = []
+    for expression in expressions:
+        gradient = [sympy.expand(sympy.diff(expression, value)) for value in values]
+        found: dict[sympy.Expr, list[sympy.Expr]] = {}
+        for column, entry in enumerate(gradient):
+            for term in sympy.Add.make_args(entry):
+                factor, points = term.as_independent(*values, as_Add=False)
+                row = found.setdefault(points, [sympy.Integer(0)] * len(values))
+                row[column] += factor
+        rows += found.values()
+    chosen, sums = dependencies(rows)
+    others = {value: 0 for i, value in enumerate(values) if i not in chosen}
+    inputs = [
+        sympy.expand(sum(sums[r, c] * value for c, value in enumerate(values)))
+        for r in range(len(chosen))
+    ]
+    return inputs, [sympy.expand(expression.subs(others)) for expression in expressions]
+
+
+def _order(value: Value) -> tuple:
+    return sum(value.orders), value.field, value.component or 0, value.orders
+
+
+def conserved(expression: sympy.Expr) -> list[sympy.Expr] | None:
+    """Write products of values with first derivatives as a divergence of products.
+
+    Parameters
+    ----------
+    expression : Expr
+        A sum of products of two values, one of them a first derivative.
+
+    Returns
+    -------
+    list of Expr or None
+        The flux along x, y and z, whose divergence the expression is; None if it is not one.
+    """
+    values = sorted({v.undifferentiated for v in values_in(expression)}, key=_order)
+    fluxes = [
+        (axis, a * b)
+        for axis in range(3)
+        for a, b in itertools.combinations_with_replacement(values, 2)
+    ]
+    columns = [differentiate(product, axis) for axis, product in fluxes] + [expression]
+    found: dict[sympy.Expr, list[sympy.Expr]] = {}
+    for column, entry in enumerate(columns):
+        for term in sympy.Add.make_args(sympy.expand(entry)):
+            factor, points = term.as_independent(*values_in(term), as_Add=False)
+            row = found.setdefault(points, [sympy.Integer(0)] * len(columns))
+            row[column] += factor
+    chosen, sums = dependencies(list(found.values()))
+    if len(columns) - 1 in chosen:
+        return None
+    result = [sympy.Integer(0)] * 3
+    for row, column in enumerate(chosen):
+        axis, product = fluxes[column]
+        result[axis] += sums[row, len(columns) - 1] * product
+    return result

@@ -1,0 +1,123 @@
+// A Runge-Kutta substage of any model, in one pass over the modes.
+//
+// MODEL_HEADER defines, for the model,
+//   STATE, PRODUCTS, INPUTS     numbers of components, of products, and of fields for physical space
+//   rates(products, state, kx, ky, kz, parameters, rate)
+//   decay_rates(kx, ky, kz, parameters, rate)       of the state, diagonal
+//   DECAYS, DECAY_OF[STATE], SEPARABLE              different decays; which is whose
+//   inputs_of(state, kx, ky, kz, parameters, input)
+//
+// T, the products, are laid out with all nz modes (a gap after `low`), all else with the kept ones.
+// Decays are exp(-rate step / divisions): factors along x, y and z if SEPARABLE, else one per mode.
+#include "spectral_modes.hpp"
+#ifdef MODEL_HEADER
+#include MODEL_HEADER
+
+struct Modes {
+  Index nz, ny, nx, row_size, plane, first_y, all_y;
+};
+
+INLINE Real decay_of(const Real* RESTRICT decay, int which, Index z, Index y, Index c,
+                     const Modes& modes) {
+  if (SEPARABLE) {
+    const Index all_z = modes.nx + modes.all_y;
+    const Real* RESTRICT own = decay + which * (all_z + modes.nz);
+    return own[all_z + z] * own[modes.nx + modes.first_y + y] * own[c];
+  }
+  return decay[((which * modes.nz + z) * modes.all_y + modes.first_y + y) * modes.nx + c];
+}
+
+#ifdef NODE_END  // the constants of a substage are defined
+
+// With d = decay and N the rates, of which INTEGRATING_FACTOR leaves out the decay,
+//
+//   stage  = d^NODE_NEXT start + step a d^(NODE_NEXT - NODE) N
+//   result = (total or d^NODE_END start) + step b d^(NODE_END - NODE) N
+//
+// Of `stage` and `result` those that WRITES_STAGE and WRITES_RESULT name are stored; WRITES_INPUTS
+// stores what of the stage goes to physical space.
+KERNEL advance_substage(const Complex* RESTRICT products, const Complex* start,
+                        const Complex* current, const Complex* total, Complex* stage,
+                        Complex* result, Complex* inputs, const Real* RESTRICT step,
+                        const Real* RESTRICT decay, const Real* RESTRICT wavenumbers,
+                        const double* RESTRICT parameters, Index nz, Index ny, Index nx,
+                        Index row_size, Index low, Index gap, Index product_field,
+                        Index state_field, Index plane, Index first_y, Index all_y, double a,
+                        double b, double scale) {
+  const Modes modes = {nz, ny, nx, row_size, plane, first_y, all_y};
+  FOR_ROWS(row, nz * ny) {
+    const Index z = row / ny, y = row % ny;
+    const Real step_a = step[0] * Real(a), step_b = step[0] * Real(b);
+    const Real kz = wavenumbers[nx + all_y + z], ky = wavenumbers[nx + first_y + y];
+    const Complex* RESTRICT t = products + (z < low ? z : z + gap) * plane + y * row_size;
+    const Index at = z * plane + y * row_size;
+    FOR_COLUMNS(c, nx) {
+      const Real kx = wavenumbers[c];
+      Complex product[PRODUCTS], now[STATE], rate[STATE], next[STATE];
+      Real slowing[STATE], factor[DECAYS];
+      UNROLL for (int i = 0; i < PRODUCTS; ++i) product[i] = Real(scale) * t[c + i * product_field];
+      if (RATES_READ_STATE || !INTEGRATING_FACTOR) {
+        UNROLL for (int i = 0; i < STATE; ++i) now[i] = current[at + c + i * state_field];
+      }
+      rates(product, now, kx, ky, kz, parameters, rate);
+      if (!INTEGRATING_FACTOR) {
+        decay_rates(kx, ky, kz, parameters, slowing);
+        UNROLL for (int i = 0; i < STATE; ++i) rate[i] = rate[i] - slowing[i] * now[i];
+      }
+      UNROLL for (int d = 0; d < DECAYS; ++d)
+        factor[d] = INTEGRATING_FACTOR ? decay_of(decay, d, z, y, c, modes) : Real(1);
+      UNROLL for (int i = 0; i < STATE; ++i) {
+        const Index here = at + c + i * state_field;
+        const Real d = factor[DECAY_OF[i]];
+        const Complex origin = start[here];
+        if (WRITES_STAGE) {
+          next[i] = power<NODE_NEXT>(d) * origin + step_a * power<NODE_NEXT - NODE>(d) * rate[i];
+          stage[here] = next[i];
+        }
+        if (WRITES_RESULT)
+          result[here] = (READS_TOTAL ? total[here] : power<NODE_END>(d) * origin) +
+                         step_b * power<NODE_END - NODE>(d) * rate[i];
+      }
+      if (WRITES_STAGE && WRITES_INPUTS) {
+        Complex input[INPUTS];
+        inputs_of(next, kx, ky, kz, parameters, input);
+        UNROLL for (int i = 0; i < INPUTS; ++i) inputs[at + c + i * state_field] = input[i];
+      }
+    }
+  }
+}
+
+#endif
+
+// What goes to physical space at the start of a step.
+KERNEL take_inputs(const Complex* RESTRICT state, Complex* RESTRICT inputs,
+                   const Real* RESTRICT wavenumbers, const double* RESTRICT parameters, Index nz,
+                   Index ny, Index nx, Index row_size, Index field, Index plane, Index first_y,
+                   Index all_y) {
+  FOR_ROWS(row, nz * ny) {
+    const Index z = row / ny, y = row % ny, at = z * plane + y * row_size;
+    const Real kz = wavenumbers[nx + all_y + z], ky = wavenumbers[nx + first_y + y];
+    FOR_COLUMNS(c, nx) {
+      Complex now[STATE], input[INPUTS];
+      UNROLL for (int i = 0; i < STATE; ++i) now[i] = state[at + c + i * field];
+      inputs_of(now, wavenumbers[c], ky, kz, parameters, input);
+      UNROLL for (int i = 0; i < INPUTS; ++i) inputs[at + c + i * field] = input[i];
+    }
+  }
+}
+
+// Decays that are not separable: exp(-rate duration) of every mode.
+KERNEL fill_decay(Real* RESTRICT decay, const Real* RESTRICT wavenumbers,
+                  const double* RESTRICT parameters, Index nz, Index ny, Index nx, double duration) {
+  FOR_ROWS(row, nz * ny) {
+    const Real kz = wavenumbers[nx + ny + row / ny], ky = wavenumbers[nx + row % ny];
+    FOR_COLUMNS_IN_TURN(c, nx) {
+      Real rate[STATE];
+      decay_rates(wavenumbers[c], ky, kz, parameters, rate);
+      UNROLL for (int i = 0; i < STATE; ++i)
+        decay[(DECAY_OF[i] * nz * ny + row) * nx + c] = Real(exp(-double(rate[i]) * duration));
+    }
+  }
+}
+
+#endif

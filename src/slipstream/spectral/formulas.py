@@ -1,0 +1,66 @@
+"""Formulas of x, y and z, as people write them in a case: ``"sin(x) * cos(2*y)"``.
+
+Only arithmetic, numbers, names that are known and functions that are known are let through, so that
+a case file cannot do anything but compute.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable
+from typing import Any
+
+import sympy
+
+from slipstream.errors import InputError
+
+COORDINATES = sympy.symbols("x y z", real=True)
+FUNCTIONS = ("sin", "cos", "tan", "exp", "log", "sqrt", "tanh", "cosh", "sinh", "Abs", "sign")
+_KNOWN = {name: getattr(sympy, name) for name in FUNCTIONS}
+_KNOWN |= {"pi": sympy.pi, **{str(one): one for one in COORDINATES}}
+_ALLOWED = (
+    ast.Expression, ast.BinOp, ast.UnaryOp, ast.Constant, ast.Name, ast.Call, ast.Load, ast.Add,
+    ast.Sub, ast.Mult, ast.Div, ast.Pow, ast.USub, ast.UAdd,
+)  # fmt: skip
+
+
+def formula(text: str, where: str) -> Callable[..., Any]:
+    """Return a formula as a function.
+
+    Parameters
+    ----------
+    text : str
+        The formula.
+    where : str
+        The key that has it, for messages.
+
+    Returns
+    -------
+    callable
+        Takes x, y and z (arrays that broadcast together) and a module, NumPy or CuPy.
+
+    Raises
+    ------
+    InputError
+        If it is none.
+    """
+    accepted = f"accepted: x, y, z, pi, numbers, + - * / **, {', '.join(FUNCTIONS)}"
+    try:
+        tree = ast.parse(text, mode="eval")
+    except SyntaxError:
+        raise InputError(f"{where}: {text!r} is no formula; {accepted}") from None
+    for node in ast.walk(tree):
+        known = not isinstance(node, ast.Name) or node.id in _KNOWN
+        if not isinstance(node, _ALLOWED) or not known:
+            what = node.id if isinstance(node, ast.Name) else type(node).__name__
+            raise InputError(f"{where}: {text!r} has {what!r}; {accepted}")
+        if isinstance(node, ast.Constant) and not isinstance(node.value, int | float):
+            raise InputError(f"{where}: {text!r} has {node.value!r}; {accepted}")
+    expression = sympy.sympify(text, locals=_KNOWN)
+
+    def evaluate(x: Any, y: Any, z: Any, module: Any) -> Any:
+        functions = {name.lower(): getattr(module, name.lower()) for name in FUNCTIONS}
+        functions["Abs"] = module.abs
+        return sympy.lambdify(COORDINATES, expression, [functions, "numpy"])(x, y, z)
+
+    return evaluate

@@ -1,0 +1,101 @@
+"""What a pseudospectral step is recorded for: equations, a box, and how they are discretised."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+import sympy
+
+from slipstream.device import Device
+from slipstream.equations import Lowered, code
+from slipstream.fft import SlabGeometry, plane_pass_bytes
+from slipstream.spectral.integrators import RungeKutta
+
+
+@dataclass(frozen=True)
+class SpectralProblem:
+    """What a step is recorded for.
+
+    Attributes
+    ----------
+    geometry : SlabGeometry
+        This rank's part of physical and spectral space.
+    lengths : tuple of float
+        Box lengths (Lz, Ly, Lx), non-dimensional.
+    model : Lowered
+        The equations.
+    parameters : mapping of str to float
+        Their parameters; at least those of `model.parameters`.
+    method : RungeKutta
+        Time integrator.
+    integrating_factor : bool
+        Whether the decay of modes is integrated exactly.
+    real_dtype : dtype
+        float32 or float64.
+    """
+
+    geometry: SlabGeometry
+    lengths: tuple[float, float, float]
+    model: Lowered
+    parameters: Mapping[str, float] = field(hash=False)
+    method: RungeKutta
+    integrating_factor: bool
+    real_dtype: np.dtype
+
+    @property
+    def complex_dtype(self) -> np.dtype:
+        """The dtype of spectral arrays."""
+        return np.result_type(self.real_dtype, np.complex64)
+
+    @property
+    def size(self) -> int:
+        """Number of components of the state."""
+        return len(self.model.components)
+
+    @property
+    def state_copies(self) -> int:
+        """Number of states kept in spectral space."""
+        return 3 if self.method.has_total else 2
+
+    @property
+    def transformed(self) -> int:
+        """Largest number of fields that are transformed together."""
+        return max(len(self.model.inputs), len(self.model.products), self.size)
+
+    @property
+    def numbers(self) -> list[float]:
+        """The parameters, in the model's order."""
+        return [float(self.parameters[str(name)]) for name in self.model.parameters]
+
+    @cached_property
+    def decays(self) -> list[sympy.Expr]:
+        """The rates of decay that differ, of the wavenumbers alone."""
+        values = {name: self.parameters[str(name)] for name in self.model.parameters}
+        return [rate.subs(values) for rate in dict.fromkeys(self.model.decay)]
+
+    @property
+    def is_separable(self) -> bool:
+        """Whether decay is a product of factors along x, y and z."""
+        return all(map(code.is_separable, dict.fromkeys(self.model.decay)))
+
+    @property
+    def decay_size(self) -> int:
+        """Number of decay factors that are kept."""
+        nz, ny, nx = self.geometry.spectral_box.shape
+        return len(self.decays) * (nz + ny + nx if self.is_separable else nz * ny * nx)
+
+    def memory(self, device: Device) -> int:
+        """Return the bytes that `SpectralStep` allocates on a device."""
+        g, item = self.geometry, np.dtype(self.complex_dtype).itemsize
+        states = self.state_copies * self.size
+        states += 0 if self.model.inputs_are_state else len(self.model.inputs)
+        columns = self.transformed * math.prod(g.columns_shape)
+        planes = self.transformed * g.planes_size if g.ranks > 1 else 0
+        chunk = plane_pass_bytes(g, self.transformed, self.complex_dtype, device)
+        rows = 2 * 8 * g.planes * g.shape[1]
+        decay = 0 if self.is_separable else item // 2 * self.decay_size
+        return item * (states * math.prod(g.stored_shape) + columns + planes) + chunk + rows + decay

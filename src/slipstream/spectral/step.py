@@ -1,0 +1,340 @@
+"""The time step of any model, recorded once.
+
+Per Runge-Kutta substage the fields that the model's products need go to physical space, the
+products come back, and one pass over the modes does the rest: derivatives, the pressure, the linear
+part and the substage itself. See `transforms` for how these are fused with the transforms.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import sympy
+
+from slipstream import kernels
+from slipstream.device import Device, Operation, RowLaunch
+from slipstream.equations import code
+from slipstream.equations.forms import WAVENUMBERS
+from slipstream.exchange import Transport
+from slipstream.fft import PointOperation, PointProduct
+from slipstream.fft.rows import real_name
+from slipstream.schedule import StepGraph
+from slipstream.spectral.problem import SpectralProblem
+from slipstream.spectral.transforms import ColumnUpdate, FieldTransforms
+from slipstream.spectral.wavenumbers import Wavenumbers
+
+
+class SpectralStep:
+    """A state on one rank and the graphs that advance it.
+
+    Parameters
+    ----------
+    problem : SpectralProblem
+        What to solve.
+    device : Device
+        Where.
+    transport : Transport or None
+        How ranks exchange; None on one rank.
+
+    Attributes
+    ----------
+    state : array, shape (components, kz, ky of this rank, row)
+        Fourier coefficients: ``u(x) = sum_k u_hat(k) exp(i k . x)``; see `modes_of`.
+    """
+
+    def __init__(
+        self, problem: SpectralProblem, device: Device, transport: Transport | None
+    ) -> None:
+        self.problem, self.device = problem, device
+        geometry, model = problem.geometry, problem.model
+        self.wavenumbers = Wavenumbers(geometry, problem.lengths)
+        dtype = problem.complex_dtype
+
+        def fields(count: int) -> Any:
+            return device.zeros((count, *geometry.stored_shape), dtype)
+
+        copies = [fields(problem.size) for _ in range(problem.state_copies)]
+        self.state, self.stage = copies[:2]
+        self._total = copies[2] if problem.method.has_total else self.state
+        self._inputs = None if model.inputs_are_state else fields(len(model.inputs))
+        self._transforms = FieldTransforms(device, geometry, problem.transformed, dtype, transport)
+        per_spacing = [n / L for n, L in zip(geometry.shape, problem.lengths, strict=True)]
+        self._product = PointProduct(
+            header=kernels.write(code.product_header(model)),
+            inputs=len(model.inputs), outputs=len(model.products),
+            parameters=device.array([*per_spacing[::-1], *problem.numbers], np.float64),
+            maxima=device.zeros((max(1, geometry.planes * geometry.shape[1]),), np.int64),
+        )  # fmt: skip
+        # Only the first substage of a step measures its velocity, which the time step is made of.
+        self._unmeasured = replace(self._product, maxima=device.zeros(
+            self._product.maxima.shape, np.int64
+        ))  # fmt: skip
+        self._numbers = device.array([*problem.numbers, 0.0], np.float64)
+        self._table = device.array(self.wavenumbers.table(), problem.real_dtype)
+        self._step = device.zeros((1,), problem.real_dtype)
+        self._decay = device.zeros((problem.decay_size,), problem.real_dtype)
+        self._step_size: float | None = None
+
+    # -- recording ---------------------------------------------------------------------------
+
+    def record_step(self, compute: bool = True) -> StepGraph:
+        """Return the graph of one time step.
+
+        Parameters
+        ----------
+        compute : bool
+            False records the transforms and exchanges of the step alone, for benchmarks.
+        """
+        graph, method, model = self._new_graph(), self.problem.method, self.problem.model
+        transforms = self._transforms
+        self._record_inputs(graph)
+        for substage in range(method.substages):
+            product = self._product if substage == 0 else self._unmeasured
+            transforms.record_through(
+                graph, product if compute else None, len(model.inputs), len(model.products)
+            )
+            last = substage + 1 == method.substages
+            update = self._substage(substage) if compute else None
+            source = self.stage if self._inputs is None else self._inputs
+            transforms.record_columns(graph, None if last else source, update, len(model.products))
+        return graph
+
+    def _record_inputs(self, graph: StepGraph) -> None:
+        """Record the first half of the way to physical space."""
+        if self._inputs is None:
+            self._transforms.record_columns(graph, self.state)
+        else:
+            self._transforms.record_columns(graph, self._inputs, self._take_inputs)
+
+    def record_backward(self, source: Any, store: PointOperation) -> StepGraph:
+        """Return the graph that takes spectral fields to physical space.
+
+        Parameters
+        ----------
+        source : array, shape (count, kz, ky of this rank, row)
+            No more fields than are transformed together; kept.
+        store : callable
+            Called with each chunk of points, see `PlanePass.record_backward`.
+        """
+        graph = StepGraph(self.device)
+        self._transforms.record_backward(graph, source, store)
+        return graph
+
+    def record_forward(self, load: PointOperation) -> StepGraph:
+        """Return the graph that sets `state` from physical space.
+
+        Parameters
+        ----------
+        load : callable
+            Called with each chunk of points, see `PlanePass.record_forward`. The result is not
+            normalised; see `normalise`.
+        """
+        graph = StepGraph(self.device)
+        self._transforms.record_forward(graph, load, self.state)
+        return graph
+
+    def record_courant(self) -> StepGraph:
+        """Return the graph that measures the velocity, as the first substage of a step does."""
+        graph = self._new_graph()
+        source = self.state
+        if self._inputs is not None:
+            source = self._inputs
+            operation, reads, writes = self._take_inputs(0, source.shape[2])
+            graph.add(operation, reads=reads, writes=writes, label="inputs", category="compute")
+        function = self._transforms.product_operation(self._product)
+        self._transforms.record_backward(graph, source, function)
+        return graph
+
+    def _new_graph(self) -> StepGraph:
+        """Return a graph that begins by forgetting the velocity measured before."""
+        graph, maxima = StepGraph(self.device), self._product.maxima
+        graph.add(lambda stream: maxima.fill(0), writes=[maxima], label="reset", category="compute")
+        return graph
+
+    def _take_inputs(self, low: int, high: int) -> tuple[Operation, list, list]:
+        state, inputs = self.state[:, :, low:high], self._inputs[:, :, low:high]
+        (nz, all_y, nx), row = self.problem.geometry.spectral_box.shape, self.problem.geometry.row
+        operation = self._kernel("take_inputs").bind(
+            RowLaunch(nz * (high - low), nx), state, inputs, self._table, self._numbers, nz,
+            high - low, nx, row, state.strides[0] // state.itemsize, all_y * row, low, all_y,
+        )  # fmt: skip
+        return operation, [state], [inputs]
+
+    def _substage(self, substage: int) -> ColumnUpdate:
+        """Return what makes the update of a range of ky: (operation, reads, writes)."""
+        problem, method = self.problem, self.problem.method
+        last = substage + 1 == method.substages
+        weight = method.weights[substage]
+        constants = {
+            "NODE": method.nodes[substage],
+            "NODE_NEXT": method.divisions if last else method.nodes[substage + 1],
+            "NODE_END": method.divisions,
+            "WRITES_STAGE": not last,
+            "WRITES_RESULT": last or weight != 0,
+            "WRITES_INPUTS": self._inputs is not None,
+            "READS_TOTAL": any(method.weights[:substage]),
+            "INTEGRATING_FACTOR": problem.integrating_factor,
+        }
+        kernel = self._kernel("advance_substage", **constants)
+        start = self.state
+        current = start if substage == 0 else self.stage
+        result = self.state if last else self._total
+        inputs = self.stage if self._inputs is None else self._inputs
+        feed = 0.0 if last else method.feeds[substage]
+        z_modes = problem.geometry.modes[0]
+        nz, all_y, nx = problem.geometry.spectral_box.shape
+        row, scale = problem.geometry.row, 1.0 / math.prod(problem.geometry.shape)
+
+        def update(low: int, high: int) -> tuple[Operation, list, list]:
+            def part(array: Any) -> Any:
+                return array[:, :, low:high]
+
+            products, old, now = part(self._transforms.columns), part(start), part(current)
+            total, stage, new = part(self._total), part(self.stage), part(result)
+            operation = kernel.bind(
+                RowLaunch(nz * (high - low), nx), products, old, now, total, stage, new,
+                part(inputs), self._step, self._decay, self._table, self._numbers, nz, high - low,
+                nx, row, z_modes.low, z_modes.gap, products.strides[0] // products.itemsize,
+                old.strides[0] // old.itemsize, all_y * row, low, all_y, feed, weight, scale,
+            )  # fmt: skip
+            reads = [products, old, now, self._step, self._decay]
+            reads += [total] if constants["READS_TOTAL"] else []
+            writes = [stage] if constants["WRITES_STAGE"] else []
+            writes += [new] if constants["WRITES_RESULT"] else []
+            if not last and self._inputs is not None:
+                writes.append(part(inputs))
+            return operation, reads, writes
+
+        return update
+
+    def _kernel(self, name: str, **constants: Any):
+        header = f'"{kernels.write(code.mode_header(self.problem.model))}"'
+        real = real_name(self.problem.real_dtype)
+        return self.device.kernel(
+            "spectral_substage.hpp", name, REAL=real, MODEL_HEADER=header, **constants
+        )
+
+    # -- between steps -----------------------------------------------------------------------
+
+    def set_step_size(self, step: float) -> None:
+        """Set the step that the recorded graph takes, and the decay factors that go with it."""
+        if step == self._step_size:
+            return
+        problem = self.problem
+        duration = step / problem.method.divisions
+        self.device.synchronize()
+        self._copy(self._step, np.array([step], problem.real_dtype))
+        if problem.integrating_factor and problem.is_separable:
+            self._copy(self._decay, self._factors(duration).astype(problem.real_dtype))
+        elif problem.integrating_factor:
+            nz, ny, nx = problem.geometry.spectral_box.shape
+            if nz * ny:
+                kernel = self._kernel("fill_decay")
+                self.device.run(kernel.bind(
+                    RowLaunch(nz * ny, nx), self._decay, self._table, self._numbers, nz, ny, nx,
+                    duration,
+                ))  # fmt: skip
+        self._step_size = step
+
+    def _copy(self, target: Any, values: np.ndarray) -> None:
+        self.device.run(self.device.copy(target, values))
+        self.device.synchronize()
+
+    def _factors(self, duration: float) -> np.ndarray:
+        """Return the factors of decay along x, y and z, for each of the rates."""
+        waves, parts = self.wavenumbers, []
+        for rate in self.problem.decays:
+            along = sympy.lambdify(WAVENUMBERS, rate, "numpy")
+            constant = float(along(0.0, 0.0, 0.0))
+            for axis, own in enumerate((waves.x, waves.y, waves.z)):
+                zeros = [np.zeros_like(own)] * 3
+                zeros[axis] = own
+                # What does not depend on the wavevector decays along x.
+                values = along(*zeros) + np.zeros_like(own) - (constant if axis else 0.0)
+                parts.append(np.exp(-duration * values))
+        return np.concatenate(parts)
+
+    def courant_rate(self) -> float:
+        """Return max(|u|/dx + |v|/dy + |w|/dz) at the start of the last step.
+
+        Of all velocities of the model together, over this rank; not-a-number if they contain one.
+        """
+        if not self.problem.geometry.planes:
+            return 0.0
+        self.device.synchronize()
+        bits = np.int64(int(self._product.maxima.max()))
+        return float(bits.view(np.float64))
+
+    def modes_of(self, array: Any) -> Any:
+        """Return the kept modes of a spectral array, without the padding of its rows."""
+        return array[..., : self.problem.geometry.spectral_shape[2]]
+
+    def vector_sums(self, first: int) -> np.ndarray:
+        """Return this rank's share of what a vector sums to.
+
+        Parameters
+        ----------
+        first : int
+            Component with which the vector begins.
+
+        Returns
+        -------
+        numpy.ndarray
+            Energy, enstrophy, helicity and squared divergence.
+        """
+        nz, ny, _ = self.problem.geometry.stored_shape
+        sums = self.device.zeros((nz * ny, 4), np.float64)
+        self._run_over_rows("flow_sums", self.state[first : first + 3], self._table, sums)
+        return self.device.to_host(sums).sum(axis=0)
+
+    def energies(self) -> np.ndarray:
+        """Return this rank's share of what components are squared, and of how these squares decay.
+
+        Returns
+        -------
+        numpy.ndarray, shape (2, components)
+            Mean squares, and the rates at which viscosity and diffusion lessen them.
+        """
+        nz, ny, _ = self.problem.geometry.stored_shape
+        sums = self.device.zeros((nz * ny, 2 * self.problem.size), np.float64)
+        self._run_over_rows("component_sums", self.state, self._table, self._numbers, sums)
+        return self.device.to_host(sums).sum(axis=0).reshape(2, -1)
+
+    def vorticity(self) -> Any:
+        """Return the Fourier coefficients of the first vector's curl, in memory of the stage."""
+        self._run_over_rows("curl", self.state[:3], self.stage[:3], self._table)
+        return self.stage[:3]
+
+    def make_solenoidal(self) -> None:
+        """Take away the gradient part of vectors that have none."""
+        for first in self.problem.model.vectors:
+            vector = self.state[first : first + 3]
+            self._run_over_rows("make_solenoidal", vector, self._table)
+
+    def _run_over_rows(self, name: str, *arrays: Any) -> None:
+        """Run a kernel that takes every row of the state."""
+        (nz, ny, row), nx = (
+            self.problem.geometry.stored_shape,
+            self.problem.geometry.spectral_shape[2],
+        )
+        if nz * ny:
+            launch = RowLaunch(nz * ny, nx, reduces=True)
+            field = nz * ny * row
+            header = f'"{kernels.write(code.mode_header(self.problem.model))}"'
+            kernel = self.device.kernel(
+                "mode_sums.hpp", name, REAL=real_name(self.problem.real_dtype), MODEL_HEADER=header
+            )
+            self.device.run(kernel.bind(launch, *arrays, nz, ny, nx, row, field))
+
+    def normalise(self) -> None:
+        """Divide `state` by the number of points, which the forward transform leaves out."""
+        points = math.prod(self.problem.geometry.shape)
+        state = self.state
+
+        def scale(stream: Any) -> None:
+            state[...] *= state.dtype.type(1.0 / points)
+
+        self.device.run(scale)
