@@ -33,14 +33,15 @@ def dns(
     device: DeviceName = "auto",
     precision: Annotated[str, typer.Option(help="float64 or float32.")] = "float64",
     integrator: Annotated[str, typer.Option(help="rk2, rk3 or rk4.")] = "rk2",
+    model: Annotated[str, typer.Option(help="hd, boussinesq or mhd.")] = "hd",
     schedule: Annotated[str, typer.Option(help="overlap or serial.")] = "overlap",
     transport: Annotated[str, typer.Option(help="auto, or one of bench exchange.")] = "auto",
     repetitions: Repetitions = 15,
     plain: Annotated[bool, typer.Option(help="Time FFTW's or cuFFT's own 3-D plan too.")] = True,
     json: Record = None,
 ) -> None:
-    """Time a Navier-Stokes step: its parts, its transforms alone, and plain transforms."""
-    from slipstream.bench.dns import measure_step
+    """Time a step of turbulence: its parts, its transforms alone, and plain transforms."""
+    from slipstream.bench.dns import equation_of, measure_step
     from slipstream.bench.measure import write_record
     from slipstream.bench.tables import print_figures
     from slipstream.case import validate_case
@@ -50,7 +51,7 @@ def dns(
         {
             "solver": "spectral",
             "grid": {"points": n},
-            "equation": {"viscosity": 1e-3},
+            "equation": equation_of(model),
             "initial": {"flow": "taylor-green"},
             "time": {"end": 1.0, "step": 1e-6, "integrator": integrator},
             "numerics": {"precision": precision},

@@ -10,6 +10,7 @@ from slipstream.bench.measure import copy_bandwidth, medians
 from slipstream.bench.plain import plain_transforms
 from slipstream.case import SpectralCase
 from slipstream.device import Device
+from slipstream.equations import models
 from slipstream.exchange import chosen_transport
 from slipstream.schedule import Timeline, commit
 from slipstream.spectral.problem import SpectralProblem
@@ -17,6 +18,14 @@ from slipstream.spectral.simulation import SpectralSimulation
 
 # Steps whose nodes are timed one by one.
 _PROFILED = 3
+# Real transforms of a stage of GHOST's solvers (Rosenberg et al. 2020, and its source).
+_GHOST = {"hd": 9, "boussinesq": 16, "mhd": 27, "gpe": 8}
+
+
+def equation_of(model: str) -> dict[str, Any]:
+    """Return an equation table with some value for each parameter that needs one."""
+    needed = [k for k, (_, d) in models.parameters_of(models.find(model)).items() if d is ...]
+    return {"model": model, **dict.fromkeys(needed, 1e-3)}
 
 
 def measure_step(
@@ -40,10 +49,13 @@ def measure_step(
     dict
         Settings, seconds, ratios and the fraction of the bound.
     """
+    before = simulation.device.memory_free()
     simulation.allocate()
+    allocated = before - simulation.device.memory_free()
     simulation.initialise()
     flow, device, comm = simulation.flow, simulation.device, simulation.communicator
     problem = simulation.problem
+    memory, points = problem.memory(device), problem.geometry.physical_box.size
     flow.set_step_size(1e-6)
     step = commit(flow.record_step(), case.run.schedule)
     alone = commit(flow.record_step(compute=False), case.run.schedule)
@@ -56,18 +68,25 @@ def measure_step(
     for _ in range(_PROFILED):
         step.run(profile=True)
     settings = {
+        "model": case.equation.model,
+        "transforms of a substage": problem.model.transforms,
         "points": list(case.grid.points_xyz),
         "precision": case.numerics.precision,
         "integrator": problem.method.name,
         "ranks": problem.geometry.ranks,
         "schedule": case.run.schedule,
         "transport": chosen_transport(case.run.transport, comm, device),
-        "memory of fields (GiB)": problem.memory(device) / 2**30,
+        "memory of fields (GiB)": memory / 2**30,
+        "memory of fields (bytes per point)": memory / points,
+        "allocated / foretold": allocated / memory,
     }
-    return settings | _figures(problem, device, seconds, step.timeline, bandwidth)
+    return settings | _figures(
+        case.equation.model, problem, device, seconds, step.timeline, bandwidth
+    )
 
 
 def _figures(
+    model: str,
     problem: SpectralProblem,
     device: Device,
     seconds: dict[str, float],
@@ -97,6 +116,9 @@ def _figures(
         figures["seconds of a plain real transform"] = one
         figures["step / as many plain transforms"] = step / (transforms * substages * one)
         figures["substage / plain transform"] = step / substages / one
+        if model in _GHOST:
+            theirs = _GHOST[model] * substages * one
+            figures["step / plain transforms of GHOST's number"] = step / theirs
     return figures
 
 
