@@ -180,6 +180,53 @@ class Initial(Table):
         return {**accepted, **data}
 
 
+class Forcing(Table):
+    """``[forcing]``: what drives a field; without this table nothing does.
+
+    Attributes
+    ----------
+    kind : {"random", "taylor-green", "abc", "formula"}
+        Random modes, or a pattern that does not change.
+    field : str
+        The field that is forced.
+    amplitude : float
+        Largest force of "taylor-green" and "abc", root mean square of a component of "random".
+    wavenumber : int
+        Number of waves of "taylor-green" and "abc" along each axis of the box.
+    coefficients : tuple of 3 float
+        A, B and C of "abc".
+    formula : str or tuple of str
+        Of "formula": of x, y and z, for each component.
+    shells : tuple of 2 int
+        First and last shell of "random".
+    seed : int
+        Seed of "random".
+    correlation_time : float
+        Time after which "random" is another one; 0 for one that stays.
+    injection : float or None
+        Energy injected per time; the force's strength follows from it.
+    """
+
+    kind: Literal["random", "taylor-green", "abc", "formula"]
+    field: str = "velocity"
+    amplitude: float = 1.0
+    wavenumber: Annotated[int, Field(gt=0)] = 1
+    coefficients: Annotated[tuple[float, float, float], BeforeValidator(_as_three)] = (1.0,) * 3
+    formula: Annotated[Any, BeforeValidator(as_tuple)] = None
+    shells: Annotated[tuple[int, int], BeforeValidator(as_tuple)] = (1, 2)
+    seed: Annotated[int, Field(ge=0)] = 0
+    correlation_time: Annotated[float, Field(ge=0)] = 0.0
+    injection: Positive | None = None
+
+    @model_validator(mode="after")
+    def _agree(self):
+        if (self.formula is not None) != (self.kind == "formula"):
+            raise ValueError("'formula' goes with kind = \"formula\", and only with that")
+        if not 1 <= self.shells[0] <= self.shells[1]:
+            raise ValueError("'shells' are the first, at least 1, and the last")
+        return self
+
+
 class SpectralTime(Time):
     """``[time]`` of the spectral family: how far to go, and in which steps.
 
@@ -268,6 +315,8 @@ class SpectralCase(Case):
         What is solved.
     initial : Initial
         The state at the start.
+    forcing : Forcing or None
+        What drives a field.
     time : SpectralTime
         How far to go, and in which steps.
     numerics : Numerics
@@ -293,6 +342,7 @@ class SpectralCase(Case):
     grid: SpectralGrid
     equation: Equation
     initial: Initial
+    forcing: Forcing | None = None
     time: SpectralTime
     numerics: Numerics = Numerics()
     run: SpectralRun = SpectralRun()

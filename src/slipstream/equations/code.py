@@ -68,9 +68,9 @@ def product_header(model: Lowered) -> str:
     lines += [f"  const Real {_print(name)} = {_print(value)};" for name, value in shared]
     lines += [f"  out[{i}] = {_print(product)};" for i, product in enumerate(products)]
     speeds = [
-        f"fabs(double({_print(model.components[first + axis])})) * parameters[{axis}]"
-        for first in model.speeds
-        for axis in range(3)
+        f"fabs(double({_print(part)})) * parameters[{axis}]"
+        for speed in model.speeds
+        for axis, part in enumerate(speed)
     ]
     return "\n".join(
         [

@@ -42,10 +42,15 @@ class Value(sympy.Symbol):
         """Make the one symbol that has these attributes."""
         name = field if component is None else f"{field}_{AXES[component]}"
         suffix = "".join(axis * order for axis, order in zip(AXES, orders, strict=True))
-        self = super().__new__(cls, f"{name}__{suffix}" if suffix else name, real=True)
+        # Not SymPy's cached symbol of that name, which may be of a field with other attributes.
+        self = super().__xnew__(cls, f"{name}__{suffix}" if suffix else name, real=True)
         self.field, self.component, self.solenoidal = field, component, solenoidal
         self.orders = orders
         return self
+
+    def _hashable_content(self) -> tuple:
+        own = (self.field, self.component, self.solenoidal, self.orders)
+        return (*super()._hashable_content(), *own)
 
     @property
     def is_derivative(self) -> bool:
@@ -122,7 +127,8 @@ class Form:
 
     def derivative(self, axis: int) -> Form:
         """Return the derivative along x, y or z."""
-        return self.times(sympy.I * WAVENUMBERS[axis])
+        varying = Form({points: factor for points, factor in self.terms.items() if points != 1})
+        return varying.times(sympy.I * WAVENUMBERS[axis])
 
     def at_points(self) -> sympy.Expr:
         """Return the values at points.

@@ -181,7 +181,7 @@ def _product(first: list[list[Form]], second: list[list[Form]], text: str) -> Qu
             if len(others) == 1:  # no product of fields: derivatives may stay
                 forms.append(others[0].times(factor))
             else:
-                points = sympy.prod([f.at_points() for f in others])
+                points = sympy.Mul(*[f.at_points() for f in others])
                 forms.append(form_of_points(points).times(factor))
     except NestedDerivative:
         raise InputError(
@@ -342,8 +342,17 @@ class Model:
         for name in names:
             if names.count(name) > 1:
                 raise InputError(f"field {name!r} has two equations; expected one")
-        for field, right in self.equations.items():
-            self._check(field, _quantity(right), names)
+        values = [str(value) for value in self.components]
+        for name in values:
+            if values.count(name) > 1:
+                raise InputError(f"component {name!r} is of two fields; expected other names")
+        equations = {field: _quantity(right) for field, right in self.equations.items()}
+        object.__setattr__(self, "equations", equations)
+        for field, right in equations.items():
+            self._check(field, right, names)
+        for field in self.speeds or ():
+            if field not in equations or field.rank != 1:
+                raise InputError(f"speeds: {field.text}; expected vectors that have an equation")
 
     def _check(self, field: _Field, right: Quantity, names: list[str]) -> None:
         where = f"equation of {field.name}: {right.text}"

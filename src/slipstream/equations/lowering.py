@@ -44,8 +44,8 @@ class Lowered:
         By component, the rate at which a mode decays.
     parameters : tuple of Symbol
         What is given later.
-    speeds : tuple of int
-        Components with which the vectors begin that limit the time step.
+    speeds : tuple of tuple of Expr
+        Velocities along x, y and z that limit the time step, in terms of `symbols`.
     """
 
     components: tuple[Value, ...]
@@ -58,7 +58,7 @@ class Lowered:
     constant: tuple[sympy.Expr, ...]
     decay: tuple[sympy.Expr, ...]
     parameters: tuple[sympy.Symbol, ...]
-    speeds: tuple[int, ...]
+    speeds: tuple[tuple[sympy.Expr, ...], ...]
 
     @property
     def transforms(self) -> int:
@@ -118,43 +118,48 @@ def _lowered(model: Model, forms: list[Form]) -> Lowered:
         if field.solenoidal:
             vectors.append(place)
         place += len(field.values)
-    products = sorted(
+    found = sorted(
         {p for form in forms for p in form.terms if p != 1 and not isinstance(p, Value)},
         key=lambda p: (sympy.count_ops(p), str(p)),
     )
-    multipliers = [[form.terms.get(p, sympy.Integer(0)) for p in products] for form in forms]
+    multipliers = [[form.terms.get(p, sympy.Integer(0)) for p in found] for form in forms]
     summed: list[sympy.Expr] = []
-    if products:
+    if found:
         chosen, sums = reduction.dependencies(reduction.rows_of_multipliers(multipliers, vectors))
         summed = [
-            sum(sums[r, c] * product for c, product in enumerate(products))
-            for r in range(len(chosen))
+            sum(sums[r, c] * product for c, product in enumerate(found)) for r in range(len(chosen))
         ]
         multipliers = [[row[c] for c in chosen] for row in multipliers]
-    inputs, expressions = reduction.essential_values(summed)
-    inputs, expressions = _with_speeds(model, inputs, expressions)
+    speeds = [value for vector in _speeds(model) for value in vector.values]
+    inputs, expressions = reduction.essential_values(summed + speeds)
+    products, speeds = expressions[: len(summed)], expressions[len(summed) :]
+    place_of = {value: place for place, value in enumerate(components)}
+    inputs.sort(key=lambda one: place_of.get(one, len(components)))
+    # There is always a way to physical space and back, though a linear model has no need of it.
+    inputs = inputs or [components[0]]
+    if not products:
+        products, multipliers = [sympy.Integer(0)], [[sympy.Integer(0)] for _ in forms]
     symbols = [_leading(one) for one in inputs]
     linear, decay, constant = _linear(components, forms)
     parameters = {
         symbol
-        for one in (*inputs, *expressions, *sum(multipliers, []), *constant, *decay)
+        for one in (*inputs, *products, *sum(multipliers, []), *constant, *decay)
         for symbol in sympy.sympify(one).free_symbols
     }
     parameters |= {s for row in linear for one in row.values() for s in one.free_symbols}
     parameters -= set(WAVENUMBERS)
-    starts = {field.name: components.index(field.values[0]) for field in model.equations}
     return Lowered(
         components=tuple(components),
         vectors=tuple(vectors),
         inputs=tuple(inputs),
-        products=tuple(expressions),
+        products=tuple(products),
         symbols=tuple(symbols),
         multipliers=tuple(map(tuple, multipliers)),
         linear=tuple(linear),
         constant=tuple(constant),
         decay=tuple(decay),
         parameters=tuple(sorted((s for s in parameters if not isinstance(s, Value)), key=str)),
-        speeds=tuple(starts[vector.name] for vector in _speeds(model)),
+        speeds=tuple(tuple(speeds[i : i + 3]) for i in range(0, len(speeds), 3)),
     )
 
 
@@ -172,25 +177,17 @@ def _leading(expression: sympy.Expr) -> Value:
     return min((value for factor, value in terms if factor == 1), key=reduction._order)
 
 
-def _with_speeds(model: Model, inputs: list, expressions: list) -> tuple[list, list]:
-    """Have all fields that limit the time step among the inputs, and the state's order."""
-    wanted = [value for vector in _speeds(model) for value in vector.values]
-    inputs = inputs + [value for value in wanted if value not in inputs]
-    order = {value: place for place, value in enumerate(model.components)}
-    return sorted(inputs, key=lambda one: order.get(one, len(order))), expressions
-
-
 def _linear(components: list[Value], forms: list[Form]) -> tuple[list, list, list]:
     """Return what is linear: between components, decay, and what is constant in space."""
     linear, decay, constant = [], [], []
     places = {value: place for place, value in enumerate(components)}
     for own, form in enumerate(forms):
         row = {places[p]: factor for p, factor in form.terms.items() if p in places}
-        rate = -row.get(own, sympy.Integer(0))
-        decays = sympy.expand(rate).is_real and not rate.has(sympy.I)
-        decay.append(rate if decays else sympy.Integer(0))
-        if decays:
-            row.pop(own, None)
+        # What only turns a mode, such as a uniform velocity does, is no decay.
+        rate, turning = sympy.expand(-row.pop(own, sympy.Integer(0))).as_real_imag()
+        decay.append(sympy.expand(rate))
+        if turning != 0:
+            row[own] = sympy.expand(-sympy.I * turning)
         linear.append(row)
         steady = form.terms.get(sympy.Integer(1), sympy.Integer(0))
         constant.append(steady.subs(dict.fromkeys(WAVENUMBERS, 0)))

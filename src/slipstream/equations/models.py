@@ -16,6 +16,7 @@ from typing import Annotated, Any
 import sympy
 from pydantic import Field
 
+from slipstream.equations.forms import WAVENUMBERS
 from slipstream.equations.language import (
     Model,
     Quantity,
@@ -180,6 +181,9 @@ def lowered(name: str, values: Mapping[str, Any]) -> Lowered:
 
 @functools.cache
 def _lowered(name: str, values: tuple[tuple[str, int | None], ...]) -> Lowered:
+    for key, _ in values:
+        if key in map(str, WAVENUMBERS):
+            raise InputError(f"equation.model: {name} has parameter {key!r}, a wavenumber's name")
     arguments = {k: sympy.Symbol(k, real=True) if v is None else v for k, v in values}
     model = find(name)(**arguments)
     if not isinstance(model, Model):

@@ -35,10 +35,12 @@ INLINE Real decay_of(const Real* RESTRICT decay, int which, Index z, Index y, In
 //   result = (total or d^NODE_END start) + step b d^(NODE_END - NODE) N
 //
 // Of `stage` and `result` those that WRITES_STAGE and WRITES_RESULT name are stored; WRITES_INPUTS
-// stores what of the stage goes to physical space.
+// stores what of the stage goes to physical space. step[1] times the forcing is added to the rates of
+// FORCED components from FORCED_FIRST on.
 KERNEL advance_substage(const Complex* RESTRICT products, const Complex* start,
                         const Complex* current, const Complex* total, Complex* stage,
-                        Complex* result, Complex* inputs, const Real* RESTRICT step,
+                        Complex* result, Complex* inputs, const Complex* RESTRICT forcing,
+                        const Real* RESTRICT step,
                         const Real* RESTRICT decay, const Real* RESTRICT wavenumbers,
                         const double* RESTRICT parameters, Index nz, Index ny, Index nx,
                         Index row_size, Index low, Index gap, Index product_field,
@@ -60,6 +62,9 @@ KERNEL advance_substage(const Complex* RESTRICT products, const Complex* start,
         UNROLL for (int i = 0; i < STATE; ++i) now[i] = current[at + c + i * state_field];
       }
       rates(product, now, kx, ky, kz, parameters, rate);
+      UNROLL for (int i = 0; i < FORCED; ++i)
+        rate[FORCED_FIRST + i] =
+            rate[FORCED_FIRST + i] + step[1] * forcing[at + c + i * state_field];
       if (!INTEGRATING_FACTOR) {
         decay_rates(kx, ky, kz, parameters, slowing);
         UNROLL for (int i = 0; i < STATE; ++i) rate[i] = rate[i] - slowing[i] * now[i];

@@ -28,7 +28,7 @@ _LABELS = {
     "divergence": "root mean square of div {} (non-dimensional)",
     "taylor_reynolds": "Taylor-scale Reynolds number, E sqrt(20 / (3 viscosity dissipation))",
     "kmax_eta": "resolution, largest wavenumber times Kolmogorov length; 1 and more resolves",
-    "budget_residual": "(dE/dt + dissipation) / dissipation since the row before",
+    "budget_residual": "(dE/dt + dissipation - injection) / dissipation since the row before",
     "energy_spectrum": "energy spectrum, sums to the energy (non-dimensional)",
 }
 
@@ -61,9 +61,11 @@ def field_parts(model: Lowered) -> list[FieldParts]:
     return [FieldParts(name, names.index(name), names.count(name)) for name in dict.fromkeys(names)]
 
 
-def labels_of(fields: list[FieldParts]) -> dict[str, str]:
+def labels_of(fields: list[FieldParts], is_forced: bool) -> dict[str, str]:
     """Return the long names of the diagnostics and spectra of a model."""
     labels = {name: text for name, text in _LABELS.items() if "{}" not in text}
+    if is_forced:
+        labels["injection"] = "power of the forcing, mean of force times field"
     if len(fields) > 1:
         for field in fields:
             labels[f"{field.name}_energy"] = f"mean of half the square of {field.name}"
@@ -121,10 +123,14 @@ class EnergyBudget:
         self, fields: list[FieldParts], viscosity: float | None, largest_wavenumber: float
     ) -> None:
         self._fields, self._viscosity, self._largest = fields, viscosity, largest_wavenumber
-        self._previous: tuple[float, float, float] | None = None
+        self._previous: tuple[float, float, float, float] | None = None
 
     def update(
-        self, time: float, squares: np.ndarray, vectors: dict[str, np.ndarray]
+        self,
+        time: float,
+        squares: np.ndarray,
+        vectors: dict[str, np.ndarray],
+        power: float | None = None,
     ) -> dict[str, float]:
         """Return the diagnostics at a time.
 
@@ -136,12 +142,14 @@ class EnergyBudget:
             Mean squares, and the rates at which they decay.
         vectors : dict of str to numpy.ndarray
             By name of a vector: energy, enstrophy, helicity and squared divergence.
+        power : float or None
+            That of the forcing; None where nothing is forced.
 
         Returns
         -------
         dict of str to float
             The keys of `labels_of`. The residual compares the change of energy since the call
-            before with the dissipation in between, by the trapezoidal rule; 0 at first and for
+            before with dissipation and power in between, by the trapezoidal rule; 0 at first and for
             a fluid without viscosity in which no energy changed.
         """
         energy, dissipation = (float(half) for half in squares.sum(axis=1) / 2)
@@ -151,6 +159,8 @@ class EnergyBudget:
                 own = squares[0, field.first : field.first + field.size]
                 result[f"{field.name}_energy"] = float(own.sum()) / 2
         result["dissipation"] = dissipation
+        if power is not None:
+            result["injection"] = power
         for prefix, field in _vectors(self._fields):
             _, enstrophy, helicity, divergence = (float(one) for one in vectors[field.name])
             result[f"{prefix}enstrophy"] = enstrophy
@@ -158,7 +168,7 @@ class EnergyBudget:
             result[f"{prefix}divergence"] = math.sqrt(divergence) if divergence >= 0 else math.nan
         if self._viscosity is not None:
             result |= self._scales(*vectors[_vectors(self._fields)[0][1].name][:2])
-        result["budget_residual"] = self._residual(time, energy, dissipation)
+        result["budget_residual"] = self._residual(time, energy, dissipation, power or 0.0)
         return result
 
     def _scales(self, energy: float, enstrophy: float) -> dict[str, float]:
@@ -170,14 +180,14 @@ class EnergyBudget:
             "kmax_eta": self._largest * (viscosity**3 / dissipation) ** 0.25,
         }
 
-    def _residual(self, time: float, energy: float, dissipation: float) -> float:
-        residual = 0.0
+    def _residual(self, time: float, energy: float, dissipation: float, power: float) -> float:
+        residual, loss = 0.0, dissipation - power
         if self._previous is not None and time > self._previous[0]:
-            earlier, energy_before, dissipation_before = self._previous
+            earlier, energy_before, dissipation_before, loss_before = self._previous
             mean = (dissipation + dissipation_before) / 2
-            change = (energy - energy_before) / (time - earlier)
-            residual = (change + mean) / mean if mean > 0 else change
-        self._previous = (time, energy, dissipation)
+            change = (energy - energy_before) / (time - earlier) + (loss + loss_before) / 2
+            residual = change / mean if mean > 0 else change
+        self._previous = (time, energy, dissipation, loss)
         return residual
 
 

@@ -50,14 +50,14 @@ def _orszag_tang(settings: Any, waves: list[float]) -> tuple[list[str], list[str
     return velocity, magnetic
 
 
-def formulas_of(
+def initial_formulas(
     settings: Any, fields: list[FieldParts], lengths: tuple[float, float, float]
 ) -> dict[str, Callable[..., Any]]:
-    """Return the formulas of a flow that has some, by component.
+    """Return the formulas of an initial flow that has some, by component.
 
     Parameters
     ----------
-    settings : Initial
+    settings : slipstream.case.spectral.Initial
         The case's table.
     fields : list of FieldParts
         The fields of the model.
@@ -74,17 +74,46 @@ def formulas_of(
     InputError
         If the model has no such field, or a formula is none.
     """
-    waves = [2 * math.pi / length for length in reversed(lengths)]
+    waves = _waves(lengths)
     if settings.flow == "formula":
-        texts = dict(settings.fields)
-    elif settings.flow == "orszag-tang":
-        texts = dict(zip(("velocity", "magnetic"), _orszag_tang(settings, waves), strict=True))
-    else:
-        flows = {"taylor-green": _taylor_green, "abc": _abc}
-        texts = {"velocity": flows[settings.flow](settings, waves)}
+        return _parsed(dict(settings.fields), fields, "initial.fields")
+    if settings.flow == "orszag-tang":
+        velocity, magnetic = _orszag_tang(settings, waves)
+        return _parsed({"velocity": velocity, "magnetic": magnetic}, fields, "initial.flow")
+    texts = {"velocity": _PATTERNS[settings.flow](settings, waves)}
+    return _parsed(texts, fields, "initial.flow")
+
+
+def forcing_formulas(
+    settings: Any, fields: list[FieldParts], lengths: tuple[float, float, float]
+) -> dict[str, Callable[..., Any]]:
+    """Return the formulas of a forcing that does not change, as `initial_formulas`.
+
+    Parameters
+    ----------
+    settings : slipstream.case.spectral.Forcing
+        The case's table.
+    fields, lengths
+        As for `initial_formulas`.
+    """
+    own = settings.formula
+    if settings.kind != "formula":
+        own = _PATTERNS[settings.kind](settings, _waves(lengths))
+    return _parsed({settings.field: own}, fields, "forcing.formula")
+
+
+def _waves(lengths: tuple[float, float, float]) -> list[float]:
+    return [2 * math.pi / length for length in reversed(lengths)]
+
+
+_PATTERNS = {"taylor-green": _taylor_green, "abc": _abc}
+
+
+def _parsed(
+    texts: dict[str, Any], fields: list[FieldParts], key: str
+) -> dict[str, Callable[..., Any]]:
     known, result = {field.name: field for field in fields}, {}
     for name, own in texts.items():
-        key = f"initial.fields.{name}" if settings.flow == "formula" else "initial.flow"
         if name not in known:
             raise InputError(f"{key}: the model has no field {name!r}; it has: {', '.join(known)}")
         parts = [own] if isinstance(own, str | int | float) else list(own)
@@ -94,7 +123,7 @@ def formulas_of(
             )
         suffixes = [f"_{axis}" for axis in "xyz"] if known[name].is_vector else [""]
         for suffix, part in zip(suffixes, parts, strict=True):
-            result[name + suffix] = formula(str(part), key)
+            result[name + suffix] = formula(str(part), f"{key}.{name}")
     return result
 
 
@@ -128,7 +157,7 @@ def random_flow(
     """
     shells = np.arange(waves.shell_count)
     spectrum = shells**4.0 * np.exp(-2.0 * (shells / peak) ** 2)
-    counts = _modes_per_shell(waves)
+    counts = _modes_per_shell(waves.all_axes, waves.unit)
     # In a long box there are shells without a mode, which cannot take their share.
     spectrum[counts == 0] = 0
     if not spectrum.sum() > 0:
@@ -142,18 +171,63 @@ def random_flow(
     per_mode[0] = 0
     shape = (3, waves.z.size, waves.y.size, waves.x.size)
     flow = np.zeros(shape, dtype)
-    for z in range(waves.z.size):
-        flow[:, z] = _random_plane(waves, z, seed, np.sqrt(per_mode))
+    across = waves.y[:, None], waves.x[None, :]
+    for z, kz in enumerate(waves.z):
+        flow[:, z] = _random_plane(kz, *across, waves.unit, (seed, 0), np.sqrt(per_mode))
     return flow
 
 
-def _random_plane(waves: Wavenumbers, z: int, seed: int, amplitudes: np.ndarray) -> np.ndarray:
-    kz, ky, kx = waves.z[z], waves.y[:, None], waves.x[None, :]
+def random_modes(
+    waves: Wavenumbers, shells: tuple[float, float], amplitude: float, seed: int, number: int
+) -> tuple[list[np.ndarray], np.ndarray]:
+    """Solenoidal random modes of some shells, all of the same strength.
+
+    Parameters
+    ----------
+    waves : Wavenumbers
+        This rank's modes.
+    shells : (float, float)
+        The first and the last shell.
+    amplitude : float
+        Root mean square of a component.
+    seed, number : int
+        Another one of them gives other modes.
+
+    Returns
+    -------
+    list of numpy.ndarray
+        Which z, y and x of this rank's modes they are, as indices that broadcast.
+    numpy.ndarray, shape (3, z, y, x)
+        Fourier coefficients.
+    """
+    reach = (shells[1] + 0.5) * waves.unit
+    axes = waves.z, waves.y, waves.x
+    places = [np.flatnonzero(np.abs(axis) <= reach) for axis in axes]
+    near = [axis[np.abs(axis) <= reach] for axis in waves.all_axes]
+    counts = _modes_per_shell(near, waves.unit)
+    strengths = np.zeros(counts.size)
+    low, high = round(shells[0]), round(shells[1]) + 1
+    number_of_modes = counts[low:high].sum()
+    strengths[low:high] = amplitude * math.sqrt(1.5 / max(1.0, number_of_modes))
+    kz, ky, kx = (axis[place] for axis, place in zip(axes, places, strict=True))
+    modes = np.zeros((3, kz.size, ky.size, kx.size), complex)
+    for z, one in enumerate(kz):
+        # The first numbers are those of initial flows.
+        draw = seed, 3 * (number + 1)
+        modes[:, z] = _random_plane(one, ky[:, None], kx[None, :], waves.unit, draw, strengths)
+    return list(np.ix_(*places)), modes
+
+
+def _random_plane(
+    kz: float, ky: np.ndarray, kx: np.ndarray, unit: float, draw: tuple[int, int],
+    amplitudes: np.ndarray,
+) -> np.ndarray:  # fmt: skip
     # A real field has u(-k) = conj(u(k)): of the pairs within kx = 0 one is drawn, one conjugated.
     flipped = (kx == 0) & ((ky < 0) | ((ky == 0) & (kz < 0)))
     sign = np.where(flipped, -1, 1)
-    key = [np.rint(sign * k / waves.unit * 4096).astype(np.int64) for k in (kx, ky, kz)]
-    phases = [2 * np.pi * _hash_uniform(seed, number, *key) for number in range(3)]
+    seed, first_number = draw
+    key = [np.rint(sign * k / unit * 4096).astype(np.int64) for k in (kx, ky, kz)]
+    phases = [2 * np.pi * _hash_uniform(seed, first_number + i, *key) for i in range(3)]
     square = kx**2 + ky**2 + kz**2
     length = np.sqrt(np.where(square > 0, square, 1))
     horizontal = np.sqrt(kx**2 + ky**2)
@@ -168,19 +242,22 @@ def _random_plane(waves: Wavenumbers, z: int, seed: int, amplitudes: np.ndarray)
     # Equal shares on average, and exactly the shell's energy in every mode: |c1|^2 + |c2|^2 = 2 E.
     c1 = np.sqrt(2) * np.cos(phases[2]) * np.exp(1j * phases[0])
     c2 = np.sqrt(2) * np.sin(phases[2]) * np.exp(1j * phases[1])
-    plane = amplitudes[waves.shells(z)] * (c1 * first + c2 * second)
+    shells = np.rint(np.sqrt(square) / unit).astype(np.int64)
+    plane = amplitudes[np.minimum(shells, amplitudes.size - 1)] * (c1 * first + c2 * second)
     return np.where(flipped, plane.conj(), plane)
 
 
-def _modes_per_shell(waves: Wavenumbers) -> np.ndarray:
-    kz, ky, kx = waves.all_axes
+def _modes_per_shell(axes: list[np.ndarray], unit: float) -> np.ndarray:
+    kz, ky, kx = axes
     weight = np.where(kx == 0, 1, 2)
-    counts = np.zeros(waves.shell_count)
+    square = sum(float(np.max(axis**2, initial=0.0)) for axis in axes)
+    shells = int(np.rint(math.sqrt(square) / unit)) + 1
+    counts = np.zeros(shells)
     for value in kz:
         square = value**2 + ky[:, None] ** 2 + kx**2
-        shell = np.rint(np.sqrt(square) / waves.unit).astype(np.int64)
+        shell = np.rint(np.sqrt(square) / unit).astype(np.int64)
         weights = np.broadcast_to(weight, shell.shape)
-        counts += np.bincount(shell.ravel(), weights.ravel(), waves.shell_count)
+        counts += np.bincount(shell.ravel(), weights.ravel(), shells)
     return counts
 
 

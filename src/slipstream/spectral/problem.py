@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -12,8 +13,10 @@ import sympy
 
 from slipstream.device import Device
 from slipstream.equations import Lowered, code
+from slipstream.equations.forms import WAVENUMBERS
 from slipstream.fft import SlabGeometry, plane_pass_bytes
 from slipstream.spectral.integrators import RungeKutta
+from slipstream.spectral.wavenumbers import Wavenumbers
 
 
 @dataclass(frozen=True)
@@ -36,6 +39,8 @@ class SpectralProblem:
         Whether the decay of modes is integrated exactly.
     real_dtype : dtype
         float32 or float64.
+    forced : (int, int) or None
+        First component, and number of components, that are forced.
     """
 
     geometry: SlabGeometry
@@ -45,6 +50,7 @@ class SpectralProblem:
     method: RungeKutta
     integrating_factor: bool
     real_dtype: np.dtype
+    forced: tuple[int, int] | None = None
 
     @property
     def complex_dtype(self) -> np.dtype:
@@ -88,11 +94,45 @@ class SpectralProblem:
         nz, ny, nx = self.geometry.spectral_box.shape
         return len(self.decays) * (nz + ny + nx if self.is_separable else nz * ny * nx)
 
+    @cached_property
+    def wave_rate(self) -> float:
+        """The largest frequency, or rate of growth, of the linear part that is not decay.
+
+        Of wavevectors along axes, edges and diagonals of what is kept, and of the smallest, between
+        which those of the usual waves lie.
+        """
+        if not any(self.model.linear):
+            return 0.0
+        values = {name: self.parameters[str(name)] for name in self.model.parameters}
+        size, largest = self.size, 0.0
+        matrix = sympy.zeros(size, size)
+        for own, row in enumerate(self.model.linear):
+            for other, factor in row.items():
+                matrix[own, other] = factor.subs(values)
+        evaluate = sympy.lambdify(WAVENUMBERS, matrix, "numpy")
+        waves = Wavenumbers(self.geometry, self.lengths)
+        tried = [{0.0, min(waves.unit, float(axis.max())), float(axis.max()), -float(axis.max())}
+                 for axis in reversed(waves.all_axes)]  # fmt: skip
+        for k in itertools.product(*tried):
+            if any(k):
+                rates = self._projector(k) @ np.array(evaluate(*k), complex)
+                largest = max(largest, float(np.abs(np.linalg.eigvals(rates)).max()))
+        return largest
+
+    def _projector(self, k: tuple[float, ...]) -> np.ndarray:
+        """Return the matrix that takes gradient parts away."""
+        result = np.eye(self.size)
+        for first in self.model.vectors:
+            part = slice(first, first + 3)
+            result[part, part] -= np.outer(k, k) / np.dot(k, k)
+        return result
+
     def memory(self, device: Device) -> int:
         """Return the bytes that `SpectralStep` allocates on a device."""
         g, item = self.geometry, np.dtype(self.complex_dtype).itemsize
         states = self.state_copies * self.size
         states += 0 if self.model.inputs_are_state else len(self.model.inputs)
+        states += self.forced[1] if self.forced else 0
         columns = self.transformed * math.prod(g.columns_shape)
         planes = self.transformed * g.planes_size if g.ranks > 1 else 0
         chunk = plane_pass_bytes(g, self.transformed, self.complex_dtype, device)

@@ -37,6 +37,7 @@ from slipstream.spectral.diagnostics import (
     labels_of,
     pictures_of,
 )
+from slipstream.spectral.forcing import Forcing, check_forced_field
 from slipstream.spectral.integrators import METHODS
 from slipstream.spectral.problem import SpectralProblem
 from slipstream.spectral.restart import read_state
@@ -68,16 +69,19 @@ class SpectralSimulation(PlainSimulation):
         itemsize = 2 * np.dtype(case.numerics.precision).itemsize
         alignment = max(1, device.row_bytes // itemsize)
         parameters = case.equation.parameters
+        model = models.lowered(case.equation.model, parameters)
+        self._fields = field_parts(model)
+        forced = case.forcing and check_forced_field(case.forcing, self._fields)
         self.problem = SpectralProblem(
             geometry=SlabGeometry(shape, modes, rank, ranks, alignment),
             lengths=tuple(reversed(case.grid.lengths_xyz)),
-            model=models.lowered(case.equation.model, parameters),
+            model=model,
             parameters=parameters,
             method=METHODS[case.time.integrator],
             integrating_factor=case.numerics.integrating_factor,
             real_dtype=np.dtype(case.numerics.precision),
+            forced=forced,
         )
-        self._fields = field_parts(self.problem.model)
         self._transport = make_transport(case.run.transport, communicator, device)
         self._sharing = ranks_per_device(communicator, device)
 
@@ -132,6 +136,7 @@ class SpectralSimulation(PlainSimulation):
 
     def initialise(self) -> None:
         """Set the initial flow, or the checkpoint to go on from."""
+        self._forcing = self._make_forcing()
         settings = self.case.initial
         if settings.restart is not None:
             checkpoint, state = read_state(settings.restart, self.case, self.problem)
@@ -145,18 +150,18 @@ class SpectralSimulation(PlainSimulation):
                 )  # fmt: skip
                 self._set(self.flow.state[field.first : field.first + 3], flow)
         else:
-            self._evaluate(settings)
+            if settings.wavenumber is not None:
+                self._check_resolution(settings.wavenumber, settings.flow, "initial")
+            lengths = self.problem.lengths
+            self._evaluate(initial.initial_formulas(settings, self._fields, lengths))
         self._commit(self.flow.record_courant()).run()
 
     def _set(self, target: Any, modes: np.ndarray) -> None:
         self.device.run(self.device.copy(self.flow.modes_of(target), modes))
 
-    def _evaluate(self, settings: Any) -> None:
-        """Evaluate what has a formula at all points, chunk by chunk."""
-        if settings.wavenumber is not None:
-            self._check_resolution(settings)
+    def _evaluate(self, formulas: dict[str, Any]) -> None:
+        """Set the state to what has a formula, at all points, chunk by chunk."""
         components = list(map(str, self.problem.model.components))
-        formulas = initial.formulas_of(settings, self._fields, self.problem.lengths)
         shape, lengths = self.problem.geometry.shape, self.problem.lengths
         start = self.problem.geometry.physical_box.start[0]
         axes = [length * np.arange(n) / n for n, length in zip(shape, lengths, strict=True)]
@@ -179,27 +184,44 @@ class SpectralSimulation(PlainSimulation):
         self.flow.normalise()
         self.flow.make_solenoidal()
 
-    def _check_resolution(self, settings: Any) -> None:
+    def _make_forcing(self) -> Forcing | None:
+        """Return the forcing; the state serves to evaluate a pattern, and is overwritten."""
+        settings = self.case.forcing
+        if settings is None:
+            return None
+        pattern = None
+        if settings.kind != "random":
+            if settings.kind != "formula":
+                self._check_resolution(settings.wavenumber, settings.kind, "forcing")
+            lengths = self.problem.lengths
+            self._evaluate(initial.forcing_formulas(settings, self._fields, lengths))
+            first, count = self.problem.forced
+            pattern = self.flow.modes_of(self.flow.state[first : first + count]).copy()
+            self.flow.state[...] = 0
+        return Forcing(settings, self.flow, self.communicator, pattern)
+
+    def _check_resolution(self, wavenumber: int, kind: str, table: str) -> None:
         """Refuse a flow that the grid cannot hold: what it keeps of one would be another."""
         modes = self.problem.geometry.modes
         # The Taylor-Green vortex needs x and y; any other axis may have one point, without waves.
-        needed = (1, 2) if settings.flow == "taylor-green" else ()
+        needed = (1, 2) if kind == "taylor-green" else ()
         for axis, m in enumerate(modes):
-            if settings.wavenumber >= m.low and (m.size > 1 or axis in needed):
+            if wavenumber >= m.low and (m.size > 1 or axis in needed):
                 raise InputError(
-                    f"initial.wavenumber: {settings.wavenumber} is beyond the {m.low - 1} waves "
+                    f"{table}.wavenumber: {wavenumber} is beyond the {m.low - 1} waves "
                     f"that grid.points = {m.size} along {'zyx'[axis]} can resolve; use more points"
                 )
 
     # -- stepping ----------------------------------------------------------------------------
 
     def step_size(self) -> float:
-        """Return the next time step: fixed, or ``cfl / max(|u|/dx + |v|/dy + |w|/dz)``.
+        """Return the next time step: fixed, or ``cfl / (max(|u|/dx + |v|/dy + |w|/dz) + w)``.
 
-        The velocity is the one at the beginning of the step before, where the step's own first
-        substage has measured it for nothing.
+        Here w is the largest frequency of the model's waves, 0 if it has none. The velocity is the
+        one at the beginning of the step before, where the step's own first substage has measured it
+        for nothing.
         """
-        rate = self._maximum(self.flow.courant_rate())
+        rate = self._maximum(self.flow.courant_rate()) + self.problem.wave_rate
         settings = self.case.time
         if not math.isfinite(rate):
             return math.nan
@@ -210,7 +232,8 @@ class SpectralSimulation(PlainSimulation):
 
     def advance(self, step_size: float) -> None:
         """Do one time step."""
-        self.flow.set_step_size(step_size)
+        gain = self._forcing.prepare(self.time) if self._forcing else 1.0
+        self.flow.set_step_size(step_size, gain)
         profile = self._timer.wants_next()
         self._step.run(profile)
         if profile:
@@ -246,11 +269,14 @@ class SpectralSimulation(PlainSimulation):
             for field in self._fields
             if field.is_vector
         }
-        return self._budget.update(self.time, squares, vectors)
+        if self._forcing:
+            self._forcing.prepare(self.time)
+        power = self._forcing.power if self._forcing else None
+        return self._budget.update(self.time, squares, vectors, power)
 
     def labels(self) -> dict[str, str]:
         """Return the long names of diagnostics and spectra."""
-        return labels_of(self._fields)
+        return labels_of(self._fields, self._forcing is not None)
 
     def pictures(self) -> PictureChoice:
         """Return what is drawn at the end."""

@@ -74,7 +74,10 @@ class SpectralStep:
         ))  # fmt: skip
         self._numbers = device.array([*problem.numbers, 0.0], np.float64)
         self._table = device.array(self.wavenumbers.table(), problem.real_dtype)
-        self._step = device.zeros((1,), problem.real_dtype)
+        # The time step, and what the forcing is multiplied by.
+        self._step = device.zeros((2,), problem.real_dtype)
+        self.forcing = fields(problem.forced[1]) if problem.forced else None
+        self._gain = 1.0
         self._decay = device.zeros((problem.decay_size,), problem.real_dtype)
         self._step_size: float | None = None
 
@@ -177,12 +180,15 @@ class SpectralStep:
             "WRITES_INPUTS": self._inputs is not None,
             "READS_TOTAL": any(method.weights[:substage]),
             "INTEGRATING_FACTOR": problem.integrating_factor,
+            "FORCED_FIRST": problem.forced[0] if problem.forced else 0,
+            "FORCED": problem.forced[1] if problem.forced else 0,
         }
         kernel = self._kernel("advance_substage", **constants)
         start = self.state
         current = start if substage == 0 else self.stage
         result = self.state if last else self._total
         inputs = self.stage if self._inputs is None else self._inputs
+        forcing = start if self.forcing is None else self.forcing
         feed = 0.0 if last else method.feeds[substage]
         z_modes = problem.geometry.modes[0]
         nz, all_y, nx = problem.geometry.spectral_box.shape
@@ -196,11 +202,12 @@ class SpectralStep:
             total, stage, new = part(self._total), part(self.stage), part(result)
             operation = kernel.bind(
                 RowLaunch(nz * (high - low), nx), products, old, now, total, stage, new,
-                part(inputs), self._step, self._decay, self._table, self._numbers, nz, high - low,
-                nx, row, z_modes.low, z_modes.gap, products.strides[0] // products.itemsize,
-                old.strides[0] // old.itemsize, all_y * row, low, all_y, feed, weight, scale,
+                part(inputs), part(forcing), self._step, self._decay, self._table, self._numbers,
+                nz, high - low, nx, row, z_modes.low, z_modes.gap,
+                products.strides[0] // products.itemsize, old.strides[0] // old.itemsize,
+                all_y * row, low, all_y, feed, weight, scale,
             )  # fmt: skip
-            reads = [products, old, now, self._step, self._decay]
+            reads = [products, old, now, part(forcing), self._step, self._decay]
             reads += [total] if constants["READS_TOTAL"] else []
             writes = [stage] if constants["WRITES_STAGE"] else []
             writes += [new] if constants["WRITES_RESULT"] else []
@@ -219,14 +226,25 @@ class SpectralStep:
 
     # -- between steps -----------------------------------------------------------------------
 
-    def set_step_size(self, step: float) -> None:
-        """Set the step that the recorded graph takes, and the decay factors that go with it."""
-        if step == self._step_size:
+    def set_step_size(self, step: float, gain: float = 1.0) -> None:
+        """Set the step that the recorded graph takes, and the decay factors that go with it.
+
+        Parameters
+        ----------
+        step : float
+            The time step.
+        gain : float
+            What the forcing is multiplied by.
+        """
+        if (step, gain) == (self._step_size, self._gain):
             return
         problem = self.problem
         duration = step / problem.method.divisions
         self.device.synchronize()
-        self._copy(self._step, np.array([step], problem.real_dtype))
+        self._copy(self._step, np.array([step, gain], problem.real_dtype))
+        self._gain = gain
+        if step == self._step_size:
+            return
         if problem.integrating_factor and problem.is_separable:
             self._copy(self._decay, self._factors(duration).astype(problem.real_dtype))
         elif problem.integrating_factor:
