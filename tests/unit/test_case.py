@@ -77,7 +77,7 @@ def test_case_is_frozen():
         ("equation.viscosity=-1", ["equation.viscosity", "at least 0", "-1"]),
         ("equation.viscosity=nan", ["equation.viscosity", "finite"]),
         ("equation.viscosity=thick", ["equation.viscosity", "a number", "thick"]),
-        ("equation.model=euler", ["equation.model", "'euler'", "accepted: hd, boussinesq, mhd"]),
+        ("equation.model=euler", ["equation.model", "'euler'", "accepted: hd, boussinesq, mhd, gpe"]),
         ("initial.flow=taylor", ["initial.flow", "taylor-green, abc, random"]),
         ("initial.seed=3", ["'seed' does not belong", "amplitude, wavenumber"]),
         ("time.end=0", ["time.end", "greater than 0"]),

@@ -293,14 +293,14 @@ class Numerics(Table):
     ----------
     precision : {"float64", "float32"}
         Floating-point type of the fields.
-    dealiasing : {"2/3", "none"}
-        Which modes are dropped so that products do not alias.
+    dealiasing : {"2/3", "1/2", "none"}
+        Which modes are dropped so that products do not alias: of two factors, of three.
     integrating_factor : bool
         Whether the viscous term is integrated exactly.
     """
 
     precision: Precision = "float64"
-    dealiasing: Literal["2/3", "none"] = "2/3"
+    dealiasing: Literal["2/3", "1/2", "none"] = "2/3"
     integrating_factor: bool = True
 
 

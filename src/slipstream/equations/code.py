@@ -12,7 +12,7 @@ from collections.abc import Iterable
 import sympy
 from sympy.printing.c import C99CodePrinter
 
-from slipstream.equations.forms import WAVENUMBERS, values_in
+from slipstream.equations.forms import WAVENUMBERS, Value, values_in
 from slipstream.equations.lowering import Lowered
 
 # Before the parameters of the model, a product gets one over the spacing along x, y and z.
@@ -23,8 +23,10 @@ class _Printer(C99CodePrinter):
     """Prints numbers as `Real`, and whole powers as products."""
 
     def _print_Symbol(self, symbol: sympy.Symbol) -> str:
-        # No name of a model may be one that the kernels have already.
-        return symbol.name if symbol in WAVENUMBERS else f"{symbol.name}_"
+        # No name of a model may be one that the kernels have already, nor any parameter a field's.
+        if symbol in WAVENUMBERS:
+            return symbol.name
+        return f"{symbol.name}_{'value' if isinstance(symbol, Value) else 'number'}"
 
     def _print_Integer(self, number: sympy.Integer) -> str:
         return f"Real({int(number)})"
@@ -35,6 +37,9 @@ class _Printer(C99CodePrinter):
         return f"Real({number.p}.0 / {number.q})"
 
     _print_Half = _print_Rational
+
+    def _print_NumberSymbol(self, number: sympy.NumberSymbol) -> str:
+        return f"Real({float(number)!r})"
 
     def _print_Float(self, number: sympy.Float) -> str:
         return f"Real({float(number)!r})"
@@ -55,7 +60,7 @@ class _Printer(C99CodePrinter):
         return f"Real({super()._print_Function(call)})"
 
 
-_print = _Printer().doprint
+_print = _Printer({"math_macros": {}}).doprint
 
 
 def product_header(model: Lowered) -> str:

@@ -11,8 +11,8 @@ are given later: the arguments of the function that makes the model.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import sympy
@@ -314,7 +314,7 @@ def function(operation: Callable[[sympy.Expr], sympy.Expr], quantity: Quantity) 
     return Quantity([form_of_points(operation(points))], text)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclasses.dataclass(frozen=True, eq=False)
 class Model:
     """Fields, and the right-hand side of the equation of each.
 
@@ -325,6 +325,8 @@ class Model:
     speeds : sequence of Vector
         Those that move something: the time step is chosen by them. By default all vectors without
         divergence, or all if there is none.
+    means : mapping of str to Quantity
+        Scalars whose means over the box are diagnostics, by name.
 
     Raises
     ------
@@ -334,6 +336,7 @@ class Model:
 
     equations: Mapping[_Field, Quantity]
     speeds: Sequence[Vector] | None = None
+    means: Mapping[str, Quantity] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if not self.equations:

@@ -12,9 +12,31 @@ from dataclasses import dataclass
 import sympy
 
 from slipstream.equations import reduction
-from slipstream.equations.forms import WAVENUMBERS, Form, Value, values_in
+from slipstream.equations.forms import WAVENUMBERS, Form, NestedDerivative, Value, values_in
 from slipstream.equations.language import Model
 from slipstream.errors import InputError
+
+
+@dataclass(frozen=True)
+class Mean:
+    """What is averaged over the box for a diagnostic.
+
+    Attributes
+    ----------
+    name : str
+        Its name.
+    inputs : tuple of Expr
+        What goes to physical space: sums of values.
+    symbols : tuple of Value
+        What stands for each of these.
+    expression : Expr
+        The function of them that is averaged.
+    """
+
+    name: str
+    inputs: tuple[sympy.Expr, ...]
+    symbols: tuple[Value, ...]
+    expression: sympy.Expr
 
 
 @dataclass(frozen=True)
@@ -46,6 +68,8 @@ class Lowered:
         What is given later.
     speeds : tuple of tuple of Expr
         Velocities along x, y and z that limit the time step, in terms of `symbols`.
+    means : tuple of Mean
+        Diagnostics of the model's own.
     """
 
     components: tuple[Value, ...]
@@ -59,6 +83,7 @@ class Lowered:
     decay: tuple[sympy.Expr, ...]
     parameters: tuple[sympy.Symbol, ...]
     speeds: tuple[tuple[sympy.Expr, ...], ...]
+    means: tuple[Mean, ...]
 
     @property
     def transforms(self) -> int:
@@ -82,7 +107,8 @@ def lower(model: Model) -> Lowered:
     forms = [form for right in model.equations.values() for form in right.forms]
     plain = _lowered(model, forms)
     other = _lowered(model, [_conserved(form) for form in forms])
-    return min((plain, other), key=lambda lowered: lowered.transforms)
+    # Of as many transforms, those of the state as it is need no memory for others.
+    return min((plain, other), key=lambda one: (one.transforms, len(one.inputs)))
 
 
 def _conserved(form: Form) -> Form:
@@ -141,11 +167,13 @@ def _lowered(model: Model, forms: list[Form]) -> Lowered:
         products, multipliers = [sympy.Integer(0)], [[sympy.Integer(0)] for _ in forms]
     symbols = [_leading(one) for one in inputs]
     linear, decay, constant = _linear(components, forms)
+    means = tuple(_mean(name, quantity.forms[0]) for name, quantity in model.means.items())
     parameters = {
         symbol
         for one in (*inputs, *products, *sum(multipliers, []), *constant, *decay)
         for symbol in sympy.sympify(one).free_symbols
     }
+    parameters |= {s for mean in means for s in mean.expression.free_symbols}
     parameters |= {s for row in linear for one in row.values() for s in one.free_symbols}
     parameters -= set(WAVENUMBERS)
     return Lowered(
@@ -160,7 +188,17 @@ def _lowered(model: Model, forms: list[Form]) -> Lowered:
         decay=tuple(decay),
         parameters=tuple(sorted((s for s in parameters if not isinstance(s, Value)), key=str)),
         speeds=tuple(tuple(speeds[i : i + 3]) for i in range(0, len(speeds), 3)),
+        means=means,
     )
+
+
+def _mean(name: str, form: Form) -> Mean:
+    try:
+        points = form.at_points()
+    except NestedDerivative:
+        raise InputError(f"mean {name}: expected no derivative of a product") from None
+    inputs, (expression,) = reduction.essential_values([points])
+    return Mean(name, tuple(inputs), tuple(map(_leading, inputs)), expression)
 
 
 def _speeds(model: Model) -> list:

@@ -22,10 +22,12 @@ from slipstream.equations.language import (
     Quantity,
     Scalar,
     Vector,
+    abs2,
     cross,
     curl,
     div,
     dot,
+    grad,
     laplacian,
     outer,
     z_hat,
@@ -33,6 +35,7 @@ from slipstream.equations.language import (
 from slipstream.equations.lowering import Lowered, lower
 from slipstream.errors import InputError
 
+Positive = Annotated[float, Field(gt=0)]
 NotNegative = Annotated[float, Field(ge=0)]
 Power = Annotated[int, Field(ge=1, le=8)]
 Count = Annotated[int, Field(ge=0, le=8)]
@@ -102,7 +105,30 @@ def mhd(
     )  # fmt: skip
 
 
-SHIPPED: dict[str, Callable[..., Model]] = {"hd": hd, "boussinesq": boussinesq, "mhd": mhd}
+def gpe(sound_speed: Positive = 1.0, healing_length: Positive = 1.0) -> Model:
+    """Gross-Pitaevskii equation of a quantum fluid of density 1.
+
+    ``i d psi/dt = -alpha laplacian(psi) + beta (|psi|^2 - 1) psi`` with alpha = c xi / sqrt(2) and
+    beta = c / (sqrt(2) xi), as in GHOST: c is the speed of sound, xi the healing length. The
+    complex field is two real ones.
+    """
+    a, b = Scalar("psi_real"), Scalar("psi_imaginary")
+    alpha = sound_speed * healing_length / sympy.sqrt(2)
+    beta = sound_speed / (sympy.sqrt(2) * healing_length)
+    density = a**2 + b**2
+    energy = alpha * (abs2(grad(a)) + abs2(grad(b))) + beta / 2 * (density - 1) ** 2
+    return Model(
+        {
+            a: -alpha * laplacian(b) + beta * (density - 1) * b,
+            b: alpha * laplacian(a) - beta * (density - 1) * a,
+        },
+        means={"mass": density, "hamiltonian": energy},
+    )
+
+
+SHIPPED: dict[str, Callable[..., Model]] = {
+    "hd": hd, "boussinesq": boussinesq, "mhd": mhd, "gpe": gpe,
+}  # fmt: skip
 
 
 def find(name: str) -> Callable[..., Model]:

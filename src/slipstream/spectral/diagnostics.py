@@ -149,8 +149,8 @@ class EnergyBudget:
         -------
         dict of str to float
             The keys of `labels_of`. The residual compares the change of energy since the call
-            before with dissipation and power in between, by the trapezoidal rule; 0 at first and for
-            a fluid without viscosity in which no energy changed.
+            before with dissipation and power in between, by the trapezoidal rule; 0 at first and
+            for a fluid without viscosity in which no energy changed.
         """
         energy, dissipation = (float(half) for half in squares.sum(axis=1) / 2)
         result = {"energy": energy}

@@ -58,10 +58,7 @@ def explanation_of_case(case: SpectralCase) -> Group:
 
 
 def _table(name: str, model: Lowered) -> Table:
-    title = (
-        f"{name}: {len(model.inputs)} fields to physical space, {len(model.products)} products "
-        f"back, {model.transforms} real transforms a substage"
-    )
+    title = f"{name}: {model.transforms} real transforms a substage"
     table = Table(title=title, box=box.HORIZONTALS, show_header=False, title_justify="left")
     table.add_column(style="dim", no_wrap=True)
     table.add_column(no_wrap=True)

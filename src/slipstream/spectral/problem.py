@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import sympy
@@ -14,6 +15,7 @@ import sympy
 from slipstream.device import Device
 from slipstream.equations import Lowered, code
 from slipstream.equations.forms import WAVENUMBERS
+from slipstream.equations.lowering import Mean
 from slipstream.fft import SlabGeometry, plane_pass_bytes
 from slipstream.spectral.integrators import RungeKutta
 from slipstream.spectral.wavenumbers import Wavenumbers
@@ -70,7 +72,8 @@ class SpectralProblem:
     @property
     def transformed(self) -> int:
         """Largest number of fields that are transformed together."""
-        return max(len(self.model.inputs), len(self.model.products), self.size)
+        means = (len(mean.inputs) for mean in self.model.means)
+        return max(len(self.model.inputs), len(self.model.products), self.size, *means)
 
     @property
     def numbers(self) -> list[float]:
@@ -82,6 +85,11 @@ class SpectralProblem:
         """The rates of decay that differ, of the wavenumbers alone."""
         values = {name: self.parameters[str(name)] for name in self.model.parameters}
         return [rate.subs(values) for rate in dict.fromkeys(self.model.decay)]
+
+    def function(self, mean: Mean) -> Callable[..., Any]:
+        """Return what is averaged as a function of arrays of points."""
+        values = {name: self.parameters[str(name)] for name in self.model.parameters}
+        return sympy.lambdify(mean.symbols, mean.expression.subs(values), "numpy")
 
     @property
     def is_separable(self) -> bool:

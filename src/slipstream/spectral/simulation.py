@@ -13,6 +13,7 @@ from slipstream.case import SpectralCase
 from slipstream.device import Device, Operation
 from slipstream.equations import models
 from slipstream.equations.forms import AXES
+from slipstream.equations.lowering import Mean
 from slipstream.errors import InputError
 from slipstream.exchange import make_transport, open_matching_device
 from slipstream.family import (
@@ -43,8 +44,6 @@ from slipstream.spectral.problem import SpectralProblem
 from slipstream.spectral.restart import read_state
 from slipstream.spectral.step import SpectralStep
 
-_TRUNCATIONS = {"2/3": "2/3", "none": "nyquist"}
-
 
 class SpectralSimulation(PlainSimulation):
     """Flow, or whatever the equations tell of, in a periodic box; see `slipstream.run.Simulation`.
@@ -65,7 +64,7 @@ class SpectralSimulation(PlainSimulation):
         self._timer = StepTimer(eager=case.run.timeline)
         rank, ranks = (communicator.rank, communicator.size) if communicator else (0, 1)
         shape = tuple(reversed(case.grid.points_xyz))
-        modes = truncate(shape, _TRUNCATIONS[case.numerics.dealiasing], real=True)
+        modes = truncate(shape, _truncation(shape, case.numerics.dealiasing), real=True)
         itemsize = 2 * np.dtype(case.numerics.precision).itemsize
         alignment = max(1, device.row_bytes // itemsize)
         parameters = case.equation.parameters
@@ -272,11 +271,31 @@ class SpectralSimulation(PlainSimulation):
         if self._forcing:
             self._forcing.prepare(self.time)
         power = self._forcing.power if self._forcing else None
-        return self._budget.update(self.time, squares, vectors, power)
+        means = {mean.name: self._mean(mean) for mean in self.problem.model.means}
+        return self._budget.update(self.time, squares, vectors, power) | means
+
+    def _mean(self, mean: Mean) -> float:
+        """Return the mean over the box of a function of the fields. Collective."""
+        fields = self.flow.combined(mean.inputs)
+        function = self.problem.function(mean)
+        sums = []
+
+        def add(points: Any, plane: int) -> tuple[Operation, list[Any]]:
+            def run(stream: Any) -> None:
+                sums.append(float((function(*points) + 0 * points[0]).sum()))
+
+            return run, []
+
+        graph = self.flow.record_backward(fields, add)
+        commit(graph, "serial").run()
+        self.device.synchronize()
+        total = sum_over_ranks(self.communicator, np.array([math.fsum(sums)]))
+        return float(total[0]) / math.prod(self.problem.geometry.shape)
 
     def labels(self) -> dict[str, str]:
         """Return the long names of diagnostics and spectra."""
-        return labels_of(self._fields, self._forcing is not None)
+        means = {mean.name: f"mean of {mean.name}" for mean in self.problem.model.means}
+        return labels_of(self._fields, self._forcing is not None) | means
 
     def pictures(self) -> PictureChoice:
         """Return what is drawn at the end."""
@@ -360,6 +379,12 @@ class SpectralSimulation(PlainSimulation):
         # Not-a-number has no place in an order, so MPI's maximum might lose it.
         values = self.communicator.allgather(value)
         return math.nan if any(math.isnan(v) for v in values) else max(values)
+
+
+def _truncation(shape: tuple[int, ...], dealiasing: str) -> str | list[int]:
+    if dealiasing == "1/2":  # products of three: 4 k < n
+        return [(n - 1) // 4 for n in shape]
+    return {"2/3": "2/3", "none": "nyquist"}[dealiasing]
 
 
 def _length_text(length: float) -> str:

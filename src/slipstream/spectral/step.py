@@ -8,6 +8,7 @@ part and the substage itself. See `transforms` for how these are fused with the 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -17,7 +18,7 @@ import sympy
 from slipstream import kernels
 from slipstream.device import Device, Operation, RowLaunch
 from slipstream.equations import code
-from slipstream.equations.forms import WAVENUMBERS
+from slipstream.equations.forms import WAVENUMBERS, values_in
 from slipstream.exchange import Transport
 from slipstream.fft import PointOperation, PointProduct
 from slipstream.fft.rows import real_name
@@ -285,6 +286,18 @@ class SpectralStep:
         self.device.synchronize()
         bits = np.int64(int(self._product.maxima.max()))
         return float(bits.view(np.float64))
+
+    def combined(self, sums: Sequence[sympy.Expr]) -> Any:
+        """Return the Fourier coefficients of sums of values, in an array like the state."""
+        waves, state = self.wavenumbers, self.modes_of(self.state)
+        array, names = self.device.array, self.problem.model.components
+        k = array(waves.x), array(waves.y)[:, None], array(waves.z)[:, None, None]
+        result = self.device.zeros((len(sums), *self.state.shape[1:]), self.state.dtype)
+        for target, expression in zip(self.modes_of(result), sums, strict=True):
+            for value in values_in(expression):
+                factor = sympy.lambdify(WAVENUMBERS, expression.coeff(value) * value.multiplier)
+                target += factor(*k) * state[names.index(value.undifferentiated)]
+        return result
 
     def modes_of(self, array: Any) -> Any:
         """Return the kept modes of a spectral array, without the padding of its rows."""

@@ -1,0 +1,36 @@
+"""Equations of one's own: named in a case as ``model = "examples/equations.py:FUNCTION"``.
+
+    slipstream explain --model examples/equations.py:active_matter
+"""
+
+from slipstream.equations import Model, Scalar, Vector, abs2, div, dot, grad, laplacian, outer
+
+
+def kuramoto_sivashinsky():
+    """Flame fronts: unstable at long waves, smoothed at short ones."""
+    h = Scalar("height")
+    return Model({h: -abs2(grad(h)) / 2 - laplacian(h) - laplacian(h, 2)})
+
+
+def allen_cahn(width: float):
+    """Two phases that separate, with an interface of that width."""
+    c = Scalar("phase")
+    return Model({c: (c - c**3) / width**2 + laplacian(c)})
+
+
+def active_matter(friction: float, advection: float, pattern: float):
+    """Bacterial turbulence after Wensink et al. (PNAS 109, 14308, 2012), incompressible."""
+    u = Vector("velocity", solenoidal=True)
+    swimming = -advection * div(outer(u, u)) + friction * u - dot(u, u) * u
+    return Model({u: swimming - pattern * laplacian(u) - laplacian(u, 2)})
+
+
+def reacting(viscosity: float, diffusivity: float, rate: float):
+    """A flow that carries a flame: what burns, burns faster the more of it is burnt."""
+    u, c = Vector("velocity", solenoidal=True), Scalar("burnt")
+    return Model(
+        {
+            u: -dot(u, grad(u)) + viscosity * laplacian(u),
+            c: -dot(u, grad(c)) + rate * (c - c**2) + diffusivity * laplacian(c),
+        }
+    )
