@@ -87,7 +87,7 @@ def test_case_is_frozen():
         ("time.cfl=3", ["time.cfl", "at most 2"]),
         ("time.cfl=0", ["time.cfl", "greater than 0"]),
         ("numerics.precision=float16", ["numerics.precision", "float64, float32"]),
-        ("numerics.dealiasing=3/2", ["numerics.dealiasing", "2/3, none"]),
+        ("numerics.dealiasing=3/2", ["numerics.dealiasing", "2/3, 1/2, none"]),
         ("run.device=gpu", ["run.device", "auto, cpu, cuda"]),
         ("run.timeline=1", ["run.timeline", "true or false"]),
         ("output.fields_interval=0", ["output.fields_interval", "greater than 0"]),

@@ -13,8 +13,6 @@ from slipstream.case import SpectralCase
 from slipstream.device import Device, Operation
 from slipstream.equations import models
 from slipstream.equations.forms import AXES
-from slipstream.equations.lowering import Mean
-from slipstream.errors import InputError
 from slipstream.exchange import make_transport, open_matching_device
 from slipstream.family import (
     PlainSimulation,
@@ -38,6 +36,7 @@ from slipstream.spectral.diagnostics import (
     labels_of,
     pictures_of,
 )
+from slipstream.spectral.evaluation import check_resolution, mean_over_box, set_formulas
 from slipstream.spectral.forcing import Forcing, check_forced_field
 from slipstream.spectral.integrators import METHODS
 from slipstream.spectral.problem import SpectralProblem
@@ -150,38 +149,13 @@ class SpectralSimulation(PlainSimulation):
                 self._set(self.flow.state[field.first : field.first + 3], flow)
         else:
             if settings.wavenumber is not None:
-                self._check_resolution(settings.wavenumber, settings.flow, "initial")
+                check_resolution(self.problem, settings.wavenumber, settings.flow, "initial")
             lengths = self.problem.lengths
-            self._evaluate(initial.initial_formulas(settings, self._fields, lengths))
+            set_formulas(self.flow, initial.initial_formulas(settings, self._fields, lengths))
         self._commit(self.flow.record_courant()).run()
 
     def _set(self, target: Any, modes: np.ndarray) -> None:
         self.device.run(self.device.copy(self.flow.modes_of(target), modes))
-
-    def _evaluate(self, formulas: dict[str, Any]) -> None:
-        """Set the state to what has a formula, at all points, chunk by chunk."""
-        components = list(map(str, self.problem.model.components))
-        shape, lengths = self.problem.geometry.shape, self.problem.lengths
-        start = self.problem.geometry.physical_box.start[0]
-        axes = [length * np.arange(n) / n for n, length in zip(shape, lengths, strict=True)]
-
-        def load(points: Any, plane: int) -> tuple[Operation, list[Any]]:
-            first = start + plane
-            z = self.device.array(axes[0][first : first + points.shape[1]][:, None, None])
-            y = self.device.array(axes[1][None, :, None])
-            x = self.device.array(axes[2][None, None, :])
-
-            def fill(stream: Any) -> None:
-                for place, name in enumerate(components):
-                    points[place] = 0
-                    if name in formulas:
-                        points[place] += formulas[name](x, y, z, self.device.array_module)
-
-            return fill, []
-
-        self._commit(self.flow.record_forward(load)).run()
-        self.flow.normalise()
-        self.flow.make_solenoidal()
 
     def _make_forcing(self) -> Forcing | None:
         """Return the forcing; the state serves to evaluate a pattern, and is overwritten."""
@@ -191,25 +165,13 @@ class SpectralSimulation(PlainSimulation):
         pattern = None
         if settings.kind != "random":
             if settings.kind != "formula":
-                self._check_resolution(settings.wavenumber, settings.kind, "forcing")
+                check_resolution(self.problem, settings.wavenumber, settings.kind, "forcing")
             lengths = self.problem.lengths
-            self._evaluate(initial.forcing_formulas(settings, self._fields, lengths))
+            set_formulas(self.flow, initial.forcing_formulas(settings, self._fields, lengths))
             first, count = self.problem.forced
             pattern = self.flow.modes_of(self.flow.state[first : first + count]).copy()
             self.flow.state[...] = 0
         return Forcing(settings, self.flow, self.communicator, pattern)
-
-    def _check_resolution(self, wavenumber: int, kind: str, table: str) -> None:
-        """Refuse a flow that the grid cannot hold: what it keeps of one would be another."""
-        modes = self.problem.geometry.modes
-        # The Taylor-Green vortex needs x and y; any other axis may have one point, without waves.
-        needed = (1, 2) if kind == "taylor-green" else ()
-        for axis, m in enumerate(modes):
-            if wavenumber >= m.low and (m.size > 1 or axis in needed):
-                raise InputError(
-                    f"{table}.wavenumber: {wavenumber} is beyond the {m.low - 1} waves "
-                    f"that grid.points = {m.size} along {'zyx'[axis]} can resolve; use more points"
-                )
 
     # -- stepping ----------------------------------------------------------------------------
 
@@ -271,26 +233,11 @@ class SpectralSimulation(PlainSimulation):
         if self._forcing:
             self._forcing.prepare(self.time)
         power = self._forcing.power if self._forcing else None
-        means = {mean.name: self._mean(mean) for mean in self.problem.model.means}
+        means = {
+            mean.name: mean_over_box(self.flow, mean, self.communicator)
+            for mean in self.problem.model.means
+        }
         return self._budget.update(self.time, squares, vectors, power) | means
-
-    def _mean(self, mean: Mean) -> float:
-        """Return the mean over the box of a function of the fields. Collective."""
-        fields = self.flow.combined(mean.inputs)
-        function = self.problem.function(mean)
-        sums = []
-
-        def add(points: Any, plane: int) -> tuple[Operation, list[Any]]:
-            def run(stream: Any) -> None:
-                sums.append(float((function(*points) + 0 * points[0]).sum()))
-
-            return run, []
-
-        graph = self.flow.record_backward(fields, add)
-        commit(graph, "serial").run()
-        self.device.synchronize()
-        total = sum_over_ranks(self.communicator, np.array([math.fsum(sums)]))
-        return float(total[0]) / math.prod(self.problem.geometry.shape)
 
     def labels(self) -> dict[str, str]:
         """Return the long names of diagnostics and spectra."""
