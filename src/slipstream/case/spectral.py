@@ -238,14 +238,14 @@ class SpectralTime(Time):
         Courant number of an adaptive time step, 0 < cfl <= 2.
     max_step : float or None
         Upper bound of an adaptive time step (non-dimensional).
-    integrator : {"rk2", "rk3", "rk4"}
-        Runge-Kutta method of order 2, 3 or 4.
+    integrator : {"rk2", "heun", "rk3", "rk4"}
+        Runge-Kutta method of order 2, 2, 3 or 4.
     """
 
     step: Positive | None = None
     cfl: Annotated[float, Field(gt=0, le=2)] | None = None
     max_step: Positive | None = None
-    integrator: Literal["rk2", "rk3", "rk4"] = "rk4"
+    integrator: Literal["rk2", "heun", "rk3", "rk4"] = "rk4"
 
     @model_validator(mode="after")
     def _one_way_to_step(self):
@@ -293,14 +293,15 @@ class Numerics(Table):
     ----------
     precision : {"float64", "float32"}
         Floating-point type of the fields.
-    dealiasing : {"2/3", "1/2", "none"}
-        Which modes are dropped so that products do not alias: of two factors, of three.
+    dealiasing : {"2/3", "2/3 sphere", "phase-shift", "1/2", "none"}
+        Which modes are dropped so that products do not alias: of two factors, also in a sphere or
+        with shifted grids; of three.
     integrating_factor : bool
         Whether the viscous term is integrated exactly.
     """
 
     precision: Precision = "float64"
-    dealiasing: Literal["2/3", "1/2", "none"] = "2/3"
+    dealiasing: Literal["2/3", "2/3 sphere", "phase-shift", "1/2", "none"] = "2/3"
     integrating_factor: bool = True
 
 

@@ -36,13 +36,16 @@ INLINE Real decay_of(const Real* RESTRICT decay, int which, Index z, Index y, In
 //
 // Of `stage` and `result` those that WRITES_STAGE and WRITES_RESULT name are stored; WRITES_INPUTS
 // stores what of the stage goes to physical space. step[1] times the forcing is added to the rates of
-// FORCED components from FORCED_FIRST on.
+// FORCED components from FORCED_FIRST on. If SPHERE is not negative, parameters[SPHERE ...] are one over
+// the squares of the sphere's radii, and nothing changes outside of it. What is SHIFTED belongs to a
+// grid that is shifted by half a spacing, for which `phases` are the factors along x, y and z.
 KERNEL advance_substage(const Complex* RESTRICT products, const Complex* start,
                         const Complex* current, const Complex* total, Complex* stage,
                         Complex* result, Complex* inputs, const Complex* RESTRICT forcing,
                         const Real* RESTRICT step,
                         const Real* RESTRICT decay, const Real* RESTRICT wavenumbers,
-                        const double* RESTRICT parameters, Index nz, Index ny, Index nx,
+                        const Complex* RESTRICT phases, const double* RESTRICT parameters,
+                        Index nz, Index ny, Index nx,
                         Index row_size, Index low, Index gap, Index product_field,
                         Index state_field, Index plane, Index first_y, Index all_y, double a,
                         double b, double scale) {
@@ -58,6 +61,12 @@ KERNEL advance_substage(const Complex* RESTRICT products, const Complex* start,
       Complex product[PRODUCTS], now[STATE], rate[STATE], next[STATE];
       Real slowing[STATE], factor[DECAYS];
       UNROLL for (int i = 0; i < PRODUCTS; ++i) product[i] = Real(scale) * t[c + i * product_field];
+      Complex phase = {1, 0};
+      if (SHIFTED_NOW || SHIFTED_NEXT)
+        phase = phases[nx + all_y + z] * phases[nx + first_y + y] * phases[c];
+      if (SHIFTED_NOW) {
+        UNROLL for (int i = 0; i < PRODUCTS; ++i) product[i] = conjugate(phase) * product[i];
+      }
       if (RATES_READ_STATE || !INTEGRATING_FACTOR) {
         UNROLL for (int i = 0; i < STATE; ++i) now[i] = current[at + c + i * state_field];
       }
@@ -68,6 +77,11 @@ KERNEL advance_substage(const Complex* RESTRICT products, const Complex* start,
       if (!INTEGRATING_FACTOR) {
         decay_rates(kx, ky, kz, parameters, slowing);
         UNROLL for (int i = 0; i < STATE; ++i) rate[i] = rate[i] - slowing[i] * now[i];
+      }
+      if (SPHERE >= 0) {
+        const double* RESTRICT over = parameters + (SPHERE >= 0 ? SPHERE : 0);
+        const bool outside = kx * kx * over[0] + ky * ky * over[1] + kz * kz * over[2] >= 1;
+        UNROLL for (int i = 0; i < STATE; ++i) rate[i] = Real(!outside) * rate[i];
       }
       UNROLL for (int d = 0; d < DECAYS; ++d)
         factor[d] = INTEGRATING_FACTOR ? decay_of(decay, d, z, y, c, modes) : Real(1);
@@ -86,7 +100,8 @@ KERNEL advance_substage(const Complex* RESTRICT products, const Complex* start,
       if (WRITES_STAGE && WRITES_INPUTS) {
         Complex input[INPUTS];
         inputs_of(next, kx, ky, kz, parameters, input);
-        UNROLL for (int i = 0; i < INPUTS; ++i) inputs[at + c + i * state_field] = input[i];
+        UNROLL for (int i = 0; i < INPUTS; ++i)
+          inputs[at + c + i * state_field] = SHIFTED_NEXT ? phase * input[i] : input[i];
       }
     }
   }

@@ -57,6 +57,8 @@ METHODS = {
     for method in (
         # The midpoint rule.
         RungeKutta("rk2", 2, 2, (0, 1), (1 / 2,), (0.0, 1.0)),
+        # Heun's method, of second order.
+        RungeKutta("heun", 2, 1, (0, 1), (1.0,), (1 / 2, 1 / 2)),
         # Heun's third-order method.
         RungeKutta("rk3", 3, 3, (0, 1, 2), (1 / 3, 2 / 3), (1 / 4, 0.0, 3 / 4)),
         # The classical method.

@@ -17,6 +17,7 @@ from slipstream.equations import Lowered, code
 from slipstream.equations.forms import WAVENUMBERS
 from slipstream.equations.lowering import Mean
 from slipstream.fft import SlabGeometry, plane_pass_bytes
+from slipstream.spectral.dealiasing import DEALIASING, Dealiasing
 from slipstream.spectral.integrators import RungeKutta
 from slipstream.spectral.wavenumbers import Wavenumbers
 
@@ -43,6 +44,8 @@ class SpectralProblem:
         float32 or float64.
     forced : (int, int) or None
         First component, and number of components, that are forced.
+    dealiasing : Dealiasing
+        Which of the geometry's modes are kept, and whether substages shift the grid.
     """
 
     geometry: SlabGeometry
@@ -53,6 +56,7 @@ class SpectralProblem:
     integrating_factor: bool
     real_dtype: np.dtype
     forced: tuple[int, int] | None = None
+    dealiasing: Dealiasing = DEALIASING["2/3"]
 
     @property
     def complex_dtype(self) -> np.dtype:
@@ -74,6 +78,18 @@ class SpectralProblem:
         """Largest number of fields that are transformed together."""
         means = (len(mean.inputs) for mean in self.model.means)
         return max(len(self.model.inputs), len(self.model.products), self.size, *means)
+
+    @property
+    def has_inputs(self) -> bool:
+        """Whether what goes to physical space is kept beside the state."""
+        return self.dealiasing.is_shifted or not self.model.inputs_are_state
+
+    @property
+    def over_radii(self) -> list[float]:
+        """One over the square of the largest wavenumber of the sphere along x, y and z."""
+        part = 2 * math.pi * self.dealiasing.fraction
+        sizes = zip(reversed(self.geometry.shape), reversed(self.lengths), strict=True)
+        return [(length / (part * n)) ** 2 for n, length in sizes]
 
     @property
     def numbers(self) -> list[float]:
@@ -139,7 +155,7 @@ class SpectralProblem:
         """Return the bytes that `SpectralStep` allocates on a device."""
         g, item = self.geometry, np.dtype(self.complex_dtype).itemsize
         states = self.state_copies * self.size
-        states += 0 if self.model.inputs_are_state else len(self.model.inputs)
+        states += len(self.model.inputs) if self.has_inputs else 0
         states += self.forced[1] if self.forced else 0
         columns = self.transformed * math.prod(g.columns_shape)
         planes = self.transformed * g.planes_size if g.ranks > 1 else 0

@@ -29,6 +29,7 @@ from slipstream.report.choice import PictureChoice
 from slipstream.report.style import pi_text
 from slipstream.schedule import CommittedStep, StepGraph, Timeline, commit
 from slipstream.spectral import initial
+from slipstream.spectral.dealiasing import DEALIASING
 from slipstream.spectral.diagnostics import (
     EnergyBudget,
     energy_spectrum,
@@ -63,7 +64,9 @@ class SpectralSimulation(PlainSimulation):
         self._timer = StepTimer(eager=case.run.timeline)
         rank, ranks = (communicator.rank, communicator.size) if communicator else (0, 1)
         shape = tuple(reversed(case.grid.points_xyz))
-        modes = truncate(shape, _truncation(shape, case.numerics.dealiasing), real=True)
+        dealiasing = DEALIASING[case.numerics.dealiasing]
+        dealiasing.check(case.numerics.dealiasing, METHODS[case.time.integrator])
+        modes = truncate(shape, dealiasing.truncation(shape), real=True)
         itemsize = 2 * np.dtype(case.numerics.precision).itemsize
         alignment = max(1, device.row_bytes // itemsize)
         parameters = case.equation.parameters
@@ -79,6 +82,7 @@ class SpectralSimulation(PlainSimulation):
             integrating_factor=case.numerics.integrating_factor,
             real_dtype=np.dtype(case.numerics.precision),
             forced=forced,
+            dealiasing=dealiasing,
         )
         self._transport = make_transport(case.run.transport, communicator, device)
         self._sharing = ranks_per_device(communicator, device)
@@ -152,6 +156,7 @@ class SpectralSimulation(PlainSimulation):
                 check_resolution(self.problem, settings.wavenumber, settings.flow, "initial")
             lengths = self.problem.lengths
             set_formulas(self.flow, initial.initial_formulas(settings, self._fields, lengths))
+        self.flow.keep_sphere()
         self._commit(self.flow.record_courant()).run()
 
     def _set(self, target: Any, modes: np.ndarray) -> None:
@@ -326,12 +331,6 @@ class SpectralSimulation(PlainSimulation):
         # Not-a-number has no place in an order, so MPI's maximum might lose it.
         values = self.communicator.allgather(value)
         return math.nan if any(math.isnan(v) for v in values) else max(values)
-
-
-def _truncation(shape: tuple[int, ...], dealiasing: str) -> str | list[int]:
-    if dealiasing == "1/2":  # products of three: 4 k < n
-        return [(n - 1) // 4 for n in shape]
-    return {"2/3": "2/3", "none": "nyquist"}[dealiasing]
 
 
 def _length_text(length: float) -> str:

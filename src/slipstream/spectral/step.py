@@ -60,7 +60,7 @@ class SpectralStep:
         copies = [fields(problem.size) for _ in range(problem.state_copies)]
         self.state, self.stage = copies[:2]
         self._total = copies[2] if problem.method.has_total else self.state
-        self._inputs = None if model.inputs_are_state else fields(len(model.inputs))
+        self._inputs = fields(len(model.inputs)) if problem.has_inputs else None
         self._transforms = FieldTransforms(device, geometry, problem.transformed, dtype, transport)
         per_spacing = [n / L for n, L in zip(geometry.shape, problem.lengths, strict=True)]
         self._product = PointProduct(
@@ -73,7 +73,11 @@ class SpectralStep:
         self._unmeasured = replace(self._product, maxima=device.zeros(
             self._product.maxima.shape, np.int64
         ))  # fmt: skip
-        self._numbers = device.array([*problem.numbers, 0.0], np.float64)
+        self._numbers = device.array([*problem.numbers, *problem.over_radii], np.float64)
+        half = [length / n / 2 for n, length in zip(geometry.shape, problem.lengths, strict=True)]
+        waves = self.wavenumbers
+        shifts = [waves.x * half[2], waves.y * half[1], waves.z * half[0]]
+        self._phases = device.array(np.exp(1j * np.concatenate(shifts)), dtype)
         self._table = device.array(self.wavenumbers.table(), problem.real_dtype)
         # The time step, and what the forcing is multiplied by.
         self._step = device.zeros((2,), problem.real_dtype)
@@ -181,6 +185,9 @@ class SpectralStep:
             "WRITES_INPUTS": self._inputs is not None,
             "READS_TOTAL": any(method.weights[:substage]),
             "INTEGRATING_FACTOR": problem.integrating_factor,
+            "SPHERE": len(problem.numbers) if problem.dealiasing.is_spherical else -1,
+            "SHIFTED_NOW": problem.dealiasing.is_shifted and substage % 2 == 1,
+            "SHIFTED_NEXT": problem.dealiasing.is_shifted and substage % 2 == 0,
             "FORCED_FIRST": problem.forced[0] if problem.forced else 0,
             "FORCED": problem.forced[1] if problem.forced else 0,
         }
@@ -203,8 +210,8 @@ class SpectralStep:
             total, stage, new = part(self._total), part(self.stage), part(result)
             operation = kernel.bind(
                 RowLaunch(nz * (high - low), nx), products, old, now, total, stage, new,
-                part(inputs), part(forcing), self._step, self._decay, self._table, self._numbers,
-                nz, high - low, nx, row, z_modes.low, z_modes.gap,
+                part(inputs), part(forcing), self._step, self._decay, self._table, self._phases,
+                self._numbers, nz, high - low, nx, row, z_modes.low, z_modes.gap,
                 products.strides[0] // products.itemsize, old.strides[0] // old.itemsize,
                 all_y * row, low, all_y, feed, weight, scale,
             )  # fmt: skip
@@ -344,6 +351,20 @@ class SpectralStep:
         for first in self.problem.model.vectors:
             vector = self.state[first : first + 3]
             self._run_over_rows("make_solenoidal", vector, self._table)
+
+    def keep_sphere(self) -> None:
+        """Set modes to 0 that lie outside of the sphere, if one is kept."""
+        if self.problem.dealiasing.is_spherical:
+            waves, module = self.wavenumbers, self.device.array_module
+            x, y, z = (
+                self.device.array(axis**2 * over)
+                for axis, over in zip(
+                    (waves.x, waves.y, waves.z), self.problem.over_radii, strict=True
+                )
+            )
+            outside = z[:, None, None] + y[:, None] + x >= 1
+            for component in self.modes_of(self.state):
+                module.copyto(component, 0, where=outside)
 
     def _run_over_rows(self, name: str, *arrays: Any) -> None:
         """Run a kernel that takes every row of the state."""

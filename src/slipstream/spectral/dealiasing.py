@@ -1,0 +1,67 @@
+"""Dealiasing: which modes are kept so that products do not falsify them, and shifts of the grid.
+
+A product of two fields has wavenumbers up to twice those of its factors, and those beyond the grid
+appear as others. With 2/3 of the modes along each axis (Orszag, J. Atmos. Sci. 28, 1074 (1971)) all
+that is falsified is discarded; in a sphere as well, with equal resolution in all directions. Three
+factors need half of the modes. Phase shifts (Rogallo, NASA TM 81315 (1981); Canuto et al., Spectral
+Methods in Fluid Dynamics, 3.2) keep a sphere of radius sqrt(2)/3 of the points: every other
+substage is computed on a grid that is shifted by half a spacing, where what aliases once has the
+opposite sign, and what aliases twice lies outside of the sphere. It cancels where both kinds of
+substages have the same weight in a step.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from slipstream.errors import InputError
+from slipstream.spectral.integrators import RungeKutta
+
+
+@dataclass(frozen=True)
+class Dealiasing:
+    """A way to dealias.
+
+    Attributes
+    ----------
+    fraction : float
+        The largest wavenumber of an axis, as a part of its points; less than that is kept.
+    is_spherical : bool
+        Whether only a sphere (of the wavenumbers as parts of points) is kept.
+    is_shifted : bool
+        Whether every other substage is computed on a shifted grid.
+    """
+
+    fraction: float
+    is_spherical: bool = False
+    is_shifted: bool = False
+
+    def truncation(self, shape: tuple[int, ...]) -> list[int]:
+        """Return the largest wavenumber that is kept of each axis."""
+        # An exact multiple is not kept: of 12 points a third is 4, which aliases with itself.
+        return [math.ceil(n * self.fraction - 1e-9) - 1 if n > 1 else 0 for n in shape]
+
+    def check(self, name: str, method: RungeKutta) -> None:
+        """Refuse shifts with integrators whose substages do not balance.
+
+        Raises
+        ------
+        InputError
+            If they do not.
+        """
+        even, odd = sum(method.weights[::2]), sum(method.weights[1::2])
+        if self.is_shifted and not math.isclose(even, odd):
+            raise InputError(
+                f"numerics.dealiasing: {name!r} needs substages of the same weight on both grids, "
+                f"which {method.name!r} has not; accepted with it: time.integrator heun, rk4"
+            )
+
+
+DEALIASING = {
+    "2/3": Dealiasing(1 / 3),
+    "2/3 sphere": Dealiasing(1 / 3, is_spherical=True),
+    "phase-shift": Dealiasing(math.sqrt(2) / 3, is_spherical=True, is_shifted=True),
+    "1/2": Dealiasing(1 / 4),
+    "none": Dealiasing(1 / 2),
+}
