@@ -163,6 +163,20 @@ def test_ranks_fail_together_if_the_file_changes(comm, ranks, shared_folder, sma
     assert "cannot be read" in message_of(comm, lambda: image.read(box))
 
 
+@pytest.mark.parametrize("name", ["a.raw", "a.npy"])
+def test_ranks_fail_together_if_one_of_them_finds_no_number(
+    comm, ranks, shared_folder, small_blocks, name
+):
+    values = grey("float64")
+    values[-1, -1, -1] = np.nan
+    write = np.save if name == "a.npy" else lambda path, _: write_raw(values)(path)
+    path = written(comm, shared_folder / name, lambda path: write(path, values))
+    options = {} if name == "a.npy" else {"shape": SHAPE, "dtype": "float64"}
+    image = open_image(path, communicator=comm, **options)
+    box = slabs(SHAPE, 0, ranks)[rank_of(comm)]
+    assert "not a number (NaN)" in message_of(comm, lambda: image.read(box))
+
+
 SAMPLES = {
     "channel": {"axis": "y"},
     "duct": {"axis": "x"},

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from slipstream.decomposition import Box, whole
 from slipstream.errors import InputError
 from slipstream.io import images
+from slipstream.io.image_files import readable
 from slipstream.io.images import open_image
 
 SHAPE = (7, 5, 6)
@@ -103,12 +104,19 @@ def test_boxes_of_every_format_are_those_of_the_array(tmp_path, name, write):
     assert_boxes(open_image(str(tmp_path / name), pore=2), values == 2)
 
 
+STACKS = ["stack", "compressed stack", "plain stack", "ImageJ"]
+
+
 @pytest.mark.parametrize("shape", [(1, 5, 6), (4, 1, 6), (1, 1, 1)])
-@pytest.mark.parametrize("kind", ["npy", "stack", "compressed stack", "plain stack", "ImageJ"])
+@pytest.mark.parametrize("kind", ["npy", *STACKS])
 def test_axes_of_one_voxel_are_axes(tmp_path, shape, kind):
     name, write = WRITERS[kind]
     values = grey(shape=shape)
     write(tmp_path / name, values)
+    if kind in STACKS and shape[0] == 1:
+        with pytest.raises(InputError, match="is one page only, of . x . pixels; accepted: a st"):
+            open_image(tmp_path / name)
+        return
     assert_boxes(open_image(tmp_path / name), values != 0, [whole(shape)])
 
 
@@ -223,11 +231,13 @@ def saved(folder, name, write, values):
 RAW = {"shape": SHAPE, "dtype": "uint8"}
 MISTAKES = {
     "missing": (lambda f: f / "b.raw", RAW, r"image.path: .*b.raw does not exist"),
-    "suffix": (raw, {}, "image.shape is missing"),
+    "suffix": (raw, {}, "image.shape and image.dtype are missing: a raw file does not tell them"),
     "unknown suffix": (lambda f: raw(f, suffix=".png"), {},
                        r"suffix '.png'; accepted: .raw, .bin, .*zarr"),
     "folder": (lambda f: f, RAW, "suffix ''"),
-    "no path": (lambda f: 3, {}, "image.path is 3; accepted"),
+    "no path": (lambda f: 3, {}, "image.path is of type int; accepted: a path, or a NumPy array"),
+    "list": (lambda f: grey().tolist(), {}, "^image.path is of type list; accepted: [a-zA-Z, ]*$"),
+    "masked": (lambda f: np.ma.masked_equal(grey(), 2), {}, "is a masked array; accepted: a plain"),
     "folder as file": (lambda f: (f / "a.npy").mkdir() or f / "a.npy", {}, "is a folder"),
     "file as folder": (lambda f: raw(f, suffix=".zarr"), {}, "is no folder"),
     "too short": (lambda f: raw(f, 209), RAW,
@@ -246,9 +256,12 @@ MISTAKES = {
     "pore": (raw, {**RAW, "pore": 0.5}, "image.pore is 0.5; accepted"),
     "no pore": (raw, {**RAW, "pore": ()}, r"image.pore is \(\); accepted"),
     "shape of npy": (lambda f: saved(f, "a.npy", np.save, grey()), {"shape": SHAPE},
-                     "image.shape says nothing of .npy; accepted: nothing"),
-    "dataset of raw": (raw, {**RAW, "dataset": "grey"}, "image.dataset .* accepted: image.shape"),
-    "array": (lambda f: grey(), {"dtype": "uint8"}, "image.dtype says nothing of an array"),
+                     "^image.shape: remove it, a .npy file tells its own shape; accepted: image.p"),
+    "what a TIFF tells": (lambda f: saved(f, "a.tif", write_tiff, grey()), RAW,
+                          "^image.shape, image.dtype: remove them, a .tif file tells its own sh"),
+    "dataset of raw": (raw, {**RAW, "dataset": "grey"},
+                       "image.dataset: remove it, not of a .raw file; .*image.pore, image.shape"),
+    "array": (lambda f: grey(), {"dtype": "uint8"}, "image.dtype: remove it, an array tells its"),
     "flat array": (lambda f: grey()[0], {}, r"the array has shape \(5, 6\); accepted: three axes"),
     "flat npy": (lambda f: saved(f, "a.npy", np.save, grey()[0]), {}, "accepted: three axes"),
     "complex npy": (lambda f: saved(f, "a.npy", np.save, grey("complex64")), {},
@@ -278,6 +291,31 @@ def test_mistakes_are_told_in_one_line(tmp_path, make, options, message):
         open_image(make(tmp_path), **options)
     assert str(caught.value).startswith("image.")
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["a.raw", "a.npy", "an array"])
+def test_voxels_that_are_no_numbers_are_refused(tmp_path, name):
+    values, options = grey("float32"), {}
+    values[6, 4, 5] = np.nan
+    source = values if name == "an array" else tmp_path / name
+    if name == "a.npy":
+        np.save(source, values)
+    elif name == "a.raw":
+        values.tofile(source)
+        options = {"shape": SHAPE, "dtype": "float32"}
+    image = open_image(source, **options)
+    # What is not used does not matter.
+    assert_boxes(image, values != 0, [Box((0, 0, 0), (6, 5, 6))])
+    with pytest.raises(InputError, match=r"image.path: .* not a number \(NaN\); accepted"):
+        image.read(whole(SHAPE))
+
+
+def test_what_decodes_a_compressed_tiff_is_named():
+    with (
+        pytest.raises(InputError, match="; pip install imagecodecs, or save it uncompressed"),
+        readable("a.tif"),
+    ):
+        raise ValueError("<COMPRESSION.LZW: 5> requires the 'imagecodecs' package")
 
 
 @pytest.mark.parametrize("kind", ["npy", "stack", "plain stack", "compressed stack", "hdf5"])

@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 
 from slipstream.case import load_case, parse_case, validate_case
 from slipstream.case.lattice import Convergence, LatticeRun, Numerics
-from slipstream.case.lattice_image import SAMPLE_KEYS, Image
+from slipstream.case.lattice_image import SAMPLE_KEYS, SELF_DESCRIBING, Image
 from slipstream.errors import InputError
 from slipstream.exchange import TRANSPORTS
+from slipstream.io.images import FORMATS
 from slipstream.lattice import SAMPLES
 from slipstream.lattice.portion import PARTITIONS
 from slipstream.lattice.storage import ENCODINGS, LAYOUTS, ORDERS, PRECISIONS, PROPAGATIONS
@@ -110,7 +111,28 @@ def test_a_file_takes_the_place_of_a_sample_and_of_all_that_describes_it():
     assert image == Image(path="rock.tif", pore=0, voxel_size=2e-6, walls=("x",))
     raw = ["image.path=a.raw", "image.shape=[8, 9, 10]", "image.dtype=uint8"]
     assert parse_case(text, raw).image.shape == (8, 9, 10)
-    assert "'porosity' does not belong to 'path'" in failure(*raw, "image.porosity=0.2", text=text)
+    told = failure(*raw, "image.porosity=0.2", text=text)
+    assert "'porosity' does not belong to path = 'a.raw': remove it; accepted with it: po" in told
+
+
+def test_all_that_a_file_does_not_need_is_named_at_once():
+    text = MINIMAL.replace('sample = "sandstone"', 'path = "rock.tif"')
+    assert failure(text=text) == (
+        "case: image: 'shape' and 'radius' do not belong to path = 'rock.tif': remove them, a TIFF "
+        "file tells its own shape; accepted with it: pore"
+    )
+    told = failure(text=MINIMAL.replace("[time]", 'path = "rock.h5"\n[time]'))
+    assert "both given; for the image, remove 'sample', 'shape' and 'radius'" in told
+    told = failure("image.dtype=uint8", "image.path=a.h5", text=FILE)
+    assert "'shape' and 'dtype' do not belong to path = 'a.h5'" in told
+    assert told.endswith("accepted with it: pore, dataset")
+
+
+def test_formats_and_their_keys_are_those_of_the_reader():
+    raw = {suffix for suffix, (_, keys) in FORMATS.items() if "shape" in keys}
+    assert set(SELF_DESCRIBING) == set(FORMATS) - raw
+    for suffix, (_, keys) in SELF_DESCRIBING.items():
+        assert keys == FORMATS[suffix][1]
 
 
 def test_a_sample_takes_the_place_of_a_file_and_may_have_its_shape():
@@ -203,7 +225,7 @@ def test_wrong_settings_are_named_in_one_line(override, expected):
 @pytest.mark.parametrize(
     ("override", "expected"),
     [
-        ("image.porosity=0.2", ["image", "'porosity' does not belong to 'path'", "dtype"]),
+        ("image.porosity=0.2", ["image", "'porosity' does not belong to path =", "dtype"]),
         ("image.pore=1.5", ["image.pore", "whole number"]),
         ("image.pore=[]", ["image.pore", "whole number"]),
         ("image.offset=-1", ["image.offset", "at least 0"]),

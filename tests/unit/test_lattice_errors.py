@@ -9,6 +9,7 @@ from slipstream.case import parse_case
 from slipstream.device import HostDevice
 from slipstream.errors import InputError, RunError
 from slipstream.lattice import make_sample, permeability
+from slipstream.lattice.arguments import mirrored_axes
 from slipstream.lattice.simulation import make_simulation
 from slipstream.lattice.sites import check_size
 
@@ -77,8 +78,8 @@ def test_what_does_not_suit_is_one_line_with_status_2(capsys, monkeypatch, setti
     [
         (["image.path=absent.npy"], "image.path: absent.npy does not exist"),
         (["image.path=rock.jpg"], "image.path: rock.jpg has suffix '.jpg'; accepted: .raw"),
-        (["image.dtype=uint8"], "image.dtype says nothing of .npy; accepted: nothing"),
-        (["image.path=closed.raw"], "image.shape is missing: a raw file"),
+        (["image.dtype=uint8"], "image: 'dtype' does not belong to path = 'closed.npy': remove it"),
+        (["image.path=closed.raw"], "image.shape and image.dtype are missing: a raw file"),
         (
             ["image.path=closed.raw", "image.shape=[6, 5, 3]", "image.dtype=uint8"],
             "has 120 bytes, but image.shape [6, 5, 3] of uint8",
@@ -165,6 +166,53 @@ def test_the_function_warns_of_fast_flows_too_and_then_refuses_them():
 def test_the_function_does_not_warn_of_slow_flows(recwarn):
     assert fast_flow(1e-4).mach < 0.1
     assert not [one for one in recwarn if one.category is RuntimeWarning]
+
+
+def test_the_function_warns_if_the_steps_were_too_few():
+    sample = make_sample("channel", (2, 12, 2), axis="y")
+    told = r"not converged within max_steps = 100: .* steady flow is unknown; more steps"
+    with pytest.warns(RuntimeWarning, match=told) as caught:
+        result = permeability(sample, max_steps=100, device="cpu")
+    assert caught[0].filename == __file__
+    assert not result.converged
+    # Voxels without a size are no metres.
+    assert result.k == result.k_lattice
+    assert np.isnan(result.k_millidarcy)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        ({"image": [[[1]]]}, "image is of type list; accepted: a path, or a NumPy array"),
+        ({"shape": (4, 5, 6)}, "shape: remove it, an array tells its own shape; accepted: pore"),
+        ({"crop": [(0, 9)] * 3}, r"crop is \[.*; accepted: first and last \+ 1 along three axes"),
+        ({"buffer": -1}, "buffer is -1; accepted: 0 layers or more"),
+        ({"mirror": "w"}, "mirror is 'w'; accepted: any of x, y and z, True for the axis"),
+        ({"mirror": 1}, "mirror is 1; accepted: any of"),
+        ({"relaxation_time": "1"}, "relaxation_time is '1'; accepted: a number more than 0.5"),
+        ({"voxel_size": "2um"}, "voxel_size is '2um'; accepted: a number more than 0"),
+        ({"voxel_size": float("inf")}, "voxel_size is inf; accepted"),
+        ({"max_steps": 1e3}, r"max_steps is 1000\.0; accepted: whole numbers"),
+        ({"interval": 3}, "interval is 3; accepted: even numbers"),
+        (
+            {"image": np.full((2, 2, 2), np.nan)},
+            r"image: the array has .* \(NaN\); accepted",
+        ),
+    ],
+)
+def test_the_function_names_its_own_arguments(arguments, told):
+    with pytest.raises(InputError, match=f"^{told}") as caught:
+        permeability(**{"image": np.ones((4, 5, 6), np.uint8), "device": "cpu", **arguments})
+    assert "\n" not in str(caught.value)
+    assert len(str(caught.value)) < 200
+
+
+@pytest.mark.parametrize(
+    ("mirror", "expected"),
+    [(True, "z"), (False, ""), ("", ""), ("xy", "xy"), (["z"], "z"), (np.True_, "z")],
+)
+def test_images_are_mirrored_along_the_axes_named(mirror, expected):
+    assert set(mirrored_axes(mirror, [0])) == set(expected)
 
 
 def test_memory_that_does_not_suffice_is_named_and_how_many_devices_have_enough(monkeypatch):

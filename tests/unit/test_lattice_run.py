@@ -54,7 +54,8 @@ def test_run_writes_what_was_asked_for_and_says_what_it_does(folder, capsys):
         "open along z", "isolated and removed", "viscosity 0.1", "force 1e-05 along z",
         "mean over all voxels",
         "aa, stream, raster, compact (as asked for)", "GiB", "at most 40 steps", "million/s", "mD",
-        "100 %", "not converged", "written: out/flow.vti",
+        "100 %", "relative, estimated; not converged", "written: out/flow.vti",
+        "not converged: go on with --set initial.restart=out --set time.end=80 --out OTHER",
     ):  # fmt: skip
         assert part in text, part
     assert "stopped" not in text
@@ -133,7 +134,9 @@ def test_vtk_file_has_the_fields(folder):
         )
     density = np.frombuffer(content, "<f4", voxels, start + 16 + 12 * voxels).reshape(SHAPE)
     np.testing.assert_array_equal(density, fields.density.values.astype(np.float32))
-    pore = np.frombuffer(content, "u1", voxels, start + 24 + 16 * voxels).reshape(SHAPE)
+    pressure = np.frombuffer(content, "<f4", voxels, start + 24 + 16 * voxels).reshape(SHAPE)
+    np.testing.assert_allclose(pressure, fields.pressure.values, rtol=1e-6)
+    pore = np.frombuffer(content, "u1", voxels, start + 32 + 20 * voxels).reshape(SHAPE)
     np.testing.assert_array_equal(pore, fields.pore)
 
 
@@ -198,6 +201,20 @@ def test_image_files_are_read_in_the_order_x_y_z(folder, suffix):
     pore = xarray.open_zarr(folder / "out" / "fields.zarr").pore.values[-1]
     cropped = sandstone()[1:16, :, 2:20]
     np.testing.assert_array_equal(pore, np.concatenate([cropped, cropped[..., ::-1]], axis=2))
+
+
+def test_run_says_from_where_it_goes_on_and_how_to(folder, capsys):
+    assert run("time.max_steps=4", out="first") == 0
+    told = capsys.readouterr().out
+    assert "not converged: go on with --set initial.restart=first --out OTHER\n" in told
+    assert re.search(r"distance from steady +unknown +not converged", told)
+    assert "goes on" not in told
+    assert run("initial.restart=first", "output.checkpoint=false", out="second") == 0
+    told = capsys.readouterr().out
+    assert "\ngoes on from first at t = 4\n" in told
+    assert "not converged: run again with --set time.end=80\n" in told
+    assert run("convergence.tolerance=0", "time.end=2", out="third") == 0
+    assert "not converged:" not in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("precision", ["float64", "mixed"])
@@ -297,3 +314,13 @@ def test_new_writes_a_case_of_the_family(folder, capsys):
     settings = ("image.shape=[16, 16, 16]", "image.radius=4", "time.end=2", "run.device=cpu")
     assert run(*settings, "output.pictures=false", case="mine.toml") == 0
     assert "fastest of 2, measured" in " ".join(capsys.readouterr().out.split())
+
+
+def test_timeline_is_that_of_a_pair_of_steps(folder, monkeypatch):
+    simulation, titles = start(HostDevice(), "run.timeline=true"), []
+    monkeypatch.setattr(
+        "slipstream.schedule.Timeline.write_picture", lambda _, path, title: titles.append(title)
+    )
+    assert simulation.write_timeline(folder) == []
+    assert advance(simulation, 2).write_timeline(folder) == [folder / "timeline.png"]
+    assert titles == ["a pair of time steps, rank 0, overlap"]

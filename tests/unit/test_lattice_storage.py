@@ -374,9 +374,9 @@ def test_strips_need_streams(layout):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"relaxation_time": 0.5}, "relaxation_time is 0.5; accepted: more than 0.5"),
+        ({"relaxation_time": 0.5}, "relaxation_time is 0.5; accepted: a number more than 0.5"),
         ({"relaxation_time": float("nan")}, "relaxation_time is nan"),
-        ({"magic": 0.0}, "magic is 0; accepted: more than 0"),
+        ({"magic": 0.0}, "magic is 0.0; accepted: a number more than 0"),
     ],
 )
 def test_fluids_out_of_range_are_refused(arguments, message):

@@ -26,6 +26,16 @@ def mask_of(sample):
     return sample.read(whole(sample.shape))
 
 
+@pytest.mark.parametrize("name", SAMPLES)
+def test_samples_are_arrays_to_numpy(name):
+    sample = make_sample(name, (12, 12, 12), **EXAMPLES[name])
+    found = np.asarray(sample)
+    assert found.dtype == np.uint8
+    np.testing.assert_array_equal(found, mask_of(sample))
+    assert np.asarray(sample, bool).dtype == bool
+    assert np.mean(sample) == mask_of(sample).mean()
+
+
 def assert_drawn(mask, centres, radius, shape):
     """Check voxels by the distance to each sphere and to its images; none is on a surface."""
     nearest = np.full(shape, np.inf)

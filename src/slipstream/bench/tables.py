@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from rich import box
+from rich.console import Console
+from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
@@ -135,32 +137,51 @@ def print_advection(title: str, result: Mapping[str, Any]) -> None:
 
 def print_lattice(title: str, result: Mapping[str, Any]) -> None:
     """Print what `slipstream.bench.lattice.measure_lattice` returned."""
-    table = Table(title=Text(title), box=box.HORIZONTALS)
-    table.add_column("", no_wrap=True)
-    for heading in ("MLUPS", "per device", "two steps", "bytes", "of copy", "pair", "exposed"):
+    ranks = result["ranks"]
+    table = Table(title=Text(title), box=box.HORIZONTALS, padding=(0, 0, 0, 1))
+    table.add_column("", max_width=16)
+    pair = ("MLUPS", "of\ncopy", "MLUPS\neven/odd", "bytes\neven/odd", "of copy\neven/odd")
+    for heading in (*pair, *(("exposed",) if ranks > 1 else ())):
         table.add_column(heading, justify="right", no_wrap=True)
     for row in result["rows"]:
-        steps, sizes, fractions = (
-            row[name] for name in ("MLUPS of the two steps", "bytes per update", "fraction of copy")
-        )
+        exposed = [quantity(row["exposed (s per step)"], "s")] if ranks > 1 else []
         table.add_row(
-            row["name"], f"{row['MLUPS']:.4g}", f"{row['MLUPS per device']:.4g}",
-            " / ".join(f"{x:.4g}" for x in steps), " / ".join(f"{x:.0f}" for x in sizes),
-            " / ".join(f"{x:.2f}" for x in fractions), f"{row['fraction of copy, pair']:.2f}",
-            quantity(row["exposed (s per step)"], "s"),
+            row["name"], _rate(row["MLUPS"]), f"{row['fraction of copy, pair']:.2f}",
+            " / ".join(_rate(x) for x in row["MLUPS of the two steps"]),
+            " / ".join(f"{x:.0f}" for x in row["bytes per update"]),
+            " / ".join(f"{x:.2f}" for x in row["fraction of copy"]), *exposed,
         )  # fmt: skip
     console = make_console()
-    console.print(table, highlight=False)
+    _print_whole(console, table)
     first = result["rows"][0]
+    neighbours = first["most neighbours"]
     for line in (
+        "MLUPS: million sites updated per second, by all ranks, in pairs of steps and in even and "
+        "odd ones; bytes: an update's; of copy: bytes per second over the copy bandwidth"
+        + ("; exposed: communication per step that nothing hides" if ranks > 1 else ""),
         f"{result['pore sites'] / 1e6:.3g} million pore sites, porosity {result['porosity']:.3f}, "
-        f"{result['ranks']} ranks, transport {result['transport']}",
-        f"as asked: {first['storage']}; {first['partition']}, {first['schedule']}",
+        f"{ranks} rank{'s' * (ranks != 1)}, transport {result['transport']}",
+        f"as asked: {first['storage']}; {first['partition']}, {first['schedule']}; "
+        f"{_rate(first['MLUPS per device'])} MLUPS a device",
         f"copy bandwidth in this run: {first['copy bandwidth (B/s)'] / 1e9:.4g} GB/s",
-        f"imbalance {first['imbalance']:.3f}, at most {first['most neighbours']} neighbours; "
+        f"imbalance {first['imbalance']:.3f}, at most {neighbours} "
+        f"neighbour{'s' * (neighbours != 1)}; "
         f"set-up {first['set-up (s)']:.2f} s = {first['set-up in steps']:.0f} steps",
     ):
         console.print(line, highlight=False, markup=False)
+
+
+def _rate(millions: float) -> str:
+    """Return a rate with three digits at least, and without powers of ten."""
+    return f"{millions:.0f}" if millions >= 1000 else f"{millions:.3g}"
+
+
+def _print_whole(console: Console, table: Table) -> None:
+    """Print a table as wide as its numbers need: lines too long for a screen, but no number cut."""
+    needed = Measurement.get(console, console.options.update(max_width=1000), table).maximum
+    width, console.width = console.width, max(console.width, needed)
+    console.print(table, highlight=False)
+    console.width = width
 
 
 def _text(value: Any) -> str:

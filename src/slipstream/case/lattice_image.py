@@ -3,6 +3,7 @@
 Numbers per axis are given in the order x, y, z, and all lengths but the voxel's own in voxels.
 """
 
+from pathlib import PurePath
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, field_validator, model_validator
@@ -21,6 +22,13 @@ SAMPLE_KEYS: dict[str, dict[str, Any]] = {
     "sandstone": {"radius": _REQUIRED, "porosity": 0.13, "seed": 0},
 }
 _FILE_KEYS = ("pore", "shape", "dtype", "byte_order", "offset", "dataset")
+# Formats by suffix: those that tell all of themselves but for `pore` and the keys named here.
+SELF_DESCRIBING: dict[str, tuple[str, tuple[str, ...]]] = {
+    **dict.fromkeys((".tif", ".tiff"), ("TIFF", ())),
+    ".npy": ("NumPy", ()),
+    **dict.fromkeys((".h5", ".hdf5", ".nxs"), ("HDF5", ("dataset",))),
+    ".zarr": ("Zarr", ("dataset",)),
+}
 # Keys that say nothing of anything else: a sample's shape is not that of a file.
 KEYS_OF_SAMPLES = ("shape", *dict.fromkeys(key for keys in SAMPLE_KEYS.values() for key in keys))
 KEYS_OF_FILES = tuple(key for key in _FILE_KEYS if key != "shape")
@@ -34,6 +42,39 @@ def _is_whole(value: Any) -> bool:
 def _as_tuples(value: Any) -> Any:
     """Let lists of lists pass as the tuples that frozen settings need."""
     return tuple(as_tuple(one) for one in value) if isinstance(value, list | tuple) else value
+
+
+def _format_of(path: Any) -> tuple[str, tuple[str, ...]] | None:
+    """Return name and own keys of a file's format; None if it is raw, or unknown."""
+    return SELF_DESCRIBING.get(PurePath(path).suffix.lower()) if isinstance(path, str) else None
+
+
+def _keys_of_file(path: Any) -> dict[str, Any]:
+    """Return the keys that say something of a file."""
+    found = _format_of(path)
+    return dict.fromkeys(_FILE_KEYS if found is None else ("pore", *found[1]))
+
+
+def _foreign(data: dict[str, Any], own: dict[str, Any]) -> list[str]:
+    """Return the keys given that are of some source, but not of this one."""
+    of_sources = (*_FILE_KEYS, *KEYS_OF_SAMPLES)
+    return [key for key in data if key in of_sources and key not in own]
+
+
+def _listed(names: list[str]) -> str:
+    """Return names for people: 'a', 'b' and 'c'."""
+    quoted = [repr(name) for name in names]
+    return " and ".join([", ".join(quoted[:-1]), quoted[-1]] if names[1:] else quoted)
+
+
+def _remove(foreign: list[str], whose: str, own: dict[str, Any], path: Any) -> str:
+    """Return what to do with keys that say nothing of a source: all of them at once."""
+    text = f"{_listed(foreign)} {'do' if foreign[1:] else 'does'} not belong to {whose}: remove"
+    text += " them" if foreign[1:] else " it"
+    found = _format_of(path)
+    if found is not None and "shape" in foreign:
+        text += f", a {found[0]} file tells its own shape"
+    return f"{text}; accepted with it: {', '.join(own)}"
 
 
 class Image(Table):
@@ -98,20 +139,22 @@ class Image(Table):
             return data
         path, sample = data.get("path"), data.get("sample")
         if (path is None) == (sample is None):
+            which = "neither given" if path is None else "both given"
+            if path is not None:
+                rest = _foreign(data, _keys_of_file(path))
+                which += f"; for the image, remove {_listed(['sample', *rest])}"
             raise ValueError(
                 f"exactly one of 'path' (a voxel image) and 'sample' ({', '.join(SAMPLE_KEYS)}) is"
-                f" needed, {'neither' if path is None else 'both'} given"
+                f" needed, {which}"
             )
         if sample is not None and sample not in SAMPLE_KEYS:
             return data
-        own = dict.fromkeys(_FILE_KEYS) if sample is None else {"shape": _REQUIRED}
+        own = _keys_of_file(path) if sample is None else {"shape": _REQUIRED}
         own |= SAMPLE_KEYS.get(sample, {})
-        whose = "'path'" if sample is None else f"sample = {sample!r}"
-        for key in sorted(set(data) & set(cls.model_fields) - {"path", "sample", *_OF_ALL}):
-            if key not in own:
-                raise ValueError(
-                    f"{key!r} does not belong to {whose}; accepted with it: {', '.join(own)}"
-                )
+        whose = f"path = {path!r}" if sample is None else f"sample = {sample!r}"
+        foreign = _foreign(data, own)
+        if foreign:
+            raise ValueError(_remove(foreign, whose, own, path))
         missing = [key for key, value in own.items() if value is _REQUIRED and key not in data]
         if missing:
             raise ValueError(f"{whose} needs {' and '.join(map(repr, missing))}")

@@ -78,6 +78,8 @@ def readable(name: str) -> Iterator[None]:
         raise
     except Exception as error:  # each library, and each of its filters, raises kinds of its own
         reason = (str(error).splitlines() or [""])[0] or type(error).__name__
+        if "imagecodecs" in reason:
+            reason += "; pip install imagecodecs, or save it uncompressed"
         raise InputError(f"image.path: {name} cannot be read ({reason})") from error
 
 
@@ -112,6 +114,11 @@ def tiff_source(path: Path) -> Source:
         if len(file.series) > 1 or page.samplesperpixel > 1 or not is_stack:
             found = ", ".join(f"{one.axes} {one.shape}" for one in file.series)
             raise InputError(f"image.path: {path} holds {found}; accepted: one stack of grey pages")
+        if size == plane:
+            raise InputError(
+                f"image.path: {path} is one page only, of {page.imagelength} x {page.imagewidth} "
+                "pixels; accepted: a stack of pages (a slice one voxel thick: .npy, or raw values)"
+            )
         shape = (size // plane, page.imagelength, page.imagewidth)
         dtype = np.dtype(series.dtype)
         mapped = series.dataoffset is not None and series.dtype == page.dtype

@@ -156,7 +156,7 @@ class Image:
 
         def convert(planes: tuple[int, int]) -> None:
             low, high = planes
-            _mark(values[low:high, rows, columns], self._pore, mask[low - first : high - first])
+            self._mark(values[low:high, rows, columns], mask[low - first : high - first])
 
         if self._source.threaded:
             with ThreadPoolExecutor(_threads()) as pool:
@@ -164,6 +164,15 @@ class Image:
         else:
             for planes in self._blocks(box):
                 convert(planes)
+
+    def _mark(self, values: np.ndarray, target: np.ndarray) -> None:
+        """Set a mask to 1 where values are pore, to 0 elsewhere."""
+        if values.dtype.kind == "f" and np.isnan(values).any():
+            raise InputError(
+                f"image.path: {self._source.name} has voxels that are not a number (NaN); accepted:"
+                " numbers, so replace these by that of solid or of pore"
+            )
+        _mark(values, self._pore, target)
 
     def _blocks(self, box: Box) -> Iterator[tuple[int, int]]:
         """Divide the planes of a box; what is stored together is read once."""
@@ -189,12 +198,12 @@ class Image:
             # Who is done, or has failed, goes on taking part: the others wait for all.
             for turn in range(turns):
                 values = block[: max(0, flat.size - turn * block.size)]
+                start = turn * block.size
                 try:
                     view.read_next(values)
-                except MPI.Exception as error:
+                    self._mark(values, flat[start : start + values.size])
+                except (MPI.Exception, InputError) as error:
                     failure = failure or error
-                start = turn * block.size
-                _mark(values, self._pore, flat[start : start + values.size])
         on_every_rank(self._communicator, lambda: self._raise(failure))
         return mask
 
@@ -215,16 +224,22 @@ def _find(source: Any, options: dict[str, Any]) -> Source:
     """Return what reads an image, with the options that were given for it."""
     if isinstance(source, np.ndarray):
         _check_options("an array", options, ())
+        if isinstance(source, np.ma.MaskedArray):
+            raise InputError(
+                "image.path is a masked array; accepted: a plain one, such as its .filled(0)"
+            )
         return array_source(source)
     if not isinstance(source, str | os.PathLike):
-        raise InputError(f"image.path is {source!r}; accepted: a path, or a NumPy array")
+        # Not the value itself: a list may be a whole image.
+        kind = type(source).__name__
+        raise InputError(f"image.path is of type {kind}; accepted: a path, or a NumPy array")
     path = Path(source)
     suffix = path.suffix.lower()
     if suffix not in FORMATS:
         accepted = ", ".join(FORMATS)
         raise InputError(f"image.path: {path} has suffix {suffix!r}; accepted: {accepted}")
     read, accepted = FORMATS[suffix]
-    _check_options(suffix, options, accepted)
+    _check_options(f"a {suffix} file", options, accepted)
     if not path.exists():
         raise InputError(f"image.path: {path} does not exist")
     if path.is_dir() != (suffix == ".zarr"):
@@ -234,10 +249,16 @@ def _find(source: Any, options: dict[str, Any]) -> Source:
 
 
 def _check_options(what: str, options: dict[str, Any], accepted: Sequence[str]) -> None:
-    for name in options:
-        if name not in accepted:
-            listed = ", ".join(f"image.{one}" for one in accepted) or "nothing"
-            raise InputError(f"image.{name} says nothing of {what}; accepted: {listed}")
+    """Refuse options that say nothing of an image, all of them at once."""
+    foreign = [name for name in options if name not in accepted]
+    if not foreign:
+        return
+    names, them = ", ".join(f"image.{name}" for name in foreign), "them" if foreign[1:] else "it"
+    reason = f"{what} tells its own {' and '.join(foreign)}"
+    if not {"shape", "dtype"}.issuperset(foreign):
+        reason = f"not of {what}"
+    listed = ", ".join(f"image.{one}" for one in ("pore", *accepted))
+    raise InputError(f"{names}: remove {them}, {reason}; accepted: {listed}")
 
 
 def _pore_values(pore: Any) -> tuple[int, ...] | None:

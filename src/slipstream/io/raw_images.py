@@ -34,6 +34,11 @@ def raw_source(
     InputError
         If an argument is missing or wrong, or the file has another size than they ask for.
     """
+    if shape is None and dtype is None:
+        raise InputError(
+            "image.shape and image.dtype are missing: a raw file does not tell them; accepted: "
+            "three positive whole numbers; bool, uint8, int16, float32 and the like"
+        )
     shape, kind = _checked_shape(shape), _checked_dtype(dtype, byte_order)
     if not isinstance(offset, int | np.integer) or offset < 0:
         raise InputError(f"image.offset is {offset!r}; accepted: a number of bytes, 0 or more")

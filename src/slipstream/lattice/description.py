@@ -66,10 +66,10 @@ def describe_problem(case: LatticeCase, domain: Domain, found: Connectivity) -> 
     }
 
 
-def storage_text(storage: Storage, tried: int) -> str:
+def storage_parts(storage: Storage, tried: int) -> tuple[str, str]:
     """Return how populations are stored, and how that was found among so many ways."""
     names = ", ".join(getattr(storage, name) for name in TUNED)
-    return f"{names} ({f'fastest of {tried}, measured' if tried else 'as asked for'})"
+    return names, f"fastest of {tried}, measured" if tried else "as asked for"
 
 
 def ranks_text(shares: Sequence[Share], rank: int, partition: str) -> str:

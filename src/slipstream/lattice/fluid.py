@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from numbers import Real
 
 from slipstream.errors import InputError
 from slipstream.lattice.velocities import SOUND_SPEED_SQUARED
@@ -40,13 +41,13 @@ class Fluid:
     inertia: bool = False
 
     def __post_init__(self) -> None:
-        if not self.relaxation_time > 0.5:
+        if not (isinstance(self.relaxation_time, Real) and self.relaxation_time > 0.5):
             raise InputError(
-                f"relaxation_time is {self.relaxation_time:g}; accepted: more than 0.5, where the "
-                "viscosity vanishes"
+                f"relaxation_time is {self.relaxation_time!r}; accepted: a number more than 0.5, "
+                "where the viscosity vanishes"
             )
-        if not self.magic > 0:
-            raise InputError(f"magic is {self.magic:g}; accepted: more than 0, such as 3/16")
+        if not (isinstance(self.magic, Real) and self.magic > 0):
+            raise InputError(f"magic is {self.magic!r}; accepted: a number more than 0, as 3/16")
 
     @property
     def viscosity(self) -> float:

@@ -104,7 +104,9 @@ class VoxelFields:
         yield self._field("pore", "1 in pores, 0 in solid", "1", pores)
 
     def write_vtk(self, path: Path) -> list[Path]:
-        """Write velocity, density and pores as VTK's image data; return the file, on rank 0.
+        """Write velocity, density, pressure and pores as VTK's image data; return the file.
+
+        Which is on rank 0; the others return none.
 
         Rank 0 writes, and has no more than a few planes at any time.
 
@@ -113,7 +115,8 @@ class VoxelFields:
         OSError
             On rank 0, if it cannot be written.
         """
-        arrays = {"velocity": ("f4", 3), "density": ("f4", 1), "pore": ("u1", 1)}
+        scalars = dict.fromkeys(("density", "pressure"), ("f4", 1))
+        arrays = {"velocity": ("f4", 3), **scalars, "pore": ("u1", 1)}
         if self._rank:
             for low, high in self._pieces(self._portion.shape):
                 self._gather(low, high)
@@ -124,6 +127,7 @@ class VoxelFields:
                 velocity = np.stack([values[one] for one in _VELOCITIES.values()], axis=-1)
                 file.write("velocity", low, velocity)
                 file.write("density", low, values[_DENSITY])
+                file.write("pressure", low, values[_DENSITY] * np.float32(SOUND_SPEED_SQUARED))
                 file.write("pore", low, pores)
         return [path]
 

@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 import warnings
 from collections.abc import Sequence
@@ -20,12 +21,20 @@ from slipstream.device import Device
 from slipstream.errors import InputError
 from slipstream.exchange import make_transport, open_matching_device
 from slipstream.io.images import open_image
+from slipstream.lattice.arguments import (
+    check_positive,
+    check_steps,
+    flow_axes,
+    in_argument_names,
+    mirrored_axes,
+    periodic_axes,
+)
 from slipstream.lattice.domain import Domain
 from slipstream.lattice.flow import PoreFlow
 from slipstream.lattice.fluid import Fluid
 from slipstream.lattice.portion import Connectivity, hand_out
-from slipstream.lattice.steadiness import Steadiness
-from slipstream.lattice.storage import TUNED
+from slipstream.lattice.steadiness import Steadiness, distance_text
+from slipstream.lattice.storage import TUNED, Storage
 from slipstream.lattice.tuning import choose_storage
 from slipstream.lattice.velocities import AXES
 
@@ -40,12 +49,12 @@ class Permeability:
     Attributes
     ----------
     k : float
-        Permeability in square metres: along the axis asked for, or, for all, the mean of the
-        diagonal of the tensor.
+        Permeability in square metres, or in squares of voxels if their size is not known: along the
+        axis asked for, or, for all, the mean of the diagonal of the tensor.
     k_lattice : float
         The same in squares of voxels.
     tensor : numpy.ndarray or None
-        For ``axis="all"`` shape (3, 3), in square metres, rows and columns in the order x, y, z:
+        For ``axis="all"`` shape (3, 3), in units of `k`, rows and columns in the order x, y, z:
         the flow along the row's axis that a force along the column's drives.
     porosity, open_porosity : float
         Pores as a fraction of all voxels; and those that percolate along the axis.
@@ -65,6 +74,10 @@ class Permeability:
         Pores times steps per time.
     history : list of (int, float)
         Steps, and k_lattice then.
+    voxel_size : float
+        Edge of a voxel in metres; 1 if it is not known.
+    storage : Storage
+        How populations were stored; another storage may change the last digits.
     """
 
     k: float
@@ -80,11 +93,13 @@ class Permeability:
     seconds: float
     million_updates_per_second: float
     history: list[tuple[int, float]]
+    voxel_size: float
+    storage: Storage
 
     @property
     def k_millidarcy(self) -> float:
-        """Permeability in thousandths of a darcy."""
-        return 1e3 * self.k / DARCY
+        """Permeability in thousandths of a darcy; not a number if voxels have no size."""
+        return math.nan if self.voxel_size == 1 else 1e3 * self.k / DARCY
 
 
 def permeability(
@@ -96,9 +111,10 @@ def permeability(
     shape: Sequence[int] | None = None,
     dtype: Any = None,
     byte_order: str = "little",
+    offset: int = 0,
     dataset: str | None = None,
     crop: Sequence[Sequence[int]] | None = None,
-    mirror: bool = False,
+    mirror: bool | str | Sequence[str] = False,
     buffer: int = 0,
     walls: str = "",
     relaxation_time: float = 1.0,
@@ -120,17 +136,18 @@ def permeability(
         A file (raw, TIFF, NPY, HDF5, Zarr) or an array in the order z, y, x; or anything with a
         ``shape`` and a method ``read(box)``, such as a sample of `slipstream.lattice`.
     voxel_size : float
-        Edge of a voxel in metres.
+        Edge of a voxel in metres; with 1, lengths stay in voxels.
     axis : {"x", "y", "z", "all"}
         Along which the fluid flows; "all" for the whole tensor.
     pore : int or sequence of int, optional
         Which values are pore; by default all that are not zero.
-    shape, dtype, byte_order, dataset
+    shape, dtype, byte_order, offset, dataset
         What the file itself does not tell; see `slipstream.io.images.open_image`.
     crop : sequence of (start, stop), optional
         Part of the image to use, along z, y, x.
-    mirror : bool
-        Whether to follow the image by its mirror image along the axis, so that its faces match.
+    mirror : bool, str or sequence of str
+        Axes along which the mirror image follows the image, so that its faces match, such as "z",
+        "xy" or ["x", "y"]; True for the axis of the flow.
     buffer : int
         Layers of pore to add at both ends of the axis.
     walls : str
@@ -164,64 +181,49 @@ def permeability(
     Warns
     -----
     RuntimeWarning
-        If it is so fast that compressibility matters, beyond 0.1.
+        If it is so fast that compressibility matters, beyond 0.1; or if the steps were too few to
+        reach the tolerance.
     """
-    axes = _axes(axis)
-    _check_numbers(voxel_size, force, tolerance, max_steps, interval)
-    source = image
-    if isinstance(image, str | Path) or not hasattr(image, "read"):
-        source = open_image(
-            image, pore=pore, shape=shape, dtype=dtype, byte_order=byte_order, dataset=dataset,
-            communicator=communicator,
-        )  # fmt: skip
-    mirrored = tuple(AXES[one] for one in axes) if mirror else ()
+    axes = flow_axes(axis)
+    check_positive(voxel_size=voxel_size, force=force, tolerance=tolerance)
+    check_steps(max_steps, interval)
+    fluid, mirrored = Fluid(relaxation_time, magic), mirrored_axes(mirror, axes)
+    periodic = periodic_axes(walls, axes)
     if buffer and axis == "all":
         raise InputError("buffer: layers are for one axis; accepted with axis = 'all': 0")
-    domain = Domain(source, crop=crop, mirror=mirrored, buffer=buffer, buffer_axis=AXES[axes[0]])
-    periodic = _periodic(walls, axes)
+    with in_argument_names():
+        source = image
+        if isinstance(image, str | Path) or not hasattr(image, "read"):
+            source = open_image(
+                image, pore=pore, shape=shape, dtype=dtype, byte_order=byte_order, offset=offset,
+                dataset=dataset, communicator=communicator,
+            )  # fmt: skip
+        domain = Domain(source, crop, mirrored, buffer, buffer_axis=AXES[axes[0]])
     if isinstance(device, str):
         device = open_matching_device(device, communicator)
-    portion = hand_out(domain, periodic, axes, communicator=communicator)
+    with in_argument_names():
+        portion = hand_out(domain, periodic, axes, communicator=communicator)
     wishes = dict.fromkeys(TUNED, "auto")
     storage, _ = choose_storage({**wishes, "precision": precision}, portion, device, communicator)
     flow = PoreFlow(
-        portion, Fluid(relaxation_time, magic), storage, device,
-        make_transport(transport, communicator, device),
-    )  # fmt: skip
+        portion, fluid, storage, device, make_transport(transport, communicator, device)
+    )
     length, runs = domain.sample_fraction, []
     for one in axes:
         runs.append(
             run_to_steady(flow, one, force, length, tolerance, max_steps, interval, communicator)
         )
-    return _result(runs, axes, portion.connectivity, voxel_size)
+    result = _result(runs, axes, portion.connectivity, voxel_size, storage)
+    if not result.converged:
+        warnings.warn(_not_converged(result, max_steps), RuntimeWarning, stacklevel=2)
+    return result
 
 
-def _axes(axis: str) -> list[int]:
-    if axis not in ("x", "y", "z", "all"):
-        raise InputError(f"axis {axis!r} is unknown; accepted: x, y, z, all")
-    return [2, 1, 0] if axis == "all" else [AXES.index(axis)]
-
-
-def _periodic(walls: str, axes: list[int]) -> list[bool]:
-    if not isinstance(walls, str) or not set(walls) <= set(AXES):
-        raise InputError(f"walls: {walls!r} is not accepted; accepted: letters of x, y and z")
-    if any(AXES[one] in walls for one in axes):
-        raise InputError(f"walls: {walls!r} closes the axis of the flow; accepted: the others")
-    return [name not in walls for name in AXES]
-
-
-def _check_numbers(voxel_size, force, tolerance, max_steps, interval) -> None:
-    for name, value in (
-        ("voxel_size", voxel_size),
-        ("force", force),
-        ("tolerance", tolerance),
-        ("max_steps", max_steps),
-        ("interval", interval),
-    ):
-        if not value > 0:
-            raise InputError(f"{name} is {value!r}; accepted: more than 0")
-    if not isinstance(interval, int) or interval % 2:
-        raise InputError(f"interval is {interval}; accepted: even numbers, as steps come in pairs")
+def _not_converged(result: Permeability, max_steps: int) -> str:
+    return (
+        f"not converged within max_steps = {max_steps}: the relative distance of k from that of the"
+        f" steady flow is {distance_text(result.residual)}; more steps, or a larger tolerance, help"
+    )
 
 
 @dataclass(frozen=True)
@@ -291,8 +293,9 @@ def run_to_steady(
 
 
 def _result(
-    runs: list[SteadyFlow], axes: list[int], connectivity: Connectivity, voxel_size: float
-) -> Permeability:
+    runs: list[SteadyFlow], axes: list[int], connectivity: Connectivity, voxel_size: float,
+    storage: Storage,
+) -> Permeability:  # fmt: skip
     area = voxel_size**2
     tensor = None
     if len(runs) == 3:
@@ -313,4 +316,6 @@ def _result(
         seconds=seconds,
         million_updates_per_second=sum(run.updates for run in runs) / seconds / 1e6,
         history=[entry for run in runs for entry in run.history],
+        voxel_size=voxel_size,
+        storage=storage,
     )

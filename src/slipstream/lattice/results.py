@@ -14,7 +14,7 @@ from slipstream.family import sum_over_ranks
 from slipstream.lattice.flow import PoreFlow
 from slipstream.lattice.permeability import DARCY
 from slipstream.lattice.pores import Connectivity
-from slipstream.lattice.steadiness import Means
+from slipstream.lattice.steadiness import UNKNOWN, Means, distance_text
 
 # Shorter runs say little, and would be over before the bound has been measured.
 _WORTH_MEASURING = 5.0
@@ -38,12 +38,12 @@ def flow_results(
     is_steady : bool
         Whether that is as near as was asked for.
     """
+    text = distance_text(residual)
+    remarks = ["relative, estimated"] if text != UNKNOWN else []
+    remarks += [] if is_steady else ["not converged"]
     return {
         "permeability": permeability_text(means.permeability, voxel_size),
-        "distance from steady": (
-            f"{residual:.2g}",
-            "relative, estimated" if is_steady else "relative, estimated; not converged",
-        ),
+        "distance from steady": (text, "; ".join(remarks)),
         "Mach number": (f"{means.mach:.2g}", "largest"),
     }
 

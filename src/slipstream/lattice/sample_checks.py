@@ -13,6 +13,17 @@ from slipstream.errors import InputError
 from slipstream.lattice.velocities import AXES
 
 
+class Voxels:
+    """What can be read box by box, and so is an array too: ``numpy.asarray(sample)``."""
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        """Return the mask of all voxels, uint8 of shape [z, y, x], which is made anew each time."""
+        if copy is False:
+            raise ValueError("the voxels are made when they are asked for; accepted: copy=None")
+        values = self.read(whole(self.shape))
+        return values if dtype is None else values.astype(dtype, copy=False)
+
+
 def check_box(box: Box, shape: Sequence[int]) -> None:
     """Make sure that a box is part of a sample.
 

@@ -1,8 +1,9 @@
 """Synthetic samples by name: channels, ducts, sphere lattices, random packs and a sandstone.
 
 Each is its parameters, a shape, and a `read` that gives the mask of any box, 1 where there is pore
-and 0 where solid: the same voxels on any number of ranks, since every rank makes its own. The
-centre of voxel i is at i + 1/2, and all lengths are in voxels.
+and 0 where solid: the same voxels on any number of ranks, since every rank makes its own. To NumPy
+a sample is an array of all its voxels. The centre of voxel i is at i + 1/2, and all lengths are in
+voxels.
 """
 
 from __future__ import annotations
@@ -16,13 +17,13 @@ import numpy as np
 
 from slipstream.decomposition import Box
 from slipstream.errors import InputError
-from slipstream.lattice.sample_checks import axis_index, check_box, set_shape
+from slipstream.lattice.sample_checks import Voxels, axis_index, check_box, set_shape
 from slipstream.lattice.sphere_samples import RandomPack, Sandstone, Spheres
 from slipstream.lattice.velocities import AXES
 
 
 @dataclass(frozen=True)
-class Channel:
+class Channel(Voxels):
     """The gap between two walls, each one layer of voxels at an end of an axis.
 
     Attributes
@@ -51,7 +52,7 @@ class Channel:
 
 
 @dataclass(frozen=True)
-class Duct:
+class Duct(Voxels):
     """A straight duct of rectangular section, whose four walls are one layer of voxels each.
 
     Attributes

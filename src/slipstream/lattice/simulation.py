@@ -23,7 +23,12 @@ from slipstream.family import (
     ranks_per_device,
 )
 from slipstream.field import Field
-from slipstream.lattice.description import Share, describe_problem, ranks_text, storage_text
+from slipstream.lattice.description import (
+    Share,
+    describe_problem,
+    ranks_text,
+    storage_parts,
+)
 from slipstream.lattice.flow import PoreFlow
 from slipstream.lattice.memory import check_room, memory_needed
 from slipstream.lattice.output import LABELS, PIECE_BYTES, VoxelFields, picture_choice
@@ -50,6 +55,7 @@ from slipstream.lattice.tuning import choose_storage
 from slipstream.lattice.velocities import AXES
 from slipstream.launch import on_every_rank
 from slipstream.report.choice import PictureChoice
+from slipstream.schedule import Timeline
 
 # A GPU has as many pairs of steps to do, at most, before the host waits for it.
 _PAIRS_UNDER_WAY = 16
@@ -83,6 +89,7 @@ class LatticeSimulation(PlainSimulation):
         self.finished = ""
         self.flow: PoreFlow | None = None
         self._timer = StepTimer(eager=case.run.timeline)
+        self._timeline: Timeline | None = None
         self._ranks = communicator.size if communicator else 1
         self._transport = make_transport(case.run.transport, communicator, device)
         self._is_prepared = False
@@ -152,7 +159,7 @@ class LatticeSimulation(PlainSimulation):
         self._prepare()
         return {
             **describe_problem(self.case, self.domain, self.portion.connectivity),
-            "storage": storage_text(self.storage, len(self._tried)),
+            "storage": "{} ({})".format(*storage_parts(self.storage, len(self._tried))),
             "device": self.device.name,
             "memory per device": memory_text(self.device, self._memory()),
             "ranks": ranks_text(self._shares, self.portion.rank, self.case.run.partition),
@@ -220,7 +227,7 @@ class LatticeSimulation(PlainSimulation):
         self.flow.advance(2, profile)
         if profile:
             self.flow.synchronize()
-            timeline = self.flow.timeline(forget=True)
+            self._timeline = timeline = self.flow.timeline(forget=True)
             lanes = self.device.lanes
             seconds = {
                 category: one / (1 if category == "communication" else lanes)
@@ -259,7 +266,13 @@ class LatticeSimulation(PlainSimulation):
 
     def write_timeline(self, folder: Path) -> list[Path]:
         """Write the timeline of the last pair that was timed, as picture and Chrome trace."""
-        return self._timer.write(folder, self.case.run.schedule, self.portion.rank)
+        if self._timeline is None:
+            return []
+        picture, rank = folder / "timeline.png", self.portion.rank
+        title = f"a pair of time steps, rank {rank}, {self.case.run.schedule}"
+        self._timeline.write_picture(picture, title)
+        self._timeline.write_chrome_trace(folder / "timeline.json", rank)
+        return [picture]
 
     # -- results -----------------------------------------------------------------------------
 
@@ -287,6 +300,7 @@ class LatticeSimulation(PlainSimulation):
         return {
             **flow_results(means, self.case.image.voxel_size, residual, bool(self.finished)),
             "porosity": porosity_result(self.portion.connectivity),
+            "storage": storage_parts(self.storage, len(self._tried)),
             **speed_results(self.flow, self.communicator, self.sites, steps, seconds, devices),
         }
 

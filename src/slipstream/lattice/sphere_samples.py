@@ -13,7 +13,13 @@ import numpy as np
 
 from slipstream.decomposition import Box
 from slipstream.errors import InputError
-from slipstream.lattice.sample_checks import check_box, check_number, check_seed, set_shape
+from slipstream.lattice.sample_checks import (
+    Voxels,
+    check_box,
+    check_number,
+    check_seed,
+    set_shape,
+)
 from slipstream.lattice.spheres import draw_spheres, grown_radius, random_centres, random_pack
 
 # Centres in a cubic cell of edge 1, number of neighbours that a cell counts, and their distance:
@@ -37,7 +43,7 @@ _FULL = 0.384
 
 
 @dataclass(frozen=True)
-class Spheres:
+class Spheres(Voxels):
     """One cubic cell of a lattice of solid spheres, which may overlap; periodic.
 
     Attributes
@@ -95,7 +101,7 @@ class Spheres:
 
 
 @dataclass(frozen=True)
-class RandomPack:
+class RandomPack(Voxels):
     """Equal solid spheres at random places where they do not overlap; periodic.
 
     Attributes
@@ -147,7 +153,7 @@ class RandomPack:
 
 
 @dataclass(frozen=True)
-class Sandstone:
+class Sandstone(Voxels):
     """Grains at random places, all grown until they leave the porosity that is asked for; periodic.
 
     They are solid spheres that may overlap: their number is what it would be, on average, if

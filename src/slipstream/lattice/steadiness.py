@@ -23,6 +23,13 @@ from slipstream.lattice.velocities import AXES
 
 # Mach numbers beyond which a flow is not incompressible any more, and beyond which nothing is true.
 MACH_WARNING, MACH_LIMIT = 0.1, 0.3
+# What people are told of a distance of which nothing can be said.
+UNKNOWN = "unknown"
+
+
+def distance_text(residual: float) -> str:
+    """Return the estimated distance from the steady flow for people: 1 says that it is unknown."""
+    return UNKNOWN if residual == 1 else f"{residual:.2g}"
 
 
 def fluid_of(case: LatticeCase) -> Fluid:

@@ -101,7 +101,7 @@ def announce(console: Console, case: Case, description: dict[str, str], folder: 
 
 
 def announce_steps(console: Console, case: Case, time: float, step_size: float) -> None:
-    """Print the first time step and how many are to be expected.
+    """Print from where the run goes on, the first time step, and how many are to be expected.
 
     Parameters
     ----------
@@ -114,6 +114,10 @@ def announce_steps(console: Console, case: Case, time: float, step_size: float) 
     step_size : float
         The first time step (non-dimensional).
     """
+    restart = getattr(getattr(case, "initial", None), "restart", None)
+    if restart is not None:
+        text = f"goes on from {restart} at t = {time:.6g}"
+        console.print(text, markup=False, highlight=False, soft_wrap=True)
     steps = max(1, math.ceil((case.time.end - time) / step_size - 1e-9)) * case.steps_at_once
     if case.time.max_steps is not None:
         steps = min(steps, case.time.max_steps)
@@ -215,6 +219,8 @@ class Summary:
         What the run has found out, by name: a value and a remark.
     extras : list of pathlib.Path
         Files that only this solver family writes.
+    advice : str
+        What to do next; empty if the run has done all that it was for.
     """
 
     wall: float
@@ -228,6 +234,7 @@ class Summary:
     pictures: list[Path] = field(default_factory=list)
     results: dict[str, tuple[str, str]] = field(default_factory=dict)
     extras: list[Path] = field(default_factory=list)
+    advice: str = ""
 
 
 def summarise(console: Console, summary: Summary) -> None:
@@ -266,6 +273,8 @@ def summarise(console: Console, summary: Summary) -> None:
     if summary.stopped_by:
         steps = f"{summary.steps} step{'s' * (summary.steps != 1)}"
         console.print(f"stopped after {steps}: {summary.stopped_by}", highlight=False)
+    if summary.advice:
+        console.print(summary.advice, markup=False, highlight=False, soft_wrap=True)
     for picture in summary.pictures:
         console.print(f"picture: {picture}", markup=False, highlight=False, soft_wrap=True)
     for extra in summary.extras:

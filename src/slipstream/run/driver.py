@@ -210,6 +210,7 @@ def _finish(
         folder=folder,
         pictures=pictures,
         extras=recorder.extras,
+        advice=_advice(case, simulation, folder),
     )
     summarise(console, summary)
 
@@ -219,6 +220,16 @@ def _stopped_by(case: Case, simulation: Simulation) -> str:
     if simulation.finished:
         return simulation.finished
     return "" if _is_at_end(case, simulation) else "time.max_steps"
+
+
+def _advice(case: Case, simulation: Simulation, folder: Path) -> str:
+    """Return how to go on with a run that was to end early, but has come to its last step."""
+    if not case.ends_early or simulation.finished:
+        return ""
+    longer = f" --set time.end={2 * case.time.end}" if _is_at_end(case, simulation) else ""
+    if not case.output.checkpoint:
+        return f"not converged: run again with{longer or ' a larger time.max_steps'}"
+    return f"not converged: go on with --set initial.restart={folder}{longer} --out OTHER"
 
 
 def _how_to_go_on(case: Case, folder: Path) -> str:
