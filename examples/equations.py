@@ -1,6 +1,6 @@
 """Equations of one's own: named in a case as ``model = "examples/equations.py:FUNCTION"``.
 
-    slipstream explain --model examples/equations.py:active_matter
+slipstream explain --model examples/equations.py:active_matter
 """
 
 from slipstream.equations import Model, Scalar, Vector, abs2, div, dot, grad, laplacian, outer
@@ -26,7 +26,7 @@ def active_matter(friction: float, advection: float, pattern: float):
 
 
 def reacting(viscosity: float, diffusivity: float, rate: float):
-    """A flow that carries a flame: what burns, burns faster the more of it is burnt."""
+    """Carry a flame by a flow: what burns, burns faster the more of it is burnt."""
     u, c = Vector("velocity", solenoidal=True), Scalar("burnt")
     return Model(
         {

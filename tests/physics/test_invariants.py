@@ -8,7 +8,7 @@ import pytest
 from flows import UNEVEN_BOX, advance, modes_of, points_of, relative_error, start
 from slipstream.io import write_checkpoint
 
-INTEGRATORS = {"rk2": 2, "rk3": 3, "rk4": 4}
+INTEGRATORS = {"rk2": 2, "heun": 2, "rk3": 3, "rk4": 4, "jst3": 2, "jst4": 2}
 
 
 def after(device, time, steps, *settings):
@@ -27,8 +27,9 @@ def test_integrators_converge_at_their_order(device, integrator, integrating_fac
         np.linalg.norm(modes_of(after(device, time, steps, *settings)) - exact)
         for steps in (16, 32)
     )
-    # The next order in the step size changes the observed order by a few hundredths.
-    assert math.log2(coarse / fine) == pytest.approx(INTEGRATORS[integrator], abs=0.15)
+    # The next order in the step size changes the observed order by a few hundredths; by more that
+    # of methods which are of a higher one for linear terms.
+    assert math.log2(coarse / fine) == pytest.approx(INTEGRATORS[integrator], abs=0.2)
     assert fine > 1e-11  # far above rounding
 
 

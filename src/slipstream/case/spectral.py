@@ -238,14 +238,15 @@ class SpectralTime(Time):
         Courant number of an adaptive time step, 0 < cfl <= 2.
     max_step : float or None
         Upper bound of an adaptive time step (non-dimensional).
-    integrator : {"rk2", "heun", "rk3", "rk4"}
-        Runge-Kutta method of order 2, 2, 3 or 4.
+    integrator : {"rk2", "heun", "rk3", "rk4", "jst3", "jst4"}
+        Runge-Kutta method of order 2, 2, 3 or 4, or of Jameson, Schmidt and Turkel in 3 or 4
+        substages.
     """
 
     step: Positive | None = None
     cfl: Annotated[float, Field(gt=0, le=2)] | None = None
     max_step: Positive | None = None
-    integrator: Literal["rk2", "heun", "rk3", "rk4"] = "rk4"
+    integrator: Literal["rk2", "heun", "rk3", "rk4", "jst3", "jst4"] = "rk4"
 
     @model_validator(mode="after")
     def _one_way_to_step(self):

@@ -4,7 +4,7 @@ A forcing is a fixed pattern, or a random one that changes: every correlation ti
 drawn, and in between the force goes from one to the next along a straight line. Patterns are drawn
 from hashes of the wavenumber, so they depend on the seed and the time alone: not on the number of
 ranks, nor on whether a run was interrupted. With a rate of injection the strength is chosen in
-every step so that the power, force times velocity, is what was asked for.
+every step so that the work that is done is what was asked for.
 """
 
 from __future__ import annotations
@@ -14,14 +14,11 @@ from typing import Any
 
 import numpy as np
 
-from slipstream.errors import InputError, RunError
+from slipstream.errors import InputError
 from slipstream.family import sum_over_ranks
 from slipstream.spectral.diagnostics import FieldParts
 from slipstream.spectral.initial import random_modes
 from slipstream.spectral.step import SpectralStep
-
-# Below this part of the largest power that such a force could have, it cannot inject anything.
-_LEAST_POWER = 1e-12
 
 
 class Forcing:
@@ -66,27 +63,30 @@ class Forcing:
         places = [np.flatnonzero(strength.max(axis=o, initial=0.0) > least) for o in others]
         return tuple(self._flow.device.array(place) for place in np.ix_(*places))
 
-    def prepare(self, time: float) -> float:
+    def prepare(self, time: float, step: float) -> float:
         """Set the force at a time; return what it is multiplied by. Collective.
 
-        Raises
-        ------
-        RunError
-            If a rate of injection was asked for, and the force does nothing to the flow.
+        A force a f that acts for a time h on a velocity u does work a h <f.u> + a^2 h^2 <f.f> / 2.
+        Of the two strengths for which that is what was asked for, the smaller is taken: a force
+        that has hardly any power for the moment does not become huge.
+
+        Parameters
+        ----------
+        time : float
+            The time.
+        step : float
+            The time step for which it acts; 0 to learn of its power only.
         """
         if self._is_random:
             self._draw(time)
-        self.power, force, speed = self._products()
+        self.power, square = self._products()
         wanted = self._settings.injection
         if wanted is None:
             return 1.0
-        if not abs(self.power) > _LEAST_POWER * math.sqrt(force * speed):
-            raise RunError(
-                f"forcing.injection: at t = {time:.6g} the force has no power, since the flow does "
-                "not move along it; start from a flow that does, or leave forcing.injection out"
-            )
-        gain, self.power = wanted / self.power, wanted
-        return gain
+        root = math.sqrt(self.power**2 + 2 * wanted * step * square)
+        together = self.power + math.copysign(root, self.power)
+        self.power = wanted
+        return 2 * wanted / together if together else 1.0
 
     def _draw(self, time: float) -> None:
         duration = self._settings.correlation_time
@@ -110,13 +110,14 @@ class Forcing:
         values = device.array(modes.astype(self._flow.problem.complex_dtype))
         return tuple(device.array(place) for place in places), values
 
-    def _products(self) -> np.ndarray:
-        """Return the means of force times field, and of their squares, where there is force."""
+    def _products(self) -> tuple[float, float]:
+        """Return the means over the box of force times field, and of the force's square."""
         self._flow.device.synchronize()
         force, field = self._force[self._places], self._forced[self._places]
-        pairs = (force, field), (force, force), (field, field)
+        pairs = (force, field), (force, force)
         mine = [float((self._weight * (a.real * b.real + a.imag * b.imag)).sum()) for a, b in pairs]
-        return sum_over_ranks(self._communicator, np.array(mine))
+        power, square = sum_over_ranks(self._communicator, np.array(mine))
+        return float(power), float(square)
 
 
 def check_forced_field(settings: Any, fields: list[FieldParts]) -> tuple[int, int]:

@@ -18,6 +18,7 @@ COORDINATES = sympy.symbols("x y z", real=True)
 FUNCTIONS = ("sin", "cos", "tan", "exp", "log", "sqrt", "tanh", "cosh", "sinh", "Abs", "sign")
 _KNOWN = {name: getattr(sympy, name) for name in FUNCTIONS}
 _KNOWN |= {"pi": sympy.pi, **{str(one): one for one in COORDINATES}}
+_NO_NUMBERS = (sympy.I, sympy.zoo, sympy.oo, -sympy.oo, sympy.nan)
 _ALLOWED = (
     ast.Expression, ast.BinOp, ast.UnaryOp, ast.Constant, ast.Name, ast.Call, ast.Load, ast.Add,
     ast.Sub, ast.Mult, ast.Div, ast.Pow, ast.USub, ast.UAdd,
@@ -56,7 +57,13 @@ def formula(text: str, where: str) -> Callable[..., Any]:
             raise InputError(f"{where}: {text!r} has {what!r}; {accepted}")
         if isinstance(node, ast.Constant) and not isinstance(node.value, int | float):
             raise InputError(f"{where}: {text!r} has {node.value!r}; {accepted}")
-    expression = sympy.sympify(text, locals=_KNOWN)
+    try:
+        expression = sympy.sympify(text, locals=_KNOWN)
+    except TypeError:
+        # What is no function was called, or a function is not called as it should be.
+        raise InputError(f"{where}: {text!r} is no formula; {accepted}") from None
+    if not isinstance(expression, sympy.Expr) or expression.has(*_NO_NUMBERS):
+        raise InputError(f"{where}: {text!r} is {expression}, no real number; {accepted}")
 
     def evaluate(x: Any, y: Any, z: Any, module: Any) -> Any:
         functions = {name.lower(): getattr(module, name.lower()) for name in FUNCTIONS}

@@ -63,5 +63,10 @@ METHODS = {
         RungeKutta("rk3", 3, 3, (0, 1, 2), (1 / 3, 2 / 3), (1 / 4, 0.0, 3 / 4)),
         # The classical method.
         RungeKutta("rk4", 4, 2, (0, 1, 1, 2), (1 / 2, 1 / 2, 1.0), (1 / 6, 1 / 3, 1 / 3, 1 / 6)),
+        # Those of Jameson, Schmidt and Turkel (AIAA 81-1259), as in GHOST: of two copies of the
+        # fields only, stable as their number of substages, of that order for linear equations
+        # and of the second for others.
+        RungeKutta("jst3", 2, 6, (0, 2, 3), (1 / 3, 1 / 2), (0.0, 0.0, 1.0)),
+        RungeKutta("jst4", 2, 12, (0, 3, 4, 6), (1 / 4, 1 / 3, 1 / 2), (0.0, 0.0, 0.0, 1.0)),
     )
 }

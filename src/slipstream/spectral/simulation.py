@@ -198,7 +198,7 @@ class SpectralSimulation(PlainSimulation):
 
     def advance(self, step_size: float) -> None:
         """Do one time step."""
-        gain = self._forcing.prepare(self.time) if self._forcing else 1.0
+        gain = self._forcing.prepare(self.time, step_size) if self._forcing else 1.0
         self.flow.set_step_size(step_size, gain)
         profile = self._timer.wants_next()
         self._step.run(profile)
@@ -236,7 +236,7 @@ class SpectralSimulation(PlainSimulation):
             if field.is_vector
         }
         if self._forcing:
-            self._forcing.prepare(self.time)
+            self._forcing.prepare(self.time, 0.0)
         power = self._forcing.power if self._forcing else None
         means = {
             mean.name: mean_over_box(self.flow, mean, self.communicator)
