@@ -139,3 +139,8 @@ def test_spheres_are_kept(device):
     strength = np.abs(modes_of(simulation)).max(axis=0)
     assert not strength[square >= 1].any()
     assert strength[(square > 0) & (square < 0.9)].all()
+
+
+def test_random_flow_needs_a_vector(device):
+    with pytest.raises(InputError, match="'random' is for vectors, of which the model has none"):
+        start(device, "equation={ model = 'gpe' }")

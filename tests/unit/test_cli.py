@@ -356,3 +356,53 @@ def test_no_state_of_an_earlier_run_is_left(tmp_path, name):
 def test_counts_of_a_benchmark_are_positive(option, capsys):
     assert command("bench", "dns", option, "0") == 2
     assert f"Invalid value for '{option}'" in capsys.readouterr().err
+
+
+def test_explain_tells_what_a_case_costs(folder, capsys):
+    settings = ("--set", "equation.scalars=1", "--set", "time.integrator=rk3")
+    assert command("explain", "case.toml", *settings) == 0
+    text = capsys.readouterr().out
+    # Three velocities and a scalar there, five products of velocities and three of both back.
+    assert "hd: 12 real transforms a substage" in text
+    assert "rk3: 3 substages of 12 real transforms" in text
+    for name in ("velocity_x", "scalar", "T7", "exp(-(k^2*viscosity) t)", "bytes a point"):
+        assert name in text
+
+
+def test_explain_tells_of_a_model_without_a_case(folder, capsys):
+    assert command("explain", "--model", "mhd") == 0
+    text = capsys.readouterr().out
+    assert "mhd: 14 real transforms a substage" in text
+    for name in ("viscosity (float)", "resistivity (float)", "mean_field (float, 0.0)", "T7"):
+        assert name in " ".join(text.split())
+    (folder / "own.py").write_text(
+        "from slipstream.equations import *\n"
+        "def reaction(rate):\n"
+        "    a = Scalar('a')\n"
+        "    return Model({a: laplacian(a) - rate * a**2})\n"
+    )
+    assert command("explain", "--model", "own.py:reaction") == 0
+    text = capsys.readouterr().out
+    assert "own.py:reaction: 2 real transforms a substage" in text
+    assert "rate (float)" in text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ([], "explain takes either a case or --model NAME"),
+        (["case.toml", "--model", "hd"], "explain takes either a case or --model NAME"),
+        (["--model", "euler"], "equation.model: 'euler' is unknown; accepted: hd,"),
+        (["--model", "absent.py:flow"], "absent.py: no such file"),
+        (["absent.toml"], "no such file"),
+        (["wind.toml"], "wind.toml: explain is for cases of solver 'spectral'"),
+        (["case.toml", "--set", "equation.viscosty=1"], "equation.viscosty: unknown key"),
+    ],
+)
+def test_explain_refuses_what_it_cannot_explain(folder, capsys, arguments, expected):
+    assert command("new", "wind", "--solver", "advection") == 0
+    capsys.readouterr()
+    assert command("explain", *arguments) == 2
+    captured = capsys.readouterr()
+    assert expected in captured.err
+    assert captured.err.count("\n") == 1

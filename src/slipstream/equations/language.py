@@ -134,8 +134,8 @@ class Vector(_Field):
     name : str
         As in files of output.
     solenoidal : bool
-        Whether it has no divergence, nor a mean that anything could change: the part of its
-        right-hand side that is a gradient is taken away.
+        Whether it has no divergence: the part of its right-hand side that is a gradient is taken
+        away.
     """
 
     def __init__(self, name: str, solenoidal: bool = False) -> None:

@@ -13,6 +13,7 @@ from slipstream.case import SpectralCase
 from slipstream.device import Device, Operation
 from slipstream.equations import models
 from slipstream.equations.forms import AXES
+from slipstream.errors import InputError
 from slipstream.exchange import make_transport, open_matching_device
 from slipstream.family import (
     PlainSimulation,
@@ -145,7 +146,13 @@ class SpectralSimulation(PlainSimulation):
             self.step, self.time = checkpoint.step, checkpoint.time
             self._set(self.flow.state, state)
         elif settings.flow == "random":
-            for number, field in enumerate(field for field in self._fields if field.is_vector):
+            vectors = [field for field in self._fields if field.is_vector]
+            if not vectors:
+                raise InputError(
+                    "initial.flow: 'random' is for vectors, of which the model has none; accepted "
+                    "for scalars: formula"
+                )
+            for number, field in enumerate(vectors):
                 flow = initial.random_flow(
                     self.flow.wavenumbers, settings.peak_wavenumber, settings.amplitude,
                     settings.seed + number, self.problem.complex_dtype,

@@ -1,0 +1,99 @@
+"""Other equations than plain flow, on any number of ranks: the same as in one process."""
+
+import pickle
+
+import numpy as np
+import pytest
+
+from flows import advance, make_case, modes_of, own_part, start
+from slipstream.io import write_checkpoint
+from slipstream.spectral.simulation import SpectralSimulation
+
+OWN = """
+from slipstream.equations import Model, Scalar, Vector, cross, curl, dot, laplacian
+
+def derived(viscosity):
+    u, a = Vector("velocity", solenoidal=True), Scalar("a")
+    return Model({
+        u: cross(u, curl(u)) + a * curl(u) + viscosity * laplacian(u),
+        a: dot(u, curl(u)) + viscosity * laplacian(a),
+    })
+"""
+BOX = ("grid.points=[12, 10, 9]", 'grid.length=["2 pi", 7.0, 5.0]', "initial.peak_wavenumber=2.0")
+MODELS = {
+    "boussinesq": ("equation.model=boussinesq", "equation.diffusivity=0.02",
+                   "equation.buoyancy_frequency=2.0", "equation.rotation=1.0"),
+    "mhd": ("equation.model=mhd", "equation.resistivity=0.02", "equation.mean_field=0.7"),
+    "own": (),
+}  # fmt: skip
+
+
+@pytest.fixture
+def model(request, comm, shared_folder):
+    """Return the settings of a model by its name; one's own is in a file that all ranks see."""
+    path = shared_folder / "own.py"
+    if comm is None or comm.rank == 0:
+        path.write_text(OWN)
+    if comm is not None:
+        comm.Barrier()
+    own = (f"equation={{ model = '{path}:derived', viscosity = 0.02 }}",)
+    return BOX + (MODELS[request.param] or own)
+
+
+of_each_model = pytest.mark.parametrize("model", MODELS, indirect=True)
+of_ones_own = pytest.mark.parametrize("model", ["own"], indirect=True)
+
+
+@of_each_model
+def test_result_depends_neither_on_the_number_of_ranks_nor_on_the_schedule(comm, device, model):
+    serial = advance(start(device, *model), 3)
+    shared = advance(start(device, *model, "run.schedule=overlap", comm=comm), 3)
+    ordered = advance(start(device, *model, "run.schedule=serial", comm=comm), 3)
+    assert modes_of(shared).tobytes() == modes_of(ordered).tobytes()
+    assert shared.flow.courant_rate() == ordered.flow.courant_rate()
+    expected = modes_of(serial)
+    # A scalar has come out of the random flow.
+    assert np.abs(expected[3:]).max() > 1e-3
+    mine = np.abs(modes_of(shared) - own_part(shared, expected)).max(initial=0.0)
+    # Only the grouping of transforms differs, so errors are a few roundings a step.
+    assert mine <= 1e-12 * np.abs(expected).max()
+    one, many = serial.diagnostics(), shared.diagnostics()
+    assert many.keys() == one.keys()
+    for name in one:
+        # The residual is the small difference of large terms.
+        if name != "budget_residual":
+            assert many[name] == pytest.approx(one[name], rel=1e-11, abs=1e-12), name
+    assert shared.step_size() == serial.step_size()
+
+
+@of_ones_own
+def test_run_goes_on_from_a_state_on_another_number_of_ranks(comm, device, model, shared_folder):
+    serial = advance(start(device, *model), 2)
+    if comm is None or comm.rank == 0:
+        write_checkpoint(
+            shared_folder, serial.checkpoint(), step=serial.step, time=serial.time,
+            case=serial.case.to_toml(),
+        )  # fmt: skip
+    if comm is not None:
+        comm.Barrier()
+    whole = modes_of(advance(serial, 2))
+    settings = [one for one in model if not one.startswith("initial.")]
+    shared = start(device, *settings, f"initial.restart={shared_folder}", comm=comm)
+    assert shared.step == 2
+    advance(shared, 2)
+    error = np.abs(modes_of(shared) - own_part(shared, whole)).max(initial=0.0)
+    assert error <= 1e-12 * np.abs(whole).max()
+
+
+@of_ones_own
+def test_case_with_a_model_of_ones_own_is_sent_between_ranks(comm, device, model):
+    case = make_case(*model)
+    if comm is None:
+        sent = pickle.loads(pickle.dumps(case))
+    else:
+        sent = comm.bcast(case if comm.rank == 0 else None, root=0)
+    assert sent == case
+    assert type(sent) is type(case)
+    assert sent.to_toml() == case.to_toml()
+    simulation = SpectralSimulation(sent, comm, device)
+    assert [str(one) for one in simulation.problem.model.components][3] == "a"
