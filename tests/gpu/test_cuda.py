@@ -18,6 +18,7 @@ from flows import (
     slipstream,
     start,
 )
+from products import NAVIER_STOKES
 from slipstream.device import HostDevice, RowLaunch
 from slipstream.fft.modes import Modes
 from slipstream.fft.rows import RowMover, RowTables
@@ -219,7 +220,7 @@ def test_product_and_rate_equal_those_of_the_cpu(device, host, real):
     points = random_values((5, rows, columns), real)
     constants = {
         "REAL": {"float32": "float", "float64": "double"}[real], "INPUTS": 3, "OUTPUTS": 5,
-        "PRODUCT_HEADER": '"navier_stokes_product.hpp"',
+        "PRODUCT_HEADER": f'"{NAVIER_STOKES}"',
     }  # fmt: skip
     per_spacing = np.array([3.0, 2.0, 1.5])
 

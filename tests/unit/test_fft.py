@@ -8,6 +8,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from fft_oracle import assert_close, check, field, kept
+from products import NAVIER_STOKES
 from slipstream.device import HostDevice
 from slipstream.errors import InputError
 from slipstream.exchange import chosen_transport
@@ -81,7 +82,7 @@ def test_through_is_backward_product_and_forward(device, alignment, shape):
     expected = np.fft.rfft2(products)[inside]
     parameters = np.array([0.5, 2.0, 3.0])
     maxima = device.zeros((nz * ny,), np.int64)
-    product = PointProduct("navier_stokes_product.hpp", 3, 5, device.array(parameters), maxima)
+    product = PointProduct(NAVIER_STOKES, 3, 5, device.array(parameters), maxima)
     graph = StepGraph(device)
     planes.record_through(graph, packed[:3], packed, product)
     commit(graph, "overlap").run()

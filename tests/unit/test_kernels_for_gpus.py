@@ -16,6 +16,7 @@ import pytest
 import slipstream.device
 from lattice_oracle import portion_of
 from nvrtc import CompilationError, Nvrtc
+from products import NAVIER_STOKES
 from slipstream import kernels
 from slipstream.advection import Advection
 from slipstream.bench.measure import large_copy
@@ -33,7 +34,7 @@ from slipstream.spectral.step import SpectralStep
 
 ARCHITECTURES = ("sm_80", "sm_90")
 REALS = ("float64", "float32")
-PRODUCT = "navier_stokes_product.hpp"
+PRODUCT = NAVIER_STOKES
 # Decay that is a product of factors and one that is not, and fields that are not the state.
 _SCALAR = Scalar("height")
 MODELS = (

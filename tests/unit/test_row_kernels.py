@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from products import NAVIER_STOKES
 from slipstream.device import HostDevice, RowLaunch
 from slipstream.fft.slab import NOT_KEPT
 
@@ -29,7 +30,7 @@ def test_pointwise_product_is_exact_and_its_rate_keeps_nan(real, name):
         expected = navier_stokes(*fields[:3])
     rate = rates(fields[:3], parameters).max(axis=1)
     kernel = DEVICE.kernel("pointwise.hpp", "apply_pointwise", REAL=name, INPUTS=3, OUTPUTS=5,
-                           PRODUCT_HEADER='"navier_stokes_product.hpp"')  # fmt: skip
+                           PRODUCT_HEADER=f'"{NAVIER_STOKES}"')  # fmt: skip
     DEVICE.run(kernel.bind(RowLaunch(7, 33), fields, maxima, parameters, 7, 33, 7 * 33))
     np.testing.assert_array_equal(fields, expected)
     np.testing.assert_array_equal(maxima.view(np.float64), rate)

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from products import NAVIER_STOKES
 from slipstream.device import HostDevice, tiled_fft
 from slipstream.fft.slab import NOT_KEPT
 
@@ -15,7 +16,7 @@ LENGTHS = (1, 2, 3, 4, 5, 8, 12, 13, 16, 24, 30, 60, 64, 96, 100, 128, 384, 512,
 CASES = [(n, ("float64", "float32")[i % 2]) for i, n in enumerate(LENGTHS)]
 CASES = sorted({*CASES, (128, "float64"), (512, "float32"), (1024, "float64")})
 POISON = 777.0
-PRODUCT = "navier_stokes_product.hpp"
+PRODUCT = NAVIER_STOKES
 DEVICE = HostDevice()
 
 

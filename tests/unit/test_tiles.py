@@ -7,9 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from products import NAVIER_STOKES
 from slipstream.device import tiled_fft
 
-PRODUCT = "navier_stokes_product.hpp"
+PRODUCT = NAVIER_STOKES
 
 
 @given(st.integers(1, 20000), st.sampled_from([4, 8, 16]), st.sampled_from([1, 2]),
