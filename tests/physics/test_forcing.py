@@ -144,3 +144,33 @@ def test_spheres_are_kept(device):
 def test_random_flow_needs_a_vector(device):
     with pytest.raises(InputError, match="'random' is for vectors, of which the model has none"):
         start(device, "equation={ model = 'gpe' }")
+
+
+@pytest.mark.parametrize(
+    ("settings", "why"),
+    [
+        (RANDOM_FORCE, "a forced flow may start at rest"),
+        (("equation={ model = 'examples/equations.py:allen_cahn', width = 0.5 }",), "no speed"),
+    ],
+)
+def test_adaptive_steps_need_a_bound_where_nothing_gives_one(device, settings, why):
+    with pytest.raises(InputError, match=rf"time\.max_step: needed with time\.cfl, since .*{why}"):
+        start(device, "time.cfl=0.5", *settings)
+
+
+def test_force_needs_modes_that_the_grid_keeps(device):
+    with pytest.raises(InputError, match=r"forcing\.shells: .* of shells 20 to 30; .*1 to 5"):
+        start(device, 'forcing.kind="random"', "forcing.shells=[20, 30]")
+
+
+def test_growth_does_not_make_fields_complex(device):
+    """Of the plane kx = 0 both halves are stored; only what they have in common is a field."""
+    simulation = start(
+        device, "equation={ model = 'examples/equations.py:allen_cahn', width = 0.2 }",
+        "grid.points=[24, 24, 1]", "initial.flow=formula", "numerics.dealiasing=1/2",
+        'initial.fields={ phase = "0.1*sin(x) + 0.1*cos(2*y + 1) + 0.05*sin(3*y)" }',
+    )  # fmt: skip
+    energy = advance(simulation, 500, 0.005).diagnostics()["energy"]
+    (points,) = (field.data for field in simulation.fields())
+    # Growth by exp(25 * 2.5) would make of a rounding more than of the field.
+    assert energy == pytest.approx((points**2).mean() / 2, rel=1e-12)

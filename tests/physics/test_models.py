@@ -456,12 +456,12 @@ def fields_of(simulation):
     return [*vectors, found["a"]]
 
 
-def test_model_without_a_velocity_has_its_spectrum_and_no_limit_of_its_steps(device, own):
+def test_model_without_a_velocity_has_its_spectrum_and_the_step_that_is_given(device, own):
     simulation = start(
         device, *own("bistable", "diffusivity = 1.0"), "grid.points=8", "time.cfl=1.0",
-        *formulas(phase="sin(2*x) + 0.5*cos(y)"),
+        "time.max_step=0.3", *formulas(phase="sin(2*x) + 0.5*cos(y)"),
     )  # fmt: skip
-    assert simulation.step_size() == math.inf
+    assert simulation.step_size() == 0.3
     diagnostics = simulation.diagnostics()
     assert diagnostics["energy"] == pytest.approx((1 + 0.25) / 4, rel=1e-14)
     _, spectrum = simulation.spectra()["energy_spectrum"]

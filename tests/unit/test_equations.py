@@ -569,3 +569,29 @@ def test_explanation_of_a_linear_model_has_no_products():
     text = {part: text for part, _, text in explained(model)}
     assert text["decay"] == "exp(-(k^2*nu) t)"
     assert "ky" in text["rates"]
+
+
+def test_no_parameter_makes_a_combination_divide_by_zero():
+    p, q = sympy.symbols("p q", real=True)
+    a, b = Scalar("a"), Scalar("b")
+    equations = {a: p * a**2 + q * b**2 + a * b, b: a**2 + b**2 + 2 * (a * b)}
+    lowered = lower(Model(equations))
+    for expression in (*lowered.products, *sum(map(list, lowered.multipliers), [])):
+        assert not sympy.fraction(sympy.together(expression))[1].free_symbols
+
+
+def test_means_are_scalars_of_known_fields_and_have_their_parameters():
+    nu = sympy.Symbol("nu", real=True)
+    a, v, other = Scalar("a"), Vector("v"), Scalar("other")
+    lowered = lower(Model({a: -(a**2)}, means={"sum": (a + nu * a) ** 2}))
+    assert nu in lowered.parameters
+    for mean, expected in ((v, "v is a vector"), (other, "'other'"), (3, "has no field")):
+        with pytest.raises(InputError, match=f"mean m: .*{expected}|mean m.*{expected}"):
+            Model({a: -(a**2), v: -v}, means={"m": mean})
+
+
+def test_model_that_raises_is_told_of_in_one_line(tmp_path):
+    path = tmp_path / "own.py"
+    path.write_text("def branching(nu):\n    return 1 if nu > 0.1 else 2\n")
+    with pytest.raises(InputError, match=r"own\.py:branching fails: TypeError.*are symbols"):
+        models.lowered(f"{path}:branching", {"nu": 0.5})

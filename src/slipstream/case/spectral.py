@@ -114,7 +114,7 @@ class Equation(Table):
     Attributes
     ----------
     model : str
-        "hd", "boussinesq", "mhd", or "FILE.py:FUNCTION" for one of the user's own.
+        "hd", "boussinesq", "mhd", "gpe", or "FILE.py:FUNCTION" for one of the user's own.
     """
 
     model: str = "hd"

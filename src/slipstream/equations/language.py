@@ -356,11 +356,21 @@ class Model:
         for field in self.speeds or ():
             if field not in equations or field.rank != 1:
                 raise InputError(f"speeds: {field.text}; expected vectors that have an equation")
+        means = {name: _quantity(mean) for name, mean in self.means.items()}
+        object.__setattr__(self, "means", means)
+        for name, mean in means.items():
+            _expect(f"mean {name}", mean, 0)
+            self._check_fields(f"mean {name}", mean, names)
+            if not any(values_in(points) for points in mean.forms[0].terms):
+                raise InputError(f"mean {name}: {mean.text} has no field; expected some")
 
     def _check(self, field: _Field, right: Quantity, names: list[str]) -> None:
         where = f"equation of {field.name}: {right.text}"
         if field.rank != right.rank:
             raise InputError(f"{where} is {right.kind}; expected {field.kind}")
+        self._check_fields(where, right, names)
+
+    def _check_fields(self, where: str, right: Quantity, names: list[str]) -> None:
         for form in right.forms:
             for points in form.terms:
                 for value in values_in(points):

@@ -173,7 +173,12 @@ def _lowered(model: Model, forms: list[Form]) -> Lowered:
         for one in (*inputs, *products, *sum(multipliers, []), *constant, *decay)
         for symbol in sympy.sympify(one).free_symbols
     }
-    parameters |= {s for mean in means for s in mean.expression.free_symbols}
+    parameters |= {
+        symbol
+        for mean in means
+        for one in (mean.expression, *mean.inputs)
+        for symbol in one.free_symbols
+    }
     parameters |= {s for row in linear for one in row.values() for s in one.free_symbols}
     parameters -= set(WAVENUMBERS)
     return Lowered(

@@ -33,7 +33,7 @@ from slipstream.equations.language import (
     z_hat,
 )
 from slipstream.equations.lowering import Lowered, lower
-from slipstream.errors import InputError
+from slipstream.errors import InputError, SlipstreamError
 
 Positive = Annotated[float, Field(gt=0)]
 NotNegative = Annotated[float, Field(ge=0)]
@@ -211,7 +211,15 @@ def _lowered(name: str, values: tuple[tuple[str, int | None], ...]) -> Lowered:
         if key in map(str, WAVENUMBERS):
             raise InputError(f"equation.model: {name} has parameter {key!r}, a wavenumber's name")
     arguments = {k: sympy.Symbol(k, real=True) if v is None else v for k, v in values}
-    model = find(name)(**arguments)
+    try:
+        model = find(name)(**arguments)
+    except SlipstreamError:
+        raise
+    except Exception as error:
+        reason = f"{type(error).__name__}: {error}"
+        raise InputError(
+            f"equation.model: {name} fails: {reason} (parameters that are not whole are symbols)"
+        ) from error
     if not isinstance(model, Model):
         raise InputError(f"equation.model: {name} returns {type(model).__name__}; expected a Model")
     return lower(model)

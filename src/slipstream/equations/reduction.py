@@ -35,7 +35,7 @@ def dependencies(rows: Rows) -> tuple[list[int], sympy.Matrix]:
     Returns
     -------
     list of int
-        The independent columns: each that is no sum of those before it.
+        The independent columns: each that is no sum of those before it, whatever the parameters.
     sympy.Matrix
         A row for each independent column: how much of it is in every column.
     """
@@ -43,7 +43,11 @@ def dependencies(rows: Rows) -> tuple[list[int], sympy.Matrix]:
     if not rows:
         return [], sympy.zeros(0, 0)
     reduced, pivots = DomainMatrix.from_Matrix(sympy.Matrix(rows)).to_field().rref()
-    return list(pivots), reduced.to_Matrix()[: len(pivots), :]
+    sums = reduced.to_Matrix()[: len(pivots), :]
+    if any(sympy.fraction(sympy.together(entry))[1].free_symbols for entry in sums):
+        # For some parameter it would divide by zero: all columns count as independent.
+        return list(range(len(rows[0]))), sympy.eye(len(rows[0]))
+    return list(pivots), sums
 
 
 def wavevectors(count: int) -> list[tuple[int, int, int]]:

@@ -14,7 +14,7 @@
 #include MODEL_HEADER
 
 struct Modes {
-  Index nz, ny, nx, row_size, plane, first_y, all_y;
+  Index nz, nx, first_y, all_y;
 };
 
 INLINE Real decay_of(const Real* RESTRICT decay, int which, Index z, Index y, Index c,
@@ -49,7 +49,7 @@ KERNEL advance_substage(const Complex* RESTRICT products, const Complex* start,
                         Index row_size, Index low, Index gap, Index product_field,
                         Index state_field, Index plane, Index first_y, Index all_y, double a,
                         double b, double scale) {
-  const Modes modes = {nz, ny, nx, row_size, plane, first_y, all_y};
+  const Modes modes = {nz, nx, first_y, all_y};
   FOR_ROWS(row, nz * ny) {
     const Index z = row / ny, y = row % ny;
     const Real step_a = step[0] * Real(a), step_b = step[0] * Real(b);

@@ -22,13 +22,14 @@ _MODES_AT_A_TIME = 1 << 22
 
 _LABELS = {
     "energy": "energy, mean of half the squares of all fields (non-dimensional)",
-    "dissipation": "dissipation rate, at which viscosity and diffusion take energy away",
+    "dissipation": "dissipation rate, at which linear terms take energy away",
     "enstrophy": "enstrophy, mean of w.w/2, w = curl {} (non-dimensional)",
     "helicity": "helicity, mean of {}.w (non-dimensional)",
     "divergence": "root mean square of div {} (non-dimensional)",
     "taylor_reynolds": "Taylor-scale Reynolds number, E sqrt(20 / (3 viscosity dissipation))",
     "kmax_eta": "resolution, largest wavenumber times Kolmogorov length; 1 and more resolves",
-    "budget_residual": "(dE/dt + dissipation - injection) / dissipation since the row before",
+    "budget_residual": "(dE/dt + dissipation - injection) / dissipation since the row before; "
+    "an error where products conserve energy",
     "energy_spectrum": "energy spectrum, sums to the energy (non-dimensional)",
 }
 

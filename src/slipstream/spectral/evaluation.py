@@ -80,6 +80,32 @@ def mean_over_box(flow: SpectralStep, mean: Mean, communicator: Any) -> float:
     return float(total[0]) / math.prod(flow.problem.geometry.shape)
 
 
+def make_real(flow: SpectralStep, communicator: Any) -> None:
+    """Make modes of kx = 0 that belong together conjugates of each other. Collective.
+
+    Of the plane kx = 0 both halves are stored, and only what they have in common reaches physical
+    space. Rounding makes them differ, and a linear part that makes modes grow lets the difference
+    grow with no product to answer it.
+
+    Parameters
+    ----------
+    flow : SpectralStep
+        Whose state is mended.
+    communicator : mpi4py.MPI.Comm or None
+        The ranks, which share the wavenumbers along y.
+    """
+    state = flow.modes_of(flow.state)
+    flow.device.synchronize()
+    mine = flow.device.to_host(state[..., :1])[..., 0]
+    parts = [mine] if communicator is None else communicator.allgather(mine)
+    plane = np.concatenate(parts, axis=2)
+    opposite = [(-np.arange(n)) % n for n in plane.shape[1:]]
+    plane = (plane + plane[:, opposite[0][:, None], opposite[1]].conj()) / 2
+    start = flow.problem.geometry.spectral_box.start[1]
+    if mine.size:
+        state[..., 0] = flow.device.array(plane[:, :, start : start + mine.shape[2]])
+
+
 def check_resolution(problem: SpectralProblem, wavenumber: int, kind: str, table: str) -> None:
     """Refuse a pattern that the grid cannot hold: what it keeps of one would be another.
 

@@ -33,8 +33,10 @@ def explanation_of_model(name: str) -> Group:
     given, lines = {}, []
     for key, (kind, default) in models.parameters_of(models.find(name)).items():
         kind = getattr(kind, "__origin__", kind)
-        given[key] = 1.0 if default is ... else default
-        lines.append(f"{key} ({kind.__name__}{'' if default is ... else f', {default}'})")
+        whole = kind is int
+        given[key] = (1 if whole else 1.0) if default is ... else default
+        called = "whole number" if whole else "number"
+        lines.append(f"{key} ({called}{'' if default is ... else f', {default}'})")
     parameters = Text(f"parameters: {', '.join(lines) or 'none'}; of those that are 0 by default "
                       "the terms are left out here")  # fmt: skip
     return Group(_table(name, models.lowered(name, given)), parameters)

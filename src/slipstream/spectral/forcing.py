@@ -83,10 +83,12 @@ class Forcing:
         wanted = self._settings.injection
         if wanted is None:
             return 1.0
-        root = math.sqrt(self.power**2 + 2 * wanted * step * square)
+        root = math.sqrt(self.power * self.power + 2 * wanted * step * square)
         together = self.power + math.copysign(root, self.power)
+        if not together:  # the flow does not move along the force, and no time is given
+            return 1.0
         self.power = wanted
-        return 2 * wanted / together if together else 1.0
+        return 2 * wanted / together
 
     def _draw(self, time: float) -> None:
         duration = self._settings.correlation_time

@@ -99,7 +99,7 @@ def forcing_formulas(
     own = settings.formula
     if settings.kind != "formula":
         own = _PATTERNS[settings.kind](settings, _waves(lengths))
-    return _parsed({settings.field: own}, fields, "forcing.formula")
+    return _parsed({settings.field: own}, fields, f"forcing.{settings.kind}")
 
 
 def _waves(lengths: tuple[float, float, float]) -> list[float]:
@@ -208,6 +208,11 @@ def random_modes(
     strengths = np.zeros(counts.size)
     low, high = round(shells[0]), round(shells[1]) + 1
     number_of_modes = counts[low:high].sum()
+    if not number_of_modes:
+        raise InputError(
+            f"forcing.shells: the grid keeps no mode of shells {low} to {high - 1}; accepted: from "
+            f"1 to {round(waves.largest / waves.unit)}"
+        )
     strengths[low:high] = amplitude * math.sqrt(1.5 / max(1.0, number_of_modes))
     kz, ky, kx = (axis[place] for axis, place in zip(axes, places, strict=True))
     modes = np.zeros((3, kz.size, ky.size, kx.size), complex)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -92,6 +92,11 @@ class SpectralProblem:
         return [(length / (part * n)) ** 2 for n, length in sizes]
 
     @property
+    def values(self) -> dict[sympy.Symbol, float]:
+        """The parameters, by their symbols."""
+        return {name: self.parameters[str(name)] for name in self.model.parameters}
+
+    @property
     def numbers(self) -> list[float]:
         """The parameters, in the model's order."""
         return [float(self.parameters[str(name)]) for name in self.model.parameters]
@@ -99,12 +104,12 @@ class SpectralProblem:
     @cached_property
     def decays(self) -> list[sympy.Expr]:
         """The rates of decay that differ, of the wavenumbers alone."""
-        values = {name: self.parameters[str(name)] for name in self.model.parameters}
+        values = self.values
         return [rate.subs(values) for rate in dict.fromkeys(self.model.decay)]
 
     def function(self, mean: Mean) -> Callable[..., Any]:
         """Return what is averaged as a function of arrays of points."""
-        values = {name: self.parameters[str(name)] for name in self.model.parameters}
+        values = self.values
         return sympy.lambdify(mean.symbols, mean.expression.subs(values), "numpy")
 
     @property
@@ -120,28 +125,40 @@ class SpectralProblem:
 
     @cached_property
     def wave_rate(self) -> float:
-        """The largest frequency, or rate of growth, of the linear part that is not decay.
+        """The largest frequency, or rate of growth, of the linear part that is not decay."""
+        return max((float(np.abs(rates).max()) for rates in self._rates()), default=0.0)
 
-        Of wavevectors along axes, edges and diagonals of what is kept, and of the smallest, between
-        which those of the usual waves lie.
+    @cached_property
+    def grows(self) -> bool:
+        """Whether the linear part makes some modes grow."""
+        tried = list(self._wavevectors())
+        decays = (sympy.lambdify(WAVENUMBERS, rate) for rate in self.decays)
+        negative = any(decay(*k) < 0 for decay in decays for k in tried)
+        return negative or any(float(rates.real.max()) > 1e-12 for rates in self._rates())
+
+    def _wavevectors(self) -> Iterator[tuple[float, ...]]:
+        """Yield wavevectors along axes, edges and diagonals of what is kept, and the smallest.
+
+        Between them lie the frequencies of the usual waves.
         """
+        waves = Wavenumbers(self.geometry, self.lengths)
+        tried = []
+        for axis in reversed(waves.all_axes):
+            largest = float(axis.max())
+            tried.append(sorted({0.0, min(waves.unit, largest), largest, -largest}))
+        return (k for k in itertools.product(*tried) if any(k))
+
+    def _rates(self) -> Iterator[np.ndarray]:
+        """Yield rates of growth (complex) of what is linear and not decay, at some wavevectors."""
         if not any(self.model.linear):
-            return 0.0
-        values = {name: self.parameters[str(name)] for name in self.model.parameters}
-        size, largest = self.size, 0.0
-        matrix = sympy.zeros(size, size)
+            return
+        values, matrix = self.values, sympy.zeros(self.size, self.size)
         for own, row in enumerate(self.model.linear):
             for other, factor in row.items():
                 matrix[own, other] = factor.subs(values)
         evaluate = sympy.lambdify(WAVENUMBERS, matrix, "numpy")
-        waves = Wavenumbers(self.geometry, self.lengths)
-        tried = [{0.0, min(waves.unit, float(axis.max())), float(axis.max()), -float(axis.max())}
-                 for axis in reversed(waves.all_axes)]  # fmt: skip
-        for k in itertools.product(*tried):
-            if any(k):
-                rates = self._projector(k) @ np.array(evaluate(*k), complex)
-                largest = max(largest, float(np.abs(np.linalg.eigvals(rates)).max()))
-        return largest
+        for k in self._wavevectors():
+            yield np.linalg.eigvals(self._projector(k) @ np.array(evaluate(*k), complex))
 
     def _projector(self, k: tuple[float, ...]) -> np.ndarray:
         """Return the matrix that takes gradient parts away."""

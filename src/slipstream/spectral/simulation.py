@@ -38,12 +38,20 @@ from slipstream.spectral.diagnostics import (
     labels_of,
     pictures_of,
 )
-from slipstream.spectral.evaluation import check_resolution, mean_over_box, set_formulas
+from slipstream.spectral.evaluation import (
+    check_resolution,
+    make_real,
+    mean_over_box,
+    set_formulas,
+)
 from slipstream.spectral.forcing import Forcing, check_forced_field
 from slipstream.spectral.integrators import METHODS
 from slipstream.spectral.problem import SpectralProblem
 from slipstream.spectral.restart import read_state
 from slipstream.spectral.step import SpectralStep
+
+# Steps after which modes that belong together are made to, where the linear part makes them grow.
+_SYMMETRY_INTERVAL = 8
 
 
 class SpectralSimulation(PlainSimulation):
@@ -85,8 +93,17 @@ class SpectralSimulation(PlainSimulation):
             forced=forced,
             dealiasing=dealiasing,
         )
+        self._check_step()
         self._transport = make_transport(case.run.transport, communicator, device)
         self._sharing = ranks_per_device(communicator, device)
+
+    def _check_step(self) -> None:
+        """Refuse an adaptive step that nothing would bound."""
+        time, problem = self.case.time, self.problem
+        bounded = problem.model.speeds or problem.wave_rate > 0
+        if time.step is None and time.max_step is None and (problem.forced or not bounded):
+            why = "a forced flow may start at rest" if bounded else "the model has no speed"
+            raise InputError(f"time.max_step: needed with time.cfl, since {why}")
 
     # -- before the run ----------------------------------------------------------------------
 
@@ -123,7 +140,8 @@ class SpectralSimulation(PlainSimulation):
         self.flow = SpectralStep(self.problem, self.device, self._transport)
         self._step = self._commit(self.flow.record_step())
         viscous = (
-            self._fields[0].is_vector and self.problem.parameters.get("viscosity_power", 1) == 1
+            any(field.is_vector for field in self._fields)
+            and self.problem.parameters.get("viscosity_power", 1) == 1
         )
         viscosity = self.problem.parameters.get("viscosity") if viscous else None
         self._budget = EnergyBudget(self._fields, viscosity, self.flow.wavenumbers.largest)
@@ -216,6 +234,8 @@ class SpectralSimulation(PlainSimulation):
             self._timer.add(timeline, self._busy_seconds(timeline))
         self.step += 1
         self.time += step_size
+        if self.problem.grows and self.step % _SYMMETRY_INTERVAL == 0:
+            make_real(self.flow, self.communicator)
 
     def _busy_seconds(self, timeline: Timeline) -> dict[str, float]:
         """Return seconds by category; where several lanes work side by side, of one of them."""
@@ -235,7 +255,7 @@ class SpectralSimulation(PlainSimulation):
     # -- results -----------------------------------------------------------------------------
 
     def diagnostics(self) -> dict[str, float]:
-        """Return box means; see `LABELS` for what they are."""
+        """Return box means; see `labels_of`."""
         squares = sum_over_ranks(self.communicator, self.flow.energies())
         vectors = {
             field.name: sum_over_ranks(self.communicator, self.flow.vector_sums(field.first))
@@ -281,9 +301,10 @@ class SpectralSimulation(PlainSimulation):
             along = "" if value.component is None else f" along {AXES[value.component]}"
             yield self._field(str(value), points, value.field + along)
             del points
-        if not self._fields[0].is_vector:
+        vectors = [field for field in self._fields if field.is_vector]
+        if not vectors:
             return
-        curl = self._points_of(self.flow.vorticity())
+        curl = self._points_of(self.flow.vorticity(vectors[0].first))
         magnitude = curl[0]
         for component in curl:
             np.square(component, out=component)

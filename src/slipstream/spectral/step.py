@@ -62,7 +62,9 @@ class SpectralStep:
         self._total = copies[2] if problem.method.has_total else self.state
         self._inputs = fields(len(model.inputs)) if problem.has_inputs else None
         self._transforms = FieldTransforms(device, geometry, problem.transformed, dtype, transport)
-        per_spacing = [n / L for n, L in zip(geometry.shape, problem.lengths, strict=True)]
+        # Along an axis of one point nothing varies, so nothing can move.
+        sizes = zip(geometry.shape, problem.lengths, strict=True)
+        per_spacing = [n / L if n > 1 else 0.0 for n, L in sizes]
         self._product = PointProduct(
             header=kernels.write(code.product_header(model)),
             inputs=len(model.inputs), outputs=len(model.products),
@@ -300,9 +302,12 @@ class SpectralStep:
         array, names = self.device.array, self.problem.model.components
         k = array(waves.x), array(waves.y)[:, None], array(waves.z)[:, None, None]
         result = self.device.zeros((len(sums), *self.state.shape[1:]), self.state.dtype)
+        values = self.problem.values
         for target, expression in zip(self.modes_of(result), sums, strict=True):
             for value in values_in(expression):
-                factor = sympy.lambdify(WAVENUMBERS, expression.coeff(value) * value.multiplier)
+                factor = sympy.lambdify(
+                    WAVENUMBERS, expression.coeff(value).subs(values) * value.multiplier
+                )
                 target += factor(*k) * state[names.index(value.undifferentiated)]
         return result
 
@@ -341,10 +346,11 @@ class SpectralStep:
         self._run_over_rows("component_sums", self.state, self._table, self._numbers, sums)
         return self.device.to_host(sums).sum(axis=0).reshape(2, -1)
 
-    def vorticity(self) -> Any:
-        """Return the Fourier coefficients of the first vector's curl, in memory of the stage."""
-        self._run_over_rows("curl", self.state[:3], self.stage[:3], self._table)
-        return self.stage[:3]
+    def vorticity(self, first: int = 0) -> Any:
+        """Return the Fourier coefficients of a vector's curl, in memory of the stage."""
+        part = slice(first, first + 3)
+        self._run_over_rows("curl", self.state[part], self.stage[part], self._table)
+        return self.stage[part]
 
     def make_solenoidal(self) -> None:
         """Take away the gradient part of vectors that have none."""
