@@ -373,7 +373,7 @@ def test_explain_tells_of_a_model_without_a_case(folder, capsys):
     assert command("explain", "--model", "mhd") == 0
     text = capsys.readouterr().out
     assert "mhd: 14 real transforms a substage" in text
-    for name in ("viscosity (float)", "resistivity (float)", "mean_field (float, 0.0)", "T7"):
+    for name in ("viscosity (number)", "mean_field (number, 0.0)", "T7"):
         assert name in " ".join(text.split())
     (folder / "own.py").write_text(
         "from slipstream.equations import *\n"
@@ -384,7 +384,7 @@ def test_explain_tells_of_a_model_without_a_case(folder, capsys):
     assert command("explain", "--model", "own.py:reaction") == 0
     text = capsys.readouterr().out
     assert "own.py:reaction: 2 real transforms a substage" in text
-    assert "rate (float)" in text
+    assert "rate (number)" in text
 
 
 @pytest.mark.parametrize(
