@@ -95,14 +95,25 @@ class StepTimer:
         factor = self._steps / self._timed if self._timed else 0.0
         return {category: factor * seconds for category, seconds in self._totals.items()}
 
-    def write(self, folder: Path, title: str, rank: int) -> list[Path]:
-        """Write the last step that was timed, as picture and Chrome trace; return the picture."""
+    def write(self, folder: Path, title: str, rank: int, what: str = "one time step") -> list[Path]:
+        """Write the last step that was timed, as picture and Chrome trace; return the picture.
+
+        In the picture it is called `what`.
+        """
         if not self._timeline.entries:
             return []
         picture = folder / "timeline.png"
-        self._timeline.write_picture(picture, f"one time step, rank {rank}, {title}")
+        self._timeline.write_picture(picture, f"{what}, rank {rank}, {title}")
         self._timeline.write_chrome_trace(folder / "timeline.json", rank)
         return [picture]
+
+
+def busy_seconds(timeline: Timeline, lanes: int) -> dict[str, float]:
+    """Return seconds by category; where several lanes work side by side, of one of them."""
+    return {
+        category: seconds / (1 if category == "communication" else lanes)
+        for category, seconds in timeline.totals().items()
+    }
 
 
 def ranks_per_device(communicator: Any, device: Device) -> int:

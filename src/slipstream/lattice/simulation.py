@@ -18,6 +18,7 @@ from slipstream.exchange import make_transport, open_matching_device
 from slipstream.family import (
     PlainSimulation,
     StepTimer,
+    busy_seconds,
     memory_text,
     open_earlier_run,
     ranks_per_device,
@@ -55,7 +56,6 @@ from slipstream.lattice.tuning import choose_storage
 from slipstream.lattice.velocities import AXES
 from slipstream.launch import on_every_rank
 from slipstream.report.choice import PictureChoice
-from slipstream.schedule import Timeline
 
 # A GPU has as many pairs of steps to do, at most, before the host waits for it.
 _PAIRS_UNDER_WAY = 16
@@ -89,7 +89,6 @@ class LatticeSimulation(PlainSimulation):
         self.finished = ""
         self.flow: PoreFlow | None = None
         self._timer = StepTimer(eager=case.run.timeline)
-        self._timeline: Timeline | None = None
         self._ranks = communicator.size if communicator else 1
         self._transport = make_transport(case.run.transport, communicator, device)
         self._is_prepared = False
@@ -227,13 +226,8 @@ class LatticeSimulation(PlainSimulation):
         self.flow.advance(2, profile)
         if profile:
             self.flow.synchronize()
-            self._timeline = timeline = self.flow.timeline(forget=True)
-            lanes = self.device.lanes
-            seconds = {
-                category: one / (1 if category == "communication" else lanes)
-                for category, one in timeline.totals().items()
-            }
-            self._timer.add(timeline, seconds)
+            timeline = self.flow.timeline(forget=True)
+            self._timer.add(timeline, busy_seconds(timeline, self.device.lanes))
         self._steadiness.look()
         self._judge()
 
@@ -266,13 +260,8 @@ class LatticeSimulation(PlainSimulation):
 
     def write_timeline(self, folder: Path) -> list[Path]:
         """Write the timeline of the last pair that was timed, as picture and Chrome trace."""
-        if self._timeline is None:
-            return []
-        picture, rank = folder / "timeline.png", self.portion.rank
-        title = f"a pair of time steps, rank {rank}, {self.case.run.schedule}"
-        self._timeline.write_picture(picture, title)
-        self._timeline.write_chrome_trace(folder / "timeline.json", rank)
-        return [picture]
+        schedule, rank = self.case.run.schedule, self.portion.rank
+        return self._timer.write(folder, schedule, rank, "a pair of time steps")
 
     # -- results -----------------------------------------------------------------------------
 

@@ -112,7 +112,7 @@ class SpectralProblem:
         values = self.values
         return sympy.lambdify(mean.symbols, mean.expression.subs(values), "numpy")
 
-    @property
+    @cached_property
     def is_separable(self) -> bool:
         """Whether decay is a product of factors along x, y and z."""
         return all(map(code.is_separable, dict.fromkeys(self.model.decay)))
@@ -126,7 +126,7 @@ class SpectralProblem:
     @cached_property
     def wave_rate(self) -> float:
         """The largest frequency, or rate of growth, of the linear part that is not decay."""
-        return max((float(np.abs(rates).max()) for rates in self._rates()), default=0.0)
+        return max((float(np.abs(rates).max()) for rates in self._linear_rates), default=0.0)
 
     @cached_property
     def grows(self) -> bool:
@@ -134,7 +134,7 @@ class SpectralProblem:
         tried = list(self._wavevectors())
         decays = (sympy.lambdify(WAVENUMBERS, rate) for rate in self.decays)
         negative = any(decay(*k) < 0 for decay in decays for k in tried)
-        return negative or any(float(rates.real.max()) > 1e-12 for rates in self._rates())
+        return negative or any(float(rates.real.max()) > 1e-12 for rates in self._linear_rates)
 
     def _wavevectors(self) -> Iterator[tuple[float, ...]]:
         """Yield wavevectors along axes, edges and diagonals of what is kept, and the smallest.
@@ -148,17 +148,20 @@ class SpectralProblem:
             tried.append(sorted({0.0, min(waves.unit, largest), largest, -largest}))
         return (k for k in itertools.product(*tried) if any(k))
 
-    def _rates(self) -> Iterator[np.ndarray]:
-        """Yield rates of growth (complex) of what is linear and not decay, at some wavevectors."""
+    @cached_property
+    def _linear_rates(self) -> list[np.ndarray]:
+        """Rates of growth (complex) of what is linear and not decay, at some wavevectors."""
         if not any(self.model.linear):
-            return
+            return []
         values, matrix = self.values, sympy.zeros(self.size, self.size)
         for own, row in enumerate(self.model.linear):
             for other, factor in row.items():
                 matrix[own, other] = factor.subs(values)
         evaluate = sympy.lambdify(WAVENUMBERS, matrix, "numpy")
-        for k in self._wavevectors():
-            yield np.linalg.eigvals(self._projector(k) @ np.array(evaluate(*k), complex))
+        return [
+            np.linalg.eigvals(self._projector(k) @ np.array(evaluate(*k), complex))
+            for k in self._wavevectors()
+        ]
 
     def _projector(self, k: tuple[float, ...]) -> np.ndarray:
         """Return the matrix that takes gradient parts away."""

@@ -18,6 +18,7 @@ from slipstream.exchange import make_transport, open_matching_device
 from slipstream.family import (
     PlainSimulation,
     StepTimer,
+    busy_seconds,
     check_memory,
     grid_field,
     memory_text,
@@ -231,18 +232,11 @@ class SpectralSimulation(PlainSimulation):
             timeline = Timeline()
             timeline.entries = list(self._step.timeline.entries)
             self._step.timeline.clear()
-            self._timer.add(timeline, self._busy_seconds(timeline))
+            self._timer.add(timeline, busy_seconds(timeline, self.device.lanes))
         self.step += 1
         self.time += step_size
         if self.problem.grows and self.step % _SYMMETRY_INTERVAL == 0:
             make_real(self.flow, self.communicator)
-
-    def _busy_seconds(self, timeline: Timeline) -> dict[str, float]:
-        """Return seconds by category; where several lanes work side by side, of one of them."""
-        return {
-            category: seconds / (1 if category == "communication" else self.device.lanes)
-            for category, seconds in timeline.totals().items()
-        }
 
     def timers(self) -> dict[str, float]:
         """Return seconds by category so far, extrapolated from the steps that were timed."""

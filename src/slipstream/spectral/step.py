@@ -86,6 +86,9 @@ class SpectralStep:
         self.forcing = fields(problem.forced[1]) if problem.forced else None
         self._gain = 1.0
         self._decay = device.zeros((problem.decay_size,), problem.real_dtype)
+        # Rates of decay along x, y and z, of which a change of the step makes factors.
+        self._rates = self._rates_along() if problem.is_separable else None
+        self._model_header = f'"{kernels.write(code.mode_header(model))}"'
         self._step_size: float | None = None
 
     # -- recording ---------------------------------------------------------------------------
@@ -227,11 +230,10 @@ class SpectralStep:
 
         return update
 
-    def _kernel(self, name: str, **constants: Any):
-        header = f'"{kernels.write(code.mode_header(self.problem.model))}"'
+    def _kernel(self, name: str, header: str = "spectral_substage.hpp", **constants: Any):
         real = real_name(self.problem.real_dtype)
         return self.device.kernel(
-            "spectral_substage.hpp", name, REAL=real, MODEL_HEADER=header, **constants
+            header, name, REAL=real, MODEL_HEADER=self._model_header, **constants
         )
 
     # -- between steps -----------------------------------------------------------------------
@@ -255,8 +257,8 @@ class SpectralStep:
         self._gain = gain
         if step == self._step_size:
             return
-        if problem.integrating_factor and problem.is_separable:
-            self._copy(self._decay, self._factors(duration).astype(problem.real_dtype))
+        if problem.integrating_factor and self._rates is not None:
+            self._copy(self._decay, np.exp(-duration * self._rates).astype(problem.real_dtype))
         elif problem.integrating_factor:
             nz, ny, nx = problem.geometry.spectral_box.shape
             if nz * ny:
@@ -271,8 +273,8 @@ class SpectralStep:
         self.device.run(self.device.copy(target, values))
         self.device.synchronize()
 
-    def _factors(self, duration: float) -> np.ndarray:
-        """Return the factors of decay along x, y and z, for each of the rates."""
+    def _rates_along(self) -> np.ndarray:
+        """Return the rates of decay along x, y and z, one after the other for each that differs."""
         waves, parts = self.wavenumbers, []
         for rate in self.problem.decays:
             along = sympy.lambdify(WAVENUMBERS, rate, "numpy")
@@ -281,8 +283,7 @@ class SpectralStep:
                 zeros = [np.zeros_like(own)] * 3
                 zeros[axis] = own
                 # What does not depend on the wavevector decays along x.
-                values = along(*zeros) + np.zeros_like(own) - (constant if axis else 0.0)
-                parts.append(np.exp(-duration * values))
+                parts.append(along(*zeros) + np.zeros_like(own) - (constant if axis else 0.0))
         return np.concatenate(parts)
 
     def courant_rate(self) -> float:
@@ -381,10 +382,7 @@ class SpectralStep:
         if nz * ny:
             launch = RowLaunch(nz * ny, nx, reduces=True)
             field = nz * ny * row
-            header = f'"{kernels.write(code.mode_header(self.problem.model))}"'
-            kernel = self.device.kernel(
-                "mode_sums.hpp", name, REAL=real_name(self.problem.real_dtype), MODEL_HEADER=header
-            )
+            kernel = self._kernel(name, "mode_sums.hpp")
             self.device.run(kernel.bind(launch, *arrays, nz, ny, nx, row, field))
 
     def normalise(self) -> None:

@@ -51,11 +51,6 @@ class Wavenumbers:
         """How many modes of the full transform each kx stands for: 1 for kx = 0, else 2."""
         return np.where(self.x == 0, 1.0, 2.0)
 
-    def shells(self, z: int) -> np.ndarray:
-        """Return the shell index round(|k| / unit) of the modes with local index `z`."""
-        square = self.z[z] ** 2 + self.y[:, None] ** 2 + self.x**2
-        return np.rint(np.sqrt(square) / self.unit).astype(np.int64)
-
     @cached_property
     def shell_count(self) -> int:
         """Number of shells over all ranks."""
