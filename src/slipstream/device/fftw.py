@@ -35,6 +35,9 @@ def plan(
     """
     if 0 in source.shape or 0 in target.shape:
         return lambda stream: None
+    in_place = source.ctypes.data == target.ctypes.data
+    if in_place and min(source.strides) < 0:
+        return _through_memory(source, target, axes, forward, threads)
     _load_wisdom()
     measured = max(source.size, target.size) >= _MEASURED
 
@@ -55,12 +58,25 @@ def plan(
     try:
         execute = make(source, target, *known).execute
     except RuntimeError:  # FFTW knows no plan
-        in_place = source.ctypes.data == target.ctypes.data
         twin = _twin(source)
         make(twin, twin if in_place else _twin(target), "FFTW_MEASURE")
         _planned.append(True)
         execute = make(source, target, *known).execute
     return lambda stream: execute()
+
+
+def _through_memory(
+    source: np.ndarray, target: np.ndarray, axes: tuple[int, ...], forward: bool, threads: int
+) -> Operation:
+    """Return a transform that is not in place: FFTW's planner fails in place on reversed axes."""
+    memory = empty(target.shape, target.dtype)
+    transform = plan(source, memory, axes, forward, threads)
+
+    def run(stream: Any) -> None:
+        transform(stream)
+        target[...] = memory
+
+    return run
 
 
 # Elements of a transform from which measuring, some hundredths of a second, is worth while.
