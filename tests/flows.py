@@ -32,6 +32,11 @@ step = 0.01
 pictures = false
 """
 
+# Other equations than those of plain flow, with what they need besides a viscosity.
+MHD = ("equation.model=mhd", "equation.resistivity=0.01")
+BOUSSINESQ = ("equation.model=boussinesq", "equation.diffusivity=0.01",
+              "equation.buoyancy_frequency=4.0")  # fmt: skip
+
 # All axes differ in points and length; the points are x, y, z, two of them with odd factors.
 UNEVEN_BOX = ("grid.points=[24, 40, 18]", 'grid.length=["2 pi", "3 pi", 5.0]')
 

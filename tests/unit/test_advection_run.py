@@ -5,13 +5,13 @@ import pytest
 import xarray
 
 from flows import diagnostics
+from launched_runs import SPECTRAL, enter, run
 from slipstream import cli
 from slipstream.case import parse_case
 from slipstream.device import HostDevice
 from slipstream.errors import InputError
 from slipstream.io import open_checkpoint
 
-LAUNCHERS = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMIX_RANK", "SLURM_PROCID", "SLURM_STEP_ID")
 CASE = """
 solver = "advection"
 title = "test"
@@ -28,18 +28,7 @@ device = "cpu"
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path, monkeypatch):
-    for name in LAUNCHERS:
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "case.toml").write_text(CASE)
-    return tmp_path
-
-
-def run(*settings, out="out", case="case.toml"):
-    overrides = [argument for setting in settings for argument in ("--set", setting)]
-    with pytest.raises(SystemExit) as caught:
-        cli.main(["run", case, "--out", out, *overrides])
-    return caught.value.code
+    return enter(tmp_path, monkeypatch, case=CASE, flow=SPECTRAL)
 
 
 def state(folder):
@@ -147,12 +136,7 @@ def test_run_goes_on_only_from_its_own_problem(capsys, setting, expected):
     assert expected in capsys.readouterr().err
 
 
-def test_families_do_not_go_on_from_each_other(folder, capsys):
-    (folder / "flow.toml").write_text(
-        'solver = "spectral"\n[grid]\npoints = 8\n[equation]\nviscosity = 0.1\n'
-        '[initial]\nflow = "abc"\n[time]\nend = 0.1\nstep = 0.1\n[run]\ndevice = "cpu"\n'
-        "[output]\npictures = false\n"
-    )
+def test_families_do_not_go_on_from_each_other(capsys):
     assert run(out="flow", case="flow.toml") == 0
     assert run("initial.restart=flow") == 2
     assert "is of solver 'spectral', this case of 'advection'" in capsys.readouterr().err

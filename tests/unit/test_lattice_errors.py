@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from lattice_flows import CASE, SANDSTONE, make
-from slipstream import cli
+from launched_runs import SPECTRAL, enter, run
 from slipstream.case import parse_case
 from slipstream.device import HostDevice
 from slipstream.errors import InputError, RunError
@@ -13,33 +13,15 @@ from slipstream.lattice.arguments import mirrored_axes
 from slipstream.lattice.simulation import make_simulation
 from slipstream.lattice.sites import check_size
 
-LAUNCHERS = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMIX_RANK", "SLURM_PROCID", "SLURM_STEP_ID")
-
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path, monkeypatch):
-    for name in LAUNCHERS:
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "case.toml").write_text(CASE)
-    (tmp_path / "flow.toml").write_text(
-        'solver = "spectral"\n[grid]\npoints = 8\n[equation]\nviscosity = 0.1\n'
-        '[initial]\nflow = "abc"\n[time]\nend = 0.1\nstep = 0.1\n[run]\ndevice = "cpu"\n'
-        "[output]\npictures = false\n"
-    )
     mask = np.ones((4, 5, 6), np.uint8)
     mask[2] = 0
     np.save(tmp_path / "closed.npy", mask)
     mask.tofile(tmp_path / "closed.raw")
-    (tmp_path / "file.toml").write_text(CASE.replace(SANDSTONE, 'path = "closed.npy"\n'))
-    return tmp_path
-
-
-def run(*settings, out="out", case="case.toml"):
-    overrides = [argument for setting in settings for argument in ("--set", setting)]
-    with pytest.raises(SystemExit) as caught:
-        cli.main(["run", case, "--out", out, *overrides])
-    return caught.value.code
+    file = CASE.replace(SANDSTONE, 'path = "closed.npy"\n')
+    return enter(tmp_path, monkeypatch, case=CASE, file=file, flow=SPECTRAL)
 
 
 def refused(capsys, *arguments, status=2, **options):

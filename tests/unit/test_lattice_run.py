@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from flows import diagnostics
 from lattice_flows import CASE, CHANNEL, SANDSTONE, SHAPE, advance, saved, start, state
+from launched_runs import enter, run
 from slipstream import cli
 from slipstream.decomposition import whole
 from slipstream.device import HostDevice
@@ -17,24 +18,10 @@ from slipstream.lattice import make_sample
 from slipstream.lattice.permeability import DARCY
 from slipstream.lattice.restart import padded_sizes
 
-LAUNCHERS = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMIX_RANK", "SLURM_PROCID", "SLURM_STEP_ID")
-
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path, monkeypatch):
-    for name in LAUNCHERS:
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "case.toml").write_text(CASE)
-    (tmp_path / "channel.toml").write_text(CHANNEL)
-    return tmp_path
-
-
-def run(*settings, out="out", case="case.toml"):
-    overrides = [argument for setting in settings for argument in ("--set", setting)]
-    with pytest.raises(SystemExit) as caught:
-        cli.main(["run", case, "--out", out, *overrides])
-    return caught.value.code
+    return enter(tmp_path, monkeypatch, case=CASE, channel=CHANNEL)
 
 
 def sandstone():
@@ -80,6 +67,27 @@ def test_progress_tells_step_permeability_and_how_steady_it_is(folder, capsys, s
         assert value == f"permeability {column[number]:.5g} {unit}"
         residual = series["residual"][number]
         assert (f"{residual:.2g} from steady" in rest) == (residual < 1)
+
+
+@pytest.mark.parametrize("size", ["", "voxel_size = 1\n"], ids=["none", "1"])
+def test_voxels_without_a_size_have_no_permeability_in_metres(folder, capsys, size):
+    (folder / "sizeless.toml").write_text(CASE.replace("voxel_size = 2e-6\n", size))
+    assert run(out="sized") == 0
+    capsys.readouterr()
+    assert run("output.pictures=true", case="sizeless.toml", out="sizeless") == 0
+    text = capsys.readouterr().out
+    sized, sizeless = (diagnostics(folder / name) for name in ("sized", "sizeless"))
+    assert set(sized) - set(sizeless) == {"permeability", "permeability_millidarcy"}
+    for name, values in sizeless.items():
+        np.testing.assert_array_equal(values, sized[name], err_msg=name)
+    with xarray.open_zarr(folder / "sizeless" / "diagnostics.zarr") as series:
+        assert {*series.data_vars, "time"} == set(sizeless)
+    # Neither the table nor the comments at the head of the series speak of metres.
+    head = (folder / "sizeless" / "diagnostics.csv").read_text()
+    assert f"{sizeless['permeability_lattice'][-1]:.5g} voxels²" in text
+    for unit in ("mD", "m²", "m^2"):
+        assert unit not in text + head
+    assert (folder / "sizeless" / "permeability.png").exists()
 
 
 def test_output_of_an_earlier_run_is_replaced(folder):

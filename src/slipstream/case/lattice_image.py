@@ -194,6 +194,11 @@ class Image(Table):
         return crop
 
     @property
+    def in_metres(self) -> bool:
+        """Whether the size of voxels is known."""
+        return self.voxel_size != 1
+
+    @property
     def sample_parameters(self) -> dict[str, Any]:
         """What the sample takes besides its shape."""
         keys = SAMPLE_KEYS[self.sample]

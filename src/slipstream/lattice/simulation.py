@@ -266,14 +266,20 @@ class LatticeSimulation(PlainSimulation):
     # -- results -----------------------------------------------------------------------------
 
     def diagnostics(self) -> dict[str, float]:
-        """Return permeability, velocities and what tells how good they are; see `LABELS`."""
-        means = self._steadiness.means()
-        permeability = means.permeability * self.case.image.voxel_size**2
+        """Return permeability, velocities and what tells how good they are; see `LABELS`.
+
+        Only voxels of known size have a permeability in m^2 and in millidarcy.
+        """
+        means, image = self._steadiness.means(), self.case.image
+        permeability = means.permeability * image.voxel_size**2
+        in_metres = {
+            "permeability": permeability,
+            "permeability_millidarcy": 1e3 * permeability / DARCY,
+        }
         z, y, x = (float(one) for one in means.velocity)
         return {
             "permeability_lattice": means.permeability,
-            "permeability": permeability,
-            "permeability_millidarcy": 1e3 * permeability / DARCY,
+            **(in_metres if image.in_metres else {}),
             "velocity_x": x,
             "velocity_y": y,
             "velocity_z": z,
@@ -299,7 +305,7 @@ class LatticeSimulation(PlainSimulation):
 
     def pictures(self) -> PictureChoice:
         """Return what is drawn at the end."""
-        return picture_choice(self.case.flow.axis, self.case.image.voxel_size != 1)
+        return picture_choice(self.case.flow.axis, self.case.image.in_metres)
 
     def spectra(self) -> dict[str, tuple[np.ndarray, np.ndarray]]:
         """Return nothing: there are no waves in pores."""

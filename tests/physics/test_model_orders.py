@@ -1,0 +1,56 @@
+"""Magnetic and stratified flow in time: the orders of integrators, and what precision costs."""
+
+import math
+
+import numpy as np
+import pytest
+
+from flows import BOUSSINESQ, MHD, advance, modes_of, relative_error, start
+
+INTEGRATORS = {"rk2": 2, "rk3": 3, "rk4": 4}
+
+
+@pytest.mark.parametrize("integrator", INTEGRATORS)
+def test_energy_of_ideal_stratified_flow_drifts_at_the_order_of_the_integrator(device, integrator):
+    def drift(steps):
+        simulation = start(device, *BOUSSINESQ, "equation.viscosity=0", "equation.diffusivity=0",
+                           "grid.points=12", "initial.seed=1",
+                           f"time.integrator={integrator}")  # fmt: skip
+        before = simulation.diagnostics()
+        after = advance(simulation, steps, 0.8 / steps).diagnostics()
+        # Kinetic energy turns into potential energy, which there was none of.
+        assert after["buoyancy_energy"] > 0.05 * before["energy"]
+        return abs(after["energy"] / before["energy"] - 1)
+
+    coarse, fine = drift(32), drift(64)
+    # It may fall faster than the order, never more slowly.
+    assert math.log2(coarse / fine) >= INTEGRATORS[integrator] - 0.2
+    assert fine < 1e-3
+
+
+@pytest.mark.parametrize("integrating_factor", ["true", "false"])
+@pytest.mark.parametrize("integrator", INTEGRATORS)
+@pytest.mark.parametrize("model", [MHD, BOUSSINESQ], ids=["mhd", "boussinesq"])
+def test_integrators_converge_at_their_order(device, model, integrator, integrating_factor):
+    def result(steps, method, factor):
+        simulation = start(device, *model, "grid.points=10", "equation.viscosity=0.02",
+                           f"time.integrator={method}",
+                           f"numerics.integrating_factor={factor}")  # fmt: skip
+        return modes_of(advance(simulation, steps, 0.4 / steps))
+
+    exact = result(192, "rk4", "true")
+    coarse, fine = (
+        np.linalg.norm(result(steps, integrator, integrating_factor) - exact) for steps in (24, 48)
+    )
+    # The next order in the step size changes the observed order by some hundredths.
+    assert math.log2(coarse / fine) == pytest.approx(INTEGRATORS[integrator], abs=0.2)
+    assert fine > 1e-11  # far above rounding
+
+
+@pytest.mark.parametrize("model", [MHD, BOUSSINESQ], ids=["mhd", "boussinesq"])
+def test_single_precision_follows_double_precision(device, model):
+    double = advance(start(device, *model), 5)
+    single = advance(start(device, *model, "numerics.precision=float32"), 5)
+    assert modes_of(single).dtype == np.complex64
+    # Some roundings of 6e-8 of the largest values, in each of 20 substages.
+    assert relative_error(modes_of(single), modes_of(double)) <= 2e-6

@@ -1,0 +1,59 @@
+"""Waves of stratified and of rotating flow, whose frequencies depend on their directions alone."""
+
+import math
+
+import numpy as np
+
+from field_values import coordinates, formulas, largest_error
+from flows import BOUSSINESQ, advance, start
+
+
+def test_internal_gravity_wave_has_the_frequency_of_its_direction(device):
+    frequency, (kx, kz), time, steps = 2.0, (2, 1), 1.5, 75
+    omega = frequency * kx / math.hypot(kx, kz)
+    # u = (kz, 0, -kx) cos(k.x) / |k| is solenoidal; buoyancy lags a quarter behind.
+    simulation = start(
+        device, *BOUSSINESQ, "equation.viscosity=0", "equation.diffusivity=0",
+        f"equation.buoyancy_frequency={frequency}",
+        *formulas(velocity=[f"{kz}*cos({kx}*x + {kz}*z)", "0", f"-{kx}*cos({kx}*x + {kz}*z)"]),
+    )  # fmt: skip
+    advance(simulation, steps, time / steps)
+    x, _, z = coordinates(simulation)
+    wave = np.cos(kx * x + kz * z)
+    error = largest_error(
+        simulation,
+        velocity_x=kz * math.cos(omega * time) * wave,
+        velocity_z=-kx * math.cos(omega * time) * wave,
+        buoyancy=-math.hypot(kx, kz) * math.sin(omega * time) * wave,
+    )
+    # t omega^5 step^4 / 120 of amplitudes up to 2.3.
+    assert error <= 1e-7
+
+
+def test_inertial_wave_turns_at_twice_the_rotation_along_its_direction(device):
+    rotation, (kx, ky, kz), time, steps = 1.5, (1, 2, 2), 1.2, 60
+    length = math.sqrt(kx**2 + ky**2 + kz**2)
+    omega = 2 * rotation * kz / length
+    # A circularly polarised wave a cos(phase) - b sin(phase), where k, a and b are at right
+    # angles in this order: curl u = |k| u, so it is a solution also nonlinearly.
+    k = np.array([kx, ky, kz]) / length
+    a = np.cross(k, [0, 0, 1.0])
+    a /= np.linalg.norm(a)
+    b = np.cross(k, a)
+    phase = f"({kx}*x + {ky}*y + {kz}*z)"
+    simulation = start(
+        device, "equation.viscosity=0", f"equation.rotation={rotation}",
+        *formulas(velocity=[f"({a[i]})*cos{phase} - ({b[i]})*sin{phase}" for i in range(3)]),
+    )  # fmt: skip
+    vorticity = simulation.diagnostics()["helicity"] / (2 * simulation.diagnostics()["energy"])
+    sense = round(vorticity / length)
+    assert abs(sense) == 1
+    advance(simulation, steps, time / steps)
+    x, y, z = coordinates(simulation)
+    # d u / dt = -2 Omega z_hat x u + gradient is, for curl u = s |k| u, the same as
+    # d (curl u) / dt = 2 Omega d u / dz: s |k| du/dt = 2 Omega du/dz, a wave that moves down for s.
+    moved = kx * x + ky * y + kz * z + sense * omega * time
+    expected = {f"velocity_{axis}": a[i] * np.cos(moved) - b[i] * np.sin(moved)
+                for i, axis in enumerate("xyz")}  # fmt: skip
+    # t omega^5 step^4 / 120.
+    assert largest_error(simulation, **expected) <= 1e-7

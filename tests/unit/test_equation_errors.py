@@ -1,0 +1,188 @@
+"""Mistakes in equations, in files of models and in their parameters, told where they are made."""
+
+import pytest
+import sympy
+
+from lowered_models import q, s, u, v
+from slipstream.case import parse_case
+from slipstream.equations import (
+    Model,
+    Scalar,
+    Vector,
+    abs2,
+    cross,
+    curl,
+    div,
+    dot,
+    function,
+    grad,
+    laplacian,
+    lower,
+    models,
+    outer,
+)
+from slipstream.errors import InputError
+
+MISTAKES = {
+    "sum of kinds": (lambda: u + s, r"velocity \+ scalar: a vector and a scalar cannot be added; "
+                                    "expected a vector"),
+    "number and vector": (lambda: u + 1, "cannot be added; expected a vector"),
+    "product of vectors": (lambda: u * v, r"velocity \* moving: .*expected dot, cross or outer"),
+    "divergence": (lambda: div(s), r"div\(scalar\): scalar is a scalar; expected a vector or a "
+                                   "tensor"),
+    "gradient": (lambda: grad(grad(u)), r"grad\(grad\(velocity\)\): grad\(velocity\) is a tensor; "
+                                        "expected a scalar or a vector"),
+    "curl": (lambda: curl(s), r"curl\(scalar\): scalar is a scalar; expected a vector"),
+    "inner": (lambda: dot(s, u), r"dot\(scalar, velocity\): scalar is a scalar; expected a vector"),
+    "cross": (lambda: cross(u, grad(u)), r"grad\(velocity\) is a tensor; expected a vector"),
+    "outer": (lambda: outer(u, s), r"outer\(velocity, scalar\): scalar is a scalar"),
+    "magnitude": (lambda: abs2(grad(u)), r"abs2\(.*is a tensor; expected a scalar or a vector"),
+    "nested": (lambda: s * div(u * s), r"scalar \* div\(velocity \* scalar\): a factor is the "
+                                       "derivative of a product; expected derivatives of fields"),
+    "function of nested": (lambda: function(sympy.exp, div(u * s)),
+                           r"exp\(div\(velocity \* scalar\)\): expected no derivative"),
+    "function of vector": (lambda: function(sympy.exp, u), "velocity is a vector; expected a scal"),
+    "division": (lambda: u / s, "velocity / scalar: expected a number or a parameter below"),
+    "power": (lambda: s**-1, r"scalar \*\* -1: expected a whole power of at least 1"),
+    "power of vector": (lambda: u**2, r"velocity \*\* 2: velocity is a vector; expected a scalar"),
+    "laplacian": (lambda: laplacian(u, 0), r"laplacian\(velocity, 0\): expected a whole power"),
+    "no number": (lambda: u * "much", "'much': expected a number, a parameter or a quantity"),
+    "kind of equation": (lambda: Model({s: u}), "equation of scalar: velocity is a vector; "
+                                                "expected a scalar"),
+    "unknown field": (lambda: Model({s: s * q}), r"equation of scalar: scalar \* other has field "
+                                                 "'other', which has no equation; expected one of "
+                                                 "scalar"),
+    "no equation": (lambda: Model({}), "at least one equation"),
+    "two equations": (lambda: Model({Scalar("a"): s, Scalar("a"): s}), "'a' has two equations"),
+    "same component": (lambda: Model({Scalar("moving_x"): 0, v: laplacian(v)}),
+                       "component 'moving_x' is of two fields"),
+    "name": (lambda: Scalar("two words"), "field 'two words': expected a name of letters"),
+    "speeds": (lambda: Model({v: laplacian(v)}, speeds=[u]), "speeds: velocity; expected vectors"),
+    "decay": (lambda: lower(Model({v: grad(div(v))})), "equation of moving: its components decay"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_mistake_is_told_where_it_is_made(name):
+    mistake, message = MISTAKES[name]
+    with pytest.raises(InputError, match=message) as caught:
+        mistake()
+    assert "\n" not in str(caught.value)
+
+
+OWN = """
+from slipstream.equations import Model, Scalar, laplacian
+
+def decay(rate, power: int = 1):
+    a = Scalar("a")
+    return Model({a: rate * laplacian(a, power)})
+
+def number(rate):
+    return 3
+
+def wave(kx):
+    a = Scalar("a")
+    return Model({a: kx * a * a})
+
+some = 3
+"""
+
+
+@pytest.fixture
+def own(tmp_path):
+    path = tmp_path / "own.py"
+    path.write_text(OWN)
+    return path
+
+
+def test_model_of_a_file_has_its_functions_parameters(own):
+    name = f"{own}:decay"
+    assert models.parameters_of(models.find(name)) == {"rate": (float, ...), "power": (int, 1)}
+    model = models.lowered(name, {"rate": 0.5, "power": 2})
+    assert model.decay[0].subs({"kx": 1}) != 0
+    assert [str(one) for one in model.components] == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("euler", r"'euler' is unknown; accepted: hd, boussinesq, mhd, .*or FILE.py:FUNCTION"),
+        ("own.txt:decay", "is unknown; accepted"),
+        ("absent.py:decay", "absent.py: no such file"),
+        ("own.py:decoy", "has no function 'decoy'; it has: decay, number, wave"),
+        ("own.py:some", "has no function 'some'"),
+        ("broken.py:decay", "broken.py fails: ZeroDivisionError: division by zero"),
+        ("unreadable.py:decay", "unreadable.py fails: SyntaxError"),
+    ],
+)
+def test_model_that_cannot_be_found_is_told(own, monkeypatch, name, message):
+    monkeypatch.chdir(own.parent)
+    own.with_name("broken.py").write_text("1 / 0\n")
+    own.with_name("unreadable.py").write_text("def decay(:\n")
+    with pytest.raises(InputError, match=message) as caught:
+        models.find(name)
+    assert str(caught.value).startswith("equation.model: ")
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("function", "values", "message"),
+    [("number", {"rate": 1.5}, "returns int; expected a Model"), ("wave", {"kx": 1.5}, "'kx'")],
+)
+def test_function_that_makes_no_model_is_told(own, function, values, message):
+    with pytest.raises(InputError, match=message):
+        models.lowered(f"{own}:{function}", values)
+
+
+CASE = """
+solver = "spectral"
+[grid]
+points = 8
+[equation]
+model = "boussinesq"
+viscosity = 0.1
+diffusivity = 0.1
+buoyancy_frequency = 1.0
+[initial]
+flow = "random"
+[time]
+end = 1
+step = 0.1
+"""
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ("equation.resistivity=1", "equation.resistivity: unknown key"),
+        ("equation.viscosity=-1", "equation.viscosity: must be at least 0"),
+        ("equation.viscosity_power=1.5", "equation.viscosity_power"),
+        ("equation.model=euler", "equation.model: 'euler' is unknown"),
+    ],
+)
+def test_case_has_the_parameters_of_its_model(setting, message):
+    assert parse_case(CASE).equation.parameters["buoyancy_frequency"] == 1.0
+    with pytest.raises(InputError, match=message):
+        parse_case(CASE, [setting])
+
+
+def test_parameter_without_default_is_required():
+    with pytest.raises(InputError, match=r"equation\.buoyancy_frequency: is required"):
+        parse_case(CASE.replace("buoyancy_frequency = 1.0\n", ""))
+
+
+def test_means_are_scalars_of_known_fields_and_have_their_parameters():
+    nu = sympy.Symbol("nu", real=True)
+    a, v, other = Scalar("a"), Vector("v"), Scalar("other")
+    lowered = lower(Model({a: -(a**2)}, means={"sum": (a + nu * a) ** 2}))
+    assert nu in lowered.parameters
+    for mean, expected in ((v, "v is a vector"), (other, "'other'"), (3, "has no field")):
+        with pytest.raises(InputError, match=f"mean m: .*{expected}|mean m.*{expected}"):
+            Model({a: -(a**2), v: -v}, means={"m": mean})
+
+
+def test_model_that_raises_is_told_of_in_one_line(tmp_path):
+    path = tmp_path / "own.py"
+    path.write_text("def branching(nu):\n    return 1 if nu > 0.1 else 2\n")
+    with pytest.raises(InputError, match=r"own\.py:branching fails: TypeError.*are symbols"):
+        models.lowered(f"{path}:branching", {"nu": 0.5})
