@@ -3,7 +3,23 @@
 slipstream explain --model examples/equations.py:active_matter
 """
 
-from slipstream.equations import Model, Scalar, Vector, abs2, div, dot, grad, laplacian, outer
+import sympy
+
+from slipstream.equations import (
+    Model,
+    Scalar,
+    Vector,
+    abs2,
+    div,
+    dot,
+    function,
+    grad,
+    laplacian,
+    outer,
+    t,
+    x_hat,
+    y,
+)
 
 
 def kuramoto_sivashinsky():
@@ -34,3 +50,16 @@ def reacting(viscosity: float, diffusivity: float, rate: float):
             c: -dot(u, grad(c)) + rate * (c - c**2) + diffusivity * laplacian(c),
         }
     )
+
+
+def kolmogorov(viscosity: float, frequency: float):
+    """Flow that a shear force drives, which swings in time."""
+    u = Vector("velocity", solenoidal=True)
+    force = function(sympy.cos, frequency * t) * function(sympy.sin, 4 * y) * x_hat
+    return Model({u: -div(outer(u, u)) + viscosity * laplacian(u) + force})
+
+
+def ginzburg_landau(dispersion: float, detuning: float):
+    """Oscillating media near threshold: spirals, and turbulence of phases and defects."""
+    A = Scalar("amplitude", complex=True)
+    return Model({A: A + (1 + 1j * dispersion) * laplacian(A) - (1 + 1j * detuning) * abs2(A) * A})

@@ -10,7 +10,10 @@ from slipstream.io import write_checkpoint
 from slipstream.spectral.simulation import SpectralSimulation
 
 OWN = """
-from slipstream.equations import Model, Scalar, Vector, cross, curl, dot, laplacian
+import sympy
+from slipstream.equations import (
+    Model, Scalar, Vector, cross, curl, dot, function, laplacian, t, x, x_hat, y, y_hat, z
+)
 
 def derived(viscosity):
     u, a = Vector("velocity", solenoidal=True), Scalar("a")
@@ -18,13 +21,23 @@ def derived(viscosity):
         u: cross(u, curl(u)) + a * curl(u) + viscosity * laplacian(u),
         a: dot(u, curl(u)) + viscosity * laplacian(a),
     })
+
+def driven(viscosity):
+    u, a = Vector("velocity", solenoidal=True), Scalar("a")
+    wave, turn = function(sympy.sin, x), function(sympy.cos, t)
+    pulse = function(sympy.exp, function(sympy.cos, x + t))
+    return Model({
+        u: cross(u, curl(u)) + turn * wave * y_hat + wave * a * x_hat + viscosity * laplacian(u),
+        a: -dot(u, curl(u)) + pulse + viscosity * laplacian(a),
+    })
 """
 BOX = ("grid.points=[12, 10, 9]", 'grid.length=["2 pi", 7.0, 5.0]', "initial.peak_wavenumber=2.0")
 MODELS = {
     "boussinesq": ("equation.model=boussinesq", "equation.diffusivity=0.02",
                    "equation.buoyancy_frequency=2.0", "equation.rotation=1.0"),
     "mhd": ("equation.model=mhd", "equation.resistivity=0.02", "equation.mean_field=0.7"),
-    "own": (),
+    "own": "derived",
+    "driven": "driven",
 }  # fmt: skip
 
 
@@ -36,12 +49,14 @@ def model(request, comm, shared_folder):
         path.write_text(OWN)
     if comm is not None:
         comm.Barrier()
-    own = (f"equation={{ model = '{path}:derived', viscosity = 0.02 }}",)
-    return BOX + (MODELS[request.param] or own)
+    settings = MODELS[request.param]
+    if isinstance(settings, str):
+        settings = (f"equation={{ model = '{path}:{settings}', viscosity = 0.02 }}",)
+    return BOX + settings
 
 
 of_each_model = pytest.mark.parametrize("model", MODELS, indirect=True)
-of_ones_own = pytest.mark.parametrize("model", ["own"], indirect=True)
+of_ones_own = pytest.mark.parametrize("model", ["own", "driven"], indirect=True)
 
 
 @of_each_model

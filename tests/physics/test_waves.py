@@ -3,8 +3,9 @@
 import math
 
 import numpy as np
+import pytest
 
-from field_values import coordinates, formulas, largest_error
+from field_values import coordinates, formulas, largest_error, values
 from flows import BOUSSINESQ, advance, start
 
 
@@ -57,3 +58,31 @@ def test_inertial_wave_turns_at_twice_the_rotation_along_its_direction(device):
                 for i, axis in enumerate("xyz")}  # fmt: skip
     # t omega^5 step^4 / 120.
     assert largest_error(simulation, **expected) <= 1e-7
+
+
+WAVES = {
+    # model: (settings, what its largest frequency is of the largest wavenumber of each axis)
+    "inertial": (("equation.rotation=1.5",), lambda k: 2 * 1.5),
+    "gravity": (("equation.model=boussinesq", "equation.diffusivity=0.01",
+                 "equation.buoyancy_frequency=4.0"), lambda k: 4.0),
+    "Alfven": (("equation.model=mhd", "equation.resistivity=0.01", "equation.mean_field=1.7"),
+               lambda k: 1.7 * k),
+    "quantum": (("equation={ model = 'gpe', sound_speed = 2.0, healing_length = 0.5 }",
+                 "initial.flow=formula", "initial.fields={ psi_real = '1' }"),
+                lambda k: 2 * 0.5 / math.sqrt(2) * 3 * k**2 - 2 / 0.5 / math.sqrt(2)),
+    "viscous": (("equation.viscosity=0.01", "numerics.integrating_factor=false"),
+                lambda k: 0.01 * 3 * k**2),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", WAVES)
+def test_adaptive_step_is_bounded_by_waves_and_speeds_together(device, name):
+    settings, frequency = WAVES[name]
+    simulation = start(device, *settings, "time.cfl=0.7")
+    points = simulation.case.grid.points_xyz[0]
+    fields = values(simulation)
+    speeds = [np.abs(own) for field, own in fields.items() if field[-2:] in ("_x", "_y", "_z")]
+    # Where a model has two velocities, both are counted.
+    advection = (sum(speeds) * points / (2 * math.pi)).max() if speeds else 0.0
+    rate = advection + frequency((points - 1) // 3)
+    assert simulation.step_size() == pytest.approx(0.7 / rate, rel=1e-12)

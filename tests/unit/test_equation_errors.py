@@ -37,10 +37,6 @@ MISTAKES = {
     "cross": (lambda: cross(u, grad(u)), r"grad\(velocity\) is a tensor; expected a vector"),
     "outer": (lambda: outer(u, s), r"outer\(velocity, scalar\): scalar is a scalar"),
     "magnitude": (lambda: abs2(grad(u)), r"abs2\(.*is a tensor; expected a scalar or a vector"),
-    "nested": (lambda: s * div(u * s), r"scalar \* div\(velocity \* scalar\): a factor is the "
-                                       "derivative of a product; expected derivatives of fields"),
-    "function of nested": (lambda: function(sympy.exp, div(u * s)),
-                           r"exp\(div\(velocity \* scalar\)\): expected no derivative"),
     "function of vector": (lambda: function(sympy.exp, u), "velocity is a vector; expected a scal"),
     "division": (lambda: u / s, "velocity / scalar: expected a number or a parameter below"),
     "power": (lambda: s**-1, r"scalar \*\* -1: expected a whole power of at least 1"),
@@ -58,7 +54,6 @@ MISTAKES = {
                        "component 'moving_x' is of two fields"),
     "name": (lambda: Scalar("two words"), "field 'two words': expected a name of letters"),
     "speeds": (lambda: Model({v: laplacian(v)}, speeds=[u]), "speeds: velocity; expected vectors"),
-    "decay": (lambda: lower(Model({v: grad(div(v))})), "equation of moving: its components decay"),
 }  # fmt: skip
 
 

@@ -86,17 +86,18 @@ def used_kernels(real, shape):
         for method, model in itertools.product(METHODS.values(), MODELS):
             problem = SpectralProblem(
                 geometry, (1.0, 1.0, 1.0), model, {"viscosity": 0.01}, method, factor,
-                np.dtype(real),
+                np.dtype(real), forced=(0,) if factor else (),
             )  # fmt: skip
             flow = SpectralStep(problem, device, None)
-            for graph in (flow.record_step(), flow.record_step(False), flow.record_courant()):
-                assert graph.nodes
+            graphs = (flow.record_step(), flow.record_step(False), flow.record_courant(),
+                      flow.record_product_rates())  # fmt: skip
+            assert all(graph.nodes for graph in graphs)
             flow.set_step_size(0.01)
             flow.energies()
             if problem.size >= 3:
                 flow.vector_sums(0)
                 flow.vorticity()
-                flow.make_solenoidal()
+                flow.make_solenoidal(flow.state[:3])
     return set(devices[0].noted) | set(devices[1].noted)
 
 

@@ -11,6 +11,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field, create_model, field_validator, model_validator
 
+from slipstream.case.spectral_initial import Initial, as_three
 from slipstream.case.tables import (
     Case,
     Grid,
@@ -27,20 +28,6 @@ from slipstream.case.tables import (
 _MULTIPLE_OF_PI = re.compile(
     r"\s*(?P<factor>[0-9]+(\.[0-9]*)?|\.[0-9]+)?\s*\*?\s*pi\s*(/\s*(?P<divisor>[0-9.]+))?\s*"
 )
-_FLOW_KEYS: dict[str, dict[str, Any]] = {
-    "taylor-green": {"amplitude": 1.0, "wavenumber": 1},
-    "abc": {"amplitude": 1.0, "wavenumber": 1, "coefficients": (1.0, 1.0, 1.0)},
-    "random": {"amplitude": 1.0, "seed": 0, "peak_wavenumber": 4.0},
-    "orszag-tang": {"amplitude": 1.0},
-    "formula": {"fields": {}},
-}
-
-
-def _as_three(value: Any) -> Any:
-    """Let a list of three pass as a tuple, and nothing else."""
-    if not isinstance(value, list | tuple) or len(value) != 3:
-        raise ValueError(f"accepted: a list of three numbers, not {value!r}")
-    return tuple(value)
 
 
 def length_value(length: float | str) -> float:
@@ -125,61 +112,6 @@ class Equation(Table):
         return {key: value for key, value in self if key != "model"}
 
 
-class Initial(Table):
-    """``[initial]``: the state at the start; keys of other flows are refused.
-
-    Attributes
-    ----------
-    flow : {"taylor-green", "abc", "random", "orszag-tang", "formula"} or None
-        Named flow; exactly one of `flow` and `restart` is given. What it does not tell of is zero.
-    amplitude : float
-        Velocity scale; for "random" the root-mean-square velocity (non-dimensional).
-    wavenumber : int
-        Number of waves of "taylor-green" and "abc" along each axis of the box.
-    coefficients : tuple of 3 float
-        A, B and C of "abc".
-    seed : int
-        Seed of "random": the same seed gives the same flow on any number of ranks.
-    peak_wavenumber : float
-        Wavenumber at which the spectrum of "random" is largest.
-    fields : dict
-        Of "formula": by field, a formula of x, y and z, or three for a vector.
-    restart : str or None
-        Output folder of an earlier run whose last state to go on from.
-    """
-
-    flow: Literal["taylor-green", "abc", "random", "orszag-tang", "formula"] | None = None
-    amplitude: float | None = None
-    wavenumber: Annotated[int, Field(gt=0)] | None = None
-    coefficients: Annotated[tuple[float, float, float], BeforeValidator(_as_three)] | None = None
-    seed: Annotated[int, Field(ge=0)] | None = None
-    peak_wavenumber: Positive | None = None
-    fields: dict[str, Annotated[Any, BeforeValidator(as_tuple)]] | None = None
-    restart: Annotated[str, Field(min_length=1)] | None = None
-
-    @model_validator(mode="before")
-    @classmethod
-    def _only_the_flows_own_keys(cls, data: Any) -> Any:
-        if not isinstance(data, dict):
-            return data
-        flow, others = data.get("flow"), set(data) - {"flow", "restart"}
-        if (flow is None) == (data.get("restart") is None):
-            raise ValueError(
-                f"exactly one of 'flow' ({', '.join(_FLOW_KEYS)}) and 'restart' (an earlier run's"
-                f" output folder) is needed, {'neither' if flow is None else 'both'} given"
-            )
-        if flow is not None and flow not in _FLOW_KEYS:
-            return data
-        accepted = _FLOW_KEYS[flow] if flow is not None else {}
-        for key in sorted(others & set(cls.model_fields) - set(accepted)):
-            belongs = f"flow = {flow!r}" if flow is not None else "'restart'"
-            raise ValueError(
-                f"{key!r} does not belong to {belongs}; accepted with it:"
-                f" {', '.join(accepted) or 'nothing else'}"
-            )
-        return {**accepted, **data}
-
-
 class Forcing(Table):
     """``[forcing]``: what drives a field; without this table nothing does.
 
@@ -211,7 +143,7 @@ class Forcing(Table):
     field: str = "velocity"
     amplitude: float = 1.0
     wavenumber: Annotated[int, Field(gt=0)] = 1
-    coefficients: Annotated[tuple[float, float, float], BeforeValidator(_as_three)] = (1.0,) * 3
+    coefficients: Annotated[tuple[float, float, float], BeforeValidator(as_three)] = (1.0,) * 3
     formula: Annotated[Any, BeforeValidator(as_tuple)] = None
     shells: Annotated[tuple[int, int], BeforeValidator(as_tuple)] = (1, 2)
     seed: Annotated[int, Field(ge=0)] = 0
@@ -282,9 +214,16 @@ class SpectralOutput(Output):
     ----------
     spectra_interval : float
         Time between spectra; by default a 20th of the run.
+    transfer_interval, anisotropic_interval, structure_interval, pdf_interval : float or None
+        Time between energy transfer and flux, spectra across and along z, structure functions, and
+        probability densities; None leaves them out.
     """
 
     spectra_interval: Positive
+    transfer_interval: Positive | None = None
+    anisotropic_interval: Positive | None = None
+    structure_interval: Positive | None = None
+    pdf_interval: Positive | None = None
 
 
 class Numerics(Table):

@@ -1,28 +1,35 @@
 """Equations in vector notation, and what a pseudospectral method makes of them.
 
-`language` is what models are written in, `models` has those that come along; `lowering` finds the
+`language` is what a `model` is written in, `models` has those that come along; `lowering` finds the
 fewest transforms, and `code` writes the kernels' functions. Nothing here knows of devices or grids.
 """
 
 from slipstream.equations.language import (
-    Model,
     Quantity,
     Scalar,
     Vector,
     abs2,
+    conj,
     cross,
     curl,
     div,
     dot,
     function,
     grad,
+    imag,
     laplacian,
     outer,
+    real,
+    t,
+    x,
     x_hat,
+    y,
     y_hat,
+    z,
     z_hat,
 )
 from slipstream.equations.lowering import Lowered, lower
+from slipstream.equations.model import Model
 
 __all__ = [
     "Lowered",
@@ -31,16 +38,23 @@ __all__ = [
     "Scalar",
     "Vector",
     "abs2",
+    "conj",
     "cross",
     "curl",
     "div",
     "dot",
     "function",
     "grad",
+    "imag",
     "laplacian",
     "lower",
     "outer",
+    "real",
+    "t",
+    "x",
     "x_hat",
+    "y",
     "y_hat",
+    "z",
     "z_hat",
 ]

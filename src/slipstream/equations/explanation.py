@@ -23,8 +23,15 @@ def explained(model: Lowered) -> Iterator[tuple[str, str, str]]:
         yield "to physical space", str(symbol), _text(expression)
     for number, product in enumerate(model.products):
         yield "products, back", f"T{number}", _text(product)
-    for own, component in enumerate(model.components):
+    for own, component in enumerate(model.unknowns):
         yield "rates", f"d {component} / dt", _rate(model, own)
+    for component, source in zip(model.components, model.sources, strict=True):
+        if source != 0:
+            yield "sources", str(component), _text(source)
+    for component, function in zip(
+        model.components[len(model.unknowns) :], model.coefficients, strict=True
+    ):
+        yield "known fields", str(component), _text(function)
     for field, values in groupby(model.components, key=lambda value: value.field):
         first = model.components.index(next(values))
         rate = model.decay[first]
@@ -42,7 +49,9 @@ def _rate(model: Lowered, own: int) -> str:
     products = sum(
         factor * sympy.Symbol(f"T{number}") for number, factor in enumerate(model.multipliers[own])
     )
-    linear = sum(factor * model.components[other] for other, factor in model.linear[own].items())
+    linear = sum(
+        _of_square(factor) * model.components[other] for other, factor in model.linear[own].items()
+    )
     constant = model.constant[own] * sympy.Symbol("[k = 0]")
     return _text(sympy.collect(products, sympy.I) + linear + constant)
 

@@ -6,8 +6,10 @@ form. A field itself is a form, a derivative multiplies by ``i k``, and only a p
 points.
 
 What is known at points is an expression of values: of components of fields, and of their
-derivatives. Where a field has no divergence, derivatives along z of its z component are expressed
-by others, so that equal expressions look equal.
+derivatives; of the coordinates, and of the time. Where a field has no divergence, derivatives along
+z of its z component are expressed by others, so that equal expressions look equal. Of complex
+quantities the imaginary unit stands among the factors of terms, as a symbol: the ``i`` of
+``i k`` is another thing.
 """
 
 from __future__ import annotations
@@ -16,6 +18,15 @@ import sympy
 
 WAVENUMBERS = sympy.symbols("kx ky kz", real=True)
 AXES = "xyz"
+
+
+class Known(sympy.Symbol):
+    """What every model may speak of, whatever the names of its parameters are."""
+
+
+COORDINATES = tuple(Known(axis, real=True) for axis in AXES)
+TIME = Known("t", real=True)
+IMAGINARY = Known("i", real=True)
 
 Orders = tuple[int, int, int]
 _VALUE: Orders = (0, 0, 0)
@@ -85,19 +96,18 @@ def values_in(expression: sympy.Expr) -> list[Value]:
     return sorted(found, key=str)
 
 
+def positions_in(expression: sympy.Expr) -> list[sympy.Symbol]:
+    """Return which of the coordinates and the time an expression has."""
+    return [one for one in (*COORDINATES, TIME) if expression.has(one)]
+
+
 def differentiate(expression: sympy.Expr, axis: int) -> sympy.Expr:
-    """Return the derivative along an axis of an expression of values, by the chain rule."""
+    """Return the derivative along an axis of what is known at points, by the chain rule."""
     once = tuple(int(other == axis) for other in range(3))
-    return sympy.expand(
-        sum(
-            sympy.diff(expression, value) * value.differentiated(once)
-            for value in values_in(expression)
-        )
-    )
-
-
-class NestedDerivative(Exception):
-    """The derivative of a product is a factor of another product."""
+    along = sympy.diff(expression, COORDINATES[axis])
+    for value in values_in(expression):
+        along += sympy.diff(expression, value) * value.differentiated(once)
+    return sympy.expand(along)
 
 
 class Form:
@@ -111,7 +121,7 @@ class Form:
     """
 
     def __init__(self, terms: dict[sympy.Expr, sympy.Expr]) -> None:
-        expanded = {points: sympy.expand(factor) for points, factor in terms.items()}
+        expanded = {points: _reduced(factor) for points, factor in terms.items()}
         self.terms = {points: factor for points, factor in expanded.items() if factor != 0}
 
     def plus(self, other: Form) -> Form:
@@ -127,36 +137,57 @@ class Form:
 
     def derivative(self, axis: int) -> Form:
         """Return the derivative along x, y or z."""
-        varying = Form({points: factor for points, factor in self.terms.items() if points != 1})
-        return varying.times(sympy.I * WAVENUMBERS[axis])
+        result = Form({})
+        for points, factor in self.terms.items():
+            if values_in(points):
+                result = result.plus(Form({points: factor * sympy.I * WAVENUMBERS[axis]}))
+            elif points != 1:  # what fields have no part in is known: so is its derivative
+                result = result.plus(form_of_points(differentiate(points, axis)).times(factor))
+        return result
 
     def at_points(self) -> sympy.Expr:
-        """Return the values at points.
-
-        Raises
-        ------
-        NestedDerivative
-            If it is the derivative of a product.
-        """
+        """Return the values at points."""
         result = sympy.Integer(0)
         for points, factor in self.terms.items():
             for orders, coefficient in sympy.Poly(factor, *WAVENUMBERS).terms():
-                if orders == _VALUE:
-                    result += coefficient * points
-                elif isinstance(points, Value):
-                    real = sympy.expand(coefficient / sympy.I ** sum(orders))
-                    result += real * points.differentiated(orders)
-                elif points != 1:
-                    raise NestedDerivative
+                derived = points
+                for axis, order in enumerate(orders):
+                    for _ in range(order):
+                        derived = differentiate(derived, axis)
+                result += sympy.expand(coefficient / sympy.I ** sum(orders)) * derived
         return sympy.expand(result)
+
+    def real_and_imaginary(self) -> tuple[Form, Form]:
+        """Return both parts of a complex quantity."""
+        parts = ({}, {})
+        for points, factor in self.terms.items():
+            for power, part in enumerate(parts):
+                part[points] = factor.coeff(IMAGINARY, power)
+        return Form(parts[0]), Form(parts[1])
+
+    @property
+    def is_complex(self) -> bool:
+        """Whether it has an imaginary part."""
+        return any(factor.has(IMAGINARY) for factor in self.terms.values())
+
+
+def _reduced(factor: sympy.Expr) -> sympy.Expr:
+    """Expand, with no higher power of the imaginary unit than the first."""
+    factor = sympy.expand(factor)
+    if not factor.has(IMAGINARY):
+        return factor
+    powers = sympy.Poly(factor, IMAGINARY).terms()
+    return sympy.expand(
+        sum((-1) ** (n // 2) * IMAGINARY ** (n % 2) * coefficient for (n,), coefficient in powers)
+    )
 
 
 def form_of_points(expression: sympy.Expr) -> Form:
-    """Return the form of an expression of values: its terms, without constant factors."""
-    values = values_in(expression)
+    """Return the form of what is known at points: its terms, without constant factors."""
+    varying = values_in(expression) + positions_in(expression)
     terms: dict[sympy.Expr, sympy.Expr] = {}
     for term in sympy.Add.make_args(sympy.expand(expression)):
-        factor, points = term.as_independent(*values, as_Add=False)
+        factor, points = term.as_independent(*varying, as_Add=False)
         if isinstance(points, Value):
             factor, points = factor * points.multiplier, points.undifferentiated
         terms[points] = terms.get(points, 0) + factor

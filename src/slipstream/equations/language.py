@@ -11,16 +11,17 @@ are given later: the arguments of the function that makes the model.
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import sympy
 
 from slipstream.equations.forms import (
     AXES,
+    COORDINATES,
+    IMAGINARY,
+    TIME,
     Form,
-    NestedDerivative,
     Value,
     form_of_points,
     values_in,
@@ -46,12 +47,18 @@ class Quantity:
         self.rank = {1: 0, 3: 1, 9: 2}[len(self.forms)]
 
     @property
+    def is_complex(self) -> bool:
+        """Whether it has an imaginary part."""
+        return any(form.is_complex for form in self.forms)
+
+    @property
     def kind(self) -> str:
         """What it is, for people."""
-        return _KINDS[self.rank]
+        kind = _KINDS[self.rank]
+        return kind.replace("a ", "a complex ") if self.is_complex else kind
 
     def __add__(self, other: Any) -> Quantity:
-        other = _quantity(other)
+        other = as_quantity(other)
         text = f"{self.text} + {other.text}"
         if self.rank != other.rank:
             raise InputError(
@@ -60,16 +67,16 @@ class Quantity:
         return Quantity([a.plus(b) for a, b in zip(self.forms, other.forms, strict=True)], text)
 
     def __radd__(self, other: Any) -> Quantity:
-        return _quantity(other) + self
+        return as_quantity(other) + self
 
     def __neg__(self) -> Quantity:
         return Quantity([form.times(sympy.Integer(-1)) for form in self.forms], f"-({self.text})")
 
     def __sub__(self, other: Any) -> Quantity:
-        return self + -_quantity(other)
+        return self + -as_quantity(other)
 
     def __rsub__(self, other: Any) -> Quantity:
-        return _quantity(other) + -self
+        return as_quantity(other) + -self
 
     def __mul__(self, other: Any) -> Quantity:
         if not isinstance(other, Quantity):
@@ -96,37 +103,43 @@ class Quantity:
 
     def __pow__(self, power: int) -> Quantity:
         text = f"{self.text} ** {power}"
-        _expect(text, self, 0)
+        expect(text, self, 0)
         if not isinstance(power, int) or power < 1:
             raise InputError(f"{text}: expected a whole power of at least 1")
         return _product([[self.forms[0]] * power], [[]], text)
 
 
-class _Field(Quantity):
+class Unknown(Quantity):
     """A field that an equation tells of: an unknown."""
 
-    def __init__(self, name: str, components: Sequence[int | None], solenoidal: bool) -> None:
+    def __init__(self, name: str, values: Sequence[Value], forms: Sequence[Form]) -> None:
         if not name.isidentifier():
             raise InputError(f"field {name!r}: expected a name of letters, digits and underscores")
-        self.name, self.solenoidal = name, solenoidal
-        self.values = [Value(name, component, solenoidal) for component in components]
-        super().__init__([Form({value: sympy.Integer(1)}) for value in self.values], name)
+        self.name, self.values = name, list(values)
+        self.solenoidal = values[0].solenoidal
+        super().__init__(forms, name)
 
 
-class Scalar(_Field):
+class Scalar(Unknown):
     """An unknown scalar field.
 
     Parameters
     ----------
     name : str
         As in files of output.
+    complex : bool
+        Whether it is complex. Its two parts, NAME_real and NAME_imaginary, are what is stored.
     """
 
-    def __init__(self, name: str) -> None:
-        super().__init__(name, [None], False)
+    def __init__(self, name: str, complex: bool = False) -> None:
+        names = [f"{name}_real", f"{name}_imaginary"] if complex else [name]
+        values = [Value(one, None) for one in names]
+        factors = (sympy.Integer(1), IMAGINARY)
+        form = Form(dict(zip(values, factors, strict=False)))
+        super().__init__(name, values, [form])
 
 
-class Vector(_Field):
+class Vector(Unknown):
     """An unknown vector field.
 
     Parameters
@@ -139,7 +152,8 @@ class Vector(_Field):
     """
 
     def __init__(self, name: str, solenoidal: bool = False) -> None:
-        super().__init__(name, [0, 1, 2], solenoidal)
+        values = [Value(name, component, solenoidal) for component in range(3)]
+        super().__init__(name, values, [Form({value: sympy.Integer(1)}) for value in values])
 
 
 def _unit(axis: int) -> Quantity:
@@ -148,6 +162,7 @@ def _unit(axis: int) -> Quantity:
 
 
 x_hat, y_hat, z_hat = (_unit(axis) for axis in range(3))
+x, y, z, t = (Quantity([Form({one: sympy.Integer(1)})], str(one)) for one in (*COORDINATES, TIME))
 
 
 def _number(value: Any) -> sympy.Expr:
@@ -155,16 +170,20 @@ def _number(value: Any) -> sympy.Expr:
         number = sympy.sympify(value, strict=True)
     except sympy.SympifyError:
         raise InputError(f"{value!r}: expected a number, a parameter or a quantity") from None
-    return number
+    # Numbers are kept as they are written, for exact algebra; i is not that of wavenumbers.
+    exact = {one: sympy.Rational(str(one)) for one in number.atoms(sympy.Float)}
+    return sympy.expand(number.xreplace(exact).xreplace({sympy.I: IMAGINARY}))
 
 
-def _quantity(value: Any) -> Quantity:
+def as_quantity(value: Any) -> Quantity:
+    """Return a quantity, or a number as one that is the same everywhere."""
     if isinstance(value, Quantity):
         return value
     return Quantity([Form({sympy.Integer(1): _number(value)})], str(value))
 
 
-def _expect(text: str, quantity: Quantity, *ranks: int) -> None:
+def expect(text: str, quantity: Quantity, *ranks: int) -> None:
+    """Refuse a quantity whose rank (0, 1 or 2) is none of those that an operator takes."""
     if quantity.rank not in ranks:
         accepted = " or ".join(_KINDS[rank] for rank in ranks)
         raise InputError(f"{text}: {quantity.text} is {quantity.kind}; expected {accepted}")
@@ -172,23 +191,30 @@ def _expect(text: str, quantity: Quantity, *ranks: int) -> None:
 
 def _product(first: list[list[Form]], second: list[list[Form]], text: str) -> Quantity:
     """Return a quantity whose components are products at points of some forms."""
-    try:
-        forms = []
-        for left, right in zip(first, second, strict=True):
-            constant = [f for f in (*left, *right) if set(f.terms) <= {1}]
-            others = [f for f in (*left, *right) if set(f.terms) - {1}]
-            factor = sympy.prod([f.terms.get(sympy.Integer(1), 0) for f in constant])
-            if len(others) == 1:  # no product of fields: derivatives may stay
-                forms.append(others[0].times(factor))
-            else:
-                points = sympy.Mul(*[f.at_points() for f in others])
-                forms.append(form_of_points(points).times(factor))
-    except NestedDerivative:
-        raise InputError(
-            f"{text}: a factor is the derivative of a product; expected derivatives of fields, or "
-            "the product within the derivative"
-        ) from None
+    forms = []
+    for left, right in zip(first, second, strict=True):
+        constant = [f for f in (*left, *right) if set(f.terms) <= {1}]
+        others = [f for f in (*left, *right) if set(f.terms) - {1}]
+        factor = sympy.prod([f.terms.get(sympy.Integer(1), 0) for f in constant])
+        if len(others) == 1:  # no product of fields: derivatives may stay
+            forms.append(others[0].times(factor))
+        else:
+            points = [f.at_points() for f in others]
+            if any(map(values_in, points)):
+                for one in points:
+                    expect_periodic(text, one)
+            forms.append(form_of_points(sympy.Mul(*points)).times(factor))
     return Quantity(forms, text)
+
+
+def expect_periodic(text: str, points: sympy.Expr) -> None:
+    """Refuse coordinates themselves, which jump where the box repeats."""
+    for coordinate in COORDINATES:
+        if points.has(coordinate) and points.is_polynomial(coordinate):
+            raise InputError(
+                f"{text}: {coordinate} is not periodic; expected a periodic function of it, such "
+                f"as function(sympy.sin, {coordinate})"
+            )
 
 
 def _sum(quantities: Sequence[Quantity], text: str) -> Quantity:
@@ -205,7 +231,7 @@ def _part(quantity: Quantity, *places: int) -> Quantity:
 def grad(quantity: Quantity) -> Quantity:
     """Return the gradient: of a vector u the tensor with ``d_i u_j`` in row i, column j."""
     text = f"grad({quantity.text})"
-    _expect(text, quantity, 0, 1)
+    expect(text, quantity, 0, 1)
     forms = [form.derivative(axis) for axis in range(3) for form in quantity.forms]
     return Quantity(forms, text)
 
@@ -213,7 +239,7 @@ def grad(quantity: Quantity) -> Quantity:
 def div(quantity: Quantity) -> Quantity:
     """Return the divergence: of a tensor T the vector ``d_i T_ij``."""
     text = f"div({quantity.text})"
-    _expect(text, quantity, 1, 2)
+    expect(text, quantity, 1, 2)
     columns = 3 if quantity.rank == 2 else 1
     return _sum(
         [
@@ -227,7 +253,7 @@ def div(quantity: Quantity) -> Quantity:
 def curl(quantity: Quantity) -> Quantity:
     """Return the curl of a vector."""
     text = f"curl({quantity.text})"
-    _expect(text, quantity, 1)
+    expect(text, quantity, 1)
     minus = sympy.Integer(-1)
     forms = [
         quantity.forms[(i + 2) % 3]
@@ -256,8 +282,8 @@ def laplacian(quantity: Quantity, power: int = 1) -> Quantity:
 def dot(first: Quantity, second: Quantity) -> Quantity:
     """Return the inner product: of a vector with a vector, or ``a_i T_ij`` with a tensor."""
     text = f"dot({first.text}, {second.text})"
-    _expect(text, first, 1)
-    _expect(text, second, 1, 2)
+    expect(text, first, 1)
+    expect(text, second, 1, 2)
     columns = 3 if second.rank == 2 else 1
     rows = [second.forms[i * columns :][:columns] for i in range(3)]
     products = [
@@ -269,8 +295,8 @@ def dot(first: Quantity, second: Quantity) -> Quantity:
 def cross(first: Quantity, second: Quantity) -> Quantity:
     """Return the cross product of two vectors."""
     text = f"cross({first.text}, {second.text})"
-    _expect(text, first, 1)
-    _expect(text, second, 1)
+    expect(text, first, 1)
+    expect(text, second, 1)
     after, before = (1, 2, 0), (2, 0, 1)
     one = _product([[first.forms[i]] for i in after], [[second.forms[i]] for i in before], text)
     other = _product([[first.forms[i]] for i in before], [[second.forms[i]] for i in after], text)
@@ -280,8 +306,8 @@ def cross(first: Quantity, second: Quantity) -> Quantity:
 def outer(first: Quantity, second: Quantity) -> Quantity:
     """Return the outer product of two vectors: the tensor ``a_i b_j``."""
     text = f"outer({first.text}, {second.text})"
-    _expect(text, first, 1)
-    _expect(text, second, 1)
+    expect(text, first, 1)
+    expect(text, second, 1)
     return _product(
         [[a] for a in first.forms for _ in range(3)], [[b] for b in second.forms] * 3, text
     )
@@ -290,13 +316,36 @@ def outer(first: Quantity, second: Quantity) -> Quantity:
 def abs2(quantity: Quantity) -> Quantity:
     """Return the square of the magnitude of a scalar or a vector."""
     text = f"abs2({quantity.text})"
-    _expect(text, quantity, 0, 1)
-    squares = [_product([[form]], [[form]], text) for form in quantity.forms]
+    expect(text, quantity, 0, 1)
+    squares = [_product([[form]], [[_conjugate(form)]], text) for form in quantity.forms]
     return _sum(squares, text)
 
 
+def _conjugate(form: Form) -> Form:
+    return Form(
+        {points: factor.subs(IMAGINARY, -IMAGINARY) for points, factor in form.terms.items()}
+    )
+
+
+def conj(quantity: Quantity) -> Quantity:
+    """Return the complex conjugate."""
+    return Quantity(list(map(_conjugate, quantity.forms)), f"conj({quantity.text})")
+
+
+def real(quantity: Quantity) -> Quantity:
+    """Return the real part."""
+    parts = [form.real_and_imaginary()[0] for form in quantity.forms]
+    return Quantity(parts, f"real({quantity.text})")
+
+
+def imag(quantity: Quantity) -> Quantity:
+    """Return the imaginary part."""
+    parts = [form.real_and_imaginary()[1] for form in quantity.forms]
+    return Quantity(parts, f"imag({quantity.text})")
+
+
 def function(operation: Callable[[sympy.Expr], sympy.Expr], quantity: Quantity) -> Quantity:
-    """Return a function of a scalar at every point.
+    """Return a function of a real scalar, or of coordinates and time, at every point.
 
     Parameters
     ----------
@@ -306,81 +355,7 @@ def function(operation: Callable[[sympy.Expr], sympy.Expr], quantity: Quantity) 
         A scalar.
     """
     text = f"{getattr(operation, '__name__', 'function')}({quantity.text})"
-    _expect(text, quantity, 0)
-    try:
-        points = quantity.forms[0].at_points()
-    except NestedDerivative:
-        raise InputError(f"{text}: expected no derivative of a product") from None
-    return Quantity([form_of_points(operation(points))], text)
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class Model:
-    """Fields, and the right-hand side of the equation of each.
-
-    Attributes
-    ----------
-    equations : mapping of Scalar or Vector to Quantity
-        ``d field / dt``.
-    speeds : sequence of Vector
-        Those that move something: the time step is chosen by them. By default all vectors without
-        divergence, or all if there is none.
-    means : mapping of str to Quantity
-        Scalars whose means over the box are diagnostics, by name.
-
-    Raises
-    ------
-    InputError
-        If a right-hand side is of another kind than its field, or has a field without an equation.
-    """
-
-    equations: Mapping[_Field, Quantity]
-    speeds: Sequence[Vector] | None = None
-    means: Mapping[str, Quantity] = dataclasses.field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        if not self.equations:
-            raise InputError("a model needs at least one equation")
-        names = [field.name for field in self.equations]
-        for name in names:
-            if names.count(name) > 1:
-                raise InputError(f"field {name!r} has two equations; expected one")
-        values = [str(value) for value in self.components]
-        for name in values:
-            if values.count(name) > 1:
-                raise InputError(f"component {name!r} is of two fields; expected other names")
-        equations = {field: _quantity(right) for field, right in self.equations.items()}
-        object.__setattr__(self, "equations", equations)
-        for field, right in equations.items():
-            self._check(field, right, names)
-        for field in self.speeds or ():
-            if field not in equations or field.rank != 1:
-                raise InputError(f"speeds: {field.text}; expected vectors that have an equation")
-        means = {name: _quantity(mean) for name, mean in self.means.items()}
-        object.__setattr__(self, "means", means)
-        for name, mean in means.items():
-            _expect(f"mean {name}", mean, 0)
-            self._check_fields(f"mean {name}", mean, names)
-            if not any(values_in(points) for points in mean.forms[0].terms):
-                raise InputError(f"mean {name}: {mean.text} has no field; expected some")
-
-    def _check(self, field: _Field, right: Quantity, names: list[str]) -> None:
-        where = f"equation of {field.name}: {right.text}"
-        if field.rank != right.rank:
-            raise InputError(f"{where} is {right.kind}; expected {field.kind}")
-        self._check_fields(where, right, names)
-
-    def _check_fields(self, where: str, right: Quantity, names: list[str]) -> None:
-        for form in right.forms:
-            for points in form.terms:
-                for value in values_in(points):
-                    if value.field not in names:
-                        raise InputError(
-                            f"{where} has field {value.field!r}, which has no equation; expected "
-                            f"one of {', '.join(names)}"
-                        )
-
-    @property
-    def components(self) -> list[Value]:
-        """The components of all fields, in the order of the state."""
-        return [value for field in self.equations for value in field.values]
+    expect(text, quantity, 0)
+    if quantity.is_complex:
+        raise InputError(f"{text}: {quantity.text} is {quantity.kind}; expected a real one")
+    return Quantity([form_of_points(operation(quantity.forms[0].at_points()))], text)

@@ -1,8 +1,10 @@
 """From a model to what a pseudospectral step computes, in as few transforms as can be found.
 
 The right-hand sides become: the fields that go to physical space, the products that come back from
-there, what these are multiplied by, and the linear part. What decays every mode by itself, the same
-for all components of a field, can be integrated exactly and is kept apart.
+there, what these are multiplied by, and the linear part. What decays every mode by itself can be
+integrated exactly and is kept apart. Functions of the
+coordinates are sources where they stand alone; where they multiply fields they are coefficients:
+fields that do not change, kept beside the state.
 """
 
 from __future__ import annotations
@@ -12,9 +14,37 @@ from dataclasses import dataclass
 import sympy
 
 from slipstream.equations import reduction
-from slipstream.equations.forms import WAVENUMBERS, Form, NestedDerivative, Value, values_in
-from slipstream.equations.language import Model
+from slipstream.equations.forms import (
+    TIME,
+    WAVENUMBERS,
+    Form,
+    Known,
+    Value,
+    form_of_points,
+    positions_in,
+    values_in,
+)
+from slipstream.equations.model import Model
 from slipstream.errors import InputError
+
+
+@dataclass(frozen=True)
+class MeanPart:
+    """Terms of what is averaged over the box, which need few fields at points.
+
+    Attributes
+    ----------
+    inputs : tuple of Expr
+        What goes to physical space: sums of values.
+    symbols : tuple of Value
+        What stands for each of these.
+    expression : Expr
+        The function of them that is averaged.
+    """
+
+    inputs: tuple[sympy.Expr, ...]
+    symbols: tuple[Value, ...]
+    expression: sympy.Expr
 
 
 @dataclass(frozen=True)
@@ -25,18 +55,12 @@ class Mean:
     ----------
     name : str
         Its name.
-    inputs : tuple of Expr
-        What goes to physical space: sums of values.
-    symbols : tuple of Value
-        What stands for each of these.
-    expression : Expr
-        The function of them that is averaged.
+    parts : tuple of MeanPart
+        What adds up to it.
     """
 
     name: str
-    inputs: tuple[sympy.Expr, ...]
-    symbols: tuple[Value, ...]
-    expression: sympy.Expr
+    parts: tuple[MeanPart, ...]
 
 
 @dataclass(frozen=True)
@@ -46,7 +70,7 @@ class Lowered:
     Attributes
     ----------
     components : tuple of Value
-        The state, component by component.
+        The state, component by component; the coefficients are the last of them.
     vectors : tuple of int
         Components with which solenoidal vectors begin.
     inputs : tuple of Expr
@@ -70,6 +94,13 @@ class Lowered:
         Velocities along x, y and z that limit the time step, in terms of `symbols`.
     means : tuple of Mean
         Diagnostics of the model's own.
+    sources : tuple of Expr
+        By component, the function of coordinates and time that is added to its rate.
+    coefficients : tuple of Expr
+        Functions of the coordinates that multiply fields.
+    complexes : tuple of (str, int)
+        Name of each complex field, and the component that is its real part; the imaginary part
+        follows.
     """
 
     components: tuple[Value, ...]
@@ -84,6 +115,14 @@ class Lowered:
     parameters: tuple[sympy.Symbol, ...]
     speeds: tuple[tuple[sympy.Expr, ...], ...]
     means: tuple[Mean, ...]
+    sources: tuple[sympy.Expr, ...]
+    coefficients: tuple[sympy.Expr, ...]
+    complexes: tuple[tuple[str, int], ...]
+
+    @property
+    def unknowns(self) -> tuple[Value, ...]:
+        """The components that have an equation."""
+        return self.components[: len(self.components) - len(self.coefficients)]
 
     @property
     def transforms(self) -> int:
@@ -104,11 +143,30 @@ def lower(model: Model) -> Lowered:
     InputError
         If it has a term that cannot be computed.
     """
-    forms = [form for right in model.equations.values() for form in right.forms]
-    plain = _lowered(model, forms)
-    other = _lowered(model, [_conserved(form) for form in forms])
+    coefficients: dict[sympy.Expr, Value] = {}
+    forms = [_with_coefficients(form, coefficients) for form in model.forms]
+    plain = _lowered(model, forms, coefficients)
+    other = _lowered(model, [_conserved(form) for form in forms], coefficients)
     # Of as many transforms, those of the state as it is need no memory for others.
     return min((plain, other), key=lambda one: (one.transforms, len(one.inputs)))
+
+
+def _with_coefficients(form: Form, known: dict[sympy.Expr, Value]) -> Form:
+    """Return a form with values in place of the functions of coordinates that multiply fields."""
+    terms: dict[sympy.Expr, sympy.Expr] = {}
+    for points, factor in form.terms.items():
+        values = values_in(points)
+        if values and positions_in(points):
+            function, fields = points.as_independent(*values, as_Add=False)
+            if function.has(TIME) or positions_in(fields):
+                raise InputError(
+                    f"term {points}: expected a function of x, y and z times fields; time may be "
+                    "in terms without fields"
+                )
+            one = known.setdefault(function, Value(f"coefficient_{len(known) + 1}", None))
+            points = one * fields
+        terms[points] = terms.get(points, 0) + factor
+    return Form(terms)
 
 
 def _conserved(form: Form) -> Form:
@@ -137,15 +195,20 @@ def _has_one_first_derivative(points: sympy.Expr) -> bool:
     return sorted(sum(v.orders) if isinstance(v, Value) else 9 for v in points.args) == [0, 1]
 
 
-def _lowered(model: Model, forms: list[Form]) -> Lowered:
-    components = model.components
+def _lowered(model: Model, forms: list[Form], coefficients: dict[sympy.Expr, Value]) -> Lowered:
+    means = tuple(
+        _mean(name, quantity.forms[0], len(model.components), coefficients)
+        for name, quantity in model.means.items()
+    )
+    components = [*model.components, *coefficients.values()]
+    forms = forms + [Form({}) for _ in coefficients]
     vectors, place = [], 0
     for field in model.equations:
         if field.solenoidal:
             vectors.append(place)
         place += len(field.values)
     found = sorted(
-        {p for form in forms for p in form.terms if p != 1 and not isinstance(p, Value)},
+        {p for form in forms for p in form.terms if not isinstance(p, Value) and values_in(p)},
         key=lambda p: (sympy.count_ops(p), str(p)),
     )
     multipliers = [[form.terms.get(p, sympy.Integer(0)) for p in found] for form in forms]
@@ -166,20 +229,14 @@ def _lowered(model: Model, forms: list[Form]) -> Lowered:
     if not products:
         products, multipliers = [sympy.Integer(0)], [[sympy.Integer(0)] for _ in forms]
     symbols = [_leading(one) for one in inputs]
-    linear, decay, constant = _linear(components, forms)
-    means = tuple(_mean(name, quantity.forms[0]) for name, quantity in model.means.items())
-    parameters = {
-        symbol
-        for one in (*inputs, *products, *sum(multipliers, []), *constant, *decay)
-        for symbol in sympy.sympify(one).free_symbols
-    }
-    parameters |= {
-        symbol
-        for mean in means
-        for one in (mean.expression, *mean.inputs)
-        for symbol in one.free_symbols
-    }
-    parameters |= {s for row in linear for one in row.values() for s in one.free_symbols}
+    linear, decay, constant = _linear(components, forms, vectors)
+    sources = [_source(form) for form in forms]
+    everything = [*inputs, *products, *sum(multipliers, []), *constant, *decay, *sources]
+    everything += coefficients
+    everything += [one for mean in means for p in mean.parts for one in (p.expression, *p.inputs)]
+    everything += [one for row in linear for one in row.values()]
+    parameters = {symbol for one in everything for symbol in sympy.sympify(one).free_symbols}
+    parameters = {one for one in parameters if not isinstance(one, Value | Known)}
     parameters -= set(WAVENUMBERS)
     return Lowered(
         components=tuple(components),
@@ -191,19 +248,41 @@ def _lowered(model: Model, forms: list[Form]) -> Lowered:
         linear=tuple(linear),
         constant=tuple(constant),
         decay=tuple(decay),
-        parameters=tuple(sorted((s for s in parameters if not isinstance(s, Value)), key=str)),
+        parameters=tuple(sorted(parameters, key=str)),
         speeds=tuple(tuple(speeds[i : i + 3]) for i in range(0, len(speeds), 3)),
         means=means,
+        sources=tuple(sources),
+        coefficients=tuple(coefficients),
+        complexes=tuple(
+            (field.name, components.index(field.values[0]))
+            for field in model.equations
+            if field.is_complex
+        ),
     )
 
 
-def _mean(name: str, form: Form) -> Mean:
-    try:
-        points = form.at_points()
-    except NestedDerivative:
-        raise InputError(f"mean {name}: expected no derivative of a product") from None
-    inputs, (expression,) = reduction.essential_values([points])
-    return Mean(name, tuple(inputs), tuple(map(_leading, inputs)), expression)
+def _source(form: Form) -> sympy.Expr:
+    known = {p: f for p, f in form.terms.items() if p != 1 and not values_in(p)}
+    return sympy.Add(*[factor * points for points, factor in known.items()])
+
+
+def _mean(name: str, form: Form, limit: int, known: dict[sympy.Expr, Value]) -> Mean:
+    """Part what is averaged, such that each part needs no more fields than the state has."""
+    points = _with_coefficients(form_of_points(form.at_points()), known).at_points()
+    sets: list[tuple[set[Value], list[sympy.Expr]]] = []
+    for term in sympy.Add.make_args(points):
+        own = set(values_in(term))
+        fitting = (one for one in sets if len(one[0] | own) <= limit)
+        values, terms = next(fitting, (set(), []))
+        if not terms:
+            sets.append((values, terms))
+        values |= own
+        terms.append(term)
+    parts = []
+    for _, terms in sets:
+        inputs, (expression,) = reduction.essential_values([sympy.Add(*terms)])
+        parts.append(MeanPart(tuple(inputs), tuple(map(_leading, inputs)), expression))
+    return Mean(name, tuple(parts))
 
 
 def _speeds(model: Model) -> list:
@@ -220,7 +299,9 @@ def _leading(expression: sympy.Expr) -> Value:
     return min((value for factor, value in terms if factor == 1), key=reduction._order)
 
 
-def _linear(components: list[Value], forms: list[Form]) -> tuple[list, list, list]:
+def _linear(
+    components: list[Value], forms: list[Form], vectors: list[int]
+) -> tuple[list, list, list]:
     """Return what is linear: between components, decay, and what is constant in space."""
     linear, decay, constant = [], [], []
     places = {value: place for place, value in enumerate(components)}
@@ -234,13 +315,14 @@ def _linear(components: list[Value], forms: list[Form]) -> tuple[list, list, lis
         linear.append(row)
         steady = form.terms.get(sympy.Integer(1), sympy.Integer(0))
         constant.append(steady.subs(dict.fromkeys(WAVENUMBERS, 0)))
-    for value in components:
-        if value.component is None:
-            continue
-        same = [place for place, other in enumerate(components) if other.field == value.field]
-        if len({decay[place] for place in same}) > 1:
-            raise InputError(
-                f"equation of {value.field}: its components decay at different rates; expected the "
-                "same linear term for all, such as a multiple of its Laplacian"
-            )
+    for first in vectors:
+        # Where components decay at different rates, a vector would not stay without divergence.
+        own = slice(first, first + 3)
+        terms = [set(sympy.Add.make_args(rate)) for rate in decay[own]]
+        common = sympy.Add(*sorted(set.intersection(*terms), key=str))
+        for place in range(first, first + 3):
+            rest = sympy.expand(decay[place] - common)
+            if rest != 0:
+                linear[place][place] = linear[place].get(place, sympy.Integer(0)) - rest
+        decay[own] = [common] * 3
     return linear, decay, constant

@@ -18,7 +18,6 @@ from pydantic import Field
 
 from slipstream.equations.forms import WAVENUMBERS
 from slipstream.equations.language import (
-    Model,
     Quantity,
     Scalar,
     Vector,
@@ -33,6 +32,7 @@ from slipstream.equations.language import (
     z_hat,
 )
 from slipstream.equations.lowering import Lowered, lower
+from slipstream.equations.model import Model
 from slipstream.errors import InputError, SlipstreamError
 
 Positive = Annotated[float, Field(gt=0)]
@@ -109,19 +109,15 @@ def gpe(sound_speed: Positive = 1.0, healing_length: Positive = 1.0) -> Model:
     """Gross-Pitaevskii equation of a quantum fluid of density 1.
 
     ``i d psi/dt = -alpha laplacian(psi) + beta (|psi|^2 - 1) psi`` with alpha = c xi / sqrt(2) and
-    beta = c / (sqrt(2) xi), as in GHOST: c is the speed of sound, xi the healing length. The
-    complex field is two real ones.
+    beta = c / (sqrt(2) xi), as in GHOST: c is the speed of sound, xi the healing length.
     """
-    a, b = Scalar("psi_real"), Scalar("psi_imaginary")
+    psi = Scalar("psi", complex=True)
     alpha = sound_speed * healing_length / sympy.sqrt(2)
     beta = sound_speed / (sympy.sqrt(2) * healing_length)
-    density = a**2 + b**2
-    energy = alpha * (abs2(grad(a)) + abs2(grad(b))) + beta / 2 * (density - 1) ** 2
+    density = abs2(psi)
+    energy = alpha * abs2(grad(psi)) + beta / 2 * (density - 1) ** 2
     return Model(
-        {
-            a: -alpha * laplacian(b) + beta * (density - 1) * b,
-            b: alpha * laplacian(a) - beta * (density - 1) * a,
-        },
+        {psi: 1j * (alpha * laplacian(psi) - beta * (density - 1) * psi)},
         means={"mass": density, "hamiltonian": energy},
     )
 
@@ -200,6 +196,9 @@ def lowered(name: str, values: Mapping[str, Any]) -> Lowered:
     InputError
         If the model is no model, or cannot be computed.
     """
+    for key, value in values.items():
+        if not isinstance(value, int | float):
+            raise InputError(f"equation.{key}: {value!r} is no number; parameters are numbers")
     is_open = {key: isinstance(value, float) and value != 0 for key, value in values.items()}
     fixed = tuple((k, None if is_open[k] else int(v)) for k, v in sorted(values.items()))
     return _lowered(name, fixed)

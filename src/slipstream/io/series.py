@@ -1,4 +1,4 @@
-"""Time series and spectra: small, the same on all ranks, written by rank 0.
+"""Time series, spectra and statistics: small, the same on all ranks, written by rank 0.
 
 Each row of the series goes into a CSV file at once, so that whatever happens later it is
 there. When the run ends, however it ends, the same series goes into a zarr group as well.
@@ -92,17 +92,41 @@ class Series:
         columns = self.columns()
         time = columns.pop("time")
         FieldStore(self.folder / "diagnostics.zarr").write(
-            Field(
-                name=name,
-                dims=("time",),
-                shape=values.shape,
-                offset=(0,),
-                data=values,
-                coordinates={"time": time},
-                attributes={"long_name": self.labels.get(name, name)},
-            )
+            whole_field(name, self.labels.get(name, name), values, {"time": time})
             for name, values in columns.items()
         )
+
+
+def whole_field(
+    name: str,
+    long_name: str,
+    values: np.ndarray,
+    coordinates: Mapping[str, np.ndarray],
+    **attributes: object,
+) -> Field:
+    """Return a small array as a field of which a rank has the whole.
+
+    Parameters
+    ----------
+    name, long_name : str
+        For files, and for people.
+    values : array_like
+        The array.
+    coordinates : mapping of str to array_like
+        Of each dimension, in their order.
+    **attributes
+        Whatever else describes it.
+    """
+    data = np.asarray(values)
+    return Field(
+        name=name,
+        dims=tuple(coordinates),
+        shape=data.shape,
+        offset=(0,) * data.ndim,
+        data=data,
+        coordinates={axis: np.asarray(along, dtype=float) for axis, along in coordinates.items()},
+        attributes={"long_name": long_name, **attributes},
+    )
 
 
 def spectrum_fields(
@@ -121,12 +145,4 @@ def spectrum_fields(
     is_shared = all(np.array_equal(axes[0], axis) for axis in axes)
     for name, (wavenumber, values) in spectra.items():
         axis = "wavenumber" if is_shared else f"wavenumber_{name}"
-        yield Field(
-            name=name,
-            dims=(axis,),
-            shape=np.shape(values),
-            offset=(0,),
-            data=np.asarray(values),
-            coordinates={axis: np.asarray(wavenumber, dtype=float)},
-            attributes={"long_name": labels.get(name, name)},
-        )
+        yield whole_field(name, labels.get(name, name), values, {axis: wavenumber})

@@ -32,6 +32,48 @@ KERNEL component_sums(const Complex* RESTRICT u, const Real* RESTRICT wavenumber
   }
 }
 
+#ifdef ADDS  // the constants of product_rates are defined
+
+// What products alone add to the rates of modes: no linear terms, decay or forcing, and nothing that is
+// the same at all points. ADDS adds it to what is in `result`. SPHERE, and what is SHIFTED, as in
+// spectral_substage.hpp; so are the products' and the other arrays' layouts.
+KERNEL product_rates(const Complex* RESTRICT products, Complex* RESTRICT result,
+                     const Real* RESTRICT wavenumbers, const Complex* RESTRICT phases,
+                     const double* RESTRICT parameters, Index nz, Index ny, Index nx,
+                     Index row_size, Index low, Index gap, Index product_field, Index field,
+                     Index plane, Index first_y, Index all_y, double scale) {
+  FOR_ROWS(row, nz * ny) {
+    const Index z = row / ny, y = row % ny, at = z * plane + y * row_size;
+    const Real kz = wavenumbers[nx + all_y + z], ky = wavenumbers[nx + first_y + y];
+    const Complex* RESTRICT t = products + (z < low ? z : z + gap) * plane + y * row_size;
+    FOR_COLUMNS(c, nx) {
+      const Real kx = wavenumbers[c];
+      Complex product[PRODUCTS], rest[PRODUCTS], now[STATE], rate[STATE], steady[STATE];
+      Complex phase = {1, 0};
+      if (SHIFTED) phase = phases[nx + all_y + z] * phases[nx + first_y + y] * phases[c];
+      UNROLL for (int i = 0; i < PRODUCTS; ++i) {
+        product[i] = Real(scale) * (conjugate(phase) * t[c + i * product_field]);
+        rest[i] = {0, 0};
+      }
+      UNROLL for (int i = 0; i < STATE; ++i) now[i] = {0, 0};
+      rates(product, now, kx, ky, kz, parameters, rate);
+      rates(rest, now, kx, ky, kz, parameters, steady);
+      bool outside = false;
+      if (SPHERE >= 0) {
+        const double* RESTRICT over = parameters + (SPHERE >= 0 ? SPHERE : 0);
+        outside = kx * kx * over[0] + ky * ky * over[1] + kz * kz * over[2] >= 1;
+      }
+      UNROLL for (int i = 0; i < STATE; ++i) {
+        const Index here = at + c + i * field;
+        const Complex own = Real(!outside) * (rate[i] - steady[i]);
+        result[here] = ADDS ? result[here] + own : own;
+      }
+    }
+  }
+}
+
+#endif
+
 #endif
 
 // Sums over each row of modes, both signs of kx counted: kinetic energy, enstrophy, helicity and

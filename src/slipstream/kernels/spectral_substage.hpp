@@ -35,10 +35,11 @@ INLINE Real decay_of(const Real* RESTRICT decay, int which, Index z, Index y, In
 //   result = (total or d^NODE_END start) + step b d^(NODE_END - NODE) N
 //
 // Of `stage` and `result` those that WRITES_STAGE and WRITES_RESULT name are stored; WRITES_INPUTS
-// stores what of the stage goes to physical space. step[1] times the forcing is added to the rates of
-// FORCED components from FORCED_FIRST on. If SPHERE is not negative, parameters[SPHERE ...] are one over
-// the squares of the sphere's radii, and nothing changes outside of it. What is SHIFTED belongs to a
-// grid that is shifted by half a spacing, for which `phases` are the factors along x, y and z.
+// stores what of the stage goes to physical space. Each of FORCES patterns of force is added to the
+// rate of its component, one of FORCED, times a factor of this SUBSTAGE, which follows the time step
+// in `step`. If SPHERE is not negative, parameters[SPHERE ...] are one over the squares of the sphere's
+// radii, and nothing changes outside of it. What is SHIFTED belongs to a grid that is shifted by half a
+// spacing, for which `phases` are the factors along x, y and z.
 KERNEL advance_substage(const Complex* RESTRICT products, const Complex* start,
                         const Complex* current, const Complex* total, Complex* stage,
                         Complex* result, Complex* inputs, const Complex* RESTRICT forcing,
@@ -71,9 +72,10 @@ KERNEL advance_substage(const Complex* RESTRICT products, const Complex* start,
         UNROLL for (int i = 0; i < STATE; ++i) now[i] = current[at + c + i * state_field];
       }
       rates(product, now, kx, ky, kz, parameters, rate);
-      UNROLL for (int i = 0; i < FORCED; ++i)
-        rate[FORCED_FIRST + i] =
-            rate[FORCED_FIRST + i] + step[1] * forcing[at + c + i * state_field];
+      constexpr int forced[] = FORCED;
+      UNROLL for (int i = 0; i < FORCES; ++i)
+        rate[forced[i]] = rate[forced[i]] + step[1 + SUBSTAGE * FORCES + i] *
+                                                forcing[at + c + i * state_field];
       if (!INTEGRATING_FACTOR) {
         decay_rates(kx, ky, kz, parameters, slowing);
         UNROLL for (int i = 0; i < STATE; ++i) rate[i] = rate[i] - slowing[i] * now[i];

@@ -11,7 +11,6 @@ from pathlib import Path
 import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure, SubFigure
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
@@ -24,7 +23,15 @@ from slipstream.report.plane_picture import (
     in_lines,
     largest_value,
 )
-from slipstream.report.style import BLUE, GREY, SEQUENCE, STYLE, VERMILLION
+from slipstream.report.style import (
+    BLUE,
+    GREY,
+    SEQUENCE,
+    STYLE,
+    VERMILLION,
+    new_figure,
+    save_figure,
+)
 
 Spectra = Sequence[tuple[float, Mapping[str, tuple[np.ndarray, np.ndarray]]]]
 
@@ -78,23 +85,23 @@ def write_pictures(
     written = []
     with matplotlib.rc_context(STYLE):
         if has_curves:
-            figure = _new_figure((6.4, 5.2), title)
+            figure = new_figure((6.4, 5.2), title)
             draw_curves(figure, series, labels, choice)
-            written.append(_save(figure, folder, choice.curves_file))
+            written.append(save_figure(figure, folder, choice.curves_file))
         if has_spectrum:
-            figure = _new_figure((6.4, 4.8), title)
+            figure = new_figure((6.4, 4.8), title)
             draw_spectrum(figure.subplots(), spectra, labels)
-            written.append(_save(figure, folder, "spectrum.png"))
+            written.append(save_figure(figure, folder, "spectrum.png"))
         if plane is not None:
             width = max(4.2, min(6.4, 2.0 + 4.4 / height_over_width(plane)))
-            figure = _new_figure((width, 5.4), title)
+            figure = new_figure((width, 5.4), title)
             # A picture of fixed shape leaves room that labels may need.
             figure.set_layout_engine("compressed")
             draw_plane(figure.subplots(), plane, labels, choice)
-            written.append(_save(figure, folder, choice.field_file))
+            written.append(save_figure(figure, folder, choice.field_file))
         if has_curves and has_spectrum and plane is not None:
             figure = _summary(title, series, labels, spectra, plane, choice)
-            written.append(_save(figure, folder, "summary.png"))
+            written.append(save_figure(figure, folder, "summary.png"))
     return written
 
 
@@ -259,7 +266,7 @@ def _summary(
     choice: PictureChoice,
 ) -> Figure:
     """Compose the three panels on a page as wide as a slide."""
-    figure = _new_figure((15.0, 5.0), title)
+    figure = new_figure((15.0, 5.0), title)
     # A tall plane is narrow and leaves its room to the curves.
     width = max(0.6, min(1.12, 0.35 + 0.77 / height_over_width(plane)))
     left, middle, right = figure.subfigures(1, 3, width_ratios=(1.0, 1.0, width), wspace=0.03)
@@ -267,20 +274,6 @@ def _summary(
     draw_spectrum(middle.subplots(), spectra, labels)
     draw_plane(right.subplots(), plane, labels, choice)
     return figure
-
-
-def _new_figure(size: tuple[float, float], title: str) -> Figure:
-    figure = Figure(figsize=size)
-    FigureCanvasAgg(figure)
-    if title:
-        figure.suptitle(title, fontsize=13, fontweight="bold", x=0.01, ha="left")
-    return figure
-
-
-def _save(figure: Figure, folder: str | Path, name: str) -> Path:
-    path = Path(folder) / name
-    figure.savefig(path)
-    return path
 
 
 def _axis_labels(long_names: Mapping[str, str], choice: PictureChoice) -> dict[str, str]:

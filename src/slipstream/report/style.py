@@ -5,14 +5,19 @@ that they survive a grey print too. Maps are perceptually uniform.
 """
 
 import math
+from pathlib import Path
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MultipleLocator
 
 BLUE = "#0072B2"
 VERMILLION = "#D55E00"
 GREY = "#666666"
+# For curves side by side, in this order.
+COLOURS = (BLUE, VERMILLION, "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 SEQUENCE = "viridis_r"
 INTENSITY = "inferno"
 # Where there is nothing to show.
@@ -43,6 +48,30 @@ STYLE = {
     "legend.frameon": False,
     "mathtext.fontset": "dejavusans",
 }
+
+
+def new_figure(size: tuple[float, float], title: str) -> Figure:
+    """Return a figure without panels, headed by a title.
+
+    Parameters
+    ----------
+    size : (float, float)
+        Width and height in inches.
+    title : str
+        May be empty.
+    """
+    figure = Figure(figsize=size)
+    FigureCanvasAgg(figure)
+    if title:
+        figure.suptitle(title, fontsize=13, fontweight="bold", x=0.01, ha="left")
+    return figure
+
+
+def save_figure(figure: Figure, folder: str | Path, name: str) -> Path:
+    """Write a figure into a folder, under a name that tells the format; return the path."""
+    path = Path(folder) / name
+    figure.savefig(path)
+    return path
 
 
 def label_in_pi(axis_of: Axes, which: str, coordinates: np.ndarray) -> bool:

@@ -251,8 +251,9 @@ def _mean_timers(simulation: Simulation) -> dict[str, float]:
 def _draw(case: Case, recorder: Recorder, folder: Path) -> list[Path]:
     # Drawing needs a large library, which a run without pictures should not wait for.
     from slipstream.report.pictures import write_pictures
+    from slipstream.report.statistics_pictures import write_statistics_pictures
 
-    return write_pictures(
+    pictures = write_pictures(
         folder,
         choice=recorder.choice,
         title=case.title,
@@ -261,3 +262,4 @@ def _draw(case: Case, recorder: Recorder, folder: Path) -> list[Path]:
         spectra=recorder.spectra,
         plane=recorder.plane,
     )
+    return pictures + write_statistics_pictures(folder, case.title, recorder.statistics)

@@ -6,12 +6,14 @@ from pathlib import Path
 
 from slipstream.errors import InputError
 from slipstream.io.checkpoint import CHECKPOINT_NAME, PARTIAL_NAME, PREVIOUS_NAME
+from slipstream.run.simulation import STATISTICS
 
 OUTPUT_NAMES = (
     "case.toml",
     "diagnostics.csv",
     "diagnostics.zarr",
     "spectra.zarr",
+    *(f"{kind}.{ending}" for kind in STATISTICS for ending in ("zarr", "png")),
     "fields.zarr",
     CHECKPOINT_NAME,
     PARTIAL_NAME,

@@ -5,7 +5,8 @@ first step that reaches it.
 """
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from pathlib import Path
 
 from slipstream.case.tables import Case
@@ -15,7 +16,7 @@ from slipstream.io.checkpoint import write_checkpoint
 from slipstream.io.series import Series, spectrum_fields
 from slipstream.io.store import FieldStore
 from slipstream.report.plane import Plane, compose_plane, gather_plane
-from slipstream.run.simulation import Simulation
+from slipstream.run.simulation import STATISTICS, Simulation
 
 
 class DueTimes:
@@ -75,15 +76,17 @@ class Recorder:
         self.choice = simulation.pictures()
         self.series = Series(folder, self.labels) if self._is_first else None
         self.spectra: list[tuple[float, dict]] = []
+        # The last of each kind that was written, by name: what is drawn.
+        self.statistics: dict[str, tuple[float, dict[str, Field]]] = {}
         self.plane: Plane | None = None
         self.extras: list[Path] = []
         self._stores: dict[str, FieldStore] = {}
         self._written_at: dict[str, float] = {}
-        output, start = case.output, simulation.time
-        self._diagnostics_due = DueTimes(output.interval("diagnostics"), start)
-        self._spectra_due = DueTimes(output.interval("spectra"), start)
-        self._fields_due = DueTimes(output.interval("fields"), start)
-        self._checkpoint_due = DueTimes(output.interval("checkpoint"), start)
+        self._asked = [kind for kind in STATISTICS if case.output.interval(kind) is not None]
+        self._due = {
+            kind: DueTimes(case.output.interval(kind), simulation.time)
+            for kind in self._writers(0.0)
+        }
         if self._is_first:
             (folder / "case.toml").write_text(case.to_toml(), encoding="utf-8")
 
@@ -101,18 +104,13 @@ class Recorder:
             If a diagnostic is not finite: the flow has blown up.
         """
         time = self._simulation.time
-        if self._diagnostics_due.due(time):
-            self._write_diagnostics(step_size)
-        if self._spectra_due.due(time):
-            self._write_spectra()
-        # The state comes first: it must not be lost because the fields could not be written.
-        if self._checkpoint_due.due(time):
-            self._write_checkpoint()
-        if self._fields_due.due(time):
-            self._write_fields()
+        for kind, write in self._writers(step_size).items():
+            if self._due[kind].due(time):
+                write()
+                self._written_at[kind] = time
 
     def record_last(self, step_size: float) -> None:
-        """Write the last state: series, spectra, checkpoint and fields, unless just written.
+        """Write the last state: all that is ever written, unless just written.
 
         And what only the simulation's family has.
 
@@ -126,13 +124,9 @@ class Recorder:
         RunError
             If a diagnostic is not finite: the flow has blown up.
         """
-        for kind, write in (
-            ("diagnostics", lambda: self._write_diagnostics(step_size)),
-            ("spectra", self._write_spectra),
-            ("checkpoint", self._write_checkpoint),
-            ("fields", self._write_fields),
-        ):
-            if self._written_at.get(kind) != self._simulation.time:
+        time = self._simulation.time
+        for kind, write in self._writers(step_size).items():
+            if self._written_at.get(kind) != time:
                 write()
         self.extras = self._simulation.write_at_end(self._folder)
 
@@ -141,6 +135,17 @@ class Recorder:
         if self.series is not None:
             self.series.close()
 
+    def _writers(self, step_size: float) -> dict[str, Callable[[], None]]:
+        """Return what writes each kind of output, in the order in which it is written."""
+        return {
+            "diagnostics": lambda: self._write_diagnostics(step_size),
+            "spectra": self._write_spectra,
+            # The state comes first: it must not be lost because the rest could not be written.
+            "checkpoint": self._write_checkpoint,
+            **{kind: partial(self._write_statistics, kind) for kind in self._asked},
+            "fields": self._write_fields,
+        }
+
     def _write_diagnostics(self, step_size: float) -> None:
         diagnostics = self._simulation.diagnostics()
         for name, value in diagnostics.items():
@@ -148,21 +153,26 @@ class Recorder:
         if self.series is not None:
             simulation = self._simulation
             self.series.append(simulation.step, simulation.time, step_size, diagnostics)
-        self._written_at["diagnostics"] = self._simulation.time
 
     def _write_spectra(self) -> None:
         spectra = self._simulation.spectra()
-        time = self._written_at["spectra"] = self._simulation.time
+        time = self._simulation.time
         if self._is_first and spectra:
             self.spectra.append((time, spectra))
             # Spectra are the same on all ranks, so rank 0 writes them alone.
             store = self._store("spectra.zarr", communicator=None)
             store.append(time, spectrum_fields(spectra, self.labels))
 
+    def _write_statistics(self, kind: str) -> None:
+        fields = list(self._simulation.statistics(kind))
+        if self._is_first and fields:
+            time = self._simulation.time
+            self.statistics[kind] = time, {field.name: field for field in fields}
+            self._store(f"{kind}.zarr", communicator=None).append(time, fields)
+
     def _write_fields(self) -> None:
         store = self._store("fields.zarr", self._simulation.communicator)
         store.append(self._simulation.time, self._watched(self._simulation.fields()))
-        self._written_at["fields"] = self._simulation.time
 
     def _write_checkpoint(self) -> None:
         if not self._case.output.checkpoint:
@@ -176,7 +186,6 @@ class Recorder:
             time=simulation.time,
             case=self._case.to_toml(),
         )
-        self._written_at["checkpoint"] = simulation.time
 
     def _store(self, name: str, communicator: object) -> FieldStore:
         if name not in self._stores:

@@ -13,6 +13,10 @@ import numpy as np
 from slipstream.field import Field
 from slipstream.report.choice import PictureChoice
 
+# Kinds of statistics, each with an interval of its own, and a file of that name. A family that does
+# not have them has no key for the interval either.
+STATISTICS = ("transfer", "anisotropic", "structure", "pdf")
+
 
 class Simulation(Protocol):
     """A simulation between two time steps.
@@ -88,6 +92,15 @@ class Simulation(Protocol):
         """Return pairs of wavenumbers and values by name, the same on all ranks. Collective.
 
         Empty for a family that has none.
+        """
+
+    def statistics(self, kind: str) -> Iterator[Field]:
+        """Yield small arrays, of which every rank has the whole. Collective.
+
+        Parameters
+        ----------
+        kind : str
+            One of `STATISTICS`; only those are asked for of which the case has an interval.
         """
 
     def fields(self) -> Iterator[Field]:

@@ -58,7 +58,7 @@ class FieldParts:
 
 def field_parts(model: Lowered) -> list[FieldParts]:
     """Return the fields of a model's state."""
-    names = [value.field for value in model.components]
+    names = [value.field for value in model.unknowns]
     return [FieldParts(name, names.index(name), names.count(name)) for name in dict.fromkeys(names)]
 
 
@@ -83,10 +83,10 @@ def _vectors(fields: list[FieldParts]) -> list[tuple[str, FieldParts]]:
     return [(f"{field.name}_" if number else "", field) for number, field in enumerate(vectors)]
 
 
-def pictures_of(fields: list[FieldParts]) -> PictureChoice:
-    """Return what is drawn at the end of a run."""
+def pictures_of(fields: list[FieldParts], densities: list[str]) -> PictureChoice:
+    """Return what is drawn at the end of a run: curl, density of a complex field, or a scalar."""
     vectors = [field for field in fields if field.is_vector]
-    name = "vorticity_magnitude" if vectors else fields[0].name
+    name = "vorticity_magnitude" if vectors else [*densities, fields[0].name][0]
     return PictureChoice(
         curves=("energy", "dissipation"),
         curves_file="energy.png",

@@ -6,16 +6,18 @@ Both go chunk by chunk, on the device, so that no field of points is ever in mem
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import sympy
 
 from slipstream.device import Operation
-from slipstream.equations.lowering import Mean
+from slipstream.equations.forms import TIME, WAVENUMBERS, values_in
 from slipstream.errors import InputError
 from slipstream.family import sum_over_ranks
 from slipstream.schedule import commit
+from slipstream.spectral.formulas import evaluator
 from slipstream.spectral.problem import SpectralProblem
 from slipstream.spectral.step import SpectralStep
 
@@ -30,6 +32,26 @@ def set_formulas(flow: SpectralStep, formulas: Mapping[str, Callable[..., Any]])
     formulas : mapping of str to callable
         By component: functions of x, y, z and a module, see `formula`.
     """
+    model = flow.problem.model
+    set_points(flow, flow.state, [formulas.get(str(value)) for value in model.components])
+    for first in model.vectors:
+        flow.make_solenoidal(flow.state[first : first + 3])
+
+
+def set_points(
+    flow: SpectralStep, target: Any, functions: Sequence[Callable[..., Any] | None]
+) -> None:
+    """Set spectral fields to functions of the points; None is 0. Collective.
+
+    Parameters
+    ----------
+    flow : SpectralStep
+        Whose box it is.
+    target : array, shape (count, kz, ky of this rank, row)
+        The fields, no more than are transformed together.
+    functions : sequence of callable or None
+        For each a function of x, y, z and a module, see `formula`.
+    """
     device, geometry, lengths = flow.device, flow.problem.geometry, flow.problem.lengths
     start = geometry.physical_box.start[0]
     axes = [length * np.arange(n) / n for n, length in zip(geometry.shape, lengths, strict=True)]
@@ -41,41 +63,132 @@ def set_formulas(flow: SpectralStep, formulas: Mapping[str, Callable[..., Any]])
         x = device.array(axes[2][None, None, :])
 
         def fill(stream: Any) -> None:
-            for place, value in enumerate(flow.problem.model.components):
+            for place, function in enumerate(functions):
                 points[place] = 0
-                if str(value) in formulas:
-                    points[place] += formulas[str(value)](x, y, z, device.array_module)
+                if function is not None:
+                    points[place] += function(x, y, z, device.array_module)
 
         return fill, []
 
-    commit(flow.record_forward(load), "serial").run()
-    flow.normalise()
-    flow.make_solenoidal()
+    commit(flow.record_forward(load, target), "serial").run()
+    flow.normalise(target)
 
 
-def mean_over_box(flow: SpectralStep, mean: Mean, communicator: Any) -> float:
+def set_values(flow: SpectralStep, values: np.ndarray) -> None:
+    """Set the state to values at this rank's points. Collective.
+
+    Parameters
+    ----------
+    flow : SpectralStep
+        Whose state is set; of vectors without divergence the gradient part is taken away.
+    values : numpy.ndarray, shape (components, z of this rank, y, x)
+        On the host, of the problem's precision.
+    """
+
+    def load(points: Any, plane: int) -> tuple[Operation, list[Any]]:
+        part = values[:, plane : plane + points.shape[1]]
+        return flow.device.copy(points, part), [part]
+
+    commit(flow.record_forward(load, flow.state), "serial").run()
+    flow.normalise(flow.state)
+    for first in flow.problem.model.vectors:
+        flow.make_solenoidal(flow.state[first : first + 3])
+    # The values are the caller's, who may let go of them.
+    flow.device.synchronize()
+
+
+def set_coefficients(flow: SpectralStep) -> None:
+    """Set what of the state does not change: functions of the points that multiply fields.
+
+    Raises
+    ------
+    InputError
+        If one is not periodic in this box.
+    """
+    model, values = flow.problem.model, flow.problem.values
+    if not model.coefficients:
+        return
+    functions = [expression.subs(values) for expression in model.coefficients]
+    for expression in functions:
+        check_periodic(expression, flow.problem.lengths)
+    target = flow.state[len(model.unknowns) :]
+    set_points(flow, target, [evaluator(expression) for expression in functions])
+    flow.keep_sphere(target)
+
+
+def check_periodic(expression: sympy.Expr, lengths: tuple[float, float, float]) -> None:
+    """Refuse a function that jumps where the box repeats.
+
+    Parameters
+    ----------
+    expression : Expr
+        Of the coordinates.
+    lengths : tuple of float
+        Box lengths (Lz, Ly, Lx).
+
+    Raises
+    ------
+    InputError
+        If it does.
+    """
+    function = evaluator(expression.subs(TIME, 0.37))
+    # Some positions that no symmetry distinguishes.
+    x, y, z = (length * np.array([0.0, 0.137, 0.41, 0.733]) for length in reversed(lengths))
+    for axis, (name, length) in enumerate(zip("xyz", reversed(lengths), strict=True)):
+        here = [x[1:], y[1:], z[1:]]
+        ends = [np.zeros(3), np.full(3, length)]
+        low, high = (function(*here[:axis], end, *here[axis + 1 :], np) for end in ends)
+        inside = function(x, y, z, np)
+        largest = max(np.abs(value).max() for value in (low, high, inside))
+        if np.abs(np.subtract(high, low)).max() > 1e-2 * largest:
+            raise InputError(
+                f"equation.model: {expression} is not periodic along {name} in a box of length "
+                f"{length:.6g}; expected a function that is the same at both ends"
+            )
+
+
+def combined(flow: SpectralStep, sums: Sequence[sympy.Expr]) -> Any:
+    """Return the Fourier coefficients of sums of values, in memory of the stage."""
+    waves, state = flow.wavenumbers, flow.modes_of(flow.state)
+    array, names = flow.device.array, flow.problem.model.components
+    x, y, z = array(waves.x), array(waves.y)[:, None], array(waves.z)[:, None, None]
+    result, values = flow.working[: len(sums)], flow.problem.values
+    result[...] = 0
+    for target, expression in zip(flow.modes_of(result), sums, strict=True):
+        for value in values_in(expression):
+            factor = sympy.lambdify(
+                WAVENUMBERS, expression.coeff(value).subs(values) * value.multiplier
+            )
+            source = state[names.index(value.undifferentiated)]
+            for plane in range(len(z)):  # one at a time, so that little memory is needed
+                target[plane] += factor(x, y, z[plane]) * source[plane]
+    return result
+
+
+def mean_over_box(flow: SpectralStep, name: str, communicator: Any) -> float:
     """Return the mean over the box of a function of the fields. Collective.
 
     Parameters
     ----------
     flow : SpectralStep
         Whose state it is.
-    mean : Mean
-        The function.
+    name : str
+        Which of the model's means.
     communicator : mpi4py.MPI.Comm or None
         The ranks.
     """
-    function, sums = flow.problem.function(mean), []
+    sums: list[float] = []
+    for part, function in flow.problem.means[name]:
 
-    def add(points: Any, plane: int) -> tuple[Operation, list[Any]]:
-        def run(stream: Any) -> None:
-            # A function that is the same everywhere is a number: it is counted at every point too.
-            sums.append(float((function(*points) + 0 * points[0]).sum()))
+        def add(points: Any, plane: int, function=function) -> tuple[Operation, list[Any]]:
+            def run(stream: Any) -> None:
+                # What is the same everywhere is a number: it is counted at every point too.
+                sums.append(float((function(*points) + 0 * points[0]).sum()))
 
-        return run, []
+            return run, []
 
-    commit(flow.record_backward(flow.combined(mean.inputs), add), "serial").run()
-    flow.device.synchronize()
+        commit(flow.record_backward(combined(flow, part.inputs), add), "serial").run()
+        flow.device.synchronize()
     total = sum_over_ranks(communicator, np.array([math.fsum(sums)]))
     return float(total[0]) / math.prod(flow.problem.geometry.shape)
 
@@ -133,3 +246,37 @@ def check_resolution(problem: SpectralProblem, wavenumber: int, kind: str, table
                 f"{table}.wavenumber: {wavenumber} is beyond the {m.low - 1} waves "
                 f"that grid.points = {m.size} along {'zyx'[axis]} can resolve; use more points"
             )
+
+
+def check_waves(problem: SpectralProblem, wavevector: tuple[int, int, int], key: str) -> None:
+    """Refuse waves that the grid cannot hold.
+
+    Parameters
+    ----------
+    problem : SpectralProblem
+        The grid.
+    wavevector : tuple of int
+        Number of waves along x, y and z.
+    key : str
+        The key of the case that asks for them.
+
+    Raises
+    ------
+    InputError
+        If there are too few points.
+    """
+    modes = reversed(problem.geometry.modes)
+    for axis, waves, m in zip("xyz", wavevector, modes, strict=True):
+        if abs(waves) >= m.low:
+            raise InputError(
+                f"{key}: needs {abs(waves)} waves along {axis}, and grid.points = {m.size} can "
+                f"resolve {m.low - 1}; use more points"
+            )
+    squares = [(2 * math.pi * n / L) ** 2
+               for n, L in zip(wavevector, reversed(problem.lengths), strict=True)]  # fmt: skip
+    reach = np.dot(squares, problem.over_radii)
+    if problem.dealiasing.is_spherical and reach >= 1:
+        raise InputError(
+            f"{key}: needs the wavevector {list(wavevector)}, which is beyond the sphere that "
+            "numerics.dealiasing keeps; use more points"
+        )

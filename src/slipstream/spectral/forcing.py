@@ -1,23 +1,27 @@
-"""Forcing: what drives a field, mode by mode, and how strongly at a time.
+"""Forcing: what drives fields, mode by mode, and how strongly at a time.
 
-A forcing is a fixed pattern, or a random one that changes: every correlation time a new one is
+A force is a function of x and t, or a random one that changes: every correlation time a new one is
 drawn, and in between the force goes from one to the next along a straight line. Patterns are drawn
 from hashes of the wavenumber, so they depend on the seed and the time alone: not on the number of
 ranks, nor on whether a run was interrupted. With a rate of injection the strength is chosen in
-every step so that the work that is done is what was asked for.
+every step so that the work that is done is what was asked for. What a model's equations have of
+such forces, its sources, has the strength that is written.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
-from slipstream.errors import InputError
+from slipstream.equations.forms import TIME
 from slipstream.family import sum_over_ranks
-from slipstream.spectral.diagnostics import FieldParts
-from slipstream.spectral.initial import random_modes
+from slipstream.spectral.evaluation import set_points
+from slipstream.spectral.forces import Pattern
+from slipstream.spectral.formulas import evaluator
+from slipstream.spectral.initial.random_modes import random_modes
 from slipstream.spectral.step import SpectralStep
 
 
@@ -26,45 +30,59 @@ class Forcing:
 
     Parameters
     ----------
-    settings : slipstream.case.spectral.Forcing
+    settings : slipstream.case.spectral.Forcing or None
         The case's table.
     flow : SpectralStep
         What is forced; its `forcing` is set.
     communicator : mpi4py.MPI.Comm or None
         The ranks.
-    pattern : array or None
-        Fourier coefficients of a fixed pattern, of the shape of `flow.forcing`.
+    forces : sequence of Pattern
+        Those of the case's table, whose strength follows from the injection if that is given.
+    sources : sequence of Pattern
+        Those of the model's equations.
+
+    Attributes
+    ----------
+    power : float
+        Of all forces: the work that they do per time, as of the last `measure`.
     """
 
     def __init__(
-        self, settings: Any, flow: SpectralStep, communicator: Any, pattern: Any = None
-    ) -> None:
-        self._settings, self._flow, self._communicator = settings, flow, communicator
-        first, count = flow.problem.forced
-        self._forced = flow.modes_of(flow.state[first : first + count])
-        self._force = flow.modes_of(flow.forcing)
-        self._patterns: dict[int, Any] = {}
-        self._is_random = pattern is None
-        if self._is_random:
-            places, _ = self._pattern(0)
-        else:
-            self._force[...] = pattern
-            places = self._places_of(pattern)
-        self._places = (slice(None), *places)
-        weight = flow.device.array(flow.wavenumbers.multiplicity)
-        self._weight = weight[places[2]]
+        self, settings: Any, flow: SpectralStep, communicator: Any,
+        forces: Sequence[Pattern], sources: Sequence[Pattern],
+    ) -> None:  # fmt: skip
+        self._settings, self._flow = settings, flow
+        self._drawn: dict[int, Any] = {}
+        self._injection = settings.injection if settings else None
         self.power = 0.0
+        places, start = [], 0
+        for pattern in (*forces, *sources):
+            places.append(slice(start, start + len(pattern.components)))
+            start = places[-1].stop
+        self._patterns = list(zip((*forces, *sources), places, strict=True))
+        self._factors = [pattern.factor_of_time() for pattern, _ in self._patterns]
+        for pattern, place in self._patterns:
+            if pattern.shapes is None:
+                self._places, _ = self._pattern(0)
+            elif pattern.node is None:
+                self._evaluate(pattern, place, 0.0)
+        self._update(0.0, 0.0)
+        self._slots = sum(len(pattern.components) for pattern in forces)
+        entries = list(zip(self._patterns, self._factors, strict=True))
+        parts = entries[: len(forces)], entries[len(forces) :]
+        self._forces, self._sources = (_Work(flow, communicator, part) for part in parts)
 
-    def _places_of(self, pattern: Any) -> tuple[Any, ...]:
-        """Return where a pattern has modes, as indices that broadcast."""
-        strength = np.abs(self._flow.device.to_host(pattern)).max(axis=0)
-        least = 1e-13 * strength.max(initial=0.0)
-        others = [tuple({0, 1, 2} - {axis}) for axis in range(3)]
-        places = [np.flatnonzero(strength.max(axis=o, initial=0.0) > least) for o in others]
-        return tuple(self._flow.device.array(place) for place in np.ix_(*places))
+    def _evaluate(self, pattern: Pattern, place: slice, time: float) -> None:
+        """Set a pattern to its functions of the points."""
+        target = self._flow.forcing[place]
+        shapes = [shape.subs(TIME, time) for shape in pattern.shapes]
+        set_points(self._flow, target, [evaluator(shape) for shape in shapes])
+        if pattern.is_solenoidal:
+            self._flow.make_solenoidal(target)
+        self._flow.keep_sphere(target)
 
-    def prepare(self, time: float, step: float) -> float:
-        """Set the force at a time; return what it is multiplied by. Collective.
+    def prepare(self, time: float, step: float) -> np.ndarray:
+        """Set the forces of a step; return the factors of patterns. Collective.
 
         A force a f that acts for a time h on a velocity u does work a h <f.u> + a^2 h^2 <f.f> / 2.
         Of the two strengths for which that is what was asked for, the smaller is taken: a force
@@ -73,35 +91,70 @@ class Forcing:
         Parameters
         ----------
         time : float
-            The time.
+            The time at the beginning of the step.
         step : float
-            The time step for which it acts; 0 to learn of its power only.
-        """
-        if self._is_random:
-            self._draw(time)
-        self.power, square = self._products()
-        wanted = self._settings.injection
-        if wanted is None:
-            return 1.0
-        root = math.sqrt(self.power * self.power + 2 * wanted * step * square)
-        together = self.power + math.copysign(root, self.power)
-        if not together:  # the flow does not move along the force, and no time is given
-            return 1.0
-        self.power = wanted
-        return 2 * wanted / together
+            The time step.
 
-    def _draw(self, time: float) -> None:
+        Returns
+        -------
+        numpy.ndarray, shape (substages, patterns of force)
+            See `SpectralStep.set_step_size`.
+        """
+        self._update(time, step)
+        method = self._flow.problem.method
+        factors = np.zeros((method.substages, len(self._flow.problem.forced)))
+        for row, node in zip(factors, method.nodes, strict=True):
+            for (pattern, place), factor in zip(self._patterns, self._factors, strict=True):
+                if pattern.node in (None, node):
+                    row[place] = factor(time + step * node / method.divisions)
+        if self._injection is not None:
+            gain, _ = self._gain(time, step)
+            factors[:, : self._slots] *= gain
+        return factors
+
+    def measure(self, time: float) -> None:
+        """Find out the power at a time. Collective."""
+        self._update(time, 0.0)
+        own = self._forces.products(time)[0]
+        if self._injection is not None:
+            own = self._gain(time, 0.0)[1]
+        self.power = own + self._sources.products(time)[0]
+
+    def _gain(self, time: float, step: float) -> tuple[float, float]:
+        """Return what the forces of the table are multiplied by, and their power then."""
+        power, square = self._forces.products(time)
+        root = math.sqrt(power * power + 2 * self._injection * step * square)
+        together = power + math.copysign(root, power)
+        if not together:  # the flow does not move along the force, and no time is given
+            return 1.0, power
+        return 2 * self._injection / together, self._injection
+
+    def _update(self, time: float, step: float) -> None:
+        """Set the patterns that change with time."""
+        divisions = self._flow.problem.method.divisions
+        for pattern, place in self._patterns:
+            if pattern.shapes is None:
+                self._draw(time, place)
+            elif pattern.node == 0 or (pattern.node and step):
+                self._evaluate(pattern, place, time + step * pattern.node / divisions)
+
+    def _draw(self, time: float, place: slice) -> None:
         duration = self._settings.correlation_time
         number = math.floor(time / duration) if duration else 0
         part = time / duration - number if duration else 0.0
         needed = {number, number + 1} if duration else {number}
-        self._patterns = {n: p for n, p in self._patterns.items() if n in needed}
-        for one in needed - self._patterns.keys():
-            _, self._patterns[one] = self._pattern(one)
-        values = self._patterns[number]
+        self._drawn = {n: p for n, p in self._drawn.items() if n in needed}
+        new = needed - self._drawn.keys()
+        for one in new:
+            _, self._drawn[one] = self._pattern(one)
+        if not (new or duration):
+            return
+        values = self._drawn[number]
         if part:
-            values = (1 - part) * values + part * self._patterns[number + 1]
-        self._force[self._places] = values
+            values = (1 - part) * values + part * self._drawn[number + 1]
+        target = self._flow.forcing[place]
+        self._flow.modes_of(target)[(slice(None), *self._places)] = values
+        self._flow.keep_sphere(target)
 
     def _pattern(self, number: int) -> tuple[tuple[Any, ...], Any]:
         """Return where a random pattern has modes, as indices that broadcast, and these."""
@@ -112,32 +165,44 @@ class Forcing:
         values = device.array(modes.astype(self._flow.problem.complex_dtype))
         return tuple(device.array(place) for place in places), values
 
-    def _products(self) -> tuple[float, float]:
+
+class _Work:
+    """Sums over modes of forces times fields, where the forces have modes."""
+
+    def __init__(
+        self, flow: SpectralStep, communicator: Any,
+        patterns: Sequence[tuple[tuple[Pattern, slice], Callable[[float], float]]],
+    ) -> None:  # fmt: skip
+        self._flow, self._communicator, self._patterns = flow, communicator, patterns
+        device = flow.device
+        moves = any(pattern.node is not None for (pattern, _), _ in patterns)
+        modes = [flow.modes_of(flow.forcing[place]) for (_, place), _ in patterns]
+        strength = sum(abs(device.to_host(force)) for own in modes for force in own)
+        shape = flow.modes_of(flow.state).shape[1:]
+        if moves or not patterns:
+            strength = np.ones(shape if moves else (0, 0, 0))
+        least = 1e-13 * strength.max(initial=0.0)
+        others = [tuple({0, 1, 2} - {axis}) for axis in range(3)]
+        places = [np.flatnonzero(strength.max(axis=o, initial=0.0) > least) for o in others]
+        self._places = tuple(device.array(place) for place in np.ix_(*places))
+        self._weight = device.array(flow.wavenumbers.multiplicity)[self._places[2]]
+
+    def products(self, time: float) -> tuple[float, float]:
         """Return the means over the box of force times field, and of the force's square."""
-        self._flow.device.synchronize()
-        force, field = self._force[self._places], self._forced[self._places]
-        pairs = (force, field), (force, force)
-        mine = [float((self._weight * (a.real * b.real + a.imag * b.imag)).sum()) for a, b in pairs]
-        power, square = sum_over_ranks(self._communicator, np.array(mine))
+        if not self._patterns:
+            return 0.0, 0.0
+        flow, forces = self._flow, {}
+        flow.device.synchronize()
+        for (pattern, place), factor in self._patterns:
+            if pattern.node:  # that of a later substage
+                continue
+            own = flow.modes_of(flow.forcing[place])
+            for component, force in zip(pattern.components, own, strict=True):
+                forces[component] = forces.get(component, 0) + factor(time) * force[self._places]
+        state, sums = flow.modes_of(flow.state), np.zeros(2)
+        for component, force in forces.items():
+            for number, other in enumerate((state[component][self._places], force)):
+                both = self._weight * (force.real * other.real + force.imag * other.imag)
+                sums[number] += float(both.sum())
+        power, square = sum_over_ranks(self._communicator, sums)
         return float(power), float(square)
-
-
-def check_forced_field(settings: Any, fields: list[FieldParts]) -> tuple[int, int]:
-    """Return first component and number of components of the field that is forced.
-
-    Raises
-    ------
-    InputError
-        If there is no such field, or it cannot be forced so.
-    """
-    name = settings.field
-    for field in fields:
-        if field.name == name:
-            if settings.kind != "formula" and not field.is_vector:
-                raise InputError(
-                    f"forcing.kind: {settings.kind!r} is for vectors, {name!r} is a scalar; "
-                    "accepted for it: formula"
-                )
-            return field.first, field.size
-    accepted = ", ".join(field.name for field in fields)
-    raise InputError(f"forcing.field: the model has no field {name!r}; it has: {accepted}")

@@ -7,14 +7,15 @@ a case file cannot do anything but compute.
 from __future__ import annotations
 
 import ast
+import functools
 from collections.abc import Callable
 from typing import Any
 
 import sympy
 
+from slipstream.equations.forms import COORDINATES, TIME
 from slipstream.errors import InputError
 
-COORDINATES = sympy.symbols("x y z", real=True)
 FUNCTIONS = ("sin", "cos", "tan", "exp", "log", "sqrt", "tanh", "cosh", "sinh", "Abs", "sign")
 _KNOWN = {name: getattr(sympy, name) for name in FUNCTIONS}
 _KNOWN |= {"pi": sympy.pi, **{str(one): one for one in COORDINATES}}
@@ -45,29 +46,55 @@ def formula(text: str, where: str) -> Callable[..., Any]:
     InputError
         If it is none.
     """
-    accepted = f"accepted: x, y, z, pi, numbers, + - * / **, {', '.join(FUNCTIONS)}"
+    return evaluator(parsed(text, where))
+
+
+def parsed(text: str, where: str, has_time: bool = False) -> sympy.Expr:
+    """Return a formula as an expression of `COORDINATES`.
+
+    Parameters
+    ----------
+    text, where : str
+        As for `formula`.
+    has_time : bool
+        Whether `TIME` may be in it.
+
+    Raises
+    ------
+    InputError
+        If it is none.
+    """
+    known = {**_KNOWN, "t": TIME} if has_time else _KNOWN
+    names = "x, y, z, t" if has_time else "x, y, z"
+    accepted = f"accepted: {names}, pi, numbers, + - * / **, {', '.join(FUNCTIONS)}"
     try:
         tree = ast.parse(text, mode="eval")
     except SyntaxError:
         raise InputError(f"{where}: {text!r} is no formula; {accepted}") from None
     for node in ast.walk(tree):
-        known = not isinstance(node, ast.Name) or node.id in _KNOWN
-        if not isinstance(node, _ALLOWED) or not known:
+        is_known = not isinstance(node, ast.Name) or node.id in known
+        if not isinstance(node, _ALLOWED) or not is_known:
             what = node.id if isinstance(node, ast.Name) else type(node).__name__
             raise InputError(f"{where}: {text!r} has {what!r}; {accepted}")
         if isinstance(node, ast.Constant) and not isinstance(node.value, int | float):
             raise InputError(f"{where}: {text!r} has {node.value!r}; {accepted}")
     try:
-        expression = sympy.sympify(text, locals=_KNOWN)
+        expression = sympy.sympify(text, locals=known)
     except TypeError:
         # What is no function was called, or a function is not called as it should be.
         raise InputError(f"{where}: {text!r} is no formula; {accepted}") from None
     if not isinstance(expression, sympy.Expr) or expression.has(*_NO_NUMBERS):
         raise InputError(f"{where}: {text!r} is {expression}, no real number; {accepted}")
+    return expression
 
-    def evaluate(x: Any, y: Any, z: Any, module: Any) -> Any:
+
+def evaluator(expression: sympy.Expr) -> Callable[..., Any]:
+    """Return an expression of `COORDINATES` as a function of x, y, z and a module."""
+
+    @functools.cache
+    def function_of(module: Any) -> Callable[..., Any]:
         functions = {name.lower(): getattr(module, name.lower()) for name in FUNCTIONS}
         functions["Abs"] = module.abs
-        return sympy.lambdify(COORDINATES, expression, [functions, "numpy"])(x, y, z)
+        return sympy.lambdify(COORDINATES, expression, [functions, "numpy"])
 
-    return evaluate
+    return lambda x, y, z, module: function_of(module)(x, y, z)

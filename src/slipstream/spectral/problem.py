@@ -15,7 +15,7 @@ import sympy
 from slipstream.device import Device
 from slipstream.equations import Lowered, code
 from slipstream.equations.forms import WAVENUMBERS
-from slipstream.equations.lowering import Mean
+from slipstream.equations.lowering import MeanPart
 from slipstream.fft import SlabGeometry, plane_pass_bytes
 from slipstream.spectral.dealiasing import DEALIASING, Dealiasing
 from slipstream.spectral.integrators import RungeKutta
@@ -42,8 +42,8 @@ class SpectralProblem:
         Whether the decay of modes is integrated exactly.
     real_dtype : dtype
         float32 or float64.
-    forced : (int, int) or None
-        First component, and number of components, that are forced.
+    forced : tuple of int
+        The component that each pattern of force drives.
     dealiasing : Dealiasing
         Which of the geometry's modes are kept, and whether substages shift the grid.
     """
@@ -55,7 +55,7 @@ class SpectralProblem:
     method: RungeKutta
     integrating_factor: bool
     real_dtype: np.dtype
-    forced: tuple[int, int] | None = None
+    forced: tuple[int, ...] = ()
     dealiasing: Dealiasing = DEALIASING["2/3"]
 
     @property
@@ -76,8 +76,13 @@ class SpectralProblem:
     @property
     def transformed(self) -> int:
         """Largest number of fields that are transformed together."""
-        means = (len(mean.inputs) for mean in self.model.means)
-        return max(len(self.model.inputs), len(self.model.products), self.size, *means)
+        return max(len(self.model.inputs), len(self.model.products), self.stage_size)
+
+    @property
+    def stage_size(self) -> int:
+        """Number of fields of the stage, which serves diagnostics between steps."""
+        parts = (len(part.inputs) for mean in self.model.means for part in mean.parts)
+        return max(self.size, *parts, 0)
 
     @property
     def has_inputs(self) -> bool:
@@ -87,7 +92,8 @@ class SpectralProblem:
     @property
     def over_radii(self) -> list[float]:
         """One over the square of the largest wavenumber of the sphere along x, y and z."""
-        part = 2 * math.pi * self.dealiasing.fraction
+        # Less by what float32 rounds: a mode exactly on the sphere is never kept.
+        part = 2 * math.pi * self.dealiasing.fraction * (1 - 1e-6)
         sizes = zip(reversed(self.geometry.shape), reversed(self.lengths), strict=True)
         return [(length / (part * n)) ** 2 for n, length in sizes]
 
@@ -107,10 +113,16 @@ class SpectralProblem:
         values = self.values
         return [rate.subs(values) for rate in dict.fromkeys(self.model.decay)]
 
-    def function(self, mean: Mean) -> Callable[..., Any]:
-        """Return what is averaged as a function of arrays of points."""
-        values = self.values
-        return sympy.lambdify(mean.symbols, mean.expression.subs(values), "numpy")
+    @cached_property
+    def means(self) -> dict[str, list[tuple[MeanPart, Callable[..., Any]]]]:
+        """What is averaged, by name: parts, and these as functions of arrays of points."""
+        return {
+            mean.name: [
+                (part, sympy.lambdify(part.symbols, part.expression.subs(self.values), "numpy"))
+                for part in mean.parts
+            ]
+            for mean in self.model.means
+        }
 
     @cached_property
     def is_separable(self) -> bool:
@@ -127,6 +139,16 @@ class SpectralProblem:
     def wave_rate(self) -> float:
         """The largest frequency, or rate of growth, of the linear part that is not decay."""
         return max((float(np.abs(rates).max()) for rates in self._linear_rates), default=0.0)
+
+    @cached_property
+    def step_rate(self) -> float:
+        """The largest rate of the linear part that limits an explicit time step."""
+        if self.integrating_factor:
+            return self.wave_rate
+        tried = list(self._wavevectors())
+        decays = [sympy.lambdify(WAVENUMBERS, rate) for rate in self.decays]
+        largest = max((abs(decay(*k)) for decay in decays for k in tried), default=0.0)
+        return self.wave_rate + float(largest)
 
     @cached_property
     def grows(self) -> bool:
@@ -174,9 +196,9 @@ class SpectralProblem:
     def memory(self, device: Device) -> int:
         """Return the bytes that `SpectralStep` allocates on a device."""
         g, item = self.geometry, np.dtype(self.complex_dtype).itemsize
-        states = self.state_copies * self.size
+        states = (self.state_copies - 1) * self.size + self.stage_size
         states += len(self.model.inputs) if self.has_inputs else 0
-        states += self.forced[1] if self.forced else 0
+        states += len(self.forced)
         columns = self.transformed * math.prod(g.columns_shape)
         planes = self.transformed * g.planes_size if g.ranks > 1 else 0
         chunk = plane_pass_bytes(g, self.transformed, self.complex_dtype, device)

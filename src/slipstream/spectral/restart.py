@@ -48,7 +48,7 @@ def read_state(
         )
     box, geometry = problem.geometry.spectral_box, problem.geometry
     state = np.zeros((problem.size, *box.shape), problem.complex_dtype)
-    for component, name in enumerate(problem.model.components):
+    for component, name in enumerate(problem.model.unknowns):
         array = f"{name}_hat"
         stored = checkpoint.shapes.get(array)
         if stored is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator
 from pathlib import Path
@@ -30,7 +31,6 @@ from slipstream.field import Field
 from slipstream.report.choice import PictureChoice
 from slipstream.report.style import pi_text
 from slipstream.schedule import CommittedStep, StepGraph, Timeline, commit
-from slipstream.spectral import initial
 from slipstream.spectral.dealiasing import DEALIASING
 from slipstream.spectral.diagnostics import (
     EnergyBudget,
@@ -43,12 +43,15 @@ from slipstream.spectral.evaluation import (
     check_resolution,
     make_real,
     mean_over_box,
-    set_formulas,
+    set_coefficients,
 )
-from slipstream.spectral.forcing import Forcing, check_forced_field
+from slipstream.spectral.forces import forces_of, sources_of
+from slipstream.spectral.forcing import Forcing
+from slipstream.spectral.initial import set_initial_flow
 from slipstream.spectral.integrators import METHODS
 from slipstream.spectral.problem import SpectralProblem
 from slipstream.spectral.restart import read_state
+from slipstream.spectral.statistics import STATISTICS
 from slipstream.spectral.step import SpectralStep
 
 # Steps after which modes that belong together are made to, where the linear part makes them grow.
@@ -82,16 +85,20 @@ class SpectralSimulation(PlainSimulation):
         parameters = case.equation.parameters
         model = models.lowered(case.equation.model, parameters)
         self._fields = field_parts(model)
-        forced = case.forcing and check_forced_field(case.forcing, self._fields)
+        lengths, method = tuple(reversed(case.grid.lengths_xyz)), METHODS[case.time.integrator]
+        values = {name: parameters[str(name)] for name in model.parameters}
+        self._forces = forces_of(case.forcing, self._fields, model, lengths, method)
+        self._sources = sources_of(model, values, self._fields, lengths, method)
+        patterns = *self._forces, *self._sources
         self.problem = SpectralProblem(
             geometry=SlabGeometry(shape, modes, rank, ranks, alignment),
-            lengths=tuple(reversed(case.grid.lengths_xyz)),
+            lengths=lengths,
             model=model,
             parameters=parameters,
-            method=METHODS[case.time.integrator],
+            method=method,
             integrating_factor=case.numerics.integrating_factor,
             real_dtype=np.dtype(case.numerics.precision),
-            forced=forced,
+            forced=tuple(itertools.chain(*(pattern.components for pattern in patterns))),
             dealiasing=dealiasing,
         )
         self._check_step()
@@ -101,7 +108,7 @@ class SpectralSimulation(PlainSimulation):
     def _check_step(self) -> None:
         """Refuse an adaptive step that nothing would bound."""
         time, problem = self.case.time, self.problem
-        bounded = problem.model.speeds or problem.wave_rate > 0
+        bounded = problem.model.speeds or problem.step_rate > 0
         if time.step is None and time.max_step is None and (problem.forced or not bounded):
             why = "a forced flow may start at rest" if bounded else "the model has no speed"
             raise InputError(f"time.max_step: needed with time.cfl, since {why}")
@@ -164,56 +171,35 @@ class SpectralSimulation(PlainSimulation):
             checkpoint, state = read_state(settings.restart, self.case, self.problem)
             self.step, self.time = checkpoint.step, checkpoint.time
             self._set(self.flow.state, state)
-        elif settings.flow == "random":
-            vectors = [field for field in self._fields if field.is_vector]
-            if not vectors:
-                raise InputError(
-                    "initial.flow: 'random' is for vectors, of which the model has none; accepted "
-                    "for scalars: formula"
-                )
-            for number, field in enumerate(vectors):
-                flow = initial.random_flow(
-                    self.flow.wavenumbers, settings.peak_wavenumber, settings.amplitude,
-                    settings.seed + number, self.problem.complex_dtype,
-                )  # fmt: skip
-                self._set(self.flow.state[field.first : field.first + 3], flow)
         else:
-            if settings.wavenumber is not None:
-                check_resolution(self.problem, settings.wavenumber, settings.flow, "initial")
-            lengths = self.problem.lengths
-            set_formulas(self.flow, initial.initial_formulas(settings, self._fields, lengths))
-        self.flow.keep_sphere()
+            set_initial_flow(self.flow, settings, self._fields, self.communicator)
+        self.flow.keep_sphere(self.flow.state)
+        set_coefficients(self.flow)
         self._commit(self.flow.record_courant()).run()
 
     def _set(self, target: Any, modes: np.ndarray) -> None:
         self.device.run(self.device.copy(self.flow.modes_of(target), modes))
 
     def _make_forcing(self) -> Forcing | None:
-        """Return the forcing; the state serves to evaluate a pattern, and is overwritten."""
+        """Return what drives the fields."""
         settings = self.case.forcing
-        if settings is None:
+        if settings is not None and settings.kind in ("taylor-green", "abc"):
+            check_resolution(self.problem, settings.wavenumber, settings.kind, "forcing")
+        if not self.problem.forced:
             return None
-        pattern = None
-        if settings.kind != "random":
-            if settings.kind != "formula":
-                check_resolution(self.problem, settings.wavenumber, settings.kind, "forcing")
-            lengths = self.problem.lengths
-            set_formulas(self.flow, initial.forcing_formulas(settings, self._fields, lengths))
-            first, count = self.problem.forced
-            pattern = self.flow.modes_of(self.flow.state[first : first + count]).copy()
-            self.flow.state[...] = 0
-        return Forcing(settings, self.flow, self.communicator, pattern)
+        return Forcing(settings, self.flow, self.communicator, self._forces, self._sources)
 
     # -- stepping ----------------------------------------------------------------------------
 
     def step_size(self) -> float:
         """Return the next time step: fixed, or ``cfl / (max(|u|/dx + |v|/dy + |w|/dz) + w)``.
 
-        Here w is the largest frequency of the model's waves, 0 if it has none. The velocity is the
+        Here w is the largest frequency of the model's waves, 0 if it has none, and the largest rate
+        of decay if that is not integrated exactly. The velocity is the
         one at the beginning of the step before, where the step's own first substage has measured it
         for nothing.
         """
-        rate = self._maximum(self.flow.courant_rate()) + self.problem.wave_rate
+        rate = self._maximum(self.flow.courant_rate()) + self.problem.step_rate
         settings = self.case.time
         if not math.isfinite(rate):
             return math.nan
@@ -224,8 +210,8 @@ class SpectralSimulation(PlainSimulation):
 
     def advance(self, step_size: float) -> None:
         """Do one time step."""
-        gain = self._forcing.prepare(self.time, step_size) if self._forcing else 1.0
-        self.flow.set_step_size(step_size, gain)
+        factors = self._forcing.prepare(self.time, step_size) if self._forcing else None
+        self.flow.set_step_size(step_size, factors)
         profile = self._timer.wants_next()
         self._step.run(profile)
         if profile:
@@ -250,17 +236,18 @@ class SpectralSimulation(PlainSimulation):
 
     def diagnostics(self) -> dict[str, float]:
         """Return box means; see `labels_of`."""
-        squares = sum_over_ranks(self.communicator, self.flow.energies())
+        unknowns = len(self.problem.model.unknowns)
+        squares = sum_over_ranks(self.communicator, self.flow.energies())[:, :unknowns]
         vectors = {
             field.name: sum_over_ranks(self.communicator, self.flow.vector_sums(field.first))
             for field in self._fields
             if field.is_vector
         }
         if self._forcing:
-            self._forcing.prepare(self.time, 0.0)
+            self._forcing.measure(self.time)
         power = self._forcing.power if self._forcing else None
         means = {
-            mean.name: mean_over_box(self.flow, mean, self.communicator)
+            mean.name: mean_over_box(self.flow, mean.name, self.communicator)
             for mean in self.problem.model.means
         }
         return self._budget.update(self.time, squares, vectors, power) | means
@@ -272,11 +259,12 @@ class SpectralSimulation(PlainSimulation):
 
     def pictures(self) -> PictureChoice:
         """Return what is drawn at the end."""
-        return pictures_of(self._fields)
+        densities = [f"{name}_density" for name, _ in self.problem.model.complexes]
+        return pictures_of(self._fields, densities)
 
     def spectra(self) -> dict[str, tuple[np.ndarray, np.ndarray]]:
         """Return the energy spectrum, which sums to the energy, and those of fields."""
-        spectra = {"energy_spectrum": self._spectrum(0, self.problem.size)}
+        spectra = {"energy_spectrum": self._spectrum(0, len(self.problem.model.unknowns))}
         if len(self._fields) > 1:
             for field in self._fields:
                 spectra[f"{field.name}_spectrum"] = self._spectrum(field.first, field.size)
@@ -288,13 +276,27 @@ class SpectralSimulation(PlainSimulation):
         values = sum_over_ranks(self.communicator, energy_spectrum(self.device, modes, waves))
         return waves.unit * np.arange(values.size), values
 
+    def statistics(self, kind: str) -> Iterator[Field]:
+        """Yield one kind of `STATISTICS` of the state, made in memory of the stage."""
+        return STATISTICS[kind](self.flow, self._fields, self.communicator)
+
     def fields(self) -> Iterator[Field]:
-        """Yield all fields, and the magnitude of the first vector's curl, at the grid points."""
-        components = self.problem.model.components
-        for value, points in zip(components, self._points_of(self.flow.state), strict=True):
+        """Yield all fields at the grid points, and what of them people look at.
+
+        That is the square of the magnitude of complex fields, and the magnitude of the curl of the
+        first vector.
+        """
+        unknowns = self.problem.model.unknowns
+        points_of_all = self._points_of(self.flow.state[: len(unknowns)])
+        for value, points in zip(unknowns, points_of_all, strict=True):
             along = "" if value.component is None else f" along {AXES[value.component]}"
             yield self._field(str(value), points, value.field + along)
             del points
+        for name, first in self.problem.model.complexes:
+            density = np.square(points_of_all[first])
+            density += np.square(points_of_all[first + 1])
+            yield self._field(f"{name}_density", density, f"|{name}|^2")
+        del points_of_all
         vectors = [field for field in self._fields if field.is_vector]
         if not vectors:
             return
@@ -311,7 +313,7 @@ class SpectralSimulation(PlainSimulation):
         """Yield the Fourier coefficients of the state."""
         state = self.flow.modes_of(self.device.to_host(self.flow.state))
         geometry = self.problem.geometry
-        for value, modes in zip(self.problem.model.components, state, strict=True):
+        for value, modes in zip(self.problem.model.unknowns, state, strict=False):
             name = str(value).replace("_", " ")
             yield Field(
                 name=f"{value}_hat",

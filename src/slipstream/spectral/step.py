@@ -8,7 +8,6 @@ part and the substage itself. See `transforms` for how these are fused with the 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -18,17 +17,18 @@ import sympy
 from slipstream import kernels
 from slipstream.device import Device, Operation, RowLaunch
 from slipstream.equations import code
-from slipstream.equations.forms import WAVENUMBERS, values_in
+from slipstream.equations.forms import WAVENUMBERS
 from slipstream.exchange import Transport
 from slipstream.fft import PointOperation, PointProduct
 from slipstream.fft.rows import real_name
 from slipstream.schedule import StepGraph
 from slipstream.spectral.problem import SpectralProblem
+from slipstream.spectral.product_rates import ProductRates
 from slipstream.spectral.transforms import ColumnUpdate, FieldTransforms
 from slipstream.spectral.wavenumbers import Wavenumbers
 
 
-class SpectralStep:
+class SpectralStep(ProductRates):
     """A state on one rank and the graphs that advance it.
 
     Parameters
@@ -44,6 +44,9 @@ class SpectralStep:
     ----------
     state : array, shape (components, kz, ky of this rank, row)
         Fourier coefficients: ``u(x) = sum_k u_hat(k) exp(i k . x)``; see `modes_of`.
+    stage, working : array
+        What lies between substages, like the state. Between steps it serves diagnostics, and
+        `working`, which begins with it, has as many fields as their largest need.
     """
 
     def __init__(
@@ -57,9 +60,9 @@ class SpectralStep:
         def fields(count: int) -> Any:
             return device.zeros((count, *geometry.stored_shape), dtype)
 
-        copies = [fields(problem.size) for _ in range(problem.state_copies)]
-        self.state, self.stage = copies[:2]
-        self._total = copies[2] if problem.method.has_total else self.state
+        self.state, self.working = fields(problem.size), fields(problem.stage_size)
+        self.stage = self.working[: problem.size]
+        self._total = fields(problem.size) if problem.method.has_total else self.state
         self._inputs = fields(len(model.inputs)) if problem.has_inputs else None
         self._transforms = FieldTransforms(device, geometry, problem.transformed, dtype, transport)
         # Along an axis of one point nothing varies, so nothing can move.
@@ -81,10 +84,11 @@ class SpectralStep:
         shifts = [waves.x * half[2], waves.y * half[1], waves.z * half[0]]
         self._phases = device.array(np.exp(1j * np.concatenate(shifts)), dtype)
         self._table = device.array(self.wavenumbers.table(), problem.real_dtype)
-        # The time step, and what the forcing is multiplied by.
-        self._step = device.zeros((2,), problem.real_dtype)
-        self.forcing = fields(problem.forced[1]) if problem.forced else None
-        self._gain = 1.0
+        self.forcing = fields(len(problem.forced)) if problem.forced else None
+        # The time step, and the factors of the patterns of force in each substage.
+        self._steady = np.ones((problem.method.substages, len(problem.forced)))
+        self._step = device.zeros((1 + self._steady.size,), problem.real_dtype)
+        self._step_values = np.zeros(0)
         self._decay = device.zeros((problem.decay_size,), problem.real_dtype)
         # Rates of decay along x, y and z, of which a change of the step makes factors.
         self._rates = self._rates_along() if problem.is_separable else None
@@ -136,17 +140,19 @@ class SpectralStep:
         self._transforms.record_backward(graph, source, store)
         return graph
 
-    def record_forward(self, load: PointOperation) -> StepGraph:
-        """Return the graph that sets `state` from physical space.
+    def record_forward(self, load: PointOperation, target: Any) -> StepGraph:
+        """Return the graph that sets spectral fields from physical space.
 
         Parameters
         ----------
         load : callable
-            Called with each chunk of points, see `PlanePass.record_forward`. The result is not
-            normalised; see `normalise`.
+            Called with each chunk of points, see `PlanePass.record_forward`.
+        target : array, shape (count, kz, ky of this rank, row)
+            No more fields than are transformed together. The result is not normalised; see
+            `normalise`.
         """
         graph = StepGraph(self.device)
-        self._transforms.record_forward(graph, load, self.state)
+        self._transforms.record_forward(graph, load, target)
         return graph
 
     def record_courant(self) -> StepGraph:
@@ -193,8 +199,9 @@ class SpectralStep:
             "SPHERE": len(problem.numbers) if problem.dealiasing.is_spherical else -1,
             "SHIFTED_NOW": problem.dealiasing.is_shifted and substage % 2 == 1,
             "SHIFTED_NEXT": problem.dealiasing.is_shifted and substage % 2 == 0,
-            "FORCED_FIRST": problem.forced[0] if problem.forced else 0,
-            "FORCED": problem.forced[1] if problem.forced else 0,
+            "FORCES": len(problem.forced),
+            "FORCED": "{" + ", ".join(map(str, problem.forced or (0,))) + "}",
+            "SUBSTAGE": substage,
         }
         kernel = self._kernel("advance_substage", **constants)
         start = self.state
@@ -238,23 +245,25 @@ class SpectralStep:
 
     # -- between steps -----------------------------------------------------------------------
 
-    def set_step_size(self, step: float, gain: float = 1.0) -> None:
+    def set_step_size(self, step: float, factors: np.ndarray | None = None) -> None:
         """Set the step that the recorded graph takes, and the decay factors that go with it.
 
         Parameters
         ----------
         step : float
             The time step.
-        gain : float
-            What the forcing is multiplied by.
+        factors : numpy.ndarray, shape (substages, patterns of force), optional
+            What these are multiplied by; 1 by default.
         """
-        if (step, gain) == (self._step_size, self._gain):
+        factors = self._steady if factors is None else factors
+        values = np.concatenate([[step], factors.ravel()])
+        if np.array_equal(values, self._step_values):
             return
         problem = self.problem
         duration = step / problem.method.divisions
         self.device.synchronize()
-        self._copy(self._step, np.array([step, gain], problem.real_dtype))
-        self._gain = gain
+        self._copy(self._step, values.astype(problem.real_dtype))
+        self._step_values = values
         if step == self._step_size:
             return
         if problem.integrating_factor and self._rates is not None:
@@ -297,21 +306,6 @@ class SpectralStep:
         bits = np.int64(int(self._product.maxima.max()))
         return float(bits.view(np.float64))
 
-    def combined(self, sums: Sequence[sympy.Expr]) -> Any:
-        """Return the Fourier coefficients of sums of values, in an array like the state."""
-        waves, state = self.wavenumbers, self.modes_of(self.state)
-        array, names = self.device.array, self.problem.model.components
-        k = array(waves.x), array(waves.y)[:, None], array(waves.z)[:, None, None]
-        result = self.device.zeros((len(sums), *self.state.shape[1:]), self.state.dtype)
-        values = self.problem.values
-        for target, expression in zip(self.modes_of(result), sums, strict=True):
-            for value in values_in(expression):
-                factor = sympy.lambdify(
-                    WAVENUMBERS, expression.coeff(value).subs(values) * value.multiplier
-                )
-                target += factor(*k) * state[names.index(value.undifferentiated)]
-        return result
-
     def modes_of(self, array: Any) -> Any:
         """Return the kept modes of a spectral array, without the padding of its rows."""
         return array[..., : self.problem.geometry.spectral_shape[2]]
@@ -353,14 +347,12 @@ class SpectralStep:
         self._run_over_rows("curl", self.state[part], self.stage[part], self._table)
         return self.stage[part]
 
-    def make_solenoidal(self) -> None:
-        """Take away the gradient part of vectors that have none."""
-        for first in self.problem.model.vectors:
-            vector = self.state[first : first + 3]
-            self._run_over_rows("make_solenoidal", vector, self._table)
+    def make_solenoidal(self, vector: Any) -> None:
+        """Take away the gradient part of a vector, shape (3, kz, ky of this rank, row)."""
+        self._run_over_rows("make_solenoidal", vector, self._table)
 
-    def keep_sphere(self) -> None:
-        """Set modes to 0 that lie outside of the sphere, if one is kept."""
+    def keep_sphere(self, fields: Any) -> None:
+        """Set modes of spectral fields to 0 that lie outside of the sphere, if one is kept."""
         if self.problem.dealiasing.is_spherical:
             waves, module = self.wavenumbers, self.device.array_module
             x, y, z = (
@@ -370,7 +362,7 @@ class SpectralStep:
                 )
             )
             outside = z[:, None, None] + y[:, None] + x >= 1
-            for component in self.modes_of(self.state):
+            for component in self.modes_of(fields):
                 module.copyto(component, 0, where=outside)
 
     def _run_over_rows(self, name: str, *arrays: Any) -> None:
@@ -385,12 +377,11 @@ class SpectralStep:
             kernel = self._kernel(name, "mode_sums.hpp")
             self.device.run(kernel.bind(launch, *arrays, nz, ny, nx, row, field))
 
-    def normalise(self) -> None:
-        """Divide `state` by the number of points, which the forward transform leaves out."""
+    def normalise(self, fields: Any) -> None:
+        """Divide by the number of points, which the forward transform leaves out."""
         points = math.prod(self.problem.geometry.shape)
-        state = self.state
 
         def scale(stream: Any) -> None:
-            state[...] *= state.dtype.type(1.0 / points)
+            fields[...] *= fields.dtype.type(1.0 / points)
 
         self.device.run(scale)

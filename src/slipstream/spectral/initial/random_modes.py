@@ -1,130 +1,14 @@
-"""Initial flows. Each gives the same numbers on any number of ranks.
-
-Flows with a formula are evaluated at the grid points of each chunk, on the device. The random flow
-is drawn mode by mode from a hash of the wavenumber, so that no mode depends on who draws it.
-"""
+"""Random modes, drawn from a hash of their wavenumber: no mode depends on who draws it."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from slipstream.errors import InputError
-from slipstream.spectral.diagnostics import FieldParts
-from slipstream.spectral.formulas import formula
 from slipstream.spectral.wavenumbers import Wavenumbers
-
-
-def _taylor_green(settings: Any, waves: list[float]) -> list[str]:
-    """Taylor-Green vortex (Taylor and Green, Proc. R. Soc. A 158, 499 (1937)).
-
-    Its energy is ``amplitude^2 (1 + aspect^2) / 16``, where all axes have more than one point; the
-    aspect is the length of the box along y over that along x, without which there would be sources.
-    """
-    kx, ky, kz = (settings.wavenumber * wave for wave in waves)
-    x, y, z = f"{kx!r}*x", f"{ky!r}*y", f"{kz!r}*z"
-    u, v = settings.amplitude, -settings.amplitude * kx / ky
-    return [f"{u!r}*sin({x})*cos({y})*cos({z})", f"{v!r}*cos({x})*sin({y})*cos({z})", "0"]
-
-
-def _abc(settings: Any, waves: list[float]) -> list[str]:
-    """Arnold-Beltrami-Childress flow, ``curl u = m u``; energy amplitude^2 (A^2+B^2+C^2)/2."""
-    kx, ky, kz = (settings.wavenumber * wave for wave in waves)
-    x, y, z = f"{kx!r}*x", f"{ky!r}*y", f"{kz!r}*z"
-    a, b, c = (settings.amplitude * value for value in settings.coefficients)
-    return [
-        f"{a!r}*sin({z}) + {c!r}*cos({y})",
-        f"{b!r}*sin({x}) + {a!r}*cos({z})",
-        f"{c!r}*sin({y}) + {b!r}*cos({x})",
-    ]
-
-
-def _orszag_tang(settings: Any, waves: list[float]) -> tuple[list[str], list[str]]:
-    """Return the vortex of Orszag and Tang, J. Fluid Mech. 90, 129 (1979), in two dimensions."""
-    (kx, ky, _), a = waves, settings.amplitude
-    velocity = [f"-{a!r}*sin({ky!r}*y)", f"{a!r}*sin({kx!r}*x)", "0"]
-    magnetic = [f"-{a!r}*sin({ky!r}*y)", f"{a!r}*sin({2 * kx!r}*x)", "0"]
-    return velocity, magnetic
-
-
-def initial_formulas(
-    settings: Any, fields: list[FieldParts], lengths: tuple[float, float, float]
-) -> dict[str, Callable[..., Any]]:
-    """Return the formulas of an initial flow that has some, by component.
-
-    Parameters
-    ----------
-    settings : slipstream.case.spectral.Initial
-        The case's table.
-    fields : list of FieldParts
-        The fields of the model.
-    lengths : tuple of float
-        Box lengths (Lz, Ly, Lx).
-
-    Returns
-    -------
-    dict of str to callable
-        See `formula`; components that it lacks are zero.
-
-    Raises
-    ------
-    InputError
-        If the model has no such field, or a formula is none.
-    """
-    waves = _waves(lengths)
-    if settings.flow == "formula":
-        return _parsed(dict(settings.fields), fields, "initial.fields")
-    if settings.flow == "orszag-tang":
-        velocity, magnetic = _orszag_tang(settings, waves)
-        return _parsed({"velocity": velocity, "magnetic": magnetic}, fields, "initial.flow")
-    texts = {"velocity": _PATTERNS[settings.flow](settings, waves)}
-    return _parsed(texts, fields, "initial.flow")
-
-
-def forcing_formulas(
-    settings: Any, fields: list[FieldParts], lengths: tuple[float, float, float]
-) -> dict[str, Callable[..., Any]]:
-    """Return the formulas of a forcing that does not change, as `initial_formulas`.
-
-    Parameters
-    ----------
-    settings : slipstream.case.spectral.Forcing
-        The case's table.
-    fields, lengths
-        As for `initial_formulas`.
-    """
-    own = settings.formula
-    if settings.kind != "formula":
-        own = _PATTERNS[settings.kind](settings, _waves(lengths))
-    return _parsed({settings.field: own}, fields, f"forcing.{settings.kind}")
-
-
-def _waves(lengths: tuple[float, float, float]) -> list[float]:
-    return [2 * math.pi / length for length in reversed(lengths)]
-
-
-_PATTERNS = {"taylor-green": _taylor_green, "abc": _abc}
-
-
-def _parsed(
-    texts: dict[str, Any], fields: list[FieldParts], key: str
-) -> dict[str, Callable[..., Any]]:
-    known, result = {field.name: field for field in fields}, {}
-    for name, own in texts.items():
-        if name not in known:
-            raise InputError(f"{key}: the model has no field {name!r}; it has: {', '.join(known)}")
-        parts = [own] if isinstance(own, str | int | float) else list(own)
-        if len(parts) != known[name].size:
-            raise InputError(
-                f"{key}: {len(parts)} formulas for {name!r}; expected {known[name].size}"
-            )
-        suffixes = [f"_{axis}" for axis in "xyz"] if known[name].is_vector else [""]
-        for suffix, part in zip(suffixes, parts, strict=True):
-            result[name + suffix] = formula(str(part), f"{key}.{name}")
-    return result
 
 
 def random_flow(

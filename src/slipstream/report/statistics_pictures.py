@@ -1,0 +1,242 @@
+"""Pictures of the statistics of a state: one for each kind that was written.
+
+Each is of the last state. Of several fields the first vector is drawn where there is no room for
+all; files have the rest.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from pathlib import Path
+
+import matplotlib
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.colors import LogNorm
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
+
+from slipstream.field import Field
+from slipstream.report.plane_picture import largest_value
+from slipstream.report.style import (
+    COLOURS,
+    GREY,
+    INTENSITY,
+    STYLE,
+    new_figure,
+    save_figure,
+)
+
+Fields = Mapping[str, Field]
+
+# As many decades as spectra are worth showing.
+_DECADES = 12
+_TITLES = {
+    "component": "fields",
+    "curl": "curl",
+    "derivative": "derivatives along their own axes",
+}
+
+
+def write_statistics_pictures(
+    folder: str | Path, title: str, statistics: Mapping[str, tuple[float, Fields]]
+) -> list[Path]:
+    """Draw a picture of every kind of statistics that there is.
+
+    Parameters
+    ----------
+    folder : str or pathlib.Path
+        Gets ``transfer.png``, ``anisotropic.png``, ``structure.png`` and ``pdf.png``.
+    title : str
+        Heads each picture.
+    statistics : mapping of str to (time, {name: Field})
+        By kind, what is known of a state.
+
+    Returns
+    -------
+    list of pathlib.Path
+        The pictures.
+    """
+    drawings = {
+        "transfer": (draw_transfer, (6.4, 5.6)),
+        "anisotropic": (draw_anisotropic, (10.4, 4.8)),
+        "structure": (draw_structure, (10.4, 4.8)),
+        "pdf": (draw_densities, (12.4, 4.6)),
+    }
+    written = []
+    with matplotlib.rc_context(STYLE):
+        for kind, (time, fields) in statistics.items():
+            draw, size = drawings[kind]
+            figure = new_figure(size, ",  ".join(filter(None, [title, f"$t$ = {time:.4g}"])))
+            draw(figure, fields)
+            written.append(save_figure(figure, folder, f"{kind}.png"))
+    return written
+
+
+def draw_transfer(figure: Figure, fields: Fields) -> None:
+    """Draw the flux of energy, and below it the transfer to each shell, against wavenumbers."""
+    rows = figure.subplots(2, 1, sharex=True)
+    labels = (r"flux $\Pi(k)$", "transfer to a shell $T(k)$")
+    for axes, ending, label in zip(rows, ("_flux", "_transfer"), labels, strict=True):
+        axes.axhline(0, color=GREY, linewidth=0.8)
+        for number, field in enumerate(one for n, one in fields.items() if n.endswith(ending)):
+            name = field.name.removesuffix(ending).replace("_", " ")
+            axes.plot(
+                *(one[_along(field) > 0] for one in (_along(field), field.data)),
+                color=COLOURS[number % len(COLOURS)], marker=".", markersize=4,
+                label="all fields" if name == "energy" else name,
+            )  # fmt: skip
+        axes.set_ylabel(f"{label}\n(non-dimensional)")
+        axes.ticklabel_format(axis="y", scilimits=(-2, 3), useMathText=True)
+    if len(fields) > 2:
+        # Beside the axes: inside, there is no place that the curves of every flow leave free.
+        rows[0].legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), fontsize="small")
+    rows[-1].set_xscale("log")
+    _plain_numbers(rows[-1].xaxis)
+    rows[-1].set_xlabel("wavenumber $k$ (non-dimensional)")
+    figure.align_ylabels(rows)
+
+
+def _along(field: Field) -> np.ndarray:
+    return field.coordinates[field.dims[0]]
+
+
+def draw_anisotropic(figure: Figure, fields: Fields) -> None:
+    """Draw the energy over wavenumbers across and along z, and over each of them alone."""
+    both = fields["energy_spectrum"]
+    # Of a box of one plane or one column there is nothing to draw over two wavenumbers.
+    is_map = min(both.shape) > 1
+    *maps, axes = _panels(figure, 1 + is_map)
+    for one in maps:
+        _draw_map(one, both)
+    least = largest_value(both.data) * 10.0**-_DECADES
+    for number, (name, label) in enumerate(
+        (("perpendicular", r"over $k_\perp$"), ("parallel", r"over $k_\parallel$"))
+    ):
+        field = fields[f"energy_spectrum_{name}"]
+        shown = (_along(field) > 0) & (field.data > least)
+        if shown.any():
+            axes.plot(_along(field)[shown], field.data[shown], color=COLOURS[number],
+                      label=label, marker=".", markersize=5)  # fmt: skip
+    _logarithmic(axes)
+    axes.set(xlabel="wavenumber (non-dimensional)", ylabel="energy per shell (non-dimensional)")
+    if axes.lines:
+        axes.legend(title="spectrum", fontsize="small")
+
+
+def _draw_map(axes: Axes, field: Field) -> None:
+    across, along = (field.coordinates[name] for name in field.dims)
+    top = largest_value(field.data)
+    seen = np.ma.masked_less_equal(field.data.T, top * 10.0**-_DECADES)
+    smallest = min(seen.min(), top / 10) if seen.count() else top / 10
+    image = axes.pcolormesh(
+        across, along, seen, shading="nearest", cmap=INTENSITY, norm=LogNorm(smallest, top)
+    )
+    axes.set(xlabel=r"$k_\perp$, across $z$ (non-dimensional)",
+             ylabel=r"$k_\parallel$, along $z$ (non-dimensional)")  # fmt: skip
+    axes.yaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10]))
+    bar = axes.figure.colorbar(image, ax=axes, fraction=0.046, pad=0.02)
+    bar.outline.set_visible(False)
+    bar.set_label(r"energy $E(k_\perp, k_\parallel)$")
+
+
+def draw_structure(figure: Figure, fields: Fields) -> None:
+    """Draw structure functions along one axis, and the third order along all of them."""
+    first = next((n for n in fields if "_longitudinal_" in n), next(iter(fields)))
+    stem, axis = first.rsplit("_", 1)
+    name, kind = stem.rsplit("_", 1)
+    is_vector = kind == "longitudinal"
+    axes, *others = _panels(figure, 1 + is_vector)
+    curves = [(fields[first], "-")]
+    if is_vector:
+        curves.append((fields[f"{name}_transverse_{axis}"], "--"))
+        axes.set_title("longitudinal (lines), transverse (dashes)")
+        _draw_third_order(others[0], fields, name)
+    for field, style in curves:
+        separation = field.coordinates[field.dims[1]]
+        for number, values in enumerate(field.data):
+            axes.plot(separation, np.where(values > 0, values, np.nan), style,
+                      color=COLOURS[number % len(COLOURS)], marker=".", markersize=5,
+                      label=f"$p$ = {number + 1}" if style == "-" else None)  # fmt: skip
+    _logarithmic(axes)
+    name = name.replace("_", " ")
+    axes.set(xlabel=f"separation $r$ along ${axis}$ (non-dimensional)",
+             ylabel=rf"$\langle |\delta u|^p \rangle$ of {name} (non-dimensional)")  # fmt: skip
+    axes.legend(fontsize="small", ncols=2, loc="lower right")
+
+
+def _draw_third_order(axes: Axes, fields: Fields, name: str) -> None:
+    axes.axhline(0, color=GREY, linewidth=0.8)
+    for number, axis in enumerate("xyz"):
+        field = fields.get(f"{name}_longitudinal_third_{axis}")
+        if field is not None:
+            separation = _along(field)
+            axes.plot(separation, -field.data / separation, color=COLOURS[number], marker=".",
+                      markersize=5, label=f"along ${axis}$")  # fmt: skip
+    axes.set_xscale("log")
+    _plain_numbers(axes.xaxis)
+    axes.ticklabel_format(axis="y", scilimits=(-2, 3), useMathText=True)
+    name = name.replace("_", " ")
+    axes.set(xlabel="separation $r$ (non-dimensional)",
+             ylabel=rf"$-\langle \delta u_\parallel^3 \rangle / r$ of {name} (non-dimensional)",
+             )  # fmt: skip
+    axes.legend(fontsize="small")
+
+
+def draw_densities(figure: Figure, fields: Fields) -> None:
+    """Draw probability densities in panels of fields, curls and derivatives."""
+    every = {name.removesuffix("_pdf"): one for name, one in fields.items() if "kind" in
+             one.attributes}  # fmt: skip
+    # What is constant, such as the third component of a plane flow, has no density worth drawing.
+    shown = {name: one for name, one in every.items() if fields[f"{name}_rms"].data > 0} or every
+    kinds = dict.fromkeys(one.attributes["kind"] for one in shown.values())
+    panels = _panels(figure, len(kinds), sharey=True)
+    for axes, kind in zip(panels, kinds, strict=True):
+        own = {name: one for name, one in shown.items() if one.attributes["kind"] == kind}
+        _draw_panel(axes, own)
+        axes.set_title(_TITLES[kind])
+    present = np.concatenate([one.data[one.data > 0] for one in shown.values()])
+    farthest = max(float(np.abs(_along(f)[f.data > 0]).max()) for f in shown.values())
+    # Legends are in the room above the curves.
+    panels[0].set(yscale="log", ylim=(present.min() / 2, 30 * present.max()))
+    for axes in panels:
+        axes.set_xlim(-1.1 * farthest, 1.1 * farthest)
+    panels[0].set_ylabel("probability density")
+
+
+def _draw_panel(axes: Axes, densities: Fields) -> None:
+    value = next(iter(densities.values())).coordinates["value"]
+    gaussian = np.exp(-(value**2) / 2) / math.sqrt(2 * math.pi)
+    axes.plot(value, gaussian, "--", color=GREY, linewidth=1.2, label="Gaussian")
+    for number, (name, field) in enumerate(densities.items()):
+        axes.plot(value, np.where(field.data > 0, field.data, np.nan),
+                  color=COLOURS[number % len(COLOURS)], linewidth=1.2, marker=".", markersize=3,
+                  linestyle="-" if number < len(COLOURS) else ":",
+                  label=name.replace("_", " "))  # fmt: skip
+    axes.set_xlabel("distance from the mean\n(in root mean squares)")
+    axes.legend(fontsize="x-small", handlelength=1.2, loc="upper right",
+                ncols=1 + (len(densities) > 5))  # fmt: skip
+
+
+def _panels(figure: Figure, count: int, **options: object) -> list[Axes]:
+    """Return panels side by side, in a figure that is as wide as they need."""
+    if count == 1:
+        figure.set_size_inches(6.4, 4.8)
+    return list(figure.subplots(1, count, squeeze=False, **options)[0])
+
+
+def _logarithmic(axes: Axes) -> None:
+    if not any(np.any(line.get_ydata() > 0) for line in axes.lines):
+        # Logarithmic axes cannot choose limits where a fluid at rest leaves them nothing to show.
+        axes.set(xlim=(1, 10), ylim=(1e-6, 1))
+    axes.set(xscale="log", yscale="log")
+    _plain_numbers(axes.xaxis)
+    axes.yaxis.set_minor_formatter(NullFormatter())
+
+
+def _plain_numbers(axis: matplotlib.axis.Axis) -> None:
+    """Label a logarithmic axis of two decades at most, which plain numbers suit."""
+    axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axis.set_minor_formatter(NullFormatter())

@@ -1,0 +1,359 @@
+"""Transfer, anisotropic spectra, structure functions and densities against NumPy's."""
+
+import math
+
+import numpy as np
+import pytest
+import xarray
+from rich.console import Console
+
+from flows import advance, make_case, modes_of, start
+from numpy_calculus import AXES, Calculus
+from slipstream.case import parse_case
+from slipstream.errors import InputError
+from slipstream.report.statistics_pictures import write_statistics_pictures
+from slipstream.run import run_case
+from slipstream.spectral.simulation import SpectralSimulation
+
+KINDS = ("transfer", "anisotropic", "structure", "pdf")
+BOX = ("grid.points=[12, 10, 15]", 'grid.length=["2 pi", 7.0, 5.0]', "initial.peak_wavenumber=2.0")
+LENGTHS = (2 * math.pi, 7.0, 5.0)
+MHD = ("equation.model=mhd", "equation.resistivity=0.01", "equation.mean_field=0.7")
+SCALAR = ("equation.scalars=1", "equation.diffusivity=0.01")
+ADVECTION = """
+solver = "advection"
+[grid]
+points = 8
+[flow]
+courant = 0.5
+[time]
+end = 1.0
+"""
+SOURCE = """
+from slipstream.equations import Model, Scalar, laplacian
+
+def source(viscosity):
+    a = Scalar("a")
+    return Model({a: 2 - a**2 + viscosity * laplacian(a)})
+"""
+
+
+def formulas(**fields):
+    return ["initial.flow=formula", "initial.fields={" +
+            ", ".join(f"{name} = {own!r}" for name, own in fields.items()) + "}"]  # fmt: skip
+
+
+def statistics(simulation, kind):
+    return {field.name: field for field in simulation.statistics(kind)}
+
+
+def data(simulation, kind):
+    return {name: field.data for name, field in statistics(simulation, kind).items()}
+
+
+def points(simulation):
+    """Return every component at the points, by name."""
+    names = [str(value) for value in simulation.problem.model.components]
+    fields = {field.name: np.array(field.data) for field in simulation.fields()}
+    return {name: fields[name] for name in names}
+
+
+def vector(simulation, name):
+    own = points(simulation)
+    return np.stack([own[f"{name}_{axis}"] for axis in "xyz"])
+
+
+def finer(field, factor=2):
+    """Return a field without Nyquist modes on a finer grid, where no product aliases."""
+    shape = field.shape[-3:]
+    modes = np.fft.fftn(field, axes=AXES, norm="forward")
+    target = [factor * n if n > 1 else 1 for n in shape]
+    result = np.zeros((*field.shape[:-3], *target), complex)
+    places = [np.rint(np.fft.fftfreq(n) * n).astype(int) for n in shape]
+    result[(..., *np.ix_(*places))] = modes
+    return np.fft.ifftn(result, axes=AXES, norm="forward").real
+
+
+def shells_of(calculus, lengths, values):
+    unit = 2 * math.pi / max(lengths)
+    return np.bincount(np.rint(np.sqrt(calculus.square) / unit).astype(int).ravel(), values.ravel())
+
+
+def assert_same(actual, expected, tolerance=1e-13):
+    count = len(actual)
+    # Beyond the modes that are kept there is nothing.
+    assert np.abs(expected[count:]).max(initial=0.0) <= tolerance * np.abs(expected).max()
+    assert np.abs(actual - expected[:count]).max() <= tolerance * np.abs(expected).max()
+
+
+# -- transfer --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dealiasing", ["2/3", "2/3 sphere", "phase-shift"])
+def test_transfer_of_a_flow_is_numpys(device, dealiasing):
+    simulation = start(device, *BOX, f"numerics.dealiasing={dealiasing}", "equation.rotation=0.5")
+    u = finer(vector(simulation, "velocity"))
+    calculus = Calculus(u.shape[1:], LENGTHS)
+    rate = calculus.without_gradient(calculus.modes(-calculus.div(calculus.outer(u, u))))
+    density = (calculus.modes(u).conj() * rate).sum(axis=0).real
+    found = data(simulation, "transfer")
+    assert_same(found["energy_transfer"], shells_of(calculus, LENGTHS, density))
+    assert set(found) == {"energy_transfer", "energy_flux"}
+    scale = np.abs(found["energy_transfer"]).max()
+    assert scale > 1e-3
+    assert abs(found["energy_transfer"].sum()) <= 1e-14 * scale
+    np.testing.assert_allclose(found["energy_flux"], -np.cumsum(found["energy_transfer"]), atol=0)
+
+
+def test_transfers_of_a_magnetic_flow_are_numpys(device):
+    simulation = start(device, *BOX, *MHD)
+    u, b = (finer(vector(simulation, name)) for name in ("velocity", "magnetic"))
+    calculus = Calculus(u.shape[1:], LENGTHS)
+    stress = calculus.outer(b, b) - calculus.outer(u, u)
+    rates = {
+        "velocity": calculus.without_gradient(calculus.modes(calculus.div(stress))),
+        "magnetic": calculus.modes(calculus.curl(calculus.cross(u, b))),
+    }
+    found = data(simulation, "transfer")
+    for name, field in (("velocity", u), ("magnetic", b)):
+        density = (calculus.modes(field).conj() * rates[name]).sum(axis=0).real
+        assert_same(found[f"{name}_transfer"], shells_of(calculus, LENGTHS, density))
+    total = found["velocity_transfer"] + found["magnetic_transfer"]
+    np.testing.assert_allclose(found["energy_transfer"], total, rtol=0, atol=1e-15)
+    # One field gains what the other loses.
+    assert abs(found["velocity_transfer"].sum()) > 1e-3
+    assert abs(total.sum()) <= 1e-14 * np.abs(total).max()
+
+
+def test_nothing_flows_through_any_wavenumber_of_an_abc_flow(device):
+    simulation = start(device, "initial.flow=abc", "initial.wavenumber=2")
+    found = data(simulation, "transfer")
+    # Rotation and strain of amplitude 1 at wavenumber 2 in equilibrium.
+    assert np.abs(found["energy_flux"]).max() <= 1e-15
+
+
+def test_transfer_has_products_but_not_what_is_added_everywhere(device, tmp_path):
+    (tmp_path / "own.py").write_text(SOURCE)
+    simulation = start(
+        device, f"equation={{ model = '{tmp_path}/own.py:source', viscosity = 0.1 }}",
+        *formulas(a="0.5 + cos(2*x)*sin(y) + 0.3*cos(z + x)"),
+    )  # fmt: skip
+    a = finer(points(simulation)["a"])
+    calculus = Calculus(a.shape)
+    density = -(calculus.modes(a).conj() * calculus.modes(a**2)).real
+    found = data(simulation, "transfer")["energy_transfer"]
+    assert found[0] < -0.1
+    assert_same(found, shells_of(calculus, (2 * math.pi,) * 3, density))
+
+
+# -- anisotropic spectra ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "settings", [(), MHD, ("grid.points=[12, 10, 1]",)], ids=["hd", "mhd", "2"]
+)
+def test_anisotropic_spectra_sum_to_the_energies(device, settings):
+    simulation = start(device, *BOX, *settings)
+    diagnostics, found = simulation.diagnostics(), data(simulation, "anisotropic")
+    energies = {"energy": diagnostics["energy"]}
+    if "velocity_energy" in diagnostics:
+        energies |= {name: diagnostics[f"{name}_energy"] for name in ("velocity", "magnetic")}
+    for name, energy in energies.items():
+        both = found.pop(f"{name}_spectrum")
+        assert both.sum() == pytest.approx(energy, rel=1e-14)
+        across, along = (found.pop(f"{name}_spectrum_{way}") for way in
+                         ("perpendicular", "parallel"))  # fmt: skip
+        np.testing.assert_allclose(across, both.sum(axis=1), rtol=1e-14)
+        np.testing.assert_allclose(along, both.sum(axis=0), rtol=1e-14)
+    assert not found
+
+
+def test_single_wave_is_at_its_place_across_and_along_z(device):
+    # Wavevector (3, 4) across z and -2 along it, in units of 2 pi / L of which those across agree.
+    simulation = start(
+        device, "grid.points=[16, 32, 16]", 'grid.length=["2 pi", "2 pi", "4 pi"]',
+        *formulas(velocity=["4*cos(3*x + 4*y - z)", "-3*cos(3*x + 4*y - z)", "0"]),
+    )  # fmt: skip
+    field = statistics(simulation, "anisotropic")["energy_spectrum"]
+    place = np.unravel_index(np.argmax(field.data), field.shape)
+    across, along = (field.coordinates[name] for name in field.dims)
+    assert field.dims == ("wavenumber_perpendicular", "wavenumber_parallel")
+    assert across[place[0]] == pytest.approx(5)
+    assert along[place[1]] == pytest.approx(1)
+    assert field.data[place] == pytest.approx(25 / 4, rel=1e-14)
+    assert field.data.sum() == pytest.approx(25 / 4, rel=1e-14)
+
+
+# -- structure functions ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("precision", ["float64", "float32"])
+def test_structure_functions_are_those_of_points_moved_along(device, precision):
+    simulation = start(device, *BOX, *SCALAR, f"numerics.precision={precision}")
+    advance(simulation, 1)
+    simulation.flow.state[3] += simulation.flow.state[0]
+    u = vector(simulation, "velocity").astype(float)
+    a = points(simulation)["scalar"].astype(float)
+    found = statistics(simulation, "structure")
+    tolerance = 1e-12 if precision == "float64" else 1e-5
+    for axis, name in enumerate("xyz"):
+        size, length = u.shape[3 - axis], LENGTHS[axis]
+        steps = [r for r in (1, 2, 4, 8) if r <= size / 2]
+        moved = [np.roll(u, -r, axis=3 - axis) - u for r in steps]
+        orders = range(1, 7)
+        powers = np.array([[(np.abs(d) ** p).mean(axis=(1, 2, 3)) for d in moved] for p in orders])
+        others = [other for other in range(3) if other != axis]
+        changes = [np.roll(a, -r, axis=2 - axis) - a for r in steps]
+        expected = {
+            "velocity_longitudinal": powers[..., axis],
+            "velocity_transverse": powers[..., others].mean(axis=-1),
+            "velocity_longitudinal_third": np.array([(d[axis] ** 3).mean() for d in moved]),
+            "scalar_structure": np.array([[(np.abs(d) ** p).mean() for d in changes]
+                                          for p in orders]),
+        }  # fmt: skip
+        for stem, values in expected.items():
+            field = found.pop(f"{stem}_{name}")
+            np.testing.assert_allclose(
+                field.coordinates[f"separation_{name}"], np.array(steps) * length / size
+            )
+            # Third powers of differences cancel, but for a hundredth.
+            np.testing.assert_allclose(field.data, values, rtol=tolerance, atol=tolerance)
+    assert not found
+
+
+def test_structure_function_of_a_sine_is_a_cosine(device):
+    simulation = start(device, "grid.points=[8, 64, 1]", *formulas(velocity=["sin(y)", "0", "0"]))
+    found = statistics(simulation, "structure")
+    assert {name.rsplit("_", 1)[1] for name in found} == {"x", "y"}
+    field = found["velocity_transverse_y"]
+    assert field.dims == ("order", "separation_y")
+    separation = field.coordinates["separation_y"]
+    assert separation[-1] == pytest.approx(math.pi)
+    # <(sin(y + r) - sin(y))^2> = 1 - cos r, of one of two components.
+    np.testing.assert_allclose(field.data[1], (1 - np.cos(separation)) / 2, rtol=1e-13)
+    assert np.abs(found["velocity_longitudinal_x"].data).max() <= 1e-15
+
+
+# -- probability densities -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("precision", ["float64", "float32"])
+def test_densities_and_moments_are_numpys(device, precision):
+    simulation = start(device, *BOX, *MHD, f"numerics.precision={precision}")
+    found = data(simulation, "pdf")
+    values, calculus = points(simulation), Calculus((15, 10, 12), LENGTHS)
+    for name in ("velocity", "magnetic"):
+        field = np.stack([values[f"{name}_{axis}"] for axis in "xyz"]).astype(float)
+        gradient, curl = calculus.grad(field), calculus.curl(field)
+        for place, axis in enumerate("xyz"):
+            values[f"{name}_curl_{axis}"] = curl[place]
+            values[f"{name}_derivative_{axis}"] = gradient[place, place]
+    assert {key.removesuffix("_pdf") for key in found if key.endswith("_pdf")} == set(values)
+    tolerance = 1e-12 if precision == "float64" else 1e-4
+    for name, own in values.items():
+        own = own.astype(float)
+        centred = (own - own.mean()) / own.std()
+        counts = np.histogram(centred, 200, (-10, 10))[0]
+        # A value may be on an edge but for rounding.
+        differences = np.abs(found[f"{name}_pdf"] * own.size / 10 - counts)
+        assert differences.sum() <= (0.1 if precision == "float64" else 2.1)
+        assert found[f"{name}_pdf"].sum() / 10 == pytest.approx(1, rel=1e-14)
+        assert found[f"{name}_mean"] == pytest.approx(own.mean(), abs=tolerance)
+        assert found[f"{name}_rms"] == pytest.approx(own.std(), rel=tolerance)
+        assert found[f"{name}_skewness"] == pytest.approx((centred**3).mean(), abs=tolerance)
+        assert found[f"{name}_flatness"] == pytest.approx((centred**4).mean(), rel=tolerance)
+
+
+def test_density_of_a_sine_is_the_arcsine_law(device):
+    simulation = start(
+        device, "grid.points=[4, 1024, 4]", *formulas(velocity=["3 + sin(y)", "0", "0"])
+    )
+    fields = statistics(simulation, "pdf")
+    density = fields["velocity_x_pdf"]
+    upper = density.coordinates["value"] + 0.05
+    expected = 0.5 + np.arcsin(np.clip(upper / math.sqrt(2), -1, 1)) / math.pi
+    # The points are a few thousandths of the circle apart.
+    assert np.abs(np.cumsum(density.data) / 10 - expected).max() <= 5e-3
+    moments = [float(fields[f"velocity_x_{name}"].data)
+               for name in ("mean", "rms", "skewness", "flatness")]  # fmt: skip
+    np.testing.assert_allclose(moments, [3, math.sqrt(0.5), 0, 1.5], atol=1e-13)
+    # What is constant is in one bin, and has no shape.
+    constant = fields["velocity_y_pdf"].data
+    assert constant.max() == pytest.approx(10)
+    assert constant.sum() == pytest.approx(10)
+    assert np.isnan(fields["velocity_y_flatness"].data)
+
+
+def test_what_lies_far_out_is_counted_in_the_outermost_bin(device):
+    # A sharp peak of one point in a thousand.
+    peak = "exp(6*(cos(x) + cos(y) + cos(z) - 3))"
+    zero = ["0", "0", "0"]
+    simulation = start(device, *SCALAR, "grid.points=32", *formulas(velocity=zero, scalar=peak))
+    own = points(simulation)["scalar"]
+    far = ((own - own.mean()) / own.std() >= 9.9).sum()
+    assert far > 10
+    density = data(simulation, "pdf")["scalar_pdf"]
+    assert density[-1] == pytest.approx(10 * far / own.size, rel=1e-12)
+    assert density.sum() == pytest.approx(10, rel=1e-14)
+
+
+# -- runs ------------------------------------------------------------------------------------
+
+
+def test_each_kind_is_written_at_its_own_interval_and_at_the_end(device, tmp_path):
+    case = make_case(
+        "grid.points=8", "time.end=0.05", "output.transfer_interval=0.02", "output.pdf_interval=1",
+        "output.structure_interval=0.03", "output.checkpoint=false",
+    )  # fmt: skip
+    run_case(case, SpectralSimulation(case, None, device), tmp_path, Console(quiet=True))
+    times = {"transfer": [0, 0.02, 0.04, 0.05], "pdf": [0, 0.05], "structure": [0, 0.03, 0.05]}
+    for kind, expected in times.items():
+        stored = xarray.open_zarr(tmp_path / f"{kind}.zarr")
+        np.testing.assert_allclose(stored["time"], expected, atol=1e-12)
+        assert all("long_name" in array.attrs for array in stored.values())
+        assert all(np.isfinite(array).all() for array in stored.values())
+    assert not (tmp_path / "anisotropic.zarr").exists()
+    assert stored["velocity_longitudinal_x"].dims == ("time", "order", "separation_x")
+    densities = xarray.open_zarr(tmp_path / "pdf.zarr")
+    assert densities["velocity_x_flatness"].dims == ("time",)
+    np.testing.assert_allclose(densities["velocity_x_pdf"].integrate("value"), 1, rtol=1e-12)
+
+
+def test_pictures_of_what_was_asked_for_are_drawn(device, tmp_path):
+    case = make_case("grid.points=[12, 12, 1]", *MHD, "time.end=0.01", "output.pictures=true",
+                     "output.checkpoint=false", "output.transfer_interval=1",
+                     "output.anisotropic_interval=1")  # fmt: skip
+    run_case(case, SpectralSimulation(case, None, device), tmp_path, Console(quiet=True))
+    drawn = {path.stem for path in tmp_path.glob("*.png")} & set(KINDS)
+    assert drawn == {"transfer", "anisotropic"}
+
+
+def test_a_fluid_at_rest_has_pictures_too(device, tmp_path):
+    simulation = start(device, "grid.points=6", *formulas(velocity=["0", "0", "0"]))
+    known = {kind: (0.0, statistics(simulation, kind)) for kind in KINDS}
+    for path in write_statistics_pictures(tmp_path, "At rest", known):
+        assert path.stat().st_size > 10_000
+
+
+@pytest.mark.parametrize("dealiasing", ["2/3", "phase-shift"])
+def test_looking_at_a_state_does_not_change_it(device, dealiasing):
+    settings = ("grid.points=10", f"numerics.dealiasing={dealiasing}", *MHD)
+    seen, unseen = start(device, *settings), start(device, *settings)
+    for _ in range(2):
+        for kind in KINDS:
+            assert statistics(seen, kind)
+        assert seen.step_size() == unseen.step_size()
+        advance(seen, 1)
+        advance(unseen, 1)
+    assert modes_of(seen).tobytes() == modes_of(unseen).tobytes()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_intervals_are_positive_and_of_this_family_alone(kind):
+    with pytest.raises(InputError, match=f"output.{kind}_interval"):
+        make_case(f"output.{kind}_interval=0")
+    advection = (
+        'solver = "advection"\n[grid]\npoints = 8\n[flow]\ncourant = 0.5\n[time]\nend = 1.0\n'
+    )
+    with pytest.raises(InputError, match=f"{kind}_interval"):
+        parse_case(advection, [f"output.{kind}_interval=1"])
