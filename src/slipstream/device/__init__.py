@@ -13,6 +13,7 @@ from slipstream.device.base import (
     Kernel,
     Operation,
     RowLaunch,
+    Scratch,
     Span,
     Stream,
 )
@@ -29,12 +30,14 @@ __all__ = [
     "Kernel",
     "Operation",
     "RowLaunch",
+    "Scratch",
     "Span",
     "Stream",
     "address_of",
     "cuda_device_count",
     "large_copy",
     "open_device",
+    "open_devices",
     "quick_bandwidth",
 ]
 
@@ -80,3 +83,30 @@ def open_device(kind: str = "auto", local_rank: int = 0) -> Device:
     from slipstream.device.cuda import CudaDevice
 
     return CudaDevice(local_rank % count)
+
+
+def open_devices(first: Device, local_rank: int, count: int) -> list[Device]:
+    """Open several devices for one rank.
+
+    Parameters
+    ----------
+    first : Device
+        A device of the rank's; the CPU stands for as many as one likes.
+    local_rank : int
+        Rank within the node: each has the next `count` GPUs.
+    count : int
+        How many.
+
+    Raises
+    ------
+    InputError
+        If the node has not so many GPUs.
+    """
+    if first.kind == "cpu":
+        return [first, *(HostDevice() for _ in range(count - 1))]
+    found = cuda_device_count()
+    if count > found:
+        raise InputError(f"streaming: devices is {count}; this node has {found} GPUs")
+    from slipstream.device.cuda import CudaDevice
+
+    return [CudaDevice((local_rank * count + i) % found) for i in range(count)]

@@ -116,6 +116,24 @@ class Kernel(ABC):
         """
 
 
+class Scratch:
+    """What transforms share that never run at the same time: plans, and memory to work in.
+
+    First transforms are planned to find out what they need; then the memory is provided, and they
+    are planned again.
+
+    Attributes
+    ----------
+    needed : int
+        Bytes that the transforms planned so far need, beside source and target.
+    """
+
+    needed = 0
+
+    def provide(self, memory: Any) -> None:
+        """Take an array of at least so many bytes, for all transforms that follow."""
+
+
 class Device(ABC):
     """One processor with its memory.
 
@@ -180,13 +198,19 @@ class Device(ABC):
         """Return the operation that sets all elements of an array, or a view, to a number."""
 
     @abstractmethod
-    def fft(self, source: Any, target: Any, axis: int, forward: bool) -> Operation:
+    def fft(
+        self, source: Any, target: Any, axis: int, forward: bool, scratch: Scratch | None = None
+    ) -> Operation:
         """Return the unnormalised one-dimensional transform along `axis`, all other axes batched.
 
         Real to complex if `source` is real, complex to real if `target` is, else complex. The
         arrays may be strided views. A complex-to-real transform may overwrite its source. Complex
-        transforms may be in place.
+        transforms may be in place. Transforms with the same scratch must not run at the same time.
         """
+
+    def fft_scratch(self) -> Scratch:
+        """Return new scratch; that of a device whose transforms need none does nothing."""
+        return Scratch()
 
     @abstractmethod
     def fft_all(self, source: Any, target: Any, forward: bool) -> Operation:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import itertools
 import math
 import platform
 import time
@@ -14,7 +15,7 @@ import cupy
 import numpy as np
 
 from slipstream import kernels
-from slipstream.device.arrays import address_of
+from slipstream.device.arrays import address_of, merged_axes
 from slipstream.device.base import (
     BlockLaunch,
     Device,
@@ -25,13 +26,15 @@ from slipstream.device.base import (
     Span,
     Stream,
 )
-from slipstream.device.cufft import strided_plan, whole_plan
+from slipstream.device.cufft import CufftScratch, strided_plan, whole_plan
 from slipstream.errors import InputError
 
 _THREADS = 256
 _MAXIMUM_BLOCKS = 1 << 30
 # Rectangles that are copied may not have longer rows, in bytes.
 _LONGEST_ROW = (1 << 31) - 1
+# Pinned arrays of fewer bytes share a pool.
+_POOLED = 64 << 20
 _OUT_OF_MEMORY = 2  # cudaErrorMemoryAllocation
 _NOT_READY = 600  # cudaErrorNotReady
 
@@ -208,8 +211,12 @@ class CudaDevice(Device):
 
     def pinned(self, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
         count = math.prod(shape)
+        size = max(1, count * np.dtype(dtype).itemsize)
         with self.context:
-            memory = cupy.cuda.alloc_pinned_memory(max(1, count * np.dtype(dtype).itemsize))
+            if size < _POOLED:
+                memory = cupy.cuda.alloc_pinned_memory(size)
+            else:  # that of large arrays goes back to the system when they do
+                memory = cupy.cuda.PinnedMemoryPointer(cupy.cuda.PinnedMemory(size), 0)
         return np.frombuffer(memory, dtype, count).reshape(shape)
 
     def stream(self, urgent: bool = False) -> CudaStream:
@@ -253,9 +260,14 @@ class CudaDevice(Device):
     def fill(self, target: Any, value: float) -> Operation:
         return lambda stream: target.fill(value)
 
-    def fft(self, source: Any, target: Any, axis: int, forward: bool) -> Operation:
+    def fft(
+        self, source: Any, target: Any, axis: int, forward: bool, scratch: Any = None
+    ) -> Operation:
         with self.context, self._memory_for("cuFFT's work area"):
-            return strided_plan(source, target, axis, forward)
+            return strided_plan(source, target, axis, forward, scratch)
+
+    def fft_scratch(self) -> CufftScratch:
+        return CufftScratch()
 
     def fft_all(self, source: Any, target: Any, forward: bool) -> Operation:
         with self.context, self._memory_for("cuFFT's work area"):
@@ -293,16 +305,28 @@ def _module(text: str, ordinal: int) -> cupy.RawModule:
 
 def _rectangles(target: Any, source: Any) -> list[tuple[int, ...]]:
     """Split a strided copy into rectangles (target, pitch, source, pitch, width, height)."""
-    if target.size == 0:
+    shape, strides = merged_axes(target, source)
+    if 0 in shape:
         return []
-    size = target.nbytes
-    if size <= _LONGEST_ROW and target.flags.c_contiguous and source.flags.c_contiguous:
-        return [(address_of(target), size, address_of(source), size, size, 1)]
-    if target.ndim == 1:
-        pitches = address_of(target), target.strides[0], address_of(source), source.strides[0]
-        return [(*pitches, target.itemsize, target.size)]
-    if target.ndim > 2 or any(a.strides[-1] != a.itemsize for a in (target, source)):
-        return [piece for t, s in zip(target, source, strict=True) for piece in _rectangles(t, s)]
-    width = target.shape[1] * target.itemsize
-    rectangle = (address_of(target), target.strides[0], address_of(source), source.strides[0])
-    return [(*rectangle, width, target.shape[0])]
+    if all(own[-1] == target.itemsize for own in strides):
+        width, shape, strides = shape[-1] * target.itemsize, shape[:-1], [s[:-1] for s in strides]
+    else:
+        width = target.itemsize
+    # The longest axis makes the rows of rectangles; where its steps are too long, each has one.
+    usable = [n if max(own[i] for own in strides) <= _LONGEST_ROW else 0
+              for i, n in enumerate(shape)]  # fmt: skip
+    rows = int(np.argmax(usable)) if any(usable) else None
+    looped = [range(1 if axis == rows else n) for axis, n in enumerate(shape)]
+    height, pitches = (1, (width, width)) if rows is None else (
+        shape[rows], [own[rows] for own in strides]
+    )  # fmt: skip
+    result = []
+    for index in itertools.product(*looped):
+        to, of = (
+            address_of(array) + sum(i * step for i, step in zip(index, own, strict=True))
+            for array, own in zip((target, source), strides, strict=True)
+        )
+        for low in range(0, width, _LONGEST_ROW):
+            part = min(_LONGEST_ROW, width - low)
+            result.append((to + low, pitches[0], of + low, pitches[1], part, height))
+    return result

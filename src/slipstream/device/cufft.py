@@ -9,7 +9,7 @@ import cupy
 import numpy as np
 from cupy.cuda import cufft
 
-from slipstream.device.base import Operation, Stream
+from slipstream.device.base import Operation, Scratch, Stream
 
 _KINDS = {
     ("f", "F"): cufft.CUFFT_R2C,
@@ -21,7 +21,40 @@ _KINDS = {
 }
 
 
-def strided_plan(source: cupy.ndarray, target: cupy.ndarray, axis: int, forward: bool) -> Operation:
+class CufftScratch(Scratch):
+    """Plans by what they are of, and one work area for all of them."""
+
+    def __init__(self) -> None:
+        self._plans: dict[tuple, cufft.PlanNd] = {}
+        self._memory: cupy.ndarray | None = None
+        self._tiny = cupy.empty((256,), np.uint8)
+
+    def provide(self, memory: cupy.ndarray) -> None:
+        """Take the work area."""
+        self._memory = memory
+        self._plans.clear()
+
+    def plan(self, *arguments: Any) -> cufft.PlanNd:
+        """Return the plan of these arguments of cuFFT's, whose work area is the shared one."""
+        if arguments not in self._plans:
+            with cupy.cuda.using_allocator(self._allocate):
+                self._plans[arguments] = cufft.PlanNd(*arguments)
+        return self._plans[arguments]
+
+    def _allocate(self, size: int) -> cupy.cuda.MemoryPointer:
+        self.needed = max(self.needed, size)
+        # Until there is memory, plans are only made to learn what they need, and never run.
+        memory = self._tiny if self._memory is None else self._memory
+        return memory.data
+
+
+def strided_plan(
+    source: cupy.ndarray,
+    target: cupy.ndarray,
+    axis: int,
+    forward: bool,
+    scratch: CufftScratch | None = None,
+) -> Operation:
     """Return the planned transform ``source -> target`` along `axis`; see `Device.fft`.
 
     cuFFT knows one batch dimension, at a fixed distance. The longest run of axes that can be
@@ -38,7 +71,7 @@ def strided_plan(source: cupy.ndarray, target: cupy.ndarray, axis: int, forward:
     stride = [a.strides[axis] // a.itemsize for a in (source, target)]
     count = int(np.prod([source.shape[i] for i in batch]))
     # Unit embedding: with one dimension only strides and distances matter.
-    plan = cufft.PlanNd(
+    plan = (scratch.plan if scratch else cufft.PlanNd)(
         (real.shape[axis],), (1,), stride[0], distance[0], (1,), stride[1], distance[1],
         _KINDS[source.dtype.char, target.dtype.char], count, "C", 0, None,
     )  # fmt: skip

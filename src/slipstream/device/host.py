@@ -293,7 +293,9 @@ class HostDevice(Device):
     def fill(self, target: np.ndarray, value: float) -> Operation:
         return lambda stream: target.fill(value)
 
-    def fft(self, source: np.ndarray, target: np.ndarray, axis: int, forward: bool) -> Operation:
+    def fft(
+        self, source: np.ndarray, target: np.ndarray, axis: int, forward: bool, scratch: Any = None
+    ) -> Operation:
         return fftw.plan(source, target, (axis,), forward, self._threads_per_lane)
 
     def fft_all(self, source: np.ndarray, target: np.ndarray, forward: bool) -> Operation:

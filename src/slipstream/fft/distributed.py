@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,9 +20,18 @@ from slipstream.fft.arguments import (
     together,
     whole_number,
 )
-from slipstream.fft.known_arrays import KnownArrays, array_key
+from slipstream.fft.known_arrays import array_key
 from slipstream.fft.plan import Plan
+from slipstream.fft.residency import (
+    RESIDENCIES,
+    checked_streaming,
+    chosen_residency,
+    memory_limit,
+    streamed,
+)
+from slipstream.fft.streamed_plan import StreamedPlan, Streaming
 from slipstream.fft.tuning import choose
+from slipstream.fft.user_arrays import UserArrays
 from slipstream.schedule import POLICIES, CommittedStep, StepGraph, Timeline, commit
 
 # How many pairs of arrays each direction remembers.
@@ -75,6 +83,14 @@ class DistributedFFT:
         Whether to measure what is fastest here, and remember it; see `slipstream.fft.tuning`.
     schedule : {"overlap", "serial"}
         See `slipstream.schedule.commit`.
+    residency : {"device", "host", "auto"}
+        Where arrays live. Those on the host may be larger than any device: they stream through it
+        piece by piece. "auto" is the device if everything fits there.
+    memory : int or str, optional
+        What each rank may allocate on a device: bytes, or text such as "8 GiB"; nearly all that is
+        free by default.
+    streaming : Streaming or mapping, optional
+        How arrays on the host stream, see `slipstream.fft.Streaming`.
 
     Raises
     ------
@@ -118,6 +134,9 @@ class DistributedFFT:
         wire: str | None = None,
         tune: str = "off",
         schedule: str = "overlap",
+        residency: str = "device",
+        memory: int | str | None = None,
+        streaming: Streaming | Mapping[str, Any] | None = None,
     ) -> None:
         if comm is not None and not hasattr(comm, "allgather"):
             raise InputError(f"comm is {comm!r}; accepted: None or a communicator of mpi4py")
@@ -125,7 +144,10 @@ class DistributedFFT:
         rank, ranks = (comm.rank, comm.size) if comm is not None else (0, 1)
 
         def make() -> Arguments:
-            for name, value, accepted in (("tune", tune, TUNES), ("schedule", schedule, POLICIES)):
+            for name, value, accepted in (
+                ("tune", tune, TUNES), ("schedule", schedule, POLICIES),
+                ("residency", residency, RESIDENCIES),
+            ):  # fmt: skip
                 if value not in accepted:
                     raise InputError(f"{name} {value!r}; accepted: {', '.join(accepted)}")
             if workers is not None:
@@ -135,7 +157,9 @@ class DistributedFFT:
                 output_boxes, truncation, wire,
             )  # fmt: skip
 
-        settings = {"transport": transport, "workers": workers, "tune": tune, "schedule": schedule}
+        how = together(comm, lambda: checked_streaming(streaming))
+        settings = {"transport": transport, "workers": workers, "tune": tune, "schedule": schedule,
+                    "residency": residency, "memory": memory, "streaming": how}  # fmt: skip
         self.arguments = agree(comm, make, settings)
         local = local_rank(comm)
         device = together(
@@ -145,15 +169,21 @@ class DistributedFFT:
         self.device, self._rank = device, rank
         self.input_box = self.arguments.input_boxes[rank]
         self.output_box = self.arguments.output_boxes[rank]
-        choices = choose(self.arguments, device, comm, transport, workers, tune, schedule)
-        self._plan = Plan(self.arguments, device, comm, choices)
-        # One exchange in one piece leaves a CPU nothing to overlap, and lanes take time to start.
-        slab = self._plan.choices.slab
-        alone = device.kind == "cpu" and device.lanes * slab.pieces * slab.parts == 1
-        self._policy = "serial" if alone and self.exchanges <= 1 else schedule
-        self._own: dict[str, Any] = {}
+        sharing = 1 if comm is None else comm.allgather(device.identity).count(device.identity)
+        limit = together(comm, lambda: memory_limit(device, memory, sharing))
+        self.residency = chosen_residency(residency, self.arguments, limit, comm)
+        self._plan: Plan | StreamedPlan
+        if self.residency == "host":
+            self._plan, home = streamed(
+                self.arguments, device, comm, transport, workers, how, limit
+            )
+        else:
+            choices = choose(self.arguments, device, comm, transport, workers, tune, schedule)
+            self._plan, home = Plan(self.arguments, device, comm, choices), device
+        self._policy = "serial" if self._plan.is_alone else schedule
         self._steps = {name: OrderedDict() for name in ("forward", "backward")}
-        self._arrays = KnownArrays(device)
+        self._arrays = UserArrays(self.arguments, rank, device, home)
+        self._home = home
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -198,11 +228,11 @@ class DistributedFFT:
 
     def empty_input(self) -> Any:
         """Return an uninitialised physical array of this rank, with a batch axis if fields > 1."""
-        return self._empty(self._batched(self.input_box.shape), self.arguments.dtype)
+        return self._arrays.empty("input")
 
     def empty_output(self) -> Any:
         """Return an uninitialised spectral array of this rank, with a batch axis if fields > 1."""
-        return self._empty(self._batched(self.output_box.shape), self.arguments.complex_dtype)
+        return self._arrays.empty("output")
 
     def empty_in_place(self) -> tuple[Any, Any]:
         """Return a physical and a spectral array of this rank that share one memory.
@@ -210,22 +240,7 @@ class DistributedFFT:
         `forward` and `backward` between them are in place. The rows of a real physical array are
         padded, as in FFTW, so that it is not contiguous as a whole; a GPU copies it first.
         """
-        a = self.arguments
-        physical, spectral = (self._batched(box.shape) for box in (self.input_box, self.output_box))
-        row = physical[-1]
-        if a.real:
-            row = 2 * (row // 2 + 1)
-        stored = (*physical[:-1], row)
-        sizes = (
-            math.prod(stored) * a.dtype.itemsize,
-            math.prod(spectral) * a.complex_dtype.itemsize,
-        )
-        memory = self.device.empty((max(sizes),), np.uint8)
-        first = memory[: sizes[0]].view(a.dtype).reshape(stored)[..., : physical[-1]]
-        second = memory[: sizes[1]].view(a.complex_dtype).reshape(spectral)
-        self._arrays.note(first)
-        self._arrays.note(second)
-        return first, second
+        return self._arrays.in_place()
 
     def forward(self, u: Any, out: Any = None, stream: Any = None) -> Any:
         """Transform physical to spectral space; collective over the ranks.
@@ -305,82 +320,59 @@ class DistributedFFT:
 
     def describe(self) -> str:
         """Return what this plan does, in lines for people."""
-        a, choices = self.arguments, self._plan.choices
+        a = self.arguments
         lines = [
             f"{' x '.join(map(str, a.shape))} {a.dtype.name} to "
             f"{' x '.join(map(str, a.spectral_shape))} {a.complex_dtype.name}, "
-            f"{a.fields} field{'s' * (a.fields > 1)}",
-            f"{a.ranks} rank{'s' * (a.ranks > 1)} on {self.device.name}, {choices.workers} of them "
-            f"transform; transport {self.transport}",
+            f"{a.fields} field{'s' * (a.fields > 1)}, on the {self.residency}",
+            f"{a.ranks} rank{'s' * (a.ranks > 1)} on {self.device.name}, {self._plan.workers} of "
+            f"them transform; transport {self.transport}",
             f"{self.exchanges} exchange{'s' * (self.exchanges != 1)} each way, "
             f"{self.wire_bytes / 2**20:.4g} MiB leave this rank",
         ]
-        return "\n".join(lines + [f"  {part.describe()}" for part in self._plan.parts])
-
-    def _empty(self, shape: tuple[int, ...], dtype: Any) -> Any:
-        array = self.device.empty(shape, dtype)
-        self._arrays.note(array)
-        return array
-
-    def _batched(self, shape: tuple[int, ...]) -> tuple[int, ...]:
-        return shape if self.arguments.fields == 1 else (self.arguments.fields, *shape)
+        return "\n".join(lines + [f"  {line}" for line in self._plan.describe_parts()])
 
     def _run(self, name: str, source: Any, out: Any, stream: Any) -> Any:
         sides = ("input", "output") if name == "forward" else ("output", "input")
         source = source if hasattr(source, "dtype") else np.asarray(source)
-        self._check(source, sides[0])
+        arrays = self._arrays
+        arrays.check(source, sides[0])
         if out is not None:
-            self._check(out, sides[1])
+            arrays.check(out, sides[1])
             if not getattr(out.flags, "writeable", True):
                 raise InputError("out cannot be written; accepted: an array that can")
         if self._plan.transport:
             self._plan.transport.check()
         stream = self._stream(stream)
-        used = source if self._arrays.usable(source) else self._own_array(sides[0])
-        result = out if out is not None and self._arrays.usable(out) else self._own_array(sides[1])
+        used = source if arrays.usable(source) else arrays.own(sides[0])
+        result = out if out is not None and arrays.usable(out) else arrays.own(sides[1])
         if used is not source:
-            if isinstance(source, np.ndarray):  # from which a GPU takes only what is in order
-                source = np.ascontiguousarray(source)
-            stream.submit(self.device.copy(used, source))
-        self._step(name, used, result).run(stream=stream)
+            self._copy(used, source, stream)
+        step = self._step(name, used, result)
+        step.run(stream=stream)
+        if self.residency == "host":  # where nothing else is in order with the stream
+            step.synchronize()
         if result is out:
             return out
         if out is None:
-            out = self.device.empty(result.shape, result.dtype)
-        if isinstance(out, np.ndarray):
-            stream.synchronize()
-            out[...] = self.device.to_host(result)
-        else:
-            stream.submit(self.device.copy(out, result))
+            out = self._home.empty(result.shape, result.dtype)
+        self._copy(out, result, stream)
         return out
+
+    def _copy(self, target: Any, source: Any, stream: Any) -> None:
+        """Copy between users' arrays and the plan's."""
+        if isinstance(target, np.ndarray):
+            stream.synchronize()
+            target[...] = self.device.to_host(source)
+            return
+        if isinstance(source, np.ndarray):  # from which a GPU takes only what is in order
+            source = np.ascontiguousarray(source)
+        stream.submit(self.device.copy(target, source))
 
     def _stream(self, stream: Any) -> Any:
         if stream is None:
             return self.device.default_stream
         return stream if hasattr(stream, "submit") else self.device.stream_of(stream)
-
-    def _check(self, array: Any, side: str) -> None:
-        box, a = (
-            (self.input_box, self.arguments.dtype)
-            if side == "input"
-            else (self.output_box, self.arguments.complex_dtype)
-        )
-        shape = self._batched(box.shape)
-        if tuple(array.shape) != shape or array.dtype != a:
-            raise InputError(
-                f"array of shape {tuple(array.shape)} and type {array.dtype}; this plan takes "
-                f"shape {shape} and type {a} on rank {self._rank}"
-            )
-        if not isinstance(array, (np.ndarray, self.device.array_module.ndarray)):
-            raise InputError(
-                f"array of type {type(array).__name__}; this plan on a {self.device.kind} device "
-                f"takes {' and '.join({'numpy', self.device.array_module.__name__})} arrays"
-            )
-
-    def _own_array(self, side: str) -> Any:
-        if side not in self._own:
-            self._own[side] = self.empty_input() if side == "input" else self.empty_output()
-        return self._own[side]
 
     def _step(self, name: str, source: Any, target: Any) -> CommittedStep:
         """Return the step between two arrays, recorded at the first time."""

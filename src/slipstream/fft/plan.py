@@ -13,11 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from slipstream.decomposition import Box, slabs
+from slipstream.decomposition import slabs
 from slipstream.device import Device
 from slipstream.exchange import NarrowWire, make_transport
 from slipstream.fft.arguments import Arguments
-from slipstream.fft.route import Stage, find_route
+from slipstream.fft.route import Stage, find_route, with_fields
 from slipstream.fft.slab_piece import SlabOptions
 from slipstream.fft.slab_transform import SlabTransform
 from slipstream.fft.stages import AxisTransform, Nothing, Redistribution
@@ -94,6 +94,22 @@ class Plan:
         return sum(part.exchanges for part in self.parts)
 
     @property
+    def workers(self) -> int:
+        """How many ranks transform."""
+        return self.choices.workers
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether there is nothing to overlap: on a CPU, one exchange in one piece."""
+        slab, device = self.choices.slab, self.device
+        alone = device.kind == "cpu" and device.lanes * slab.pieces * slab.parts == 1
+        return alone and self.exchanges <= 1
+
+    def describe_parts(self) -> list[str]:
+        """Return a line for each part, for people."""
+        return [part.describe() for part in self.parts]
+
+    @property
     def wire_bytes(self) -> int:
         """Bytes that leave this rank in one transform."""
         itemsize = {"float32": 8, "bfloat16": 4}.get(self.arguments.wire or "")
@@ -126,16 +142,16 @@ class Plan:
     def _route(self, workers: int) -> list[Stage]:
         a = self.arguments
         return find_route(
-            (a.fields, *a.shape), a.modes, a.real, _with_fields(a.input_boxes, a.fields),
-            _with_fields(a.output_boxes, a.fields), workers,
+            (a.fields, *a.shape), a.modes, a.real, with_fields(a.input_boxes, a.fields),
+            with_fields(a.output_boxes, a.fields), workers,
         )  # fmt: skip
 
     def _is_slab(self, stages: Sequence[Stage]) -> bool:
         a = self.arguments
         if len(a.shape) != 3:
             return False
-        planes = _with_fields(slabs(a.shape, 0, a.ranks), a.fields)
-        columns = _with_fields(slabs(a.spectral_shape, 1, a.ranks), a.fields)
+        planes = with_fields(slabs(a.shape, 0, a.ranks), a.fields)
+        columns = with_fields(slabs(a.spectral_shape, 1, a.ranks), a.fields)
         if stages[0].before != planes:
             return False
         if a.ranks == 1:
@@ -200,7 +216,3 @@ class Plan:
             buffers[number % 2][:size].view(dtype).reshape(shape)
             for number, (size, (shape, dtype)) in enumerate(zip(sizes, between, strict=True))
         ]
-
-
-def _with_fields(boxes: Sequence[Box], fields: int) -> tuple[Box, ...]:
-    return tuple(Box((0, *box.start), (fields if box.size else 0, *box.stop)) for box in boxes)

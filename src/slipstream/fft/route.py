@@ -219,3 +219,8 @@ def check_boxes(boxes: Sequence[Box], shape: Sequence[int], what: str) -> None:
             raise InputError(f"{what}: {first} and {second} overlap")
     if sum(box.size for box in filled) != space.size:
         raise InputError(f"{what} do not cover all points of shape {tuple(shape)}")
+
+
+def with_fields(boxes: Sequence[Box], fields: int) -> Boxes:
+    """Return boxes of an array with an axis of fields before all others."""
+    return tuple(Box((0, *box.start), (fields if box.size else 0, *box.stop)) for box in boxes)

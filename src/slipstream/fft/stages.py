@@ -6,15 +6,14 @@ layout; where a route is that of slabs, `SlabTransform` does the same with fewer
 
 from __future__ import annotations
 
-import math
+from collections.abc import Callable
 from typing import Any
 
 from slipstream.decomposition import Box
-from slipstream.device import Device
+from slipstream.device import Device, Scratch
 from slipstream.exchange import Block, ExchangePlan, Transport, part_of
 from slipstream.fft.modes import Modes
-from slipstream.fft.route import Stage
-from slipstream.schedule import StepGraph
+from slipstream.schedule import MAIN_LANE, StepGraph
 
 
 class Redistribution:
@@ -140,6 +139,12 @@ class AxisTransform:
         Whether this axis is that of a real transform.
     complex_dtype : dtype
         complex64 or complex128.
+    lane : str
+        Where nodes run.
+    scratch : Scratch or None
+        Of the transforms of this lane.
+    empty : callable, optional
+        Allocates what is needed beside the arrays; the device by default.
     """
 
     exchanges = 0
@@ -153,13 +158,17 @@ class AxisTransform:
         modes: Modes,
         real: bool,
         complex_dtype: Any,
+        lane: str = MAIN_LANE,
+        scratch: Scratch | None = None,
+        empty: Callable[..., Any] | None = None,
     ) -> None:
         self._device, self._axis, self._modes, self._real = device, axis, modes, real
+        self._lane, self._scratch = lane, scratch
         width = before[axis] // 2 + 1 if real else before[axis]
         self._all = None
         if modes.count < width or real:
             shape = tuple(width if a == axis else n for a, n in enumerate(before))
-            self._all = device.empty(shape, complex_dtype)
+            self._all = (empty or device.empty)(shape, complex_dtype)
 
     def describe(self) -> str:
         """Return a line for people."""
@@ -184,28 +193,28 @@ class AxisTransform:
                 self._copy(graph, self._along(self._all, everywhere), self._along(source, kept))
             rest = self._along(self._all, self._gap())
             if rest.size:
-                graph.add(self._device.fill(rest, 0), writes=[rest], label="pad", category="pack")
+                self._add(graph, self._device.fill(rest, 0), [], [rest], "pad", "pack")
             source = self._all
         self._transform(graph, source, target, False)
         if scale != 1.0:
-            graph.add(
-                self._device.scale(target, scale), reads=[target], writes=[target],
-                label="scale", category="compute",
-            )  # fmt: skip
+            operation = self._device.scale(target, scale)
+            self._add(graph, operation, [target], [target], "scale", "compute")
 
     def _transform(self, graph, source, target, forward: bool) -> None:
-        graph.add(
-            self._device.fft(source, target, self._axis, forward), reads=[source],
-            writes=[target] if forward or not self._real else [source, target],
-            label=f"fft axis {self._axis - 1}", category="fft",
-        )  # fmt: skip
+        operation = self._device.fft(source, target, self._axis, forward, self._scratch)
+        writes = [target] if forward or not self._real else [source, target]
+        self._add(graph, operation, [source], writes, f"fft axis {self._axis - 1}", "fft")
 
     def _copy(self, graph: StepGraph, target: Any, source: Any) -> None:
         if target.size:
-            graph.add(
-                self._device.copy(target, source), reads=[source], writes=[target],
-                label="truncate", category="pack",
-            )  # fmt: skip
+            operation = self._device.copy(target, source)
+            self._add(graph, operation, [source], [target], "truncate", "pack")
+
+    def _add(self, graph, operation, reads, writes, label: str, category: str) -> None:
+        graph.add(
+            operation, reads=reads, writes=writes, label=label, category=category,
+            lane=self._lane, device=self._device,
+        )  # fmt: skip
 
     def _along(self, array: Any, part: slice) -> Any:
         return array[(slice(None),) * self._axis + (part,)]
@@ -221,27 +230,3 @@ class AxisTransform:
 
     def _gap(self) -> slice:
         return slice(self._modes.low, self._all.shape[self._axis] - self._modes.high)
-
-
-def transforms_of(
-    device: Device,
-    stage: Stage,
-    rank: int,
-    modes: tuple[Modes, ...],
-    real: bool,
-    complex_dtype: Any,
-) -> list[tuple[AxisTransform, tuple[int, ...]]]:
-    """Return the transforms of a stage, each with the shape of the local array behind it."""
-    result = []
-    shape, last = stage.before[rank].shape, len(modes)
-    for axis in stage.axes:
-        kept = modes[axis - 1]
-        result.append(
-            (
-                AxisTransform(device, shape, axis, kept, real and axis == last, complex_dtype),
-                shape := tuple(
-                    kept.count if a == axis and math.prod(shape) else n for a, n in enumerate(shape)
-                ),
-            )
-        )
-    return result

@@ -3,13 +3,14 @@
 Record operations and transfers in a `StepGraph`, `commit` it with a policy, then `run`.
 """
 
-from slipstream.schedule.graph import CATEGORIES, StepGraph, Transfer
+from slipstream.schedule.graph import CATEGORIES, MAIN_LANE, StepGraph, Transfer
 from slipstream.schedule.patience import timeout
 from slipstream.schedule.run import POLICIES, CommittedStep, commit
 from slipstream.schedule.timeline import Timeline
 
 __all__ = [
     "CATEGORIES",
+    "MAIN_LANE",
     "POLICIES",
     "CommittedStep",
     "StepGraph",

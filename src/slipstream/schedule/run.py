@@ -9,7 +9,7 @@ Policies differ only in when nodes run; every one gives the same bits.
 ``overlap``
     Nodes that feed a transfer come first, and transfers are in flight while everything that does
     not depend on them runs. Where a graph has no transfers, a GPU replays it as one CUDA graph,
-    and for a CPU both policies are the same.
+    and a CPU runs its lanes side by side, whatever they are for.
 
 Waiting for other ranks has an end, ``SLIPSTREAM_TIMEOUT``: where one has died, the rest stop too.
 """
@@ -22,7 +22,7 @@ from functools import partial
 
 from slipstream.device import Event, Stream
 from slipstream.errors import InputError
-from slipstream.schedule.graph import Node, StepGraph
+from slipstream.schedule.graph import MAIN_LANE, Node, StepGraph
 from slipstream.schedule.lanes import Lanes, drained, naming
 from slipstream.schedule.patience import Patience
 from slipstream.schedule.timeline import Timeline
@@ -54,6 +54,8 @@ def commit(graph: StepGraph, policy: str = "overlap") -> CommittedStep:
     if policy == "overlap" and graph.device.kind == "cuda":
         return CapturedStep(graph)
     several_lanes = graph.device.lanes > 1 or several_devices
+    if policy == "overlap":
+        several_lanes |= any(node.lane != MAIN_LANE for node in graph.nodes)
     return PhasedStep(graph) if several_lanes else SerialStep(graph)
 
 

@@ -1,0 +1,30 @@
+"""The host beside a GPU: its arrays are pinned, and copied asynchronously."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from slipstream.device.base import Device
+from slipstream.device.host import HostDevice
+
+
+class PinnedHost(HostDevice):
+    """The CPU, with arrays that a GPU reaches.
+
+    Parameters
+    ----------
+    device : Device
+        The GPU, which allocates them.
+    """
+
+    def __init__(self, device: Device) -> None:
+        super().__init__()
+        self._device = device
+
+    def empty(self, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
+        """Return an uninitialised array that is pinned."""
+        return self._device.pinned(shape, dtype)
+
+    pinned = empty

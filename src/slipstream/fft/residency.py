@@ -1,0 +1,151 @@
+"""Where the arrays of a transform live: on the device, or on the host because they are too large.
+
+A residency makes the plan, and says which memory is the users'.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from slipstream.device import Device, open_devices
+from slipstream.device.pinned import PinnedHost
+from slipstream.errors import InputError
+from slipstream.exchange import local_rank
+from slipstream.fft.arguments import Arguments, together
+from slipstream.fft.streamed_plan import StreamedPlan, Streaming
+
+_FROM_THE_HOST = ("mpi-p2p", "mpi")
+
+RESIDENCIES = ("device", "host", "auto")
+
+_UNITS = {"": 1, "B": 1, **{f"{p}B": 1000 ** (i + 1) for i, p in enumerate("kMGT")},
+          **{f"{p}iB": 1024 ** (i + 1) for i, p in enumerate("KMGT")}}  # fmt: skip
+
+# Of the memory that is free, what libraries may need besides our arrays.
+_USABLE = 0.9
+
+
+def bytes_of(text: int | str) -> int:
+    """Return a number of bytes that may be written with a unit, such as "8 GiB".
+
+    Raises
+    ------
+    InputError
+        If it is none, or not positive.
+    """
+    value, unit = text, ""
+    if isinstance(text, str):
+        digits = text.strip().rstrip("iBkKMGT").strip()
+        unit, value = text.strip()[len(text.strip().rstrip("iBkKMGT")) :], digits
+    try:
+        size = int(float(value) * _UNITS[unit])
+    except (ValueError, TypeError, KeyError, OverflowError):
+        size = 0
+    if size <= 0 or isinstance(text, bool):
+        raise InputError(f'memory {text!r}; accepted: bytes, or text such as "8 GiB" or "500 MB"')
+    return size
+
+
+def checked_streaming(value: Streaming | Mapping[str, Any] | None) -> Streaming:
+    """Return what a user says of streaming.
+
+    Raises
+    ------
+    InputError
+        If it has a key that does not exist, or a value that cannot be.
+    """
+    if value is None:
+        return Streaming()
+    if not isinstance(value, Streaming):
+        try:
+            value = Streaming(**value)
+        except TypeError:
+            keys = ", ".join(Streaming.__dataclass_fields__)
+            raise InputError(f"streaming {value!r}; accepted: a mapping with {keys}") from None
+    value.check()
+    return value
+
+
+def in_core_bytes(arguments: Arguments) -> int:
+    """Return about how many bytes a rank needs where all arrays are on its device."""
+    a = arguments
+    physical = max(box.size for box in a.input_boxes) * a.fields * a.dtype.itemsize
+    # The spectral array, what is sent and received, and one on the way.
+    spectral = max(box.size for box in a.output_boxes) * a.fields * a.complex_dtype.itemsize
+    return physical + 4 * spectral
+
+
+def memory_limit(device: Device, memory: int | str | None, sharing: int) -> int:
+    """Return how many bytes this rank may take on a device.
+
+    Parameters
+    ----------
+    device : Device
+        The device.
+    memory : int, str or None
+        What the user allows each rank; None: what is free.
+    sharing : int
+        How many ranks share the device.
+    """
+    if memory is not None:
+        return bytes_of(memory)
+    return int(_USABLE * device.memory_free() / sharing)
+
+
+def chosen_residency(residency: str, arguments: Arguments, limit: int, comm: Any) -> str:
+    """Return "device" or "host". Collective.
+
+    Parameters
+    ----------
+    residency : {"device", "host", "auto"}
+        "auto" is the device if all ranks have the memory.
+    arguments : Arguments
+        The transform.
+    limit : int
+        Bytes that this rank may take.
+    comm : mpi4py.MPI.Comm or None
+        The ranks.
+    """
+    if residency != "auto":
+        return residency
+    fits = in_core_bytes(arguments) <= limit
+    everyone = [fits] if comm is None else comm.allgather(fits)
+    return "device" if all(everyone) else "host"
+
+
+def streamed(
+    arguments: Arguments, device: Device, comm: Any, transport: str, workers: int | None,
+    streaming: Streaming, limit: int,
+) -> tuple[StreamedPlan, Device]:  # fmt: skip
+    """Return the plan of arrays on the host, and the host. Collective.
+
+    Parameters
+    ----------
+    arguments, device, comm, transport, workers
+        As of `DistributedFFT`.
+    streaming : Streaming
+        How.
+    limit : int
+        Bytes that may be allocated on each device.
+    """
+    if arguments.wire:
+        raise InputError(f"wire {arguments.wire!r} with residency 'host'; accepted: None")
+    home = device
+    if device.kind == "cuda":
+        home = PinnedHost(device)
+        # Memory that processes share is not pinned.
+        if transport not in ("auto", *_FROM_THE_HOST):
+            raise InputError(
+                f"transport {transport!r} with residency 'host' on GPUs; accepted: auto, "
+                f"{', '.join(_FROM_THE_HOST)}"
+            )
+        transport = _FROM_THE_HOST[0] if transport == "auto" and arguments.ranks > 1 else transport
+    local = local_rank(comm)
+    devices = [device]
+    if streaming.devices > 1:
+        devices = together(comm, lambda: open_devices(device, local, streaming.devices))
+    plan = StreamedPlan(
+        arguments, devices, home, comm, transport, workers or arguments.ranks, streaming, limit
+    )
+    return plan, home

@@ -1,0 +1,124 @@
+"""Where pencils come from and go to: arrays, and the packed buffers of exchanges.
+
+A pencil is a box of the global index space. A store names the arrays that hold such a box, part by
+part: one view of an array, or a part of every block that is sent to, or has come from, another
+rank. What copies a pencil to the host so packs it for its receivers, and what copies it back
+unpacks it: nothing is packed on the host.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from slipstream.decomposition import Box
+from slipstream.exchange import Block, ExchangePlan, Transport, part_of
+from slipstream.schedule import StepGraph
+
+# Parts of a box, each with the view that holds it.
+Views = list[tuple[Box, Any]]
+
+
+class ArrayStore:
+    """An array that holds one box.
+
+    Parameters
+    ----------
+    box : Box
+        Which part of the index space it holds.
+    array : array, shape of the box
+        On the host, pinned, or on a device.
+    on_device : bool
+        Whether it stays on the device; all fields take turns in it then, and it has no axis for
+        them.
+    """
+
+    def __init__(self, box: Box, array: Any, on_device: bool = False) -> None:
+        self._box, self._array, self.on_device = box, array, on_device
+
+    def write_views(self, box: Box) -> Views:
+        """Return where to write a box."""
+        part = box.intersect(self._box)
+        if not part.size:
+            return []
+        slices = part.slices(self._box)
+        view = self._array[slices[1:]][None] if self.on_device else self._array[slices]
+        return [(part, view)]
+
+    read_views = write_views
+
+    def record_written(self, graph: StepGraph, field: int, pencil: int) -> None:
+        """Record what follows when a pencil has been written: nothing."""
+
+
+class ExchangeStore:
+    """Packed buffers of an exchange between all ranks, in groups of pencils. Collective.
+
+    Parameters
+    ----------
+    transport : Transport
+        How ranks exchange, from host to host; allocates the buffers.
+    sources : sequence of sequence of Box
+        By group, the box that each rank sends.
+    targets : sequence of Box
+        What each rank wants.
+    pencils, together : int
+        How many pencils a field has, and a group: the last one of a field may have fewer.
+    rank : int
+        This rank.
+    dtype : dtype
+        Of the elements.
+    """
+
+    on_device = False
+
+    def __init__(
+        self, transport: Transport, sources: Sequence[Sequence[Box]],
+        targets: Sequence[Box], pencils: int, together: int, rank: int, dtype: Any,
+    ) -> None:  # fmt: skip
+        self._pencils, self._together, self._rank = pencils, together, rank
+        self._groups = []
+        for boxes in sources:
+            plan = ExchangePlan.redistribution(boxes, targets, rank)
+            # What arrives is only what the group has, not all that this rank wants.
+            received = sum(block.count for block in plan.receives)
+            packed = tuple(transport.empty((n,), dtype) for n in (plan.send_size, received))
+            self._groups.append((plan, packed, transport.prepare(plan, [packed])))
+
+    @property
+    def bytes(self) -> int:
+        """Number of bytes that leave this rank."""
+        return sum(plan.off_rank_elements() * send.itemsize for plan, (send, _), _ in self._groups)
+
+    def write_views(self, box: Box) -> Views:
+        """Return where to write a box: what this rank keeps goes to where it is read."""
+        views: Views = []
+        for plan, (send, receive), _ in self._groups:
+            own = [block for block in plan.receives if block.peer == self._rank]
+            for block in plan.sends:
+                is_own = block.peer == self._rank
+                views += _views(receive if is_own else send, own[0] if is_own else block, box)
+        return views
+
+    def read_views(self, box: Box) -> Views:
+        """Return where to read a box."""
+        return [
+            view
+            for plan, (_, receive), _ in self._groups
+            for block in plan.receives
+            for view in _views(receive, block, box)
+        ]
+
+    def record_written(self, graph: StepGraph, field: int, pencil: int) -> None:
+        """Record the exchange of a group when its last pencil has been written."""
+        if (pencil + 1) % self._together == 0 or pencil + 1 == self._pencils:
+            groups = -(-self._pencils // self._together)
+            _, _, exchange = self._groups[field * groups + pencil // self._together]
+            exchange.record(graph, "transpose", own=False)
+
+
+def _views(packed: Any, block: Block, box: Box) -> Views:
+    part = box.intersect(block.box)
+    if not part.size:
+        return []
+    return [(part, part_of(packed, block).reshape(block.box.shape)[part.slices(block.box)])]

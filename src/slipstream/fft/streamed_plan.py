@@ -1,0 +1,388 @@
+"""Transforms of arrays that stay on the host: pencil by pencil through devices.
+
+The route is that of arrays on devices (`route`). What a rank transforms in one layout becomes one
+or two passes over its array (`pencils`); each pencil is copied to a device, transformed there, and
+copied back (`workspace`), and while it is transformed the next is on its way in and the one before
+on its way out. Pencils leave packed for the ranks that get them (`stores`), and are sent as soon as
+enough of them have left. What does not fit on a device is thus no limit: the host's memory is.
+
+The algorithm is that of Ravikumar, Appelhans and Yeung (SC 2019); with streams instead of the
+pipeline it is GHOST's (Rosenberg et al., Atmosphere 11, 178 (2020)).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from slipstream.decomposition import Box
+from slipstream.device import Device
+from slipstream.errors import InputError
+from slipstream.exchange import make_transport
+from slipstream.fft.arguments import Arguments, whole_number
+from slipstream.fft.bus import COPIES, Bus
+from slipstream.fft.pencils import PassGeometry, passes_of
+from slipstream.fft.route import Stage, find_route, with_fields
+from slipstream.fft.stores import ArrayStore, ExchangeStore
+from slipstream.fft.workspace import Kind, TooLittleMemory, Workspace
+from slipstream.schedule import StepGraph
+
+# Bytes of a pencil that keep the bus busy, and pencils of a field that keep a pipeline filled.
+_PENCIL, _FEWEST = 128 << 20, 8
+
+
+@dataclass(frozen=True)
+class Streaming:
+    """How arrays on the host stream through devices: no choice changes the result.
+
+    Attributes
+    ----------
+    pencils : int or None
+        Into how many pencils a pass cuts each field of a rank; None: as many as memory asks for.
+    pencils_per_exchange : int or None
+        How many pencils are sent together; None: all of a field.
+    streams : int
+        0 for the pipeline of copies in, transforms and copies out; 1 to 16 for so many streams,
+        each of which does all three for its pencils.
+    copies : {"memcpy2D", "zero-copy", "packed"}
+        How pencils cross the bus, see `slipstream.fft.bus`.
+    devices : int
+        How many GPUs of its node a rank streams through.
+    """
+
+    pencils: int | None = None
+    pencils_per_exchange: int | None = None
+    streams: int = 0
+    copies: str = "memcpy2D"
+    devices: int = 1
+
+    def check(self) -> None:
+        """Refuse what cannot be.
+
+        Raises
+        ------
+        InputError
+            If a value is not among those accepted.
+        """
+        for name in ("pencils", "pencils_per_exchange"):
+            if getattr(self, name) is not None:
+                whole_number(f"streaming: {name}", getattr(self, name), 1)
+        whole_number("streaming: streams", self.streams, 0, 16)
+        whole_number("streaming: devices", self.devices, 1)
+        if self.copies not in COPIES:
+            raise InputError(f"streaming: copies {self.copies!r}; accepted: {', '.join(COPIES)}")
+
+
+class StreamedPlan:
+    """The passes of a transform on one rank, whose arrays are on the host. Collective.
+
+    Parameters
+    ----------
+    arguments : Arguments
+        What to transform.
+    devices : sequence of Device
+        Where pencils are transformed, in turn.
+    home : Device
+        The host, whose arrays all devices copy from and to.
+    comm : mpi4py.MPI.Comm or None
+        The ranks.
+    transport : str
+        How ranks exchange, from host to host.
+    workers : int
+        How many ranks transform.
+    streaming : Streaming
+        How.
+    limit : int
+        How many bytes may be allocated on each device.
+
+    Attributes
+    ----------
+    passes : list of PassGeometry
+        What is done one after the other going forward.
+    pencils : list of int
+        Into how many pencils each pass cuts a field.
+    transport : Transport or None
+        How ranks exchange.
+    workers : int
+        How many ranks transform.
+    is_alone : bool
+        Whether there is nothing to overlap.
+
+    Raises
+    ------
+    InputError
+        If the limit is too low; the message names the smallest that would do.
+    """
+
+    is_alone = False
+
+    def __init__(
+        self, arguments: Arguments, devices: Sequence[Device], home: Device, comm: Any,
+        transport: str, workers: int, streaming: Streaming, limit: int,
+    ) -> None:  # fmt: skip
+        self.arguments, self._devices, self._home = arguments, list(devices), home
+        self.workers = workers
+        self._rank, self.streaming = (comm.rank if comm is not None else 0), streaming
+        self.transport = make_transport(transport, comm, home)
+        a = arguments
+        self._kind = Kind(a.modes, a.real, a.complex_dtype)
+        route = find_route(
+            (a.fields, *a.shape), a.modes, a.real, with_fields(a.input_boxes, a.fields),
+            with_fields(a.output_boxes, a.fields), workers,
+        )  # fmt: skip
+        self.passes, self._exchanged = _passes(route, a)
+        self._on_device: list[Any] = []
+        self._workspaces, count = self._fitting(comm, limit)
+        self.pencils = [min(count, max(1, one.longest_cut)) for one in self.passes]
+        self._between = {forward: self._make_between(forward) for forward in (True, False)}
+        self._turn = 0
+
+    # -- memory ------------------------------------------------------------------------------
+
+    def _fitting(self, comm: Any, limit: int) -> tuple[list[Workspace], int]:
+        """Return workspaces within the limit, and the number of pencils. Collective."""
+        reserve = self._field_bytes() if not any(self._exchanged) and len(self.passes) > 1 else 0
+        reserve = reserve if len(self._devices) == 1 else 0
+        for left in dict.fromkeys((limit - reserve, limit)):
+            for count in self._counts():
+                made = self._tried(count, left)
+                if comm is not None:
+                    fits = comm.allgather(made is not None)
+                    made = made if all(fits) else None
+                if made is not None:
+                    if reserve and left < limit:
+                        shape = self.passes[0].after[self._rank].shape[1:]
+                        array = self._devices[0].empty(shape, self.arguments.complex_dtype)
+                        self._on_device = [array]
+                    return made, count
+        smallest = self._smallest()
+        raise InputError(
+            f"memory {limit / 2**20:.4g} MiB on each device is too little for this transform; it "
+            f"takes at least {math.ceil(smallest / 2**20)} MiB"
+        )
+
+    def _field_bytes(self) -> int:
+        """Return the bytes of the largest part of a field that any rank has between two passes."""
+        size = max(box.size for box in self.passes[0].after) // self.arguments.fields
+        return size * self.arguments.complex_dtype.itemsize
+
+    def _counts(self) -> Iterator[int]:
+        """Yield numbers of pencils to try, larger ones when smaller ones do not fit."""
+        longest = max(one.longest_cut for one in self.passes)
+        if self.streaming.pencils is not None:
+            yield min(self.streaming.pencils, max(1, longest))
+            return
+        largest = max(box.size for one in self.passes for box in one.before)
+        size = largest // max(1, self.arguments.fields) * self.arguments.complex_dtype.itemsize
+        count = max(_FEWEST, -(-size // _PENCIL))
+        while count < longest:
+            yield count
+            count = max(count + 1, count * 5 // 4)
+        yield max(1, longest)
+
+    def _tried(self, count: int, limit: int) -> list[Workspace] | None:
+        try:
+            return self._workspaces_of(count, limit)
+        except TooLittleMemory:
+            return None
+
+    def _smallest(self) -> int:
+        """Return how many bytes of each device the smallest pencils need."""
+        *_, count = self._counts()
+        return max(one.bytes for one in self._workspaces_of(count, 1 << 62))
+
+    def _workspaces_of(self, count: int, limit: int) -> list[Workspace]:
+        kinds = {
+            (before.shape, one.axes): None
+            for one in self.passes
+            if one.axes
+            for field in range(self.arguments.fields)
+            for before, _ in one.pencils(self._rank, field, min(count, max(1, one.longest_cut)))
+            if before.size
+        }
+        return [
+            Workspace(
+                device, Bus(device, self._home, self.streaming.copies), self._kind, list(kinds),
+                self.streaming.streams, limit,
+            )
+            for device in self._devices
+        ]  # fmt: skip
+
+    @property
+    def device_bytes(self) -> int:
+        """Bytes allocated on each device."""
+        resident = sum(array.nbytes for array in self._on_device)
+        return max((one.bytes for one in self._workspaces), default=0) + resident
+
+    # -- what lies between passes ------------------------------------------------------------
+
+    def _make_between(self, forward: bool) -> list[ExchangeStore | None]:
+        """Return what each pass leaves for the next: an exchange, or None for an array."""
+        result: list[ExchangeStore | None] = []
+        for number, is_exchanged in enumerate(self._exchanged):
+            if not is_exchanged:
+                result.append(None)
+                continue
+            left, right = self.passes[number], self.passes[number + 1]
+            feeding, pencils = (left, self.pencils[number]) if forward else (
+                right, self.pencils[number + 1]
+            )  # fmt: skip
+            targets = right.before if forward else left.after
+            together = self.streaming.pencils_per_exchange or pencils
+            result.append(
+                ExchangeStore(
+                    self.transport, self._groups(feeding, pencils, together, forward),
+                    targets, pencils, together, self._rank, self._dtype_between(number),
+                )
+            )  # fmt: skip
+        return result
+
+    def _dtype_between(self, number: int) -> np.dtype:
+        """Return the type of what passes between a pass and the next."""
+        transformed = any(one.axes for one in self.passes[: number + 1])
+        return self.arguments.complex_dtype if transformed else self.arguments.dtype
+
+    def _groups(
+        self, geometry: PassGeometry, pencils: int, together: int, forward: bool
+    ) -> list[list[Box]]:
+        """Return, for each group of pencils, the box of every rank."""
+        groups = []
+        for field in range(self.arguments.fields):
+            of_ranks = [
+                [pencil[1 if forward else 0] for pencil in geometry.pencils(rank, field, pencils)]
+                for rank in range(self.arguments.ranks)
+            ]
+            for low in range(0, pencils, together):
+                groups.append([_spanned(own[low : low + together]) for own in of_ranks])
+        return groups
+
+    # -- recording ---------------------------------------------------------------------------
+
+    @property
+    def exchanges(self) -> int:
+        """How often the array is redistributed on the way."""
+        return sum(self._exchanged)
+
+    @property
+    def wire_bytes(self) -> int:
+        """Bytes that leave this rank in one transform."""
+        return sum(one.bytes for one in self._between[True] if one)
+
+    @property
+    def bus_bytes(self) -> int:
+        """Bytes that cross the bus in each direction in one transform, on this rank."""
+        total = 0
+        for number, one in enumerate(self.passes):
+            if not one.axes:
+                continue
+            itemsize = self._dtype_between(number - 1).itemsize
+            inward = one.before[self._rank].size * itemsize
+            outward = one.after[self._rank].size * self.arguments.complex_dtype.itemsize
+            if self._on_device:  # the array between the two passes stays there
+                inward, outward = (inward, 0) if number == 0 else (0, outward)
+            total += (inward + outward) / 2
+        return int(total)
+
+    def describe_parts(self) -> list[str]:
+        """Return a line for each pass, for people."""
+        lines = []
+        for number, (one, pencils) in enumerate(zip(self.passes, self.pencils, strict=True)):
+            axes = ", ".join(str(axis - 1) for axis in one.axes)
+            what = f"along axes {axes}, " if one.axes else "no transform, "
+            shape = one.before[self._rank].shape
+            lines.append(f"pass {number + 1}: {what}{pencils} pencils of {shape}")
+        where = "on the device" if self._on_device else "on the host"
+        lines.append(
+            f"{self.device_bytes / 2**20:.4g} MiB of each of {len(self._devices)} devices; between "
+            f"passes the array is {where}; {self.streaming.copies} copies, "
+            + (f"{self.streaming.streams} streams" if self.streaming.streams else "pipelined")
+        )
+        return lines
+
+    def record_forward(self, graph: StepGraph, physical: Any, spectral: Any) -> None:
+        """Record physical -> spectral; arrays (fields, ...) on the host."""
+        self._record(graph, physical, spectral, True)
+
+    def record_backward(self, graph: StepGraph, spectral: Any, physical: Any) -> None:
+        """Record spectral -> physical, normalised."""
+        self._record(graph, physical, spectral, False)
+
+    def _record(self, graph: StepGraph, physical: Any, spectral: Any, forward: bool) -> None:
+        stores = self._stores(physical, spectral, forward)
+        order = list(enumerate(self.passes))
+        for field in range(self.arguments.fields):
+            scale = 1.0 / math.prod(self.arguments.shape)
+            for number, geometry in order if forward else order[::-1]:
+                ends = stores[number], stores[number + 1]
+                source, target = ends if forward else ends[::-1]
+                for place, pencil in enumerate(
+                    geometry.pencils(self._rank, field, self.pencils[number])
+                ):
+                    self._record_pencil(graph, geometry, pencil, source, target, forward, scale)
+                    target.record_written(graph, field, place)
+                scale = 1.0 if geometry.axes else scale
+
+    def _record_pencil(self, graph, geometry, pencil, source, target, forward, scale) -> None:
+        if not geometry.axes:
+            self._record_move(graph, pencil[0], source, target)
+        elif pencil[0].size:
+            workspace = self._workspaces[self._turn]
+            self._turn = (self._turn + 1) % len(self._workspaces)
+            workspace.record(graph, geometry, pencil, source, target, forward, scale)
+
+    def _record_move(self, graph: StepGraph, box: Box, source: Any, target: Any) -> None:
+        """Record that a box goes from one store to the next, on the host."""
+        for part, view in source.read_views(box):
+            for inner, place in target.write_views(part):
+                values = view[inner.slices(part)]
+                graph.add(
+                    self._home.copy(place, values), reads=[values], writes=[place], label="move",
+                    category="pack", device=self._home,
+                )  # fmt: skip
+
+    def _stores(self, physical: Any, spectral: Any, forward: bool) -> list[Any]:
+        """Return where each pass finds, and leaves, its pencils."""
+        stores: list[Any] = [ArrayStore(self.passes[0].before[self._rank], physical)]
+        for number, exchange in enumerate(self._between[forward]):
+            box = self.passes[number].after[self._rank]
+            if exchange:
+                stores.append(exchange)
+            elif self._on_device:
+                stores.append(ArrayStore(box, self._on_device[0], on_device=True))
+            else:
+                stores.append(
+                    ArrayStore(box, self._array_between(number, physical, spectral, forward))
+                )
+        return [*stores, ArrayStore(self.passes[-1].after[self._rank], spectral)]
+
+    def _array_between(self, number: int, physical, spectral, forward: bool) -> Any:
+        """Return the array on the host that two passes share: the result's memory, if it fits."""
+        shape = self.passes[number].after[self._rank].shape
+        is_last = number + 2 == len(self.passes)
+        may_write = forward or np.may_share_memory(physical, spectral)
+        if is_last and may_write and spectral.shape == shape:
+            return spectral
+        return self._home.empty(shape, self._dtype_between(number))
+
+
+def _passes(route: Sequence[Stage], arguments: Arguments) -> tuple[list[PassGeometry], list[bool]]:
+    """Return all passes, and whether there is an exchange behind each but the last."""
+    passes: list[PassGeometry] = []
+    exchanged: list[bool] = []
+    for stage in route:
+        own = passes_of(stage, arguments.modes)
+        if passes:
+            exchanged.append(True)
+        exchanged += [False] * (len(own) - 1)
+        passes += own
+    return passes, exchanged
+
+
+def _spanned(boxes: Sequence[Box]) -> Box:
+    """Return the box that consecutive pencils make together."""
+    filled = [box for box in boxes if box.size]
+    return Box(filled[0].start, filled[-1].stop) if filled else boxes[0]

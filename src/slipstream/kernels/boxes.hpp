@@ -1,0 +1,15 @@
+// Copies of boxes between arrays of any strides, also from and to pinned memory of the host.
+#pragma once
+#include "core.hpp"
+
+// target[i][j][k][c] = source[i][j][k][c] for c < columns, contiguous; strides count elements.
+KERNEL copy_box(Real* RESTRICT target, const Real* RESTRICT source, Index rows, Index size_j,
+                Index size_k, Index columns, Index to_i, Index to_j, Index to_k, Index of_i,
+                Index of_j, Index of_k) {
+  FOR_ROWS(row, rows) {
+    const Index k = row % size_k, j = row / size_k % size_j, i = row / size_k / size_j;
+    Real* RESTRICT to = target + i * to_i + j * to_j + k * to_k;
+    const Real* RESTRICT of = source + i * of_i + j * of_j + k * of_k;
+    FOR_COLUMNS(c, columns) to[c] = of[c];
+  }
+}

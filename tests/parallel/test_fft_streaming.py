@@ -1,0 +1,225 @@
+"""Arrays on the host that stream through devices: numpy's numbers, whatever the options."""
+
+import gc
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fft_cases import alike, bricks, together, transforms
+from fft_oracle import Oracle, check
+from slipstream.device import HostDevice
+from slipstream.errors import InputError, RunError
+from slipstream.fft import DistributedFFT, Streaming
+from slipstream.fft.bus import COPIES
+from slipstream.fft.stages import AxisTransform
+from slipstream.schedule import POLICIES
+
+SHAPE = (12, 10, 9)
+
+
+def streaming(kinds=COPIES):
+    """Return a strategy for everything that streaming lets one choose."""
+    return st.fixed_dictionaries(
+        {
+            "pencils": st.one_of(st.none(), st.integers(1, 6)),
+            "pencils_per_exchange": st.one_of(st.none(), st.integers(1, 6)),
+            "streams": st.sampled_from([0, 0, 1, 2, 5]),
+            "copies": st.sampled_from(kinds),
+        }
+    )
+
+
+def host_transports(transports, device):
+    """Return the names of those that exchange from host to host."""
+    usual = ("mpi", "mpi-p2p") if device.kind == "cuda" else ("mpi", "mpi-p2p", "peer")
+    return [name for name in transports if name in usual]
+
+
+@alike(examples=40)
+@given(data=st.data())
+def test_any_streaming_of_any_array_equals_numpy(comm, device, ranks, transports, data):
+    case = data.draw(transforms(ranks))
+    case["streaming"] = data.draw(streaming())
+    case["schedule"] = data.draw(st.sampled_from(POLICIES))
+    case["transport"] = data.draw(st.sampled_from(["auto", *host_transports(transports, device)]))
+    case["memory"] = data.draw(st.sampled_from([None, "1 MiB", "64 MiB"]))
+    together(comm, check, comm, device, residency="host", **case)
+
+
+@alike(examples=12)
+@given(data=st.data())
+def test_bits_depend_neither_on_the_policy_nor_on_what_overlaps(comm, device, ranks, data):
+    options = {"fields": data.draw(st.integers(1, 2)), "residency": "host",
+               "truncation": data.draw(st.sampled_from([None, "2/3"]))}  # fmt: skip
+    pencils = data.draw(st.integers(1, 4))
+    results = []
+    for schedule in POLICIES:
+        how = data.draw(streaming()) | {"pencils": pencils}
+        forward, backward = together(
+            comm, check, comm, device, SHAPE, "float64", streaming=how, schedule=schedule, **options
+        )
+        results.append((forward.tobytes(), backward.tobytes()))
+    assert results[0] == results[1]
+
+
+@alike(examples=10)
+@given(data=st.data())
+def test_bricks_stream_too(comm, device, ranks, data):
+    boxes = {"input_boxes": data.draw(bricks(SHAPE, ranks)),
+             "output_boxes": data.draw(bricks((12, 10, 5), ranks))}  # fmt: skip
+    how = data.draw(streaming())
+    together(comm, check, comm, device, SHAPE, residency="host", dtype="float64", streaming=how,
+             **boxes)  # fmt: skip
+
+
+def plan(comm, device, shape=SHAPE, **options):
+    return DistributedFFT(shape, "float64", comm=comm, device=device, residency="host", **options)
+
+
+def test_memory_is_obeyed_and_more_pencils_are_cut_for_less(comm, device):
+    shape = (32, 24, 40)
+    sizes, pencils = [], []
+    for memory in (1 << 22, 1 << 17, 100_000):
+        fft = plan(comm, device, shape, memory=memory)
+        assert fft._plan.device_bytes <= memory
+        sizes.append(fft._plan.device_bytes)
+        pencils.append(fft._plan.pencils[0])
+        oracle = Oracle(shape, "float64")
+        oracle.assert_modes(fft, fft.forward(oracle.input(fft)))
+    assert sizes[0] >= sizes[1] >= sizes[2]
+    assert pencils[0] <= pencils[1] <= pencils[2]
+
+
+def test_too_little_memory_is_refused_with_the_smallest_that_would_do(comm, device):
+    shape = (48, 64, 512)
+    with pytest.raises(InputError, match=r"memory .* on each device is too little .* at least (\d+)"
+                       ) as caught:  # fmt: skip
+        plan(comm, device, shape, memory="10 kB")
+    least = int(str(caught.value).split("at least ")[1].split()[0])
+    fft = plan(comm, device, shape, memory=f"{least} MiB")
+    assert fft._plan.device_bytes <= least << 20
+
+
+@pytest.mark.parametrize("memory", ["8 parsecs", "-1 GiB", "", 0, True, "GiB"])
+def test_memory_that_is_none_is_refused(comm, device, memory):
+    with pytest.raises(InputError, match=r'memory .*; accepted: bytes, or text such as "8 GiB"'):
+        plan(comm, device, memory=memory)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"pencils": 0}, "streaming: pencils is 0; accepted: whole numbers of at least 1"),
+        ({"streams": 17}, "streaming: streams is 17; accepted: 0 to 16"),
+        ({"copies": "teleport"}, "copies 'teleport'; accepted: memcpy2D, zero-copy, packed"),
+        ({"slabs": 3}, "accepted: a mapping with pencils, pencils_per_exchange, streams"),
+        ({"devices": 0}, "streaming: devices is 0"),
+    ],
+)
+def test_streaming_that_cannot_be_is_refused(comm, device, options, message):
+    with pytest.raises(InputError, match=message):
+        plan(comm, device, streaming=options)
+
+
+def test_narrow_wire_is_for_devices(comm, device):
+    with pytest.raises(InputError, match="wire 'float32' with residency 'host'; accepted: None"):
+        plan(comm, device, wire="float32")
+
+
+def test_residency_is_chosen_by_memory(comm, device):
+    for memory, expected in (("1 GiB", "device"), ("40 KiB", "host")):
+        fft = DistributedFFT(
+            (24, 20, 18),
+            comm=comm,
+            device=device,
+            residency="auto",
+            memory=memory,
+        )
+        assert fft.residency == expected
+        assert f"on the {expected}" in fft.describe()
+
+
+def test_arrays_may_share_one_memory(comm, device):
+    for dtype in ("float64", "complex64"):
+        fft = DistributedFFT(SHAPE, dtype, comm=comm, device=device, residency="host")
+        oracle = Oracle(SHAPE, dtype)
+        points, modes = fft.empty_in_place()
+        points[...] = oracle.input(fft)
+        oracle.assert_modes(fft, fft.forward(points, modes))
+        oracle.assert_points(fft, fft.backward(modes, points))
+
+
+def test_source_is_kept_where_the_result_is_another_array(comm, device):
+    fft = plan(comm, device)
+    oracle = Oracle(SHAPE, "float64")
+    points, modes = fft.empty_input(), fft.empty_output()
+    points[...] = oracle.input(fft)
+    before = points.copy()
+    for _ in range(2):
+        fft.forward(points, modes)
+        kept = modes.copy()
+        fft.backward(modes, points)
+        assert modes.tobytes() == kept.tobytes()
+        np.testing.assert_allclose(points, before, atol=1e-14)
+
+
+def test_array_between_passes_stays_on_a_device_that_has_room(ranks, device):
+    if ranks > 1:
+        return  # then it is sent from rank to rank, from the host
+    shape = (32, 24, 40)
+    field = 32 * 24 * 21 * 16
+    roomy, narrow = (plan(None, device, shape, memory=m) for m in (4 * field, field))
+    assert "between passes the array is on the device" in roomy.describe()
+    assert "between passes the array is on the host" in narrow.describe()
+    assert roomy._plan.bus_bytes < narrow._plan.bus_bytes
+    oracle = Oracle(shape, "float64")
+    results = [np.array(fft.forward(oracle.input(fft))) for fft in (roomy, narrow)]
+    oracle.assert_modes(roomy, results[0])
+    np.testing.assert_allclose(results[0], results[1], atol=1e-11)
+
+
+def test_several_devices_of_a_rank_share_the_pencils(comm, device_kind):
+    if device_kind == "cuda":
+        return  # tests do not know how many there are
+    check(comm, HostDevice(), SHAPE, "float64", 2, residency="host",
+          streaming={"devices": 3, "pencils": 4})  # fmt: skip
+
+
+def test_failing_transform_is_named(comm, device, monkeypatch):
+    fft = plan(comm, device)
+
+    def broken(self, graph, source, target, forward):
+        def fail(stream):
+            raise ValueError("out of luck")
+
+        self._add(graph, fail, [source], [target], "fft axis 0", "fft")
+
+    monkeypatch.setattr(AxisTransform, "_transform", broken)
+    with pytest.raises(RunError, match=r"node 'fft axis 0' \(fft\) failed: out of luck"):
+        fft.forward(np.zeros(fft.input_box.shape))
+
+
+def test_many_transforms_with_random_options_leave_no_memory_behind(comm, device):
+    generator = np.random.default_rng(0)
+    points = np.zeros(1)
+
+    def once():
+        shape = tuple(int(n) for n in generator.integers(4, 12, 3))
+        how = Streaming(
+            pencils=int(generator.integers(1, 5)), streams=int(generator.integers(0, 3)),
+            copies=COPIES[generator.integers(0, 3)],
+        )  # fmt: skip
+        fft = plan(comm, device, shape, streaming=how, memory="8 MiB")
+        nonlocal points
+        points = fft.forward(np.zeros(fft.input_box.shape))
+
+    for _ in range(5):
+        once()
+    gc.collect()
+    before = len(gc.get_objects())
+    for _ in range(20):
+        once()
+    gc.collect()
+    assert len(gc.get_objects()) < before + 20 * 100
