@@ -138,20 +138,53 @@ def fft(
     plain: Annotated[
         bool, typer.Option(help="Time plain library plans, and mpi4py-fft, too.")
     ] = True,
+    residency: Annotated[
+        str, typer.Option(help="device, or host: arrays stream through the device.")
+    ] = "device",
+    memory: Annotated[
+        str | None, typer.Option(metavar="SIZE", help="Of a device, with residency host: 8 GiB.")
+    ] = None,
+    pencils: Annotated[int | None, typer.Option(min=1, help="Pieces of a field.")] = None,
+    pencils_per_exchange: Annotated[
+        int | None, typer.Option(min=1, help="Pieces that are sent together; all by default.")
+    ] = None,
+    streams: Annotated[int, typer.Option(help="0 for the pipeline, or 1 to 16 streams.")] = 0,
+    copies: Annotated[str, typer.Option(help="memcpy2D, zero-copy or packed.")] = "memcpy2D",
+    devices: Annotated[int, typer.Option(min=1, help="GPUs of a rank.")] = 1,
+    sweep: Annotated[bool, typer.Option("--sweep", help="All ways to stream.")] = False,
+    in_place: Annotated[bool, typer.Option("--in-place", help="In one array on the host.")] = False,
     json: Record = None,
+    timelines: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE.png", help="Draw what overlaps."),
+    ] = None,
 ) -> None:
     """Time a distributed transform: its parts, its bounds, and what others take for the same."""
     from slipstream.bench.fft import measure_fft
     from slipstream.bench.measure import write_record
-    from slipstream.bench.tables import print_fft
+    from slipstream.bench.streaming import draw_timelines, measure_streaming
+    from slipstream.bench.tables import print_fft, print_streaming
     from slipstream.bench.transform import TransformRequest, parse_shape, parse_truncation
+    from slipstream.fft import Streaming
 
     request = TransformRequest(
         parse_shape(n), dtype, layout, order, parse_truncation(truncation), transport, tune,
         None if wire == "none" else wire, fields, repetitions, plain,
     )  # fmt: skip
+    if residency not in ("device", "host"):
+        raise InputError(f"--residency {residency!r}; accepted: device, host")
     _relaunch_if_asked(ranks)
     opened, comm = _open(device)
+    if residency == "host":
+        how = Streaming(pencils, pencils_per_exchange, streams, copies, devices)
+        result, drawn = measure_streaming(request, how, memory, sweep, in_place, opened, comm)
+        if comm is None or comm.rank == 0:
+            print_streaming(f"transform of arrays on the host, through {opened.name}", result)
+            if json is not None:
+                write_record(json, "fft of arrays on the host", opened, result)
+            if timelines is not None:
+                draw_timelines(timelines, drawn)
+        return
     result = measure_fft(request, opened, comm)
     if comm is None or comm.rank == 0:
         print_fft(f"transform on {opened.name}", result)

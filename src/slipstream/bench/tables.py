@@ -171,6 +171,35 @@ def print_lattice(title: str, result: Mapping[str, Any]) -> None:
         console.print(line, highlight=False, markup=False)
 
 
+def print_streaming(title: str, result: Mapping[str, Any]) -> None:
+    """Print what `slipstream.bench.streaming.measure_streaming` returned."""
+    table = Table(title=Text(title), box=box.HORIZONTALS, padding=(0, 0, 0, 1))
+    table.add_column("", no_wrap=True)
+    parts = ("copy in", "fft", "copy out", "pack", "communication")
+    for heading in ("pencils", "forward", "back", "of bus\nbound", "times\nsynchr.", *parts):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for row in result["rows"]:
+        timers = row["timers of forward (s)"]
+        table.add_row(
+            row["name"], str(max(row["pencils"])),
+            *(quantity(one, "s") for one in row["seconds"].values()),
+            f"{row['of the bound']['forward']:.2f}", f"{row['synchronous / this']:.2f}",
+            *(quantity(timers[one], "s") if one in timers else "" for one in parts),
+        )  # fmt: skip
+    console = make_console()
+    _print_whole(console, table)
+    bus = ", ".join(f"{name} {rate:.3g}" for name, rate in result["bus (GB/s)"].items())
+    first = result["rows"][0]
+    for line in (
+        result["plan"],
+        f"bus in this run (GB/s, each way): {bus}",
+        f"{bytes_text(first['bytes each way over the bus'])} cross it each way: bound "
+        f"{quantity(first['bound (s)'], 's')}, of a forward transform",
+        f"largest error of {first['error of sampled modes']:.1e} in 1000 sampled modes",
+    ):
+        console.print(line, highlight=False, markup=False)
+
+
 def _rate(millions: float) -> str:
     """Return a rate with three digits at least, and without powers of ten."""
     return f"{millions:.0f}" if millions >= 1000 else f"{millions:.3g}"

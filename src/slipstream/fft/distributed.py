@@ -92,6 +92,13 @@ class DistributedFFT:
     streaming : Streaming or mapping, optional
         How arrays on the host stream, see `slipstream.fft.Streaming`.
 
+    Attributes
+    ----------
+    residency : {"device", "host"}
+        Where arrays live.
+    home : Device
+        Who allocates them.
+
     Raises
     ------
     InputError
@@ -183,7 +190,7 @@ class DistributedFFT:
         self._policy = "serial" if self._plan.is_alone else schedule
         self._steps = {name: OrderedDict() for name in ("forward", "backward")}
         self._arrays = UserArrays(self.arguments, rank, device, home)
-        self._home = home
+        self.home = home
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -199,6 +206,11 @@ class DistributedFFT:
     def modes(self) -> tuple:
         """The modes kept along each axis, see `slipstream.fft.Modes`."""
         return self.arguments.modes
+
+    @property
+    def streamed(self) -> StreamedPlan | None:
+        """The passes of a transform whose arrays are on the host; None if they are not."""
+        return self._plan if self.residency == "host" else None
 
     @property
     def exchanges(self) -> int:
@@ -241,6 +253,11 @@ class DistributedFFT:
         padded, as in FFTW, so that it is not contiguous as a whole; a GPU copies it first.
         """
         return self._arrays.in_place()
+
+    def remember(self, *arrays: Any) -> None:
+        """Use arrays of another plan in place from the first call on, as those of `empty_input`."""
+        for array in arrays:
+            self._arrays.note(array)
 
     def forward(self, u: Any, out: Any = None, stream: Any = None) -> Any:
         """Transform physical to spectral space; collective over the ranks.
@@ -355,7 +372,7 @@ class DistributedFFT:
         if result is out:
             return out
         if out is None:
-            out = self._home.empty(result.shape, result.dtype)
+            out = self.home.empty(result.shape, result.dtype)
         self._copy(out, result, stream)
         return out
 

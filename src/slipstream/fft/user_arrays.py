@@ -64,6 +64,10 @@ class UserArrays:
         self._known.note(second)
         return first, second
 
+    def note(self, array: Any) -> None:
+        """Remember an array that will come again."""
+        self._known.note(array)
+
     def check(self, array: Any, side: str) -> None:
         """Refuse an array that is not one of the plan's.
 

@@ -1,0 +1,265 @@
+"""What transforms of arrays on the host cost: time, timers, and the bound by the bus.
+
+The bound is the bytes that cross the bus in each direction, over the rate of copies that go both
+ways at once, measured in the same run. The synchronous algorithm, of which nothing overlaps, stands
+beside the pipelined one. Fields are sums of products of functions of one axis each, so that any
+mode is known exactly, however large the array is.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from slipstream.bench.measure import medians
+from slipstream.bench.transform import TransformRequest
+from slipstream.device import Device
+from slipstream.fft import DistributedFFT, Streaming
+from slipstream.schedule import Timeline
+from slipstream.schedule.timeline import legend_of
+
+_BUFFER = 256 << 20
+_REPEATED = 8
+_SAMPLES = 1000
+_TERMS = 2
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One way to stream.
+
+    Attributes
+    ----------
+    name : str
+        For people.
+    streaming : Streaming
+        The options.
+    schedule : str
+        The policy; "serial" overlaps nothing.
+    """
+
+    name: str
+    streaming: Streaming
+    schedule: str = "overlap"
+
+
+def variants_of(streaming: Streaming, sweep: bool) -> list[Variant]:
+    """Return what is measured: as asked, synchronous, and with `sweep` all other ways."""
+    result = [Variant("as asked", streaming), Variant("synchronous", streaming, "serial")]
+    if not sweep:
+        return result
+    for copies in ("zero-copy", "packed"):
+        result.append(Variant(f"{copies} copies", replace(streaming, copies=copies)))
+    for streams in (1, 2, 4, 8, 16):
+        result.append(Variant(f"{streams} streams", replace(streaming, streams=streams)))
+    for together in (1, 4):
+        changed = replace(streaming, pencils_per_exchange=together)
+        result.append(Variant(f"{together} pencils an exchange", changed))
+    return result
+
+
+def bus_rates(device: Device, home: Device) -> dict[str, float]:
+    """Return bytes per second of large copies in, out, and each way when both go at once."""
+    host = [home.empty((_BUFFER,), np.uint8) for _ in range(2)]
+    there = [device.empty((_BUFFER,), np.uint8) for _ in range(2)]
+    for array in host:
+        array[...] = 1
+    streams = [device.stream() for _ in range(2)]
+    copies = [device.copy(there[0], host[0]), device.copy(host[1], there[1])]
+
+    def run(*which: int) -> Callable[[], None]:
+        def action() -> None:
+            for _ in range(_REPEATED):
+                for one in which:
+                    streams[one].submit(copies[one])
+            for one in which:
+                streams[one].synchronize()
+
+        return action
+
+    seconds = medians(device, {"in": run(0), "out": run(1), "both": run(0, 1)}, 5)
+    return {name: _REPEATED * _BUFFER / one for name, one in seconds.items()}
+
+
+def measure_streaming(
+    request: TransformRequest, streaming: Streaming, memory: str | None, sweep: bool,
+    in_place: bool, device: Device, comm: Any,
+) -> tuple[dict[str, Any], dict[str, Timeline]]:  # fmt: skip
+    """Measure transforms of arrays on the host. Collective.
+
+    Parameters
+    ----------
+    request : TransformRequest
+        What to transform.
+    streaming : Streaming
+        How.
+    memory : str or None
+        What may be allocated on a device.
+    sweep : bool
+        Whether to measure all ways to stream.
+    in_place : bool
+        Whether points and modes share one memory.
+    device : Device
+        This rank's device.
+    comm : mpi4py.MPI.Comm or None
+        The ranks.
+
+    Returns
+    -------
+    dict
+        Settings, rates of the bus, and a row for each way.
+    dict of str to Timeline
+        What ran when in a forward transform, as asked and synchronously.
+    """
+    arrays: tuple[Any, Any] | None = None
+    rows, plans, timelines = [], [], {}
+    for variant in variants_of(streaming, sweep):
+        plan = request.plan(
+            device, comm, residency="host", memory=memory, streaming=variant.streaming,
+            schedule=variant.schedule,
+        )  # fmt: skip
+        if arrays is None:
+            empty = plan.empty_input, plan.empty_output
+            arrays = plan.empty_in_place() if in_place else tuple(one() for one in empty)
+            rates = bus_rates(device, plan.home)
+            rates = {name: _least(comm, rate) for name, rate in rates.items()}
+        else:
+            plan.remember(*arrays)
+        row, timeline = _row(variant, plan, arrays, request, rates, comm)
+        rows.append(row)
+        if len(timelines) < 2:
+            timelines[variant.name] = timeline
+            plans.append(plan.describe())
+    synchronous = rows[1]["pair (s)"]
+    for row in rows:
+        row["synchronous / this"] = synchronous / row["pair (s)"]
+    settings = asdict(request)
+    del settings["plain"]
+    return settings | {
+        "shape": list(request.shape),
+        "ranks": 1 if comm is None else comm.size,
+        "memory": memory,
+        "in place": in_place,
+        "plan": plans[0],
+        "bus (GB/s)": {name: rate / 1e9 for name, rate in rates.items()},
+        "rows": rows,
+    }, timelines
+
+
+def _row(
+    variant: Variant, plan: DistributedFFT, arrays: tuple[Any, Any], request: TransformRequest,
+    rates: Mapping[str, float], comm: Any,
+) -> tuple[dict[str, Any], Timeline]:  # fmt: skip
+    """Return the figures of one way to stream, and what ran when in a forward transform."""
+    factors = _factors(plan)
+    _fill(plan, arrays[0], factors)
+    seconds: dict[str, list[float]] = {"forward": [], "backward": []}
+    plan.forward(*arrays)
+    error = _error_of_samples(plan, arrays[1], factors, comm)
+    for _ in range(request.repetitions):
+        for name, pair in (("backward", arrays[::-1]), ("forward", arrays)):
+            plan.device.synchronize()
+            if comm is not None:
+                comm.Barrier()
+            began = time.perf_counter()
+            getattr(plan, name)(*pair)
+            plan.device.synchronize()
+            seconds[name].append(time.perf_counter() - began)
+    medians_of = {name: _most(comm, statistics.median(one)) for name, one in seconds.items()}
+    streamed = plan.streamed
+    crossing = _most(comm, streamed.bus_bytes) / variant.streaming.devices
+    bound = crossing / rates["both"]
+    timeline = plan.profile(*arrays)["forward"]
+    return {
+        "name": variant.name,
+        "schedule": variant.schedule,
+        "streaming": asdict(variant.streaming),
+        "pencils": streamed.pencils,
+        "seconds": medians_of,
+        "pair (s)": sum(medians_of.values()),
+        "bytes each way over the bus": crossing,
+        "bound (s)": bound,
+        "of the bound": {name: bound / one for name, one in medians_of.items()},
+        "device memory (bytes)": streamed.device_bytes,
+        "error of sampled modes": error,
+        "timers of forward (s)": timers_of(timeline),
+    }, timeline
+
+
+def timers_of(timeline: Timeline) -> dict[str, Any]:
+    """Return busy seconds by category, and those in which nothing else ran."""
+    totals = timeline.totals()
+    start = min((entry.start for entry in timeline.entries), default=0.0)
+    stop = max((entry.stop for entry in timeline.entries), default=0.0)
+    ways = {label: sum(e.stop - e.start for e in timeline.entries if e.label == label)
+            for label in ("copy in", "copy out")}  # fmt: skip
+    return {
+        "total": stop - start,
+        **totals,
+        **ways,
+        "exposed": {name: timeline.exposed(name) for name in totals},
+    }
+
+
+def _factors(plan: DistributedFFT) -> list[list[np.ndarray]]:
+    """Return random functions of each axis: the field is the sum of their products."""
+    generator = np.random.default_rng(0)
+    dtype = plan.arguments.dtype
+    result = []
+    for _ in range(_TERMS):
+        own = [generator.standard_normal(n) for n in plan.shape]
+        result.append([one.astype(np.result_type(dtype, np.float32)) for one in own])
+    return result
+
+
+def _fill(plan: DistributedFFT, points: Any, factors) -> None:
+    z, y, x = plan.input_box.slices()
+    batch = points if plan.arguments.fields > 1 else points[None]
+    for target in batch:
+        for plane, index in enumerate(range(z.start, z.stop)):
+            target[plane] = 0
+            for one in factors:
+                target[plane] += one[0][index] * (one[1][y, None] * one[2][x])
+
+
+def _error_of_samples(plan: DistributedFFT, modes: Any, factors, comm: Any) -> float:
+    """Return the largest error of some modes, relative to the largest of them."""
+    generator, box = np.random.default_rng(1), plan.output_box
+    worst = largest = 0.0
+    along = [[np.fft.fft(one.astype(np.float64)) for one in own] for own in factors]
+    first = modes if plan.arguments.fields == 1 else modes[0]
+    for _ in range(_SAMPLES if math.prod(box.shape) else 0):
+        place = tuple(int(generator.integers(0, n)) for n in box.shape)
+        wave = [int(m.wavenumbers()[place[a] + box.start[a]]) for a, m in enumerate(plan.modes)]
+        exact = sum(np.prod([f[k] for f, k in zip(own, wave, strict=True)]) for own in along)
+        worst = max(worst, abs(first[place] - exact))
+        largest = max(largest, abs(exact))
+    return _most(comm, worst) / (_most(comm, largest) or 1.0)
+
+
+def _most(comm: Any, value: float) -> float:
+    return value if comm is None else max(comm.allgather(value))
+
+
+def _least(comm: Any, value: float) -> float:
+    return value if comm is None else min(comm.allgather(value))
+
+
+def draw_timelines(path: Any, timelines: Mapping[str, Timeline]) -> None:
+    """Draw what ran when in several ways to stream, one above the other."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(9, 2.1 * len(timelines) + 0.6), layout="constrained")
+    panels = figure.subplots(len(timelines), 1, sharex=True, squeeze=False)[:, 0]
+    for axes, (name, timeline) in zip(panels, timelines.items(), strict=True):
+        timeline.draw(axes, name)
+        axes.label_outer()
+    figure.legend(handles=legend_of(list(timelines.values())), loc="outside lower center",
+                  ncols=6, frameon=False)  # fmt: skip
+    figure.savefig(path, dpi=160)
