@@ -231,6 +231,10 @@ class Device(ABC):
     def synchronize(self) -> None:
         """Block until all work of this device has finished."""
 
+    def holds(self, array: Any) -> bool:
+        """Return whether an array lies in memory such as `empty` returns."""
+        return isinstance(array, self.array_module.ndarray)
+
     def zeros(self, shape: tuple[int, ...], dtype: Any) -> Any:
         """Return a zeroed array in device memory."""
         array = self.empty(shape, dtype)

@@ -36,6 +36,7 @@ _LONGEST_ROW = (1 << 31) - 1
 # Pinned arrays of fewer bytes share a pool.
 _POOLED = 64 << 20
 _OUT_OF_MEMORY = 2  # cudaErrorMemoryAllocation
+_HOST_MEMORY = 1  # cudaMemoryTypeHost
 _NOT_READY = 600  # cudaErrorNotReady
 
 
@@ -218,6 +219,12 @@ class CudaDevice(Device):
             else:  # that of large arrays goes back to the system when they do
                 memory = cupy.cuda.PinnedMemoryPointer(cupy.cuda.PinnedMemory(size), 0)
         return np.frombuffer(memory, dtype, count).reshape(shape)
+
+    def is_pinned(self, array: np.ndarray) -> bool:
+        """Return whether the GPU reaches an array of the host."""
+        with self.context:
+            attributes = cupy.cuda.runtime.pointerGetAttributes(address_of(array))
+        return attributes.type == _HOST_MEMORY
 
     def stream(self, urgent: bool = False) -> CudaStream:
         with self.context:

@@ -15,7 +15,7 @@ class PinnedHost(HostDevice):
 
     Parameters
     ----------
-    device : Device
+    device : CudaDevice
         The GPU, which allocates them.
     """
 
@@ -28,3 +28,7 @@ class PinnedHost(HostDevice):
         return self._device.pinned(shape, dtype)
 
     pinned = empty
+
+    def holds(self, array: Any) -> bool:
+        """Return whether an array is pinned; other arrays would have to be copied."""
+        return super().holds(array) and self._device.is_pinned(array)

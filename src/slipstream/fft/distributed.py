@@ -364,7 +364,7 @@ class DistributedFFT:
         used = source if arrays.usable(source) else arrays.own(sides[0])
         result = out if out is not None and arrays.usable(out) else arrays.own(sides[1])
         if used is not source:
-            self._copy(used, source, stream)
+            arrays.copy(used, source, stream)
         step = self._step(name, used, result)
         step.run(stream=stream)
         if self.residency == "host":  # where nothing else is in order with the stream
@@ -373,18 +373,8 @@ class DistributedFFT:
             return out
         if out is None:
             out = self.home.empty(result.shape, result.dtype)
-        self._copy(out, result, stream)
+        arrays.copy(out, result, stream)
         return out
-
-    def _copy(self, target: Any, source: Any, stream: Any) -> None:
-        """Copy between users' arrays and the plan's."""
-        if isinstance(target, np.ndarray):
-            stream.synchronize()
-            target[...] = self.device.to_host(source)
-            return
-        if isinstance(source, np.ndarray):  # from which a GPU takes only what is in order
-            source = np.ascontiguousarray(source)
-        stream.submit(self.device.copy(target, source))
 
     def _stream(self, stream: Any) -> Any:
         if stream is None:

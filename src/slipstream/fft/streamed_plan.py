@@ -140,6 +140,7 @@ class StreamedPlan:
         self.pencils = [min(count, max(1, one.longest_cut)) for one in self.passes]
         self._between = {forward: self._make_between(forward) for forward in (True, False)}
         self._turn = 0
+        self._own: dict[int, Any] = {}
 
     # -- memory ------------------------------------------------------------------------------
 
@@ -366,7 +367,9 @@ class StreamedPlan:
         may_write = forward or np.may_share_memory(physical, spectral)
         if is_last and may_write and spectral.shape == shape:
             return spectral
-        return self._home.empty(shape, self._dtype_between(number))
+        if number not in self._own:
+            self._own[number] = self._home.empty(shape, self._dtype_between(number))
+        return self._own[number]
 
 
 def _passes(route: Sequence[Stage], arguments: Arguments) -> tuple[list[PassGeometry], list[bool]]:

@@ -97,3 +97,13 @@ class UserArrays:
         if side not in self._own:
             self._own[side] = self.empty(side)
         return self._own[side]
+
+    def copy(self, target: Any, source: Any, stream: Any) -> None:
+        """Copy between users' arrays and the plan's, in order with a stream."""
+        if isinstance(target, np.ndarray):
+            stream.synchronize()
+            target[...] = self._device.to_host(source)
+            return
+        if isinstance(source, np.ndarray):  # from which a GPU takes only what is in order
+            source = np.ascontiguousarray(source)
+        stream.submit(self._device.copy(target, source))
