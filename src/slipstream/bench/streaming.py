@@ -129,6 +129,7 @@ def measure_streaming(
             arrays = plan.empty_in_place() if in_place else tuple(one() for one in empty)
             rates = bus_rates(device, plan.home)
             rates = {name: _least(comm, rate) for name, rate in rates.items()}
+            _fill(plan, arrays[0], _factors(plan))
         else:
             plan.remember(*arrays)
         row, timeline = _row(variant, plan, arrays, request, rates, comm)
@@ -158,7 +159,6 @@ def _row(
 ) -> tuple[dict[str, Any], Timeline]:  # fmt: skip
     """Return the figures of one way to stream, and what ran when in a forward transform."""
     factors = _factors(plan)
-    _fill(plan, arrays[0], factors)
     seconds: dict[str, list[float]] = {"forward": [], "backward": []}
     plan.forward(*arrays)
     error = _error_of_samples(plan, arrays[1], factors, comm)

@@ -255,6 +255,8 @@ class _Progress:
         self._flights: dict[int, list[float]] = {}
         self._transfers = {node.index for node in order if node.transfer}
         self._devices = {node.index: node.device for node in order}
+        # What each node still waits for; the last recorded is looked at first.
+        self._unfulfilled = {node.index: sorted(node.dependencies) for node in order}
 
     def finished(self) -> bool:
         return not self._waiting and not self._flying
@@ -289,7 +291,10 @@ class _Progress:
     def _ready(self, node: Node) -> bool:
         if node.transfer and not self._begun():
             return False
-        return all(self._fulfilled(node, index) for index in node.dependencies)
+        left = self._unfulfilled[node.index]
+        while left and self._fulfilled(node, left[-1]):
+            left.pop()
+        return not left
 
     def _fulfilled(self, node: Node, dependency: int) -> bool:
         """Return whether a node may be issued, or started, as far as one dependency goes."""
