@@ -1,9 +1,10 @@
 """What transforms of arrays on the host cost: time, timers, and the bound by the bus.
 
 The bound is the bytes that cross the bus in each direction, over the rate of copies that go both
-ways at once, measured in the same run. The synchronous algorithm, of which nothing overlaps, stands
-beside the pipelined one. Fields are sums of products of functions of one axis each, so that any
-mode is known exactly, however large the array is.
+ways at once, measured in the same run; or one way after the other where that is how it must be.
+The synchronous algorithm, of which nothing overlaps, stands beside the pipelined one. Fields are
+sums of products of functions of one axis each, so that any mode is known exactly, however large the
+array is.
 """
 
 from __future__ import annotations
@@ -174,8 +175,10 @@ def _row(
             seconds[name].append(time.perf_counter() - began)
     medians_of = {name: _most(comm, statistics.median(one)) for name, one in seconds.items()}
     streamed = plan.streamed
-    crossing = _most(comm, streamed.bus_bytes) / variant.streaming.devices
-    bound = crossing / rates["both"]
+    ways = [_most(comm, one) / variant.streaming.devices for one in streamed.bus_bytes]
+    bound = max(ways) / rates["both"]
+    if not streamed.goes_both_ways:
+        bound = ways[0] / rates["in"] + ways[1] / rates["out"]
     timeline = plan.profile(*arrays)["forward"]
     return {
         "name": variant.name,
@@ -184,7 +187,7 @@ def _row(
         "pencils": streamed.pencils,
         "seconds": medians_of,
         "pair (s)": sum(medians_of.values()),
-        "bytes each way over the bus": crossing,
+        "bytes over the bus, in and out": ways,
         "bound (s)": bound,
         "of the bound": {name: bound / one for name, one in medians_of.items()},
         "device memory (bytes)": streamed.device_bytes,

@@ -193,8 +193,8 @@ def print_streaming(title: str, result: Mapping[str, Any]) -> None:
     for line in (
         result["plan"],
         f"bus in this run (GB/s, each way): {bus}",
-        f"{bytes_text(first['bytes each way over the bus'])} cross it each way: bound "
-        f"{quantity(first['bound (s)'], 's')}, of a forward transform",
+        f"{' and '.join(map(bytes_text, first['bytes over the bus, in and out']))} cross it in and "
+        f"out: bound {quantity(first['bound (s)'], 's')}, of a forward transform",
         f"largest error of {first['error of sampled modes']:.1e} in 1000 sampled modes",
     ):
         console.print(line, highlight=False, markup=False)

@@ -19,6 +19,9 @@ from slipstream.device import REAL_NAMES, Device, Operation, RowLaunch
 from slipstream.device.arrays import merged_axes
 from slipstream.schedule import StepGraph
 
+# Numbers of a row that some threads copy together.
+_PART = 4096
+
 COPIES = ("memcpy2D", "zero-copy", "packed")
 
 
@@ -61,7 +64,7 @@ class Bus:
         """
         label = "copy in" if inward else "copy out"
         if self._copies == "zero-copy":
-            operation = zero_copy(self._device, target, source)
+            operation = copy_box(self._device, target, source)
         elif staging is None:
             operation = self._device.copy(target, source)
         else:
@@ -78,19 +81,20 @@ class Bus:
             on_host = inward == (number == 0)
             device = self._home if on_host else self._device
             label = "pack" if on_host else "copy in" if inward else "copy out"
+            operation = copy_box(device, to, of) if on_host else device.copy(to, of)
             graph.add(
-                device.copy(to, of), reads=[of], writes=[to], label=label,
+                operation, reads=[of], writes=[to], label=label,
                 category="pack" if on_host else "copy", lane=lane, device=device,
             )  # fmt: skip
 
 
-def zero_copy(device: Device, target: Any, source: Any) -> Operation:
+def copy_box(device: Device, target: Any, source: Any) -> Operation:
     """Return the operation ``target[...] = source`` as a kernel that reaches both.
 
     Parameters
     ----------
     device : Device
-        Where it runs.
+        Where it runs, with all of its threads.
     target, source : array
         Views of up to four axes, of one shape and type, on the device or pinned on the host.
     """
@@ -106,8 +110,10 @@ def zero_copy(device: Device, target: Any, source: Any) -> Operation:
         [[0] * (4 - len(own)) + [step // size for step in own] for own in strides],
     )
     rows, columns = int(np.prod(shape[:3])), shape[3] * words
+    part = min(columns, _PART)
+    parts = -(-columns // part)
     kernel = device.kernel("boxes.hpp", "copy_box", REAL=REAL_NAMES[real.name])
     return kernel.bind(
-        RowLaunch(rows, columns), target, source, rows, shape[1], shape[2], columns,
-        *strides[0][:3], *strides[1][:3],
+        RowLaunch(rows * parts, part), target, source, rows, shape[1], shape[2], columns, parts,
+        part, *strides[0][:3], *strides[1][:3],
     )  # fmt: skip

@@ -274,19 +274,24 @@ class StreamedPlan:
         return sum(one.bytes for one in self._between[True] if one)
 
     @property
-    def bus_bytes(self) -> int:
-        """Bytes that cross the bus in each direction in one transform, on this rank."""
-        total = 0
+    def bus_bytes(self) -> tuple[int, int]:
+        """Bytes that cross the bus inward and outward in a forward transform, on this rank."""
+        inward = outward = 0
         for number, one in enumerate(self.passes):
             if not one.axes:
                 continue
             itemsize = self._dtype_between(number - 1).itemsize
-            inward = one.before[self._rank].size * itemsize
-            outward = one.after[self._rank].size * self.arguments.complex_dtype.itemsize
-            if self._on_device:  # the array between the two passes stays there
-                inward, outward = (inward, 0) if number == 0 else (0, outward)
-            total += (inward + outward) / 2
-        return int(total)
+            # Between two passes the array may stay on the device.
+            if number == 0 or not self._on_device:
+                inward += one.before[self._rank].size * itemsize
+            if number > 0 or not self._on_device:
+                outward += one.after[self._rank].size * self.arguments.complex_dtype.itemsize
+        return inward, outward
+
+    @property
+    def goes_both_ways(self) -> bool:
+        """Whether copies in and out can go at once: not if all has to be in before any is out."""
+        return not self._on_device or self.arguments.fields > 1
 
     def describe_parts(self) -> list[str]:
         """Return a line for each pass, for people."""
