@@ -53,7 +53,8 @@ class Variant:
 
 def variants_of(streaming: Streaming, sweep: bool) -> list[Variant]:
     """Return what is measured: as asked, synchronous, and with `sweep` all other ways."""
-    result = [Variant("as asked", streaming), Variant("synchronous", streaming, "serial")]
+    how = f"{streaming.streams} streams" if streaming.streams else "pipelined"
+    result = [Variant(f"{how}, as asked", streaming), Variant("synchronous", streaming, "serial")]
     if not sweep:
         return result
     for copies in ("zero-copy", "packed"):

@@ -1,7 +1,8 @@
 """Ways over the bus: how a box of an array on the host gets to a device, and back.
 
 ``memcpy2D``
-    The copy engines: rectangles of rows, at no cost to anything else.
+    The copy engines: rectangles of rows, at no cost to anything else. Short rows go out by a
+    kernel, since the engines write them to the host at a fraction of the speed of the bus.
 ``zero-copy``
     A kernel of the device that reads, or writes, pinned memory of the host: worth it where rows are
     short (Ravikumar, Appelhans and Yeung, SC 2019).
@@ -18,6 +19,9 @@ import numpy as np
 from slipstream.device import REAL_NAMES, Device, Operation, RowLaunch
 from slipstream.device.arrays import merged_axes
 from slipstream.schedule import StepGraph
+
+# Bytes of rows that copy engines write to the host at less than full speed.
+_SHORT_ROW = 32 << 10
 
 # Numbers of a row that some threads copy together.
 _PART = 4096
@@ -63,7 +67,8 @@ class Bus:
             As of `staging`, large enough.
         """
         label = "copy in" if inward else "copy out"
-        if self._copies == "zero-copy":
+        is_slow = staging is None and not inward and self._is_slow(target, source)
+        if self._copies == "zero-copy" or is_slow:
             operation = copy_box(self._device, target, source)
         elif staging is None:
             operation = self._device.copy(target, source)
@@ -74,6 +79,13 @@ class Bus:
             operation, reads=[source], writes=[target], label=label, category="copy", lane=lane,
             device=self._device,
         )  # fmt: skip
+
+    def _is_slow(self, target: Any, source: Any) -> bool:
+        """Return whether the copy engines are slow: where rows are short, and not side by side."""
+        if self._device.kind == "cpu":
+            return False
+        shape, _ = merged_axes(target, source)
+        return len(shape) > 1 and shape[-1] * target.itemsize < _SHORT_ROW
 
     def _record_packed(self, graph, target, source, inward: bool, lane: str, staging) -> None:
         packed = staging[: source.nbytes].view(source.dtype).reshape(source.shape)

@@ -139,7 +139,7 @@ class Timeline:
         for entry in self.entries:
             bar = [((entry.start - origin) * 1e3, (entry.stop - entry.start) * 1e3)]
             row = lanes.index(entry.lane)
-            axes.broken_barh(bar, (row - 0.4, 0.8), color=COLOURS[entry.category], linewidth=0)
+            axes.broken_barh(bar, (row - 0.4, 0.8), color=COLOURS[entry.category], linewidth=0.3)
         axes.set(xlabel="time (ms)", yticks=range(len(lanes)), yticklabels=lanes, title=title)
         axes.invert_yaxis()
         axes.spines[["top", "right"]].set_visible(False)

@@ -83,14 +83,18 @@ def _vectors(fields: list[FieldParts]) -> list[tuple[str, FieldParts]]:
     return [(f"{field.name}_" if number else "", field) for number, field in enumerate(vectors)]
 
 
-def pictures_of(fields: list[FieldParts], densities: list[str]) -> PictureChoice:
-    """Return what is drawn at the end of a run: curl, density of a complex field, or a scalar."""
+def pictures_of(fields: list[FieldParts], densities: list[str], means: list[str]) -> PictureChoice:
+    """Return what is drawn at the end of a run: curl, density of a complex field, or a scalar.
+
+    A model without vectors that has means of its own has these drawn against time.
+    """
     vectors = [field for field in fields if field.is_vector]
+    curves = ("energy", "dissipation") if vectors or not means else tuple(means[:3])
     name = "vorticity_magnitude" if vectors else [*densities, fields[0].name][0]
     return PictureChoice(
-        curves=("energy", "dissipation"),
+        curves=curves,
         curves_file="energy.png",
-        peak="dissipation",
+        peak="dissipation" if "dissipation" in curves else "",
         field=name,
         field_file="vorticity.png" if vectors else f"{name}.png",
         plane="plane of largest enstrophy" if vectors else "plane of largest mean square",
@@ -103,8 +107,15 @@ def pictures_of(fields: list[FieldParts], densities: list[str]) -> PictureChoice
             "dissipation": r"dissipation $\varepsilon$",
             "energy_spectrum": "energy per shell $E(k)$",
             "vorticity_magnitude": r"magnitude of vorticity $|\omega|$",
+            **{name: rf"density $|{_symbol(name)}|^2$" for name in densities},
         },
     )  # fmt: skip
+
+
+def _symbol(density: str) -> str:
+    """Return the mathematical name of a complex field, from the name of its density."""
+    name = density.removesuffix("_density")
+    return rf"\{name}" if name in ("psi", "phi") else rf"\mathrm{{{name}}}"
 
 
 class EnergyBudget:

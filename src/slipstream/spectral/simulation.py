@@ -260,7 +260,7 @@ class SpectralSimulation(PlainSimulation):
     def pictures(self) -> PictureChoice:
         """Return what is drawn at the end."""
         densities = [f"{name}_density" for name, _ in self.problem.model.complexes]
-        return pictures_of(self._fields, densities)
+        return pictures_of(self._fields, densities, [m.name for m in self.problem.model.means])
 
     def spectra(self) -> dict[str, tuple[np.ndarray, np.ndarray]]:
         """Return the energy spectrum, which sums to the energy, and those of fields."""
