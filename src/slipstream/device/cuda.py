@@ -8,6 +8,7 @@ import itertools
 import math
 import platform
 import time
+import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -36,6 +37,7 @@ _LONGEST_ROW = (1 << 31) - 1
 # Pinned arrays of fewer bytes share a pool.
 _POOLED = 64 << 20
 _OUT_OF_MEMORY = 2  # cudaErrorMemoryAllocation
+_PORTABLE = 1  # cudaHostRegisterPortable
 _HOST_MEMORY = 1  # cudaMemoryTypeHost
 _NOT_READY = 600  # cudaErrorNotReady
 
@@ -219,6 +221,13 @@ class CudaDevice(Device):
             else:  # that of large arrays goes back to the system when they do
                 memory = cupy.cuda.PinnedMemoryPointer(cupy.cuda.PinnedMemory(size), 0)
         return np.frombuffer(memory, dtype, count).reshape(shape)
+
+    def pin(self, memory: np.ndarray) -> None:
+        """Let copies from and to memory of the host be asynchronous, until it is freed."""
+        runtime, address = cupy.cuda.runtime, address_of(memory)
+        with self.context:
+            runtime.hostRegister(address, memory.nbytes, _PORTABLE)
+        weakref.finalize(memory, runtime.hostUnregister, address).atexit = False
 
     def is_pinned(self, array: np.ndarray) -> bool:
         """Return whether the GPU reaches an array of the host."""

@@ -272,6 +272,9 @@ class HostDevice(Device):
 
     pinned = empty
 
+    def pin(self, memory: np.ndarray) -> None:
+        """Do nothing: this device copies from and to any memory of the host."""
+
     def stream(self, urgent: bool = False) -> Stream:
         if self.inline:
             return SoloStream(self._limit(1), self._limit(thread_count()))

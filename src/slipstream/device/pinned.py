@@ -22,12 +22,18 @@ class PinnedHost(HostDevice):
     def __init__(self, device: Device) -> None:
         super().__init__()
         self._device = device
+        # What ranks share through it is pinned, unlike what they share through the CPU alone.
+        self.identity = f"{self.identity}, pinned"
 
     def empty(self, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
         """Return an uninitialised array that is pinned."""
         return self._device.pinned(shape, dtype)
 
     pinned = empty
+
+    def pin(self, memory: np.ndarray) -> None:
+        """Pin memory that others allocated, until it is freed."""
+        self._device.pin(memory)
 
     def holds(self, array: Any) -> bool:
         """Return whether an array is pinned; other arrays would have to be copied."""

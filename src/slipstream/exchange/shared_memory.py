@@ -71,9 +71,9 @@ class Segment:
 class _HostMemory:
     def __init__(self, device: Device, size: int) -> None:
         # Unlike files in /dev/shm, anonymous ones are not limited to a part of memory.
-        self._file = os.memfd_create("slipstream")
+        self._file, self._device = os.memfd_create("slipstream"), device
         os.ftruncate(self._file, size)
-        self.own = _mapped(self._file, size)
+        self.own = self._mapped(self._file, size)
         self.where = platform.node(), os.readlink("/proc/self/ns/pid")
         self.handle = os.getpid(), self._file
 
@@ -85,9 +85,17 @@ class _HostMemory:
         except OSError:
             return None
         try:
-            return _mapped(file, size)
+            return self._mapped(file, size)
         finally:
             os.close(file)
+
+    def _mapped(self, file: int, size: int) -> np.ndarray:
+        memory = mmap.mmap(file, size)
+        with contextlib.suppress(OSError, AttributeError):
+            memory.madvise(mmap.MADV_HUGEPAGE)
+        array = np.frombuffer(memory, np.uint8)
+        self._device.pin(array)
+        return array
 
     def own_array(self, shape: tuple[int, ...], dtype: np.dtype) -> tuple[np.ndarray, Any]:
         owner = _Owner(self.own[: math.prod(shape) * dtype.itemsize])
@@ -108,13 +116,6 @@ class _Owner:
 
     def __init__(self, memory: Any) -> None:
         self.memory = memory
-
-
-def _mapped(file: int, size: int) -> np.ndarray:
-    memory = mmap.mmap(file, size)
-    with contextlib.suppress(OSError, AttributeError):
-        memory.madvise(mmap.MADV_HUGEPAGE)
-    return np.frombuffer(memory, np.uint8)
 
 
 class _CudaMemory:

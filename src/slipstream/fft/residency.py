@@ -15,8 +15,6 @@ from slipstream.exchange import local_rank
 from slipstream.fft.arguments import Arguments, together
 from slipstream.fft.streamed_plan import StreamedPlan, Streaming
 
-_FROM_THE_HOST = ("mpi-p2p", "mpi")
-
 RESIDENCIES = ("device", "host", "auto")
 
 _UNITS = {"": 1, "B": 1, **{f"{p}B": 1000 ** (i + 1) for i, p in enumerate("kMGT")},
@@ -134,13 +132,6 @@ def streamed(
     home = device
     if device.kind == "cuda":
         home = PinnedHost(device)
-        # Memory that processes share is not pinned.
-        if transport not in ("auto", *_FROM_THE_HOST):
-            raise InputError(
-                f"transport {transport!r} with residency 'host' on GPUs; accepted: auto, "
-                f"{', '.join(_FROM_THE_HOST)}"
-            )
-        transport = _FROM_THE_HOST[0] if transport == "auto" and arguments.ranks > 1 else transport
     local = local_rank(comm)
     devices = [device]
     if streaming.devices > 1:

@@ -3,7 +3,8 @@
 A pencil is a box of the global index space. A store names the arrays that hold such a box, part by
 part: one view of an array, or a part of every block that is sent to, or has come from, another
 rank. What copies a pencil to the host so packs it for its receivers, and what copies it back
-unpacks it: nothing is packed on the host.
+unpacks it: nothing is packed on the host. Where ranks see each other's memory, the copy from the
+device goes straight to the receiver, and nothing is left to be sent.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from slipstream.decomposition import Box
-from slipstream.exchange import Block, ExchangePlan, Transport, part_of
+from slipstream.exchange import Block, Exchange, ExchangePlan, Transport, part_of
 from slipstream.schedule import StepGraph
 
 # Parts of a box, each with the view that holds it.
@@ -46,6 +47,9 @@ class ArrayStore:
         return [(part, view)]
 
     read_views = write_views
+
+    def record_before(self, graph: StepGraph, field: int, pencil: int) -> None:
+        """Record what must come before a pencil is written: nothing."""
 
     def record_written(self, graph: StepGraph, field: int, pencil: int) -> None:
         """Record what follows when a pencil has been written: nothing."""
@@ -93,7 +97,11 @@ class ExchangeStore:
     def write_views(self, box: Box) -> Views:
         """Return where to write a box: what this rank keeps goes to where it is read."""
         views: Views = []
-        for plan, (send, receive), _ in self._groups:
+        for plan, (send, receive), exchange in self._groups:
+            if exchange.places:
+                for block in plan.sends:
+                    views += _views_of(exchange.places[0][block.peer], block, box)
+                continue
             own = [block for block in plan.receives if block.peer == self._rank]
             for block in plan.sends:
                 is_own = block.peer == self._rank
@@ -109,16 +117,33 @@ class ExchangeStore:
             for view in _views(receive, block, box)
         ]
 
+    def record_before(self, graph: StepGraph, field: int, pencil: int) -> None:
+        """Record the wait for the receivers' memory before the first pencil of a group."""
+        exchange = self._exchange_of(field, pencil)
+        if pencil % self._together == 0 and exchange.places:
+            exchange.record_open(graph, "transpose")
+
     def record_written(self, graph: StepGraph, field: int, pencil: int) -> None:
         """Record the exchange of a group when its last pencil has been written."""
         if (pencil + 1) % self._together == 0 or pencil + 1 == self._pencils:
-            groups = -(-self._pencils // self._together)
-            _, _, exchange = self._groups[field * groups + pencil // self._together]
-            exchange.record(graph, "transpose", own=False)
+            exchange = self._exchange_of(field, pencil)
+            if exchange.places:
+                exchange.record_close(graph, "transpose")
+            else:
+                exchange.record(graph, "transpose", own=False)
+
+    def _exchange_of(self, field: int, pencil: int) -> Exchange:
+        groups = -(-self._pencils // self._together)
+        return self._groups[field * groups + pencil // self._together][2]
 
 
 def _views(packed: Any, block: Block, box: Box) -> Views:
+    return _views_of(part_of(packed, block), block, box)
+
+
+def _views_of(values: Any, block: Block, box: Box) -> Views:
+    """Return the part of a block, whose values these are, that is in a box."""
     part = box.intersect(block.box)
     if not part.size:
         return []
-    return [(part, part_of(packed, block).reshape(block.box.shape)[part.slices(block.box)])]
+    return [(part, values.reshape(block.box.shape)[part.slices(block.box)])]

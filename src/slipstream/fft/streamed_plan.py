@@ -328,6 +328,7 @@ class StreamedPlan:
                 for place, pencil in enumerate(
                     geometry.pencils(self._rank, field, self.pencils[number])
                 ):
+                    target.record_before(graph, field, place)
                     self._record_pencil(graph, geometry, pencil, source, target, forward, scale)
                     target.record_written(graph, field, place)
                 scale = 1.0 if geometry.axes else scale
