@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 import statistics
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -21,7 +21,7 @@ import numpy as np
 
 from slipstream.bench.measure import medians
 from slipstream.bench.transform import TransformRequest
-from slipstream.device import Device
+from slipstream.device import Device, Operation, Stream
 from slipstream.fft import DistributedFFT, Streaming
 from slipstream.schedule import Timeline
 from slipstream.schedule.timeline import legend_of
@@ -67,26 +67,30 @@ def variants_of(streaming: Streaming, sweep: bool) -> list[Variant]:
     return result
 
 
-def bus_rates(device: Device, home: Device) -> dict[str, float]:
-    """Return bytes per second of large copies in, out, and each way when both go at once."""
-    host = [home.empty((_BUFFER,), np.uint8) for _ in range(2)]
-    there = [device.empty((_BUFFER,), np.uint8) for _ in range(2)]
-    for array in host:
-        array[...] = 1
-    streams = [device.stream() for _ in range(2)]
-    copies = [device.copy(there[0], host[0]), device.copy(host[1], there[1])]
+def bus_rates(devices: Sequence[Device], home: Device, comm: Any) -> dict[str, float]:
+    """Return bytes per second in, out, and each way at once, to each device with all at work."""
+    lanes: dict[str, list[tuple[Stream, Operation]]] = {"in": [], "out": []}
+    for device in devices:
+        for way, lane in lanes.items():
+            host, there = home.empty((_BUFFER,), np.uint8), device.empty((_BUFFER,), np.uint8)
+            host[...] = 1
+            pair = (there, host) if way == "in" else (host, there)
+            lane.append((device.stream(), device.copy(*pair)))
 
-    def run(*which: int) -> Callable[[], None]:
+    def run(*ways: str) -> Callable[[], None]:
+        chosen = [one for way in ways for one in lanes[way]]
+
         def action() -> None:
             for _ in range(_REPEATED):
-                for one in which:
-                    streams[one].submit(copies[one])
-            for one in which:
-                streams[one].synchronize()
+                for stream, copy in chosen:
+                    stream.submit(copy)
+            for stream, _ in chosen:
+                stream.synchronize()
 
         return action
 
-    seconds = medians(device, {"in": run(0), "out": run(1), "both": run(0, 1)}, 5)
+    actions = {"in": run("in"), "out": run("out"), "both": run("in", "out")}
+    seconds = medians(devices[0], actions, 5, comm)
     return {name: _REPEATED * _BUFFER / one for name, one in seconds.items()}
 
 
@@ -130,8 +134,7 @@ def measure_streaming(
         if arrays is None:
             empty = plan.empty_input, plan.empty_output
             arrays = plan.empty_in_place() if in_place else tuple(one() for one in empty)
-            rates = bus_rates(device, plan.home)
-            rates = {name: _least(comm, rate) for name, rate in rates.items()}
+            rates = bus_rates(plan.streamed.devices, plan.home, comm)
             _fill(plan, arrays[0], _factors(plan))
         else:
             plan.remember(*arrays)
@@ -255,10 +258,6 @@ def _error_of_samples(plan: DistributedFFT, modes: Any, factors, comm: Any) -> f
 
 def _most(comm: Any, value: float) -> float:
     return value if comm is None else max(comm.allgather(value))
-
-
-def _least(comm: Any, value: float) -> float:
-    return value if comm is None else min(comm.allgather(value))
 
 
 def draw_timelines(path: Any, timelines: Mapping[str, Timeline]) -> None:

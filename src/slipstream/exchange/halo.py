@@ -16,7 +16,6 @@ from typing import Any
 from slipstream.decomposition import Box, PaddedBox
 from slipstream.device import Device
 from slipstream.exchange.moves import move
-from slipstream.exchange.peer import PeerTransport
 from slipstream.exchange.plan import Block, ExchangePlan
 from slipstream.exchange.transport import Transport
 from slipstream.schedule import StepGraph
@@ -151,7 +150,7 @@ class HaloExchange:
     ) -> None:
         if transport is None:
             make = _Alone
-        elif isinstance(transport, PeerTransport) and transport.all_near:
+        elif transport.reaches_all:
             make = _Stored
         else:
             make = _Packed

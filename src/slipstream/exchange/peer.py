@@ -64,7 +64,7 @@ class PeerTransport(Transport):
         ]
         seen_by_others = communicator.alltoall(seen)
         self.near = [mine and theirs for mine, theirs in zip(seen, seen_by_others, strict=True)]
-        self.all_near = communicator.allreduce(all(self.near)) == communicator.size
+        self.reaches_all = communicator.allreduce(all(self.near)) == communicator.size
         # In the host's memory, for the host to see even while the device waits.
         self._failed = device.pinned((1,), np.int64)
         self._failed[:] = 0
@@ -83,7 +83,7 @@ class PeerTransport(Transport):
     def prepare(self, plan, pairs) -> Exchange:
         """Prepare an exchange; see `Transport.prepare`."""
         far = None
-        if not self.all_near:
+        if not self.reaches_all:
             there = [rank for rank, near in enumerate(self.near) if not near]
             far = self._fallback.prepare(plan.among(there), pairs)
         return PeerExchange(self, plan, pairs, far)

@@ -14,7 +14,6 @@ import numpy as np
 
 from slipstream.decomposition import Box
 from slipstream.device import REAL_NAMES, Device, RowLaunch, address_of
-from slipstream.exchange.peer import PeerTransport
 from slipstream.exchange.plan import Block, ExchangePlan
 from slipstream.exchange.transport import Exchange, Transport
 from slipstream.schedule import StepGraph
@@ -66,7 +65,7 @@ class SparseExchange:
         arrays: Sequence[Any],
         transport: Transport,
     ) -> None:
-        stored = isinstance(transport, PeerTransport) and transport.all_near
+        stored = transport.reaches_all
         kind = _Stored if stored else _Packed
         self._swaps = [kind(device, plan, addresses, array, transport) for array in arrays]
 

@@ -105,9 +105,12 @@ class Transport(ABC):
     ----------
     name : str
         As in a case file.
+    reaches_all : bool
+        Whether every rank stores into the memory of every other: then all exchanges have places.
     """
 
     name: str
+    reaches_all = False
 
     def __init__(self, device: Device) -> None:
         self.device = device

@@ -12,6 +12,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from slipstream.decomposition import Box
 from slipstream.exchange import Block, Exchange, ExchangePlan, Transport, part_of
 from slipstream.schedule import StepGraph
@@ -81,13 +83,18 @@ class ExchangeStore:
         targets: Sequence[Box], pencils: int, together: int, rank: int, dtype: Any,
     ) -> None:  # fmt: skip
         self._pencils, self._together, self._rank = pencils, together, rank
-        self._groups = []
-        for boxes in sources:
-            plan = ExchangePlan.redistribution(boxes, targets, rank)
-            # What arrives is only what the group has, not all that this rank wants.
-            received = sum(block.count for block in plan.receives)
-            packed = tuple(transport.empty((n,), dtype) for n in (plan.send_size, received))
-            self._groups.append((plan, packed, transport.prepare(plan, [packed])))
+        plans = [ExchangePlan.redistribution(boxes, targets, rank) for boxes in sources]
+        # What arrives is only what the group has, not all that this rank wants.
+        sizes = [(p.send_size, sum(block.count for block in p.receives)) for p in plans]
+        all_sent, all_received = (sum(own) for own in zip(*sizes, strict=True))
+        # Where everything goes straight to the receivers, this memory is never touched.
+        empty = np.empty if transport.reaches_all else transport.empty
+        packed = empty((all_sent,), dtype), transport.empty((all_received,), dtype)
+        self._groups, sent, received = [], 0, 0
+        for plan, (outgoing, incoming) in zip(plans, sizes, strict=True):
+            pair = packed[0][sent : sent + outgoing], packed[1][received : received + incoming]
+            sent, received = sent + outgoing, received + incoming
+            self._groups.append((plan, pair, transport.prepare(plan, [pair])))
 
     @property
     def bytes(self) -> int:

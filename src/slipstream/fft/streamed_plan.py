@@ -101,6 +101,8 @@ class StreamedPlan:
 
     Attributes
     ----------
+    devices : list of Device
+        Where pencils are transformed.
     passes : list of PassGeometry
         What is done one after the other going forward.
     pencils : list of int
@@ -124,7 +126,7 @@ class StreamedPlan:
         self, arguments: Arguments, devices: Sequence[Device], home: Device, comm: Any,
         transport: str, workers: int, streaming: Streaming, limit: int,
     ) -> None:  # fmt: skip
-        self.arguments, self._devices, self._home = arguments, list(devices), home
+        self.arguments, self.devices, self._home = arguments, list(devices), home
         self.workers = workers
         self._rank, self.streaming = (comm.rank if comm is not None else 0), streaming
         self.transport = make_transport(transport, comm, home)
@@ -147,7 +149,7 @@ class StreamedPlan:
     def _fitting(self, comm: Any, limit: int) -> tuple[list[Workspace], int]:
         """Return workspaces within the limit, and the number of pencils. Collective."""
         reserve = self._field_bytes() if not any(self._exchanged) and len(self.passes) > 1 else 0
-        reserve = reserve if len(self._devices) == 1 else 0
+        reserve = reserve if len(self.devices) == 1 else 0
         for left in dict.fromkeys((limit - reserve, limit)):
             for count in self._counts():
                 made = self._tried(count, left)
@@ -157,7 +159,7 @@ class StreamedPlan:
                 if made is not None:
                     if reserve and left < limit:
                         shape = self.passes[0].after[self._rank].shape[1:]
-                        array = self._devices[0].empty(shape, self.arguments.complex_dtype)
+                        array = self.devices[0].empty(shape, self.arguments.complex_dtype)
                         self._on_device = [array]
                     return made, count
         smallest = self._smallest()
@@ -210,7 +212,7 @@ class StreamedPlan:
                 device, Bus(device, self._home, self.streaming.copies), self._kind, list(kinds),
                 self.streaming.streams, limit,
             )
-            for device in self._devices
+            for device in self.devices
         ]  # fmt: skip
 
     @property
@@ -303,7 +305,7 @@ class StreamedPlan:
             lines.append(f"pass {number + 1}: {what}{pencils} pencils of {shape}")
         where = "on the device" if self._on_device else "on the host"
         lines.append(
-            f"{self.device_bytes / 2**20:.4g} MiB of each of {len(self._devices)} devices; between "
+            f"{self.device_bytes / 2**20:.4g} MiB of each of {len(self.devices)} devices; between "
             f"passes the array is {where}; {self.streaming.copies} copies, "
             + (f"{self.streaming.streams} streams" if self.streaming.streams else "pipelined")
         )
