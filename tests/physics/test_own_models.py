@@ -9,6 +9,7 @@ from numpy_solver import TABLEAUS
 from field_values import coordinates, formulas, largest_error, values
 from flows import advance, modes_of, relative_error, start
 from numpy_calculus import Calculus
+from own_models import own_models
 
 OWN = """
 from slipstream.equations import (
@@ -48,15 +49,7 @@ def derived(viscosity, drag):
 
 @pytest.fixture(scope="module")
 def own(tmp_path_factory):
-    path = tmp_path_factory.mktemp("models") / "own.py"
-    path.write_text(OWN)
-
-    def settings(name, *parameters):
-        # The case of these tests has a viscosity, which other equations do not have.
-        table = ", ".join([f"model = '{path}:{name}'", *parameters])
-        return [f"equation={{ {table} }}"]
-
-    return settings
+    return own_models(OWN, tmp_path_factory.mktemp("models"))
 
 
 def test_travelling_front_of_a_bistable_medium_is_a_resting_pair_of_walls(device, own):

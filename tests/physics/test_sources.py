@@ -7,6 +7,7 @@ import pytest
 
 from field_values import coordinates, formulas, largest_error, values
 from flows import advance, modes_of, start
+from own_models import own_models
 from slipstream.errors import InputError
 from slipstream.io import write_checkpoint
 
@@ -48,14 +49,7 @@ def uneven(width):
 
 @pytest.fixture(scope="module")
 def own(tmp_path_factory):
-    path = tmp_path_factory.mktemp("models") / "own.py"
-    path.write_text(OWN)
-
-    def settings(name, *parameters):
-        table = ", ".join([f"model = '{path}:{name}'", *parameters])
-        return [f"equation={{ {table} }}"]
-
-    return settings
+    return own_models(OWN, tmp_path_factory.mktemp("models"))
 
 
 def shear_under_a_swinging_force(y, time, viscosity, frequency):

@@ -70,8 +70,14 @@ class Source:
 
 
 @contextlib.contextmanager
-def readable(name: str) -> Iterator[None]:
-    """Turn whatever a library raises while it reads into one line for people."""
+def readable(what: str) -> Iterator[None]:
+    """Turn whatever a library raises while it reads into one line for people.
+
+    Parameters
+    ----------
+    what : str
+        The key that names the file, and the file.
+    """
     try:
         yield
     except InputError:
@@ -80,7 +86,7 @@ def readable(name: str) -> Iterator[None]:
         reason = (str(error).splitlines() or [""])[0] or type(error).__name__
         if "imagecodecs" in reason:
             reason += "; pip install imagecodecs, or save it uncompressed"
-        raise InputError(f"image.path: {name} cannot be read ({reason})") from error
+        raise InputError(f"{what} cannot be read ({reason})") from error
 
 
 def _as_it_is(array: Any) -> Callable[[], AbstractContextManager[Any]]:

@@ -147,7 +147,7 @@ class Image:
     def _read_alone(self, box: Box) -> np.ndarray:
         mask = self._empty(box)
         if mask.size:
-            with readable(self._source.name), self._source.open() as values:
+            with readable(f"image.path: {self._source.name}"), self._source.open() as values:
                 self._convert(values, box, mask)
         return mask
 
@@ -209,13 +209,13 @@ class Image:
 
     def _open_view(self, box: Box) -> RawView:
         def open_view() -> RawView:
-            with readable(self._source.name):
+            with readable(f"image.path: {self._source.name}"):
                 return RawView(self._communicator, self._source, box)
 
         return on_every_rank(self._communicator, open_view)
 
     def _raise(self, failure: Exception | None) -> None:
-        with readable(self._source.name):
+        with readable(f"image.path: {self._source.name}"):
             if failure is not None:
                 raise failure
 
@@ -244,7 +244,7 @@ def _find(source: Any, options: dict[str, Any]) -> Source:
         raise InputError(f"image.path: {path} does not exist")
     if path.is_dir() != (suffix == ".zarr"):
         raise InputError(f"image.path: {path} is {'a' if path.is_dir() else 'no'} folder")
-    with readable(str(path)):
+    with readable(f"image.path: {path}"):
         return read(path, **options)
 
 

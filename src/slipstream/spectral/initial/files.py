@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from slipstream.errors import InputError
+from slipstream.io.image_files import readable
 from slipstream.launch import on_every_rank
 from slipstream.spectral.problem import SpectralProblem
 
@@ -56,7 +57,7 @@ def _read(path: Path, time: int | None, problem: SpectralProblem) -> np.ndarray:
     if not path.exists():
         raise InputError(f"initial.path: {path}: no such file or folder")
     result = np.zeros((problem.size, *problem.geometry.physical_box.shape), problem.real_dtype)
-    with _readable(path), _arrays(path) as arrays:
+    with readable(f"initial.path: {path}"), _arrays(path) as arrays:
         names = [str(value) for value in problem.model.unknowns]
         if not set(names) & set(arrays):
             raise InputError(
@@ -130,15 +131,3 @@ def _arrays(path: Path) -> Iterator[Mapping[str, Any]]:
             f"initial.path: {path} is of no known format; accepted: the output folder of a run, a "
             "zarr folder, an HDF5 file, or NumPy's .npz"
         )
-
-
-@contextlib.contextmanager
-def _readable(path: Path) -> Iterator[None]:
-    """Turn whatever a library raises while it reads into one line for people."""
-    try:
-        yield
-    except InputError:
-        raise
-    except Exception as error:  # each library, and each of its filters, raises kinds of its own
-        reason = (str(error).splitlines() or [""])[0] or type(error).__name__
-        raise InputError(f"initial.path: {path} cannot be read ({reason})") from error
