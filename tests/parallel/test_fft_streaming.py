@@ -1,6 +1,7 @@
 """Arrays on the host that stream through devices: numpy's numbers, whatever the options."""
 
 import gc
+import weakref
 
 import numpy as np
 import pytest
@@ -141,11 +142,18 @@ def test_residency_is_chosen_by_memory(comm, device):
         assert f"on the {expected}" in fft.describe()
 
 
-def test_arrays_may_share_one_memory(comm, device):
-    for dtype in ("float64", "complex64"):
-        fft = DistributedFFT(SHAPE, dtype, comm=comm, device=device, residency="host")
-        oracle = Oracle(SHAPE, dtype)
-        points, modes = fft.empty_in_place()
+@pytest.mark.parametrize("truncation", [None, "2/3"])
+@pytest.mark.parametrize("fields", [1, 2])
+@pytest.mark.parametrize("dtype", ["float64", "complex64"])
+def test_arrays_may_share_one_memory(comm, device, dtype, fields, truncation):
+    shape = (7, 10, 9)  # of which ranks have uneven parts
+    fft = DistributedFFT(
+        shape, dtype, fields=fields, truncation=truncation, comm=comm, device=device,
+        residency="host",
+    )  # fmt: skip
+    oracle = Oracle(shape, dtype, fields, truncation)
+    points, modes = fft.empty_in_place()
+    for _ in range(2):
         points[...] = oracle.input(fft)
         oracle.assert_modes(fft, fft.forward(points, modes))
         oracle.assert_points(fft, fft.backward(modes, points))
@@ -202,25 +210,55 @@ def test_failing_transform_is_named(comm, device, monkeypatch):
         fft.forward(np.zeros(fft.input_box.shape))
 
 
-def test_many_transforms_with_random_options_leave_no_memory_behind(comm, device):
-    generator = np.random.default_rng(0)
-    points = np.zeros(1)
+def test_one_rank_without_memory_stops_all(comm, device, ranks, monkeypatch):
+    empty = type(device).empty
 
-    def once():
+    def scarce(self, shape, dtype):
+        if comm is None or comm.rank == ranks - 1:
+            raise InputError("no memory left for an array")
+        return empty(self, shape, dtype)
+
+    monkeypatch.setattr(type(device), "empty", scarce)
+    with pytest.raises(InputError, match="no memory left for an array"):
+        plan(comm, device, memory="8 MiB")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"residency": "device", "memory": "1 GiB"}, "memory is for residency 'host' and 'auto'"),
+        ({"residency": "device", "streaming": {}}, "streaming is for residency 'host' and 'auto'"),
+        (
+            {"residency": "host", "tune": "quick"},
+            "tune 'quick' with residency 'host'; accepted: off",
+        ),
+        ({"residency": "moon"}, "residency 'moon'; accepted: device, host, auto"),
+    ],
+)
+def test_options_without_effect_are_refused(comm, device, options, message):
+    with pytest.raises(InputError, match=message):
+        DistributedFFT(SHAPE, comm=comm, device=device, **options)
+
+
+def test_many_transforms_with_random_options_leave_no_memory_behind(comm, device, monkeypatch):
+    generator, alive = np.random.default_rng(0), []
+    empty = type(device).empty
+
+    def noted(self, shape, dtype):
+        array = empty(self, shape, dtype)
+        alive.append(weakref.ref(array))
+        return array
+
+    monkeypatch.setattr(type(device), "empty", noted)
+    for _ in range(20):
         shape = tuple(int(n) for n in generator.integers(4, 12, 3))
         how = Streaming(
             pencils=int(generator.integers(1, 5)), streams=int(generator.integers(0, 3)),
             copies=COPIES[generator.integers(0, 3)],
         )  # fmt: skip
         fft = plan(comm, device, shape, streaming=how, memory="8 MiB")
-        nonlocal points
-        points = fft.forward(np.zeros(fft.input_box.shape))
-
-    for _ in range(5):
-        once()
+        fft.forward(np.zeros(fft.input_box.shape))
+    assert len(alive) > 20 * 5
+    del fft
     gc.collect()
-    before = len(gc.get_objects())
-    for _ in range(20):
-        once()
-    gc.collect()
-    assert len(gc.get_objects()) < before + 20 * 100
+    assert not [array for array in alive if array() is not None]

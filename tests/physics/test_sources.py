@@ -145,6 +145,28 @@ def test_run_with_coefficients_goes_on_from_a_state(device, own, tmp_path):
     assert modes_of(advance(later, 2)).tobytes() == modes_of(advance(whole, 2)).tobytes()
 
 
+@pytest.mark.parametrize(
+    ("formula", "message"),
+    [
+        ("x", r"forcing.formula.velocity: x is not periodic along x"),
+        ("1/sin(x)", r"1/sin\(x\) is not a finite number everywhere"),
+        ("tanh(x - 3) + 1000*cos(y)", r"tanh\(x - 3\) is not periodic along x"),
+    ],
+)
+def test_force_has_to_fit_the_box(device, formula, message):
+    settings = f'forcing={{ kind = "formula", formula = ["{formula}", "0", "0"] }}'
+    with pytest.raises(InputError, match=message):
+        start(device, settings)
+
+
+def test_strength_cannot_follow_from_a_rate_where_the_force_has_time(device):
+    settings = (
+        'forcing={ kind = "formula", formula = ["sin(y)*cos(t)", "0", "0"], injection = 0.1 }'
+    )
+    with pytest.raises(InputError, match="forcing.injection: .* where the formula has t"):
+        start(device, settings)
+
+
 @pytest.mark.parametrize("width", [1.0, 0.5])
 def test_coefficient_has_to_fit_the_box(device, own, width):
     begin = formulas(a="1")

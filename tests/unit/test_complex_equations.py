@@ -106,6 +106,13 @@ def test_derivatives_of_what_is_known_are_known():
     assert model.sources[3] == -9 * sympy.sin(3 * Z)
 
 
+def test_coefficients_have_names_that_no_field_has():
+    model = lower(Model({Scalar("coefficient_1"): sin(y) * s + sin(x) * s, s: sin(x) * s}))
+    assert [str(one) for one in model.components] == [
+        "coefficient_1", "scalar", "coefficient_2", "coefficient_3",
+    ]  # fmt: skip
+
+
 def test_coefficients_that_are_the_same_are_kept_once():
     model = lower(Model({s: sin(y) * q * s + 3 * (sin(y) * s), q: sin(y) * s * nu}))
     assert model.coefficients == (sympy.sin(Y),)
@@ -122,6 +129,8 @@ MISTAKES = {
     "complex": (lambda: Model({s: A * s, A: A}), r"equation of scalar: A \* scalar is a complex "
                                                  "scalar; expected a real scalar"),
     "complex mean": (lambda: Model({A: A}, means={"m": A}), "mean m: A is a complex scalar"),
+    "mean of time": (lambda: lower(Model({s: -s}, means={"m": s + t})), "mean m: term t: expected"),
+    "infinity": (lambda: s * float("inf"), "inf: expected a finite number"),
     "function": (lambda: sin(A), r"sin\(A\): A is a complex scalar; expected a real one"),
     "complex vector": (lambda: Model({u: 1j * u}), "a complex vector; expected a real vector"),
     "type": (lambda: Model({A: A * grad(A)}), "is a complex vector; expected a complex scalar"),
@@ -159,6 +168,15 @@ def test_travelling_wave_is_two_patterns():
     assert len(patterns) == 2
     total = sum(pattern.shapes[0] * pattern.factor for pattern in patterns)
     assert sympy.expand_trig(total - sympy.sin(X - 2 * TIME)).expand() == 0
+
+
+@pytest.mark.parametrize("k", [1, 7, 40])
+def test_short_travelling_waves_are_parted_without_loss(k):
+    expression = sympy.cos(k * (X - TIME) + 3 * Y)
+    total = sum(pattern.shapes[0] * pattern.factor for pattern in parted(expression))
+    evaluate, exact = (sympy.lambdify([X, Y, TIME], one) for one in (total, expression))
+    # Products of two sines and cosines: a few roundings of numbers of order k.
+    assert abs(evaluate(1.1, 0.3, 2.3) - exact(1.1, 0.3, 2.3)) <= 1e-15 * 4 * k
 
 
 @pytest.mark.parametrize(("method", "nodes"), [("rk2", [0, 1]), ("rk4", [0, 1, 2])])

@@ -118,7 +118,7 @@ class Forcing(Table):
     Attributes
     ----------
     kind : {"random", "taylor-green", "abc", "formula"}
-        Random modes, or a pattern that does not change.
+        Random modes, a pattern that does not change, or a function of position and time.
     field : str
         The field that is forced.
     amplitude : float
@@ -128,7 +128,7 @@ class Forcing(Table):
     coefficients : tuple of 3 float
         A, B and C of "abc".
     formula : str or tuple of str
-        Of "formula": of x, y and z, for each component.
+        Of "formula": of x, y, z and the time t, for each component.
     shells : tuple of 2 int
         First and last shell of "random".
     seed : int

@@ -170,6 +170,8 @@ def _number(value: Any) -> sympy.Expr:
         number = sympy.sympify(value, strict=True)
     except sympy.SympifyError:
         raise InputError(f"{value!r}: expected a number, a parameter or a quantity") from None
+    if number.has(sympy.zoo, sympy.oo, -sympy.oo, sympy.nan):
+        raise InputError(f"{value!r}: expected a finite number")
     # Numbers are kept as they are written, for exact algebra; i is not that of wavenumbers.
     exact = {one: sympy.Rational(str(one)) for one in number.atoms(sympy.Float)}
     return sympy.expand(number.xreplace(exact).xreplace({sympy.I: IMAGINARY}))
@@ -315,6 +317,7 @@ def outer(first: Quantity, second: Quantity) -> Quantity:
 
 def abs2(quantity: Quantity) -> Quantity:
     """Return the square of the magnitude of a scalar or a vector."""
+    quantity = as_quantity(quantity)
     text = f"abs2({quantity.text})"
     expect(text, quantity, 0, 1)
     squares = [_product([[form]], [[_conjugate(form)]], text) for form in quantity.forms]
@@ -329,17 +332,20 @@ def _conjugate(form: Form) -> Form:
 
 def conj(quantity: Quantity) -> Quantity:
     """Return the complex conjugate."""
+    quantity = as_quantity(quantity)
     return Quantity(list(map(_conjugate, quantity.forms)), f"conj({quantity.text})")
 
 
 def real(quantity: Quantity) -> Quantity:
     """Return the real part."""
+    quantity = as_quantity(quantity)
     parts = [form.real_and_imaginary()[0] for form in quantity.forms]
     return Quantity(parts, f"real({quantity.text})")
 
 
 def imag(quantity: Quantity) -> Quantity:
     """Return the imaginary part."""
+    quantity = as_quantity(quantity)
     parts = [form.real_and_imaginary()[1] for form in quantity.forms]
     return Quantity(parts, f"imag({quantity.text})")
 
@@ -354,6 +360,7 @@ def function(operation: Callable[[sympy.Expr], sympy.Expr], quantity: Quantity) 
     quantity : Quantity
         A scalar.
     """
+    quantity = as_quantity(quantity)
     text = f"{getattr(operation, '__name__', 'function')}({quantity.text})"
     expect(text, quantity, 0)
     if quantity.is_complex:

@@ -9,6 +9,8 @@ fields that do not change, kept beside the state.
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Collection
 from dataclasses import dataclass
 
 import sympy
@@ -144,14 +146,15 @@ def lower(model: Model) -> Lowered:
         If it has a term that cannot be computed.
     """
     coefficients: dict[sympy.Expr, Value] = {}
-    forms = [_with_coefficients(form, coefficients) for form in model.forms]
+    taken = {value.field for value in model.components}
+    forms = [_with_coefficients(form, coefficients, taken) for form in model.forms]
     plain = _lowered(model, forms, coefficients)
     other = _lowered(model, [_conserved(form) for form in forms], coefficients)
     # Of as many transforms, those of the state as it is need no memory for others.
     return min((plain, other), key=lambda one: (one.transforms, len(one.inputs)))
 
 
-def _with_coefficients(form: Form, known: dict[sympy.Expr, Value]) -> Form:
+def _with_coefficients(form: Form, known: dict[sympy.Expr, Value], taken: Collection[str]) -> Form:
     """Return a form with values in place of the functions of coordinates that multiply fields."""
     terms: dict[sympy.Expr, sympy.Expr] = {}
     for points, factor in form.terms.items():
@@ -163,8 +166,11 @@ def _with_coefficients(form: Form, known: dict[sympy.Expr, Value]) -> Form:
                     f"term {points}: expected a function of x, y and z times fields; time may be "
                     "in terms without fields"
                 )
-            one = known.setdefault(function, Value(f"coefficient_{len(known) + 1}", None))
-            points = one * fields
+            if function not in known:
+                used = {*taken, *(value.field for value in known.values())}
+                names = (f"coefficient_{number}" for number in itertools.count(1))
+                known[function] = Value(next(name for name in names if name not in used), None)
+            points = known[function] * fields
         terms[points] = terms.get(points, 0) + factor
     return Form(terms)
 
@@ -196,8 +202,9 @@ def _has_one_first_derivative(points: sympy.Expr) -> bool:
 
 
 def _lowered(model: Model, forms: list[Form], coefficients: dict[sympy.Expr, Value]) -> Lowered:
+    taken = {value.field for value in model.components}
     means = tuple(
-        _mean(name, quantity.forms[0], len(model.components), coefficients)
+        _mean(name, quantity.forms[0], len(model.components), coefficients, taken)
         for name, quantity in model.means.items()
     )
     components = [*model.components, *coefficients.values()]
@@ -266,9 +273,17 @@ def _source(form: Form) -> sympy.Expr:
     return sympy.Add(*[factor * points for points, factor in known.items()])
 
 
-def _mean(name: str, form: Form, limit: int, known: dict[sympy.Expr, Value]) -> Mean:
+def _mean(
+    name: str, form: Form, limit: int, known: dict[sympy.Expr, Value], taken: Collection[str]
+) -> Mean:
     """Part what is averaged, such that each part needs no more fields than the state has."""
-    points = _with_coefficients(form_of_points(form.at_points()), known).at_points()
+    whole = form_of_points(form.at_points())
+    for points in whole.terms:
+        if positions_in(points) and (points.has(TIME) or not values_in(points)):
+            raise InputError(
+                f"mean {name}: term {points}: expected fields in every term, and no time"
+            )
+    points = _with_coefficients(whole, known, taken).at_points()
     sets: list[tuple[set[Value], list[sympy.Expr]]] = []
     for term in sympy.Add.make_args(points):
         own = set(values_in(term))

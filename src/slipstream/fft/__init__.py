@@ -9,7 +9,7 @@ from slipstream.fft.distributed import DistributedFFT
 from slipstream.fft.modes import Modes, truncate
 from slipstream.fft.planes import PlanePass, PointOperation, PointProduct, plane_pass_bytes
 from slipstream.fft.slab import SlabGeometry
-from slipstream.fft.streamed_plan import Streaming
+from slipstream.fft.streaming import Streaming
 
 __all__ = [
     "ColumnPass",

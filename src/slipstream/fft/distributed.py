@@ -24,12 +24,15 @@ from slipstream.fft.known_arrays import array_key
 from slipstream.fft.plan import Plan
 from slipstream.fft.residency import (
     RESIDENCIES,
+    check_options,
     checked_streaming,
     chosen_residency,
+    devices_of,
     memory_limit,
     streamed,
 )
-from slipstream.fft.streamed_plan import StreamedPlan, Streaming
+from slipstream.fft.streamed_plan import StreamedPlan
+from slipstream.fft.streaming import Streaming
 from slipstream.fft.tuning import choose
 from slipstream.fft.user_arrays import UserArrays
 from slipstream.schedule import POLICIES, CommittedStep, StepGraph, Timeline, commit
@@ -84,11 +87,10 @@ class DistributedFFT:
     schedule : {"overlap", "serial"}
         See `slipstream.schedule.commit`.
     residency : {"device", "host", "auto"}
-        Where arrays live. Those on the host may be larger than any device: they stream through it
-        piece by piece. "auto" is the device if everything fits there.
+        Where arrays live. Those on the host may be larger than any device, through which they
+        stream piece by piece. "auto" is the device if everything fits there.
     memory : int or str, optional
-        What each rank may allocate on a device: bytes, or text such as "8 GiB"; nearly all that is
-        free by default.
+        What a rank may take of a device then, such as "8 GiB"; by default most of what is free.
     streaming : Streaming or mapping, optional
         How arrays on the host stream, see `slipstream.fft.Streaming`.
 
@@ -157,6 +159,7 @@ class DistributedFFT:
             ):  # fmt: skip
                 if value not in accepted:
                     raise InputError(f"{name} {value!r}; accepted: {', '.join(accepted)}")
+            check_options(residency, memory, streaming, tune)
             if workers is not None:
                 whole_number("workers", workers, 1, ranks)
             return check_arguments(
@@ -176,13 +179,15 @@ class DistributedFFT:
         self.device, self._rank = device, rank
         self.input_box = self.arguments.input_boxes[rank]
         self.output_box = self.arguments.output_boxes[rank]
-        sharing = 1 if comm is None else comm.allgather(device.identity).count(device.identity)
-        limit = together(comm, lambda: memory_limit(device, memory, sharing))
-        self.residency = chosen_residency(residency, self.arguments, limit, comm)
+        self.residency, limit, devices = residency, 0, [device]
+        if residency != "device":
+            devices = devices_of(device, comm, how.devices)
+            limit = memory_limit(devices, memory, comm)
+            self.residency = chosen_residency(residency, self.arguments, limit, comm)
         self._plan: Plan | StreamedPlan
         if self.residency == "host":
             self._plan, home = streamed(
-                self.arguments, device, comm, transport, workers, how, limit
+                self.arguments, devices, comm, transport, workers, how, limit
             )
         else:
             choices = choose(self.arguments, device, comm, transport, workers, tune, schedule)
@@ -360,7 +365,7 @@ class DistributedFFT:
                 raise InputError("out cannot be written; accepted: an array that can")
         if self._plan.transport:
             self._plan.transport.check()
-        stream = self._stream(stream)
+        stream = arrays.stream(stream)
         used = source if arrays.usable(source) else arrays.own(sides[0])
         result = out if out is not None and arrays.usable(out) else arrays.own(sides[1])
         if used is not source:
@@ -375,11 +380,6 @@ class DistributedFFT:
             out = self.home.empty(result.shape, result.dtype)
         arrays.copy(out, result, stream)
         return out
-
-    def _stream(self, stream: Any) -> Any:
-        if stream is None:
-            return self.device.default_stream
-        return stream if hasattr(stream, "submit") else self.device.stream_of(stream)
 
     def _step(self, name: str, source: Any, target: Any) -> CommittedStep:
         """Return the step between two arrays, recorded at the first time."""

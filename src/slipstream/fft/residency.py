@@ -5,7 +5,8 @@ A residency makes the plan, and says which memory is the users'.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import itertools
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from slipstream.device import Device, open_devices
@@ -13,7 +14,8 @@ from slipstream.device.pinned import PinnedHost
 from slipstream.errors import InputError
 from slipstream.exchange import local_rank
 from slipstream.fft.arguments import Arguments, together
-from slipstream.fft.streamed_plan import StreamedPlan, Streaming
+from slipstream.fft.streamed_plan import StreamedPlan
+from slipstream.fft.streaming import Streaming
 
 RESIDENCIES = ("device", "host", "auto")
 
@@ -65,6 +67,21 @@ def checked_streaming(value: Streaming | Mapping[str, Any] | None) -> Streaming:
     return value
 
 
+def check_options(residency: str, memory: Any, streaming: Any, tune: str) -> None:
+    """Refuse what has no effect.
+
+    Raises
+    ------
+    InputError
+        If something was given that is for another residency.
+    """
+    for name, value in (("memory", memory), ("streaming", streaming)):
+        if residency == "device" and value is not None:
+            raise InputError(f"{name} is for residency 'host' and 'auto'; leave it out")
+    if residency == "host" and tune != "off":
+        raise InputError(f"tune {tune!r} with residency 'host'; accepted: off")
+
+
 def in_core_bytes(arguments: Arguments) -> int:
     """Return about how many bytes a rank needs where all arrays are on its device."""
     a = arguments
@@ -74,21 +91,42 @@ def in_core_bytes(arguments: Arguments) -> int:
     return physical + 4 * spectral
 
 
-def memory_limit(device: Device, memory: int | str | None, sharing: int) -> int:
-    """Return how many bytes this rank may take on a device.
+def devices_of(device: Device, comm: Any, count: int) -> list[Device]:
+    """Return the devices through which this rank streams. Collective.
 
     Parameters
     ----------
     device : Device
-        The device.
-    memory : int, str or None
-        What the user allows each rank; None: what is free.
-    sharing : int
-        How many ranks share the device.
+        The rank's own; others are the next ones of its node.
+    comm : mpi4py.MPI.Comm or None
+        The ranks.
+    count : int
+        How many.
     """
+    if count == 1:
+        return [device]
+    local = local_rank(comm)
+    return together(comm, lambda: open_devices(device, local, count))
+
+
+def memory_limit(devices: Sequence[Device], memory: int | str | None, comm: Any) -> int:
+    """Return how many bytes this rank may take on each of its devices. Collective.
+
+    Parameters
+    ----------
+    devices : sequence of Device
+        The devices.
+    memory : int, str or None
+        What the user allows each rank; None: its share of what is free.
+    comm : mpi4py.MPI.Comm or None
+        The ranks, which may share devices.
+    """
+    mine = [one.identity for one in devices]
+    everyone = mine if comm is None else list(itertools.chain(*comm.allgather(mine)))
     if memory is not None:
-        return bytes_of(memory)
-    return int(_USABLE * device.memory_free() / sharing)
+        return together(comm, lambda: bytes_of(memory))
+    shares = (one.memory_free() / everyone.count(one.identity) for one in devices)
+    return int(_USABLE * min(shares))
 
 
 def chosen_residency(residency: str, arguments: Arguments, limit: int, comm: Any) -> str:
@@ -113,15 +151,17 @@ def chosen_residency(residency: str, arguments: Arguments, limit: int, comm: Any
 
 
 def streamed(
-    arguments: Arguments, device: Device, comm: Any, transport: str, workers: int | None,
-    streaming: Streaming, limit: int,
+    arguments: Arguments, devices: Sequence[Device], comm: Any, transport: str,
+    workers: int | None, streaming: Streaming, limit: int,
 ) -> tuple[StreamedPlan, Device]:  # fmt: skip
     """Return the plan of arrays on the host, and the host. Collective.
 
     Parameters
     ----------
-    arguments, device, comm, transport, workers
+    arguments, comm, transport, workers
         As of `DistributedFFT`.
+    devices : sequence of Device
+        Where pencils are transformed.
     streaming : Streaming
         How.
     limit : int
@@ -129,13 +169,8 @@ def streamed(
     """
     if arguments.wire:
         raise InputError(f"wire {arguments.wire!r} with residency 'host'; accepted: None")
-    home = device
-    if device.kind == "cuda":
-        home = PinnedHost(device)
-    local = local_rank(comm)
-    devices = [device]
-    if streaming.devices > 1:
-        devices = together(comm, lambda: open_devices(device, local, streaming.devices))
+    device = devices[0]
+    home = device if device.kind == "cpu" else PinnedHost(device)
     plan = StreamedPlan(
         arguments, devices, home, comm, transport, workers or arguments.ranks, streaming, limit
     )

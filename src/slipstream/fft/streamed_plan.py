@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -23,58 +22,17 @@ from slipstream.decomposition import Box
 from slipstream.device import Device
 from slipstream.errors import InputError
 from slipstream.exchange import make_transport
-from slipstream.fft.arguments import Arguments, whole_number
-from slipstream.fft.bus import COPIES, Bus
+from slipstream.fft.arguments import Arguments
+from slipstream.fft.bus import Bus
 from slipstream.fft.pencils import PassGeometry, passes_of
 from slipstream.fft.route import Stage, find_route, with_fields
 from slipstream.fft.stores import ArrayStore, ExchangeStore
+from slipstream.fft.streaming import Streaming
 from slipstream.fft.workspace import Kind, TooLittleMemory, Workspace
 from slipstream.schedule import StepGraph
 
 # Bytes of a pencil that keep the bus busy, and pencils of a field that keep a pipeline filled.
 _PENCIL, _FEWEST = 128 << 20, 8
-
-
-@dataclass(frozen=True)
-class Streaming:
-    """How arrays on the host stream through devices: no choice changes the result.
-
-    Attributes
-    ----------
-    pencils : int or None
-        Into how many pencils a pass cuts each field of a rank; None: as many as memory asks for.
-    pencils_per_exchange : int or None
-        How many pencils are sent together; None: all of a field.
-    streams : int
-        0 for the pipeline of copies in, transforms and copies out; 1 to 16 for so many streams,
-        each of which does all three for its pencils.
-    copies : {"memcpy2D", "zero-copy", "packed"}
-        How pencils cross the bus, see `slipstream.fft.bus`.
-    devices : int
-        How many GPUs of its node a rank streams through.
-    """
-
-    pencils: int | None = None
-    pencils_per_exchange: int | None = None
-    streams: int = 0
-    copies: str = "memcpy2D"
-    devices: int = 1
-
-    def check(self) -> None:
-        """Refuse what cannot be.
-
-        Raises
-        ------
-        InputError
-            If a value is not among those accepted.
-        """
-        for name in ("pencils", "pencils_per_exchange"):
-            if getattr(self, name) is not None:
-                whole_number(f"streaming: {name}", getattr(self, name), 1)
-        whole_number("streaming: streams", self.streams, 0, 16)
-        whole_number("streaming: devices", self.devices, 1)
-        if self.copies not in COPIES:
-            raise InputError(f"streaming: copies {self.copies!r}; accepted: {', '.join(COPIES)}")
 
 
 class StreamedPlan:
@@ -140,9 +98,10 @@ class StreamedPlan:
         self._on_device: list[Any] = []
         self._workspaces, count = self._fitting(comm, limit)
         self.pencils = [min(count, max(1, one.longest_cut)) for one in self.passes]
-        self._between = {forward: self._make_between(forward) for forward in (True, False)}
+        # The way back is made when it is first taken, which all ranks do together.
+        self._between = {True: self._make_between(True)}
         self._turn = 0
-        self._own: dict[int, Any] = {}
+        self._own: dict[int | str, Any] = {}
 
     # -- memory ------------------------------------------------------------------------------
 
@@ -150,19 +109,19 @@ class StreamedPlan:
         """Return workspaces within the limit, and the number of pencils. Collective."""
         reserve = self._field_bytes() if not any(self._exchanged) and len(self.passes) > 1 else 0
         reserve = reserve if len(self.devices) == 1 else 0
-        for left in dict.fromkeys((limit - reserve, limit)):
-            for count in self._counts():
-                made = self._tried(count, left)
-                if comm is not None:
-                    fits = comm.allgather(made is not None)
-                    made = made if all(fits) else None
+        counts = list(self._counts())
+        # An array that stays on the device is not worth pencils that are many times smaller.
+        larger = [count for count in counts if count <= 4 * counts[0]]
+        for kept, tried in ((reserve, larger if reserve else []), (0, counts)):
+            for count in tried:
+                made = self._tried(comm, count, limit - kept)
                 if made is not None:
-                    if reserve and left < limit:
+                    if kept:
                         shape = self.passes[0].after[self._rank].shape[1:]
                         array = self.devices[0].empty(shape, self.arguments.complex_dtype)
                         self._on_device = [array]
                     return made, count
-        smallest = self._smallest()
+        smallest = _largest(comm, self._smallest(counts[-1]))
         raise InputError(
             f"memory {limit / 2**20:.4g} MiB on each device is too little for this transform; it "
             f"takes at least {math.ceil(smallest / 2**20)} MiB"
@@ -187,16 +146,26 @@ class StreamedPlan:
             count = max(count + 1, count * 5 // 4)
         yield max(1, longest)
 
-    def _tried(self, count: int, limit: int) -> list[Workspace] | None:
+    def _tried(self, comm: Any, count: int, limit: int) -> list[Workspace] | None:
+        """Return workspaces for so many pencils if they fit on all ranks. Collective."""
+        made, problem = None, ""
         try:
-            return self._workspaces_of(count, limit)
+            made = self._workspaces_of(count, limit)
         except TooLittleMemory:
-            return None
+            pass
+        except InputError as error:  # the device has less than it said
+            problem = str(error)
+        outcomes = [(made is not None, problem)]
+        if comm is not None:
+            outcomes = comm.allgather(outcomes[0])
+        for rank, (_, said) in enumerate(outcomes):
+            if said:
+                raise InputError(said if said == problem else f"rank {rank}: {said}")
+        return made if all(fits for fits, _ in outcomes) else None
 
-    def _smallest(self) -> int:
+    def _smallest(self, count: int) -> int:
         """Return how many bytes of each device the smallest pencils need."""
-        *_, count = self._counts()
-        return max(one.bytes for one in self._workspaces_of(count, 1 << 62))
+        return max((one.bytes for one in self._workspaces_of(count, 1 << 62)), default=0)
 
     def _workspaces_of(self, count: int, limit: int) -> list[Workspace]:
         kinds = {
@@ -320,6 +289,19 @@ class StreamedPlan:
         self._record(graph, physical, spectral, False)
 
     def _record(self, graph: StepGraph, physical: Any, spectral: Any, forward: bool) -> None:
+        source, target = (physical, spectral) if forward else (spectral, physical)
+        if self.arguments.fields > 1 and np.may_share_memory(source, target):
+            # The result of a field would lie where others have not been read yet.
+            name = "spectral" if forward else "physical"
+            if name not in self._own:
+                self._own[name] = self._home.empty(target.shape, target.dtype)
+            own = self._own[name]
+            self._record(graph, *((physical, own) if forward else (own, spectral)), forward)
+            graph.add(
+                self._home.copy(target, own), reads=[own], writes=[target], label="move",
+                category="pack", device=self._home,
+            )  # fmt: skip
+            return
         stores = self._stores(physical, spectral, forward)
         order = list(enumerate(self.passes))
         for field in range(self.arguments.fields):
@@ -355,6 +337,8 @@ class StreamedPlan:
 
     def _stores(self, physical: Any, spectral: Any, forward: bool) -> list[Any]:
         """Return where each pass finds, and leaves, its pencils."""
+        if forward not in self._between:
+            self._between[forward] = self._make_between(forward)
         stores: list[Any] = [ArrayStore(self.passes[0].before[self._rank], physical)]
         for number, exchange in enumerate(self._between[forward]):
             box = self.passes[number].after[self._rank]
@@ -391,6 +375,11 @@ def _passes(route: Sequence[Stage], arguments: Arguments) -> tuple[list[PassGeom
         exchanged += [False] * (len(own) - 1)
         passes += own
     return passes, exchanged
+
+
+def _largest(comm: Any, value: int) -> int:
+    """Return the largest value of any rank. Collective."""
+    return value if comm is None else max(comm.allgather(value))
 
 
 def _spanned(boxes: Sequence[Box]) -> Box:

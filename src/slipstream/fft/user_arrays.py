@@ -107,3 +107,9 @@ class UserArrays:
         if isinstance(source, np.ndarray):  # from which a GPU takes only what is in order
             source = np.ascontiguousarray(source)
         stream.submit(self._device.copy(target, source))
+
+    def stream(self, given: Any) -> Any:
+        """Return the stream that a user means: one of ours, one of CuPy's, or none."""
+        if given is None:
+            return self._device.default_stream
+        return given if hasattr(given, "submit") else self._device.stream_of(given)

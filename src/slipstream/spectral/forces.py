@@ -96,6 +96,12 @@ def forces_of(
     expressions = [sympy.Integer(0)] * len(model.components)
     for component, text in zip(components, texts, strict=True):
         expressions[component] = parsed(str(text), f"{key}.{field.name}", has_time=True)
+        check_periodic(expressions[component], lengths, f"{key}.{field.name}")
+    if settings.injection is not None and any(one.has(TIME) for one in expressions):
+        raise InputError(
+            "forcing.injection: the strength cannot follow from a rate where the formula has t; "
+            "leave out one of them"
+        )
     return patterns_of(expressions, [components], model.vectors, method)
 
 
@@ -122,7 +128,7 @@ def sources_of(
     expressions = [source.subs(values) for source in model.sources]
     for expression in expressions:
         if expression != 0:
-            check_periodic(expression, lengths)
+            check_periodic(expression, lengths, "equation.model")
     together = [tuple(range(field.first, field.first + field.size)) for field in fields]
     return patterns_of(expressions, together, model.vectors, method)
 
@@ -183,8 +189,7 @@ def _parted(expression: sympy.Expr) -> list[tuple[sympy.Expr | None, sympy.Expr]
     for term in sympy.Add.make_args(sympy.expand(expression)):
         pairs = [_factors(term)]
         if pairs[0][1].has(TIME):
-            # The sine of a sum is parted where the sum is; powers of sines are left alone.
-            expanded = sympy.expand(sympy.expand_trig(term))
+            expanded = sympy.expand(term.replace(_is_of_both, _by_addition))
             pairs = [_factors(one) for one in sympy.Add.make_args(expanded)]
         if any(shape.has(TIME) for _, shape in pairs):
             together += term
@@ -197,6 +202,27 @@ def _parted(expression: sympy.Expr) -> list[tuple[sympy.Expr | None, sympy.Expr]
         result.append((of_time, number * shape))
     result = [(factor, shape) for factor, shape in result if shape != 0]
     return result + ([(None, together)] if together != 0 else [])
+
+
+def _is_of_both(expression: sympy.Expr) -> bool:
+    """Return whether an expression is the sine or cosine of a sum over coordinates and time."""
+    if not isinstance(expression, sympy.sin | sympy.cos):
+        return False
+    terms = sympy.Add.make_args(sympy.expand(expression.args[0]))
+    together = [term.has(TIME) and term.has(*COORDINATES) for term in terms]
+    return expression.has(TIME) and expression.has(*COORDINATES) and not any(together)
+
+
+def _by_addition(expression: sympy.Expr) -> sympy.Expr:
+    """Return sin(a + b) or cos(a + b), b of time alone, by the addition theorem.
+
+    Multiple angles stay: expanded to powers they would cancel each other's digits.
+    """
+    of_time, of_space = sympy.expand(expression.args[0]).as_independent(*COORDINATES, as_Add=True)
+    a, b = of_space, of_time
+    if isinstance(expression, sympy.sin):
+        return sympy.sin(a) * sympy.cos(b) + sympy.cos(a) * sympy.sin(b)
+    return sympy.cos(a) * sympy.cos(b) - sympy.sin(a) * sympy.sin(b)
 
 
 def _factors(term: sympy.Expr) -> tuple[sympy.Expr, sympy.Expr]:

@@ -92,6 +92,11 @@ def wave_formulas(
     InputError
         If the grid cannot hold it, or the model has no such wave.
     """
+    if problem.model.coefficients:
+        raise InputError(
+            "initial.flow: 'wave' is for models that are the same everywhere; this one has "
+            "functions of x, y and z that multiply fields"
+        )
     text = list(wavevector)
     if not any(wavevector):
         raise InputError(f"initial.wavevector: {text} is no wave; accepted: not all of them 0")

@@ -1,0 +1,51 @@
+"""What may be chosen where arrays on the host stream through devices."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from slipstream.errors import InputError
+from slipstream.fft.arguments import whole_number
+from slipstream.fft.bus import COPIES
+
+
+@dataclass(frozen=True)
+class Streaming:
+    """How arrays on the host stream through devices: no choice changes the result.
+
+    Attributes
+    ----------
+    pencils : int or None
+        Into how many pencils a pass cuts each field of a rank; None: as many as memory asks for.
+    pencils_per_exchange : int or None
+        How many pencils are sent together; None: all of a field.
+    streams : int
+        0 for the pipeline of copies in, transforms and copies out; 1 to 16 for so many streams,
+        each of which does all three for its pencils.
+    copies : {"memcpy2D", "zero-copy", "packed"}
+        How pencils cross the bus, see `slipstream.fft.bus`.
+    devices : int
+        How many GPUs of its node a rank streams through.
+    """
+
+    pencils: int | None = None
+    pencils_per_exchange: int | None = None
+    streams: int = 0
+    copies: str = "memcpy2D"
+    devices: int = 1
+
+    def check(self) -> None:
+        """Refuse what cannot be.
+
+        Raises
+        ------
+        InputError
+            If a value is not among those accepted.
+        """
+        for name in ("pencils", "pencils_per_exchange"):
+            if getattr(self, name) is not None:
+                whole_number(f"streaming: {name}", getattr(self, name), 1)
+        whole_number("streaming: streams", self.streams, 0, 16)
+        whole_number("streaming: devices", self.devices, 1)
+        if self.copies not in COPIES:
+            raise InputError(f"streaming: copies {self.copies!r}; accepted: {', '.join(COPIES)}")
