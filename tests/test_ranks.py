@@ -74,7 +74,14 @@ NOT_TILED = ALL + [f"--ignore={path}" for path in TILED]
 # Where two ranks differ, so do four.
 NOT_ON_FOUR = [
     f"--ignore=tests/parallel/test_{name}.py"
-    for name in ("fft_choices", "fft_tuning", "parallel_bench", "parallel_output")
+    for name in (
+        "fft_choices",
+        "fft_tuning",
+        "parallel_bench",
+        "parallel_initial",
+        "parallel_output",
+        "parallel_statistics",
+    )
 ]
 
 

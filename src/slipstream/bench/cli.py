@@ -173,10 +173,13 @@ def fft(
     )  # fmt: skip
     if residency not in ("device", "host"):
         raise InputError(f"--residency {residency!r}; accepted: device, host")
+    how = Streaming(pencils, pencils_per_exchange, streams, copies, devices)
+    streams_asked = memory is not None or how != Streaming() or sweep or in_place
+    if residency == "device" and streams_asked:
+        raise InputError("how arrays stream is for --residency host; accepted with it only")
     _relaunch_if_asked(ranks)
     opened, comm = _open(device)
     if residency == "host":
-        how = Streaming(pencils, pencils_per_exchange, streams, copies, devices)
         result, drawn = measure_streaming(request, how, memory, sweep, in_place, opened, comm)
         if comm is None or comm.rank == 0:
             print_streaming(f"transform of arrays on the host, through {opened.name}", result)

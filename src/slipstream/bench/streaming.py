@@ -9,6 +9,7 @@ array is.
 
 from __future__ import annotations
 
+import itertools
 import math
 import statistics
 import time
@@ -168,8 +169,11 @@ def _row(
     seconds: dict[str, list[float]] = {"forward": [], "backward": []}
     plan.forward(*arrays)
     error = _error_of_samples(plan, arrays[1], factors, comm)
+    whole = request.truncation is None
+    parseval = _error_of_squares(plan, arrays[1], factors, comm) if whole else None
+    plan.backward(*arrays[::-1])  # from here on the points are there again after each pair
     for _ in range(request.repetitions):
-        for name, pair in (("backward", arrays[::-1]), ("forward", arrays)):
+        for name, pair in (("forward", arrays), ("backward", arrays[::-1])):
             plan.device.synchronize()
             if comm is not None:
                 comm.Barrier()
@@ -196,6 +200,7 @@ def _row(
         "of the bound": {name: bound / one for name, one in medians_of.items()},
         "device memory (bytes)": streamed.device_bytes,
         "error of sampled modes": error,
+        "error of the sum of squares": parseval,
         "timers of forward (s)": timers_of(timeline),
     }, timeline
 
@@ -245,7 +250,7 @@ def _error_of_samples(plan: DistributedFFT, modes: Any, factors, comm: Any) -> f
     """Return the largest error of some modes, relative to the largest of them."""
     generator, box = np.random.default_rng(1), plan.output_box
     worst = largest = 0.0
-    along = [[np.fft.fft(one.astype(np.float64)) for one in own] for own in factors]
+    along = [[np.fft.fft(one.astype(complex)) for one in own] for own in factors]
     first = modes if plan.arguments.fields == 1 else modes[0]
     for _ in range(_SAMPLES if math.prod(box.shape) else 0):
         place = tuple(int(generator.integers(0, n)) for n in box.shape)
@@ -253,7 +258,26 @@ def _error_of_samples(plan: DistributedFFT, modes: Any, factors, comm: Any) -> f
         exact = sum(np.prod([f[k] for f, k in zip(own, wave, strict=True)]) for own in along)
         worst = max(worst, abs(first[place] - exact))
         largest = max(largest, abs(exact))
-    return _most(comm, worst) / (_most(comm, largest) or 1.0)
+    return float(_most(comm, worst) / (_most(comm, largest) or 1.0))
+
+
+def _error_of_squares(plan: DistributedFFT, modes: Any, factors, comm: Any) -> float:
+    """Return the relative error of the sum of squares of all modes, by Parseval's theorem."""
+    pairs = itertools.product(factors, factors)
+    exact = sum(np.prod([np.vdot(f, g) for f, g in zip(*pair, strict=True)]) for pair in pairs)
+    first = modes if plan.arguments.fields == 1 else modes[0]
+    half, (_, _, x) = plan.arguments.real, plan.modes
+    waves = x.wavenumbers()[plan.output_box.start[2] : plan.output_box.stop[2]]
+    # Of a real field, modes stand for themselves and their conjugates, unless these are the same.
+    weight = np.where(half & (waves > 0) & (2 * waves != x.size), 2.0, 1.0)
+
+    def squares(plane: np.ndarray) -> float:
+        return float(((plane.real**2 + plane.imag**2).sum(axis=0) * weight).sum(dtype=np.float64))
+
+    with ThreadPoolExecutor() as threads:
+        mine = math.fsum(threads.map(squares, first))
+    total = mine if comm is None else sum(comm.allgather(mine))
+    return float(abs(total / math.prod(plan.shape) / abs(exact) - 1))
 
 
 def _most(comm: Any, value: float) -> float:

@@ -190,12 +190,14 @@ def print_streaming(title: str, result: Mapping[str, Any]) -> None:
     _print_whole(console, table)
     bus = ", ".join(f"{name} {rate:.3g}" for name, rate in result["bus (GB/s)"].items())
     first = result["rows"][0]
+    squares = first["error of the sum of squares"]
     for line in (
         result["plan"],
         f"bus in this run (GB/s, each way): {bus}",
         f"{' and '.join(map(bytes_text, first['bytes over the bus, in and out']))} cross it in and "
         f"out: bound {quantity(first['bound (s)'], 's')}, of a forward transform",
-        f"largest error of {first['error of sampled modes']:.1e} in 1000 sampled modes",
+        f"largest error of {first['error of sampled modes']:.1e} in 1000 sampled modes"
+        + ("" if squares is None else f", {squares:.1e} of the sum of squares"),
     ):
         console.print(line, highlight=False, markup=False)
 

@@ -101,6 +101,14 @@ class ExchangeStore:
         """Number of bytes that leave this rank."""
         return sum(plan.off_rank_elements() * send.itemsize for plan, (send, _), _ in self._groups)
 
+    @property
+    def allocated(self) -> int:
+        """Number of bytes on the host that the buffers take."""
+        return sum(
+            receive.nbytes + (0 if exchange.places else send.nbytes)
+            for _, (send, receive), exchange in self._groups
+        )
+
     def write_views(self, box: Box) -> Views:
         """Return where to write a box: what this rank keeps goes to where it is read."""
         views: Views = []

@@ -272,6 +272,9 @@ class StreamedPlan:
             what = f"along axes {axes}, " if one.axes else "no transform, "
             shape = one.before[self._rank].shape
             lines.append(f"pass {number + 1}: {what}{pencils} pencils of {shape}")
+        exchanged = sum(one.allocated for one in self._between[True] if one)
+        if exchanged:
+            lines.append(f"{exchanged / 2**20:.4g} MiB on the host for exchanges, each way")
         where = "on the device" if self._on_device else "on the host"
         lines.append(
             f"{self.device_bytes / 2**20:.4g} MiB of each of {len(self.devices)} devices; between "

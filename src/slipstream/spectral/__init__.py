@@ -1,4 +1,5 @@
-"""Pseudospectral turbulence in periodic boxes.
+"""Equations of any kind in periodic boxes, by the pseudospectral method.
 
-`NavierStokesStep` records the time step, `SpectralSimulation` runs a case with it.
+`SpectralStep` records the time step of a `SpectralProblem`, `SpectralSimulation` runs a case with
+it. `initial` sets the state, `forcing` drives it, `diagnostics` and `statistics` tell of it.
 """

@@ -107,6 +107,9 @@ class SpectralStep(ProductRates):
         """
         graph, method, model = self._new_graph(), self.problem.method, self.problem.model
         transforms = self._transforms
+        everything = [self._source(**self._constants(s)) for s in range(method.substages)]
+        # Diagnostics come soon; their kernels are compiled meanwhile.
+        self.device.compile([*everything, self._source("mode_sums.hpp")])
         self._record_inputs(graph)
         for substage in range(method.substages):
             product = self._product if substage == 0 else self._unmeasured
@@ -182,17 +185,16 @@ class SpectralStep(ProductRates):
         )  # fmt: skip
         return operation, [state], [inputs]
 
-    def _substage(self, substage: int) -> ColumnUpdate:
-        """Return what makes the update of a range of ky: (operation, reads, writes)."""
+    def _constants(self, substage: int) -> dict[str, Any]:
+        """Return what the kernel of a substage is compiled for."""
         problem, method = self.problem, self.problem.method
         last = substage + 1 == method.substages
-        weight = method.weights[substage]
-        constants = {
+        return {
             "NODE": method.nodes[substage],
             "NODE_NEXT": method.divisions if last else method.nodes[substage + 1],
             "NODE_END": method.divisions,
             "WRITES_STAGE": not last,
-            "WRITES_RESULT": last or weight != 0,
+            "WRITES_RESULT": last or method.weights[substage] != 0,
             "WRITES_INPUTS": self._inputs is not None,
             "READS_TOTAL": any(method.weights[:substage]),
             "INTEGRATING_FACTOR": problem.integrating_factor,
@@ -203,6 +205,12 @@ class SpectralStep(ProductRates):
             "FORCED": "{" + ", ".join(map(str, problem.forced or (0,))) + "}",
             "SUBSTAGE": substage,
         }
+
+    def _substage(self, substage: int) -> ColumnUpdate:
+        """Return what makes the update of a range of ky: (operation, reads, writes)."""
+        problem, method = self.problem, self.problem.method
+        last, weight = substage + 1 == method.substages, method.weights[substage]
+        constants = self._constants(substage)
         kernel = self._kernel("advance_substage", **constants)
         start = self.state
         current = start if substage == 0 else self.stage
@@ -238,10 +246,15 @@ class SpectralStep(ProductRates):
         return update
 
     def _kernel(self, name: str, header: str = "spectral_substage.hpp", **constants: Any):
-        real = real_name(self.problem.real_dtype)
-        return self.device.kernel(
-            header, name, REAL=real, MODEL_HEADER=self._model_header, **constants
-        )
+        header, constants = self._source(header, **constants)
+        return self.device.kernel(header, name, **constants)
+
+    def _source(
+        self, header: str = "spectral_substage.hpp", **constants: Any
+    ) -> tuple[str, dict[str, Any]]:
+        """Return a header, and all constants that it is compiled with."""
+        own = {"REAL": real_name(self.problem.real_dtype), "MODEL_HEADER": self._model_header}
+        return header, own | constants
 
     # -- between steps -----------------------------------------------------------------------
 

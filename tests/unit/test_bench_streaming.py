@@ -1,0 +1,77 @@
+"""The benchmark of arrays on the host: what it measures is right, and it says so."""
+
+import json
+
+import pytest
+
+from slipstream import cli
+from slipstream.bench import streaming
+from slipstream.bench.streaming import variants_of
+from slipstream.fft import Streaming
+
+
+@pytest.fixture(autouse=True)
+def small_copies(monkeypatch):
+    """Let bandwidth be measured with little memory: its value does not matter here."""
+    monkeypatch.setattr(streaming, "_BUFFER", 1 << 16)
+
+
+def command(*arguments):
+    with pytest.raises(SystemExit) as caught:
+        cli.main(["bench", "fft", "--residency", "host", "--device", "cpu", *arguments])
+    return caught.value.code
+
+
+@pytest.mark.parametrize("options", [(), ("--in-place",), ("--dtype", "complex64", "--fields", "2"),
+                                     ("--truncation", "2/3"), ("--layout", "pencil")])  # fmt: skip
+def test_transforms_are_right_and_stand_beside_the_bus(tmp_path, capsys, options):
+    record, picture = tmp_path / "record.json", tmp_path / "timelines.png"
+    code = command(
+        "--n", "12,10,9", "--repetitions", "2", "--memory", "1 MiB", *options,
+        "--json", str(record), "--timelines", str(picture),
+    )  # fmt: skip
+    assert code == 0
+    assert picture.stat().st_size > 0
+    result = json.loads(record.read_text())["result"]
+    asked, synchronous = result["rows"]
+    epsilon = 1e-6 if "complex64" in options else 1e-14
+    for row in (asked, synchronous):
+        # Sums of a thousand terms err by some tens of roundings.
+        assert row["error of sampled modes"] <= 30 * epsilon
+        squares = row["error of the sum of squares"]
+        assert squares is None if "2/3" in options else squares <= 30 * epsilon
+        assert row["device memory (bytes)"] <= 1 << 20
+        assert min(row["seconds"].values()) > 0
+        assert row["of the bound"]["forward"] == pytest.approx(
+            row["bound (s)"] / row["seconds"]["forward"]
+        )
+    assert synchronous["schedule"] == "serial"
+    assert synchronous["synchronous / this"] == 1
+    printed = capsys.readouterr().out
+    assert "pipelined, as asked" in printed
+    assert "on the host" in printed
+
+
+def test_sweep_has_all_ways_to_stream():
+    names = [one.name for one in variants_of(Streaming(streams=2), sweep=True)]
+    assert names[:2] == ["2 streams, as asked", "synchronous"]
+    assert len(names) == len(set(names)) == 11
+    assert len(variants_of(Streaming(), sweep=False)) == 2
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--memory", "8 parsecs"), "memory '8 parsecs'"),
+        (("--memory", "1 kB", "--n", "64"), "takes at least"),
+        (("--copies", "pigeon"), "copies 'pigeon'; accepted: memcpy2D, zero-copy, packed"),
+        (("--streams", "99"), "streams is 99; accepted: 0 to 16"),
+        (("--residency", "device", "--memory", "1 GiB"), "is for --residency host"),
+        (("--residency", "moon"), "--residency 'moon'; accepted: device, host"),
+    ],
+)
+def test_bad_options_end_with_one_line(capsys, options, message):
+    assert command(*options) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.count("\n") == 1
