@@ -223,7 +223,7 @@ def test_kernels_are_compiled_without_contraction():
     assert options() == ("--std=c++17", "--fmad=false")
 
 
-@pytest.mark.parametrize(("real", "architecture"), zip(REALS, ARCHITECTURES, strict=True))
+@pytest.mark.parametrize(("real", "architecture"), [*zip(REALS, ARCHITECTURES, strict=True)])
 def test_every_kernel_compiles(real, architecture):
     texts = {}
     for header, name, constants in collected(real):
