@@ -63,9 +63,6 @@ class NotingDevice(HostDevice):
         self.noted[header, name, tuple(sorted(constants.items()))] = None
         return NoKernel()
 
-    def compile(self, wanted):
-        """Do nothing: what is asked for by name is noted."""
-
 
 class NotingGpu(NotingDevice):
     """Is taken for a GPU. Sites are counted, as nothing would be asked for without any."""

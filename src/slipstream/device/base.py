@@ -9,7 +9,7 @@ which events, each is submitted. Host and GPU differ only behind this contract.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
@@ -188,13 +188,6 @@ class Device(ABC):
     @abstractmethod
     def kernel(self, header: str, name: str, **constants: Any) -> Kernel:
         """Compile (or load from the cache) kernel `name` of `header` with these constants."""
-
-    def compile(self, wanted: Sequence[tuple[str, Mapping[str, Any]]]) -> None:
-        """Compile several kernels, each a header and its constants, before they are asked for.
-
-        Where a compiler takes seconds, they are compiled side by side.
-        """
-        return
 
     @abstractmethod
     def copy(self, target: Any, source: Any) -> Operation:

@@ -17,8 +17,6 @@ import queue
 import threading
 import time
 import weakref
-from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -291,12 +289,6 @@ class HostDevice(Device):
         function = getattr(library, name)
         function.restype = None
         return HostKernel(function)
-
-    def compile(self, wanted: Sequence[tuple[str, Mapping[str, Any]]]) -> None:
-        """Compile several kernels side by side."""
-        texts = {kernels.source(header, dict(constants)) for header, constants in wanted}
-        with ThreadPoolExecutor(max_workers=os.cpu_count()) as threads:
-            list(threads.map(compile_library, texts))
 
     def copy(self, target: np.ndarray, source: np.ndarray) -> Operation:
         return lambda stream: np.copyto(target, source)

@@ -107,9 +107,6 @@ class SpectralStep(ProductRates):
         """
         graph, method, model = self._new_graph(), self.problem.method, self.problem.model
         transforms = self._transforms
-        everything = [self._source(**self._constants(s)) for s in range(method.substages)]
-        # Diagnostics come soon; their kernels are compiled meanwhile.
-        self.device.compile([*everything, self._source("mode_sums.hpp")])
         self._record_inputs(graph)
         for substage in range(method.substages):
             product = self._product if substage == 0 else self._unmeasured
@@ -246,15 +243,10 @@ class SpectralStep(ProductRates):
         return update
 
     def _kernel(self, name: str, header: str = "spectral_substage.hpp", **constants: Any):
-        header, constants = self._source(header, **constants)
-        return self.device.kernel(header, name, **constants)
-
-    def _source(
-        self, header: str = "spectral_substage.hpp", **constants: Any
-    ) -> tuple[str, dict[str, Any]]:
-        """Return a header, and all constants that it is compiled with."""
-        own = {"REAL": real_name(self.problem.real_dtype), "MODEL_HEADER": self._model_header}
-        return header, own | constants
+        real = real_name(self.problem.real_dtype)
+        return self.device.kernel(
+            header, name, REAL=real, MODEL_HEADER=self._model_header, **constants
+        )
 
     # -- between steps -----------------------------------------------------------------------
 
