@@ -16,7 +16,7 @@ import numpy as np
 
 from slipstream.bench.exchange import ExchangeTimer
 from slipstream.bench.idle import OnFirstRank
-from slipstream.bench.measure import copy_bandwidth, medians
+from slipstream.bench.measure import copy_bandwidth, extreme, medians
 from slipstream.bench.patterns import ELEMENT
 from slipstream.bench.transform import FixedTransforms, TransformRequest, operations
 from slipstream.bench.yardsticks import (
@@ -73,7 +73,7 @@ def measure_fft(request: TransformRequest, device: Device, comm: Any) -> dict[st
     result |= _rates(request, seconds[OURS])
     result |= _profile(ours, comm)
     result["host (s per call)"] = _host_seconds(ours, comm, request.repetitions)
-    result["copy bandwidth (GB/s)"] = _extreme(comm, bandwidth, min) / 1e9
+    result["copy bandwidth (GB/s)"] = extreme(comm, bandwidth, min) / 1e9
     result |= _wire_figures(request, ours.plan, comm, seconds[OURS])
     result["relative error, there and back"] = ours.error(comm)
     if request.wire is not None:
@@ -174,7 +174,7 @@ def _host_seconds(ours: FixedTransforms, comm: Any, repetitions: int) -> dict[st
             call()
             samples.append(time.perf_counter() - start)
         device.synchronize()
-        result[way] = _extreme(comm, statistics.median(samples), max)
+        result[way] = extreme(comm, statistics.median(samples), max)
     return result
 
 
@@ -182,7 +182,7 @@ def _wire_figures(
     request: TransformRequest, plan: DistributedFFT, comm: Any, seconds: Mapping[str, float]
 ) -> dict[str, Any]:
     """Return the bound by the wire: what leaves a rank, at the rate of an exchange alone."""
-    most = int(_extreme(comm, plan.wire_bytes, max))
+    most = int(extreme(comm, plan.wire_bytes, max))
     if comm is None or comm.size == 1 or not most:
         return {}
     size = ELEMENT.itemsize
@@ -198,10 +198,6 @@ def _wire_figures(
         "wire bound (s)": most / rate,
         "wire bound / time": {way: most / rate / one for way, one in seconds.items()},
     }
-
-
-def _extreme(comm: Any, value: float, choose: Callable[..., float]) -> float:
-    return value if comm is None else choose(comm.allgather(value))
 
 
 def _mean(comm: Any, value: float) -> float:

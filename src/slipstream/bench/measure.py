@@ -58,6 +58,11 @@ def medians(
     return result
 
 
+def extreme(comm: Any, value: float, choose: Callable[..., float]) -> float:
+    """Return what `choose`, such as max, takes of the values of all ranks. Collective."""
+    return value if comm is None else choose(comm.allgather(value))
+
+
 def copy_bandwidth(device: Device, size: int = 1 << 30) -> Callable[[], float]:
     """Return a function that measures bytes read plus written per second by a large copy."""
     copy, moved = large_copy(device, size)

@@ -11,8 +11,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import statistics
-import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
@@ -20,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from slipstream.bench.measure import medians
+from slipstream.bench.measure import extreme, medians
 from slipstream.bench.transform import TransformRequest
 from slipstream.device import Device, Operation, Stream
 from slipstream.fft import DistributedFFT, Streaming
@@ -166,24 +164,18 @@ def _row(
 ) -> tuple[dict[str, Any], Timeline]:  # fmt: skip
     """Return the figures of one way to stream, and what ran when in a forward transform."""
     factors = _factors(plan)
-    seconds: dict[str, list[float]] = {"forward": [], "backward": []}
     plan.forward(*arrays)
     error = _error_of_samples(plan, arrays[1], factors, comm)
     whole = request.truncation is None
     parseval = _error_of_squares(plan, arrays[1], factors, comm) if whole else None
     plan.backward(*arrays[::-1])  # from here on the points are there again after each pair
-    for _ in range(request.repetitions):
-        for name, pair in (("forward", arrays), ("backward", arrays[::-1])):
-            plan.device.synchronize()
-            if comm is not None:
-                comm.Barrier()
-            began = time.perf_counter()
-            getattr(plan, name)(*pair)
-            plan.device.synchronize()
-            seconds[name].append(time.perf_counter() - began)
-    medians_of = {name: _most(comm, statistics.median(one)) for name, one in seconds.items()}
+    actions = {
+        "forward": lambda: plan.forward(*arrays),
+        "backward": lambda: plan.backward(*arrays[::-1]),
+    }
+    seconds = medians(plan.device, actions, request.repetitions, comm)
     streamed = plan.streamed
-    ways = [_most(comm, one) / variant.streaming.devices for one in streamed.bus_bytes]
+    ways = [extreme(comm, one, max) / variant.streaming.devices for one in streamed.bus_bytes]
     bound = max(ways) / rates["both"]
     if not streamed.goes_both_ways:
         bound = ways[0] / rates["in"] + ways[1] / rates["out"]
@@ -193,11 +185,11 @@ def _row(
         "schedule": variant.schedule,
         "streaming": asdict(variant.streaming),
         "pencils": streamed.pencils,
-        "seconds": medians_of,
-        "pair (s)": sum(medians_of.values()),
+        "seconds": seconds,
+        "pair (s)": sum(seconds.values()),
         "bytes over the bus, in and out": ways,
         "bound (s)": bound,
-        "of the bound": {name: bound / one for name, one in medians_of.items()},
+        "of the bound": {name: bound / one for name, one in seconds.items()},
         "device memory (bytes)": streamed.device_bytes,
         "error of sampled modes": error,
         "error of the sum of squares": parseval,
@@ -258,7 +250,7 @@ def _error_of_samples(plan: DistributedFFT, modes: Any, factors, comm: Any) -> f
         exact = sum(np.prod([f[k] for f, k in zip(own, wave, strict=True)]) for own in along)
         worst = max(worst, abs(first[place] - exact))
         largest = max(largest, abs(exact))
-    return float(_most(comm, worst) / (_most(comm, largest) or 1.0))
+    return float(extreme(comm, worst, max) / (extreme(comm, largest, max) or 1.0))
 
 
 def _error_of_squares(plan: DistributedFFT, modes: Any, factors, comm: Any) -> float:
@@ -278,10 +270,6 @@ def _error_of_squares(plan: DistributedFFT, modes: Any, factors, comm: Any) -> f
         mine = math.fsum(threads.map(squares, first))
     total = mine if comm is None else sum(comm.allgather(mine))
     return float(abs(total / math.prod(plan.shape) / abs(exact) - 1))
-
-
-def _most(comm: Any, value: float) -> float:
-    return value if comm is None else max(comm.allgather(value))
 
 
 def draw_timelines(path: Any, timelines: Mapping[str, Timeline]) -> None:

@@ -28,7 +28,7 @@ _ALIGNMENT = 256
 
 
 class TooLittleMemory(Exception):
-    """The limit does not allow it; the argument is how many bytes would do."""
+    """The limit does not allow it."""
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,7 @@ class Workspace:
         spare = max((self._spare_size(shape, axes) for shape, axes in pencils), default=0)
         self.bytes = self.slots * sum(sizes) + lanes * spare
         if self.bytes > limit:
-            raise TooLittleMemory(self.bytes)
+            raise TooLittleMemory
         self._buffers = [[device.empty((n,), np.uint8) for n in sizes] for _ in range(self.slots)]
         self._staging = [[bus.staging(max(sizes)) for _ in "io"] for _ in range(self.slots)]
         self._spare = [device.empty((spare,), np.uint8) for _ in range(lanes)]
@@ -140,7 +140,7 @@ class Workspace:
         needed = max(scratch.needed for scratch in self._scratch)
         self.bytes += needed * len(self._scratch)
         if self.bytes > limit:
-            raise TooLittleMemory(self.bytes)
+            raise TooLittleMemory
         for scratch in self._scratch:
             scratch.provide(self.device.empty((needed,), np.uint8))
 

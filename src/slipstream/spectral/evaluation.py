@@ -16,6 +16,7 @@ from slipstream.device import Operation
 from slipstream.equations.forms import TIME, WAVENUMBERS, values_in
 from slipstream.errors import InputError
 from slipstream.family import sum_over_ranks
+from slipstream.fft import PointOperation
 from slipstream.schedule import commit
 from slipstream.spectral.formulas import evaluator
 from slipstream.spectral.problem import SpectralProblem
@@ -32,10 +33,9 @@ def set_formulas(flow: SpectralStep, formulas: Mapping[str, Callable[..., Any]])
     formulas : mapping of str to callable
         By component: functions of x, y, z and a module, see `formula`.
     """
-    model = flow.problem.model
-    set_points(flow, flow.state, [formulas.get(str(value)) for value in model.components])
-    for first in model.vectors:
-        flow.make_solenoidal(flow.state[first : first + 3])
+    components = flow.problem.model.components
+    set_points(flow, flow.state, [formulas.get(str(value)) for value in components])
+    _make_state_solenoidal(flow)
 
 
 def set_points(
@@ -70,8 +70,17 @@ def set_points(
 
         return fill, []
 
+    _run_forward(flow, load, target)
+
+
+def _run_forward(flow: SpectralStep, load: PointOperation, target: Any) -> None:
     commit(flow.record_forward(load, target), "serial").run()
     flow.normalise(target)
+
+
+def _make_state_solenoidal(flow: SpectralStep) -> None:
+    for first in flow.problem.model.vectors:
+        flow.make_solenoidal(flow.state[first : first + 3])
 
 
 def set_values(flow: SpectralStep, values: np.ndarray) -> None:
@@ -89,10 +98,8 @@ def set_values(flow: SpectralStep, values: np.ndarray) -> None:
         part = values[:, plane : plane + points.shape[1]]
         return flow.device.copy(points, part), [part]
 
-    commit(flow.record_forward(load, flow.state), "serial").run()
-    flow.normalise(flow.state)
-    for first in flow.problem.model.vectors:
-        flow.make_solenoidal(flow.state[first : first + 3])
+    _run_forward(flow, load, flow.state)
+    _make_state_solenoidal(flow)
     # The values are the caller's, who may let go of them.
     flow.device.synchronize()
 

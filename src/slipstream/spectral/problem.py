@@ -175,17 +175,23 @@ class SpectralProblem:
         """Rates of growth (complex) of what is linear and not decay, at some wavevectors."""
         if not any(self.model.linear):
             return []
+        return [
+            np.linalg.eigvals(self.projector(k) @ self.linear_part(k)) for k in self._wavevectors()
+        ]
+
+    def linear_part(self, k: tuple[float, ...]) -> np.ndarray:
+        """Return the matrix whose product with a mode is its rate of change, decay apart."""
+        return np.array(self._linear_function(*k), complex)
+
+    @cached_property
+    def _linear_function(self) -> Callable[..., Any]:
         values, matrix = self.values, sympy.zeros(self.size, self.size)
         for own, row in enumerate(self.model.linear):
             for other, factor in row.items():
                 matrix[own, other] = factor.subs(values)
-        evaluate = sympy.lambdify(WAVENUMBERS, matrix, "numpy")
-        return [
-            np.linalg.eigvals(self._projector(k) @ np.array(evaluate(*k), complex))
-            for k in self._wavevectors()
-        ]
+        return sympy.lambdify(WAVENUMBERS, matrix, "numpy")
 
-    def _projector(self, k: tuple[float, ...]) -> np.ndarray:
+    def projector(self, k: tuple[float, ...]) -> np.ndarray:
         """Return the matrix that takes gradient parts away."""
         result = np.eye(self.size)
         for first in self.model.vectors:

@@ -14,9 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import sympy
 
-from slipstream.equations.forms import WAVENUMBERS
 from slipstream.errors import InputError
 from slipstream.spectral.evaluation import check_waves
 from slipstream.spectral.initial.quantum import coefficients, is_quantum_fluid
@@ -147,20 +145,12 @@ def _linear_part(problem: SpectralProblem, k: tuple[float, ...]) -> np.ndarray:
         # Of psi = 1 + a + i b: what the product adds to the linear part about rest.
         (alpha, beta), square = coefficients(problem), float(np.dot(k, k))
         return np.array([[0, alpha * square], [-alpha * square - 2 * beta, 0]])
-    values, matrix = problem.values, sympy.zeros(problem.size, problem.size)
-    for own, row in enumerate(problem.model.linear):
-        for other, factor in row.items():
-            matrix[own, other] = factor.subs(values)
-    return np.array(sympy.lambdify(WAVENUMBERS, matrix, "numpy")(*k), complex)
+    return problem.linear_part(k)
 
 
 def _without_divergence(problem: SpectralProblem, k: tuple[float, ...]) -> np.ndarray:
     """Return states across the wavevector that are at right angles, as columns."""
-    projector = np.eye(problem.size)
-    for first in problem.model.vectors:
-        part = slice(first, first + 3)
-        projector[part, part] -= np.outer(k, k) / np.dot(k, k)
-    sizes, columns = np.linalg.eigh(projector)
+    sizes, columns = np.linalg.eigh(problem.projector(k))
     return columns[:, sizes > 0.5]
 
 
