@@ -5,6 +5,7 @@ Both go chunk by chunk, on the device, so that no field of points is ever in mem
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -13,7 +14,7 @@ import numpy as np
 import sympy
 
 from slipstream.device import Operation
-from slipstream.equations.forms import TIME, WAVENUMBERS, values_in
+from slipstream.equations.forms import WAVENUMBERS, values_in
 from slipstream.errors import InputError
 from slipstream.family import sum_over_ranks
 from slipstream.fft import PointOperation
@@ -141,7 +142,7 @@ def check_periodic(expression: sympy.Expr, lengths: tuple[float, float, float], 
         If it does.
     """
     for term in sympy.Add.make_args(sympy.expand(expression)):
-        function = evaluator(term.subs(TIME, 0.37))
+        function = functools.partial(evaluator(term), time=0.37)
         # Some positions that no symmetry distinguishes, and the corner.
         x, y, z = (length * np.array([0.0, 0.137, 0.41, 0.733]) for length in reversed(lengths))
         with np.errstate(all="ignore"):

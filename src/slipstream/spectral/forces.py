@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import sympy
@@ -19,7 +20,7 @@ from slipstream.equations.forms import COORDINATES, TIME
 from slipstream.errors import InputError
 from slipstream.spectral.diagnostics import FieldParts
 from slipstream.spectral.evaluation import check_periodic
-from slipstream.spectral.formulas import parsed
+from slipstream.spectral.formulas import evaluator, parsed
 from slipstream.spectral.initial import patterns as flows
 from slipstream.spectral.integrators import RungeKutta
 
@@ -52,6 +53,11 @@ class Pattern:
     def factor_of_time(self) -> Callable[[float], float]:
         """Return the factor as a function of a number."""
         return sympy.lambdify([TIME], self.factor, "numpy")
+
+    @cached_property
+    def functions(self) -> list[Callable[..., Any]]:
+        """The shapes as functions, see `evaluator`: made once, since some are called every step."""
+        return [evaluator(shape) for shape in self.shapes]
 
 
 def forces_of(

@@ -10,17 +10,16 @@ such forces, its sources, has the strength that is written.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
-from slipstream.equations.forms import TIME
 from slipstream.family import sum_over_ranks
 from slipstream.spectral.evaluation import set_points
 from slipstream.spectral.forces import Pattern
-from slipstream.spectral.formulas import evaluator
 from slipstream.spectral.initial.random_modes import random_modes
 from slipstream.spectral.step import SpectralStep
 
@@ -75,8 +74,8 @@ class Forcing:
     def _evaluate(self, pattern: Pattern, place: slice, time: float) -> None:
         """Set a pattern to its functions of the points."""
         target = self._flow.forcing[place]
-        shapes = [shape.subs(TIME, time) for shape in pattern.shapes]
-        set_points(self._flow, target, [evaluator(shape) for shape in shapes])
+        functions = [functools.partial(one, time=time) for one in pattern.functions]
+        set_points(self._flow, target, functions)
         if pattern.is_solenoidal:
             self._flow.make_solenoidal(target)
         self._flow.keep_sphere(target)

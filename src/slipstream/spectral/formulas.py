@@ -89,12 +89,15 @@ def parsed(text: str, where: str, has_time: bool = False) -> sympy.Expr:
 
 
 def evaluator(expression: sympy.Expr) -> Callable[..., Any]:
-    """Return an expression of `COORDINATES` as a function of x, y, z and a module."""
+    """Return an expression of `COORDINATES`, and perhaps `TIME`, as a function.
+
+    It takes x, y, z and a module, and the time as `time`.
+    """
 
     @functools.cache
     def function_of(module: Any) -> Callable[..., Any]:
         functions = {name.lower(): getattr(module, name.lower()) for name in FUNCTIONS}
         functions["Abs"] = module.abs
-        return sympy.lambdify(COORDINATES, expression, [functions, "numpy"])
+        return sympy.lambdify((*COORDINATES, TIME), expression, [functions, "numpy"])
 
-    return lambda x, y, z, module: function_of(module)(x, y, z)
+    return lambda x, y, z, module, time=0.0: function_of(module)(x, y, z, time)
