@@ -9,16 +9,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
-from slipstream.device import Device
 from slipstream.equations import Lowered
 from slipstream.report.choice import PictureChoice
-from slipstream.spectral.wavenumbers import Wavenumbers
-
-_MODES_AT_A_TIME = 1 << 22
 
 _LABELS = {
     "energy": "energy, mean of half the squares of all fields (non-dimensional)",
@@ -201,40 +196,3 @@ class EnergyBudget:
             residual = change / mean if mean > 0 else change
         self._previous = (time, energy, dissipation, loss)
         return residual
-
-
-def energy_spectrum(device: Device, fields: Any, waves: Wavenumbers) -> np.ndarray:
-    """Return this rank's share of the shell-summed energy spectrum.
-
-    Parameters
-    ----------
-    device : Device
-        Where the fields are.
-    fields : array, shape (components, kz, ky of this rank, kx)
-        Fourier coefficients.
-    waves : Wavenumbers
-        Their wavenumbers.
-
-    Returns
-    -------
-    numpy.ndarray
-        Entry s is the energy of the modes with ``round(|k| / unit) == s``.
-    """
-    module = device.array_module
-    spectrum = device.zeros((waves.shell_count,), np.float64)
-    weight = device.array(0.5 * waves.multiplicity)
-    z, y, x = (device.array(axis) for axis in (waves.z, waves.y, waves.x))
-    across = y[:, None] ** 2 + x**2
-    # Some planes at a time: few enough to need little memory, enough to keep a GPU busy.
-    planes = max(1, _MODES_AT_A_TIME // max(1, across.size))
-    for low in range(0, fields.shape[1] if across.size else 0, planes):
-        part = fields[:, low : low + planes]
-        square = module.zeros(part.shape[1:], np.float64)
-        for component in part:
-            square += component.real.astype(np.float64) ** 2
-            square += component.imag.astype(np.float64) ** 2
-        length = module.sqrt(z[low : low + planes, None, None] ** 2 + across)
-        shells = module.rint(length / waves.unit).astype(np.int64)
-        energies = (weight * square).ravel()
-        spectrum += module.bincount(shells.ravel(), energies, waves.shell_count)
-    return device.to_host(spectrum)

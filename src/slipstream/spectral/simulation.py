@@ -34,7 +34,6 @@ from slipstream.schedule import CommittedStep, StepGraph, Timeline, commit
 from slipstream.spectral.dealiasing import DEALIASING
 from slipstream.spectral.diagnostics import (
     EnergyBudget,
-    energy_spectrum,
     field_parts,
     labels_of,
     pictures_of,
@@ -52,6 +51,7 @@ from slipstream.spectral.integrators import METHODS
 from slipstream.spectral.problem import SpectralProblem
 from slipstream.spectral.restart import read_state
 from slipstream.spectral.statistics import STATISTICS
+from slipstream.spectral.statistics.modes import energy_spectrum
 from slipstream.spectral.step import SpectralStep
 
 # Steps after which modes that belong together are made to, where the linear part makes them grow.
@@ -271,10 +271,8 @@ class SpectralSimulation(PlainSimulation):
         return spectra
 
     def _spectrum(self, first: int, size: int) -> tuple[np.ndarray, np.ndarray]:
-        waves = self.flow.wavenumbers
-        modes = self.flow.modes_of(self.flow.state[first : first + size])
-        values = sum_over_ranks(self.communicator, energy_spectrum(self.device, modes, waves))
-        return waves.unit * np.arange(values.size), values
+        values = energy_spectrum(self.flow, first, size, self.communicator)
+        return self.flow.wavenumbers.unit * np.arange(values.size), values
 
     def statistics(self, kind: str) -> Iterator[Field]:
         """Yield one kind of `STATISTICS` of the state, made in memory of the stage."""

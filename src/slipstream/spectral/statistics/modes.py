@@ -25,6 +25,27 @@ _MODES_AT_A_TIME = 1 << 22
 Bins = Callable[[Any, Any, Any, Any], Any]
 
 
+def energy_spectrum(flow: SpectralStep, first: int, size: int, communicator: Any) -> np.ndarray:
+    """Return the shell-summed energy spectrum of some components of the state. Collective.
+
+    Returns
+    -------
+    numpy.ndarray
+        Entry s is the energy of the modes with ``round(|k| / unit) == s``; on all ranks.
+    """
+    modes = flow.modes_of(flow.state[first : first + size])
+    return _sums_in_shells(flow, modes, modes, communicator) / 2
+
+
+def _sums_in_shells(flow: SpectralStep, first: Any, second: Any, communicator: Any) -> np.ndarray:
+    waves = flow.wavenumbers
+
+    def shells(z: Any, y: Any, x: Any, module: Any) -> Any:
+        return module.rint(module.sqrt(z**2 + (y**2 + x**2)) / waves.unit)
+
+    return sums_in_bins(flow, first, second, shells, waves.shell_count, communicator)
+
+
 def transfer(flow: SpectralStep, parts: Sequence[FieldParts], communicator: Any) -> Iterator[Field]:
     """Yield how much energy products bring to each shell, and carry beyond it. Collective.
 
@@ -36,12 +57,9 @@ def transfer(flow: SpectralStep, parts: Sequence[FieldParts], communicator: Any)
     rates = flow.modes_of(flow.product_rates())
     state = flow.modes_of(flow.state)
 
-    def shells(z: Any, y: Any, x: Any, module: Any) -> Any:
-        return module.rint(module.sqrt(z**2 + (y**2 + x**2)) / waves.unit)
-
     def sums(first: int, size: int) -> np.ndarray:
         part = slice(first, first + size)
-        return sums_in_bins(flow, state[part], rates[part], shells, waves.shell_count, communicator)
+        return _sums_in_shells(flow, state[part], rates[part], communicator)
 
     axis = {"wavenumber": waves.unit * np.arange(waves.shell_count)}
     for name, values in _by_field(parts, sums):
