@@ -14,8 +14,9 @@ from slipstream.bench.patterns import (
     pattern_plan,
     senders_and_receivers,
 )
-from slipstream.bench.tables import bytes_text, names_of, parse_size, print_exchange
+from slipstream.bench.tables import names_of, print_exchange
 from slipstream.errors import InputError
+from slipstream.sizes import bytes_of, bytes_text
 
 SIZES = message_sizes(1 << 12, 1 << 20)
 
@@ -78,10 +79,11 @@ def test_bytes_that_leave_a_rank_in_an_all_to_all_by_hand():
 
 
 @pytest.mark.parametrize(
-    ("text", "size"), [("4096", 4096), ("4KiB", 4096), ("1 mib", 1 << 20), ("2GiB", 2 << 30)]
+    ("text", "size"),
+    [("4096", 4096), ("4KiB", 4096), ("1 mib", 1 << 20), ("2GiB", 2 << 30), ("1.5 kB", 1500)],
 )
-def test_sizes_can_be_written_in_binary_units(text, size):
-    assert parse_size(text) == size
+def test_sizes_can_be_written_with_units(text, size):
+    assert bytes_of(text) == size
 
 
 def test_sizes_and_lists_as_text():
@@ -94,7 +96,7 @@ def test_sizes_and_lists_as_text():
     [
         (["--smallest", "3 apples"], "size '3 apples'"),
         (["--smallest", "12"], "multiple of 8"),
-        (["--smallest", "0"], "multiple of 8"),
+        (["--smallest", "0"], "size '0'"),
         (["--largest", "1KiB"], "smaller than the smallest"),
         (["--transport", "mpi,pigeon"], "transport 'pigeon'"),
         (["--plot", "picture.doc"], "--plot 'picture.doc'"),

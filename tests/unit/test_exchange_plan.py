@@ -124,7 +124,7 @@ def test_slab_tables_find_every_row_in_the_packed_arrays(shape, ranks, truncatio
     for rank in range(ranks):
         geometry = SlabGeometry(shape, modes, rank, ranks, alignment)
         packed = pack(geometry.plan, index)
-        offset, pitch = geometry.plane_rows
+        offset, pitch = geometry.plane_rows()
         kept = np.flatnonzero(modes[1].positions() >= 0)
         assert (offset[np.setdiff1d(np.arange(shape[1]), kept)] == NOT_KEPT).all()
         first = geometry.physical_box.start[0]
@@ -155,9 +155,9 @@ def test_counts_of_16384_cubed_are_exact(ranks, truncation):
         last = plan.receives[-1]
         assert last.offset + last.count == plan.receive_size
         # The last row of the last plane ends where the packed array ends.
-        offset, pitch = (int(table[-1]) for table in geometry.plane_rows)
+        offset, pitch = (int(table[-1]) for table in geometry.plane_rows())
         assert offset + (mine - 1) * pitch + kx == plan.send_size
-        offset, pitch = (int(table[-1]) for table in geometry.column_rows)
+        offset, pitch = (int(table[-1]) for table in geometry.column_rows())
         rows = columns[rank].shape[1]
         spectral = math.prod(geometry.spectral_box.shape)
         assert offset + (rows - 1) * pitch + kx == spectral

@@ -13,7 +13,7 @@ ROOT = Path(slipstream.__file__).parent
 # each other: the solver families, and what records a run beside what computes it.
 LAYERS = (
     {"__init__", "errors", "field"},
-    {"kernels", "decomposition", "launch", "equations"},
+    {"kernels", "decomposition", "launch", "equations", "sizes"},
     {"device", "case", "io"},
     {"schedule", "report"},
     {"exchange"},  # its transports record nodes into step graphs

@@ -94,9 +94,10 @@ def exchange(
     from slipstream.bench.exchange_plot import check_format, plot_exchange
     from slipstream.bench.measure import write_record
     from slipstream.bench.patterns import message_sizes
-    from slipstream.bench.tables import names_of, parse_size, print_exchange
+    from slipstream.bench.tables import names_of, print_exchange
+    from slipstream.sizes import bytes_of
 
-    sizes = message_sizes(parse_size(smallest), parse_size(largest))
+    sizes = message_sizes(bytes_of(smallest), bytes_of(largest))
     request = ExchangeRequest(names_of(transport), sizes, repetitions)
     check_names(request.transports)
     check_format(plot)

@@ -13,10 +13,10 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from slipstream.bench.patterns import PATTERNS
-from slipstream.bench.tables import bytes_text
 from slipstream.errors import InputError
 from slipstream.report.style import GREY, STYLE
 from slipstream.schedule.timeline import COLOURS
+from slipstream.sizes import bytes_text
 
 # Colours for colour-blind readers, and a mark each for those of a grey print.
 _LINES = tuple(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,35 +11,11 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
-from slipstream.errors import InputError
 from slipstream.report.console import make_console, quantity
+from slipstream.sizes import bytes_text
 
 # Ratios of a comparison, and the columns that show them.
 PAIRS = {"pair / plain pair": "of plain", "pair / unpruned pair": "of unpruned"}
-
-_UNITS = {"": 1, "B": 1, "KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30}
-
-
-def parse_size(text: str) -> int:
-    """Return a number of bytes from text such as ``4096``, ``4KiB`` or ``256 MiB``.
-
-    Raises
-    ------
-    InputError
-        If it is no such text.
-    """
-    match = re.fullmatch(r"\s*(\d+)\s*([A-Za-z]*)\s*", text)
-    if match is None or match[2].upper() not in _UNITS:
-        raise InputError(f"size {text!r} is unknown; accepted: bytes, or such as 4KiB, 1MiB, 2GiB")
-    return int(match[1]) * _UNITS[match[2].upper()]
-
-
-def bytes_text(size: float) -> str:
-    """Return a number of bytes for people, in the largest binary unit that gives at least 1."""
-    for unit in ("GiB", "MiB", "KiB"):
-        if size >= _UNITS[unit.upper()]:
-            return f"{size / _UNITS[unit.upper()]:.4g} {unit}"
-    return f"{size:.0f} B"
 
 
 def names_of(text: str) -> tuple[str, ...]:

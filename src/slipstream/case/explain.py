@@ -97,7 +97,10 @@ def _describe(model: type[BaseModel], problem: Any) -> str:
 def _table_at(model: type[BaseModel], location: tuple) -> type[BaseModel]:
     """Return the table class at a location, following the names in it."""
     for part in location:
-        model = model.model_fields[part].annotation
+        annotation = model.model_fields[part].annotation
+        # A table that may be left out is one of two types.
+        kinds = (annotation, *get_args(annotation))
+        model = next(one for one in kinds if isinstance(one, type) and issubclass(one, BaseModel))
     return model
 
 

@@ -103,7 +103,8 @@ def open_devices(first: Device, local_rank: int, count: int) -> list[Device]:
         If the node has not so many GPUs.
     """
     if first.kind == "cpu":
-        return [first, *(HostDevice() for _ in range(count - 1))]
+        alike = first.tiled_transforms()
+        return [first, *(HostDevice(tiled=alike) for _ in range(count - 1))]
     found = cuda_device_count()
     if count > found:
         raise InputError(f"streaming: devices is {count}; this node has {found} GPUs")

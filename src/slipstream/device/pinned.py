@@ -38,3 +38,8 @@ class PinnedHost(HostDevice):
     def holds(self, array: Any) -> bool:
         """Return whether an array is pinned; other arrays would have to be copied."""
         return super().holds(array) and self._device.is_pinned(array)
+
+
+def home_of(device: Device) -> Device:
+    """Return the host as the home of arrays that a device copies; that may be itself."""
+    return device if device.kind == "cpu" else PinnedHost(device)

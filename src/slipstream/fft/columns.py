@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from slipstream.device import Device
+from slipstream.device import Device, Scratch
 from slipstream.fft.chunks import balanced_chunk
 from slipstream.fft.lines import LineTransform
 from slipstream.fft.rows import RowTables
@@ -30,14 +30,20 @@ class ColumnPass:
         Largest number of fields that one call handles; sizes the chunks.
     complex_dtype : dtype
         complex64 or complex128.
+    ky : int, optional
+        How many ky arrays hold; by default all of this rank.
+    scratch : Scratch, optional
+        What a library's transforms share with others.
     """
 
     def __init__(
-        self, device: Device, geometry: SlabGeometry, fields: int, complex_dtype: Any
-    ) -> None:
+        self, device: Device, geometry: SlabGeometry, fields: int, complex_dtype: Any,
+        ky: int | None = None, scratch: Scratch | None = None,
+    ) -> None:  # fmt: skip
         nz, self._ky, row = geometry.columns_shape
-        self.line = LineTransform(device, "z", nz, complex_dtype, row)
-        self._tables = RowTables(device, geometry.column_rows)
+        self._ky = self._ky if ky is None else ky
+        self.line = LineTransform(device, "z", nz, complex_dtype, row, scratch=scratch)
+        self._tables = RowTables(device, geometry.column_rows(ky))
         kept = geometry.modes[0].positions() >= 0
         offset = np.where(kept, self._ky * row * np.arange(nz, dtype=np.int64), NOT_KEPT)
         self._in_place = RowTables(device, (offset, np.full_like(offset, row)))

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from slipstream.device import Device
+from slipstream.device import Device, Scratch
 from slipstream.fft.modes import Modes
 from slipstream.fft.rows import RowMover, RowTables
 from slipstream.fft.tiled import StridedTransform
@@ -35,6 +35,8 @@ class LineTransform:
         Number of columns of the rows.
     tiled : bool
         Whether to take the device's own kernel if it has one.
+    scratch : Scratch, optional
+        What a library's transforms share with others; each has memory of its own by default.
     """
 
     def __init__(
@@ -45,11 +47,12 @@ class LineTransform:
         complex_dtype: Any,
         columns: int,
         tiled: bool = True,
+        scratch: Scratch | None = None,
     ) -> None:
         real_dtype = np.zeros(0, complex_dtype).real.dtype
         able = device.tiled_transforms() and StridedTransform.supports(device, n, real_dtype)
         self.tiled = tiled and able
-        self._device, self._axis = device, axis
+        self._device, self._axis, self._scratch = device, axis, scratch
         self.mover = RowMover(device, complex_dtype, Modes(columns, columns, 0))
         if self.tiled:
             self._kernel = StridedTransform(device, n, real_dtype)
@@ -126,8 +129,14 @@ class LineTransform:
 
     def record_in_place(self, graph: StepGraph, points: Any, forward: bool, lane: str) -> None:
         """Record a library's transform of points in their place, which leaves all modes there."""
-        operation = self._device.fft(points, points, 2, forward)
+        operation = self._device.fft(points, points, 2, forward, self._scratch)
         self._add(graph, operation, [points], [points], "fft", lane)
+
+    def plan(self, points: Any) -> None:
+        """Plan a library's transforms of points, if there are any, so that scratch is known."""
+        if not self.tiled:
+            for forward in (True, False):
+                self._device.fft(points, points, 2, forward, self._scratch)
 
     def _add(self, graph, operation, reads, writes, category, lane) -> None:
         label = f"fft {self._axis}" if category == "fft" else f"pack {self._axis}"

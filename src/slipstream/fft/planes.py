@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from slipstream.device import Device, Operation, RowLaunch, tiled_fft
+from slipstream.device import Device, Operation, RowLaunch, Scratch, tiled_fft
 from slipstream.fft.chunks import balanced_chunk
 from slipstream.fft.lines import LineTransform
 from slipstream.fft.rows import RowTables, real_name
@@ -72,19 +72,28 @@ class PlanePass:
         Largest number of (real) fields that one call handles.
     complex_dtype : dtype
         complex64 or complex128.
+    planes : int, optional
+        How many planes packed arrays hold; by default all of this rank.
+    scratch : Scratch, optional
+        What a library's transforms share with others.
     """
 
     def __init__(
-        self, device: Device, geometry: SlabGeometry, fields: int, complex_dtype: Any
-    ) -> None:
-        self._device, self._geometry = device, geometry
+        self, device: Device, geometry: SlabGeometry, fields: int, complex_dtype: Any,
+        planes: int | None = None, scratch: Scratch | None = None,
+    ) -> None:  # fmt: skip
+        self._device, self._geometry, self._scratch = device, geometry, scratch
+        self._held = geometry.planes if planes is None else planes
+        self._blocks = geometry.packed_blocks(self._held)
         self._real_dtype = np.zeros(0, complex_dtype).real.dtype
-        self._tables = RowTables(device, geometry.plane_rows)
+        self._tables = RowTables(device, geometry.plane_rows(self._held))
         # Columns that the transform in y has to touch.
         self._active = geometry.modes[2].count
-        self.line = LineTransform(device, "y", geometry.shape[1], complex_dtype, self._active)
+        self.line = LineTransform(
+            device, "y", geometry.shape[1], complex_dtype, self._active, scratch=scratch
+        )
         self._roots = device.array(tiled_fft.roots(geometry.shape[2], self._real_dtype))
-        self.chunk = chunk_planes(geometry, fields, complex_dtype, device)
+        self.chunk = chunk_planes(geometry, fields, complex_dtype, device, self._held)
         self._arrays = [
             ChunkArrays(device, geometry, fields, self.chunk, complex_dtype)
             for _ in range(device.lanes)
@@ -94,7 +103,7 @@ class PlanePass:
         self, graph: StepGraph, first: int = 0, last: int | None = None
     ) -> Iterator[tuple[ChunkWork, int, int]]:
         """Yield (work, low, high) for the chunks of local planes from `first` to `last`."""
-        last = self._geometry.planes if last is None else last
+        last = self._held if last is None else last
         for number, low in enumerate(range(first, last, self.chunk)):
             lane, name = graph.lane_of_chunk(number)
             yield ChunkWork(graph, name, self._arrays[lane]), low, min(low + self.chunk, last)
@@ -153,6 +162,27 @@ class PlanePass:
                 function = self.product_operation(product)
                 work.apply(function, product.outputs, low, high, "product", "compute")
             self._from_points(work, target, low, high)
+
+    def plan(self, product: PointProduct | None, inputs: int, outputs: int, planes: int) -> None:
+        """Plan a library's transforms in `record_through`, if any, so that scratch is known.
+
+        Parameters
+        ----------
+        product, inputs, outputs
+            As there; the numbers of fields.
+        planes : int
+            How many planes one call handles.
+        """
+        if self._fused_kernel(product, inputs, outputs):
+            return
+        for low in range(0, planes, self.chunk):
+            for fields, forward in ((inputs, False), (outputs, True)):
+                work = self._arrays[0]
+                number = min(self.chunk, planes - low)
+                modes, points = work.modes[:fields, :number], work.points[:fields, :number]
+                pair = (points, modes) if forward else (modes, points)
+                self._fft(*pair, forward)
+                self.line.plan(modes[..., : self._active])
 
     def _fused_kernel(self, product: PointProduct | None, inputs: int, outputs: int):
         """Return the kernel for x, the product and x again, if the device has one."""
@@ -240,15 +270,10 @@ class PlanePass:
 
     def _packed(self, planes: Any, low: int, high: int) -> list[Any]:
         """Return the views of the packed array that hold local planes `low` to `high`."""
-        views = []
-        for block in self._geometry.plan.sends:
-            pitch = block.count // block.box.shape[0]
-            start = block.offset
-            views.append(planes[:, start + low * pitch : start + high * pitch])
-        return views
+        return [planes[:, start + low * size : start + high * size] for start, size in self._blocks]
 
     def _fft(self, source: Any, target: Any, forward: bool) -> Operation:
-        return self._device.fft(source, target, 3, forward)
+        return self._device.fft(source, target, 3, forward, self._scratch)
 
 
 class ChunkArrays:
@@ -311,10 +336,11 @@ class ChunkWork:
 
 
 def plane_pass_bytes(
-    geometry: SlabGeometry, fields: int, complex_dtype: Any, device: Device
-) -> int:
-    """Return the bytes of working memory of a plane pass on a device."""
-    planes = chunk_planes(geometry, fields, complex_dtype, device)
+    geometry: SlabGeometry, fields: int, complex_dtype: Any, device: Device,
+    planes: int | None = None,
+) -> int:  # fmt: skip
+    """Return the bytes of working memory of a `PlanePass` on a device."""
+    planes = chunk_planes(geometry, fields, complex_dtype, device, planes)
     return device.lanes * planes * _plane_bytes(geometry, fields, complex_dtype)
 
 
@@ -326,9 +352,13 @@ def _plane_bytes(geometry: SlabGeometry, fields: int, complex_dtype: Any) -> int
     return fields * ny * elements * np.dtype(complex_dtype).itemsize
 
 
-def chunk_planes(geometry: SlabGeometry, fields: int, complex_dtype: Any, device: Device) -> int:
-    """Return how many planes a chunk has on a device."""
+def chunk_planes(
+    geometry: SlabGeometry, fields: int, complex_dtype: Any, device: Device,
+    planes: int | None = None,
+) -> int:  # fmt: skip
+    """Return how many planes a chunk has on a device, where arrays hold so many planes."""
+    planes = geometry.planes if planes is None else planes
     limit = max(1, CHUNK_BYTES[device.kind] // _plane_bytes(geometry, fields, complex_dtype))
-    planes = balanced_chunk(geometry.planes, limit, device.lanes)
+    planes = balanced_chunk(planes, limit, device.lanes)
     # An even number: rows that are transformed in pairs then stay together in every chunking.
     return max(1, min(planes + planes % 2, limit & ~1 or 1))

@@ -10,41 +10,18 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from slipstream.device import Device, open_devices
-from slipstream.device.pinned import PinnedHost
+from slipstream.device.pinned import home_of
 from slipstream.errors import InputError
 from slipstream.exchange import local_rank
 from slipstream.fft.arguments import Arguments, together
 from slipstream.fft.streamed_plan import StreamedPlan
 from slipstream.fft.streaming import Streaming
+from slipstream.sizes import bytes_of
 
 RESIDENCIES = ("device", "host", "auto")
 
-_UNITS = {"": 1, "B": 1, **{f"{p}B": 1000 ** (i + 1) for i, p in enumerate("kMGT")},
-          **{f"{p}iB": 1024 ** (i + 1) for i, p in enumerate("KMGT")}}  # fmt: skip
-
 # Of the memory that is free, what libraries may need besides our arrays.
 _USABLE = 0.9
-
-
-def bytes_of(text: int | str) -> int:
-    """Return a number of bytes that may be written with a unit, such as "8 GiB".
-
-    Raises
-    ------
-    InputError
-        If it is none, or not positive.
-    """
-    value, unit = text, ""
-    if isinstance(text, str):
-        digits = text.strip().rstrip("iBkKMGT").strip()
-        unit, value = text.strip()[len(text.strip().rstrip("iBkKMGT")) :], digits
-    try:
-        size = int(float(value) * _UNITS[unit])
-    except (ValueError, TypeError, KeyError, OverflowError):
-        size = 0
-    if size <= 0 or isinstance(text, bool):
-        raise InputError(f'memory {text!r}; accepted: bytes, or text such as "8 GiB" or "500 MB"')
-    return size
 
 
 def checked_streaming(value: Streaming | Mapping[str, Any] | None) -> Streaming:
@@ -124,7 +101,7 @@ def memory_limit(devices: Sequence[Device], memory: int | str | None, comm: Any)
     mine = [one.identity for one in devices]
     everyone = mine if comm is None else list(itertools.chain(*comm.allgather(mine)))
     if memory is not None:
-        return together(comm, lambda: bytes_of(memory))
+        return together(comm, lambda: bytes_of(memory, "memory"))
     shares = (one.memory_free() / everyone.count(one.identity) for one in devices)
     return int(_USABLE * min(shares))
 
@@ -170,7 +147,7 @@ def streamed(
     if arguments.wire:
         raise InputError(f"wire {arguments.wire!r} with residency 'host'; accepted: None")
     device = devices[0]
-    home = device if device.kind == "cpu" else PinnedHost(device)
+    home = home_of(device)
     plan = StreamedPlan(
         arguments, devices, home, comm, transport, workers or arguments.ranks, streaming, limit
     )

@@ -17,7 +17,7 @@ On one rank both have the same layout, and one array is both.
 
 from __future__ import annotations
 
-from functools import cached_property
+import itertools
 from typing import Any
 
 import numpy as np
@@ -106,10 +106,14 @@ class SlabGeometry:
         # The first rank has the largest parts.
         return max(self._plane_boxes[0].size, self._column_boxes[0].size)
 
-    @cached_property
-    def plane_rows(self) -> tuple[np.ndarray, np.ndarray]:
-        """Tables for `rows.hpp`: row y of plane z lies at ``offset[y] + z * pitch[y]``."""
-        return self.plane_rows_at({block.peer: block.offset for block in self.plan.sends})
+    def plane_rows(self, planes: int | None = None) -> tuple[np.ndarray, np.ndarray]:
+        """Tables for `rows.hpp`: row y of plane z lies at ``offset[y] + z * pitch[y]``.
+
+        Of arrays that hold so many planes; by default all of this rank.
+        """
+        return self.plane_rows_at({
+            peer: start for peer, (start, _) in enumerate(self.packed_blocks(planes))
+        })  # fmt: skip
 
     def plane_rows_at(self, starts: dict[int, int]) -> tuple[np.ndarray, np.ndarray]:
         """Return the tables of `plane_rows` for blocks that start at given elements, by rank."""
@@ -140,12 +144,28 @@ class SlabGeometry:
         offset = stride_z * np.arange(self.spectral_shape[0], dtype=np.int64)
         return self._spread(self.modes[0], offset, np.full_like(offset, stride_y))
 
-    @cached_property
-    def column_rows(self) -> tuple[np.ndarray, np.ndarray]:
-        """Tables for `rows.hpp`: mode z of the ky-th column is at ``offset[z] + ky * pitch[z]``."""
-        _, ky, row = self.columns_shape
-        offset = ky * row * np.arange(self.spectral_shape[0], dtype=np.int64)
-        return self._spread(self.modes[0], offset, np.full_like(offset, row))
+    def column_rows(self, ky: int | None = None) -> tuple[np.ndarray, np.ndarray]:
+        """Tables for `rows.hpp`: mode z of the ky-th column is at ``offset[z] + ky * pitch[z]``.
+
+        Of arrays that hold so many ky; by default all of this rank.
+        """
+        ky = self.columns_shape[1] if ky is None else ky
+        offset = ky * self.row * np.arange(self.spectral_shape[0], dtype=np.int64)
+        return self._spread(self.modes[0], offset, np.full_like(offset, self.row))
+
+    def packed_blocks(self, planes: int | None = None) -> list[tuple[int, int]]:
+        """Return where the block for each rank starts among packed planes, and its size per plane.
+
+        Of arrays that hold so many planes; by default all of this rank.
+        """
+        planes = self.planes if planes is None else planes
+        sizes = [self.row * (box.stop[1] - box.start[1]) for box in self._column_boxes]
+        starts = itertools.accumulate(sizes, initial=0)
+        return [(planes * start, size) for start, size in zip(starts, sizes, strict=False)]
+
+    def packed_size(self, planes: int) -> int:
+        """Return the number of complex elements of so many packed planes of one field."""
+        return planes * self.spectral_shape[1] * self.row
 
     @staticmethod
     def _spread(modes: Modes, *tables: np.ndarray) -> tuple[np.ndarray, ...]:

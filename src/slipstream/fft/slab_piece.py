@@ -75,7 +75,7 @@ class Piece:
             LineTransform(device, axis, n, complex_dtype, self._size, options.tiled)
             for axis, n in (("y", ny), ("z", nz))
         )
-        self._plane_tables = RowTables(device, geometry.plane_rows)
+        self._plane_tables = RowTables(device, geometry.plane_rows())
         _, ky, row = geometry.columns_shape
         limit = max(1, _COLUMN_CHUNK // max(1, fields * nz * row * self._columns.itemsize))
         if device.kind == "cuda":

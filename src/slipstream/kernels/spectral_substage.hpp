@@ -14,7 +14,7 @@
 #include MODEL_HEADER
 
 struct Modes {
-  Index nz, nx, first_y, all_y;
+  Index nz, nx, first_y, all_y, decay_field, decay_plane;
 };
 
 INLINE Real decay_of(const Real* RESTRICT decay, int which, Index z, Index y, Index c,
@@ -24,7 +24,7 @@ INLINE Real decay_of(const Real* RESTRICT decay, int which, Index z, Index y, In
     const Real* RESTRICT own = decay + which * (all_z + modes.nz);
     return own[all_z + z] * own[modes.nx + modes.first_y + y] * own[c];
   }
-  return decay[((which * modes.nz + z) * modes.all_y + modes.first_y + y) * modes.nx + c];
+  return decay[which * modes.decay_field + z * modes.decay_plane + y * modes.nx + c];
 }
 
 #ifdef NODE_END  // the constants of a substage are defined
@@ -48,9 +48,9 @@ KERNEL advance_substage(const Complex* RESTRICT products, const Complex* start,
                         const Complex* RESTRICT phases, const double* RESTRICT parameters,
                         Index nz, Index ny, Index nx,
                         Index row_size, Index low, Index gap, Index product_field,
-                        Index state_field, Index plane, Index first_y, Index all_y, double a,
-                        double b, double scale) {
-  const Modes modes = {nz, nx, first_y, all_y};
+                        Index state_field, Index plane, Index first_y, Index all_y,
+                        Index decay_field, Index decay_plane, double a, double b, double scale) {
+  const Modes modes = {nz, nx, first_y, all_y, decay_field, decay_plane};
   FOR_ROWS(row, nz * ny) {
     const Index z = row / ny, y = row % ny;
     const Real step_a = step[0] * Real(a), step_b = step[0] * Real(b);

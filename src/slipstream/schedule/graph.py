@@ -129,6 +129,10 @@ class StepGraph:
         lane = number % (device or self.device).lanes
         return lane, f"{MAIN_LANE} {lane}" if lane else MAIN_LANE
 
+    def on(self, device: Device, lane: str | None = None) -> PlacedGraph:
+        """Return a view of this graph that records on one device, in one lane or in any."""
+        return PlacedGraph(self, device, lane)
+
     def _append(self, label, category, lane, device, operation, transfer, reads, writes) -> None:
         if category not in CATEGORIES:
             raise ValueError(f"category {category!r} is unknown; accepted: {CATEGORIES}")
@@ -138,3 +142,40 @@ class StepGraph:
         self.nodes.append(
             Node(index, label, category, lane, device, operation, transfer, dependencies)
         )
+
+
+class PlacedGraph:
+    """Records into a graph, all on one device: whoever records need not know on which.
+
+    Parameters
+    ----------
+    graph : StepGraph
+        Where nodes are added.
+    device : Device
+        Where they run.
+    lane : str or None
+        In which lane; None leaves it to those who record.
+    """
+
+    def __init__(self, graph: StepGraph, device: Device, lane: str | None) -> None:
+        self._graph, self.device, self._lane = graph, device, lane
+
+    def add(
+        self,
+        operation: Operation,
+        *,
+        reads: Sequence[Any] = (),
+        writes: Sequence[Any] = (),
+        label: str,
+        category: str,
+        lane: str = MAIN_LANE,
+    ) -> None:
+        """Record an operation; parameters as of `StepGraph.add`."""
+        self._graph.add(
+            operation, reads=reads, writes=writes, label=label, category=category,
+            lane=self._lane or lane, device=self.device,
+        )  # fmt: skip
+
+    def lane_of_chunk(self, number: int) -> tuple[int, str]:
+        """Return index and name of the lane that works on a chunk, by the chunk's number."""
+        return (0, self._lane) if self._lane else self._graph.lane_of_chunk(number, self.device)

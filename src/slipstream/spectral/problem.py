@@ -113,6 +113,11 @@ class SpectralProblem:
         values = self.values
         return [rate.subs(values) for rate in dict.fromkeys(self.model.decay)]
 
+    @property
+    def decay_functions(self) -> list[Callable[..., Any]]:
+        """The same as functions of kx, ky and kz."""
+        return [sympy.lambdify(WAVENUMBERS, rate, "numpy") for rate in self.decays]
+
     @cached_property
     def means(self) -> dict[str, list[tuple[MeanPart, Callable[..., Any]]]]:
         """What is averaged, by name: parts, and these as functions of arrays of points."""
@@ -135,6 +140,32 @@ class SpectralProblem:
         nz, ny, nx = self.geometry.spectral_box.shape
         return len(self.decays) * (nz + ny + nx if self.is_separable else nz * ny * nx)
 
+    def accesses(self, substage: int) -> tuple[set[str], set[str]]:
+        """Return which spectral fields the update of a substage reads, and which it writes.
+
+        Named are "state" (the start of the step, and its end), "stage", "total", "inputs",
+        "forcing" and "decay".
+        """
+        method, last = self.method, substage + 1 == self.method.substages
+        has_result = last or method.weights[substage] != 0
+        reads_total = any(method.weights[:substage])
+        needs_current = any(self.model.linear) or not self.integrating_factor
+        reads = {"state"} if not last or (has_result and not reads_total) else set()
+        reads |= {"stage" if substage else "state"} if needs_current else set()
+        reads |= {"total"} if reads_total else set()
+        reads |= {"forcing"} if self.forced else set()
+        reads |= {"decay"} if self.integrating_factor and not self.is_separable else set()
+        writes = {"stage"} if not last else set()
+        writes |= {"state" if last else "total"} if has_result else set()
+        writes |= {"inputs"} if not last and self.has_inputs else set()
+        return reads, writes
+
+    @property
+    def lasting(self) -> set[str]:
+        """What of the fields of `accesses` is read after the update that writes it, or kept."""
+        substages = range(self.method.substages)
+        return {"state"} | set().union(*(self.accesses(substage)[0] for substage in substages))
+
     @cached_property
     def wave_rate(self) -> float:
         """The largest frequency, or rate of growth, of the linear part that is not decay."""
@@ -146,7 +177,7 @@ class SpectralProblem:
         if self.integrating_factor:
             return self.wave_rate
         tried = list(self._wavevectors())
-        decays = [sympy.lambdify(WAVENUMBERS, rate) for rate in self.decays]
+        decays = self.decay_functions
         largest = max((abs(decay(*k)) for decay in decays for k in tried), default=0.0)
         return self.wave_rate + float(largest)
 
@@ -154,8 +185,7 @@ class SpectralProblem:
     def grows(self) -> bool:
         """Whether the linear part makes some modes grow."""
         tried = list(self._wavevectors())
-        decays = (sympy.lambdify(WAVENUMBERS, rate) for rate in self.decays)
-        negative = any(decay(*k) < 0 for decay in decays for k in tried)
+        negative = any(decay(*k) < 0 for decay in self.decay_functions for k in tried)
         return negative or any(float(rates.real.max()) > 1e-12 for rates in self._linear_rates)
 
     def _wavevectors(self) -> Iterator[tuple[float, ...]]:

@@ -7,11 +7,12 @@ made of these rates.
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
-from slipstream.device import Operation, RowLaunch
+from slipstream.device import RowLaunch
 from slipstream.schedule import StepGraph, commit
-from slipstream.spectral.transforms import ColumnUpdate
+from slipstream.spectral.transforms import ChunkUpdate, ColumnChunk, ColumnUpdate
 
 
 class ProductRates:
@@ -45,26 +46,26 @@ class ProductRates:
         if is_shifted:
             transforms.record_columns(graph, self._inputs, self._take_shifted_inputs)
         else:
-            self._record_inputs(graph)
-        transforms.record_through(graph, self._unmeasured, len(model.inputs), outputs)
+            self._record_inputs(graph, transforms)
+        transforms.record_through(graph, self._product(False), len(model.inputs), outputs)
         update = self._product_update(is_shifted, weight)
         transforms.record_columns(graph, None, update, outputs)
         return graph
 
-    def _take_shifted_inputs(self, low: int, high: int) -> tuple[Operation, list, list]:
-        take, reads, writes = self._take_inputs(low, high)
+    def _take_shifted_inputs(self, chunk: ColumnChunk) -> ChunkUpdate:
+        taken = self._take_inputs(chunk)
         nz, ny, nx = self.problem.geometry.spectral_box.shape
-        inputs, phases = self.modes_of(self._inputs[:, :, low:high]), self._phases
-        x, y, z = phases[:nx], phases[nx : nx + ny][low:high], phases[nx + ny :]
+        inputs, phases = self.modes_of(taken.writes[0]), self._here.phases
+        x, y, z = phases[:nx], phases[nx : nx + ny][chunk.low : chunk.high], phases[nx + ny :]
         factors = x, y[:, None], z[:, None, None]
         multiply = self.device.array_module.multiply
 
         def shift(stream: Any) -> None:
-            take(stream)
+            taken.operation(stream)
             for factor in factors:
                 multiply(inputs, factor, out=inputs)
 
-        return shift, reads, writes
+        return replace(taken, operation=shift)
 
     def _product_update(self, is_shifted: bool, weight: float) -> ColumnUpdate:
         problem = self.problem
@@ -77,15 +78,15 @@ class ProductRates:
         nz, all_y, nx = problem.geometry.spectral_box.shape
         scale = weight / math.prod(problem.geometry.shape)
 
-        def update(low: int, high: int) -> tuple[Operation, list, list]:
-            products = self._transforms.columns[:, :, low:high]
-            stage = self.stage[:, :, low:high]
+        def update(chunk: ColumnChunk) -> ChunkUpdate:
+            products, stage = chunk.products, chunk.part(self.stage)
+            constants, height = self._here, chunk.high - chunk.low
             operation = kernel.bind(
-                RowLaunch(nz * (high - low), nx), products, stage, self._table, self._phases,
-                self._numbers, nz, high - low, nx, row, z_modes.low, z_modes.gap,
+                RowLaunch(nz * height, nx), products, stage, constants.table, constants.phases,
+                constants.numbers, nz, height, nx, row, z_modes.low, z_modes.gap,
                 products.strides[0] // products.itemsize, stage.strides[0] // stage.itemsize,
-                all_y * row, low, all_y, scale,
+                all_y * row, chunk.low, all_y, scale,
             )  # fmt: skip
-            return operation, [products], [stage]
+            return ChunkUpdate(operation, [products], [stage], [stage])
 
         return update

@@ -20,9 +20,7 @@ from slipstream.family import (
     PlainSimulation,
     StepTimer,
     busy_seconds,
-    check_memory,
     grid_field,
-    memory_text,
     ranks_per_device,
     sum_over_ranks,
 )
@@ -48,6 +46,7 @@ from slipstream.spectral.forces import forces_of, sources_of
 from slipstream.spectral.forcing import Forcing
 from slipstream.spectral.initial import set_initial_flow
 from slipstream.spectral.integrators import METHODS
+from slipstream.spectral.placement import place
 from slipstream.spectral.problem import SpectralProblem
 from slipstream.spectral.restart import read_state
 from slipstream.spectral.statistics import STATISTICS
@@ -72,7 +71,7 @@ class SpectralSimulation(PlainSimulation):
     """
 
     def __init__(self, case: SpectralCase, communicator: Any, device: Device) -> None:
-        self.case, self.communicator, self.device = case, communicator, device
+        self.case, self.communicator = case, communicator
         self.step, self.time = 0, 0.0
         self._timer = StepTimer(eager=case.run.timeline)
         rank, ranks = (communicator.rank, communicator.size) if communicator else (0, 1)
@@ -102,7 +101,9 @@ class SpectralSimulation(PlainSimulation):
             dealiasing=dealiasing,
         )
         self._check_step()
-        self._transport = make_transport(case.run.transport, communicator, device)
+        self.placement = place(self.problem, case.run, device, communicator)
+        self.device = self.placement.home
+        self._transport = make_transport(case.run.transport, communicator, self.device)
         self._sharing = ranks_per_device(communicator, device)
 
     def _check_step(self) -> None:
@@ -129,8 +130,7 @@ class SpectralSimulation(PlainSimulation):
             "modes": f"{kept} kept (dealiasing {case.numerics.dealiasing})",
             "precision": case.numerics.precision,
             "integrator": f"{problem.method.name}, {transforms} transforms a step",
-            "device": self.device.name,
-            "memory per device": memory_text(self.device, self._memory()),
+            **self.placement.describe(),
             "ranks": f"{ranks}" + (f", {self._sharing} to a device" if ranks > 1 else ""),
             "transport": self._transport.name if self._transport else "none (one rank)",
             "schedule": case.run.schedule,
@@ -144,8 +144,10 @@ class SpectralSimulation(PlainSimulation):
         InputError
             On all ranks, if a device's free memory does not suffice for the ranks that share it.
         """
-        check_memory(self.communicator, [(self.device, self._memory())])
-        self.flow = SpectralStep(self.problem, self.device, self._transport)
+        self.placement.check_memory()
+        self.flow = SpectralStep(
+            self.problem, self.device, self._transport, self.placement.passes()
+        )
         self._step = self._commit(self.flow.record_step())
         viscous = (
             any(field.is_vector for field in self._fields)
@@ -153,15 +155,6 @@ class SpectralSimulation(PlainSimulation):
         )
         viscosity = self.problem.parameters.get("viscosity") if viscous else None
         self._budget = EnergyBudget(self._fields, viscosity, self.flow.wavenumbers.largest)
-
-    def _memory(self) -> int:
-        """Return the bytes that the ranks of one device need on it, output included."""
-        need = self.problem.memory(self.device)
-        if self.device.kind == "cpu":
-            # Where the device is the host, the fields that are written lie on it too.
-            points = self.problem.geometry.physical_box.size
-            need += self.problem.size * points * self.problem.real_dtype.itemsize
-        return self._sharing * need
 
     def initialise(self) -> None:
         """Set the initial flow, or the checkpoint to go on from."""
@@ -175,7 +168,7 @@ class SpectralSimulation(PlainSimulation):
             set_initial_flow(self.flow, settings, self._fields, self.communicator)
         self.flow.keep_sphere(self.flow.state)
         set_coefficients(self.flow)
-        self._commit(self.flow.record_courant()).run()
+        self.placement.run(self._commit(self.flow.record_courant()))
 
     def _set(self, target: Any, modes: np.ndarray) -> None:
         self.device.run(self.device.copy(self.flow.modes_of(target), modes))
@@ -213,12 +206,12 @@ class SpectralSimulation(PlainSimulation):
         factors = self._forcing.prepare(self.time, step_size) if self._forcing else None
         self.flow.set_step_size(step_size, factors)
         profile = self._timer.wants_next()
-        self._step.run(profile)
+        self.placement.run(self._step, profile)
         if profile:
             timeline = Timeline()
             timeline.entries = list(self._step.timeline.entries)
             self._step.timeline.clear()
-            self._timer.add(timeline, busy_seconds(timeline, self.device.lanes))
+            self._timer.add(timeline, busy_seconds(timeline, self.placement.lanes))
         self.step += 1
         self.time += step_size
         if self.problem.grows and self.step % _SYMMETRY_INTERVAL == 0:

@@ -8,8 +8,9 @@ applies a product, and returns.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, Protocol
 
 from slipstream.decomposition import split
 from slipstream.device import Device, Operation
@@ -23,12 +24,79 @@ from slipstream.fft import (
 )
 from slipstream.schedule import StepGraph
 
-# ``update(low, high)`` returns the operation on this rank's ky from `low` to `high`, and the arrays
-# that it reads and writes.
-ColumnUpdate = Callable[[int, int], tuple[Operation, list[Any], list[Any]]]
+
+@dataclass(frozen=True)
+class ColumnChunk:
+    """Some ky of this rank's columns: what an update of modes works on.
+
+    Attributes
+    ----------
+    device : Device
+        Where.
+    low, high : int
+        Which ky, among those of this rank.
+    products : array, shape (fields, nz, ky of the chunk, row)
+        Modes of what came back from physical space.
+    part : callable
+        Returns what the chunk has of a spectral field, shape (fields, kz, ky of this rank, row).
+    """
+
+    device: Device
+    low: int
+    high: int
+    products: Any
+    part: Callable[[Any], Any]
+
+
+@dataclass(frozen=True)
+class ChunkUpdate:
+    """What is done to a chunk.
+
+    Attributes
+    ----------
+    operation : callable
+        To be recorded.
+    reads, writes : list of arrays
+        What it accesses: parts, products, and what is constant.
+    kept : list of arrays
+        What of that later passes read: the rest need not leave a device.
+    """
+
+    operation: Operation
+    reads: list[Any]
+    writes: list[Any]
+    kept: list[Any]
+
+
+ColumnUpdate = Callable[[ColumnChunk], ChunkUpdate]
+# Products are computed on the device where the points are.
+ProductOf = Callable[[Device], PointProduct]
 
 # Parts in which products are sent, so that the first travel while the last are computed.
 _PARTS = 4
+
+
+class Passes(Protocol):
+    """What takes fields through a step, wherever they are.
+
+    Attributes
+    ----------
+    devices : list of Device
+        Where passes run.
+    """
+
+    devices: list[Device]
+
+    def record_columns(
+        self, graph: StepGraph, source: Any = None, update: ColumnUpdate | None = None,
+        forward: int = 0,
+    ) -> None:  # fmt: skip
+        """Record one pass over the columns, see `FieldTransforms`."""
+
+    def record_through(
+        self, graph: StepGraph, product_of: ProductOf | None, inputs: int, outputs: int
+    ) -> None:
+        """Record a pass over the planes, see `FieldTransforms`."""
 
 
 class FieldTransforms:
@@ -49,9 +117,13 @@ class FieldTransforms:
 
     Attributes
     ----------
+    devices : list of Device
+        Where passes run: one device, where the arrays are.
     columns : array, shape (fields, nz, ky of this rank, row)
         Where forward transforms leave their modes: all nz of them, unnormalised; those that the
         truncation discards are undefined.
+    planes : array, shape (fields, planes_size)
+        Packed planes; on one rank in the memory of the columns.
     """
 
     def __init__(
@@ -62,13 +134,13 @@ class FieldTransforms:
         complex_dtype: Any,
         transport: Transport | None,
     ) -> None:
-        self._geometry, self._transport = geometry, transport
+        self.geometry, self._transport, self.devices = geometry, transport, [device]
         empty = transport.empty if transport else device.empty
         self.columns = empty((fields, *geometry.columns_shape), complex_dtype)
-        self._planes = self.columns.reshape(fields, -1)
+        self.planes = self.columns.reshape(fields, -1)
         if transport is not None:
-            self._planes = empty((fields, geometry.planes_size), complex_dtype)
-        for array in (self.columns, self._planes):
+            self.planes = empty((fields, geometry.planes_size), complex_dtype)
+        for array in (self.columns, self.planes):
             device.run(device.fill(array, 0))
         self._column_pass = ColumnPass(device, geometry, fields, complex_dtype)
         self._plane_pass = PlanePass(device, geometry, fields, complex_dtype)
@@ -99,10 +171,10 @@ class FieldTransforms:
             if forward:
                 passes.record_forward(graph, columns[:forward], low, high)
             if update is not None:
-                operation, reads, writes = update(low, high)
+                done = update(self._chunk(low, high))
                 graph.add(
-                    operation, reads=reads, writes=writes, label="substage", category="compute",
-                    lane=passes.lane(graph, low),
+                    done.operation, reads=done.reads, writes=done.writes, label="substage",
+                    category="compute", lane=passes.lane(graph, low),
                 )  # fmt: skip
             if source is not None and one_rank:
                 passes.record_backward(graph, source, columns[: len(source)], low, high)
@@ -113,10 +185,16 @@ class FieldTransforms:
             part = slice(field, field + 1)
             for low, high in passes.chunks():
                 passes.record_backward(graph, source[part], columns[part], low, high)
-            self._record_exchange(graph, [field], forward=False)
+            self.record_exchange(graph, [field], forward=False)
+
+    def _chunk(self, low: int, high: int) -> ColumnChunk:
+        def part(array: Any) -> Any:
+            return array[:, :, low:high]
+
+        return ColumnChunk(self.devices[0], low, high, part(self.columns), part)
 
     def record_through(
-        self, graph: StepGraph, product: PointProduct | None, inputs: int, outputs: int
+        self, graph: StepGraph, product_of: ProductOf | None, inputs: int, outputs: int
     ) -> None:
         """Record what follows `record_columns`: to physical space, the product, and back.
 
@@ -124,18 +202,19 @@ class FieldTransforms:
         ----------
         graph : StepGraph
             Where nodes are added.
-        product : PointProduct or None
-            Applied at every point; None leaves values alone.
+        product_of : callable or None
+            Returns what is applied at every point on a device; None leaves values alone.
         inputs, outputs : int
             Number of fields that were transformed backward, and that come back.
         """
-        planes, sources = self._planes[:outputs], self._planes[:inputs]
+        product = product_of(self.devices[0]) if product_of else None
+        planes, sources = self.planes[:outputs], self.planes[:inputs]
         if self._transport is None:
             self._plane_pass.record_through(graph, sources, planes, product)
             return
-        for part, (first, last) in enumerate(split(self._geometry.planes, _PARTS)):
+        for part, (first, last) in enumerate(split(self.geometry.planes, _PARTS)):
             self._plane_pass.record_through(graph, sources, planes, product, first, last)
-            self._record_exchange(graph, range(len(planes)), forward=True, part=part)
+            self.record_exchange(graph, range(len(planes)), True, part, _PARTS)
 
     def record_backward(self, graph: StepGraph, source: Any, store: PointOperation) -> None:
         """Record spectral fields -> physical space.
@@ -150,7 +229,7 @@ class FieldTransforms:
             Called with each chunk of points, see `PlanePass.record_backward`.
         """
         self.record_columns(graph, source)
-        self._plane_pass.record_backward(graph, self._planes[: len(source)], store)
+        self._plane_pass.record_backward(graph, self.planes[: len(source)], store)
 
     def record_forward(self, graph: StepGraph, load: PointOperation, target: Any) -> None:
         """Record physical space -> spectral fields, unnormalised.
@@ -165,21 +244,31 @@ class FieldTransforms:
             Result.
         """
         count = len(target)
-        self._plane_pass.record_forward(graph, self._planes[:count], load)
-        self._record_exchange(graph, range(count), forward=True)
+        self._plane_pass.record_forward(graph, self.planes[:count], load)
+        self.record_exchange(graph, range(count), forward=True)
         for low, high in self._column_pass.chunks():
             self._column_pass.record_forward(graph, self.columns[:count], low, high, target)
 
-    def product_operation(self, product: PointProduct) -> PointOperation:
-        """Return a product as an operation on chunks of points."""
-        return self._plane_pass.product_operation(product)
+    def record_exchange(
+        self, graph: StepGraph, fields: Iterable[int], forward: bool, part: int = 0, parts: int = 1
+    ) -> None:
+        """Record an exchange between planes and columns, if there is anybody to exchange with.
 
-    def _record_exchange(self, graph, fields, forward: bool, part: int | None = None) -> None:
+        Parameters
+        ----------
+        graph : StepGraph
+            Where nodes are added.
+        fields : iterable of int
+            Which fields.
+        forward : bool
+            From planes to columns, or back.
+        part, parts : int
+            Which of so many ranges of planes.
+        """
         if self._transport is None:
             return
-        plan = self._geometry.plan
-        plan = plan if part is None else plan.split(_PARTS)[part]
-        pairs = [(self._planes[field], self.columns[field]) for field in fields]
+        plan = self.geometry.plan.split(parts)[part] if parts > 1 else self.geometry.plan
+        pairs = [(self.planes[field], self.columns[field]) for field in fields]
         if not forward:
             plan, pairs = plan.reversed(), [(columns, planes) for planes, columns in pairs]
         self._transport.record(graph, plan, pairs, "transpose")

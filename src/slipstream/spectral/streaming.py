@@ -1,0 +1,297 @@
+"""Steps of fields that stay on the host: pencil by pencil through devices.
+
+A substage takes its fields over the bus twice. In the pass over the columns a range of ky comes in,
+is transformed back from the products' planes, advanced, and transformed towards physical space
+again; in the pass over the planes some planes come in, go to physical space, are multiplied, and
+return. What fits on a device is then no limit to a simulation: the host's memory is. So do GHOST's
+batches (Rosenberg et al., Atmosphere 11, 178 (2020)) and the pencils of Ravikumar, Appelhans and
+Yeung (SC 2019), which take the update to the host; that is the alternative here.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from slipstream import kernels
+from slipstream.decomposition import split
+from slipstream.device import Device
+from slipstream.equations import code
+from slipstream.errors import InputError
+from slipstream.fft import PointProduct
+from slipstream.fft.arguments import together
+from slipstream.fft.streaming import Streaming
+from slipstream.schedule import StepGraph
+from slipstream.spectral.pencils import PencilChunk, PencilDevice, PencilNeeds, Slot
+from slipstream.spectral.problem import SpectralProblem
+from slipstream.spectral.transforms import ColumnUpdate, FieldTransforms, ProductOf
+
+# Bytes of a pencil that keep the bus busy, and pencils that keep a pipeline filled.
+_PENCIL, _FEWEST = 128 << 20, 8
+# Ranges of planes that are sent one by one, where nobody says how many.
+_PARTS = 4
+
+
+@dataclass(frozen=True)
+class StepStreaming(Streaming):
+    """How a step streams: what `Streaming` says of transforms, and where modes are advanced.
+
+    Attributes
+    ----------
+    update : {"device", "host"}
+        With their pencil, or on the host's cores, which takes more trips over the bus.
+    """
+
+    update: str = "device"
+
+
+class StreamedPasses:
+    """What takes fields on the host through a step. Collective.
+
+    Parameters
+    ----------
+    transforms : FieldTransforms
+        On the host, whose arrays pencils come from and go to.
+    problem : SpectralProblem
+        What to solve.
+    devices : sequence of Device
+        Through which pencils go, in turn.
+    comm : mpi4py.MPI.Comm or None
+        The ranks.
+    streaming : StepStreaming
+        How.
+    limit : int
+        How many bytes may be allocated on each device.
+
+    Attributes
+    ----------
+    devices : list of Device
+        Where passes run.
+    pencils : int
+        Into how many pencils a pass cuts the planes, or columns, of this rank.
+    device_bytes : int
+        Bytes allocated on each device.
+    bus_bytes : list of int
+        Bytes that have been recorded to cross the bus, in and out.
+
+    Raises
+    ------
+    InputError
+        If the limit is too low; the message names the smallest that would do.
+    """
+
+    def __init__(
+        self, transforms: FieldTransforms, problem: SpectralProblem, devices: Sequence[Device],
+        comm: Any, streaming: StepStreaming, limit: int,
+    ) -> None:  # fmt: skip
+        self._host, self._streaming, self._comm = transforms, streaming, comm
+        self.devices, self._home = list(devices), transforms.devices[0]
+        self._geometry, self._needs = problem.geometry, needs_of(problem, streaming.update)
+        model = problem.model
+        self._product = PointProduct(
+            kernels.write(code.product_header(model)), len(model.inputs), len(model.products),
+            None, None,
+        )  # fmt: skip
+        self._stations = self._fitting(limit)
+        for station in self._stations:
+            station.provide_scratch()
+        self.bus_bytes, self._turn = [0, 0], 0
+
+    # -- memory ------------------------------------------------------------------------------
+
+    def _fitting(self, limit: int) -> list[PencilDevice]:
+        """Return devices with the fewest pencils that fit on all ranks. Collective."""
+        for count in self._counts():
+            self.pencils, self.device_bytes = count, self._needed(count)
+            if self._largest(self.device_bytes) > limit:
+                continue
+            made = together(self._comm, self._made)
+            self.device_bytes += max(one.scratch_bytes for one in made)
+            if self._largest(self.device_bytes) <= limit:
+                return made
+            del made
+        smallest = self._largest(self.device_bytes)
+        raise InputError(
+            f"run.memory: {limit / 2**20:.4g} MiB on each device is too little for this step; it "
+            f"takes at least {math.ceil(smallest / 2**20)} MiB"
+            + (f" with {count} pencils" if self._streaming.pencils else "")
+        )
+
+    def _counts(self) -> Iterator[int]:
+        """Yield numbers of pencils to try, larger ones when smaller ones do not fit."""
+        g = self._geometry
+        longest = max(1, -(-g.shape[0] // g.ranks), -(-g.spectral_shape[1] // g.ranks))
+        if self._streaming.pencils is not None:
+            yield min(self._streaming.pencils, longest)
+            return
+        size = self._needs.fields * g.field_size * self._needs.dtype.itemsize
+        count = max(_FEWEST, -(-size // _PENCIL))
+        while count < longest:
+            yield count
+            count = max(count + 1, count * 5 // 4)
+        yield longest
+
+    def _most(self, count: int) -> tuple[int, int]:
+        """Return how many planes, and how many ky, pencils have at most."""
+        g = self._geometry
+        return max(1, -(-g.planes // count)), max(1, -(-g.columns_shape[1] // count))
+
+    def _needed(self, count: int) -> int:
+        """Return the bytes of a device that so many pencils take, scratch apart."""
+        streams = self._streaming.streams
+        return max(self._needs.device_bytes(*self._most(count), d, streams) for d in self.devices)
+
+    def _made(self) -> list[PencilDevice]:
+        most = self._most(self.pencils)
+        return [
+            PencilDevice(self._needs, one, self._home, *most, self._streaming, self._product)
+            for one in self.devices
+        ]
+
+    def _largest(self, value: int) -> int:
+        """Return the largest value of any rank. Collective."""
+        return value if self._comm is None else max(self._comm.allgather(value))
+
+    # -- recording ---------------------------------------------------------------------------
+
+    def record_columns(
+        self, graph: StepGraph, source: Any = None, update: ColumnUpdate | None = None,
+        forward: int = 0,
+    ) -> None:  # fmt: skip
+        """Record one pass over the columns; parameters as of `FieldTransforms.record_columns`."""
+        if update is not None and self._streaming.update == "host":
+            # What has to be on the host before, and comes from there after.
+            if forward:
+                self._record_pencils(graph, None, None, forward)
+            self._host.record_columns(graph.on(self._home), None, update)
+            update, forward = None, 0
+        if source is not None or update is not None or forward:
+            self._record_pencils(graph, source, update, forward)
+        for field in range(0 if source is None else len(source)):
+            self._host.record_exchange(graph, [field], forward=False)
+
+    def _record_pencils(
+        self, graph: StepGraph, source: Any, update: ColumnUpdate | None, forward: int
+    ) -> None:
+        columns, ky = self._host.columns, self._geometry.columns_shape[1]
+        most = self._most(self.pencils)[1]
+        for low in range(0, ky, most):
+            high, slot = min(low + most, ky), self._next_slot()
+            shape = (self._needs.fields, columns.shape[1], most, columns.shape[3])
+            place, own = slot.place(shape, columns.dtype), columns[:, :, low:high]
+            chunk, work, size = PencilChunk(slot, place, low, high), slot.work(graph), high - low
+            if forward:
+                self._record_in(graph, slot, place[:forward, :, :size], own[:forward])
+                slot.station.columns.record_forward(work, place[:forward], 0, size)
+            kept = []
+            if update is not None:
+                done = update(chunk.chunk)
+                for array in done.reads:
+                    if (there := chunk.on_host(array)) is not None:
+                        self._record_in(graph, slot, array, there)
+                work.add(
+                    done.operation, reads=done.reads, writes=done.writes, label="substage",
+                    category="compute",
+                )  # fmt: skip
+                kept = done.kept
+            if source is not None:
+                array, count = chunk.part(source), len(source)
+                if update is None:
+                    self._record_in(graph, slot, array, source[:, :, low:high])
+                slot.station.columns.record_backward(work, array, place[:count], 0, size)
+                self._record_out(graph, slot, own[:count], place[:count, :, :size])
+            elif update is None:
+                self._record_out(graph, slot, own[:forward], place[:forward, :, :size])
+            for array in kept:
+                self._record_out(graph, slot, chunk.on_host(array), array)
+
+    def record_through(
+        self, graph: StepGraph, product_of: ProductOf | None, inputs: int, outputs: int
+    ) -> None:
+        """Record a pass over the planes; parameters as of `FieldTransforms.record_through`."""
+        g, most = self._geometry, self._most(self.pencils)[0]
+        parts = self._parts()
+        for part, (first, last) in enumerate(split(g.planes, parts)):
+            for low in range(first, last, most):
+                self._record_planes(
+                    graph, product_of, inputs, outputs, low, min(low + most, last), most
+                )
+            self._host.record_exchange(graph, range(outputs), True, part, parts)
+
+    def _record_planes(self, graph, product_of, inputs, outputs, low, high, most) -> None:
+        g, slot, planes = self._geometry, self._next_slot(), self._host.planes
+        place = slot.place((self._needs.fields, g.packed_size(most)), planes.dtype)
+        blocks = [
+            (slice(start + low * size, start + high * size),
+             slice(there, there + (high - low) * size))
+            for (start, size), (there, _) in zip(
+                g.packed_blocks(), g.packed_blocks(most), strict=True
+            )
+        ]  # fmt: skip
+        for own, packed in blocks:
+            self._record_in(graph, slot, place[:inputs, packed], planes[:inputs, own])
+        product = product_of(slot.device) if product_of else None
+        if product is not None:
+            product = replace(product, maxima=product.maxima[low * g.shape[1] :])
+        slot.station.planes.record_through(
+            slot.work(graph), place[:inputs], place[:outputs], product, 0, high - low
+        )
+        for own, packed in blocks:
+            self._record_out(graph, slot, planes[:outputs, own], place[:outputs, packed])
+
+    def _parts(self) -> int:
+        """Return in how many parts products are sent."""
+        if self._geometry.ranks == 1:
+            return 1
+        together = self._streaming.pencils_per_exchange
+        return -(-self.pencils // together) if together else _PARTS
+
+    def _next_slot(self) -> Slot:
+        """Return the slot whose turn it is: of one device after the other."""
+        devices, turn = len(self._stations), self._turn
+        self._turn += 1
+        slots = self._stations[turn % devices].slots
+        slot = slots[turn // devices % len(slots)]
+        slot.clear()
+        return slot
+
+    def _record_in(self, graph: StepGraph, slot: Slot, target: Any, source: Any) -> None:
+        slot.record_in(graph, target, source)
+        self.bus_bytes[0] += source.nbytes
+
+    def _record_out(self, graph: StepGraph, slot: Slot, target: Any, source: Any) -> None:
+        slot.record_out(graph, target, source)
+        self.bus_bytes[1] += source.nbytes
+
+
+def needs_of(problem: SpectralProblem, update: str) -> PencilNeeds:
+    """Return what a step needs of pencils.
+
+    Parameters
+    ----------
+    problem : SpectralProblem
+        What to solve.
+    update : {"device", "host"}
+        Where modes are advanced.
+    """
+    g, inputs = problem.geometry, len(problem.model.inputs)
+    counts = {"inputs": inputs, "forcing": len(problem.forced), "decay": 0}
+    used = [problem.size + inputs * problem.has_inputs]
+    reals = 0
+    for substage in range(problem.method.substages):
+        read, written = problem.accesses(substage)
+        used.append(sum(counts.get(name, problem.size) for name in read | written))
+        reals = max(reals, len(problem.decays) * ("decay" in read))
+    if update == "host":
+        used, reals = [inputs], 0
+    real = np.dtype(problem.real_dtype).itemsize
+    tables = 1024 * sum(g.shape) + real * problem.decay_size * problem.is_separable
+    return PencilNeeds(
+        geometry=g, dtype=np.dtype(problem.complex_dtype), inputs=inputs,
+        products=len(problem.model.products), spectral=max(used), reals=reals,
+        constants=2 * 8 * g.planes * g.shape[1] + tables,
+    )  # fmt: skip

@@ -1,0 +1,173 @@
+"""Steps of fields that stay on the host: the same as where fields are on the device."""
+
+import numpy as np
+import pytest
+
+from flows import advance, make_case, modes_of, own_part, start
+from slipstream.device import HostDevice
+from slipstream.errors import InputError
+from slipstream.io import write_checkpoint
+from slipstream.spectral.placement import crossings
+from slipstream.spectral.simulation import SpectralSimulation
+
+BOX = ("grid.points=[16, 12, 10]", 'grid.length=["2 pi", 7.0, 5.0]', "initial.peak_wavenumber=2.0")
+MODELS = {
+    "hd": (),
+    "rk4": ("time.integrator=rk4",),
+    "heun": ("time.integrator=heun",),
+    "explicit": ("numerics.integrating_factor=false",),
+    # Powers of the wavenumber do not separate: factors of decay of every mode stream too.
+    "hyperviscous": ("equation.viscosity_power=2", "equation.viscosity=0.001"),
+    "shifted": ("numerics.dealiasing=phase-shift", "time.integrator=rk4"),
+    "single": ("numerics.precision=float32",),
+    "driven": (
+        'forcing={ kind = "random", amplitude = 0.5, shells = [1, 2], correlation_time = 0.02 }',
+    ),
+    "boussinesq": ("equation.model=boussinesq", "equation.diffusivity=0.02",
+                   "equation.buoyancy_frequency=2.0", "equation.rotation=1.0"),
+    "mhd": ("equation.model=mhd", "equation.resistivity=0.02", "equation.mean_field=0.7"),
+    # No length has kernels of a GPU's own: its library's transforms take their scratch here.
+    "odd": ("grid.points=[22, 26, 13]",),
+}  # fmt: skip
+STREAMED = ("run.residency=host",)
+OPTIONS = (
+    "{ pencils = 1 }", "{ pencils = 3, streams = 1 }", "{ pencils = 5, streams = 4 }",
+    '{ pencils = 100, copies = "zero-copy" }', '{ pencils = 2, copies = "packed" }',
+    "{ devices = 2 }", "{ pencils = 4, pencils_per_exchange = 1 }",
+    '{ pencils = 3, streams = 2, pencils_per_exchange = 3, update = "host" }',
+)  # fmt: skip
+
+
+def in_core(device, *settings, comm=None):
+    """Return a simulation that is set as streamed ones are, on the host, wherever it then runs."""
+    simulation = start(device, *settings, comm=comm)
+    if device.kind == "cuda":
+        state = start(HostDevice(), *settings, comm=comm).flow.state
+        row = min(state.shape[-1], simulation.flow.state.shape[-1])
+        simulation.flow.state[..., :row] = device.array(state[..., :row])
+    return simulation
+
+
+def devices_of_a_rank(device, comm):
+    if device.kind == "cpu":
+        return 2
+    from slipstream.device import cuda_device_count
+
+    return min(2, cuda_device_count())
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_streamed_steps_give_the_bits_of_steps_on_the_device(comm, device, model):
+    settings = BOX + MODELS[model]
+    expected = advance(in_core(device, *settings, comm=comm), 3)
+    streamed = advance(start(device, *settings, *STREAMED, comm=comm), 3)
+    assert streamed.placement.residency == "host"
+    assert isinstance(streamed.flow.state, np.ndarray)
+    actual, wanted = modes_of(streamed), modes_of(expected)
+    if device.kind == "cpu":
+        assert actual.tobytes() == wanted.tobytes()
+    # Factors of decay and patterns of force are then made by another processor's functions.
+    tolerance = 1e-5 if model == "single" else 1e-12
+    assert np.abs(actual - wanted).max(initial=0) <= tolerance * np.abs(wanted).max(initial=1e-300)
+    assert streamed.flow.courant_rate() == pytest.approx(
+        expected.flow.courant_rate(), rel=tolerance
+    )
+    for name, value in expected.diagnostics().items():
+        if name != "budget_residual":  # the small difference of large terms
+            assert streamed.diagnostics()[name] == pytest.approx(
+                value, rel=10 * tolerance, abs=1e-7
+            )
+
+
+@pytest.mark.parametrize("schedule", ["overlap", "serial"])
+@pytest.mark.parametrize("options", OPTIONS)
+def test_no_way_to_stream_changes_a_bit(comm, device, options, schedule):
+    if "devices" in options and devices_of_a_rank(device, comm) < 2:
+        pytest.skip("needs two GPUs")
+    settings = (*BOX, *MODELS["mhd"], *STREAMED)
+    expected = modes_of(advance(start(device, *settings, comm=comm), 2))
+    chosen = (f"run.streaming={options}", f"run.schedule={schedule}")
+    actual = modes_of(advance(start(device, *settings, *chosen, comm=comm), 2))
+    assert actual.tobytes() == expected.tobytes()
+
+
+def test_bytes_over_the_bus_are_foretold(comm, device):
+    for model, update in (("hd", "device"), ("mhd", "device"), ("shifted", "device"),
+                          ("hyperviscous", "device"), ("driven", "device"), ("heun", "host"),
+                          ("shifted", "host")):  # fmt: skip
+        streamed = start(
+            device, *BOX, *MODELS[model], *STREAMED, f'run.streaming={{ update = "{update}" }}',
+            comm=comm,
+        )  # fmt: skip
+        passes = streamed.flow._passes
+        passes.bus_bytes = [0, 0]
+        streamed.flow.record_step()
+        assert tuple(passes.bus_bytes) == crossings(streamed.problem, update), (model, update)
+
+
+def test_a_step_of_flow_takes_its_state_over_the_bus_once_in_a_substage(device):
+    """A midpoint step reads its state at its start and in each substage, and writes it once."""
+    problem = SpectralSimulation(
+        make_case(*BOX, *STREAMED, "time.integrator=rk2"), None, device
+    ).problem
+    g = problem.geometry
+    state = 3 * np.prod(g.stored_shape) * 16
+    plane = g.packed_size(g.planes) * 16
+    inputs, products = 3, len(problem.model.products)
+    inward, outward = crossings(problem, "device")
+    assert inward == 3 * state + 2 * (inputs + products) * plane
+    assert outward == state + 2 * (inputs + products) * plane
+
+
+def test_too_little_memory_is_refused_with_the_smallest_that_would_do(comm, device):
+    settings = ("grid.points=48", *STREAMED)
+    with pytest.raises(
+        InputError, match=r"run.memory: .* too little .* at least \d+ MiB"
+    ) as caught:
+        start(device, *settings, "run.memory=20 kB", comm=comm)
+    least = int(str(caught.value).split("at least ")[1].split()[0])
+    streamed = start(device, *settings, f"run.memory={least} MiB", comm=comm)
+    assert streamed.flow._passes.device_bytes <= least << 20
+    advance(streamed, 1)
+
+
+def test_device_is_taken_where_fields_fit_there(comm, device):
+    assert start(device, "run.residency=auto", comm=comm).placement.residency == "device"
+    small = start(device, "grid.points=48", "run.residency=auto", "run.memory=4 MiB", comm=comm)
+    assert small.placement.residency == "host"
+    assert "4 MiB" in small.describe()["memory per device"]
+
+
+def test_streamed_run_goes_on_from_one_on_the_device_on_another_number_of_ranks(
+    comm, device, shared_folder
+):
+    serial = advance(in_core(device, *BOX), 2)
+    if comm is None or comm.rank == 0:
+        write_checkpoint(
+            shared_folder, serial.checkpoint(), step=serial.step, time=serial.time,
+            case=serial.case.to_toml(),
+        )  # fmt: skip
+    if comm is not None:
+        comm.Barrier()
+    whole = modes_of(advance(serial, 2))
+    settings = [one for one in BOX if not one.startswith("initial.")]
+    shared = start(device, *settings, *STREAMED, f"initial.restart={shared_folder}", comm=comm)
+    advance(shared, 2)
+    error = np.abs(modes_of(shared) - own_part(shared, whole)).max(initial=0.0)
+    assert error <= 1e-12 * np.abs(whole).max()
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (("run.memory=8 GiB",), "'memory' goes with residency"),
+        (("run.streaming={ streams = 2 }",), "'streaming' goes with residency"),
+        (("run.residency=host", "run.memory=8 parsecs"), "size '8 parsecs'; accepted: bytes"),
+        (("run.residency=host", "run.streaming={ streams = 17 }"), "run.streaming.streams"),
+        (("run.residency=host", "run.streaming={ slabs = 2 }"), "slabs"),
+        (("run.residency=cloud",), "run.residency"),
+    ],
+)
+def test_residency_that_cannot_be_is_refused(settings, message):
+    with pytest.raises(InputError, match=message):
+        make_case(*settings)
