@@ -99,7 +99,7 @@ def test_bytes_over_the_bus_are_foretold(comm, device):
             device, *BOX, *MODELS[model], *STREAMED, f'run.streaming={{ update = "{update}" }}',
             comm=comm,
         )  # fmt: skip
-        passes = streamed.flow._passes
+        passes = streamed.flow.passes
         passes.bus_bytes = [0, 0]
         streamed.flow.record_step()
         assert tuple(passes.bus_bytes) == crossings(streamed.problem, update), (model, update)
@@ -127,7 +127,7 @@ def test_too_little_memory_is_refused_with_the_smallest_that_would_do(comm, devi
         start(device, *settings, "run.memory=20 kB", comm=comm)
     least = int(str(caught.value).split("at least ")[1].split()[0])
     streamed = start(device, *settings, f"run.memory={least} MiB", comm=comm)
-    assert streamed.flow._passes.device_bytes <= least << 20
+    assert streamed.flow.passes.device_bytes <= least << 20
     advance(streamed, 1)
 
 

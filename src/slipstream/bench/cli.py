@@ -17,6 +17,19 @@ Ranks = Annotated[int | None, typer.Option(metavar="N", min=1, help="Start N MPI
 DeviceName = Annotated[str, typer.Option(help="cpu, cuda or auto.")]
 Repetitions = Annotated[int, typer.Option(min=1, help="Timed runs of each part.")]
 Record = Annotated[Path | None, typer.Option(metavar="FILE", help="Write a record.")]
+# How arrays on the host stream.
+Residency = Annotated[str, typer.Option(help="device, or host: arrays stream through the device.")]
+Memory = Annotated[
+    str | None, typer.Option(metavar="SIZE", help="Of a device, with residency host: 8 GiB.")
+]
+Pencils = Annotated[int | None, typer.Option(min=1, help="Pieces of a field.")]
+PencilsPerExchange = Annotated[
+    int | None, typer.Option(min=1, help="Pieces that are sent together; all by default.")
+]
+Streams = Annotated[int, typer.Option(help="0 for the pipeline, or 1 to 16 streams.")]
+Copies = Annotated[str, typer.Option(help="memcpy2D, zero-copy or packed.")]
+Devices = Annotated[int, typer.Option(min=1, help="GPUs of a rank.")]
+Sweep = Annotated[bool, typer.Option("--sweep", help="All ways to stream.")]
 
 
 @app.callback()
@@ -40,34 +53,54 @@ def dns(
     transport: Annotated[str, typer.Option(help="auto, or one of bench exchange.")] = "auto",
     repetitions: Repetitions = 15,
     plain: Annotated[bool, typer.Option(help="Time FFTW's or cuFFT's own 3-D plan too.")] = True,
+    residency: Residency = "device",
+    memory: Memory = None,
+    pencils: Pencils = None,
+    pencils_per_exchange: PencilsPerExchange = None,
+    streams: Streams = 0,
+    copies: Copies = "memcpy2D",
+    devices: Devices = 1,
+    update: Annotated[
+        str, typer.Option(help="Where modes are advanced, with residency host: device or host.")
+    ] = "device",
+    sweep: Sweep = False,
     json: Record = None,
 ) -> None:
     """Time a step of turbulence: its parts, its transforms alone, and plain transforms."""
-    from slipstream.bench.dns import equation_of, measure_step
+    from slipstream.bench.dns import case_of_step, measure_step
     from slipstream.bench.measure import write_record
-    from slipstream.bench.tables import print_figures
-    from slipstream.case import validate_case
+    from slipstream.bench.streamed_step import measure_streamed_step, step_variants
+    from slipstream.bench.tables import print_figures, print_streamed_step
     from slipstream.spectral.simulation import make_simulation
+    from slipstream.spectral.streaming import StepStreaming
 
-    case = validate_case(
-        {
-            "solver": "spectral",
-            "grid": {"points": n},
-            "equation": equation_of(model),
-            # What moves does not matter to the time that a step takes.
-            "initial": {"flow": "formula"},
-            "time": {"end": 1.0, "step": 1e-6, "integrator": integrator},
-            "numerics": {"precision": precision},
-            "run": {"device": device, "schedule": schedule, "transport": transport},
-        }
-    )
-    _relaunch_if_asked(ranks)
-    simulation = make_simulation(case, launch.communicator(), device)
-    result = measure_step(case, simulation, repetitions, plain)
-    if simulation.problem.geometry.rank == 0:
-        print_figures(f"time step of turbulence on {simulation.device.name}", result)
+    how = StepStreaming(pencils, pencils_per_exchange, streams, copies, devices, update)
+    _check_residency(residency, memory is not None or how != StepStreaming() or sweep)
+    settings = case_of_step(n, model, integrator, precision, device, schedule, transport)
+    if residency == "device":
+        case = settings()
+        _relaunch_if_asked(ranks)
+        simulation = make_simulation(case, launch.communicator(), device)
+        result, opened = measure_step(case, simulation, repetitions, plain), simulation.device
+        show, title, name = print_figures, f"time step of turbulence on {opened.name}", "dns"
+    else:
+        how.check()
+        settings(memory, how)
+        _relaunch_if_asked(ranks)
+        opened, _ = _open(device)
+
+        def make(variant: Any) -> Any:
+            case = settings(memory, variant.streaming, variant.schedule)
+            return make_simulation(case, launch.communicator(), device)
+
+        result = measure_streamed_step(make, step_variants(how, sweep), repetitions)
+        title = f"time step of fields on the host, through {opened.name}"
+        show, name = print_streamed_step, "dns of fields on the host"
+    comm = launch.communicator()
+    if comm is None or comm.rank == 0:
+        show(title, result)
         if json is not None:
-            write_record(json, "dns", simulation.device, result)
+            write_record(json, name, opened, result)
 
 
 @app.command()
@@ -139,20 +172,14 @@ def fft(
     plain: Annotated[
         bool, typer.Option(help="Time plain library plans, and mpi4py-fft, too.")
     ] = True,
-    residency: Annotated[
-        str, typer.Option(help="device, or host: arrays stream through the device.")
-    ] = "device",
-    memory: Annotated[
-        str | None, typer.Option(metavar="SIZE", help="Of a device, with residency host: 8 GiB.")
-    ] = None,
-    pencils: Annotated[int | None, typer.Option(min=1, help="Pieces of a field.")] = None,
-    pencils_per_exchange: Annotated[
-        int | None, typer.Option(min=1, help="Pieces that are sent together; all by default.")
-    ] = None,
-    streams: Annotated[int, typer.Option(help="0 for the pipeline, or 1 to 16 streams.")] = 0,
-    copies: Annotated[str, typer.Option(help="memcpy2D, zero-copy or packed.")] = "memcpy2D",
-    devices: Annotated[int, typer.Option(min=1, help="GPUs of a rank.")] = 1,
-    sweep: Annotated[bool, typer.Option("--sweep", help="All ways to stream.")] = False,
+    residency: Residency = "device",
+    memory: Memory = None,
+    pencils: Pencils = None,
+    pencils_per_exchange: PencilsPerExchange = None,
+    streams: Streams = 0,
+    copies: Copies = "memcpy2D",
+    devices: Devices = 1,
+    sweep: Sweep = False,
     in_place: Annotated[bool, typer.Option("--in-place", help="In one array on the host.")] = False,
     json: Record = None,
     timelines: Annotated[
@@ -172,12 +199,8 @@ def fft(
         parse_shape(n), dtype, layout, order, parse_truncation(truncation), transport, tune,
         None if wire == "none" else wire, fields, repetitions, plain,
     )  # fmt: skip
-    if residency not in ("device", "host"):
-        raise InputError(f"--residency {residency!r}; accepted: device, host")
     how = Streaming(pencils, pencils_per_exchange, streams, copies, devices)
-    streams_asked = memory is not None or how != Streaming() or sweep or in_place
-    if residency == "device" and streams_asked:
-        raise InputError("how arrays stream is for --residency host; accepted with it only")
+    _check_residency(residency, memory is not None or how != Streaming() or sweep or in_place)
     _relaunch_if_asked(ranks)
     opened, comm = _open(device)
     if residency == "host":
@@ -339,6 +362,14 @@ def _shell(text: str) -> int | None:
     if not text.isdigit():
         raise InputError(f"--shell {text!r} is no thickness; accepted: auto, 0, 1, 2, ...")
     return int(text)
+
+
+def _check_residency(residency: str, is_streaming_asked: bool) -> None:
+    """Refuse a residency that is none, and options that have no effect."""
+    if residency not in ("device", "host"):
+        raise InputError(f"--residency {residency!r}; accepted: device, host")
+    if residency == "device" and is_streaming_asked:
+        raise InputError("how arrays stream is for --residency host; accepted with it only")
 
 
 def _relaunch_if_asked(ranks: int | None) -> None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
 
 from slipstream.bench.measure import copy_bandwidth, medians
 from slipstream.bench.plain import plain_transforms
-from slipstream.case import SpectralCase
+from slipstream.case import SpectralCase, validate_case
 from slipstream.device import Device
 from slipstream.equations import models
 from slipstream.exchange import chosen_transport
@@ -26,6 +28,39 @@ def equation_of(model: str) -> dict[str, Any]:
     """Return an equation table with some value for each parameter that needs one."""
     needed = [k for k, (_, d) in models.parameters_of(models.find(model)).items() if d is ...]
     return {"model": model, **dict.fromkeys(needed, 1e-3)}
+
+
+def case_of_step(
+    n: int, model: str, integrator: str, precision: str, device: str, schedule: str, transport: str
+) -> Callable[..., SpectralCase]:
+    """Return what makes the case of a benchmark; parameters are the command's options.
+
+    Called with a limit of memory, a `StepStreaming` and perhaps a policy, it makes that of fields
+    on the host.
+    """
+
+    def make(
+        memory: str | None = None, streaming: Any = None, policy: str = schedule
+    ) -> SpectralCase:
+        run: dict[str, Any] = {"device": device, "schedule": policy, "transport": transport}
+        if streaming is not None:
+            given = {key: one for key, one in asdict(streaming).items() if one is not None}
+            run |= {"residency": "host", "streaming": given}
+            run |= {} if memory is None else {"memory": memory}
+        return validate_case(
+            {
+                "solver": "spectral",
+                "grid": {"points": n},
+                "equation": equation_of(model),
+                # What moves does not matter to the time that a step takes.
+                "initial": {"flow": "formula"},
+                "time": {"end": 1.0, "step": 1e-6, "integrator": integrator},
+                "numerics": {"precision": precision},
+                "run": run,
+            }
+        )
+
+    return make
 
 
 def measure_step(

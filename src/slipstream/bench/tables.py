@@ -177,6 +177,41 @@ def print_streaming(title: str, result: Mapping[str, Any]) -> None:
         console.print(line, highlight=False, markup=False)
 
 
+def print_streamed_step(title: str, result: Mapping[str, Any]) -> None:
+    """Print what `slipstream.bench.streamed_step.measure_streamed_step` returned."""
+    table = Table(title=Text(title), box=box.HORIZONTALS, padding=(0, 0, 0, 1))
+    table.add_column("", no_wrap=True)
+    parts = ("copy in", "fft", "compute", "copy out", "pack", "communication")
+    for heading in ("pencils", "step", "of bus\nbound", "times\nsynchr.", *parts):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for row in result["rows"]:
+        timers = row["timers (s)"]
+        table.add_row(
+            row["name"], str(row["pencils"]), quantity(row["seconds per step"], "s"),
+            f"{row['of the bound']:.2f}", f"{row['synchronous / this']:.2f}",
+            *(quantity(timers[one], "s") if one in timers else "" for one in parts),
+        )  # fmt: skip
+    console = make_console()
+    _print_whole(console, table)
+    first = result["rows"][0]
+    bus = ", ".join(f"{name} {rate:.3g}" for name, rate in result["bus (GB/s)"].items())
+    exposed = ", ".join(
+        f"{name} {quantity(seconds, 's')}"
+        for name, seconds in first["timers (s)"]["exposed"].items()
+        if seconds > 0
+    )
+    for line in (
+        f"{result['model']}, {' x '.join(map(str, result['points']))} points, "
+        f"{result['precision']}, {result['integrator']}, ranks {result['ranks']}; "
+        f"{bytes_text(first['device memory (bytes)'])} of a device",
+        f"bus in this run (GB/s, each way): {bus}",
+        f"{' and '.join(map(bytes_text, first['bytes over the bus, in and out']))} cross it in and "
+        f"out in a step: bound {quantity(first['bound (s)'], 's')}",
+        f"alone, with nothing beside: {exposed or 'nothing'}",
+    ):
+        console.print(line, highlight=False, markup=False)
+
+
 def _rate(millions: float) -> str:
     """Return a rate with three digits at least, and without powers of ten."""
     return f"{millions:.0f}" if millions >= 1000 else f"{millions:.3g}"

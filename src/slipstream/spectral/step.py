@@ -55,6 +55,8 @@ class SpectralStep(ProductRates, ModeOperations):
         Where the fields are.
     state : array, shape (components, kz, ky of this rank, row)
         Fourier coefficients: ``u(x) = sum_k u_hat(k) exp(i k . x)``; see `modes_of`.
+    passes : Passes
+        What takes fields through a step.
     stage, working : array
         What lies between substages, like the state. Between steps it serves diagnostics, and
         `working`, which begins with it, has as many fields as their largest need.
@@ -90,13 +92,13 @@ class SpectralStep(ProductRates, ModeOperations):
             ),
         }
         self._transforms = FieldTransforms(device, geometry, problem.transformed, dtype, transport)
-        self._passes = self._transforms if passes is None else passes(self._transforms)
+        self.passes = self._transforms if passes is None else passes(self._transforms)
         # The factors of the patterns of force in each substage, and what a step takes of both.
         self._steady = np.ones((problem.method.substages, len(problem.forced)))
         self._step_values = np.zeros(0)
         self._constants = {
             one: StepConstants(problem, one, self.wavenumbers, len(problem.forced))
-            for one in {device: None} | dict.fromkeys(self._passes.devices)
+            for one in {device: None} | dict.fromkeys(self.passes.devices)
         }
         self._here = self._constants[device]
         self._model_header = f'"{kernels.write(code.mode_header(model))}"'
@@ -113,7 +115,7 @@ class SpectralStep(ProductRates, ModeOperations):
             False records the transforms and exchanges of the step alone, for benchmarks.
         """
         graph, method, model = self._new_graph(), self.problem.method, self.problem.model
-        passes = self._passes
+        passes = self.passes
         self._record_inputs(graph, passes)
         for substage in range(method.substages):
             passes.record_through(
@@ -170,15 +172,15 @@ class SpectralStep(ProductRates, ModeOperations):
     def record_courant(self) -> StepGraph:
         """Return the graph that measures the velocity, as the first substage of a step does."""
         graph, model = self._new_graph(), self.problem.model
-        self._record_inputs(graph, self._passes)
+        self._record_inputs(graph, self.passes)
         counts = len(model.inputs), len(model.products)
-        self._passes.record_through(graph, self._product(True), *counts)
+        self.passes.record_through(graph, self._product(True), *counts)
         return graph
 
     def _new_graph(self) -> StepGraph:
         """Return a graph that begins by forgetting the velocity measured before."""
-        graph = StepGraph(self._passes.devices[0])
-        for device in self._passes.devices:
+        graph = StepGraph(self.passes.devices[0])
+        for device in self.passes.devices:
             constants = self._constants[device]
             graph.add(
                 constants.forget(), writes=[constants.product.maxima], label="reset",
@@ -327,5 +329,5 @@ class SpectralStep(ProductRates, ModeOperations):
         """
         if not self.problem.geometry.planes:
             return 0.0
-        rates = [self._constants[device].rate() for device in self._passes.devices]
+        rates = [self._constants[device].rate() for device in self.passes.devices]
         return math.nan if any(map(math.isnan, rates)) else max(rates)

@@ -1,0 +1,136 @@
+"""What a time step of fields on the host costs: time, timers, and the bound by the bus.
+
+As for transforms (`streaming`), the bound is the bytes that cross the bus in each direction over
+the rate of copies that go both ways at once, measured in the same run.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from slipstream.bench.measure import extreme, medians
+from slipstream.bench.streaming import bus_rates, timers_of
+from slipstream.case import SpectralCase
+from slipstream.schedule import commit
+from slipstream.spectral.placement import crossings
+from slipstream.spectral.simulation import SpectralSimulation
+from slipstream.spectral.streaming import StepStreaming
+
+
+@dataclass(frozen=True)
+class StepVariant:
+    """One way to stream a step.
+
+    Attributes
+    ----------
+    name : str
+        For people.
+    streaming : StepStreaming
+        The options.
+    schedule : str
+        The policy; "serial" overlaps nothing.
+    """
+
+    name: str
+    streaming: StepStreaming
+    schedule: str = "overlap"
+
+
+def step_variants(streaming: StepStreaming, sweep: bool) -> list[StepVariant]:
+    """Return what is measured: as asked, synchronous, and with `sweep` all other ways."""
+    how = f"{streaming.streams} streams" if streaming.streams else "pipelined"
+    result = [StepVariant(f"{how}, as asked", streaming)]
+    result.append(StepVariant("synchronous", streaming, "serial"))
+    if sweep:
+        for streams in (1, 2, 4, 8, 16):
+            result.append(StepVariant(f"{streams} streams", replace(streaming, streams=streams)))
+        result.append(StepVariant("zero-copy", replace(streaming, copies="zero-copy")))
+        result.append(StepVariant("update on the host", replace(streaming, update="host")))
+    return result
+
+
+def measure_streamed_step(
+    make: Callable[[StepVariant], SpectralSimulation], variants: Sequence[StepVariant],
+    repetitions: int,
+) -> dict[str, Any]:  # fmt: skip
+    """Measure the time step of simulations whose fields are on the host. Collective.
+
+    Parameters
+    ----------
+    make : callable
+        Makes the simulation of a variant, not allocated yet.
+    variants : sequence of StepVariant
+        The first is what ratios are of; the second synchronous.
+    repetitions : int
+        Timed steps.
+
+    Returns
+    -------
+    dict
+        Settings, rates of the bus, and a row for each way.
+    """
+    rows, rates, settings = [], {}, {}
+    for variant in variants:
+        simulation = make(variant)
+        simulation.allocate()
+        simulation.initialise()
+        placement = simulation.placement
+        if not rates:
+            rates = bus_rates(placement.devices, placement.home, simulation.communicator)
+            settings = _settings(simulation.case, simulation)
+        rows.append(_row(variant, simulation, repetitions, rates))
+        del simulation, placement
+        gc.collect()
+    for row in rows:
+        row["synchronous / this"] = rows[1]["seconds per step"] / row["seconds per step"]
+    return settings | {
+        "bus (GB/s)": {name: rate / 1e9 for name, rate in rates.items()},
+        "rows": rows,
+    }
+
+
+def _settings(case: SpectralCase, simulation: SpectralSimulation) -> dict[str, Any]:
+    problem = simulation.problem
+    return {
+        "model": case.equation.model,
+        "points": list(case.grid.points_xyz),
+        "precision": case.numerics.precision,
+        "integrator": problem.method.name,
+        "ranks": problem.geometry.ranks,
+        "memory": case.run.memory,
+        "memory of fields on the host (GiB)": problem.memory(simulation.device) / 2**30,
+    }
+
+
+def _row(
+    variant: StepVariant, simulation: SpectralSimulation, repetitions: int,
+    rates: Mapping[str, float],
+) -> dict[str, Any]:  # fmt: skip
+    flow, placement, problem = simulation.flow, simulation.placement, simulation.problem
+    comm = simulation.communicator
+    flow.set_step_size(1e-6)
+    step = commit(flow.record_step(), variant.schedule)
+    actions = {"step": lambda: placement.run(step)}
+    seconds = medians(placement.device, actions, repetitions, comm)["step"]
+    placement.run(step, profile=True)
+    ways = [
+        extreme(comm, one, max) / variant.streaming.devices
+        for one in crossings(problem, variant.streaming.update)
+    ]
+    bound = max(ways) / rates["both"]
+    return {
+        "name": variant.name,
+        "schedule": variant.schedule,
+        "streaming": asdict(variant.streaming),
+        "pencils": flow.passes.pencils,
+        "seconds per step": seconds,
+        "seconds per substage": seconds / problem.method.substages,
+        "bytes over the bus, in and out": ways,
+        "bound (s)": bound,
+        "of the bound": bound / seconds,
+        "device memory (bytes)": flow.passes.device_bytes,
+        "timers (s)": timers_of(step.timeline),
+    }
