@@ -1,8 +1,9 @@
 """Everything that needs a GPU, in one command: ``python -m slipstream.gpu_check``.
 
 Runs the tests that hold on any device on a GPU, those that only a GPU can run, and the parallel
-ones on 2 and 4 MPI ranks, which share the GPUs in turn. Run it from the root of the repository; its
-last line is ``N passed, N failed``, the sum over all of them.
+ones on 2 and 4 MPI ranks, which share the GPUs in turn. What does not disturb each other runs at
+the same time. Run it from the root of the repository; its last line is ``N passed, N failed``, the
+sum over all of them.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -21,13 +23,19 @@ from slipstream import launch
 from slipstream.device import cuda_device_count
 from slipstream.errors import InputError
 
+# What measures the memory of a GPU runs alone.
+ALONE = ("tests/gpu",)
 SERIAL = (
-    "tests/gpu", "tests/unit/test_fft.py", "tests/unit/test_moves.py",
-    "tests/unit/test_advection_kernels.py", "tests/physics", "tests/parallel",
+    "tests/unit/test_fft.py", "tests/unit/test_moves.py", "tests/unit/test_advection_kernels.py",
+    "tests/physics",
 )  # fmt: skip
 PARALLEL = ("tests/parallel",)
-# Ranks, what they run, and the seconds after which they are stopped: below ten minutes in all.
-PARTS = ((1, SERIAL, 290), (2, PARALLEL, 140), (4, PARALLEL, 140))
+# One group after the other: ranks, what they run, and the seconds after which they are stopped,
+# below ten minutes in all.
+GROUPS = (
+    ((1, ALONE, 160),),
+    ((1, SERIAL, 400), (1, PARALLEL, 400), (2, PARALLEL, 400), (4, PARALLEL, 400)),
+)
 _SECONDS_PER_TEST = 60
 
 
@@ -83,21 +91,30 @@ def _check() -> int:
     print(f"gpu-check: {count} GPU{'s' * (count > 1)}", flush=True)
     passed = failed = 0
     with tempfile.TemporaryDirectory(prefix="slipstream-gpu-check-") as folder:
-        for ranks, tests, seconds in PARTS:
-            print(f"\ngpu-check: {ranks} rank{'s' * (ranks > 1)}", flush=True)
-            record = Path(folder) / f"record-{ranks}"
-            record.touch()
-            status = _launch(ranks, tests, record, seconds)
-            outcomes = [line.split()[0] for line in record.read_text().splitlines()]
-            passed += outcomes.count("passed")
-            # What ends badly, or tests nothing, has failed even if no test could say so.
-            unexplained = "failed" not in outcomes and (status != 0 or not outcomes)
-            failed += outcomes.count("failed") + unexplained
-            if unexplained:
-                print(f"gpu-check: the tests ended with status {status}", flush=True)
+        for number, group in enumerate(GROUPS):
+            parts = [(*part, Path(folder) / f"{number}-{i}") for i, part in enumerate(group)]
+            with ThreadPoolExecutor(len(parts)) as threads:
+                for own in threads.map(lambda part: _tally(*part), parts):
+                    passed, failed = passed + own[0], failed + own[1]
     sys.stderr.flush()
     print(f"{passed} passed, {failed} failed", flush=True)
     return 1 if failed else 0
+
+
+def _tally(ranks: int, tests: Sequence[str], seconds: float, record: Path) -> tuple[int, int]:
+    """Run one part and print what it said; return how many tests passed and failed."""
+    record.touch()
+    log = record.with_suffix(".log")
+    status = _launch(ranks, tests, record, seconds, log)
+    outcomes = [line.split()[0] for line in record.read_text().splitlines()]
+    # What ends badly, or tests nothing, has failed even if no test could say so.
+    unexplained = "failed" not in outcomes and (status != 0 or not outcomes)
+    lines = [f"\ngpu-check: {ranks} rank{'s' * (ranks > 1)}: {' '.join(tests)}"]
+    lines.append(log.read_text(errors="replace").rstrip() if log.exists() else "")
+    if unexplained:
+        lines.append(f"gpu-check: the tests ended with status {status}")
+    print("\n".join(lines), flush=True)
+    return outcomes.count("passed"), outcomes.count("failed") + unexplained
 
 
 def _run_tests(tests: Sequence[str], record: Path) -> int:
@@ -118,28 +135,31 @@ def _run_tests(tests: Sequence[str], record: Path) -> int:
     return int(pytest.main([*options, *present], plugins=[tally])) if present else 1
 
 
-def _launch(ranks: int, tests: Sequence[str], record: Path, seconds: float) -> int:
+def _launch(ranks: int, tests: Sequence[str], record: Path, seconds: float, log: Path) -> int:
     """Run tests on some ranks, in processes that may hang or crash; return their exit status."""
     try:
         launcher = [launch.find_mpiexec(), "-n", str(ranks)] if ranks > 1 else []
     except InputError as error:
-        print(f"gpu-check: {error}")
+        log.write_text(f"gpu-check: {error}")
         return error.exit_status
     module = [sys.executable, "-m", "slipstream.gpu_check", "--record", str(record)]
-    child = subprocess.Popen(
-        [*launcher, *module, *tests],
-        env={**os.environ, **launch.launch_environment(ranks)},
-        start_new_session=True,
-    )
-    try:
-        return child.wait(timeout=seconds)
-    except subprocess.TimeoutExpired:
-        print(f"gpu-check: not done after {seconds:g} s", flush=True)
-        return 1
-    finally:
-        if child.poll() is None:
-            os.killpg(child.pid, signal.SIGKILL)
-            child.wait()
+    # Several parts share the cores.
+    threads = {"OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "2")}
+    with log.open("w") as said:
+        child = subprocess.Popen(
+            [*launcher, *module, *tests],
+            env={**os.environ, **threads, **launch.launch_environment(ranks)},
+            stdout=said, stderr=subprocess.STDOUT, start_new_session=True,
+        )  # fmt: skip
+        try:
+            return child.wait(timeout=seconds)
+        except subprocess.TimeoutExpired:
+            said.write(f"\ngpu-check: not done after {seconds:g} s")
+            return 1
+        finally:
+            if child.poll() is None:
+                os.killpg(child.pid, signal.SIGKILL)
+                child.wait()
 
 
 if __name__ == "__main__":

@@ -7,13 +7,17 @@ import pytest
 
 from slipstream import gpu_check
 
+GOOD = [(["passed"], 0)] * 4
+
 
 def outcomes(monkeypatch, runs):
     """Let each part of the check write some outcomes and end with a status."""
-    waiting = iter(runs)
+    parts = [part for group in gpu_check.GROUPS for part in group]
+    assert len(runs) == len(parts)
+    waiting = {(ranks, tests): run for (ranks, tests, _), run in zip(parts, runs, strict=True)}
 
-    def launch(ranks, tests, record, seconds):
-        lines, status = next(waiting)
+    def launch(ranks, tests, record, seconds, log):
+        lines, status = waiting[ranks, tests]
         Path(record).write_text("".join(f"{line} test\n" for line in lines))
         return status
 
@@ -24,11 +28,11 @@ def outcomes(monkeypatch, runs):
 @pytest.mark.parametrize(
     ("runs", "last_line", "status"),
     [
-        ([(["passed"] * 3, 0), (["passed"], 0), (["passed"], 0)], "5 passed, 0 failed", 0),
-        ([(["passed", "failed"], 1), (["passed"], 0), (["passed"], 0)], "3 passed, 1 failed", 1),
+        ([(["passed"] * 3, 0), *GOOD], "7 passed, 0 failed", 0),
+        ([(["passed", "failed"], 1), *GOOD], "5 passed, 1 failed", 1),
         # A crash that no test reported, and a launch in which nothing ran.
-        ([(["passed"], 139), (["passed"], 0), (["passed"], 0)], "3 passed, 1 failed", 1),
-        ([(["passed"], 0), ([], 0), (["passed"], 0)], "2 passed, 1 failed", 1),
+        ([(["passed"], 139), *GOOD], "5 passed, 1 failed", 1),
+        ([*GOOD, ([], 0)], "4 passed, 1 failed", 1),
     ],
 )
 def test_last_line_is_the_sum_of_all_parts(monkeypatch, capsys, runs, last_line, status):
@@ -43,9 +47,10 @@ def test_machine_without_a_gpu_fails_the_check(monkeypatch, capsys):
     assert capsys.readouterr().out.splitlines()[-1] == "0 passed, 1 failed"
 
 
-def test_parts_end_within_ten_minutes():
-    assert sum(seconds for _, _, seconds in gpu_check.PARTS) < 600
-    assert {ranks for ranks, _, _ in gpu_check.PARTS} == {1, 2, 4}
+def test_groups_end_within_ten_minutes():
+    longest = [max(seconds for _, _, seconds in group) for group in gpu_check.GROUPS]
+    assert sum(longest) < 600
+    assert {ranks for group in gpu_check.GROUPS for ranks, _, _ in group} == {1, 2, 4}
 
 
 def test_tally_notes_failures_of_all_ranks_and_successes_of_one(tmp_path):
@@ -60,11 +65,12 @@ def test_tally_notes_failures_of_all_ranks_and_successes_of_one(tmp_path):
     assert record.read_text().split("\n")[:-1] == ["passed t", "failed t", "failed t"]
 
 
-def test_launch_that_takes_too_long_is_stopped(tmp_path, capfd, monkeypatch):
+def test_launch_that_takes_too_long_is_stopped(tmp_path, monkeypatch):
     monkeypatch.setattr(gpu_check.launch, "launch_environment", lambda ranks: {})
     script = tmp_path / "python"
     script.write_text("#!/bin/sh\nexec sleep 30\n")
     script.chmod(0o755)
     monkeypatch.setattr(gpu_check.sys, "executable", str(script))
-    assert gpu_check._launch(1, ["tests"], tmp_path / "record", 0.2) == 1
-    assert "not done after 0.2 s" in capfd.readouterr().out
+    log = tmp_path / "log"
+    assert gpu_check._launch(1, ["tests"], tmp_path / "record", 0.2, log) == 1
+    assert "not done after 0.2 s" in log.read_text()
