@@ -112,7 +112,8 @@ def _row(
     flow, placement, problem = simulation.flow, simulation.placement, simulation.problem
     comm = simulation.communicator
     flow.set_step_size(1e-6)
-    step = commit(flow.record_step(), variant.schedule)
+    commit(flow.record_step(), variant.schedule).run()
+    step = commit(flow.record_step(begins=False), variant.schedule)
     actions = {"step": lambda: placement.run(step)}
     seconds = medians(placement.device, actions, repetitions, comm)["step"]
     placement.run(step, profile=True)

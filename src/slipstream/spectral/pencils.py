@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -224,6 +225,7 @@ class PencilChunk:
     def __init__(self, slot: Slot, columns: Any, low: int, high: int) -> None:
         self._slot, self._ky, self._range = slot, columns.shape[2], (low, high)
         self._parts: dict[tuple, tuple[Any, Any]] = {}
+        self._filled: list[Any] = []
         self.chunk = ColumnChunk(slot.device, low, high, columns[:, :, : high - low], self.part)
 
     def part(self, array: Any) -> Any:
@@ -236,9 +238,23 @@ class PencilChunk:
             self._parts[key] = array[:, :, low:high], place[:, :, : high - low]
         return self._parts[key][1]
 
-    def on_host(self, array: Any) -> Any | None:
-        """Return what on the host an array in the slot is a part of; None if it is none."""
-        return next((host for host, place in self._parts.values() if place is array), None)
+    def on_host(self, array: Any) -> Any:
+        """Return what on the host a part is copied from and to."""
+        return next(host for host, place in self._parts.values() if place is array)
+
+    def missing(self, arrays: Sequence[Any]) -> list[Any]:
+        """Return those of some arrays that are parts of fields, and have no values yet."""
+        parts = [place for _, place in self._parts.values()]
+        return [
+            array
+            for array in arrays
+            if any(array is place for place in parts)
+            and not any(array is one for one in self._filled)
+        ]
+
+    def note(self, arrays: Sequence[Any]) -> None:
+        """Note that arrays have their values from now on."""
+        self._filled.extend(arrays)
 
 
 def _sizes(count: int, most: int) -> list[int]:

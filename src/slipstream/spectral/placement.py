@@ -138,7 +138,7 @@ def place(problem: SpectralProblem, run: SpectralRun, device: Device, comm: Any)
 
 
 def crossings(problem: SpectralProblem, update: str) -> tuple[int, int]:
-    """Return the bytes that cross the bus in a step of a rank, in and out.
+    """Return the bytes that cross the bus in a step after another, of a rank: in and out.
 
     Parameters
     ----------
@@ -160,20 +160,15 @@ def crossings(problem: SpectralProblem, update: str) -> tuple[int, int]:
         return sum(sizes.get(name, problem.size * field) for name in names)
 
     substages = problem.method.substages
-    # To physical space: the state, or what is taken of it, in; columns out.
-    on_host = update == "host"
-    inward = (inputs if on_host or not problem.has_inputs else problem.size) * field
-    outward = inputs * column
+    # Planes in, products out; their columns in, and those of what goes to physical space next out.
+    inward = substages * (inputs * plane + products * column)
+    outward = substages * (products * plane + inputs * column)
     for substage in range(substages):
-        inward += inputs * plane + products * column
-        outward += products * plane
-        last = substage + 1 == substages
-        if on_host:
+        if update == "host":
             outward += products * column
-            inward += 0 if last else inputs * field
+            inward += inputs * field
         else:
             read, written = problem.accesses(substage)
             inward += total(read)
             outward += total(written & problem.lasting)
-        outward += 0 if last else inputs * column
     return inward, outward

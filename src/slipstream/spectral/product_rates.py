@@ -42,14 +42,15 @@ class ProductRates:
             What the result is multiplied by.
         """
         graph, model = StepGraph(self.device), self.problem.model
+        self.is_ahead = False
         transforms, outputs = self._transforms, len(model.products)
         if is_shifted:
-            transforms.record_columns(graph, self._inputs, self._take_shifted_inputs)
+            transforms.record_columns(graph, self._inputs, [self._take_shifted_inputs])
         else:
             self._record_inputs(graph, transforms)
         transforms.record_through(graph, self._product(False), len(model.inputs), outputs)
         update = self._product_update(is_shifted, weight)
-        transforms.record_columns(graph, None, update, outputs)
+        transforms.record_columns(graph, None, [update], outputs)
         return graph
 
     def _take_shifted_inputs(self, chunk: ColumnChunk) -> ChunkUpdate:

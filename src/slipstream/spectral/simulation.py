@@ -148,7 +148,10 @@ class SpectralSimulation(PlainSimulation):
         self.flow = SpectralStep(
             self.problem, self.device, self._transport, self.placement.passes()
         )
-        self._step = self._commit(self.flow.record_step())
+        self._steps = {False: self._commit(self.flow.record_step())}
+        self._steps[True] = self._steps[False]
+        if self.flow.passes.goes_ahead:
+            self._steps[True] = self._commit(self.flow.record_step(begins=False))
         viscous = (
             any(field.is_vector for field in self._fields)
             and self.problem.parameters.get("viscosity_power", 1) == 1
@@ -206,11 +209,13 @@ class SpectralSimulation(PlainSimulation):
         factors = self._forcing.prepare(self.time, step_size) if self._forcing else None
         self.flow.set_step_size(step_size, factors)
         profile = self._timer.wants_next()
-        self.placement.run(self._step, profile)
+        step = self._steps[self.flow.is_ahead]
+        self.placement.run(step, profile)
+        self.flow.is_ahead = self.flow.passes.goes_ahead
         if profile:
             timeline = Timeline()
-            timeline.entries = list(self._step.timeline.entries)
-            self._step.timeline.clear()
+            timeline.entries = list(step.timeline.entries)
+            step.timeline.clear()
             self._timer.add(timeline, busy_seconds(timeline, self.placement.lanes))
         self.step += 1
         self.time += step_size

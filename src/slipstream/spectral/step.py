@@ -53,6 +53,8 @@ class SpectralStep(ProductRates, ModeOperations):
     ----------
     device : Device
         Where the fields are.
+    is_ahead : bool
+        Whether the columns have what the next step begins with: set by who runs steps.
     state : array, shape (components, kz, ky of this rank, row)
         Fourier coefficients: ``u(x) = sum_k u_hat(k) exp(i k . x)``; see `modes_of`.
     passes : Passes
@@ -74,7 +76,7 @@ class SpectralStep(ProductRates, ModeOperations):
         def fields(count: int) -> Any:
             return device.zeros((count, *geometry.stored_shape), dtype)
 
-        self.state, self.working = fields(problem.size), fields(problem.stage_size)
+        state, self.working = fields(problem.size), fields(problem.stage_size)
         self.stage = self.working[: problem.size]
         self._inputs = fields(len(model.inputs)) if problem.has_inputs else None
         self.forcing = fields(len(problem.forced)) if problem.forced else None
@@ -82,9 +84,9 @@ class SpectralStep(ProductRates, ModeOperations):
         self._rates = rates_along(problem, self.wavenumbers) if problem.is_separable else None
         decays = 0 if problem.is_separable else len(problem.decays)
         self._fields = {
-            "state": self.state,
+            "state": state,
             "stage": self.stage,
-            "total": fields(problem.size) if problem.method.has_total else self.state,
+            "total": fields(problem.size) if problem.method.has_total else state,
             "inputs": self.stage if self._inputs is None else self._inputs,
             "forcing": self.forcing,
             "decay": device.zeros(
@@ -103,29 +105,43 @@ class SpectralStep(ProductRates, ModeOperations):
         self._here = self._constants[device]
         self._model_header = f'"{kernels.write(code.mode_header(model))}"'
         self._step_size: float | None = None
+        self.is_ahead = False
+
+    @property
+    def state(self) -> Any:
+        """The state. Who holds it may change it: what the columns have of it counts no more."""
+        self.is_ahead = False
+        return self._fields["state"]
 
     # -- recording ---------------------------------------------------------------------------
 
-    def record_step(self, compute: bool = True) -> StepGraph:
+    def record_step(self, compute: bool = True, begins: bool = True) -> StepGraph:
         """Return the graph of one time step.
 
         Parameters
         ----------
         compute : bool
             False records the transforms and exchanges of the step alone, for benchmarks.
+        begins : bool
+            Whether the step begins with the state; if not, with the columns, in which the step
+            before has left what goes to physical space: to be run only if `is_ahead`.
         """
         graph, method, model = self._new_graph(), self.problem.method, self.problem.model
         passes = self.passes
-        self._record_inputs(graph, passes)
+        if begins:
+            self._record_inputs(graph, passes)
         for substage in range(method.substages):
             passes.record_through(
                 graph, self._product(substage == 0) if compute else None,
                 len(model.inputs), len(model.products),
             )  # fmt: skip
             last = substage + 1 == method.substages
-            update = self._substage(substage) if compute else None
+            updates = [self._substage(substage)] if compute else []
             source = None if last else self._fields["inputs"]
-            passes.record_columns(graph, source, update, len(model.products))
+            if last and passes.goes_ahead:
+                source, taken = self._beginning()
+                updates += taken
+            passes.record_columns(graph, source, updates, len(model.products))
         return graph
 
     def _product(self, is_measured: bool) -> Callable[[Device], PointProduct]:
@@ -135,10 +151,14 @@ class SpectralStep(ProductRates, ModeOperations):
 
     def _record_inputs(self, graph: StepGraph, passes: Passes) -> None:
         """Record the first half of the way to physical space."""
+        source, updates = self._beginning()
+        passes.record_columns(graph, source, updates)
+
+    def _beginning(self) -> tuple[Any, list[ColumnUpdate]]:
+        """Return what goes to physical space first, and what is done to have it."""
         if self._inputs is None:
-            passes.record_columns(graph, self.state)
-        else:
-            passes.record_columns(graph, self._inputs, self._take_inputs)
+            return self._fields["state"], []
+        return self._inputs, [self._take_inputs]
 
     def record_backward(self, source: Any, store: PointOperation) -> StepGraph:
         """Return the graph that takes spectral fields to physical space.
@@ -150,7 +170,7 @@ class SpectralStep(ProductRates, ModeOperations):
         store : callable
             Called with each chunk of points, see `PlanePass.record_backward`.
         """
-        graph = StepGraph(self.device)
+        graph, self.is_ahead = StepGraph(self.device), False
         self._transforms.record_backward(graph, source, store)
         return graph
 
@@ -165,13 +185,14 @@ class SpectralStep(ProductRates, ModeOperations):
             No more fields than are transformed together. The result is not normalised; see
             `normalise`.
         """
-        graph = StepGraph(self.device)
+        graph, self.is_ahead = StepGraph(self.device), False
         self._transforms.record_forward(graph, load, target)
         return graph
 
     def record_courant(self) -> StepGraph:
         """Return the graph that measures the velocity, as the first substage of a step does."""
         graph, model = self._new_graph(), self.problem.model
+        self.is_ahead = False
         self._record_inputs(graph, self.passes)
         counts = len(model.inputs), len(model.products)
         self.passes.record_through(graph, self._product(True), *counts)
@@ -189,7 +210,7 @@ class SpectralStep(ProductRates, ModeOperations):
         return graph
 
     def _take_inputs(self, chunk: ColumnChunk) -> ChunkUpdate:
-        state, inputs = chunk.part(self.state), chunk.part(self._inputs)
+        state, inputs = chunk.part(self._fields["state"]), chunk.part(self._inputs)
         (nz, all_y, nx), row = self.problem.geometry.spectral_box.shape, self.problem.geometry.row
         constants, height = self._constants[chunk.device], chunk.high - chunk.low
         operation = self._kernel("take_inputs", device=chunk.device).bind(

@@ -84,6 +84,8 @@ class StreamedPasses:
         If the limit is too low; the message names the smallest that would do.
     """
 
+    goes_ahead = True
+
     def __init__(
         self, transforms: FieldTransforms, problem: SpectralProblem, devices: Sequence[Device],
         comm: Any, streaming: StepStreaming, limit: int,
@@ -159,23 +161,23 @@ class StreamedPasses:
     # -- recording ---------------------------------------------------------------------------
 
     def record_columns(
-        self, graph: StepGraph, source: Any = None, update: ColumnUpdate | None = None,
+        self, graph: StepGraph, source: Any = None, updates: Sequence[ColumnUpdate] = (),
         forward: int = 0,
     ) -> None:  # fmt: skip
         """Record one pass over the columns; parameters as of `FieldTransforms.record_columns`."""
-        if update is not None and self._streaming.update == "host":
+        if updates and self._streaming.update == "host":
             # What has to be on the host before, and comes from there after.
             if forward:
-                self._record_pencils(graph, None, None, forward)
-            self._host.record_columns(graph.on(self._home), None, update)
-            update, forward = None, 0
-        if source is not None or update is not None or forward:
-            self._record_pencils(graph, source, update, forward)
+                self._record_pencils(graph, None, (), forward)
+            self._host.record_columns(graph.on(self._home), None, updates)
+            updates, forward = (), 0
+        if source is not None or updates or forward:
+            self._record_pencils(graph, source, updates, forward)
         for field in range(0 if source is None else len(source)):
             self._host.record_exchange(graph, [field], forward=False)
 
     def _record_pencils(
-        self, graph: StepGraph, source: Any, update: ColumnUpdate | None, forward: int
+        self, graph: StepGraph, source: Any, updates: Sequence[ColumnUpdate], forward: int
     ) -> None:
         columns, ky = self._host.columns, self._geometry.columns_shape[1]
         most = self._most(self.pencils)[1]
@@ -184,30 +186,42 @@ class StreamedPasses:
             shape = (self._needs.fields, columns.shape[1], most, columns.shape[3])
             place, own = slot.place(shape, columns.dtype), columns[:, :, low:high]
             chunk, work, size = PencilChunk(slot, place, low, high), slot.work(graph), high - low
+            kept: list[Any] = []
             if forward:
                 self._record_in(graph, slot, place[:forward, :, :size], own[:forward])
                 slot.station.columns.record_forward(work, place[:forward], 0, size)
-            kept = []
-            if update is not None:
-                done = update(chunk.chunk)
-                for array in done.reads:
-                    if (there := chunk.on_host(array)) is not None:
-                        self._record_in(graph, slot, array, there)
-                work.add(
-                    done.operation, reads=done.reads, writes=done.writes, label="substage",
-                    category="compute",
-                )  # fmt: skip
-                kept = done.kept
+            for update in updates:
+                kept += self._record_update(graph, slot, chunk, update)
             if source is not None:
                 array, count = chunk.part(source), len(source)
-                if update is None:
-                    self._record_in(graph, slot, array, source[:, :, low:high])
+                self._record_missing(graph, slot, chunk, [array])
                 slot.station.columns.record_backward(work, array, place[:count], 0, size)
                 self._record_out(graph, slot, own[:count], place[:count, :, :size])
-            elif update is None:
+            elif not updates:
                 self._record_out(graph, slot, own[:forward], place[:forward, :, :size])
             for array in kept:
                 self._record_out(graph, slot, chunk.on_host(array), array)
+
+    def _record_update(
+        self, graph: StepGraph, slot: Slot, chunk: PencilChunk, update: ColumnUpdate
+    ) -> list[Any]:
+        """Record an update of a chunk; return what of it has to leave the device."""
+        done = update(chunk.chunk)
+        self._record_missing(graph, slot, chunk, done.reads)
+        slot.work(graph).add(
+            done.operation, reads=done.reads, writes=done.writes, label="substage",
+            category="compute",
+        )  # fmt: skip
+        chunk.note(done.writes)
+        return done.kept
+
+    def _record_missing(
+        self, graph: StepGraph, slot: Slot, chunk: PencilChunk, arrays: Sequence[Any]
+    ) -> None:
+        """Record copies of those arrays that are parts of fields, and not in the slot yet."""
+        for array in chunk.missing(arrays):
+            self._record_in(graph, slot, array, chunk.on_host(array))
+        chunk.note(arrays)
 
     def record_through(
         self, graph: StepGraph, product_of: ProductOf | None, inputs: int, outputs: int
@@ -280,11 +294,12 @@ def needs_of(problem: SpectralProblem, update: str) -> PencilNeeds:
     """
     g, inputs = problem.geometry, len(problem.model.inputs)
     counts = {"inputs": inputs, "forcing": len(problem.forced), "decay": 0}
-    used = [problem.size + inputs * problem.has_inputs]
-    reals = 0
-    for substage in range(problem.method.substages):
+    used, reals, substages = [], 0, problem.method.substages
+    for substage in range(substages):
         read, written = problem.accesses(substage)
-        used.append(sum(counts.get(name, problem.size) for name in read | written))
+        # In the end, what the next step begins with is there too.
+        names = read | written | ({"inputs"} if problem.has_inputs else set())
+        used.append(sum(counts.get(name, problem.size) for name in names))
         reals = max(reals, len(problem.decays) * ("decay" in read))
     if update == "host":
         used, reals = [inputs], 0

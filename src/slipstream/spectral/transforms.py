@@ -8,7 +8,7 @@ applies a product, and returns.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -83,12 +83,15 @@ class Passes(Protocol):
     ----------
     devices : list of Device
         Where passes run.
+    goes_ahead : bool
+        Whether the last pass of a step had better begin the next step, too.
     """
 
     devices: list[Device]
+    goes_ahead: bool
 
     def record_columns(
-        self, graph: StepGraph, source: Any = None, update: ColumnUpdate | None = None,
+        self, graph: StepGraph, source: Any = None, updates: Sequence[ColumnUpdate] = (),
         forward: int = 0,
     ) -> None:  # fmt: skip
         """Record one pass over the columns, see `FieldTransforms`."""
@@ -126,6 +129,8 @@ class FieldTransforms:
         Packed planes; on one rank in the memory of the columns.
     """
 
+    goes_ahead = False
+
     def __init__(
         self,
         device: Device,
@@ -149,7 +154,7 @@ class FieldTransforms:
         self,
         graph: StepGraph,
         source: Any = None,
-        update: ColumnUpdate | None = None,
+        updates: Sequence[ColumnUpdate] = (),
         forward: int = 0,
     ) -> None:
         """Record one pass over the columns.
@@ -160,8 +165,8 @@ class FieldTransforms:
             Where nodes are added.
         source : array, shape (count, kz, ky of this rank, row), optional
             Spectral fields whose backward transform is started.
-        update : callable, optional
-            What is done first to each range of ky.
+        updates : sequence of callables
+            What is done first to each range of ky, one after the other.
         forward : int
             Number of fields whose forward transform is finished before that.
         """
@@ -170,7 +175,7 @@ class FieldTransforms:
         for low, high in passes.chunks():
             if forward:
                 passes.record_forward(graph, columns[:forward], low, high)
-            if update is not None:
+            for update in updates:
                 done = update(self._chunk(low, high))
                 graph.add(
                     done.operation, reads=done.reads, writes=done.writes, label="substage",
