@@ -51,11 +51,15 @@ def test_any_streaming_of_any_array_equals_numpy(comm, device, ranks, transports
 
 @alike(examples=12)
 @given(data=st.data())
-def test_bits_depend_neither_on_the_policy_nor_on_what_overlaps(comm, device, ranks, data):
+def test_bits_depend_neither_on_the_policy_nor_on_what_overlaps(
+    comm, device, ranks, transports, data
+):
     options = {"fields": data.draw(st.integers(1, 2)), "residency": "host",
                "truncation": data.draw(st.sampled_from([None, "2/3"]))}  # fmt: skip
     pencils = data.draw(st.integers(1, 4))
     results = []
+    if ranks > 1:
+        options["transport"] = data.draw(st.sampled_from(host_transports(transports, device)))
     for schedule in POLICIES:
         how = data.draw(streaming()) | {"pencils": pencils}
         forward, backward = together(
@@ -67,10 +71,12 @@ def test_bits_depend_neither_on_the_policy_nor_on_what_overlaps(comm, device, ra
 
 @alike(examples=10)
 @given(data=st.data())
-def test_bricks_stream_too(comm, device, ranks, data):
+def test_bricks_stream_too(comm, device, ranks, transports, data):
     boxes = {"input_boxes": data.draw(bricks(SHAPE, ranks)),
              "output_boxes": data.draw(bricks((12, 10, 5), ranks))}  # fmt: skip
     how = data.draw(streaming())
+    if ranks > 1:
+        boxes["transport"] = data.draw(st.sampled_from(host_transports(transports, device)))
     together(comm, check, comm, device, SHAPE, residency="host", dtype="float64", streaming=how,
              **boxes)  # fmt: skip
 

@@ -110,4 +110,5 @@ def open_devices(first: Device, local_rank: int, count: int) -> list[Device]:
         raise InputError(f"streaming: devices is {count}; this node has {found} GPUs")
     from slipstream.device.cuda import CudaDevice
 
-    return [CudaDevice((local_rank * count + i) % found) for i in range(count)]
+    # The one that is opened last is CuPy's current device: the first.
+    return [CudaDevice((local_rank * count + i) % found) for i in reversed(range(count))][::-1]

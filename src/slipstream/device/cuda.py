@@ -120,17 +120,18 @@ class CudaStream(Stream):
 class CudaKernel(Kernel):
     """A kernel compiled by NVRTC. CuPy keeps the binary, under a key made from the full text."""
 
-    def __init__(self, module: cupy.RawModule, name: str) -> None:
-        self._function = module.get_function(name)
+    def __init__(self, device: CudaDevice, module: cupy.RawModule, name: str) -> None:
+        self._device, self._function = device, module.get_function(name)
 
     def bind(self, launch: RowLaunch | BlockLaunch, *arguments: Any) -> Operation:
         function, values = self._function, tuple(_argument(value) for value in arguments)
         if isinstance(launch, BlockLaunch):
             grid, block, shared = _block_grid(launch)
             if shared > 48 * 1024:
-                function.max_dynamic_shared_size_bytes = max(
-                    shared, function.max_dynamic_shared_size_bytes
-                )
+                with self._device.context:  # of each GPU there is a function of its own
+                    function.max_dynamic_shared_size_bytes = max(
+                        shared, function.max_dynamic_shared_size_bytes
+                    )
         else:
             grid, block = _row_grid(launch)
             shared = 0
@@ -246,7 +247,8 @@ class CudaDevice(Device):
 
     def kernel(self, header: str, name: str, **constants: Any) -> Kernel:
         with self.context:
-            return CudaKernel(_module(kernels.source(header, constants), self.ordinal), name)
+            module = _module(kernels.source(header, constants), self.ordinal)
+            return CudaKernel(self, module, name)
 
     def copy(self, target: Any, source: Any) -> Operation:
         on_device = isinstance(target, cupy.ndarray) and isinstance(source, cupy.ndarray)

@@ -73,9 +73,11 @@ class StepConstants:
 
     def rate(self) -> float:
         """Return the largest rate of crossing grid cells that was measured; may be no number."""
+        found: list[int] = []
         self.device.synchronize()
-        bits = np.int64(int(self.product.maxima.max()))
-        return float(bits.view(np.float64))
+        self.device.run(lambda stream: found.append(int(self.product.maxima.max())))
+        self.device.synchronize()
+        return float(np.int64(found[0]).view(np.float64))
 
 
 def rates_along(problem: SpectralProblem, waves: Wavenumbers) -> np.ndarray:
