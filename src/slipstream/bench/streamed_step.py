@@ -112,7 +112,7 @@ def _row(
     flow, placement, problem = simulation.flow, simulation.placement, simulation.problem
     comm = simulation.communicator
     flow.set_step_size(1e-6)
-    commit(flow.record_step(), variant.schedule).run()
+    placement.run(commit(flow.record_step(), variant.schedule))
     step = commit(flow.record_step(begins=False), variant.schedule)
     actions = {"step": lambda: placement.run(step)}
     seconds = medians(placement.device, actions, repetitions, comm)["step"]

@@ -38,13 +38,14 @@ class Patience:
 
     Parameters
     ----------
-    device : Device
-        Whose pause between polls is kept.
+    *devices : Device
+        Whose operations run: the longest of their pauses between polls is kept.
     """
 
-    def __init__(self, device: Device) -> None:
+    def __init__(self, *devices: Device) -> None:
         # Where operations run at once, none wants the core while somebody polls.
-        self._pause, self._inline = device.pause, device.inline
+        self._inline = all(device.inline for device in devices)
+        self._pause = max(device.pause for device in devices)
         self._moved = time.perf_counter()
         self._limit = timeout()
 

@@ -75,6 +75,7 @@ class CommittedStep:
     def __init__(self, graph: StepGraph) -> None:
         self.device = graph.device
         self.nodes = graph.nodes
+        self._devices = list({graph.device: None} | {n.device: None for n in graph.nodes})
         self._several_devices = _several_devices(graph)
         self.timeline = Timeline(self._several_devices)
 
@@ -141,7 +142,7 @@ class SerialStep(CommittedStep):
     """One node after another."""
 
     def run(self, profile: bool = False, stream: Stream | None = None) -> None:
-        patience, stream = Patience(self.device), stream or self.device.default_stream
+        patience, stream = Patience(*self._devices), stream or self.device.default_stream
         patience.wait(stream.record().done, "what came before the step")
         stream.synchronize()  # raises what failed
         for node in self.nodes:
@@ -156,7 +157,7 @@ class PhasedStep(CommittedStep):
         self._lanes = Lanes(graph)
 
     def run(self, profile: bool = False, stream: Stream | None = None) -> None:
-        patience, lanes = Patience(self.device), self._lanes
+        patience, lanes = Patience(*self._devices), self._lanes
         self._follow(stream, patience)
         lanes.begin(profile)
         with drained(lanes):
@@ -199,7 +200,7 @@ class CapturedStep(CommittedStep):
         self._await(self._latest.record())
 
     def _await(self, event: Event) -> None:
-        Patience(self.device).wait(event.done, "the step")
+        Patience(*self._devices).wait(event.done, "the step")
         event.synchronize()  # raises what failed
 
     def _run_profiled(self, stream: Stream) -> None:
@@ -227,7 +228,7 @@ class OverlappedStep(CommittedStep):
         self._order = urgency_order(self.nodes)
 
     def run(self, profile: bool = False, stream: Stream | None = None) -> None:
-        patience = Patience(self.device)
+        patience = Patience(*self._devices)
         start = self._follow(stream, patience)
         self._lanes.begin(profile)
         progress = _Progress(self._order, self._lanes, start, patience)

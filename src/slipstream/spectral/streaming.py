@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from slipstream import kernels
-from slipstream.decomposition import split
+from slipstream.decomposition import Box, split
 from slipstream.device import Device
 from slipstream.equations import code
 from slipstream.errors import InputError
@@ -26,6 +26,7 @@ from slipstream.fft import PointProduct
 from slipstream.fft.arguments import together
 from slipstream.fft.streaming import Streaming
 from slipstream.schedule import StepGraph
+from slipstream.spectral.outlets import Outlet
 from slipstream.spectral.pencils import PencilChunk, PencilDevice, PencilNeeds, Slot
 from slipstream.spectral.problem import SpectralProblem
 from slipstream.spectral.transforms import ColumnUpdate, FieldTransforms, ProductOf
@@ -171,14 +172,18 @@ class StreamedPasses:
                 self._record_pencils(graph, None, (), forward)
             self._host.record_columns(graph.on(self._home), None, updates)
             updates, forward = (), 0
-        if source is not None or updates or forward:
-            self._record_pencils(graph, source, updates, forward)
-        for field in range(0 if source is None else len(source)):
-            self._host.record_exchange(graph, [field], forward=False)
+        outlet = None if source is None else Outlet(self._host, len(source), False)
+        if outlet:
+            outlet.record_open(graph)
+        if outlet or updates or forward:
+            self._record_pencils(graph, source, updates, forward, outlet)
+        if outlet:
+            outlet.record_close(graph)
 
     def _record_pencils(
-        self, graph: StepGraph, source: Any, updates: Sequence[ColumnUpdate], forward: int
-    ) -> None:
+        self, graph: StepGraph, source: Any, updates: Sequence[ColumnUpdate], forward: int,
+        outlet: Outlet | None = None,
+    ) -> None:  # fmt: skip
         columns, ky = self._host.columns, self._geometry.columns_shape[1]
         most = self._most(self.pencils)[1]
         for low in range(0, ky, most):
@@ -196,11 +201,22 @@ class StreamedPasses:
                 array, count = chunk.part(source), len(source)
                 self._record_missing(graph, slot, chunk, [array])
                 slot.station.columns.record_backward(work, array, place[:count], 0, size)
-                self._record_out(graph, slot, own[:count], place[:count, :, :size])
+                self._record_columns_out(graph, slot, place[:count, :, :size], low, outlet)
             elif not updates:
                 self._record_out(graph, slot, own[:forward], place[:forward, :, :size])
             for array in kept:
                 self._record_out(graph, slot, chunk.on_host(array), array)
+
+    def _record_columns_out(
+        self, graph: StepGraph, slot: Slot, columns: Any, low: int, outlet: Outlet
+    ) -> None:
+        """Record that columns leave a device; they begin at a ky of this rank."""
+        first = self._geometry.spectral_box.start[1] + low
+        fields, nz, ky, row = columns.shape
+        box = Box((0, first, 0), (nz, first + ky, row))
+        for field in range(fields):
+            for part, target in outlet.views(field, box):
+                self._record_out(graph, slot, target, columns[field][part.slices(box)])
 
     def _record_update(
         self, graph: StepGraph, slot: Slot, chunk: PencilChunk, update: ColumnUpdate
@@ -230,32 +246,36 @@ class StreamedPasses:
         g, most = self._geometry, self._most(self.pencils)[0]
         parts = self._parts()
         for part, (first, last) in enumerate(split(g.planes, parts)):
+            outlet = Outlet(self._host, outputs, True, part, parts)
+            outlet.record_open(graph)
             for low in range(first, last, most):
-                self._record_planes(
-                    graph, product_of, inputs, outputs, low, min(low + most, last), most
-                )
-            self._host.record_exchange(graph, range(outputs), True, part, parts)
+                planes = low, min(low + most, last)
+                self._record_planes(graph, product_of, inputs, outputs, planes, outlet)
+            outlet.record_close(graph)
 
-    def _record_planes(self, graph, product_of, inputs, outputs, low, high, most) -> None:
-        g, slot, planes = self._geometry, self._next_slot(), self._host.planes
-        place = slot.place((self._needs.fields, g.packed_size(most)), planes.dtype)
-        blocks = [
-            (slice(start + low * size, start + high * size),
-             slice(there, there + (high - low) * size))
-            for (start, size), (there, _) in zip(
-                g.packed_blocks(), g.packed_blocks(most), strict=True
-            )
-        ]  # fmt: skip
-        for own, packed in blocks:
-            self._record_in(graph, slot, place[:inputs, packed], planes[:inputs, own])
+    def _record_planes(self, graph, product_of, inputs, outputs, planes, outlet) -> None:
+        g, slot, source = self._geometry, self._next_slot(), self._host.planes
+        (low, high), most = planes, self._most(self.pencils)[0]
+        place = slot.place((self._needs.fields, g.packed_size(most)), source.dtype)
+        blocks = list(zip(g.packed_blocks(), g.packed_blocks(most), strict=True))
+        for (start, size), (there, _) in blocks:
+            packed = place[:inputs, there : there + (high - low) * size]
+            own = source[:inputs, start + low * size : start + high * size]
+            self._record_in(graph, slot, packed, own)
         product = product_of(slot.device) if product_of else None
         if product is not None:
             product = replace(product, maxima=product.maxima[low * g.shape[1] :])
         slot.station.planes.record_through(
             slot.work(graph), place[:inputs], place[:outputs], product, 0, high - low
         )
-        for own, packed in blocks:
-            self._record_out(graph, slot, planes[:outputs, own], place[:outputs, packed])
+        z, ky = g.physical_box.start[0], 0
+        for _, (there, size) in blocks:
+            box = Box((z + low, ky, 0), (z + high, ky + size // g.row, g.row))
+            ky = box.stop[1]
+            for field in range(outputs):
+                packed = place[field, there : there + (high - low) * size].reshape(box.shape)
+                for part, target in outlet.views(field, box):
+                    self._record_out(graph, slot, target, packed[part.slices(box)])
 
     def _parts(self) -> int:
         """Return in how many parts products are sent."""

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 from slipstream.decomposition import split
 from slipstream.device import Device, Operation
-from slipstream.exchange import Transport
+from slipstream.exchange import ExchangePlan, Transport
 from slipstream.fft import (
     ColumnPass,
     PlanePass,
@@ -139,7 +139,7 @@ class FieldTransforms:
         complex_dtype: Any,
         transport: Transport | None,
     ) -> None:
-        self.geometry, self._transport, self.devices = geometry, transport, [device]
+        self.geometry, self.transport, self.devices = geometry, transport, [device]
         empty = transport.empty if transport else device.empty
         self.columns = empty((fields, *geometry.columns_shape), complex_dtype)
         self.planes = self.columns.reshape(fields, -1)
@@ -171,7 +171,7 @@ class FieldTransforms:
             Number of fields whose forward transform is finished before that.
         """
         passes, columns = self._column_pass, self.columns
-        one_rank = self._transport is None
+        one_rank = self.transport is None
         for low, high in passes.chunks():
             if forward:
                 passes.record_forward(graph, columns[:forward], low, high)
@@ -190,7 +190,7 @@ class FieldTransforms:
             part = slice(field, field + 1)
             for low, high in passes.chunks():
                 passes.record_backward(graph, source[part], columns[part], low, high)
-            self.record_exchange(graph, [field], forward=False)
+            self._record_exchange(graph, [field], False)
 
     def _chunk(self, low: int, high: int) -> ColumnChunk:
         def part(array: Any) -> Any:
@@ -214,12 +214,12 @@ class FieldTransforms:
         """
         product = product_of(self.devices[0]) if product_of else None
         planes, sources = self.planes[:outputs], self.planes[:inputs]
-        if self._transport is None:
+        if self.transport is None:
             self._plane_pass.record_through(graph, sources, planes, product)
             return
         for part, (first, last) in enumerate(split(self.geometry.planes, _PARTS)):
             self._plane_pass.record_through(graph, sources, planes, product, first, last)
-            self.record_exchange(graph, range(len(planes)), True, part, _PARTS)
+            self._record_exchange(graph, range(len(planes)), True, part, _PARTS)
 
     def record_backward(self, graph: StepGraph, source: Any, store: PointOperation) -> None:
         """Record spectral fields -> physical space.
@@ -250,19 +250,17 @@ class FieldTransforms:
         """
         count = len(target)
         self._plane_pass.record_forward(graph, self.planes[:count], load)
-        self.record_exchange(graph, range(count), forward=True)
+        self._record_exchange(graph, range(count), True)
         for low, high in self._column_pass.chunks():
             self._column_pass.record_forward(graph, self.columns[:count], low, high, target)
 
-    def record_exchange(
-        self, graph: StepGraph, fields: Iterable[int], forward: bool, part: int = 0, parts: int = 1
-    ) -> None:
-        """Record an exchange between planes and columns, if there is anybody to exchange with.
+    def exchange(
+        self, fields: Iterable[int], forward: bool, part: int = 0, parts: int = 1
+    ) -> tuple[ExchangePlan, list[tuple[Any, Any]]]:
+        """Return the plan, and the arrays, of an exchange between planes and columns.
 
         Parameters
         ----------
-        graph : StepGraph
-            Where nodes are added.
         fields : iterable of int
             Which fields.
         forward : bool
@@ -270,10 +268,13 @@ class FieldTransforms:
         part, parts : int
             Which of so many ranges of planes.
         """
-        if self._transport is None:
-            return
         plan = self.geometry.plan.split(parts)[part] if parts > 1 else self.geometry.plan
         pairs = [(self.planes[field], self.columns[field]) for field in fields]
-        if not forward:
-            plan, pairs = plan.reversed(), [(columns, planes) for planes, columns in pairs]
-        self._transport.record(graph, plan, pairs, "transpose")
+        if forward:
+            return plan, pairs
+        return plan.reversed(), [(columns, planes) for planes, columns in pairs]
+
+    def _record_exchange(self, graph: StepGraph, *arguments: Any) -> None:
+        """Record an exchange, if there is anybody to exchange with; arguments as of `exchange`."""
+        if self.transport is not None:
+            self.transport.record(graph, *self.exchange(*arguments), "transpose")
