@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from slipstream.device import HostDevice, RowLaunch
 from slipstream.errors import RunError
 from slipstream.schedule import POLICIES, StepGraph, commit
+from slipstream.schedule.patience import Patience
 
 FOREVER = 30
 SLOTS, LENGTH = 5, 8
@@ -356,3 +357,15 @@ def test_lanes_of_a_step_share_the_threads_of_their_cpu(
     thread.start()
     thread.join()
     assert (sizes == team).all(), sizes[:, 0]
+
+
+@pytest.mark.parametrize("pauses", [(0.0, 2e-5), (2e-5, 0.0)])
+def test_polls_pause_where_a_processor_needs_the_interpreter(monkeypatch, pauses):
+    """A GPU needs no pause, but the threads of a CPU beside it do: they would wait for ages."""
+    devices = [HostDevice(threads=1), HostDevice(threads=1)]
+    for device, pause in zip(devices, pauses, strict=True):
+        device.pause, device.inline = pause, False
+    slept = []
+    monkeypatch.setattr("slipstream.schedule.patience.time.sleep", slept.append)
+    Patience(*devices).rest()
+    assert slept == [2e-5]

@@ -1,0 +1,66 @@
+"""The benchmark of steps of fields on the host: what it says agrees with itself."""
+
+import json
+
+import pytest
+
+from slipstream import cli
+from slipstream.bench import streaming
+from slipstream.bench.streamed_step import step_variants
+from slipstream.spectral.streaming import StepStreaming
+
+
+@pytest.fixture(autouse=True)
+def small_copies(monkeypatch):
+    """Let bandwidth be measured with little memory: its value does not matter here."""
+    monkeypatch.setattr(streaming, "_BUFFER", 1 << 16)
+
+
+def command(*arguments):
+    with pytest.raises(SystemExit) as caught:
+        cli.main(["bench", "dns", "--device", "cpu", "--n", "12", *arguments])
+    return caught.value.code
+
+
+@pytest.mark.parametrize("model", ["hd", "gpe"])
+def test_a_step_stands_beside_the_bus_and_the_synchronous_one(tmp_path, capsys, model):
+    record = tmp_path / "record.json"
+    options = ("--residency", "host", "--model", model, "--repetitions", "2", "--memory", "2 MiB")
+    assert command(*options, "--json", str(record)) == 0
+    result = json.loads(record.read_text())["result"]
+    asked, synchronous = result["rows"]
+    for row in (asked, synchronous):
+        assert row["device memory (bytes)"] <= 2 << 20
+        assert row["of the bound"] == pytest.approx(row["bound (s)"] / row["seconds per step"])
+        most = max(row["bytes over the bus, in and out"])
+        assert row["bound (s)"] == pytest.approx(most / result["bus (GB/s)"]["both"] / 1e9)
+        timers = row["timers (s)"]
+        assert {"copy in", "copy out", "fft", "compute", "total"} <= timers.keys()
+        assert all(timers["exposed"][name] <= timers["total"] for name in timers["exposed"])
+    assert (asked["schedule"], synchronous["schedule"]) == ("overlap", "serial")
+    assert synchronous["synchronous / this"] == 1
+    assert "pipelined, as asked" in capsys.readouterr().out
+
+
+def test_sweep_has_the_streams_of_ghost():
+    variants = step_variants(StepStreaming(), sweep=True)
+    assert {one.streaming.streams for one in variants} == {0, 1, 2, 4, 8, 16}
+    assert {one.streaming.update for one in variants} == {"device", "host"}
+    assert len({one.name for one in variants}) == len(variants) == 9
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--streams", "2"), "how arrays stream is for --residency host"),
+        (("--residency", "cloud"), "--residency 'cloud'; accepted: device, host"),
+        (("--residency", "host", "--update", "elsewhere"), "update"),
+        (("--residency", "host", "--streams", "17"), "streams"),
+        (("--residency", "host", "--memory", "8 parsecs"), "8 parsecs"),
+    ],
+)
+def test_what_cannot_be_is_one_line_with_status_2(capsys, options, message):
+    assert command(*options) == 2
+    said = capsys.readouterr().err
+    assert message in said
+    assert len(said.strip().splitlines()) == 1
