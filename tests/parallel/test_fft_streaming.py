@@ -234,10 +234,6 @@ def test_one_rank_without_memory_stops_all(comm, device, ranks, monkeypatch):
     [
         ({"residency": "device", "memory": "1 GiB"}, "memory is for residency 'host' and 'auto'"),
         ({"residency": "device", "streaming": {}}, "streaming is for residency 'host' and 'auto'"),
-        (
-            {"residency": "host", "tune": "quick"},
-            "tune 'quick' with residency 'host'; accepted: off",
-        ),
         ({"residency": "moon"}, "residency 'moon'; accepted: device, host, auto"),
     ],
 )

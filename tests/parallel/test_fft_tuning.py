@@ -5,7 +5,7 @@ import json
 import pytest
 
 from fft_oracle import check
-from slipstream.fft import tuning
+from slipstream.fft import DistributedFFT, Streaming, streamed_tuning, tuning
 
 SHAPE = (6, 12, 10)
 BROKEN = {
@@ -128,3 +128,44 @@ def test_full_tuning_measures_again_what_was_measured_quickly(comm, device, fold
         measured.clear()
         check(comm, device, (2, 2, 2), "float64", tune=tune, transport="mpi-p2p", workers=1)
         assert not measured
+
+
+@pytest.fixture
+def streamed(monkeypatch):
+    """What ways to stream have been measured since the test began."""
+    ways, seconds = [], streamed_tuning._seconds
+
+    def noting(*arguments):
+        ways.append(next(one for one in arguments if isinstance(one, Streaming)))
+        return seconds(*arguments)
+
+    monkeypatch.setattr(streamed_tuning, "_seconds", noting)
+    return ways
+
+
+def on_the_host(comm, device, tune, **options):
+    return DistributedFFT(
+        SHAPE, comm=comm, device=device, residency="host", tune=tune, memory="1 MiB", **options
+    )
+
+
+def test_ways_to_stream_are_measured_once_and_remembered(comm, device, ranks, folder, streamed):
+    fft = on_the_host(comm, device, "quick")
+    tried = len(streamed)
+    assert tried == len(set(streamed)) >= (7 if ranks == 1 else 9)
+    assert fft.streamed.streaming in streamed
+    ((key, entry),) = entries(comm, folder).items()
+    assert "on the host, 1 MiB" in key
+    assert entry["tune"] == "quick"
+    again = on_the_host(comm, device, "quick")
+    assert len(streamed) == tried
+    assert again.streamed.streaming == fft.streamed.streaming
+    check(comm, device, SHAPE, "float64", residency="host", tune="quick", memory="1 MiB")
+
+
+def test_what_the_user_says_of_streaming_is_not_tuned(comm, device, folder, streamed):
+    given = {"streams": 3, "pencils": 2, "copies": "packed"}
+    fft = on_the_host(comm, device, "full", streaming=given)
+    for name, value in given.items():
+        assert {getattr(way, name) for way in streamed} == {value}
+        assert getattr(fft.streamed.streaming, name) == value

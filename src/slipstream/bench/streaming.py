@@ -126,6 +126,8 @@ def measure_streaming(
     arrays: tuple[Any, Any] | None = None
     rows, plans, timelines = [], [], {}
     for variant in variants_of(streaming, sweep):
+        if rows:  # what stands beside is as it is
+            request = replace(request, tune="off")
         plan = request.plan(
             device, comm, residency="host", memory=memory, streaming=variant.streaming,
             schedule=variant.schedule,
@@ -183,7 +185,7 @@ def _row(
     return {
         "name": variant.name,
         "schedule": variant.schedule,
-        "streaming": asdict(variant.streaming),
+        "streaming": asdict(streamed.streaming),
         "pencils": streamed.pencils,
         "seconds": seconds,
         "pair (s)": sum(seconds.values()),

@@ -159,7 +159,7 @@ class DistributedFFT:
             ):  # fmt: skip
                 if value not in accepted:
                     raise InputError(f"{name} {value!r}; accepted: {', '.join(accepted)}")
-            check_options(residency, memory, streaming, tune)
+            check_options(residency, memory, streaming)
             if workers is not None:
                 whole_number("workers", workers, 1, ranks)
             return check_arguments(
@@ -187,7 +187,7 @@ class DistributedFFT:
         self._plan: Plan | StreamedPlan
         if self.residency == "host":
             self._plan, home = streamed(
-                self.arguments, devices, comm, transport, workers, how, limit
+                self.arguments, devices, comm, transport, workers, how, limit, tune, schedule
             )
         else:
             choices = choose(self.arguments, device, comm, transport, workers, tune, schedule)

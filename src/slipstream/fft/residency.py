@@ -15,6 +15,7 @@ from slipstream.errors import InputError
 from slipstream.exchange import local_rank
 from slipstream.fft.arguments import Arguments, together
 from slipstream.fft.streamed_plan import StreamedPlan
+from slipstream.fft.streamed_tuning import choose_streaming
 from slipstream.fft.streaming import Streaming
 from slipstream.sizes import bytes_of
 
@@ -44,7 +45,7 @@ def checked_streaming(value: Streaming | Mapping[str, Any] | None) -> Streaming:
     return value
 
 
-def check_options(residency: str, memory: Any, streaming: Any, tune: str) -> None:
+def check_options(residency: str, memory: Any, streaming: Any) -> None:
     """Refuse what has no effect.
 
     Raises
@@ -55,8 +56,6 @@ def check_options(residency: str, memory: Any, streaming: Any, tune: str) -> Non
     for name, value in (("memory", memory), ("streaming", streaming)):
         if residency == "device" and value is not None:
             raise InputError(f"{name} is for residency 'host' and 'auto'; leave it out")
-    if residency == "host" and tune != "off":
-        raise InputError(f"tune {tune!r} with residency 'host'; accepted: off")
 
 
 def in_core_bytes(arguments: Arguments) -> int:
@@ -129,7 +128,7 @@ def chosen_residency(residency: str, arguments: Arguments, limit: int, comm: Any
 
 def streamed(
     arguments: Arguments, devices: Sequence[Device], comm: Any, transport: str,
-    workers: int | None, streaming: Streaming, limit: int,
+    workers: int | None, streaming: Streaming, limit: int, tune: str, schedule: str,
 ) -> tuple[StreamedPlan, Device]:  # fmt: skip
     """Return the plan of arrays on the host, and the host. Collective.
 
@@ -143,12 +142,17 @@ def streamed(
         How.
     limit : int
         Bytes that may be allocated on each device.
+    tune, schedule : str
+        Whether to measure what streams fastest, and by which policy.
     """
     if arguments.wire:
         raise InputError(f"wire {arguments.wire!r} with residency 'host'; accepted: None")
     device = devices[0]
     home = home_of(device)
-    plan = StreamedPlan(
-        arguments, devices, home, comm, transport, workers or arguments.ranks, streaming, limit
-    )
+    workers = workers or arguments.ranks
+    if tune != "off":
+        streaming = choose_streaming(
+            arguments, devices, home, comm, transport, workers, streaming, limit, tune, schedule
+        )
+    plan = StreamedPlan(arguments, devices, home, comm, transport, workers, streaming, limit)
     return plan, home

@@ -14,7 +14,7 @@ import math
 import operator
 import statistics
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,7 @@ from slipstream.fft.plan import Choices, Plan
 from slipstream.fft.slab_piece import SlabOptions
 from slipstream.schedule import StepGraph, commit
 
-_REPETITIONS = {"quick": 5, "full": 11}
+REPETITIONS = {"quick": 5, "full": 11}
 
 # Bytes of a GPU's modes from which copy engines beat transforms that store into other GPUs: they
 # are faster, but take longer to start. And bytes of a piece, of which there should be 4 to 8.
@@ -68,9 +68,8 @@ def choose(
     default = default_choices(arguments, device, comm, transport, workers)
     if tune == "off":
         return default
-    key = _key(arguments, device, comm, transport, workers, schedule)
-    remembered = _read(_file()).get(key) if comm is None or comm.rank == 0 else None
-    remembered = comm.bcast(remembered) if comm is not None else remembered
+    key = transform_key(arguments, device, comm, transport, workers, schedule)
+    remembered = recall(key, comm)
     known = _from_record(remembered)
     if known and not _possible(known, arguments.ranks, comm, device):
         known = None
@@ -81,11 +80,11 @@ def choose(
         for candidate in candidates:
             if candidate not in times:
                 times[candidate] = _seconds(
-                    arguments, device, comm, candidate, _REPETITIONS[tune], schedule
+                    arguments, device, comm, candidate, REPETITIONS[tune], schedule
                 )
     best = min(times, key=times.__getitem__)
     if comm is None or comm.rank == 0:
-        _remember(key, best, times, tune)
+        remember(key, dataclasses.asdict(best), times[best], max(times.values()), tune)
     return best
 
 
@@ -174,21 +173,30 @@ def _seconds(
     plan.record_forward(forward, physical, spectral)
     plan.record_backward(backward, spectral, physical)
     steps = commit(forward, schedule), commit(backward, schedule)
+
+    def run() -> None:
+        for step in steps:
+            step.run()
+
+    return seconds_of(run, repetitions, device, comm)
+
+
+def seconds_of(run: Callable[[], None], repetitions: int, device: Device, comm: Any) -> float:
+    """Return the median time of a function on the slowest rank, after two runs. Collective."""
     times = []
     for _ in range(repetitions + 2):
         device.synchronize()
         if comm is not None:
             comm.Barrier()
         began = time.perf_counter()
-        for step in steps:
-            step.run()
+        run()
         device.synchronize()
         times.append(time.perf_counter() - began)
     seconds = statistics.median(times[2:])
     return max(comm.allgather(seconds)) if comm is not None else seconds
 
 
-def _key(arguments, device, comm, transport, workers, schedule) -> str:
+def transform_key(arguments, device, comm, transport, workers, schedule) -> str:
     """Return the readable key of a transform on this machine."""
     a = arguments
     # Boxes can be many: the first ones make the key readable, a digest tells arrangements apart.
@@ -214,13 +222,20 @@ def _read(path: Path) -> dict[str, Any]:
     return content if isinstance(content, dict) else {}
 
 
-def _remember(key: str, best: Choices, times: dict[Choices, float], tune: str) -> None:
+def recall(key: str, comm: Any) -> Any:
+    """Return what is remembered of a transform; None if nothing is. Collective."""
+    found = _read(_file()).get(key) if comm is None or comm.rank == 0 else None
+    return comm.bcast(found) if comm is not None else found
+
+
+def remember(key: str, choices: dict[str, Any], fastest: float, slowest: float, tune: str) -> None:
+    """Remember choices, and the seconds of these and of the slowest that were tried."""
     entries = _read(_file())
     entries[key] = {
         "tune": tune,
-        **dataclasses.asdict(best),
-        "milliseconds of forward and backward": round(times[best] * 1e3, 4),
-        "slowest of those tried": round(max(times.values()) * 1e3, 4),
+        **choices,
+        "milliseconds of forward and backward": round(fastest * 1e3, 4),
+        "slowest of those tried": round(slowest * 1e3, 4),
     }
     try:
         write_atomically(_file(), json.dumps(entries, indent=1, sort_keys=True).encode())

@@ -1,0 +1,132 @@
+"""How arrays on the host stream, measured for the whole transform and remembered.
+
+As `tuning`, of which this uses the file and the clock; what may be chosen are the options of
+`Streaming` that the user has left alone, and the transport.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from slipstream.device import Device
+from slipstream.errors import InputError
+from slipstream.fft.arguments import Arguments
+from slipstream.fft.streamed_plan import StreamedPlan
+from slipstream.fft.streaming import Streaming
+from slipstream.fft.tuning import REPETITIONS, recall, remember, seconds_of, transform_key
+from slipstream.schedule import StepGraph, commit
+
+# What is tried for options that the user has left at their defaults.
+_TRIED: dict[str, tuple[Any, ...]] = {
+    "streams": (0, 2, 4),
+    "pencils": (None, 4, 16, 64),
+    "copies": ("memcpy2D", "zero-copy"),
+    "pencils_per_exchange": (None, 1, 4),
+}
+
+
+def choose_streaming(
+    arguments: Arguments, devices: Sequence[Device], home: Device, comm: Any, transport: str,
+    workers: int, streaming: Streaming, limit: int, tune: str, schedule: str,
+) -> Streaming:  # fmt: skip
+    """Return how a transform streams fastest. Collective.
+
+    Parameters
+    ----------
+    arguments, devices, home, comm, transport, workers, streaming, limit
+        As of `StreamedPlan`.
+    tune : {"quick", "full"}
+        "quick" varies one option after the other; "full" tries all combinations. Both take what an
+        earlier measurement found.
+    schedule : str
+        The policy to measure with.
+    """
+    given = dataclasses.asdict(streaming)
+    key = (
+        f"{transform_key(arguments, devices[0], comm, transport, workers, schedule)}; on the host, "
+        f"{limit >> 20} MiB; {', '.join(f'{name} {value}' for name, value in given.items())}"
+    )
+    known = _from_record(recall(key, comm), tune, streaming)
+    if known is not None:
+        return known
+    times: dict[Streaming, float] = {}
+    for candidates in _rounds(streaming, arguments.ranks, tune, times):
+        for candidate in candidates:
+            if candidate not in times:
+                times[candidate] = _seconds(
+                    arguments, devices, home, comm, transport, workers, candidate, limit,
+                    REPETITIONS[tune], schedule,
+                )  # fmt: skip
+    best = min(times, key=times.__getitem__)
+    if comm is None or comm.rank == 0:
+        remember(key, dataclasses.asdict(best), times[best], _slowest(times), tune)
+    return best
+
+
+def _rounds(
+    streaming: Streaming, ranks: int, tune: str, times: dict[Streaming, float]
+) -> Iterator[list[Streaming]]:
+    """Yield candidates, round after round; later rounds look at the times of earlier ones."""
+    default = Streaming()
+    left = [
+        name
+        for name in _TRIED
+        if getattr(streaming, name) == getattr(default, name)
+        and (ranks > 1 or name != "pencils_per_exchange")
+    ]
+    if tune == "full":
+        ways = itertools.product(*(_TRIED[name] for name in left))
+        yield [dataclasses.replace(streaming, **dict(zip(left, way, strict=True))) for way in ways]
+        return
+    yield [streaming]
+    for name in left:
+        best = min(times, key=times.__getitem__)
+        yield [dataclasses.replace(best, **{name: value}) for value in _TRIED[name]]
+
+
+def _seconds(
+    arguments, devices, home, comm, transport, workers, streaming, limit, repetitions, schedule
+) -> float:
+    """Return the median time of a pair of transforms; infinite if memory does not allow it."""
+    try:
+        plan = StreamedPlan(arguments, devices, home, comm, transport, workers, streaming, limit)
+    except InputError:  # on all ranks alike
+        return float("inf")
+    rank = comm.rank if comm is not None else 0
+    boxes = arguments.input_boxes[rank], arguments.output_boxes[rank]
+    physical = home.empty((arguments.fields, *boxes[0].shape), arguments.dtype)
+    spectral = home.empty((arguments.fields, *boxes[1].shape), arguments.complex_dtype)
+    physical[...] = 0
+    spectral[...] = 0
+    forward, backward = StepGraph(devices[0]), StepGraph(devices[0])
+    plan.record_forward(forward, physical, spectral)
+    plan.record_backward(backward, spectral, physical)
+    steps = commit(forward, schedule), commit(backward, schedule)
+
+    def run() -> None:
+        for step in steps:
+            step.run()
+            step.synchronize()
+
+    return seconds_of(run, repetitions, devices[0], comm)
+
+
+def _slowest(times: dict[Streaming, float]) -> float:
+    return max(float(one) for one in times.values() if np.isfinite(one))
+
+
+def _from_record(record: Any, tune: str, streaming: Streaming) -> Streaming | None:
+    """Return remembered options; None if there are none, or not those of this version."""
+    if not isinstance(record, dict) or (tune == "full" and record.get("tune") != "full"):
+        return None
+    try:
+        known = Streaming(**{name: record[name] for name in dataclasses.asdict(streaming)})
+        known.check()
+    except (TypeError, KeyError, InputError):
+        return None
+    return known
