@@ -20,11 +20,11 @@ Record = Annotated[Path | None, typer.Option(metavar="FILE", help="Write a recor
 # How arrays on the host stream.
 Residency = Annotated[str, typer.Option(help="device, or host: arrays stream through the device.")]
 Memory = Annotated[
-    str | None, typer.Option(metavar="SIZE", help="Of a device, with residency host: 8 GiB.")
+    str | None, typer.Option(metavar="SIZE", help="What a rank may take of a device: 8 GiB.")
 ]
 Pencils = Annotated[int | None, typer.Option(min=1, help="Pieces of a field.")]
 PencilsPerExchange = Annotated[
-    int | None, typer.Option(min=1, help="Pieces that are sent together; all by default.")
+    int | None, typer.Option(min=1, help="Pieces that are sent together.")
 ]
 Streams = Annotated[int, typer.Option(help="0 for the pipeline, or 1 to 16 streams.")]
 Copies = Annotated[str, typer.Option(help="memcpy2D, zero-copy or packed.")]
@@ -52,7 +52,9 @@ def dns(
     schedule: Annotated[str, typer.Option(help="overlap or serial.")] = "overlap",
     transport: Annotated[str, typer.Option(help="auto, or one of bench exchange.")] = "auto",
     repetitions: Repetitions = 15,
-    plain: Annotated[bool, typer.Option(help="Time FFTW's or cuFFT's own 3-D plan too.")] = True,
+    plain: Annotated[
+        bool, typer.Option(help="Time plain 3-D plans too (fields on devices only).")
+    ] = True,
     residency: Residency = "device",
     memory: Memory = None,
     pencils: Pencils = None,
@@ -93,7 +95,7 @@ def dns(
             case = settings(memory, variant.streaming, variant.schedule)
             return make_simulation(case, launch.communicator(), device)
 
-        result = measure_streamed_step(make, step_variants(how, sweep), repetitions)
+        result = measure_streamed_step(make, step_variants(how, sweep, schedule), repetitions)
         title = f"time step of fields on the host, through {opened.name}"
         show, name = print_streamed_step, "dns of fields on the host"
     comm = launch.communicator()

@@ -39,10 +39,12 @@ class StepVariant:
     schedule: str = "overlap"
 
 
-def step_variants(streaming: StepStreaming, sweep: bool) -> list[StepVariant]:
+def step_variants(
+    streaming: StepStreaming, sweep: bool, schedule: str = "overlap"
+) -> list[StepVariant]:
     """Return what is measured: as asked, synchronous, and with `sweep` all other ways."""
     how = f"{streaming.streams} streams" if streaming.streams else "pipelined"
-    result = [StepVariant(f"{how}, as asked", streaming)]
+    result = [StepVariant(f"{how}, as asked", streaming, schedule)]
     result.append(StepVariant("synchronous", streaming, "serial"))
     if sweep:
         for streams in (1, 2, 4, 8, 16):

@@ -230,8 +230,8 @@ class SpectralRun(Run):
         Where the fields are: on the device, or on the host, from which they stream through it;
         "auto" takes the device if they fit there.
     memory : int, str or None
-        What the run may take of each device, if the fields are on the host: bytes, or text such as
-        "8 GiB"; by default what is free.
+        What each rank may take of each of its devices, if the fields are on the host: bytes, or
+        text such as "8 GiB"; by default its share of what is free.
     streaming : SpectralStreaming or None
         How fields on the host stream.
     schedule : {"overlap", "serial"}
@@ -246,12 +246,12 @@ class SpectralRun(Run):
     memory: int | str | None = None
     streaming: SpectralStreaming | None = None
 
-    @field_validator("memory")
+    @field_validator("memory", mode="before")
     @classmethod
-    def _is_a_size(cls, memory: int | str | None) -> int | str | None:
+    def _is_a_size(cls, memory: Any) -> Any:
         try:
             if memory is not None:
-                bytes_of(memory)
+                bytes_of(memory if isinstance(memory, int | str) else "")
         except InputError as error:
             raise ValueError(str(error)) from None
         return memory
@@ -261,6 +261,11 @@ class SpectralRun(Run):
         for name in ("memory", "streaming"):
             if self.residency == "device" and getattr(self, name) is not None:
                 raise ValueError(f'\'{name}\' goes with residency "host" or "auto"')
+        if self.residency != "device" and self.transport == "nccl":
+            raise ValueError(
+                f"transport 'nccl' exchanges between GPUs; with residency '{self.residency}' "
+                "accepted: auto, mpi-p2p, mpi"
+            )
         return self
 
 

@@ -44,8 +44,11 @@ class CufftScratch(Scratch):
     def _allocate(self, size: int) -> cupy.cuda.MemoryPointer:
         self.needed = max(self.needed, size)
         # Until there is memory, plans are only made to learn what they need, and never run.
-        memory = self._tiny if self._memory is None else self._memory
-        return memory.data
+        if self._memory is None:
+            return self._tiny.data
+        if size > self._memory.nbytes:
+            raise RuntimeError(f"a transform needs {size} bytes of scratch that it had not told of")
+        return self._memory.data
 
 
 def strided_plan(

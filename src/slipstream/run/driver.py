@@ -100,7 +100,7 @@ def run_case(
 def _begin(case: Case, simulation: Simulation, folder: Path, console: Console) -> Recorder:
     """Announce the run, make its initial state, and open its output folder."""
     announce(console, case, simulation.describe(), folder)
-    # Allocating does not communicate, so a rank may fail alone, and then all of them do.
+    # What fails on one rank fails on all of them.
     on_every_rank(simulation.communicator, simulation.allocate)
     simulation.initialise()
     if simulation.time >= case.time.end:

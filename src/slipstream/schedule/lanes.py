@@ -104,6 +104,11 @@ class Lanes:
                 result.append(index)
         return result
 
+    def describe(self, index: int) -> str:
+        """Return a node's name, for people."""
+        node = self._nodes[index]
+        return f"{node.label!r} ({node.category}, on {node.device.name})"
+
     def done(self, index: int) -> bool:
         """Return whether an issued operation is done; raise what it raised."""
         event = self._events[index]

@@ -60,6 +60,11 @@ class Patience:
         """Note that something was done: more may be soon."""
         self._moved = time.perf_counter()
 
+    def check_moved(self, what: Callable[[], str]) -> None:
+        """Raise `RunError` if nothing has been done for too long; `what` tells who waits."""
+        if time.perf_counter() - self._moved > self._limit:
+            self.check(self._moved, what())
+
     def rest(self) -> None:
         """Leave the core to kernels until the next poll."""
         self._rest(brisk=self._inline and time.perf_counter() - self._moved < _BRISK)

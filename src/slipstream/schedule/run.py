@@ -237,6 +237,7 @@ class OverlappedStep(CommittedStep):
                 if progress.advance():
                     patience.moved()
                 else:
+                    patience.check_moved(progress.obstacle)
                     patience.rest()
         if profile:
             for node in self.nodes:
@@ -281,6 +282,13 @@ class _Progress:
         moved = len(held) < len(self._waiting)
         self._waiting = held
         return self._poll() or moved
+
+    def obstacle(self) -> str:
+        """Return what the first node that waits is waiting for, for people."""
+        node = (self._waiting or self._flying)[0]
+        left = self._unfulfilled[node.index]
+        what = self._lanes.describe(left[-1]) if left else "what came before the step"
+        return f"node {node.label!r}, which follows {what},"
 
     def _begun(self) -> bool:
         """Return whether what came before the step is done: the host may touch its arrays."""

@@ -177,7 +177,7 @@ class _Work:
         moves = any(pattern.node is not None for (pattern, _), _ in patterns)
         modes = [flow.modes_of(flow.forcing[place]) for (_, place), _ in patterns]
         strength = sum(abs(device.to_host(force)) for own in modes for force in own)
-        shape = flow.modes_of(flow.state).shape[1:]
+        shape = flow.modes_of(flow.read_state()).shape[1:]
         if moves or not patterns:
             strength = np.ones(shape if moves else (0, 0, 0))
         least = 1e-13 * strength.max(initial=0.0)
@@ -198,7 +198,7 @@ class _Work:
             own = flow.modes_of(flow.forcing[place])
             for component, force in zip(pattern.components, own, strict=True):
                 forces[component] = forces.get(component, 0) + factor(time) * force[self._places]
-        state, sums = flow.modes_of(flow.state), np.zeros(2)
+        state, sums = flow.modes_of(flow.read_state()), np.zeros(2)
         for component, force in forces.items():
             for number, other in enumerate((state[component][self._places], force)):
                 both = self._weight * (force.real * other.real + force.imag * other.imag)

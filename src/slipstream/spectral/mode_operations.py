@@ -35,7 +35,9 @@ class ModeOperations:
         """
         nz, ny, _ = self.problem.geometry.stored_shape
         sums = self.device.zeros((nz * ny, 4), np.float64)
-        self._run_over_rows("flow_sums", self.state[first : first + 3], self._here.table, sums)
+        self._run_over_rows(
+            "flow_sums", self.read_state()[first : first + 3], self._here.table, sums
+        )
         return self.device.to_host(sums).sum(axis=0)
 
     def energies(self) -> np.ndarray:
@@ -50,7 +52,7 @@ class ModeOperations:
         sums = self.device.zeros((nz * ny, 2 * self.problem.size), np.float64)
         self._run_over_rows(
             "component_sums",
-            self.state,
+            self.read_state(),
             self._here.table,
             self._here.numbers,
             sums,
@@ -60,7 +62,7 @@ class ModeOperations:
     def vorticity(self, first: int = 0) -> Any:
         """Return the Fourier coefficients of a vector's curl, in memory of the stage."""
         part = slice(first, first + 3)
-        self._run_over_rows("curl", self.state[part], self.stage[part], self._here.table)
+        self._run_over_rows("curl", self.read_state()[part], self.stage[part], self._here.table)
         return self.stage[part]
 
     def make_solenoidal(self, vector: Any) -> None:

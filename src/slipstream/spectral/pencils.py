@@ -14,12 +14,15 @@ from typing import Any
 
 import numpy as np
 
+from slipstream.decomposition import split
 from slipstream.device import Device
+from slipstream.errors import InputError
 from slipstream.fft import ColumnPass, PlanePass, PointProduct, SlabGeometry, plane_pass_bytes
 from slipstream.fft.bus import Bus
 from slipstream.fft.streaming import Streaming
 from slipstream.schedule import MAIN_LANE, StepGraph
 from slipstream.schedule.graph import PlacedGraph
+from slipstream.sizes import bytes_text
 from slipstream.spectral.transforms import ColumnChunk
 
 # Copies in, work, and copies out have a slot each.
@@ -137,11 +140,16 @@ class Station:
         Where.
     planes, ky : int
         How many a pencil has at most.
+    parts : int
+        In how many ranges planes are taken one after the other.
     """
 
-    def __init__(self, needs: PencilNeeds, device: Device, planes: int, ky: int) -> None:
+    def __init__(
+        self, needs: PencilNeeds, device: Device, planes: int, ky: int, parts: int
+    ) -> None:
         arguments = device, needs.geometry, needs.fields, needs.dtype
         self._needs, self._device, self._held = needs, device, (planes, ky)
+        self._ranges = [high - low for low, high in split(needs.geometry.planes, parts)]
         self.scratch = device.fft_scratch()
         self.planes = PlanePass(*arguments, planes, self.scratch)
         self.columns = ColumnPass(*arguments, ky, self.scratch)
@@ -158,10 +166,10 @@ class Station:
         """
         g, needs = self._needs.geometry, self._needs
         planes, ky = self._held
-        for size in {planes, *_sizes(g.planes, planes)}:
+        for size in {one for length in self._ranges for one in _sizes(length, planes)}:
             self.planes.plan(product, needs.inputs, needs.products, size)
         for fields, size in itertools.product(
-            {needs.inputs, needs.products}, {ky, *_sizes(g.columns_shape[1], ky)}
+            {needs.inputs, needs.products}, _sizes(g.columns_shape[1], ky)
         ):
             slot.clear()
             columns = slot.place((needs.fields, g.shape[0], ky, g.row), needs.dtype)
@@ -178,8 +186,8 @@ class PencilDevice:
         Of a step.
     device, home : Device
         The device, and the host.
-    planes, ky : int
-        How many a pencil has at most.
+    planes, ky, parts : int
+        How many a pencil has at most; in how many ranges planes are taken.
     streaming : Streaming
         How pencils stream.
     product : PointProduct or None
@@ -187,12 +195,18 @@ class PencilDevice:
     """
 
     def __init__(
-        self, needs: PencilNeeds, device: Device, home: Device, planes: int, ky: int,
+        self, needs: PencilNeeds, device: Device, home: Device, planes: int, ky: int, parts: int,
         streaming: Streaming, product: PointProduct | None,
     ) -> None:  # fmt: skip
         self.device, streams = device, streaming.streams
         bus, size = Bus(device, home, streaming.copies), needs.slot_bytes(planes, ky)
-        stations = [Station(needs, device, planes, ky) for _ in range(streams or 1)]
+        packed = 2 * size * (streams or _PIPELINE_SLOTS) if streaming.copies == "packed" else 0
+        if packed > home.memory_free():
+            raise InputError(
+                f"run.streaming: packed copies take {bytes_text(packed)} of the host, of which "
+                f"{bytes_text(home.memory_free())} are free; cut more pencils, or leave copies out"
+            )
+        stations = [Station(needs, device, planes, ky, parts) for _ in range(streams or 1)]
         self._stations = stations
         self.slots = []
         for number in range(streams or _PIPELINE_SLOTS):
@@ -226,7 +240,11 @@ class PencilChunk:
         self._slot, self._ky, self._range = slot, columns.shape[2], (low, high)
         self._parts: dict[tuple, tuple[Any, Any]] = {}
         self._filled: list[Any] = []
-        self.chunk = ColumnChunk(slot.device, low, high, columns[:, :, : high - low], self.part)
+        self._columns = columns[:, :, : high - low]
+
+    def columns(self) -> ColumnChunk:
+        """Return the chunk as updates of modes see it."""
+        return ColumnChunk(self._slot.device, *self._range, self._columns, self.part)
 
     def part(self, array: Any) -> Any:
         """Return where the slot has its part of a spectral field on the host."""
@@ -257,9 +275,9 @@ class PencilChunk:
         self._filled.extend(arrays)
 
 
-def _sizes(count: int, most: int) -> list[int]:
-    """Return the different sizes of pencils of at most so many planes or ky."""
-    return [most, count % most] if count % most else [most]
+def _sizes(count: int, most: int) -> set[int]:
+    """Return the different sizes of pencils into which so many planes, or ky, are cut."""
+    return {min(most, count - low) for low in range(0, count, most)}
 
 
 def _aligned(size: int) -> int:

@@ -89,7 +89,7 @@ class Placement:
         return {
             "device": f"{count} x {self.device.name}" if count > 1 else self.device.name,
             "residency": f"host: {text}",
-            "memory per device": f"at most {bytes_text(self.limit)}",
+            "memory per device": f"at most {bytes_text(self.limit)} for each rank",
             "bus": f"{bytes_text(inward)} in and {bytes_text(outward)} out per step and rank, "
             f"modes advanced on the {self.streaming.update}",
         }
@@ -134,7 +134,8 @@ def place(problem: SpectralProblem, run: SpectralRun, device: Device, comm: Any)
     devices = devices_of(device, comm, streaming.devices)
     if len(devices) > 1:
         limit = memory_limit(devices, run.memory, comm)
-    return Placement(problem, comm, device, home_of(device), devices, limit, streaming)
+    own = devices[0]
+    return Placement(problem, comm, own, home_of(own), devices, limit, streaming)
 
 
 def crossings(problem: SpectralProblem, update: str) -> tuple[int, int]:

@@ -307,7 +307,7 @@ class SpectralSimulation(PlainSimulation):
 
     def checkpoint(self) -> Iterator[Field]:
         """Yield the Fourier coefficients of the state."""
-        state = self.flow.modes_of(self.device.to_host(self.flow.state))
+        state = self.flow.modes_of(self.device.to_host(self.flow.read_state()))
         geometry = self.problem.geometry
         for value, modes in zip(self.problem.model.unknowns, state, strict=False):
             name = str(value).replace("_", " ")

@@ -54,7 +54,7 @@ class SpectralStep(ProductRates, ModeOperations):
     device : Device
         Where the fields are.
     is_ahead : bool
-        Whether the columns have what the next step begins with: set by who runs steps.
+        Whether the planes have what the next step begins with: set by who runs steps.
     state : array, shape (components, kz, ky of this rank, row)
         Fourier coefficients: ``u(x) = sum_k u_hat(k) exp(i k . x)``; see `modes_of`.
     passes : Passes
@@ -109,8 +109,12 @@ class SpectralStep(ProductRates, ModeOperations):
 
     @property
     def state(self) -> Any:
-        """The state. Who holds it may change it: what the columns have of it counts no more."""
+        """The state. Who holds it may change it: what a step has left of it counts no more."""
         self.is_ahead = False
+        return self._fields["state"]
+
+    def read_state(self) -> Any:
+        """Return the state to those who do not change it."""
         return self._fields["state"]
 
     # -- recording ---------------------------------------------------------------------------
@@ -123,8 +127,8 @@ class SpectralStep(ProductRates, ModeOperations):
         compute : bool
             False records the transforms and exchanges of the step alone, for benchmarks.
         begins : bool
-            Whether the step begins with the state; if not, with the columns, in which the step
-            before has left what goes to physical space: to be run only if `is_ahead`.
+            Whether the step begins with the state; if not, with the planes, where the step before
+            has left what goes to physical space: to be run only if `is_ahead`.
         """
         graph, method, model = self._new_graph(), self.problem.method, self.problem.model
         passes = self.passes
@@ -242,7 +246,7 @@ class SpectralStep(ProductRates, ModeOperations):
         }
 
     def _substage(self, substage: int) -> ColumnUpdate:
-        """Return what makes the update of a range of ky: (operation, reads, writes)."""
+        """Return what makes the update of a range of ky."""
         problem, method = self.problem, self.problem.method
         last, weight = substage + 1 == method.substages, method.weights[substage]
         kernel_constants = self._constants_of(substage)

@@ -73,11 +73,9 @@ class StreamedPasses:
     devices : list of Device
         Where passes run.
     pencils : int
-        Into how many pencils a pass cuts the planes, or columns, of this rank.
+        Into how many pencils a pass cuts the columns of this rank, and its planes at least.
     device_bytes : int
-        Bytes allocated on each device.
-    bus_bytes : list of int
-        Bytes that have been recorded to cross the bus, in and out.
+        Bytes allocated on each device; small tables are reckoned generously.
 
     Raises
     ------
@@ -99,10 +97,10 @@ class StreamedPasses:
             kernels.write(code.product_header(model)), len(model.inputs), len(model.products),
             None, None,
         )  # fmt: skip
-        self._stations = self._fitting(limit)
-        for station in self._stations:
-            station.provide_scratch()
-        self.bus_bytes, self._turn = [0, 0], 0
+        # Ranks may have been told different limits: each looks at its own devices.
+        self._stations = self._fitting(-self._largest(-limit))
+        together(comm, lambda: [station.provide_scratch() for station in self._stations])
+        self._turn = 0
 
     # -- memory ------------------------------------------------------------------------------
 
@@ -151,7 +149,9 @@ class StreamedPasses:
     def _made(self) -> list[PencilDevice]:
         most = self._most(self.pencils)
         return [
-            PencilDevice(self._needs, one, self._home, *most, self._streaming, self._product)
+            PencilDevice(
+                self._needs, one, self._home, *most, self._parts(), self._streaming, self._product
+            )
             for one in self.devices
         ]
 
@@ -193,7 +193,7 @@ class StreamedPasses:
             chunk, work, size = PencilChunk(slot, place, low, high), slot.work(graph), high - low
             kept: list[Any] = []
             if forward:
-                self._record_in(graph, slot, place[:forward, :, :size], own[:forward])
+                slot.record_in(graph, place[:forward, :, :size], own[:forward])
                 slot.station.columns.record_forward(work, place[:forward], 0, size)
             for update in updates:
                 kept += self._record_update(graph, slot, chunk, update)
@@ -203,9 +203,9 @@ class StreamedPasses:
                 slot.station.columns.record_backward(work, array, place[:count], 0, size)
                 self._record_columns_out(graph, slot, place[:count, :, :size], low, outlet)
             elif not updates:
-                self._record_out(graph, slot, own[:forward], place[:forward, :, :size])
+                slot.record_out(graph, own[:forward], place[:forward, :, :size])
             for array in kept:
-                self._record_out(graph, slot, chunk.on_host(array), array)
+                slot.record_out(graph, chunk.on_host(array), array)
 
     def _record_columns_out(
         self, graph: StepGraph, slot: Slot, columns: Any, low: int, outlet: Outlet
@@ -216,13 +216,13 @@ class StreamedPasses:
         box = Box((0, first, 0), (nz, first + ky, row))
         for field in range(fields):
             for part, target in outlet.views(field, box):
-                self._record_out(graph, slot, target, columns[field][part.slices(box)])
+                slot.record_out(graph, target, columns[field][part.slices(box)])
 
     def _record_update(
         self, graph: StepGraph, slot: Slot, chunk: PencilChunk, update: ColumnUpdate
     ) -> list[Any]:
         """Record an update of a chunk; return what of it has to leave the device."""
-        done = update(chunk.chunk)
+        done = update(chunk.columns())
         self._record_missing(graph, slot, chunk, done.reads)
         slot.work(graph).add(
             done.operation, reads=done.reads, writes=done.writes, label="substage",
@@ -236,7 +236,7 @@ class StreamedPasses:
     ) -> None:
         """Record copies of those arrays that are parts of fields, and not in the slot yet."""
         for array in chunk.missing(arrays):
-            self._record_in(graph, slot, array, chunk.on_host(array))
+            slot.record_in(graph, array, chunk.on_host(array))
         chunk.note(arrays)
 
     def record_through(
@@ -249,19 +249,22 @@ class StreamedPasses:
             outlet = Outlet(self._host, outputs, True, part, parts)
             outlet.record_open(graph)
             for low in range(first, last, most):
-                planes = low, min(low + most, last)
-                self._record_planes(graph, product_of, inputs, outputs, planes, outlet)
+                high = min(low + most, last)
+                self._record_planes(graph, product_of, inputs, outputs, low, high, outlet)
             outlet.record_close(graph)
 
-    def _record_planes(self, graph, product_of, inputs, outputs, planes, outlet) -> None:
+    def _record_planes(
+        self, graph: StepGraph, product_of: ProductOf | None, inputs: int, outputs: int, low: int,
+        high: int, outlet: Outlet,
+    ) -> None:  # fmt: skip
         g, slot, source = self._geometry, self._next_slot(), self._host.planes
-        (low, high), most = planes, self._most(self.pencils)[0]
+        most = self._most(self.pencils)[0]
         place = slot.place((self._needs.fields, g.packed_size(most)), source.dtype)
         blocks = list(zip(g.packed_blocks(), g.packed_blocks(most), strict=True))
         for (start, size), (there, _) in blocks:
             packed = place[:inputs, there : there + (high - low) * size]
             own = source[:inputs, start + low * size : start + high * size]
-            self._record_in(graph, slot, packed, own)
+            slot.record_in(graph, packed, own)
         product = product_of(slot.device) if product_of else None
         if product is not None:
             product = replace(product, maxima=product.maxima[low * g.shape[1] :])
@@ -275,14 +278,14 @@ class StreamedPasses:
             for field in range(outputs):
                 packed = place[field, there : there + (high - low) * size].reshape(box.shape)
                 for part, target in outlet.views(field, box):
-                    self._record_out(graph, slot, target, packed[part.slices(box)])
+                    slot.record_out(graph, target, packed[part.slices(box)])
 
     def _parts(self) -> int:
         """Return in how many parts products are sent."""
         if self._geometry.ranks == 1:
             return 1
-        together = self._streaming.pencils_per_exchange
-        return -(-self.pencils // together) if together else _PARTS
+        sent = self._streaming.pencils_per_exchange
+        return -(-self.pencils // sent) if sent else _PARTS
 
     def _next_slot(self) -> Slot:
         """Return the slot whose turn it is: of one device after the other."""
@@ -292,14 +295,6 @@ class StreamedPasses:
         slot = slots[turn // devices % len(slots)]
         slot.clear()
         return slot
-
-    def _record_in(self, graph: StepGraph, slot: Slot, target: Any, source: Any) -> None:
-        slot.record_in(graph, target, source)
-        self.bus_bytes[0] += source.nbytes
-
-    def _record_out(self, graph: StepGraph, slot: Slot, target: Any, source: Any) -> None:
-        slot.record_out(graph, target, source)
-        self.bus_bytes[1] += source.nbytes
 
 
 def needs_of(problem: SpectralProblem, update: str) -> PencilNeeds:

@@ -33,7 +33,7 @@ def energy_spectrum(flow: SpectralStep, first: int, size: int, communicator: Any
     numpy.ndarray
         Entry s is the energy of the modes with ``round(|k| / unit) == s``; on all ranks.
     """
-    modes = flow.modes_of(flow.state[first : first + size])
+    modes = flow.modes_of(flow.read_state()[first : first + size])
     return _sums_in_shells(flow, modes, modes, communicator) / 2
 
 
@@ -55,7 +55,7 @@ def transfer(flow: SpectralStep, parts: Sequence[FieldParts], communicator: Any)
     """
     waves = flow.wavenumbers
     rates = flow.modes_of(flow.product_rates())
-    state = flow.modes_of(flow.state)
+    state = flow.modes_of(flow.read_state())
 
     def sums(first: int, size: int) -> np.ndarray:
         part = slice(first, first + size)
@@ -78,7 +78,7 @@ def anisotropic(
     flow: SpectralStep, parts: Sequence[FieldParts], communicator: Any
 ) -> Iterator[Field]:
     """Yield spectra of wavenumbers across z and along it, which sum to the energy. Collective."""
-    waves, (length_z, *lengths), state = flow.wavenumbers, flow.problem.lengths, flow.state
+    waves, (length_z, *lengths), state = flow.wavenumbers, flow.problem.lengths, flow.read_state()
     modes_z, *modes = flow.problem.geometry.modes
     # An axis of one point has no wavenumber, however short it is.
     extended = [length for length, m in zip(lengths, modes, strict=True) if m.size > 1]
