@@ -5,6 +5,7 @@ import json
 import pytest
 
 from fft_oracle import check
+from slipstream.errors import InputError
 from slipstream.fft import DistributedFFT, Streaming, streamed_tuning, tuning
 
 SHAPE = (6, 12, 10)
@@ -169,3 +170,12 @@ def test_what_the_user_says_of_streaming_is_not_tuned(comm, device, folder, stre
     for name, value in given.items():
         assert {getattr(way, name) for way in streamed} == {value}
         assert getattr(fft.streamed.streaming, name) == value
+
+
+def test_too_little_memory_is_told_where_streaming_is_tuned_too(comm, device, folder, streamed):
+    with pytest.raises(InputError, match="memory .* on each device is too little"):
+        DistributedFFT(
+            (48, 64, 512), comm=comm, device=device, residency="host", tune="quick", memory=10_000
+        )
+    assert streamed
+    assert not (folder / "tuning.json").exists()

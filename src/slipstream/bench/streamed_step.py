@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from typing import Any
 
 from slipstream.bench.measure import extreme, medians
-from slipstream.bench.streaming import bus_rates, timers_of
+from slipstream.bench.streaming import Variant, bus_rates, timers_of
 from slipstream.case import SpectralCase
 from slipstream.schedule import commit
 from slipstream.spectral.placement import crossings
@@ -20,42 +20,23 @@ from slipstream.spectral.simulation import SpectralSimulation
 from slipstream.spectral.streaming import StepStreaming
 
 
-@dataclass(frozen=True)
-class StepVariant:
-    """One way to stream a step.
-
-    Attributes
-    ----------
-    name : str
-        For people.
-    streaming : StepStreaming
-        The options.
-    schedule : str
-        The policy; "serial" overlaps nothing.
-    """
-
-    name: str
-    streaming: StepStreaming
-    schedule: str = "overlap"
-
-
 def step_variants(
     streaming: StepStreaming, sweep: bool, schedule: str = "overlap"
-) -> list[StepVariant]:
+) -> list[Variant]:
     """Return what is measured: as asked, synchronous, and with `sweep` all other ways."""
     how = f"{streaming.streams} streams" if streaming.streams else "pipelined"
-    result = [StepVariant(f"{how}, as asked", streaming, schedule)]
-    result.append(StepVariant("synchronous", streaming, "serial"))
+    result = [Variant(f"{how}, as asked", streaming, schedule)]
+    result.append(Variant("synchronous", streaming, "serial"))
     if sweep:
         for streams in (1, 2, 4, 8, 16):
-            result.append(StepVariant(f"{streams} streams", replace(streaming, streams=streams)))
-        result.append(StepVariant("zero-copy", replace(streaming, copies="zero-copy")))
-        result.append(StepVariant("update on the host", replace(streaming, update="host")))
+            result.append(Variant(f"{streams} streams", replace(streaming, streams=streams)))
+        result.append(Variant("zero-copy", replace(streaming, copies="zero-copy")))
+        result.append(Variant("update on the host", replace(streaming, update="host")))
     return result
 
 
 def measure_streamed_step(
-    make: Callable[[StepVariant], SpectralSimulation], variants: Sequence[StepVariant],
+    make: Callable[[Variant], SpectralSimulation], variants: Sequence[Variant],
     repetitions: int,
 ) -> dict[str, Any]:  # fmt: skip
     """Measure the time step of simulations whose fields are on the host. Collective.
@@ -64,7 +45,7 @@ def measure_streamed_step(
     ----------
     make : callable
         Makes the simulation of a variant, not allocated yet.
-    variants : sequence of StepVariant
+    variants : sequence of Variant
         The first is what ratios are of; the second synchronous.
     repetitions : int
         Timed steps.
@@ -108,7 +89,7 @@ def _settings(case: SpectralCase, simulation: SpectralSimulation) -> dict[str, A
 
 
 def _row(
-    variant: StepVariant, simulation: SpectralSimulation, repetitions: int,
+    variant: Variant, simulation: SpectralSimulation, repetitions: int,
     rates: Mapping[str, float],
 ) -> dict[str, Any]:  # fmt: skip
     flow, placement, problem = simulation.flow, simulation.placement, simulation.problem

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import math
 from collections.abc import Iterator, Sequence
 from typing import Any
-
-import numpy as np
 
 from slipstream.device import Device
 from slipstream.errors import InputError
@@ -19,7 +18,6 @@ from slipstream.fft.arguments import Arguments
 from slipstream.fft.streamed_plan import StreamedPlan
 from slipstream.fft.streaming import Streaming
 from slipstream.fft.tuning import REPETITIONS, recall, remember, seconds_of, transform_key
-from slipstream.schedule import StepGraph, commit
 
 # What is tried for options that the user has left at their defaults.
 _TRIED: dict[str, tuple[Any, ...]] = {
@@ -62,9 +60,13 @@ def choose_streaming(
                     arguments, devices, home, comm, transport, workers, candidate, limit,
                     REPETITIONS[tune], schedule,
                 )  # fmt: skip
-    best = min(times, key=times.__getitem__)
+    possible = {way: seconds for way, seconds in times.items() if math.isfinite(seconds)}
+    if not possible:
+        return streaming  # whose plan says how much memory would do
+    best = min(possible, key=possible.__getitem__)
     if comm is None or comm.rank == 0:
-        remember(key, dataclasses.asdict(best), times[best], _slowest(times), tune)
+        slowest = max(possible.values())
+        remember(key, dataclasses.asdict(best), possible[best], slowest, tune)
     return best
 
 
@@ -97,27 +99,7 @@ def _seconds(
         plan = StreamedPlan(arguments, devices, home, comm, transport, workers, streaming, limit)
     except InputError:  # on all ranks alike
         return float("inf")
-    rank = comm.rank if comm is not None else 0
-    boxes = arguments.input_boxes[rank], arguments.output_boxes[rank]
-    physical = home.empty((arguments.fields, *boxes[0].shape), arguments.dtype)
-    spectral = home.empty((arguments.fields, *boxes[1].shape), arguments.complex_dtype)
-    physical[...] = 0
-    spectral[...] = 0
-    forward, backward = StepGraph(devices[0]), StepGraph(devices[0])
-    plan.record_forward(forward, physical, spectral)
-    plan.record_backward(backward, spectral, physical)
-    steps = commit(forward, schedule), commit(backward, schedule)
-
-    def run() -> None:
-        for step in steps:
-            step.run()
-            step.synchronize()
-
-    return seconds_of(run, repetitions, devices[0], comm)
-
-
-def _slowest(times: dict[Streaming, float]) -> float:
-    return max(float(one) for one in times.values() if np.isfinite(one))
+    return seconds_of(plan, arguments, devices[0], home, comm, repetitions, schedule)
 
 
 def _from_record(record: Any, tune: str, streaming: Streaming) -> Streaming | None:

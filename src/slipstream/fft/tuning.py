@@ -14,7 +14,7 @@ import math
 import operator
 import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ from slipstream.exchange import TRANSPORTS, chosen_transport
 from slipstream.fft.arguments import Arguments
 from slipstream.fft.plan import Choices, Plan
 from slipstream.fft.slab_piece import SlabOptions
+from slipstream.fft.streamed_plan import StreamedPlan
 from slipstream.schedule import StepGraph, commit
 
 REPETITIONS = {"quick": 5, "full": 11}
@@ -165,31 +166,42 @@ def _seconds(
 ) -> float:
     """Return the median time of a pair of transforms, on the slowest rank. Collective."""
     plan = Plan(arguments, device, comm, choices)
+    return seconds_of(plan, arguments, device, device, comm, repetitions, schedule)
+
+
+def seconds_of(
+    plan: Plan | StreamedPlan, arguments: Arguments, device: Device, home: Device, comm: Any,
+    repetitions: int, schedule: str,
+) -> float:  # fmt: skip
+    """Return the median time of a pair of transforms, on the slowest rank. Collective.
+
+    Parameters
+    ----------
+    plan : Plan or StreamedPlan
+        Of the transform that `arguments` describe.
+    device, home : Device
+        Where graphs run, and where the arrays are.
+    comm, repetitions, schedule
+        The ranks; how many pairs are timed, after two others; the policy.
+    """
     rank = comm.rank if comm is not None else 0
     boxes = arguments.input_boxes[rank], arguments.output_boxes[rank]
-    physical = device.zeros((arguments.fields, *boxes[0].shape), arguments.dtype)
-    spectral = device.zeros((arguments.fields, *boxes[1].shape), arguments.complex_dtype)
+    physical = home.zeros((arguments.fields, *boxes[0].shape), arguments.dtype)
+    spectral = home.zeros((arguments.fields, *boxes[1].shape), arguments.complex_dtype)
     forward, backward = StepGraph(device), StepGraph(device)
     plan.record_forward(forward, physical, spectral)
     plan.record_backward(backward, spectral, physical)
     steps = commit(forward, schedule), commit(backward, schedule)
-
-    def run() -> None:
-        for step in steps:
-            step.run()
-
-    return seconds_of(run, repetitions, device, comm)
-
-
-def seconds_of(run: Callable[[], None], repetitions: int, device: Device, comm: Any) -> float:
-    """Return the median time of a function on the slowest rank, after two runs. Collective."""
     times = []
     for _ in range(repetitions + 2):
         device.synchronize()
         if comm is not None:
             comm.Barrier()
         began = time.perf_counter()
-        run()
+        for step in steps:
+            step.run()
+            if home is not device:  # several devices are in no order but that of a step
+                step.synchronize()
         device.synchronize()
         times.append(time.perf_counter() - began)
     seconds = statistics.median(times[2:])

@@ -160,21 +160,10 @@ class PlacedGraph:
     def __init__(self, graph: StepGraph, device: Device, lane: str | None) -> None:
         self._graph, self.device, self._lane = graph, device, lane
 
-    def add(
-        self,
-        operation: Operation,
-        *,
-        reads: Sequence[Any] = (),
-        writes: Sequence[Any] = (),
-        label: str,
-        category: str,
-        lane: str = MAIN_LANE,
-    ) -> None:
+    def add(self, operation: Operation, *, lane: str = MAIN_LANE, **others: Any) -> None:
         """Record an operation; parameters as of `StepGraph.add`."""
-        self._graph.add(
-            operation, reads=reads, writes=writes, label=label, category=category,
-            lane=self._lane or lane, device=self.device,
-        )  # fmt: skip
+        lane = self._lane or lane
+        self._graph.add(operation, lane=lane, device=self.device, **others)
 
     def lane_of_chunk(self, number: int) -> tuple[int, str]:
         """Return index and name of the lane that works on a chunk, by the chunk's number."""
