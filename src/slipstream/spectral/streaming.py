@@ -26,6 +26,7 @@ from slipstream.fft import PointProduct
 from slipstream.fft.arguments import together
 from slipstream.fft.streaming import Streaming
 from slipstream.schedule import StepGraph
+from slipstream.sizes import bytes_text
 from slipstream.spectral.outlets import Outlet
 from slipstream.spectral.pencils import PencilChunk, PencilDevice, PencilNeeds, Slot
 from slipstream.spectral.problem import SpectralProblem
@@ -117,7 +118,7 @@ class StreamedPasses:
             del made
         smallest = self._largest(self.device_bytes)
         raise InputError(
-            f"run.memory: {limit / 2**20:.4g} MiB on each device is too little for this step; it "
+            f"run.memory: {bytes_text(limit)} on each device is too little for this step; it "
             f"takes at least {math.ceil(smallest / 2**20)} MiB"
             + (f" with {count} pencils" if self._streaming.pencils else "")
         )
