@@ -10,6 +10,7 @@ import numpy as np
 
 from slipstream import launch
 from slipstream.case import parse_case
+from slipstream.io import write_checkpoint
 from slipstream.spectral.simulation import SpectralSimulation
 
 REPOSITORY = Path(__file__).resolve().parents[1]
@@ -68,6 +69,17 @@ def modes_of(simulation):
     """Return this rank's Fourier coefficients of the velocity on the host."""
     flow = simulation.flow
     return np.array(flow.modes_of(simulation.device.to_host(flow.state)))
+
+
+def leave_state(simulation, folder, comm):
+    """Write the checkpoint of a simulation in one process, and let all ranks wait for it."""
+    if comm is None or comm.rank == 0:
+        write_checkpoint(
+            folder, simulation.checkpoint(), step=simulation.step, time=simulation.time,
+            case=simulation.case.to_toml(),
+        )  # fmt: skip
+    if comm is not None:
+        comm.Barrier()
 
 
 def own_part(simulation, global_modes):

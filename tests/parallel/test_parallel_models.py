@@ -5,8 +5,7 @@ import pickle
 import numpy as np
 import pytest
 
-from flows import advance, make_case, modes_of, own_part, start
-from slipstream.io import write_checkpoint
+from flows import advance, leave_state, make_case, modes_of, own_part, start
 from slipstream.spectral.simulation import SpectralSimulation
 
 OWN = """
@@ -84,13 +83,7 @@ def test_result_depends_neither_on_the_number_of_ranks_nor_on_the_schedule(comm,
 @of_ones_own
 def test_run_goes_on_from_a_state_on_another_number_of_ranks(comm, device, model, shared_folder):
     serial = advance(start(device, *model), 2)
-    if comm is None or comm.rank == 0:
-        write_checkpoint(
-            shared_folder, serial.checkpoint(), step=serial.step, time=serial.time,
-            case=serial.case.to_toml(),
-        )  # fmt: skip
-    if comm is not None:
-        comm.Barrier()
+    leave_state(serial, shared_folder, comm)
     whole = modes_of(advance(serial, 2))
     settings = [one for one in model if not one.startswith("initial.")]
     shared = start(device, *settings, f"initial.restart={shared_folder}", comm=comm)

@@ -5,10 +5,9 @@ import itertools
 import numpy as np
 import pytest
 
-from flows import advance, make_case, modes_of, own_part, start
+from flows import advance, leave_state, make_case, modes_of, own_part, start
 from slipstream.device import HostDevice
 from slipstream.errors import InputError
-from slipstream.io import write_checkpoint
 from slipstream.spectral import placement
 from slipstream.spectral.pencils import PencilDevice, Slot
 from slipstream.spectral.placement import crossings
@@ -192,13 +191,7 @@ def test_streamed_run_goes_on_from_one_on_the_device_on_another_number_of_ranks(
     comm, device, shared_folder
 ):
     serial = advance(in_core(device, *BOX), 2)
-    if comm is None or comm.rank == 0:
-        write_checkpoint(
-            shared_folder, serial.checkpoint(), step=serial.step, time=serial.time,
-            case=serial.case.to_toml(),
-        )  # fmt: skip
-    if comm is not None:
-        comm.Barrier()
+    leave_state(serial, shared_folder, comm)
     whole = modes_of(advance(serial, 2))
     settings = [one for one in BOX if not one.startswith("initial.")]
     shared = start(

@@ -168,6 +168,11 @@ def agree(comm: Any, make: Callable[[], Arguments], settings: dict[str, Any]) ->
     return arguments
 
 
+def largest(comm: Any, value: int) -> int:
+    """Return the largest value of any rank. Collective."""
+    return value if comm is None else max(comm.allgather(value))
+
+
 def together(comm: Any, make: Callable[[], Any]) -> Any:
     """Return what `make` returns if it refuses on no rank. Collective.
 

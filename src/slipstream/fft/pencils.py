@@ -7,12 +7,15 @@ integer geometry; indices are those of an array [field, ...axes].
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from slipstream.decomposition import Box, split
 from slipstream.fft.modes import Modes
 from slipstream.fft.route import Boxes, Stage
+
+# Bytes of a pencil that keep the bus busy, and pencils that keep a pipeline filled.
+_PENCIL, _FEWEST = 128 << 20, 8
 
 
 @dataclass(frozen=True)
@@ -66,6 +69,29 @@ class PassGeometry:
             origin = box.start[self.cut]
             start[self.cut], stop[self.cut] = origin + low, origin + high
         return Box(tuple(start), tuple(stop))
+
+
+def pencil_counts(size: int, longest: int, asked: int | None) -> Iterator[int]:
+    """Yield numbers of pencils to try, larger ones when smaller ones do not fit.
+
+    Parameters
+    ----------
+    size : int
+        Bytes of what is cut.
+    longest : int
+        Into how many pencils it can be cut.
+    asked : int or None
+        How many the user wants.
+    """
+    longest = max(1, longest)
+    if asked is not None:
+        yield min(asked, longest)
+        return
+    count = max(_FEWEST, -(-size // _PENCIL))
+    while count < longest:
+        yield count
+        count = max(count + 1, count * 5 // 4)
+    yield longest
 
 
 def passes_of(stage: Stage, modes: Sequence[Modes]) -> list[PassGeometry]:

@@ -115,7 +115,7 @@ class ExchangeStore:
         for plan, (send, receive), exchange in self._groups:
             if exchange.places:
                 for block in plan.sends:
-                    views += _views_of(exchange.places[0][block.peer], block, box)
+                    views += views_of(exchange.places[0][block.peer], block, box)
                 continue
             own = [block for block in plan.receives if block.peer == self._rank]
             for block in plan.sends:
@@ -153,11 +153,11 @@ class ExchangeStore:
 
 
 def _views(packed: Any, block: Block, box: Box) -> Views:
-    return _views_of(part_of(packed, block), block, box)
+    return views_of(part_of(packed, block), block, box)
 
 
-def _views_of(values: Any, block: Block, box: Box) -> Views:
-    """Return the part of a block, whose values these are, that is in a box."""
+def views_of(values: Any, block: Block, box: Box) -> Views:
+    """Return the part of a block, whose values these are, that is in a box; nothing if none is."""
     part = box.intersect(block.box)
     if not part.size:
         return []

@@ -22,17 +22,14 @@ from slipstream.decomposition import Box
 from slipstream.device import Device
 from slipstream.errors import InputError
 from slipstream.exchange import make_transport
-from slipstream.fft.arguments import Arguments
+from slipstream.fft.arguments import Arguments, largest
 from slipstream.fft.bus import Bus
-from slipstream.fft.pencils import PassGeometry, passes_of
+from slipstream.fft.pencils import PassGeometry, passes_of, pencil_counts
 from slipstream.fft.route import Stage, find_route, with_fields
 from slipstream.fft.stores import ArrayStore, ExchangeStore
 from slipstream.fft.streaming import Streaming
 from slipstream.fft.workspace import Kind, TooLittleMemory, Workspace
 from slipstream.schedule import StepGraph
-
-# Bytes of a pencil that keep the bus busy, and pencils of a field that keep a pipeline filled.
-_PENCIL, _FEWEST = 128 << 20, 8
 
 
 class StreamedPlan:
@@ -121,7 +118,7 @@ class StreamedPlan:
                         array = self.devices[0].empty(shape, self.arguments.complex_dtype)
                         self._on_device = [array]
                     return made, count
-        smallest = _largest(comm, self._smallest(counts[-1]))
+        smallest = largest(comm, self._smallest(counts[-1]))
         raise InputError(
             f"memory {limit / 2**20:.4g} MiB on each device is too little for this transform; it "
             f"takes at least {math.ceil(smallest / 2**20)} MiB"
@@ -135,16 +132,9 @@ class StreamedPlan:
     def _counts(self) -> Iterator[int]:
         """Yield numbers of pencils to try, larger ones when smaller ones do not fit."""
         longest = max(one.longest_cut for one in self.passes)
-        if self.streaming.pencils is not None:
-            yield min(self.streaming.pencils, max(1, longest))
-            return
-        largest = max(box.size for one in self.passes for box in one.before)
-        size = largest // max(1, self.arguments.fields) * self.arguments.complex_dtype.itemsize
-        count = max(_FEWEST, -(-size // _PENCIL))
-        while count < longest:
-            yield count
-            count = max(count + 1, count * 5 // 4)
-        yield max(1, longest)
+        largest_box = max(box.size for one in self.passes for box in one.before)
+        size = largest_box // max(1, self.arguments.fields) * self.arguments.complex_dtype.itemsize
+        return pencil_counts(size, longest, self.streaming.pencils)
 
     def _tried(self, comm: Any, count: int, limit: int) -> list[Workspace] | None:
         """Return workspaces for so many pencils if they fit on all ranks. Collective."""
@@ -378,11 +368,6 @@ def _passes(route: Sequence[Stage], arguments: Arguments) -> tuple[list[PassGeom
         exchanged += [False] * (len(own) - 1)
         passes += own
     return passes, exchanged
-
-
-def _largest(comm: Any, value: int) -> int:
-    """Return the largest value of any rank. Collective."""
-    return value if comm is None else max(comm.allgather(value))
 
 
 def _spanned(boxes: Sequence[Box]) -> Box:

@@ -1,7 +1,7 @@
 """How arrays on the host stream, measured for the whole transform and remembered.
 
 As `tuning`, of which this uses the file and the clock; what may be chosen are the options of
-`Streaming` that the user has left alone, and the transport.
+`Streaming` that the user has left alone.
 """
 
 from __future__ import annotations

@@ -22,9 +22,14 @@ from slipstream.fft.pencils import PassGeometry
 from slipstream.fft.stages import AxisTransform
 from slipstream.schedule import MAIN_LANE, StepGraph
 
-_PIPELINE_SLOTS = 3
+PIPELINE_SLOTS = 3
 # Buffers begin at multiples of this many bytes, as cuFFT and vector code like it.
-_ALIGNMENT = 256
+ALIGNMENT = 256
+
+
+def aligned(size: int) -> int:
+    """Return the bytes after which the next buffer may begin."""
+    return -(-size // ALIGNMENT) * ALIGNMENT
 
 
 class TooLittleMemory(Exception):
@@ -101,7 +106,7 @@ class Workspace:
         pencils: Sequence[tuple[tuple[int, ...], tuple[int, ...]]], streams: int, limit: int,
     ) -> None:  # fmt: skip
         self.device, self._bus, self._kind = device, bus, kind
-        self.slots = streams or _PIPELINE_SLOTS
+        self.slots = streams or PIPELINE_SLOTS
         self._streams, self._turn = streams, 0
         lanes = streams or 1
         sizes = self._buffer_sizes(pencils)
@@ -123,7 +128,7 @@ class Workspace:
             for step, shape in enumerate(self._kind.shapes(before, axes)):
                 size = math.prod(shape) * self._kind.dtype(step, axes).itemsize
                 sizes[step % 2] = max(sizes[step % 2], size)
-        return [-(-size // _ALIGNMENT) * _ALIGNMENT for size in sizes]
+        return [aligned(size) for size in sizes]
 
     def _spare_size(self, before, axes) -> int:
         """Return the bytes of the largest array of all modes that a transform has on the way."""

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
 from slipstream import kernels
 from slipstream.device import Device, Operation
-from slipstream.equations import code
+from slipstream.equations import Lowered, code
 from slipstream.fft import PointProduct
 from slipstream.spectral.problem import SpectralProblem
 from slipstream.spectral.wavenumbers import Wavenumbers
@@ -44,17 +45,15 @@ class StepConstants:
     def __init__(
         self, problem: SpectralProblem, device: Device, waves: Wavenumbers, patterns: int
     ) -> None:
-        geometry, model = problem.geometry, problem.model
+        geometry = problem.geometry
         self.device = device
         # Along an axis of one point nothing varies, so nothing can move.
         sizes = zip(geometry.shape, problem.lengths, strict=True)
         per_spacing = [n / L if n > 1 else 0.0 for n, L in sizes]
         rows = (max(1, geometry.planes * geometry.shape[1]),)
-        self.product = PointProduct(
-            header=kernels.write(code.product_header(model)),
-            inputs=len(model.inputs), outputs=len(model.products),
-            parameters=device.array([*per_spacing[::-1], *problem.numbers], np.float64),
-            maxima=device.zeros(rows, np.int64),
+        self.product = product_of_model(
+            problem.model, device.array([*per_spacing[::-1], *problem.numbers], np.float64),
+            device.zeros(rows, np.int64),
         )  # fmt: skip
         self.unmeasured = replace(self.product, maxima=device.zeros(rows, np.int64))
         self.numbers = device.array([*problem.numbers, *problem.over_radii], np.float64)
@@ -78,6 +77,12 @@ class StepConstants:
         self.device.run(lambda stream: found.append(int(self.product.maxima.max())))
         self.device.synchronize()
         return float(np.int64(found[0]).view(np.float64))
+
+
+def product_of_model(model: Lowered, parameters: Any = None, maxima: Any = None) -> PointProduct:
+    """Return what a model computes at the points; without arrays, what it is compiled from."""
+    header = kernels.write(code.product_header(model))
+    return PointProduct(header, len(model.inputs), len(model.products), parameters, maxima)
 
 
 def rates_along(problem: SpectralProblem, waves: Wavenumbers) -> np.ndarray:

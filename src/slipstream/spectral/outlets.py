@@ -6,10 +6,9 @@ memory, the memory of those ranks at once: nothing is then copied on the host.
 
 from __future__ import annotations
 
-from typing import Any
-
 from slipstream.decomposition import Box
 from slipstream.exchange import part_of
+from slipstream.fft.stores import Views, views_of
 from slipstream.schedule import StepGraph
 from slipstream.spectral.transforms import FieldTransforms
 
@@ -49,7 +48,7 @@ class Outlet:
         elif self._exchange:
             self._exchange.record(graph, "transpose")
 
-    def views(self, field: int, box: Box) -> list[tuple[Box, Any]]:
+    def views(self, field: int, box: Box) -> Views:
         """Return where the parts of a box of a field go.
 
         Parameters
@@ -59,13 +58,10 @@ class Outlet:
         box : Box
             Of indices z, ky, kx, as in the exchange plan.
         """
-        result = []
+        result: Views = []
         for block in self._plan.sends:
-            part = box.intersect(block.box)
-            if not part.size:
-                continue
             values = part_of(self._sources[field], block)
             if self._places:
                 values = self._places[field][block.peer]
-            result.append((part, values.reshape(block.box.shape)[part.slices(block.box)]))
+            result += views_of(values, block, box)
         return result

@@ -20,15 +20,11 @@ from slipstream.errors import InputError
 from slipstream.fft import ColumnPass, PlanePass, PointProduct, SlabGeometry, plane_pass_bytes
 from slipstream.fft.bus import Bus
 from slipstream.fft.streaming import Streaming
+from slipstream.fft.workspace import ALIGNMENT, PIPELINE_SLOTS, aligned
 from slipstream.schedule import MAIN_LANE, StepGraph
 from slipstream.schedule.graph import PlacedGraph
 from slipstream.sizes import bytes_text
 from slipstream.spectral.transforms import ColumnChunk
-
-# Copies in, work, and copies out have a slot each.
-_PIPELINE_SLOTS = 3
-# Arrays begin at multiples of so many bytes, as vector code likes it.
-_ALIGNMENT = 256
 
 
 @dataclass(frozen=True)
@@ -67,17 +63,17 @@ class PencilNeeds:
         g, size = self.geometry, self.dtype.itemsize
         nz, _, row = g.columns_shape
         kz, _, nx = g.spectral_box.shape
-        packed = _aligned(self.fields * g.packed_size(planes) * size)
-        columns = _aligned(self.fields * nz * ky * row * size)
+        packed = aligned(self.fields * g.packed_size(planes) * size)
+        columns = aligned(self.fields * nz * ky * row * size)
         # Every part may need a little more to be aligned.
-        spectral = self.spectral * (_aligned(kz * ky * row * size) + _ALIGNMENT)
-        spectral += _aligned(self.reals * kz * ky * nx * size // 2)
+        spectral = self.spectral * (aligned(kz * ky * row * size) + ALIGNMENT)
+        spectral += aligned(self.reals * kz * ky * nx * size // 2)
         return max(packed, columns + spectral)
 
     def device_bytes(self, planes: int, ky: int, device: Device, streams: int) -> int:
         """Return the bytes of a device that such pencils take, a library's scratch apart."""
         work = plane_pass_bytes(self.geometry, self.fields, self.dtype, device, planes)
-        slots = streams or _PIPELINE_SLOTS
+        slots = streams or PIPELINE_SLOTS
         return self.constants + slots * self.slot_bytes(planes, ky) + (streams or 1) * work
 
 
@@ -111,7 +107,7 @@ class Slot:
         """Return an uninitialised array of this pencil."""
         size = math.prod(shape) * np.dtype(dtype).itemsize
         array = self._buffer[self._used : self._used + size].view(dtype).reshape(shape)
-        self._used = _aligned(self._used + size)
+        self._used = aligned(self._used + size)
         return array
 
     def work(self, graph: StepGraph) -> PlacedGraph:
@@ -200,7 +196,7 @@ class PencilDevice:
     ) -> None:  # fmt: skip
         self.device, streams = device, streaming.streams
         bus, size = Bus(device, home, streaming.copies), needs.slot_bytes(planes, ky)
-        packed = 2 * size * (streams or _PIPELINE_SLOTS) if streaming.copies == "packed" else 0
+        packed = 2 * size * (streams or PIPELINE_SLOTS) if streaming.copies == "packed" else 0
         if packed > home.memory_free():
             raise InputError(
                 f"run.streaming: packed copies take {bytes_text(packed)} of the host, of which "
@@ -209,7 +205,7 @@ class PencilDevice:
         stations = [Station(needs, device, planes, ky, parts) for _ in range(streams or 1)]
         self._stations = stations
         self.slots = []
-        for number in range(streams or _PIPELINE_SLOTS):
+        for number in range(streams or PIPELINE_SLOTS):
             station = stations[number % len(stations)]
             stream = f"stream {number}" if streams else ""
             self.slots.append(Slot(device, bus, size, stream, station))
@@ -278,7 +274,3 @@ class PencilChunk:
 def _sizes(count: int, most: int) -> set[int]:
     """Return the different sizes of pencils into which so many planes, or ky, are cut."""
     return {min(most, count - low) for low in range(0, count, most)}
-
-
-def _aligned(size: int) -> int:
-    return -(-size // _ALIGNMENT) * _ALIGNMENT

@@ -17,23 +17,20 @@ from typing import Any
 
 import numpy as np
 
-from slipstream import kernels
 from slipstream.decomposition import Box, split
 from slipstream.device import Device
-from slipstream.equations import code
 from slipstream.errors import InputError
-from slipstream.fft import PointProduct
-from slipstream.fft.arguments import together
+from slipstream.fft.arguments import largest, together
+from slipstream.fft.pencils import pencil_counts
 from slipstream.fft.streaming import Streaming
 from slipstream.schedule import StepGraph
 from slipstream.sizes import bytes_text
+from slipstream.spectral.constants import product_of_model
 from slipstream.spectral.outlets import Outlet
 from slipstream.spectral.pencils import PencilChunk, PencilDevice, PencilNeeds, Slot
 from slipstream.spectral.problem import SpectralProblem
 from slipstream.spectral.transforms import ColumnUpdate, FieldTransforms, ProductOf
 
-# Bytes of a pencil that keep the bus busy, and pencils that keep a pipeline filled.
-_PENCIL, _FEWEST = 128 << 20, 8
 # Ranges of planes that are sent one by one, where nobody says how many.
 _PARTS = 4
 
@@ -93,13 +90,9 @@ class StreamedPasses:
         self._host, self._streaming, self._comm = transforms, streaming, comm
         self.devices, self._home = list(devices), transforms.devices[0]
         self._geometry, self._needs = problem.geometry, needs_of(problem, streaming.update)
-        model = problem.model
-        self._product = PointProduct(
-            kernels.write(code.product_header(model)), len(model.inputs), len(model.products),
-            None, None,
-        )  # fmt: skip
+        self._product = product_of_model(problem.model)
         # Ranks may have been told different limits: each looks at its own devices.
-        self._stations = self._fitting(-self._largest(-limit))
+        self._stations = self._fitting(-largest(comm, -limit))
         together(comm, lambda: [station.provide_scratch() for station in self._stations])
         self._turn = 0
 
@@ -109,14 +102,14 @@ class StreamedPasses:
         """Return devices with the fewest pencils that fit on all ranks. Collective."""
         for count in self._counts():
             self.pencils, self.device_bytes = count, self._needed(count)
-            if self._largest(self.device_bytes) > limit:
+            if largest(self._comm, self.device_bytes) > limit:
                 continue
             made = together(self._comm, self._made)
             self.device_bytes += max(one.scratch_bytes for one in made)
-            if self._largest(self.device_bytes) <= limit:
+            if largest(self._comm, self.device_bytes) <= limit:
                 return made
             del made
-        smallest = self._largest(self.device_bytes)
+        smallest = largest(self._comm, self.device_bytes)
         raise InputError(
             f"run.memory: {bytes_text(limit)} on each device is too little for this step; it "
             f"takes at least {math.ceil(smallest / 2**20)} MiB"
@@ -126,16 +119,9 @@ class StreamedPasses:
     def _counts(self) -> Iterator[int]:
         """Yield numbers of pencils to try, larger ones when smaller ones do not fit."""
         g = self._geometry
-        longest = max(1, -(-g.shape[0] // g.ranks), -(-g.spectral_shape[1] // g.ranks))
-        if self._streaming.pencils is not None:
-            yield min(self._streaming.pencils, longest)
-            return
+        longest = max(-(-g.shape[0] // g.ranks), -(-g.spectral_shape[1] // g.ranks))
         size = self._needs.fields * g.field_size * self._needs.dtype.itemsize
-        count = max(_FEWEST, -(-size // _PENCIL))
-        while count < longest:
-            yield count
-            count = max(count + 1, count * 5 // 4)
-        yield longest
+        return pencil_counts(size, longest, self._streaming.pencils)
 
     def _most(self, count: int) -> tuple[int, int]:
         """Return how many planes, and how many ky, pencils have at most."""
@@ -155,10 +141,6 @@ class StreamedPasses:
             )
             for one in self.devices
         ]
-
-    def _largest(self, value: int) -> int:
-        """Return the largest value of any rank. Collective."""
-        return value if self._comm is None else max(self._comm.allgather(value))
 
     # -- recording ---------------------------------------------------------------------------
 
