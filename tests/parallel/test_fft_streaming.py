@@ -165,6 +165,16 @@ def test_arrays_may_share_one_memory(comm, device, dtype, fields, truncation):
         oracle.assert_points(fft, fft.backward(modes, points))
 
 
+def test_padding_is_kept_where_it_is_not_in_the_memory_of_the_modes(comm, device):
+    fft = plan(comm, device)
+    nz, ny, nx = fft.input_box.shape
+    stored, modes = np.full((nz, ny, 2 * (nx // 2 + 1)), 7.0), fft.empty_output()
+    points = stored[..., :nx]
+    fft.forward(Oracle(SHAPE, "float64").input(fft), modes)
+    fft.backward(modes, points)
+    assert (stored[..., nx:] == 7.0).all()
+
+
 def test_source_is_kept_where_the_result_is_another_array(comm, device):
     fft = plan(comm, device)
     oracle = Oracle(SHAPE, "float64")

@@ -34,10 +34,13 @@ class ArrayStore:
     on_device : bool
         Whether it stays on the device; all fields take turns in it then, and it has no axis for
         them.
+    padded : bool
+        Whether rows of real numbers end with padding that may be written: it crosses the bus with
+        them, since that is one piece then.
     """
 
-    def __init__(self, box: Box, array: Any, on_device: bool = False) -> None:
-        self._box, self._array, self.on_device = box, array, on_device
+    def __init__(self, box: Box, array: Any, on_device: bool = False, padded: bool = False) -> None:
+        self._box, self._array, self.on_device, self.padded = box, array, on_device, padded
 
     def write_views(self, box: Box) -> Views:
         """Return where to write a box."""
@@ -76,7 +79,7 @@ class ExchangeStore:
         Of the elements.
     """
 
-    on_device = False
+    on_device = padded = False
 
     def __init__(
         self, transport: Transport, sources: Sequence[Sequence[Box]],

@@ -24,6 +24,7 @@ from slipstream.errors import InputError
 from slipstream.exchange import make_transport
 from slipstream.fft.arguments import Arguments, largest
 from slipstream.fft.bus import Bus
+from slipstream.fft.padding import has_padding
 from slipstream.fft.pencils import PassGeometry, passes_of, pencil_counts
 from slipstream.fft.route import Stage, find_route, with_fields
 from slipstream.fft.stores import ArrayStore, ExchangeStore
@@ -332,7 +333,9 @@ class StreamedPlan:
         """Return where each pass finds, and leaves, its pencils."""
         if forward not in self._between:
             self._between[forward] = self._make_between(forward)
-        stores: list[Any] = [ArrayStore(self.passes[0].before[self._rank], physical)]
+        padded = has_padding(physical, spectral)
+        box = self.passes[0].before[self._rank]
+        stores: list[Any] = [ArrayStore(box, physical, padded=padded)]
         for number, exchange in enumerate(self._between[forward]):
             box = self.passes[number].after[self._rank]
             if exchange:

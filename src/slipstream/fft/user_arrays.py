@@ -11,6 +11,7 @@ from slipstream.device import Device
 from slipstream.errors import InputError
 from slipstream.fft.arguments import Arguments
 from slipstream.fft.known_arrays import KnownArrays
+from slipstream.fft.padding import padded_row
 
 
 class UserArrays:
@@ -51,9 +52,7 @@ class UserArrays:
     def in_place(self) -> tuple[Any, Any]:
         """Return both arrays in one memory; rows of real points are padded, as in FFTW."""
         physical, spectral = self._shape("input"), self._shape("output")
-        row = physical[-1]
-        if self._arguments.real:
-            row = 2 * (row // 2 + 1)
+        row = padded_row(physical[-1]) if self._arguments.real else physical[-1]
         stored = (*physical[:-1], row)
         types = self._dtype("input"), self._dtype("output")
         sizes = math.prod(stored) * types[0].itemsize, math.prod(spectral) * types[1].itemsize

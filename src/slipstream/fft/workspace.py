@@ -7,6 +7,7 @@ that a pencil needs happens in one of several streams, a slot each, as in GHOST.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from slipstream.decomposition import Box
 from slipstream.device import Device
 from slipstream.fft.bus import Bus
 from slipstream.fft.modes import Modes
+from slipstream.fft.padding import padded_row, whole_rows
 from slipstream.fft.pencils import PassGeometry
 from slipstream.fft.stages import AxisTransform
 from slipstream.schedule import MAIN_LANE, StepGraph
@@ -126,7 +128,9 @@ class Workspace:
         sizes = [0, 0]
         for before, axes in pencils:
             for step, shape in enumerate(self._kind.shapes(before, axes)):
-                size = math.prod(shape) * self._kind.dtype(step, axes).itemsize
+                dtype = self._kind.dtype(step, axes)
+                row = padded_row(shape[-1]) if dtype.kind == "f" else shape[-1]
+                size = math.prod(shape[:-1]) * row * dtype.itemsize
                 sizes[step % 2] = max(sizes[step % 2], size)
         return [aligned(size) for size in sizes]
 
@@ -152,9 +156,11 @@ class Workspace:
     def _plan_all(self, pencils) -> None:
         for slot in range(self.slots):
             for before, axes in pencils:
-                for forward in (True, False):
+                padded = {False, self._kind.dtype(0, axes).kind == "f"}
+                for forward, is_padded in itertools.product((True, False), padded):
+                    arrays = self._arrays(slot, before, axes, is_padded)
                     graph = StepGraph(self.device)
-                    self._record_transforms(graph, slot, before, axes, forward, 1.0)
+                    self._record_transforms(graph, slot, arrays, axes, forward, 1.0)
 
     def record(
         self, graph: StepGraph, geometry: PassGeometry, pencil: tuple[Box, Box], source: Any,
@@ -178,19 +184,24 @@ class Workspace:
             What the result of the way back is multiplied by.
         """
         slot, self._turn = self._turn, (self._turn + 1) % self.slots
-        arrays = self._arrays(slot, pencil[0].shape, geometry.axes)
+        padded = (source if forward else target).padded
+        arrays = self._arrays(slot, pencil[0].shape, geometry.axes, padded)
         first, last = (0, -1) if forward else (-1, 0)
         lane = f"stream {slot}" if self._streams else ""
         for box, view in source.read_views(pencil[first]):
             place = arrays[first][box.slices(pencil[first])]
+            if source.padded:
+                place, view = whole_rows(place), whole_rows(view)
             if source.on_device:
                 self._record_kept(graph, place, view, lane)
             else:
                 staging = self._staging[slot][0]
                 self._bus.record(graph, place, view, True, lane or "copy in", staging)
-        self._record_transforms(graph, slot, pencil[0].shape, geometry.axes, forward, scale)
+        self._record_transforms(graph, slot, arrays, geometry.axes, forward, scale)
         for box, view in target.write_views(pencil[last]):
             part = arrays[last][box.slices(pencil[last])]
+            if target.padded:
+                part, view = whole_rows(part), whole_rows(view)
             if target.on_device:
                 self._record_kept(graph, view, part, lane)
             else:
@@ -204,9 +215,8 @@ class Workspace:
             category="pack", lane=lane or MAIN_LANE, device=self.device,
         )  # fmt: skip
 
-    def _record_transforms(self, graph, slot: int, before, axes, forward: bool, scale) -> None:
-        arrays = self._arrays(slot, before, axes)
-        steps = list(enumerate(self._transforms_of(slot, before, axes)))
+    def _record_transforms(self, graph, slot: int, arrays, axes, forward: bool, scale) -> None:
+        steps = list(enumerate(self._transforms_of(slot, arrays[0].shape, axes)))
         for step, transform in steps if forward else reversed(steps):
             if forward:
                 transform.record_forward(graph, arrays[step], arrays[step + 1])
@@ -214,14 +224,18 @@ class Workspace:
                 transform.record_backward(graph, arrays[step + 1], arrays[step], scale)
                 scale = 1.0
 
-    def _arrays(self, slot: int, before, axes) -> list[Any]:
-        """Return a pencil's arrays, one before each transform and one after the last."""
+    def _arrays(self, slot: int, before, axes, padded: bool = False) -> list[Any]:
+        """Return a pencil's arrays, one before each transform and one after the last.
+
+        The first may have the padded rows of transforms in place.
+        """
         result = []
         for step, shape in enumerate(self._kind.shapes(before, axes)):
             dtype = self._kind.dtype(step, axes)
-            size = math.prod(shape) * dtype.itemsize
-            buffer = self._buffers[slot][step % 2]
-            result.append(buffer[:size].view(dtype).reshape(shape))
+            row = padded_row(shape[-1]) if padded and step == 0 else shape[-1]
+            size = math.prod(shape[:-1]) * row * dtype.itemsize
+            whole = self._buffers[slot][step % 2][:size].view(dtype)
+            result.append(whole.reshape(*shape[:-1], row)[..., : shape[-1]])
         return result
 
     def _transforms_of(self, slot: int, before, axes) -> list[AxisTransform]:

@@ -1,0 +1,48 @@
+"""Padded rows: real points and their modes in one memory, as FFTW and cuFFT lay them out.
+
+A row of n points becomes n // 2 + 1 modes, which take one or two more numbers than the points. A
+transform in place stores rows of points at the distance of rows of modes; what lies between two
+rows has no meaning, and may cross a bus with them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.lib.array_utils import byte_bounds
+
+
+def padded_row(count: int) -> int:
+    """Return how many real numbers a row of so many points takes in the memory of its modes."""
+    return 2 * (count // 2 + 1)
+
+
+def has_padding(points: np.ndarray, modes: np.ndarray) -> bool:
+    """Return whether rows of points are padded, with padding that lies among the modes.
+
+    Parameters
+    ----------
+    points : numpy.ndarray, real or complex
+        With at least two axes.
+    modes : numpy.ndarray, complex
+        What a transform makes of them, perhaps in the same memory.
+    """
+    if points.dtype.kind != "f" or not points.size or not modes.flags.c_contiguous:
+        return False
+    row = padded_row(points.shape[-1])
+    if points.strides[-2:] != (row * points.itemsize, points.itemsize):
+        return False
+    own, around = byte_bounds(points), byte_bounds(modes)
+    end = own[1] + (row - points.shape[-1]) * points.itemsize
+    return around[0] <= own[0] and end <= around[1]
+
+
+def whole_rows(points: Any) -> Any:
+    """Return an array of real points with the padding of its rows, on whichever device it is."""
+    stored = (*points.shape[:-1], padded_row(points.shape[-1]))
+    if isinstance(points, np.ndarray):
+        return np.lib.stride_tricks.as_strided(points, stored, points.strides)
+    import cupy
+
+    return cupy.lib.stride_tricks.as_strided(points, stored, points.strides)
