@@ -1,6 +1,7 @@
 """Arrays on the host that stream through devices: numpy's numbers, whatever the options."""
 
 import gc
+import os
 import weakref
 
 import numpy as np
@@ -210,6 +211,65 @@ def test_several_devices_of_a_rank_share_the_pencils(comm, device_kind):
         return  # tests do not know how many there are
     check(comm, HostDevice(), SHAPE, "float64", 2, residency="host",
           streaming={"devices": 3, "pencils": 4})  # fmt: skip
+
+
+def transform_often(comm, device, transports, count, seed=0):
+    """Transform with random options, each time with a plan of its own, under a memory ceiling."""
+    generator = np.random.default_rng(seed)
+    shape = (40, 36, 50)
+    oracle = Oracle(shape, "float64")
+    for _ in range(count):
+        how = {
+            "pencils": int(generator.integers(2, 7)),
+            "pencils_per_exchange": int(generator.integers(1, 7)),
+            "streams": int(generator.choice([0, 0, 1, 2, 5])),
+            "copies": str(generator.choice(COPIES)),
+        }
+        fft = plan(
+            comm, device, shape, streaming=how, memory="8 MiB",
+            schedule=str(generator.choice(POLICIES)),
+            transport=str(generator.choice(["auto", *transports])),
+        )  # fmt: skip
+        assert fft.streamed.device_bytes <= 8 << 20
+        if generator.random() < 0.5:
+            points, modes = fft.empty_in_place()
+        else:
+            points, modes = fft.empty_input(), fft.empty_output()
+        points[...] = oracle.input(fft)
+        oracle.assert_modes(fft, fft.forward(points, modes))
+        oracle.assert_points(fft, fft.backward(modes, points))
+
+
+def held(comm, device):
+    """Return what this process holds: bytes of memory, here and on the device, threads, files."""
+    gc.collect()
+    if comm is not None:
+        comm.Barrier()
+    with open("/proc/self/status") as file:
+        status = dict(line.split(":", 1) for line in file)
+    here = 1024 * int(status["VmRSS"].split()[0])
+    there = -device.memory_free() if device.kind == "cuda" else 0
+    threads = int(status["Threads"])
+    return {
+        "here": here,
+        "there": there,
+        "threads": threads,
+        "files": len(os.listdir("/proc/self/fd")),
+    }
+
+
+def test_many_plans_leave_nothing_behind(comm, device, ranks, transports):
+    usual = host_transports(transports, device) if ranks > 1 else []
+    transform_often(comm, device, usual, 20)
+    before = held(comm, device)
+    transform_often(comm, device, usual, 40)
+    after = held(comm, device)
+    # The arrays of a plan take 1.7 MiB and more among all ranks; allocators keep a few MiB.
+    assert after["here"] - before["here"] < 24 << 20
+    assert after["there"] - before["there"] < 24 << 20
+    assert after["threads"] <= before["threads"]
+    # Shared memory, a file each, is kept for plans to come, and how much depends on their order.
+    assert after["files"] <= before["files"] + 10
 
 
 def test_failing_transform_is_named(comm, device, monkeypatch):
