@@ -36,7 +36,7 @@ demo: $(VENV)/.stamp-core
 	$(VENV)/bin/slipstream run cases/taylor-green.toml --overwrite
 
 test: $(VENV)/.stamp-test
-	$(VENV)/bin/python -m pytest -q
+	$(VENV)/bin/python -m pytest -q -n auto --maxprocesses 8 --dist worksteal
 
 lint: $(VENV)/.stamp-test
 	$(VENV)/bin/ruff check .

@@ -57,7 +57,7 @@ def run_tests(ranks, *arguments, **variables):
     settings = {"OMP_NUM_THREADS": "1", "SLIPSTREAM_TIMEOUT": "60", **variables}
     return subprocess.run(
         command, cwd=REPOSITORY, env={**environment(ranks), **settings},
-        capture_output=True, text=True, timeout=300,
+        capture_output=True, text=True, timeout=500,
     )  # fmt: skip
 
 

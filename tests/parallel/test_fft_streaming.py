@@ -29,12 +29,15 @@ def streaming(kinds=COPIES):
             "pencils_per_exchange": st.one_of(st.none(), st.integers(1, 6)),
             "streams": st.sampled_from([0, 0, 1, 2, 5]),
             "copies": st.sampled_from(kinds),
+            "exchange": st.sampled_from(["host", "device"]),
         }
     )
 
 
-def host_transports(transports, device):
-    """Return the names of those that exchange from host to host."""
+def usual_transports(transports, device, exchange="host"):
+    """Return the names of those that exchange from there."""
+    if exchange == "device":
+        return list(transports)
     usual = ("mpi", "mpi-p2p") if device.kind == "cuda" else ("mpi", "mpi-p2p", "peer")
     return [name for name in transports if name in usual]
 
@@ -45,7 +48,8 @@ def test_any_streaming_of_any_array_equals_numpy(comm, device, ranks, transports
     case = data.draw(transforms(ranks))
     case["streaming"] = data.draw(streaming())
     case["schedule"] = data.draw(st.sampled_from(POLICIES))
-    case["transport"] = data.draw(st.sampled_from(["auto", *host_transports(transports, device)]))
+    usual = usual_transports(transports, device, case["streaming"]["exchange"])
+    case["transport"] = data.draw(st.sampled_from(["auto", *usual]))
     case["memory"] = data.draw(st.sampled_from([None, "1 MiB", "64 MiB"]))
     together(comm, check, comm, device, residency="host", **case)
 
@@ -59,10 +63,11 @@ def test_bits_depend_neither_on_the_policy_nor_on_what_overlaps(
                "truncation": data.draw(st.sampled_from([None, "2/3"]))}  # fmt: skip
     pencils = data.draw(st.integers(1, 4))
     results = []
-    if ranks > 1:
-        options["transport"] = data.draw(st.sampled_from(host_transports(transports, device)))
     for schedule in POLICIES:
         how = data.draw(streaming()) | {"pencils": pencils}
+        if ranks > 1:
+            usual = usual_transports(transports, device, how["exchange"])
+            options["transport"] = data.draw(st.sampled_from(usual))
         forward, backward = together(
             comm, check, comm, device, SHAPE, "float64", streaming=how, schedule=schedule, **options
         )
@@ -77,7 +82,8 @@ def test_bricks_stream_too(comm, device, ranks, transports, data):
              "output_boxes": data.draw(bricks((12, 10, 5), ranks))}  # fmt: skip
     how = data.draw(streaming())
     if ranks > 1:
-        boxes["transport"] = data.draw(st.sampled_from(host_transports(transports, device)))
+        usual = usual_transports(transports, device, how["exchange"])
+        boxes["transport"] = data.draw(st.sampled_from(usual))
     together(comm, check, comm, device, SHAPE, residency="host", dtype="float64", streaming=how,
              **boxes)  # fmt: skip
 
@@ -124,6 +130,8 @@ def test_memory_that_is_none_is_refused(comm, device, memory):
         ({"copies": "teleport"}, "copies 'teleport'; accepted: memcpy2D, zero-copy, packed"),
         ({"slabs": 3}, "accepted: a mapping with pencils, pencils_per_exchange, streams"),
         ({"devices": 0}, "streaming: devices is 0"),
+        ({"exchange": "moon"}, "exchange 'moon'; accepted: host, device"),
+        ({"exchange": "device", "devices": 2}, "exchange 'device' with 2 devices of a rank"),
     ],
 )
 def test_streaming_that_cannot_be_is_refused(comm, device, options, message):
@@ -134,6 +142,13 @@ def test_streaming_that_cannot_be_is_refused(comm, device, options, message):
 def test_narrow_wire_is_for_devices(comm, device):
     with pytest.raises(InputError, match="wire 'float32' with residency 'host'; accepted: None"):
         plan(comm, device, wire="float32")
+
+
+def test_exchange_between_gpus_is_asked_for(comm, device):
+    with pytest.raises(
+        InputError, match="transport 'nccl' .* add streaming={'exchange': 'device'}"
+    ):
+        plan(comm, device, transport="nccl")
 
 
 def test_residency_is_chosen_by_memory(comm, device):
@@ -224,11 +239,13 @@ def transform_often(comm, device, transports, count, seed=0):
             "pencils_per_exchange": int(generator.integers(1, 7)),
             "streams": int(generator.choice([0, 0, 1, 2, 5])),
             "copies": str(generator.choice(COPIES)),
+            "exchange": str(generator.choice(["host", "device"])),
         }
+        usual = usual_transports(transports, device, how["exchange"])
         fft = plan(
             comm, device, shape, streaming=how, memory="8 MiB",
             schedule=str(generator.choice(POLICIES)),
-            transport=str(generator.choice(["auto", *transports])),
+            transport=str(generator.choice(["auto", *usual])),
         )  # fmt: skip
         assert fft.streamed.device_bytes <= 8 << 20
         if generator.random() < 0.5:
@@ -258,11 +275,10 @@ def held(comm, device):
     }
 
 
-def test_many_plans_leave_nothing_behind(comm, device, ranks, transports):
-    usual = host_transports(transports, device) if ranks > 1 else []
-    transform_often(comm, device, usual, 20)
+def test_many_plans_leave_nothing_behind(comm, device, transports):
+    transform_often(comm, device, transports, 20)
     before = held(comm, device)
-    transform_often(comm, device, usual, 40)
+    transform_often(comm, device, transports, 40)
     after = held(comm, device)
     # The arrays of a plan take 1.7 MiB and more among all ranks; allocators keep a few MiB.
     assert after["here"] - before["here"] < 24 << 20

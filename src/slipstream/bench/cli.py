@@ -29,6 +29,7 @@ PencilsPerExchange = Annotated[
 Streams = Annotated[int, typer.Option(help="0 for the pipeline, or 1 to 16 streams.")]
 Copies = Annotated[str, typer.Option(help="memcpy2D, zero-copy or packed.")]
 Devices = Annotated[int, typer.Option(min=1, help="GPUs of a rank.")]
+Exchange = Annotated[str, typer.Option(help="Send pieces from the host, or from the device.")]
 Sweep = Annotated[bool, typer.Option("--sweep", help="All ways to stream.")]
 
 
@@ -76,7 +77,7 @@ def dns(
     from slipstream.spectral.simulation import make_simulation
     from slipstream.spectral.streaming import StepStreaming
 
-    how = StepStreaming(pencils, pencils_per_exchange, streams, copies, devices, update)
+    how = StepStreaming(pencils, pencils_per_exchange, streams, copies, devices, update=update)
     _check_residency(residency, memory is not None or how != StepStreaming() or sweep)
     settings = case_of_step(n, model, integrator, precision, device, schedule, transport)
     if residency == "device":
@@ -181,6 +182,7 @@ def fft(
     streams: Streams = 0,
     copies: Copies = "memcpy2D",
     devices: Devices = 1,
+    exchange: Exchange = "host",
     sweep: Sweep = False,
     in_place: Annotated[bool, typer.Option("--in-place", help="In one array on the host.")] = False,
     json: Record = None,
@@ -201,7 +203,7 @@ def fft(
         parse_shape(n), dtype, layout, order, parse_truncation(truncation), transport, tune,
         None if wire == "none" else wire, fields, repetitions, plain,
     )  # fmt: skip
-    how = Streaming(pencils, pencils_per_exchange, streams, copies, devices)
+    how = Streaming(pencils, pencils_per_exchange, streams, copies, devices, exchange)
     _check_residency(residency, memory is not None or how != Streaming() or sweep or in_place)
     _relaunch_if_asked(ranks)
     opened, comm = _open(device)

@@ -50,7 +50,7 @@ class Variant:
     schedule: str = "overlap"
 
 
-def variants_of(streaming: Streaming, sweep: bool) -> list[Variant]:
+def variants_of(streaming: Streaming, sweep: bool, ranks: int) -> list[Variant]:
     """Return what is measured: as asked, synchronous, and with `sweep` all other ways."""
     how = f"{streaming.streams} streams" if streaming.streams else "pipelined"
     result = [Variant(f"{how}, as asked", streaming), Variant("synchronous", streaming, "serial")]
@@ -60,9 +60,12 @@ def variants_of(streaming: Streaming, sweep: bool) -> list[Variant]:
         result.append(Variant(f"{copies} copies", replace(streaming, copies=copies)))
     for streams in (1, 2, 4, 8, 16):
         result.append(Variant(f"{streams} streams", replace(streaming, streams=streams)))
-    for together in (1, 4):
+    for together in (1, 4) if ranks > 1 else ():
         changed = replace(streaming, pencils_per_exchange=together)
         result.append(Variant(f"{together} pencils an exchange", changed))
+        if streaming.devices == 1:
+            changed = replace(changed, exchange="device")
+            result.append(Variant(f"{together}, from the device", changed))
     return result
 
 
@@ -125,7 +128,8 @@ def measure_streaming(
     """
     arrays: tuple[Any, Any] | None = None
     rows, plans, timelines = [], [], {}
-    for variant in variants_of(streaming, sweep):
+    ranks = 1 if comm is None else comm.size
+    for variant in variants_of(streaming, sweep, ranks):
         if rows:  # what stands beside is as it is
             request = replace(request, tune="off")
         plan = request.plan(
@@ -151,7 +155,7 @@ def measure_streaming(
     del settings["plain"]
     return settings | {
         "shape": list(request.shape),
-        "ranks": 1 if comm is None else comm.size,
+        "ranks": ranks,
         "memory": memory,
         "in place": in_place,
         "plan": plans[0],

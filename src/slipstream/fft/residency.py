@@ -147,6 +147,11 @@ def streamed(
     """
     if arguments.wire:
         raise InputError(f"wire {arguments.wire!r} with residency 'host'; accepted: None")
+    if transport == "nccl" and not streaming.from_device:
+        raise InputError(
+            "transport 'nccl' exchanges between GPUs; with residency 'host' add "
+            "streaming={'exchange': 'device'}, or leave the transport out"
+        )
     device = devices[0]
     home = home_of(device)
     workers = workers or arguments.ranks

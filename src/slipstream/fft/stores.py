@@ -4,19 +4,26 @@ A pencil is a box of the global index space. A store names the arrays that hold 
 part: one view of an array, or a part of every block that is sent to, or has come from, another
 rank. What copies a pencil to the host so packs it for its receivers, and what copies it back
 unpacks it: nothing is packed on the host. Where ranks see each other's memory, the copy from the
-device goes straight to the receiver, and nothing is left to be sent.
+device goes straight to the receiver, and nothing is left to be sent. Or pencils are exchanged
+between devices, and only what has arrived goes to the host.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from slipstream.decomposition import Box
-from slipstream.exchange import Block, Exchange, ExchangePlan, Transport, part_of
+from slipstream.device import Device
+from slipstream.exchange import Block, ExchangePlan, Transport, part_of
+from slipstream.fft.bus import Bus
 from slipstream.schedule import StepGraph
+
+# Groups of pencils that are exchanged between devices at the same time.
+_IN_FLIGHT = 2
 
 # Parts of a box, each with the view that holds it.
 Views = list[tuple[Box, Any]]
@@ -31,7 +38,7 @@ class ArrayStore:
         Which part of the index space it holds.
     array : array, shape of the box
         On the host, pinned, or on a device.
-    on_device : bool
+    stays : bool
         Whether it stays on the device; all fields take turns in it then, and it has no axis for
         them.
     padded : bool
@@ -39,8 +46,9 @@ class ArrayStore:
         them, since that is one piece then.
     """
 
-    def __init__(self, box: Box, array: Any, on_device: bool = False, padded: bool = False) -> None:
-        self._box, self._array, self.on_device, self.padded = box, array, on_device, padded
+    def __init__(self, box: Box, array: Any, stays: bool = False, padded: bool = False) -> None:
+        self._box, self._array, self.padded = box, array, padded
+        self.written_on_device = self.read_on_device = stays
 
     def write_views(self, box: Box) -> Views:
         """Return where to write a box."""
@@ -48,7 +56,7 @@ class ArrayStore:
         if not part.size:
             return []
         slices = part.slices(self._box)
-        view = self._array[slices[1:]][None] if self.on_device else self._array[slices]
+        view = self._array[slices[1:]][None] if self.read_on_device else self._array[slices]
         return [(part, view)]
 
     read_views = write_views
@@ -79,7 +87,7 @@ class ExchangeStore:
         Of the elements.
     """
 
-    on_device = padded = False
+    padded = written_on_device = read_on_device = False
 
     def __init__(
         self, transport: Transport, sources: Sequence[Sequence[Box]],
@@ -87,17 +95,25 @@ class ExchangeStore:
     ) -> None:  # fmt: skip
         self._pencils, self._together, self._rank = pencils, together, rank
         plans = [ExchangePlan.redistribution(boxes, targets, rank) for boxes in sources]
-        # What arrives is only what the group has, not all that this rank wants.
-        sizes = [(p.send_size, sum(block.count for block in p.receives)) for p in plans]
-        all_sent, all_received = (sum(own) for own in zip(*sizes, strict=True))
+        pairs = self._buffers(transport, [group_sizes(plan) for plan in plans], np.dtype(dtype))
+        self._groups = [
+            (plan, pair, transport.prepare(plan, [pair]))
+            for plan, pair in zip(plans, pairs, strict=True)
+        ]
+
+    def _buffers(
+        self, transport: Transport, sizes: Sequence[tuple[int, int]], dtype: np.dtype
+    ) -> list[tuple[Any, Any]]:
+        """Return the memory of each group, of so many elements to send and to receive."""
+        sent, received = (itertools.accumulate(one, initial=0) for one in zip(*sizes, strict=True))
+        sent, received = list(sent), list(received)
         # Where everything goes straight to the receivers, this memory is never touched.
         empty = np.empty if transport.reaches_all else transport.empty
-        packed = empty((all_sent,), dtype), transport.empty((all_received,), dtype)
-        self._groups, sent, received = [], 0, 0
-        for plan, (outgoing, incoming) in zip(plans, sizes, strict=True):
-            pair = packed[0][sent : sent + outgoing], packed[1][received : received + incoming]
-            sent, received = sent + outgoing, received + incoming
-            self._groups.append((plan, pair, transport.prepare(plan, [pair])))
+        packed = empty((sent[-1],), dtype), transport.empty((received[-1],), dtype)
+        return [
+            (packed[0][sent[i] : sent[i + 1]], packed[1][received[i] : received[i + 1]])
+            for i in range(len(sizes))
+        ]
 
     @property
     def bytes(self) -> int:
@@ -137,22 +153,119 @@ class ExchangeStore:
 
     def record_before(self, graph: StepGraph, field: int, pencil: int) -> None:
         """Record the wait for the receivers' memory before the first pencil of a group."""
-        exchange = self._exchange_of(field, pencil)
+        _, _, exchange = self._groups[self._group_of(field, pencil)]
         if pencil % self._together == 0 and exchange.places:
             exchange.record_open(graph, "transpose")
 
     def record_written(self, graph: StepGraph, field: int, pencil: int) -> None:
         """Record the exchange of a group when its last pencil has been written."""
-        if (pencil + 1) % self._together == 0 or pencil + 1 == self._pencils:
-            exchange = self._exchange_of(field, pencil)
+        if self._is_last(pencil):
+            _, _, exchange = self._groups[self._group_of(field, pencil)]
             if exchange.places:
                 exchange.record_close(graph, "transpose")
             else:
                 exchange.record(graph, "transpose", own=False)
 
-    def _exchange_of(self, field: int, pencil: int) -> Exchange:
-        groups = -(-self._pencils // self._together)
-        return self._groups[field * groups + pencil // self._together][2]
+    def _is_last(self, pencil: int) -> bool:
+        return (pencil + 1) % self._together == 0 or pencil + 1 == self._pencils
+
+    def _group_of(self, field: int, pencil: int) -> int:
+        return field * -(-self._pencils // self._together) + pencil // self._together
+
+
+class DeviceExchangeStore(ExchangeStore):
+    """An exchange between the devices of ranks, which leaves on the host what has arrived.
+
+    Groups of pencils take turns in a few buffers on the device. Collective.
+
+    Parameters
+    ----------
+    transport, sources, targets, pencils, together, rank, dtype
+        As of `ExchangeStore`; the transport exchanges from device to device.
+    home : Device
+        The host.
+    buffers : list of (array, array)
+        Bytes on the device to send and to receive, see `device_buffers`.
+    """
+
+    written_on_device = True
+
+    def __init__(
+        self, transport: Transport, sources: Sequence[Sequence[Box]], targets: Sequence[Box],
+        pencils: int, together: int, rank: int, dtype: Any, home: Device, buffers: list,
+    ) -> None:  # fmt: skip
+        self._home, self._in_turn, self._device = home, buffers, transport.device
+        super().__init__(transport, sources, targets, pencils, together, rank, dtype)
+
+    def _buffers(self, transport, sizes, dtype) -> list[tuple[Any, Any]]:
+        pairs = []
+        for number, counts in enumerate(sizes):
+            memory = self._in_turn[number % len(self._in_turn)]
+            pairs.append(
+                tuple(
+                    one[: count * dtype.itemsize].view(dtype)
+                    for one, count in zip(memory, counts, strict=True)
+                )
+            )
+        ends = list(itertools.accumulate((received for _, received in sizes), initial=0))
+        arrived = self._home.empty((ends[-1],), dtype)
+        self._arrived = [arrived[i:j] for i, j in itertools.pairwise(ends)]
+        return pairs
+
+    @property
+    def allocated(self) -> int:
+        """Number of bytes on the host that the buffers take."""
+        return sum(arrived.nbytes for arrived in self._arrived)
+
+    def write_views(self, box: Box) -> Views:
+        """Return where on a device to write a box, that of a receiver if it can be reached."""
+        views: Views = []
+        for plan, (send, _), exchange in self._groups:
+            for block in plan.sends:
+                if exchange.places:
+                    views += views_of(exchange.places[0][block.peer], block, box)
+                else:
+                    views += _views(send, block, box)
+        return views
+
+    def read_views(self, box: Box) -> Views:
+        """Return where to read a box."""
+        return [
+            view
+            for (plan, _, _), arrived in zip(self._groups, self._arrived, strict=True)
+            for block in plan.receives
+            for view in _views(arrived, block, box)
+        ]
+
+    def record_written(self, graph: StepGraph, field: int, pencil: int) -> None:
+        """Record the exchange of a group, and the copy to the host of what arrives."""
+        if not self._is_last(pencil):
+            return
+        number = self._group_of(field, pencil)
+        _, (_, received), exchange = self._groups[number]
+        if exchange.places:
+            exchange.record_close(graph, "transpose")
+        else:
+            exchange.record(graph, "transpose")
+        if received.size:
+            bus = Bus(self._device, self._home, "memcpy2D")
+            bus.record(graph, self._arrived[number], received, False, "copy out", None)
+
+
+def group_sizes(plan: ExchangePlan) -> tuple[int, int]:
+    """Return how many elements of a group a rank sends, and how many of them it receives."""
+    # What arrives is only what the group has, not all that this rank wants.
+    return plan.send_size, sum(block.count for block in plan.receives)
+
+
+def device_buffers(transport: Transport, sizes: tuple[int, int]) -> list[tuple[Any, Any]]:
+    """Return memory for a few groups of so many bytes to send and to receive. Collective."""
+    return [tuple(transport.empty((n,), np.uint8) for n in sizes) for _ in range(_IN_FLIGHT)]
+
+
+def device_buffer_bytes(sizes: tuple[int, int]) -> int:
+    """Return the bytes of what `device_buffers` allocates."""
+    return _IN_FLIGHT * sum(sizes)
 
 
 def _views(packed: Any, block: Block, box: Box) -> Views:

@@ -23,11 +23,12 @@ from slipstream.device import Device
 from slipstream.errors import InputError
 from slipstream.exchange import make_transport
 from slipstream.fft.arguments import Arguments, largest
+from slipstream.fft.between import Between
 from slipstream.fft.bus import Bus
 from slipstream.fft.padding import has_padding
 from slipstream.fft.pencils import PassGeometry, passes_of, pencil_counts
 from slipstream.fft.route import Stage, find_route, with_fields
-from slipstream.fft.stores import ArrayStore, ExchangeStore
+from slipstream.fft.stores import ArrayStore
 from slipstream.fft.streaming import Streaming
 from slipstream.fft.workspace import Kind, TooLittleMemory, Workspace
 from slipstream.schedule import StepGraph
@@ -85,7 +86,8 @@ class StreamedPlan:
         self.arguments, self.devices, self._home = arguments, list(devices), home
         self.workers = workers
         self._rank, self.streaming = (comm.rank if comm is not None else 0), streaming
-        self.transport = make_transport(transport, comm, home)
+        where = self.devices[0] if streaming.from_device else home
+        self.transport = make_transport(transport, comm, where)
         a = arguments
         self._kind = Kind(a.modes, a.real, a.complex_dtype)
         route = find_route(
@@ -93,11 +95,15 @@ class StreamedPlan:
             with_fields(a.output_boxes, a.fields), workers,
         )  # fmt: skip
         self.passes, self._exchanged = _passes(route, a)
+        self._between = Between(
+            a, self.passes, self._exchanged, self._rank, streaming, self.transport, home
+        )
         self._on_device: list[Any] = []
         self._workspaces, count = self._fitting(comm, limit)
-        self.pencils = [min(count, max(1, one.longest_cut)) for one in self.passes]
+        self.pencils = self._cut(count)
+        self._between.provide(self.pencils)
         # The way back is made when it is first taken, which all ranks do together.
-        self._between = {True: self._make_between(True)}
+        self._between.stores(forward=True)
         self._turn = 0
         self._own: dict[int | str, Any] = {}
 
@@ -141,7 +147,7 @@ class StreamedPlan:
         """Return workspaces for so many pencils if they fit on all ranks. Collective."""
         made, problem = None, ""
         try:
-            made = self._workspaces_of(count, limit)
+            made = self._workspaces_of(count, limit - self._between.device_bytes(self._cut(count)))
         except TooLittleMemory:
             pass
         except InputError as error:  # the device has less than it said
@@ -156,15 +162,20 @@ class StreamedPlan:
 
     def _smallest(self, count: int) -> int:
         """Return how many bytes of each device the smallest pencils need."""
-        return max((one.bytes for one in self._workspaces_of(count, 1 << 62)), default=0)
+        largest_one = max((one.bytes for one in self._workspaces_of(count, 1 << 62)), default=0)
+        return largest_one + self._between.device_bytes(self._cut(count))
+
+    def _cut(self, count: int) -> list[int]:
+        """Return into how many pencils passes cut a field where the finest cuts it into so many."""
+        return [min(count, max(1, one.longest_cut)) for one in self.passes]
 
     def _workspaces_of(self, count: int, limit: int) -> list[Workspace]:
         kinds = {
             (before.shape, one.axes): None
-            for one in self.passes
+            for one, pencils in zip(self.passes, self._cut(count), strict=True)
             if one.axes
             for field in range(self.arguments.fields)
-            for before, _ in one.pencils(self._rank, field, min(count, max(1, one.longest_cut)))
+            for before, _ in one.pencils(self._rank, field, pencils)
             if before.size
         }
         return [
@@ -179,49 +190,8 @@ class StreamedPlan:
     def device_bytes(self) -> int:
         """Bytes allocated on each device."""
         resident = sum(array.nbytes for array in self._on_device)
+        resident += self._between.device_bytes(self.pencils)
         return max((one.bytes for one in self._workspaces), default=0) + resident
-
-    # -- what lies between passes ------------------------------------------------------------
-
-    def _make_between(self, forward: bool) -> list[ExchangeStore | None]:
-        """Return what each pass leaves for the next: an exchange, or None for an array."""
-        result: list[ExchangeStore | None] = []
-        for number, is_exchanged in enumerate(self._exchanged):
-            if not is_exchanged:
-                result.append(None)
-                continue
-            left, right = self.passes[number], self.passes[number + 1]
-            feeding, pencils = (left, self.pencils[number]) if forward else (
-                right, self.pencils[number + 1]
-            )  # fmt: skip
-            targets = right.before if forward else left.after
-            together = self.streaming.pencils_per_exchange or pencils
-            result.append(
-                ExchangeStore(
-                    self.transport, self._groups(feeding, pencils, together, forward),
-                    targets, pencils, together, self._rank, self._dtype_between(number),
-                )
-            )  # fmt: skip
-        return result
-
-    def _dtype_between(self, number: int) -> np.dtype:
-        """Return the type of what passes between a pass and the next."""
-        transformed = any(one.axes for one in self.passes[: number + 1])
-        return self.arguments.complex_dtype if transformed else self.arguments.dtype
-
-    def _groups(
-        self, geometry: PassGeometry, pencils: int, together: int, forward: bool
-    ) -> list[list[Box]]:
-        """Return, for each group of pencils, the box of every rank."""
-        groups = []
-        for field in range(self.arguments.fields):
-            of_ranks = [
-                [pencil[1 if forward else 0] for pencil in geometry.pencils(rank, field, pencils)]
-                for rank in range(self.arguments.ranks)
-            ]
-            for low in range(0, pencils, together):
-                groups.append([_spanned(own[low : low + together]) for own in of_ranks])
-        return groups
 
     # -- recording ---------------------------------------------------------------------------
 
@@ -233,7 +203,7 @@ class StreamedPlan:
     @property
     def wire_bytes(self) -> int:
         """Bytes that leave this rank in one transform."""
-        return sum(one.bytes for one in self._between[True] if one)
+        return sum(one.bytes for one in self._between.stores(True) if one)
 
     @property
     def bus_bytes(self) -> tuple[int, int]:
@@ -242,7 +212,7 @@ class StreamedPlan:
         for number, one in enumerate(self.passes):
             if not one.axes:
                 continue
-            itemsize = self._dtype_between(number - 1).itemsize
+            itemsize = self._between.dtype(number - 1).itemsize
             # Between two passes the array may stay on the device.
             if number == 0 or not self._on_device:
                 inward += one.before[self._rank].size * itemsize
@@ -263,9 +233,12 @@ class StreamedPlan:
             what = f"along axes {axes}, " if one.axes else "no transform, "
             shape = one.before[self._rank].shape
             lines.append(f"pass {number + 1}: {what}{pencils} pencils of {shape}")
-        exchanged = sum(one.allocated for one in self._between[True] if one)
+        exchanged = sum(one.allocated for one in self._between.stores(True) if one)
         if exchanged:
-            lines.append(f"{exchanged / 2**20:.4g} MiB on the host for exchanges, each way")
+            where = "devices" if self._between.from_device else "the host"
+            lines.append(
+                f"{exchanged / 2**20:.4g} MiB on the host for exchanges, each way, from {where}"
+            )
         where = "on the device" if self._on_device else "on the host"
         lines.append(
             f"{self.device_bytes / 2**20:.4g} MiB of each of {len(self.devices)} devices; between "
@@ -331,17 +304,15 @@ class StreamedPlan:
 
     def _stores(self, physical: Any, spectral: Any, forward: bool) -> list[Any]:
         """Return where each pass finds, and leaves, its pencils."""
-        if forward not in self._between:
-            self._between[forward] = self._make_between(forward)
         padded = has_padding(physical, spectral)
         box = self.passes[0].before[self._rank]
         stores: list[Any] = [ArrayStore(box, physical, padded=padded)]
-        for number, exchange in enumerate(self._between[forward]):
+        for number, exchange in enumerate(self._between.stores(forward)):
             box = self.passes[number].after[self._rank]
             if exchange:
                 stores.append(exchange)
             elif self._on_device:
-                stores.append(ArrayStore(box, self._on_device[0], on_device=True))
+                stores.append(ArrayStore(box, self._on_device[0], stays=True))
             else:
                 stores.append(
                     ArrayStore(box, self._array_between(number, physical, spectral, forward))
@@ -356,7 +327,7 @@ class StreamedPlan:
         if is_last and may_write and spectral.shape == shape:
             return spectral
         if number not in self._own:
-            self._own[number] = self._home.empty(shape, self._dtype_between(number))
+            self._own[number] = self._home.empty(shape, self._between.dtype(number))
         return self._own[number]
 
 
@@ -371,9 +342,3 @@ def _passes(route: Sequence[Stage], arguments: Arguments) -> tuple[list[PassGeom
         exchanged += [False] * (len(own) - 1)
         passes += own
     return passes, exchanged
-
-
-def _spanned(boxes: Sequence[Box]) -> Box:
-    """Return the box that consecutive pencils make together."""
-    filled = [box for box in boxes if box.size]
-    return Box(filled[0].start, filled[-1].stop) if filled else boxes[0]

@@ -25,7 +25,9 @@ _TRIED: dict[str, tuple[Any, ...]] = {
     "pencils": (None, 4, 16, 64),
     "copies": ("memcpy2D", "zero-copy"),
     "pencils_per_exchange": (None, 1, 4),
+    "exchange": ("host", "device"),
 }
+_BETWEEN_RANKS = ("pencils_per_exchange", "exchange")
 
 
 def choose_streaming(
@@ -79,7 +81,8 @@ def _rounds(
         name
         for name in _TRIED
         if getattr(streaming, name) == getattr(default, name)
-        and (ranks > 1 or name != "pencils_per_exchange")
+        and (ranks > 1 or name not in _BETWEEN_RANKS)
+        and (streaming.devices == 1 or name != "exchange")
     ]
     if tune == "full":
         ways = itertools.product(*(_TRIED[name] for name in left))

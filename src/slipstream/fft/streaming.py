@@ -18,7 +18,7 @@ class Streaming:
     pencils : int or None
         Into how many pencils a pass cuts each field of a rank; None: as many as memory asks for.
     pencils_per_exchange : int or None
-        How many pencils are sent together; None: all of a field.
+        How many pencils are sent together; None: all of a field, or one from a device.
     streams : int
         0 for the pipeline of copies in, transforms and copies out; 1 to 16 for so many streams,
         each of which does all three for its pencils.
@@ -26,6 +26,9 @@ class Streaming:
         How pencils cross the bus, see `slipstream.fft.bus`.
     devices : int
         How many GPUs of its node a rank streams through.
+    exchange : {"host", "device"}
+        From where ranks exchange pencils: the host, or the device that has transformed them, for
+        which some pencils that are sent together are on the device at the same time.
     """
 
     pencils: int | None = None
@@ -33,6 +36,12 @@ class Streaming:
     streams: int = 0
     copies: str = "memcpy2D"
     devices: int = 1
+    exchange: str = "host"
+
+    @property
+    def from_device(self) -> bool:
+        """Whether ranks exchange from device to device."""
+        return self.exchange == "device"
 
     def check(self) -> None:
         """Refuse what cannot be.
@@ -49,3 +58,9 @@ class Streaming:
         whole_number("streaming: devices", self.devices, 1)
         if self.copies not in COPIES:
             raise InputError(f"streaming: copies {self.copies!r}; accepted: {', '.join(COPIES)}")
+        if self.exchange not in ("host", "device"):
+            raise InputError(f"streaming: exchange {self.exchange!r}; accepted: host, device")
+        if self.from_device and self.devices > 1:
+            raise InputError(
+                f"streaming: exchange 'device' with {self.devices} devices of a rank; accepted: 1"
+            )

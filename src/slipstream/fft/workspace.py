@@ -192,7 +192,7 @@ class Workspace:
             place = arrays[first][box.slices(pencil[first])]
             if source.padded:
                 place, view = whole_rows(place), whole_rows(view)
-            if source.on_device:
+            if source.read_on_device:
                 self._record_kept(graph, place, view, lane)
             else:
                 staging = self._staging[slot][0]
@@ -202,14 +202,14 @@ class Workspace:
             part = arrays[last][box.slices(pencil[last])]
             if target.padded:
                 part, view = whole_rows(part), whole_rows(view)
-            if target.on_device:
+            if target.written_on_device:
                 self._record_kept(graph, view, part, lane)
             else:
                 staging = self._staging[slot][1]
                 self._bus.record(graph, view, part, False, lane or "copy out", staging)
 
     def _record_kept(self, graph: StepGraph, target: Any, source: Any, lane: str) -> None:
-        """Record a copy from, or to, an array that stays on the device."""
+        """Record a copy from, or to, an array on the device."""
         graph.add(
             self.device.copy(target, source), reads=[source], writes=[target], label="keep",
             category="pack", lane=lane or MAIN_LANE, device=self.device,
