@@ -169,6 +169,22 @@ def test_ordered_transfers_start_in_recorded_order_even_if_a_later_one_is_ready_
     assert [name for kind, name in log if kind == "start"] == ["x", "first", "second"]
 
 
+def test_messages_that_a_device_orders_are_issued_in_recorded_order():
+    """As other ranks do it: NCCL matches messages by their order."""
+    a, b, c, d, e = (np.zeros(4) for _ in range(5))
+    log, graph = [], StepGraph(DEVICE)
+    graph.add_transfer(FakeTransfer([(a, b)], 5), reads=[a], writes=[b], label="slow")
+    for name, source, target, category in (
+        ("first", b, c, "communication"), ("second", d, e, "communication"), ("x", d, a, "pack"),
+    ):  # fmt: skip
+        graph.add(
+            lambda stream, name=name: log.append(name), reads=[source], writes=[target],
+            label=name, category=category, lane="messages",
+        )  # fmt: skip
+    commit(graph, "overlap").run()
+    assert [name for name in log if name != "x"] == ["first", "second"]
+
+
 def test_independent_work_runs_while_a_transfer_is_in_flight():
     """The transfer completes only once the operation has run: no other schedule could end."""
     a, b, c = (np.zeros(4) for _ in range(3))

@@ -22,6 +22,7 @@ from slipstream.bench.measure import extreme, medians
 from slipstream.bench.transform import TransformRequest
 from slipstream.device import Device, Operation, Stream
 from slipstream.fft import DistributedFFT, Streaming
+from slipstream.fft.streaming import PencilStreaming
 from slipstream.schedule import Timeline
 from slipstream.schedule.timeline import legend_of
 
@@ -39,14 +40,14 @@ class Variant:
     ----------
     name : str
         For people.
-    streaming : Streaming
+    streaming : PencilStreaming
         The options.
     schedule : str
         The policy; "serial" overlaps nothing.
     """
 
     name: str
-    streaming: Streaming
+    streaming: PencilStreaming
     schedule: str = "overlap"
 
 

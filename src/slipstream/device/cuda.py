@@ -6,6 +6,7 @@ import contextlib
 import functools
 import itertools
 import math
+import os
 import platform
 import time
 import weakref
@@ -29,6 +30,10 @@ from slipstream.device.base import (
 )
 from slipstream.device.cufft import CufftScratch, strided_plan, whole_plan
 from slipstream.errors import InputError
+
+# Streams beyond this many share queues of the device, where they wait for each other for nothing,
+# which can be for ever if one of them waits for another rank. Read when CUDA starts.
+os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "32")
 
 _THREADS = 256
 _MAXIMUM_BLOCKS = 1 << 30

@@ -194,7 +194,8 @@ class DeviceExchangeStore(ExchangeStore):
         self, transport: Transport, sources: Sequence[Sequence[Box]], targets: Sequence[Box],
         pencils: int, together: int, rank: int, dtype: Any, home: Device, buffers: list,
     ) -> None:  # fmt: skip
-        self._home, self._in_turn, self._device = home, buffers, transport.device
+        self._bus, self._in_turn = Bus(transport.device, home, "memcpy2D"), buffers
+        self._box, self._arrived = targets[rank], home.empty(targets[rank].shape, dtype)
         super().__init__(transport, sources, targets, pencils, together, rank, dtype)
 
     def _buffers(self, transport, sizes, dtype) -> list[tuple[Any, Any]]:
@@ -207,15 +208,12 @@ class DeviceExchangeStore(ExchangeStore):
                     for one, count in zip(memory, counts, strict=True)
                 )
             )
-        ends = list(itertools.accumulate((received for _, received in sizes), initial=0))
-        arrived = self._home.empty((ends[-1],), dtype)
-        self._arrived = [arrived[i:j] for i, j in itertools.pairwise(ends)]
         return pairs
 
     @property
     def allocated(self) -> int:
         """Number of bytes on the host that the buffers take."""
-        return sum(arrived.nbytes for arrived in self._arrived)
+        return self._arrived.nbytes
 
     def write_views(self, box: Box) -> Views:
         """Return where on a device to write a box, that of a receiver if it can be reached."""
@@ -230,26 +228,22 @@ class DeviceExchangeStore(ExchangeStore):
 
     def read_views(self, box: Box) -> Views:
         """Return where to read a box."""
-        return [
-            view
-            for (plan, _, _), arrived in zip(self._groups, self._arrived, strict=True)
-            for block in plan.receives
-            for view in _views(arrived, block, box)
-        ]
+        part = box.intersect(self._box)
+        return [(part, self._arrived[part.slices(self._box)])] if part.size else []
 
     def record_written(self, graph: StepGraph, field: int, pencil: int) -> None:
         """Record the exchange of a group, and the copy to the host of what arrives."""
         if not self._is_last(pencil):
             return
-        number = self._group_of(field, pencil)
-        _, (_, received), exchange = self._groups[number]
+        plan, (_, received), exchange = self._groups[self._group_of(field, pencil)]
         if exchange.places:
             exchange.record_close(graph, "transpose")
         else:
             exchange.record(graph, "transpose")
-        if received.size:
-            bus = Bus(self._device, self._home, "memcpy2D")
-            bus.record(graph, self._arrived[number], received, False, "copy out", None)
+        for block in plan.receives:
+            source = part_of(received, block).reshape(block.box.shape)
+            target = self._arrived[block.box.slices(self._box)]
+            self._bus.record(graph, target, source, False, "copy out", None)
 
 
 def group_sizes(plan: ExchangePlan) -> tuple[int, int]:

@@ -10,15 +10,15 @@ from slipstream.fft.bus import COPIES
 
 
 @dataclass(frozen=True)
-class Streaming:
-    """How arrays on the host stream through devices: no choice changes the result.
+class PencilStreaming:
+    """How pencils stream through devices: no choice changes the result.
 
     Attributes
     ----------
     pencils : int or None
         Into how many pencils a pass cuts each field of a rank; None: as many as memory asks for.
     pencils_per_exchange : int or None
-        How many pencils are sent together; None: all of a field, or one from a device.
+        How many pencils are sent together; None: as many as usual.
     streams : int
         0 for the pipeline of copies in, transforms and copies out; 1 to 16 for so many streams,
         each of which does all three for its pencils.
@@ -26,9 +26,6 @@ class Streaming:
         How pencils cross the bus, see `slipstream.fft.bus`.
     devices : int
         How many GPUs of its node a rank streams through.
-    exchange : {"host", "device"}
-        From where ranks exchange pencils: the host, or the device that has transformed them, for
-        which some pencils that are sent together are on the device at the same time.
     """
 
     pencils: int | None = None
@@ -36,12 +33,6 @@ class Streaming:
     streams: int = 0
     copies: str = "memcpy2D"
     devices: int = 1
-    exchange: str = "host"
-
-    @property
-    def from_device(self) -> bool:
-        """Whether ranks exchange from device to device."""
-        return self.exchange == "device"
 
     def check(self) -> None:
         """Refuse what cannot be.
@@ -58,6 +49,37 @@ class Streaming:
         whole_number("streaming: devices", self.devices, 1)
         if self.copies not in COPIES:
             raise InputError(f"streaming: copies {self.copies!r}; accepted: {', '.join(COPIES)}")
+
+
+@dataclass(frozen=True)
+class Streaming(PencilStreaming):
+    """How transforms of arrays on the host stream: what `PencilStreaming` says, and exchanges.
+
+    All pencils of a field are sent together, or one from a device, unless a number is given.
+
+    Attributes
+    ----------
+    exchange : {"host", "device"}
+        From where ranks exchange pencils: the host, or the device that has transformed them, for
+        which some pencils that are sent together are on the device at the same time.
+    """
+
+    exchange: str = "host"
+
+    @property
+    def from_device(self) -> bool:
+        """Whether ranks exchange from device to device."""
+        return self.exchange == "device"
+
+    def check(self) -> None:
+        """Refuse what cannot be.
+
+        Raises
+        ------
+        InputError
+            If a value is not among those accepted.
+        """
+        super().check()
         if self.exchange not in ("host", "device"):
             raise InputError(f"streaming: exchange {self.exchange!r}; accepted: host, device")
         if self.from_device and self.devices > 1:

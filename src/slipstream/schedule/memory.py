@@ -107,6 +107,9 @@ class AccessHistory:
 
     def __init__(self) -> None:
         self._regions: dict[tuple, Region] = {}
+        self._all: list[Region] = []
+        # Where each region begins and ends, to find the few that are near among thousands.
+        self._bounds = np.zeros((2, 64), np.uint64)
 
     def record(self, node: int, reads: list[Any], writes: list[Any]) -> set[int]:
         """Add the accesses of `node` and return the earlier nodes that it depends on."""
@@ -134,12 +137,26 @@ class AccessHistory:
         key = (view.__array_interface__["data"][0], view.shape, view.strides, view.itemsize)
         if key not in self._regions:
             low, high = byte_bounds(view) if view.size else (0, 0)
-            region = Region(view, low, high)
-            for other in (*self._regions.values(), region):
+            self._regions[key] = region = Region(view, low, high)
+            for other in self._near(low, high):
                 if region.overlaps(other):
                     _make_known(region, other)
-            self._regions[key] = region
+            if region.overlaps(region):
+                _make_known(region, region)
+            self._remember(region)
         return self._regions[key]
+
+    def _near(self, low: int, high: int) -> list[Region]:
+        """Return the known regions whose bounds share a byte with these."""
+        lows, highs = self._bounds[:, : len(self._all)]
+        return [self._all[i] for i in np.flatnonzero((lows < high) & (highs > low))]
+
+    def _remember(self, region: Region) -> None:
+        count = len(self._all)
+        if count == self._bounds.shape[1]:
+            self._bounds = np.concatenate([self._bounds, np.zeros_like(self._bounds)], axis=1)
+        self._bounds[:, count] = region.low, region.high
+        self._all.append(region)
 
 
 def _make_known(region: Region, other: Region) -> None:

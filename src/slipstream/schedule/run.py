@@ -19,6 +19,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable
 from functools import partial
+from typing import Any
 
 from slipstream.device import Event, Stream
 from slipstream.errors import InputError
@@ -270,15 +271,15 @@ class _Progress:
 
     def advance(self) -> bool:
         """Start and issue all that can be, then poll; return whether anything happened."""
-        held, blocked = [], False
+        held, blocked = [], set()
         for node in self._waiting:
-            if node.transfer and node.transfer.ordered and blocked:
-                held.append(node)
-            elif self._ready(node):
+            queue = _queue(node)
+            if queue not in blocked and self._ready(node):
                 self._go(node)
             else:
                 held.append(node)
-                blocked |= bool(node.transfer and node.transfer.ordered)
+                if queue is not None:
+                    blocked.add(queue)
         moved = len(held) < len(self._waiting)
         self._waiting = held
         return self._poll() or moved
@@ -332,6 +333,16 @@ class _Progress:
         for node in self._flying:
             self._patience.check(self._flights[node.index][0], f"exchange {node.label!r}")
         return bool(landed)
+
+
+def _queue(node: Node) -> Any:
+    """Return the queue whose nodes begin in order, as on other ranks; None for all others.
+
+    Messages that devices order are matched with those of other ranks by their order.
+    """
+    if node.transfer:
+        return "transfers" if node.transfer.ordered else None
+    return (node.device, node.lane) if node.category == "communication" else None
 
 
 def urgency_order(nodes: list[Node]) -> list[Node]:

@@ -19,7 +19,7 @@ from slipstream.device import Device
 from slipstream.errors import InputError
 from slipstream.fft import ColumnPass, PlanePass, PointProduct, SlabGeometry, plane_pass_bytes
 from slipstream.fft.bus import Bus
-from slipstream.fft.streaming import Streaming
+from slipstream.fft.streaming import PencilStreaming
 from slipstream.fft.workspace import ALIGNMENT, PIPELINE_SLOTS, aligned
 from slipstream.schedule import MAIN_LANE, StepGraph
 from slipstream.schedule.graph import PlacedGraph
@@ -184,7 +184,7 @@ class PencilDevice:
         The device, and the host.
     planes, ky, parts : int
         How many a pencil has at most; in how many ranges planes are taken.
-    streaming : Streaming
+    streaming : PencilStreaming
         How pencils stream.
     product : PointProduct or None
         What is computed at the points.
@@ -192,7 +192,7 @@ class PencilDevice:
 
     def __init__(
         self, needs: PencilNeeds, device: Device, home: Device, planes: int, ky: int, parts: int,
-        streaming: Streaming, product: PointProduct | None,
+        streaming: PencilStreaming, product: PointProduct | None,
     ) -> None:  # fmt: skip
         self.device, streams = device, streaming.streams
         bus, size = Bus(device, home, streaming.copies), needs.slot_bytes(planes, ky)

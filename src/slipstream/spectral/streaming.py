@@ -22,7 +22,7 @@ from slipstream.device import Device
 from slipstream.errors import InputError
 from slipstream.fft.arguments import largest, together
 from slipstream.fft.pencils import pencil_counts
-from slipstream.fft.streaming import Streaming
+from slipstream.fft.streaming import PencilStreaming
 from slipstream.schedule import StepGraph
 from slipstream.sizes import bytes_text
 from slipstream.spectral.constants import product_of_model
@@ -36,8 +36,8 @@ _PARTS = 4
 
 
 @dataclass(frozen=True)
-class StepStreaming(Streaming):
-    """How a step streams: what `Streaming` says of transforms, and where modes are advanced.
+class StepStreaming(PencilStreaming):
+    """How a step streams: what `PencilStreaming` says, and where modes are advanced.
 
     Attributes
     ----------
