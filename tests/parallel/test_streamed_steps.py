@@ -43,6 +43,7 @@ OPTIONS = (
     "{ pencils = 1 }", "{ pencils = 3, streams = 1 }", "{ pencils = 5, streams = 4 }",
     '{ pencils = 100, copies = "zero-copy" }', '{ pencils = 2, copies = "packed" }',
     "{ devices = 2 }", "{ pencils = 4, pencils_per_exchange = 1 }",
+    "{ pencils = 3, resident = true }", "{ streams = 3, resident = true }",
     '{ pencils = 3, streams = 2, pencils_per_exchange = 3, update = "host" }',
 )  # fmt: skip
 
@@ -133,6 +134,16 @@ def counting(record, crossed, way):
     return noted
 
 
+def crossed_in_a_step(simulation, monkeypatch):
+    """Return the bytes that a recorded step copies in and out."""
+    crossed = [0, 0]
+    monkeypatch.setattr(Slot, "record_in", counting(Slot.record_in, crossed, 0))
+    monkeypatch.setattr(Slot, "record_out", counting(Slot.record_out, crossed, 1))
+    simulation.flow.record_step(begins=False)
+    monkeypatch.undo()
+    return tuple(crossed)
+
+
 def test_bytes_over_the_bus_are_foretold(comm, device, monkeypatch):
     for model, update in (("hd", "device"), ("mhd", "device"), ("shifted", "device"),
                           ("hyperviscous", "device"), ("driven", "device"), ("heun", "host"),
@@ -141,12 +152,31 @@ def test_bytes_over_the_bus_are_foretold(comm, device, monkeypatch):
             device, *BOX, *MODELS[model], *streaming(comm, device),
             f'run.streaming={{ update = "{update}" }}', comm=comm,
         )  # fmt: skip
-        crossed = [0, 0]
-        monkeypatch.setattr(Slot, "record_in", counting(Slot.record_in, crossed, 0))
-        monkeypatch.setattr(Slot, "record_out", counting(Slot.record_out, crossed, 1))
-        streamed.flow.record_step(begins=False)
-        monkeypatch.undo()
-        assert tuple(crossed) == crossings(streamed.problem, update), (model, update)
+        crossed = crossed_in_a_step(streamed, monkeypatch)
+        assert crossed == crossings(streamed.problem, update), (model, update)
+
+
+def test_columns_stay_on_the_device_as_far_as_memory_allows(comm, device, ranks, monkeypatch):
+    if ranks > 6:
+        return  # too few ky for each
+    settings = (*BOX, *MODELS["mhd"], *streaming(comm, device))
+    streamed = start(device, *settings, "run.streaming={ pencils = 6 }", comm=comm)
+    none = streamed.flow.passes.device_bytes
+    none = none if comm is None else max(comm.allgather(none))
+    expected = modes_of(advance(streamed, 3))
+    kept = []
+    for memory in (none, none + (24 << 10), none + (1 << 24)):
+        some = start(
+            device, *settings, "run.streaming={ pencils = 6, resident = true }",
+            f"run.memory={memory}", comm=comm,
+        )  # fmt: skip
+        passes = some.flow.passes
+        assert passes.device_bytes <= memory
+        kept.append(passes.resident.ky)
+        crossed = crossed_in_a_step(some, monkeypatch)
+        assert crossed == crossings(some.problem, "device", passes.resident.ky)
+        assert modes_of(advance(some, 3)).tobytes() == expected.tobytes()
+    assert 0 == kept[0] < kept[1] <= kept[2] == some.problem.geometry.columns_shape[1]
 
 
 def test_a_step_of_flow_takes_its_state_over_the_bus_once_in_a_substage(device):

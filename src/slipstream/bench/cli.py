@@ -66,6 +66,9 @@ def dns(
     update: Annotated[
         str, typer.Option(help="Where modes are advanced, with residency host: device or host.")
     ] = "device",
+    resident: Annotated[
+        bool, typer.Option("--resident", help="Let columns stay on the device as memory allows.")
+    ] = False,
     sweep: Sweep = False,
     json: Record = None,
 ) -> None:
@@ -77,7 +80,7 @@ def dns(
     from slipstream.spectral.simulation import make_simulation
     from slipstream.spectral.streaming import StepStreaming
 
-    how = StepStreaming(pencils, pencils_per_exchange, streams, copies, devices, update=update)
+    how = StepStreaming(pencils, pencils_per_exchange, streams, copies, devices, update, resident)
     _check_residency(residency, memory is not None or how != StepStreaming() or sweep)
     settings = case_of_step(n, model, integrator, precision, device, schedule, transport)
     if residency == "device":

@@ -102,7 +102,7 @@ def _row(
     placement.run(step, profile=True)
     ways = [
         extreme(comm, one, max) / variant.streaming.devices
-        for one in crossings(problem, variant.streaming.update)
+        for one in crossings(problem, variant.streaming.update, flow.passes.resident.ky)
     ]
     bound = max(ways) / rates["both"]
     return {

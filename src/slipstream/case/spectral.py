@@ -211,6 +211,8 @@ class SpectralStreaming(Table):
         How many GPUs of its node a rank streams through.
     update : {"device", "host"}
         Where modes are advanced: with their pencil, or on the host's cores.
+    resident : bool
+        Whether columns stay on the device, if it is one, as far as memory allows.
     """
 
     pencils: Annotated[int, Field(ge=1)] | None = None
@@ -219,6 +221,7 @@ class SpectralStreaming(Table):
     copies: Literal["memcpy2D", "zero-copy", "packed"] = "memcpy2D"
     devices: Annotated[int, Field(ge=1)] = 1
     update: Literal["device", "host"] = "device"
+    resident: bool = False
 
 
 class SpectralRun(Run):

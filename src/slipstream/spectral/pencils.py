@@ -58,17 +58,20 @@ class PencilNeeds:
         """The largest number of fields that are transformed together."""
         return max(self.inputs, self.products)
 
+    def column_bytes(self, ky: int) -> int:
+        """Return the bytes of the columns of so many ky."""
+        nz, _, row = self.geometry.columns_shape
+        return aligned(self.fields * nz * ky * row * self.dtype.itemsize)
+
     def slot_bytes(self, planes: int, ky: int) -> int:
         """Return the bytes of a slot for so many planes, or so many ky."""
         g, size = self.geometry, self.dtype.itemsize
-        nz, _, row = g.columns_shape
         kz, _, nx = g.spectral_box.shape
         packed = aligned(self.fields * g.packed_size(planes) * size)
-        columns = aligned(self.fields * nz * ky * row * size)
         # Every part may need a little more to be aligned.
-        spectral = self.spectral * (aligned(kz * ky * row * size) + ALIGNMENT)
+        spectral = self.spectral * (aligned(kz * ky * g.row * size) + ALIGNMENT)
         spectral += aligned(self.reals * kz * ky * nx * size // 2)
-        return max(packed, columns + spectral)
+        return max(packed, self.column_bytes(ky) + spectral)
 
     def device_bytes(self, planes: int, ky: int, device: Device, streams: int) -> int:
         """Return the bytes of a device that such pencils take, a library's scratch apart."""

@@ -138,7 +138,7 @@ def place(problem: SpectralProblem, run: SpectralRun, device: Device, comm: Any)
     return Placement(problem, comm, own, home_of(own), devices, limit, streaming)
 
 
-def crossings(problem: SpectralProblem, update: str) -> tuple[int, int]:
+def crossings(problem: SpectralProblem, update: str, resident: int = 0) -> tuple[int, int]:
     """Return the bytes that cross the bus in a step after another, of a rank: in and out.
 
     Parameters
@@ -147,6 +147,8 @@ def crossings(problem: SpectralProblem, update: str) -> tuple[int, int]:
         What is solved.
     update : {"device", "host"}
         Where modes are advanced.
+    resident : int
+        Of how many ky columns stay on the device.
     """
     g, model = problem.geometry, problem.model
     item, real = problem.complex_dtype.itemsize, problem.real_dtype.itemsize
@@ -162,8 +164,9 @@ def crossings(problem: SpectralProblem, update: str) -> tuple[int, int]:
 
     substages = problem.method.substages
     # Planes in, products out; their columns in, and those of what goes to physical space next out.
-    inward = substages * (inputs * plane + products * column)
-    outward = substages * (products * plane + inputs * column)
+    kept = g.planes * resident * row * item
+    inward = substages * (inputs * (plane - kept) + products * (column - kept))
+    outward = substages * (products * (plane - kept) + inputs * (column - kept))
     for substage in range(substages):
         if update == "host":
             outward += products * column

@@ -29,6 +29,7 @@ from slipstream.spectral.constants import product_of_model
 from slipstream.spectral.outlets import Outlet
 from slipstream.spectral.pencils import PencilChunk, PencilDevice, PencilNeeds, Slot
 from slipstream.spectral.problem import SpectralProblem
+from slipstream.spectral.resident import ResidentColumns
 from slipstream.spectral.transforms import ColumnUpdate, FieldTransforms, ProductOf
 
 # Ranges of planes that are sent one by one, where nobody says how many.
@@ -43,9 +44,12 @@ class StepStreaming(PencilStreaming):
     ----------
     update : {"device", "host"}
         With their pencil, or on the host's cores, which takes more trips over the bus.
+    resident : bool
+        Whether columns stay on the device, if it is one, as far as memory allows.
     """
 
     update: str = "device"
+    resident: bool = False
 
 
 class StreamedPasses:
@@ -74,6 +78,8 @@ class StreamedPasses:
         Into how many pencils a pass cuts the columns of this rank, and its planes at least.
     device_bytes : int
         Bytes allocated on each device; small tables are reckoned generously.
+    resident : ResidentColumns
+        What stays there between passes.
 
     Raises
     ------
@@ -94,6 +100,7 @@ class StreamedPasses:
         # Ranks may have been told different limits: each looks at its own devices.
         self._stations = self._fitting(-largest(comm, -limit))
         together(comm, lambda: [station.provide_scratch() for station in self._stations])
+        self.resident = together(comm, lambda: self._keep(limit - self.device_bytes))
         self._turn = 0
 
     # -- memory ------------------------------------------------------------------------------
@@ -142,6 +149,16 @@ class StreamedPasses:
             for one in self.devices
         ]
 
+    def _keep(self, left: int) -> ResidentColumns:
+        """Return the columns for which there is memory left."""
+        g, how, most = self._geometry, self._streaming, self._most(self.pencils)[1]
+        size = self._needs.column_bytes(most)
+        allowed = how.resident and len(self.devices) == 1 and how.update == "device"
+        count = min(left // size, -(-g.columns_shape[1] // most)) if allowed else 0
+        self.device_bytes += count * size
+        needs = self._needs
+        return ResidentColumns(g, self.devices[0], needs.fields, needs.dtype, most, count)
+
     # -- recording ---------------------------------------------------------------------------
 
     def record_columns(
@@ -172,11 +189,13 @@ class StreamedPasses:
         for low in range(0, ky, most):
             high, slot = min(low + most, ky), self._next_slot()
             shape = (self._needs.fields, columns.shape[1], most, columns.shape[3])
-            place, own = slot.place(shape, columns.dtype), columns[:, :, low:high]
+            place, own = self.resident.columns(low), columns[:, :, low:high]
+            place = slot.place(shape, columns.dtype) if place is None else place
             chunk, work, size = PencilChunk(slot, place, low, high), slot.work(graph), high - low
             kept: list[Any] = []
             if forward:
-                slot.record_in(graph, place[:forward, :, :size], own[:forward])
+                for z in self.resident.elsewhere(low):
+                    slot.record_in(graph, place[:forward, z, :size], own[:forward, z])
                 slot.station.columns.record_forward(work, place[:forward], 0, size)
             for update in updates:
                 kept += self._record_update(graph, slot, chunk, update)
@@ -199,7 +218,8 @@ class StreamedPasses:
         box = Box((0, first, 0), (nz, first + ky, row))
         for field in range(fields):
             for part, target in outlet.views(field, box):
-                slot.record_out(graph, target, columns[field][part.slices(box)])
+                if not self.resident.is_here(low, part.start[0]):
+                    slot.record_out(graph, target, columns[field][part.slices(box)])
 
     def _record_update(
         self, graph: StepGraph, slot: Slot, chunk: PencilChunk, update: ColumnUpdate
@@ -244,24 +264,37 @@ class StreamedPasses:
         most = self._most(self.pencils)[0]
         place = slot.place((self._needs.fields, g.packed_size(most)), source.dtype)
         blocks = list(zip(g.packed_blocks(), g.packed_blocks(most), strict=True))
-        for (start, size), (there, _) in blocks:
-            packed = place[:inputs, there : there + (high - low) * size]
-            own = source[:inputs, start + low * size : start + high * size]
-            slot.record_in(graph, packed, own)
+        work, kept = slot.work(graph), self.resident.ky
+
+        def planes_of(packed: Any, fields: int, at: int, size: int) -> Any:
+            part = packed[:fields, at : at + (high - low) * size]
+            return part.reshape(fields, high - low, size // g.row, g.row)
+
+        for rank, ((start, size), (there, _)) in enumerate(blocks):
+            packed = planes_of(place, inputs, there, size)
+            own = planes_of(source, inputs, start + low * size, size)
+            if rank == g.rank:
+                self.resident.record_in(work, packed, low)
+                packed, own = packed[:, :, kept:], own[:, :, kept:]
+            if own.size:
+                slot.record_in(graph, packed, own)
         product = product_of(slot.device) if product_of else None
         if product is not None:
             product = replace(product, maxima=product.maxima[low * g.shape[1] :])
         slot.station.planes.record_through(
-            slot.work(graph), place[:inputs], place[:outputs], product, 0, high - low
+            work, place[:inputs], place[:outputs], product, 0, high - low
         )
         z, ky = g.physical_box.start[0], 0
-        for _, (there, size) in blocks:
-            box = Box((z + low, ky, 0), (z + high, ky + size // g.row, g.row))
-            ky = box.stop[1]
+        for rank, (_, (there, size)) in enumerate(blocks):
+            packed, first = planes_of(place, outputs, there, size), ky
+            ky += size // g.row
+            if rank == g.rank:
+                self.resident.record_out(work, packed, low)
+                packed, first = packed[:, :, kept:], first + kept
+            box = Box((z + low, first, 0), (z + high, ky, g.row))
             for field in range(outputs):
-                packed = place[field, there : there + (high - low) * size].reshape(box.shape)
                 for part, target in outlet.views(field, box):
-                    slot.record_out(graph, target, packed[part.slices(box)])
+                    slot.record_out(graph, target, packed[field][part.slices(box)])
 
     def _parts(self) -> int:
         """Return in how many parts products are sent."""

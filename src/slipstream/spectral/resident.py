@@ -1,0 +1,98 @@
+"""Columns that stay on a device: of as many ky as its memory allows, nothing crosses the bus.
+
+Between the pass over the columns and that over the planes, what both passes of this rank share lies
+on the device, pencil by pencil of ky; the rest of these columns, which belongs to planes of other
+ranks, comes and goes as ever. A grid somewhat larger than the GPU so costs somewhat more, not as
+much as one that is far larger.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from slipstream.device import Device
+from slipstream.fft import SlabGeometry
+from slipstream.schedule.graph import PlacedGraph
+
+
+class ResidentColumns:
+    """The columns of the first ky of this rank.
+
+    Parameters
+    ----------
+    geometry : SlabGeometry
+        This rank's part of physical and of spectral space.
+    device : Device
+        Where.
+    fields : int
+        How many fields are transformed together, at most.
+    dtype : dtype
+        complex64 or complex128.
+    ky, count : int
+        How many ky a pencil has, and how many pencils stay.
+
+    Attributes
+    ----------
+    ky : int
+        How many ky stay.
+    """
+
+    def __init__(
+        self, geometry: SlabGeometry, device: Device, fields: int, dtype: Any, ky: int, count: int
+    ) -> None:
+        nz, all_ky, row = geometry.columns_shape
+        self.ky = min(count * ky, all_ky)
+        self._device = device
+        self._first, self._last = geometry.physical_box.start[0], geometry.physical_box.stop[0]
+        self._pencils = {
+            low: (min(low + ky, all_ky), device.empty((fields, nz, ky, row), dtype))
+            for low in range(0, self.ky, ky)
+        }
+
+    def columns(self, low: int) -> Any:
+        """Return the columns of the pencil that begins at a ky of this rank; None if they leave."""
+        return self._pencils[low][1] if low in self._pencils else None
+
+    def elsewhere(self, low: int) -> list[slice]:
+        """Return which z of a pencil come and go: those of other ranks, or all."""
+        if low not in self._pencils:
+            return [slice(None)]
+        nz = self._pencils[low][1].shape[1]
+        return [slice(a, b) for a, b in ((0, self._first), (self._last, nz)) if a < b]
+
+    def is_here(self, low: int, z: int) -> bool:
+        """Return whether a plane of a pencil stays."""
+        return low in self._pencils and self._first <= z < self._last
+
+    def record_in(self, graph: PlacedGraph, planes: Any, low: int) -> None:
+        """Record that planes get what stays.
+
+        Parameters
+        ----------
+        graph : PlacedGraph
+            Where nodes are added.
+        planes : array, shape (fields, planes, ky of this rank, row)
+            On the device.
+        low : int
+            The first of them, among those of this rank.
+        """
+        for part, own in self._shared(planes, low):
+            self._record(graph, part, own)
+
+    def record_out(self, graph: PlacedGraph, planes: Any, low: int) -> None:
+        """Record that planes leave what stays; parameters as of `record_in`."""
+        for part, own in self._shared(planes, low):
+            self._record(graph, own, part)
+
+    def _shared(self, planes: Any, low: int) -> Iterator[tuple[Any, Any]]:
+        fields, count = planes.shape[:2]
+        z = self._first + low
+        for first, (last, columns) in self._pencils.items():
+            yield planes[:, :, first:last], columns[:fields, z : z + count, : last - first]
+
+    def _record(self, graph: PlacedGraph, target: Any, source: Any) -> None:
+        graph.add(
+            self._device.copy(target, source), reads=[source], writes=[target], label="keep",
+            category="pack",
+        )  # fmt: skip
