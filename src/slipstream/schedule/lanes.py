@@ -29,6 +29,15 @@ class Lanes:
         lanes = dict.fromkeys(_lane(node) for node in graph.nodes if not node.transfer)
         home = graph.device, MAIN_LANE
         self._nodes, self._home = graph.nodes, graph.device
+        # What a node waits for in other lanes.
+        self._awaited = [
+            [
+                (_lane(graph.nodes[index]), index)
+                for index in node.dependencies
+                if not graph.nodes[index].transfer and _lane(graph.nodes[index]) != _lane(node)
+            ]
+            for node in graph.nodes
+        ]
         self._operations = [partial(naming, node, node.operation) for node in graph.nodes]
         # What others wait for, perhaps on other ranks, must not queue behind large kernels.
         self._streams: dict[tuple[Device, str], Stream] = {
@@ -39,7 +48,9 @@ class Lanes:
         self._events: dict[int, Event] = {}
         self._order: dict[int, int] = {}
         self._waited: dict[tuple, int] = {}
-        self._marked = _observed(graph.nodes)
+        self._marked = {
+            index for node in graph.nodes if node.transfer for index in node.dependencies
+        } | {index for awaited in self._awaited for _, index in awaited}
         self._profile = False
         self.spans: dict[int, Span] = {}
 
@@ -90,17 +101,17 @@ class Lanes:
 
     def _last_of_each_lane(self, node: Node) -> list[int]:
         """Return, of the dependencies in each other lane, the last one not waited for yet."""
+        awaited, order = self._awaited[node.index], self._order
+        if not awaited:
+            return []
         last: dict[tuple, int] = {}
-        for index in node.dependencies:
-            lane = _lane(self._nodes[index])
-            if lane == _lane(node) or index not in self._events:
-                continue
-            if lane not in last or self._order[index] > self._order[last[lane]]:
+        for lane, index in awaited:
+            if lane not in last or order[index] > order[last[lane]]:
                 last[lane] = index
-        result = []
+        own, result = _lane(node), []
         for lane, index in last.items():
-            if self._waited.get((_lane(node), lane), -1) < self._order[index]:
-                self._waited[_lane(node), lane] = self._order[index]
+            if self._waited.get((own, lane), -1) < order[index]:
+                self._waited[own, lane] = order[index]
                 result.append(index)
         return result
 
@@ -116,16 +127,6 @@ class Lanes:
             event.synchronize()
             return True
         return False
-
-
-def _observed(nodes: list[Node]) -> set[int]:
-    """Return the operations whose end somebody outside their lane waits for."""
-    return {
-        index
-        for node in nodes
-        for index in node.dependencies
-        if not nodes[index].transfer and (node.transfer or _lane(node) != _lane(nodes[index]))
-    }
 
 
 def _lane(node: Node) -> tuple[Device, str]:
