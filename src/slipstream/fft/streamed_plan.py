@@ -293,13 +293,14 @@ class StreamedPlan:
             workspace.record(graph, geometry, pencil, source, target, forward, scale)
 
     def _record_move(self, graph: StepGraph, box: Box, source: Any, target: Any) -> None:
-        """Record that a box goes from one store to the next, on the host."""
+        """Record that a box goes from one store to the next, by the host if both are there."""
+        device = self.devices[0] if target.written_on_device else self._home
         for part, view in source.read_views(box):
             for inner, place in target.write_views(part):
                 values = view[inner.slices(part)]
                 graph.add(
-                    self._home.copy(place, values), reads=[values], writes=[place], label="move",
-                    category="pack", device=self._home,
+                    device.copy(place, values), reads=[values], writes=[place], label="move",
+                    category="pack", device=device,
                 )  # fmt: skip
 
     def _stores(self, physical: Any, spectral: Any, forward: bool) -> list[Any]:
