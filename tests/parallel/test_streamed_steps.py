@@ -241,6 +241,10 @@ def test_streamed_run_goes_on_from_one_on_the_device_on_another_number_of_ranks(
         (("run.residency=host", "run.streaming={ streams = 17 }"), "run.streaming.streams"),
         (("run.residency=host", "run.streaming={ slabs = 2 }"), "slabs"),
         (("run.residency=cloud",), "run.residency"),
+        (
+            ("run.residency=host", "run.streaming={ resident = true, devices = 2 }"),
+            "'resident' goes with devices 1",
+        ),
         (("run.residency=host", "run.memory=true"), "run.memory: .* accepted: bytes"),
         (("run.residency=host", "run.transport=nccl"), "transport 'nccl' exchanges between GPUs"),
     ],

@@ -62,11 +62,9 @@ def variants_of(streaming: Streaming, sweep: bool, ranks: int) -> list[Variant]:
     for streams in (1, 2, 4, 8, 16):
         result.append(Variant(f"{streams} streams", replace(streaming, streams=streams)))
     for together in (1, 4) if ranks > 1 else ():
-        changed = replace(streaming, pencils_per_exchange=together)
-        result.append(Variant(f"{together} pencils an exchange", changed))
-        if streaming.devices == 1:
-            changed = replace(changed, exchange="device")
-            result.append(Variant(f"{together}, from the device", changed))
+        for exchange in ("host", "device")[: 2 if streaming.devices == 1 else 1]:
+            changed = replace(streaming, pencils_per_exchange=together, exchange=exchange)
+            result.append(Variant(f"{together} a time, from the {exchange}", changed))
     return result
 
 

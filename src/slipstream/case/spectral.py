@@ -7,25 +7,23 @@ quantities are non-dimensional.
 import functools
 import math
 import re
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field, create_model, field_validator, model_validator
 
 from slipstream.case.spectral_initial import Initial, as_three
+from slipstream.case.spectral_run import SpectralRun
 from slipstream.case.tables import (
     Case,
     Grid,
     Output,
     Positive,
     Precision,
-    Run,
     Table,
     Time,
     as_tuple,
     three,
 )
-from slipstream.errors import InputError
-from slipstream.sizes import bytes_of
 
 _MULTIPLE_OF_PI = re.compile(
     r"\s*(?P<factor>[0-9]+(\.[0-9]*)?|\.[0-9]+)?\s*\*?\s*pi\s*(/\s*(?P<divisor>[0-9.]+))?\s*"
@@ -191,84 +189,6 @@ class SpectralTime(Time):
             )
         if self.max_step is not None and self.cfl is None:
             raise ValueError("'max_step' bounds an adaptive step: it goes with 'cfl', not 'step'")
-        return self
-
-
-class SpectralStreaming(Table):
-    """``run.streaming``: how fields on the host stream; results do not depend on it.
-
-    Attributes
-    ----------
-    pencils : int or None
-        Into how many pencils a pass cuts what a rank has; as many as memory asks for by default.
-    pencils_per_exchange : int or None
-        After how many pencils of planes ranks exchange; by default in four parts.
-    streams : int
-        0 for a pipeline of copies in, work and copies out; 1 to 16 for streams that do all three.
-    copies : {"memcpy2D", "zero-copy", "packed"}
-        How pencils cross the bus.
-    devices : int
-        How many GPUs of its node a rank streams through.
-    update : {"device", "host"}
-        Where modes are advanced: with their pencil, or on the host's cores.
-    resident : bool
-        Whether columns stay on the device, if it is one, as far as memory allows.
-    """
-
-    pencils: Annotated[int, Field(ge=1)] | None = None
-    pencils_per_exchange: Annotated[int, Field(ge=1)] | None = None
-    streams: Annotated[int, Field(ge=0, le=16)] = 0
-    copies: Literal["memcpy2D", "zero-copy", "packed"] = "memcpy2D"
-    devices: Annotated[int, Field(ge=1)] = 1
-    update: Literal["device", "host"] = "device"
-    resident: bool = False
-
-
-class SpectralRun(Run):
-    """``[run]`` of the spectral family.
-
-    Attributes
-    ----------
-    residency : {"device", "host", "auto"}
-        Where the fields are: on the device, or on the host, from which they stream through it;
-        "auto" takes the device if they fit there.
-    memory : int, str or None
-        What each rank may take of each of its devices, if the fields are on the host: bytes, or
-        text such as "8 GiB"; by default its share of what is free.
-    streaming : SpectralStreaming or None
-        How fields on the host stream.
-    schedule : {"overlap", "serial"}
-        Whether communication hides behind computation; both give identical bits.
-    transport : {"auto", "mpi-p2p", "mpi", "nccl"}
-        How ranks exchange data.
-    """
-
-    schedule: Literal["overlap", "serial"] = "overlap"
-    transport: Literal["auto", "mpi-p2p", "mpi", "nccl"] = "auto"
-    residency: Literal["device", "host", "auto"] = "device"
-    memory: int | str | None = None
-    streaming: SpectralStreaming | None = None
-
-    @field_validator("memory", mode="before")
-    @classmethod
-    def _is_a_size(cls, memory: Any) -> Any:
-        try:
-            if memory is not None:
-                bytes_of(memory if isinstance(memory, int | str) else "")
-        except InputError as error:
-            raise ValueError(str(error)) from None
-        return memory
-
-    @model_validator(mode="after")
-    def _has_effect(self) -> Self:
-        for name in ("memory", "streaming"):
-            if self.residency == "device" and getattr(self, name) is not None:
-                raise ValueError(f'\'{name}\' goes with residency "host" or "auto"')
-        if self.residency != "device" and self.transport == "nccl":
-            raise ValueError(
-                f"transport 'nccl' exchanges between GPUs; with residency '{self.residency}' "
-                "accepted: auto, mpi-p2p, mpi"
-            )
         return self
 
 

@@ -32,7 +32,8 @@ from slipstream.device.cufft import CufftScratch, strided_plan, whole_plan
 from slipstream.errors import InputError
 
 # Streams beyond this many share queues of the device, where they wait for each other for nothing,
-# which can be for ever if one of them waits for another rank. Read when CUDA starts.
+# which can be for ever if one of them waits for another rank. CUDA reads it when it starts: who
+# uses the GPU before this is imported sets it in the environment.
 os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "32")
 
 _THREADS = 256

@@ -20,7 +20,7 @@ from slipstream.device import Device, Operation, RowLaunch, address_of
 from slipstream.errors import RunError
 from slipstream.exchange.mpi import private, world_ranks
 from slipstream.exchange.plan import ExchangePlan
-from slipstream.exchange.shared_memory import Segment
+from slipstream.exchange.shared_memory import Segment, allocated_bytes
 from slipstream.exchange.transport import Exchange, Transport, part_of
 from slipstream.schedule import StepGraph, timeout
 
@@ -79,6 +79,10 @@ class PeerTransport(Transport):
         array, owner = segment.own_array(shape, dtype)
         weakref.finalize(owner, self._dropped.add, number).atexit = False
         return array
+
+    def allocated_bytes(self, size: int) -> int:
+        """Return how many bytes of the device an array of so many takes."""
+        return allocated_bytes(size)
 
     def prepare(self, plan, pairs) -> Exchange:
         """Prepare an exchange; see `Transport.prepare`."""

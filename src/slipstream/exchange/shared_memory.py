@@ -17,9 +17,15 @@ from typing import Any
 import numpy as np
 
 from slipstream.device import Device
+from slipstream.launch import on_every_rank
 
 # CUDA hands out smaller allocations from common ones of this size, whose handle they would share.
 _GRANULARITY = 2 << 20
+
+
+def allocated_bytes(size: int) -> int:
+    """Return how many bytes a segment of so many takes."""
+    return -(-max(size, 1) // _GRANULARITY) * _GRANULARITY
 
 
 class Segment:
@@ -34,6 +40,11 @@ class Segment:
     size : int
         Bytes of this rank's memory; ranks may ask for different sizes.
 
+    Raises
+    ------
+    InputError
+        On all ranks, if one has no memory left.
+
     Attributes
     ----------
     memories : list of arrays of bytes or None
@@ -41,9 +52,9 @@ class Segment:
     """
 
     def __init__(self, communicator: Any, device: Device, size: int) -> None:
-        size = -(-max(size, 1) // _GRANULARITY) * _GRANULARITY
+        size = allocated_bytes(size)
         make = _CudaMemory if device.kind == "cuda" else _HostMemory
-        self._memory = make(device, size)
+        self._memory = on_every_rank(communicator, lambda: make(device, size))
         offers = communicator.allgather((self._memory.where, self._memory.handle, size))
         self.memories: list[Any] = []
         for rank, (where, handle, length) in enumerate(offers):

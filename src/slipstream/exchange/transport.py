@@ -119,6 +119,10 @@ class Transport(ABC):
         """Return an uninitialised array for this transport to exchange from and to. Collective."""
         return self.device.empty(tuple(shape), dtype)
 
+    def allocated_bytes(self, size: int) -> int:
+        """Return how many bytes of the device an array of so many, made by `empty`, takes."""
+        return size
+
     @abstractmethod
     def prepare(self, plan: ExchangePlan, pairs: Sequence[tuple[Any, Any]]) -> Exchange:
         """Prepare the exchange of several arrays by one plan. Collective.

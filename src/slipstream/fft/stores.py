@@ -17,7 +17,6 @@ from typing import Any
 import numpy as np
 
 from slipstream.decomposition import Box
-from slipstream.device import Device
 from slipstream.exchange import Block, ExchangePlan, Transport, part_of
 from slipstream.fft.bus import Bus
 from slipstream.schedule import StepGraph
@@ -48,7 +47,7 @@ class ArrayStore:
 
     def __init__(self, box: Box, array: Any, stays: bool = False, padded: bool = False) -> None:
         self._box, self._array, self.padded = box, array, padded
-        self.written_on_device = self.read_on_device = stays
+        self.written_on_device = self.read_on_device = self._stays = stays
 
     def write_views(self, box: Box) -> Views:
         """Return where to write a box."""
@@ -56,7 +55,7 @@ class ArrayStore:
         if not part.size:
             return []
         slices = part.slices(self._box)
-        view = self._array[slices[1:]][None] if self.read_on_device else self._array[slices]
+        view = self._array[slices[1:]][None] if self._stays else self._array[slices]
         return [(part, view)]
 
     read_views = write_views
@@ -182,8 +181,10 @@ class DeviceExchangeStore(ExchangeStore):
     ----------
     transport, sources, targets, pencils, together, rank, dtype
         As of `ExchangeStore`; the transport exchanges from device to device.
-    home : Device
-        The host.
+    bus : Bus
+        How to get to the host.
+    arrived : array, shape of this rank's target
+        On the host, pinned.
     buffers : list of (array, array)
         Bytes on the device to send and to receive, see `device_buffers`.
     """
@@ -192,22 +193,20 @@ class DeviceExchangeStore(ExchangeStore):
 
     def __init__(
         self, transport: Transport, sources: Sequence[Sequence[Box]], targets: Sequence[Box],
-        pencils: int, together: int, rank: int, dtype: Any, home: Device, buffers: list,
+        pencils: int, together: int, rank: int, dtype: Any, bus: Bus, arrived: Any,
+        buffers: Sequence[tuple[Any, Any]],
     ) -> None:  # fmt: skip
-        self._bus, self._in_turn = Bus(transport.device, home, "memcpy2D"), buffers
-        self._box, self._arrived = targets[rank], home.empty(targets[rank].shape, dtype)
+        self._bus, self._in_turn = bus, buffers
+        self._box, self._arrived = targets[rank], arrived
         super().__init__(transport, sources, targets, pencils, together, rank, dtype)
 
-    def _buffers(self, transport, sizes, dtype) -> list[tuple[Any, Any]]:
+    def _buffers(
+        self, transport: Transport, sizes: Sequence[tuple[int, int]], dtype: np.dtype
+    ) -> list[tuple[Any, Any]]:
         pairs = []
-        for number, counts in enumerate(sizes):
-            memory = self._in_turn[number % len(self._in_turn)]
-            pairs.append(
-                tuple(
-                    one[: count * dtype.itemsize].view(dtype)
-                    for one, count in zip(memory, counts, strict=True)
-                )
-            )
+        for (sent, received), (out, back) in zip(sizes, itertools.cycle(self._in_turn)):
+            parts = out[: sent * dtype.itemsize], back[: received * dtype.itemsize]
+            pairs.append(tuple(part.view(dtype) for part in parts))
         return pairs
 
     @property
@@ -254,12 +253,18 @@ def group_sizes(plan: ExchangePlan) -> tuple[int, int]:
 
 def device_buffers(transport: Transport, sizes: tuple[int, int]) -> list[tuple[Any, Any]]:
     """Return memory for a few groups of so many bytes to send and to receive. Collective."""
-    return [tuple(transport.empty((n,), np.uint8) for n in sizes) for _ in range(_IN_FLIGHT)]
+    # Where everything goes straight to the receivers, what is sent takes no memory of a device.
+    empty = np.empty if transport.reaches_all else transport.empty
+    return [
+        (empty((sizes[0],), np.uint8), transport.empty((sizes[1],), np.uint8))
+        for _ in range(_IN_FLIGHT)
+    ]
 
 
-def device_buffer_bytes(sizes: tuple[int, int]) -> int:
-    """Return the bytes of what `device_buffers` allocates."""
-    return _IN_FLIGHT * sum(sizes)
+def device_buffer_bytes(transport: Transport, sizes: tuple[int, int]) -> int:
+    """Return the bytes of a device that `device_buffers` allocates."""
+    sent = 0 if transport.reaches_all else transport.allocated_bytes(sizes[0])
+    return _IN_FLIGHT * (sent + transport.allocated_bytes(sizes[1]))
 
 
 def _views(packed: Any, block: Block, box: Box) -> Views:

@@ -21,10 +21,9 @@ import numpy as np
 from slipstream.decomposition import Box
 from slipstream.device import Device
 from slipstream.errors import InputError
-from slipstream.exchange import make_transport
 from slipstream.fft.arguments import Arguments, largest
-from slipstream.fft.between import Between
 from slipstream.fft.bus import Bus
+from slipstream.fft.exchanges import Exchanges
 from slipstream.fft.padding import has_padding
 from slipstream.fft.pencils import PassGeometry, passes_of, pencil_counts
 from slipstream.fft.route import Stage, find_route, with_fields
@@ -48,7 +47,7 @@ class StreamedPlan:
     comm : mpi4py.MPI.Comm or None
         The ranks.
     transport : str
-        How ranks exchange, from host to host.
+        How ranks exchange, from where `streaming` says.
     workers : int
         How many ranks transform.
     streaming : Streaming
@@ -86,8 +85,6 @@ class StreamedPlan:
         self.arguments, self.devices, self._home = arguments, list(devices), home
         self.workers = workers
         self._rank, self.streaming = (comm.rank if comm is not None else 0), streaming
-        where = self.devices[0] if streaming.from_device else home
-        self.transport = make_transport(transport, comm, where)
         a = arguments
         self._kind = Kind(a.modes, a.real, a.complex_dtype)
         route = find_route(
@@ -95,15 +92,18 @@ class StreamedPlan:
             with_fields(a.output_boxes, a.fields), workers,
         )  # fmt: skip
         self.passes, self._exchanged = _passes(route, a)
-        self._between = Between(
-            a, self.passes, self._exchanged, self._rank, streaming, self.transport, home
-        )
+        self._exchanges = Exchanges(
+            a, self.passes, self._exchanged, self._rank, streaming, transport, comm,
+            self.devices[0], home,
+        )  # fmt: skip
+        self.transport = self._exchanges.transport
         self._on_device: list[Any] = []
         self._workspaces, count = self._fitting(comm, limit)
         self.pencils = self._cut(count)
-        self._between.provide(self.pencils)
+        self._exchange_bytes = self._exchanges.device_bytes(self.pencils)
+        self._exchanges.provide(self.pencils)
         # The way back is made when it is first taken, which all ranks do together.
-        self._between.stores(forward=True)
+        self._exchanges.stores(forward=True)
         self._turn = 0
         self._own: dict[int | str, Any] = {}
 
@@ -147,7 +147,8 @@ class StreamedPlan:
         """Return workspaces for so many pencils if they fit on all ranks. Collective."""
         made, problem = None, ""
         try:
-            made = self._workspaces_of(count, limit - self._between.device_bytes(self._cut(count)))
+            left = limit - self._exchanges.device_bytes(self._cut(count))
+            made = self._workspaces_of(count, left)
         except TooLittleMemory:
             pass
         except InputError as error:  # the device has less than it said
@@ -163,7 +164,7 @@ class StreamedPlan:
     def _smallest(self, count: int) -> int:
         """Return how many bytes of each device the smallest pencils need."""
         largest_one = max((one.bytes for one in self._workspaces_of(count, 1 << 62)), default=0)
-        return largest_one + self._between.device_bytes(self._cut(count))
+        return largest_one + self._exchanges.device_bytes(self._cut(count))
 
     def _cut(self, count: int) -> list[int]:
         """Return into how many pencils passes cut a field where the finest cuts it into so many."""
@@ -189,8 +190,7 @@ class StreamedPlan:
     @property
     def device_bytes(self) -> int:
         """Bytes allocated on each device."""
-        resident = sum(array.nbytes for array in self._on_device)
-        resident += self._between.device_bytes(self.pencils)
+        resident = sum(array.nbytes for array in self._on_device) + self._exchange_bytes
         return max((one.bytes for one in self._workspaces), default=0) + resident
 
     # -- recording ---------------------------------------------------------------------------
@@ -203,7 +203,7 @@ class StreamedPlan:
     @property
     def wire_bytes(self) -> int:
         """Bytes that leave this rank in one transform."""
-        return sum(one.bytes for one in self._between.stores(True) if one)
+        return sum(one.bytes for one in self._exchanges.stores(True) if one)
 
     @property
     def bus_bytes(self) -> tuple[int, int]:
@@ -212,12 +212,17 @@ class StreamedPlan:
         for number, one in enumerate(self.passes):
             if not one.axes:
                 continue
-            itemsize = self._between.dtype(number - 1).itemsize
+            itemsize = self._exchanges.dtype(number - 1).itemsize
             # Between two passes the array may stay on the device.
             if number == 0 or not self._on_device:
                 inward += one.before[self._rank].size * itemsize
             if number > 0 or not self._on_device:
-                outward += one.after[self._rank].size * self.arguments.complex_dtype.itemsize
+                # From a device goes what arrives there, not what is sent.
+                arrives = number + 1 < len(self.passes) and self._exchanges.leaves_device(
+                    number, True
+                )
+                box = (self.passes[number + 1].before if arrives else one.after)[self._rank]
+                outward += box.size * self.arguments.complex_dtype.itemsize
         return inward, outward
 
     @property
@@ -233,11 +238,12 @@ class StreamedPlan:
             what = f"along axes {axes}, " if one.axes else "no transform, "
             shape = one.before[self._rank].shape
             lines.append(f"pass {number + 1}: {what}{pencils} pencils of {shape}")
-        exchanged = sum(one.allocated for one in self._between.stores(True) if one)
+        exchanged = sum(one.allocated for one in self._exchanges.stores(True) if one)
         if exchanged:
-            where = "devices" if self._between.from_device else "the host"
+            where = "between devices" if self._exchanges.from_device else "from host to host"
             lines.append(
-                f"{exchanged / 2**20:.4g} MiB on the host for exchanges, each way, from {where}"
+                f"exchanges {where}, for which {exchanged / 2**20:.4g} MiB of the host are taken, "
+                "each way"
             )
         where = "on the device" if self._on_device else "on the host"
         lines.append(
@@ -293,14 +299,13 @@ class StreamedPlan:
             workspace.record(graph, geometry, pencil, source, target, forward, scale)
 
     def _record_move(self, graph: StepGraph, box: Box, source: Any, target: Any) -> None:
-        """Record that a box goes from one store to the next, by the host if both are there."""
-        device = self.devices[0] if target.written_on_device else self._home
+        """Record that a box goes from one store to the next, on the host."""
         for part, view in source.read_views(box):
             for inner, place in target.write_views(part):
                 values = view[inner.slices(part)]
                 graph.add(
-                    device.copy(place, values), reads=[values], writes=[place], label="move",
-                    category="pack", device=device,
+                    self._home.copy(place, values), reads=[values], writes=[place], label="move",
+                    category="pack", device=self._home,
                 )  # fmt: skip
 
     def _stores(self, physical: Any, spectral: Any, forward: bool) -> list[Any]:
@@ -308,7 +313,7 @@ class StreamedPlan:
         padded = has_padding(physical, spectral)
         box = self.passes[0].before[self._rank]
         stores: list[Any] = [ArrayStore(box, physical, padded=padded)]
-        for number, exchange in enumerate(self._between.stores(forward)):
+        for number, exchange in enumerate(self._exchanges.stores(forward)):
             box = self.passes[number].after[self._rank]
             if exchange:
                 stores.append(exchange)
@@ -324,11 +329,15 @@ class StreamedPlan:
         """Return the array on the host that two passes share: the result's memory, if it fits."""
         shape = self.passes[number].after[self._rank].shape
         is_last = number + 2 == len(self.passes)
-        may_write = forward or np.may_share_memory(physical, spectral)
+        # Going back in place, planes of points follow those of modes through the memory of both:
+        # where they are longer, they would run into modes that have not been read yet.
+        may_write = forward or (
+            np.may_share_memory(physical, spectral) and physical.strides[1] <= spectral.strides[1]
+        )
         if is_last and may_write and spectral.shape == shape:
             return spectral
         if number not in self._own:
-            self._own[number] = self._home.empty(shape, self._between.dtype(number))
+            self._own[number] = self._home.empty(shape, self._exchanges.dtype(number))
         return self._own[number]
 
 

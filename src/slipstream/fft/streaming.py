@@ -18,12 +18,13 @@ class PencilStreaming:
     pencils : int or None
         Into how many pencils a pass cuts each field of a rank; None: as many as memory asks for.
     pencils_per_exchange : int or None
-        How many pencils are sent together; None: as many as usual.
+        How many pencils are sent together; None: see those who exchange.
     streams : int
         0 for the pipeline of copies in, transforms and copies out; 1 to 16 for so many streams,
         each of which does all three for its pencils.
     copies : {"memcpy2D", "zero-copy", "packed"}
-        How pencils cross the bus, see `slipstream.fft.bus`.
+        How pencils cross the bus, see `slipstream.fft.bus`; what has arrived on a device from
+        other ranks always crosses by the copy engines.
     devices : int
         How many GPUs of its node a rank streams through.
     """

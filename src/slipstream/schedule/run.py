@@ -349,9 +349,17 @@ def urgency_order(nodes: list[Node]) -> list[Node]:
     """Return the nodes such that what feeds the next transfer comes first.
 
     For each transfer in the order of recording: all that it depends on and that is not yet
-    placed, then the transfer; at the end what no transfer needs. Dependencies are respected.
+    placed, then the transfer; at the end what no transfer needs. Dependencies are respected, and so
+    is the order within queues, which thus is the same on all ranks.
     """
     placed: dict[int, None] = {}
+    earlier: dict[int, list[int]] = {}
+    latest: dict[Any, int] = {}
+    for node in nodes:
+        queue = _queue(node)
+        if queue is not None:
+            earlier[node.index] = [latest[queue]] if queue in latest else []
+            latest[queue] = node.index
 
     def place(targets: Iterable[int]) -> None:
         wanted, stack = set(), list(targets)
@@ -359,7 +367,7 @@ def urgency_order(nodes: list[Node]) -> list[Node]:
             index = stack.pop()
             if index not in wanted and index not in placed:
                 wanted.add(index)
-                stack += nodes[index].dependencies
+                stack += [*nodes[index].dependencies, *earlier.get(index, ())]
         # The order of recording is a topological one.
         placed.update(dict.fromkeys(sorted(wanted)))
 

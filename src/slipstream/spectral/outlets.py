@@ -46,6 +46,7 @@ class Outlet:
         if self._places:
             self._exchange.record_close(graph, "transpose")
         elif self._exchange:
+            # Also what of this rank's own stays on a device: nobody reads it here.
             self._exchange.record(graph, "transpose")
 
     def views(self, field: int, box: Box) -> Views:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from slipstream.case.spectral import SpectralRun
+from slipstream.case.spectral_run import SpectralRun
 from slipstream.device import Device
 from slipstream.device.pinned import home_of
 from slipstream.family import check_memory, memory_text, ranks_per_device
@@ -90,7 +90,8 @@ class Placement:
             "device": f"{count} x {self.device.name}" if count > 1 else self.device.name,
             "residency": f"host: {text}",
             "memory per device": f"at most {bytes_text(self.limit)} for each rank",
-            "bus": f"{bytes_text(inward)} in and {bytes_text(outward)} out per step and rank, "
+            "bus": ("at most " if self.streaming.resident else "")
+            + f"{bytes_text(inward)} in and {bytes_text(outward)} out per step and rank, "
             f"modes advanced on the {self.streaming.update}",
         }
 

@@ -8,10 +8,12 @@ much as one that is far larger.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from typing import Any
 
 from slipstream.device import Device
+from slipstream.errors import InputError
 from slipstream.fft import SlabGeometry
 from slipstream.schedule.graph import PlacedGraph
 
@@ -30,25 +32,27 @@ class ResidentColumns:
     dtype : dtype
         complex64 or complex128.
     ky, count : int
-        How many ky a pencil has, and how many pencils stay.
+        How many ky a pencil has, and how many pencils stay, if the device has room for them.
 
     Attributes
     ----------
-    ky : int
-        How many ky stay.
+    ky, pencils : int
+        How many ky, and pencils, stay.
     """
 
     def __init__(
         self, geometry: SlabGeometry, device: Device, fields: int, dtype: Any, ky: int, count: int
     ) -> None:
         nz, all_ky, row = geometry.columns_shape
-        self.ky = min(count * ky, all_ky)
         self._device = device
         self._first, self._last = geometry.physical_box.start[0], geometry.physical_box.stop[0]
-        self._pencils = {
-            low: (min(low + ky, all_ky), device.empty((fields, nz, ky, row), dtype))
-            for low in range(0, self.ky, ky)
-        }
+        self._pencils: dict[int, tuple[int, Any]] = {}
+        with contextlib.suppress(InputError):  # the device has less room than it said
+            for low in range(0, min(count * ky, all_ky), ky):
+                columns = device.empty((fields, nz, ky, row), dtype)
+                self._pencils[low] = min(low + ky, all_ky), columns
+        self.pencils = len(self._pencils)
+        self.ky = min(self.pencils * ky, all_ky)
 
     def columns(self, low: int) -> Any:
         """Return the columns of the pencil that begins at a ky of this rank; None if they leave."""

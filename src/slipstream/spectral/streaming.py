@@ -51,6 +51,18 @@ class StepStreaming(PencilStreaming):
     update: str = "device"
     resident: bool = False
 
+    def check(self) -> None:
+        """Refuse what cannot be.
+
+        Raises
+        ------
+        InputError
+            If a value is not among those accepted.
+        """
+        super().check()
+        if self.resident and (self.devices > 1 or self.update == "host"):
+            raise InputError("streaming: resident goes with devices 1 and update 'device'")
+
 
 class StreamedPasses:
     """What takes fields on the host through a step. Collective.
@@ -100,7 +112,7 @@ class StreamedPasses:
         # Ranks may have been told different limits: each looks at its own devices.
         self._stations = self._fitting(-largest(comm, -limit))
         together(comm, lambda: [station.provide_scratch() for station in self._stations])
-        self.resident = together(comm, lambda: self._keep(limit - self.device_bytes))
+        self.resident = self._keep(limit - self.device_bytes)
         self._turn = 0
 
     # -- memory ------------------------------------------------------------------------------
@@ -151,13 +163,12 @@ class StreamedPasses:
 
     def _keep(self, left: int) -> ResidentColumns:
         """Return the columns for which there is memory left."""
-        g, how, most = self._geometry, self._streaming, self._most(self.pencils)[1]
-        size = self._needs.column_bytes(most)
-        allowed = how.resident and len(self.devices) == 1 and how.update == "device"
-        count = min(left // size, -(-g.columns_shape[1] // most)) if allowed else 0
-        self.device_bytes += count * size
-        needs = self._needs
-        return ResidentColumns(g, self.devices[0], needs.fields, needs.dtype, most, count)
+        g, needs, most = self._geometry, self._needs, self._most(self.pencils)[1]
+        size = needs.column_bytes(most)
+        count = min(left // size, -(-g.columns_shape[1] // most)) if self._streaming.resident else 0
+        kept = ResidentColumns(g, self.devices[0], needs.fields, needs.dtype, most, count)
+        self.device_bytes += kept.pencils * size
+        return kept
 
     # -- recording ---------------------------------------------------------------------------
 

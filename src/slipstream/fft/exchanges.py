@@ -6,6 +6,7 @@ groups are on the device at the same time, and their memory counts.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,8 +14,9 @@ import numpy as np
 
 from slipstream.decomposition import Box
 from slipstream.device import Device
-from slipstream.exchange import ExchangePlan, Transport
-from slipstream.fft.arguments import Arguments
+from slipstream.exchange import ExchangePlan, make_transport
+from slipstream.fft.arguments import Arguments, together
+from slipstream.fft.bus import Bus
 from slipstream.fft.pencils import PassGeometry
 from slipstream.fft.stores import (
     DeviceExchangeStore,
@@ -27,8 +29,8 @@ from slipstream.fft.streaming import Streaming
 from slipstream.fft.workspace import aligned
 
 
-class Between:
-    """The exchanges of a transform on one rank.
+class Exchanges:
+    """The exchanges of a transform on one rank. Collective.
 
     Parameters
     ----------
@@ -42,21 +44,35 @@ class Between:
         This rank.
     streaming : Streaming
         How pencils stream.
+    transport : str
+        How ranks exchange; from a device, what is not transformed before goes from the host, by
+        what is automatic there.
+    comm : mpi4py.MPI.Comm or None
+        The ranks.
+    device, home : Device
+        Where pencils are transformed, and the host.
+
+    Attributes
+    ----------
     transport : Transport or None
-        How ranks exchange.
-    home : Device
-        The host.
+        How ranks exchange what has been transformed.
+    from_device : bool
+        Whether that goes from device to device.
     """
 
     def __init__(
         self, arguments: Arguments, passes: Sequence[PassGeometry], exchanged: Sequence[bool],
-        rank: int, streaming: Streaming, transport: Transport | None, home: Device,
+        rank: int, streaming: Streaming, transport: str, comm: Any, device: Device, home: Device,
     ) -> None:  # fmt: skip
         self._arguments, self._passes, self._exchanged = arguments, passes, exchanged
         self._rank, self._streaming = rank, streaming
-        self._transport, self._home = transport, home
+        self._comm, self._device, self._home = comm, device, home
+        self.transport = make_transport(transport, comm, device if streaming.from_device else home)
         # Known to be so on all ranks, also on those that have nothing to send.
-        self.from_device = streaming.from_device and transport is not None and any(exchanged)
+        self.from_device = streaming.from_device and self.transport is not None and any(exchanged)
+        self._from_host = self.transport
+        if self.from_device and not all(one.axes for one in passes):
+            self._from_host = make_transport("auto", comm, home)
         self._cut: list[int] = []
         self._buffers: list[tuple[Any, Any]] = []
         self._stores: dict[bool, list[ExchangeStore | None]] = {}
@@ -68,13 +84,14 @@ class Between:
 
     def device_bytes(self, cut: Sequence[int]) -> int:
         """Return the bytes of a device that exchanges take if passes are cut into so many."""
-        return device_buffer_bytes(self._sizes(cut)) if self.from_device else 0
+        return device_buffer_bytes(self.transport, self._sizes(cut)) if self.from_device else 0
 
     def provide(self, cut: Sequence[int]) -> None:
         """Allocate what exchanges need if passes are cut into so many pencils. Collective."""
         self._cut = list(cut)
         if self.from_device:
-            self._buffers = device_buffers(self._transport, self._sizes(cut))
+            sizes = self._sizes(cut)
+            self._buffers = together(self._comm, lambda: device_buffers(self.transport, sizes))
 
     def stores(self, forward: bool) -> list[ExchangeStore | None]:
         """Return what each pass leaves for the next: an exchange, or None for an array.
@@ -88,22 +105,30 @@ class Between:
             ]
         return self._stores[forward]
 
+    def leaves_device(self, number: int, forward: bool) -> bool:
+        """Return whether what a pass is followed by is an exchange from device to device."""
+        feeding = self._passes[number if forward else number + 1]
+        return self.from_device and self._exchanged[number] and bool(feeding.axes)
+
     def _store(self, number: int, forward: bool) -> ExchangeStore:
-        sources, targets, pencils, together = self._groups(number, self._cut, forward)
-        given = self._transport, sources, targets, pencils, together, self._rank, self.dtype(number)
-        if self.from_device:
-            return DeviceExchangeStore(*given, self._home, self._buffers)
-        return ExchangeStore(*given)
+        sources, targets, pencils, sent_together = self._groups(number, self._cut, forward)
+        common = sources, targets, pencils, sent_together, self._rank, self.dtype(number)
+        if not self.leaves_device(number, forward):
+            return ExchangeStore(self._from_host, *common)
+        shape, dtype = targets[self._rank].shape, self.dtype(number)
+        arrived = together(self._comm, lambda: self._home.empty(shape, dtype))
+        bus = Bus(self._device, self._home, "memcpy2D")
+        return DeviceExchangeStore(self.transport, *common, bus, arrived, self._buffers)
 
     def _sizes(self, cut: Sequence[int]) -> tuple[int, int]:
         """Return the bytes that a group sends and receives at most, going either way."""
         sizes = [(0, 0)]
-        for number, is_exchanged in enumerate(self._exchanged):
-            for forward in (True, False) if is_exchanged else ():
+        for number, forward in itertools.product(range(len(self._exchanged)), (True, False)):
+            if self.leaves_device(number, forward):
                 sources, targets, _, _ = self._groups(number, cut, forward)
+                item = self.dtype(number).itemsize
                 for boxes in sources:
                     plan = ExchangePlan.redistribution(boxes, targets, self._rank)
-                    item = self.dtype(number).itemsize
                     sizes.append(tuple(aligned(count * item) for count in group_sizes(plan)))
         sent, received = (max(one) for one in zip(*sizes, strict=True))
         return sent, received
@@ -118,17 +143,17 @@ class Between:
         """
         left, right = self._passes[number], self._passes[number + 1]
         feeding, pencils = (left, cut[number]) if forward else (right, cut[number + 1])
-        usual = 1 if self._streaming.from_device else pencils
-        together = self._streaming.pencils_per_exchange or usual
+        usual = 1 if self.leaves_device(number, forward) else pencils
+        sent_together = self._streaming.pencils_per_exchange or usual
         groups = []
         for field in range(self._arguments.fields):
             of_ranks = [
                 [pencil[1 if forward else 0] for pencil in feeding.pencils(rank, field, pencils)]
                 for rank in range(self._arguments.ranks)
             ]
-            for low in range(0, pencils, together):
-                groups.append([_spanned(own[low : low + together]) for own in of_ranks])
-        return groups, right.before if forward else left.after, pencils, together
+            for low in range(0, pencils, sent_together):
+                groups.append([_spanned(own[low : low + sent_together]) for own in of_ranks])
+        return groups, right.before if forward else left.after, pencils, sent_together
 
 
 def _spanned(boxes: Sequence[Box]) -> Box:
