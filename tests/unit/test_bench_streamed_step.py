@@ -46,7 +46,7 @@ def test_sweep_has_the_streams_of_ghost():
     variants = step_variants(StepStreaming(), sweep=True)
     assert {one.streaming.streams for one in variants} == {0, 1, 2, 4, 8, 16}
     assert {one.streaming.update for one in variants} == {"device", "host"}
-    assert len({one.name for one in variants}) == len(variants) == 9
+    assert len({one.name for one in variants}) == len(variants) == 10
 
 
 @pytest.mark.parametrize(

@@ -64,7 +64,7 @@ def variants_of(streaming: Streaming, sweep: bool, ranks: int) -> list[Variant]:
     for together in (1, 4) if ranks > 1 else ():
         for exchange in ("host", "device")[: 2 if streaming.devices == 1 else 1]:
             changed = replace(streaming, pencils_per_exchange=together, exchange=exchange)
-            result.append(Variant(f"{together} a time, from the {exchange}", changed))
+            result.append(Variant(f"{together} at a time, from the {exchange}", changed))
     return result
 
 
