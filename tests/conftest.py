@@ -53,6 +53,8 @@ def pytest_configure(config):
 
 def pytest_collection_modifyitems(config, items):
     """Leave out what needs a GPU where none was asked for: `slipstream.gpu_check` runs it."""
+    # What starts ranks comes first: several of these at a time would wait for each other's cores.
+    items.sort(key=lambda item: item.get_closest_marker("mpi") is None)
     if config.getoption("--device") == "cuda":
         return
     unwanted = [item for item in items if item.get_closest_marker("gpu")]

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from slipstream.device import HostDevice
 from slipstream.schedule import StepGraph
 from slipstream.schedule.memory import AccessHistory
-from slipstream.schedule.run import urgency_order
+from slipstream.schedule.progress import urgency_order
 
 BASE = np.zeros(24, np.complex128)
 

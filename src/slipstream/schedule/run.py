@@ -17,15 +17,14 @@ Waiting for other ranks has an end, ``SLIPSTREAM_TIMEOUT``: where one has died, 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
 from functools import partial
-from typing import Any
 
 from slipstream.device import Event, Stream
 from slipstream.errors import InputError
 from slipstream.schedule.graph import MAIN_LANE, Node, StepGraph
 from slipstream.schedule.lanes import Lanes, drained, naming
 from slipstream.schedule.patience import Patience
+from slipstream.schedule.progress import Progress, urgency_order
 from slipstream.schedule.timeline import Timeline
 
 POLICIES = ("serial", "overlap")
@@ -232,7 +231,7 @@ class OverlappedStep(CommittedStep):
         patience = Patience(*self._devices)
         start = self._follow(stream, patience)
         self._lanes.begin(profile)
-        progress = _Progress(self._order, self._lanes, start, patience)
+        progress = Progress(self._order, self._lanes, start, patience)
         with drained(self._lanes):
             while not progress.finished():
                 if progress.advance():
@@ -243,136 +242,3 @@ class OverlappedStep(CommittedStep):
         if profile:
             for node in self.nodes:
                 self.timeline.add(node, *progress.interval(node))
-
-
-class _Progress:
-    """One run of an overlapped step: what has been issued, what is in flight, what is done."""
-
-    def __init__(self, order: list[Node], lanes: Lanes, start: Event, patience: Patience) -> None:
-        self._lanes, self._patience = lanes, patience
-        self._start: Event | None = start
-        self._waiting = list(order)
-        self._flying: list[Node] = []
-        self._issued: set[int] = set()
-        self._arrived: set[int] = set()
-        self._flights: dict[int, list[float]] = {}
-        self._transfers = {node.index for node in order if node.transfer}
-        self._devices = {node.index: node.device for node in order}
-        # What each node still waits for; the last recorded is looked at first.
-        self._unfulfilled = {node.index: sorted(node.dependencies) for node in order}
-
-    def finished(self) -> bool:
-        return not self._waiting and not self._flying
-
-    def interval(self, node: Node) -> tuple[float, float]:
-        if node.transfer:
-            return tuple(self._flights[node.index])
-        return self._lanes.spans[node.index].interval()
-
-    def advance(self) -> bool:
-        """Start and issue all that can be, then poll; return whether anything happened."""
-        held, blocked = [], set()
-        for node in self._waiting:
-            queue = _queue(node)
-            if queue not in blocked and self._ready(node):
-                self._go(node)
-            else:
-                held.append(node)
-                if queue is not None:
-                    blocked.add(queue)
-        moved = len(held) < len(self._waiting)
-        self._waiting = held
-        return self._poll() or moved
-
-    def obstacle(self) -> str:
-        """Return what the first node that waits is waiting for, for people."""
-        node = (self._waiting or self._flying)[0]
-        left = self._unfulfilled[node.index]
-        what = self._lanes.describe(left[-1]) if left else "what came before the step"
-        return f"node {node.label!r}, which follows {what},"
-
-    def _begun(self) -> bool:
-        """Return whether what came before the step is done: the host may touch its arrays."""
-        if self._start is not None and self._start.done():
-            self._start.synchronize()  # raises what failed
-            self._start = None
-        return self._start is None
-
-    def _ready(self, node: Node) -> bool:
-        if node.transfer and not self._begun():
-            return False
-        left = self._unfulfilled[node.index]
-        while left and self._fulfilled(node, left[-1]):
-            left.pop()
-        return not left
-
-    def _fulfilled(self, node: Node, dependency: int) -> bool:
-        """Return whether a node may be issued, or started, as far as one dependency goes."""
-        if dependency in self._transfers:
-            return dependency in self._arrived
-        # A transfer's data must be there, and a device cannot wait for another one's events.
-        host_waits = node.transfer or self._devices[dependency] is not node.device
-        return dependency in self._issued and (not host_waits or self._lanes.done(dependency))
-
-    def _go(self, node: Node) -> None:
-        if node.transfer:
-            self._flights[node.index] = [time.perf_counter()]
-            naming(node, node.transfer.start)
-            self._flying.append(node)
-        else:
-            self._lanes.issue(node)
-            self._issued.add(node.index)
-            self._poll()  # on a single core the operation is over, and may have taken long
-
-    def _poll(self) -> bool:
-        landed = [node for node in self._flying if naming(node, node.transfer.test)]
-        for node in landed:
-            self._flights[node.index].append(time.perf_counter())
-            self._arrived.add(node.index)
-            self._flying.remove(node)
-        for node in self._flying:
-            self._patience.check(self._flights[node.index][0], f"exchange {node.label!r}")
-        return bool(landed)
-
-
-def _queue(node: Node) -> Any:
-    """Return the queue whose nodes begin in order, as on other ranks; None for all others.
-
-    Messages that devices order are matched with those of other ranks by their order.
-    """
-    if node.transfer:
-        return "transfers" if node.transfer.ordered else None
-    return (node.device, node.lane) if node.category == "communication" else None
-
-
-def urgency_order(nodes: list[Node]) -> list[Node]:
-    """Return the nodes such that what feeds the next transfer comes first.
-
-    For each transfer in the order of recording: all that it depends on and that is not yet
-    placed, then the transfer; at the end what no transfer needs. Dependencies are respected, and so
-    is the order within queues, which thus is the same on all ranks.
-    """
-    placed: dict[int, None] = {}
-    earlier: dict[int, list[int]] = {}
-    latest: dict[Any, int] = {}
-    for node in nodes:
-        queue = _queue(node)
-        if queue is not None:
-            earlier[node.index] = [latest[queue]] if queue in latest else []
-            latest[queue] = node.index
-
-    def place(targets: Iterable[int]) -> None:
-        wanted, stack = set(), list(targets)
-        while stack:
-            index = stack.pop()
-            if index not in wanted and index not in placed:
-                wanted.add(index)
-                stack += [*nodes[index].dependencies, *earlier.get(index, ())]
-        # The order of recording is a topological one.
-        placed.update(dict.fromkeys(sorted(wanted)))
-
-    for node in nodes:
-        if node.transfer:
-            place([node.index])
-    place(range(len(nodes)))
-    return [nodes[index] for index in placed]
