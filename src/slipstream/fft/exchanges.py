@@ -74,6 +74,7 @@ class Exchanges:
         if self.from_device and not all(one.axes for one in passes):
             self._from_host = make_transport("auto", comm, home)
         self._cut: list[int] = []
+        self._known_sizes: dict[tuple[int, ...], tuple[int, int]] = {}
         self._buffers: list[tuple[Any, Any]] = []
         self._stores: dict[bool, list[ExchangeStore | None]] = {}
 
@@ -122,6 +123,9 @@ class Exchanges:
 
     def _sizes(self, cut: Sequence[int]) -> tuple[int, int]:
         """Return the bytes that a group sends and receives at most, going either way."""
+        key = tuple(cut)
+        if key in self._known_sizes:
+            return self._known_sizes[key]
         sizes = [(0, 0)]
         for number, forward in itertools.product(range(len(self._exchanged)), (True, False)):
             if self.leaves_device(number, forward):
@@ -131,6 +135,7 @@ class Exchanges:
                     plan = ExchangePlan.redistribution(boxes, targets, self._rank)
                     sizes.append(tuple(aligned(count * item) for count in group_sizes(plan)))
         sent, received = (max(one) for one in zip(*sizes, strict=True))
+        self._known_sizes[key] = sent, received
         return sent, received
 
     def _groups(
