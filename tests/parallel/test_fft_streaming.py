@@ -314,14 +314,14 @@ def held(comm, device):
 
 
 def test_many_plans_leave_nothing_behind(comm, device, transports):
-    transform_often(comm, device, transports, 20)
-    before = held(comm, device)
     transform_often(comm, device, transports, 40)
+    before = held(comm, device)
+    transform_often(comm, device, transports, 40, seed=1)
     after = held(comm, device)
     # The arrays of 40 plans take 240 MiB and more among all ranks, and 80 files or none.
-    # Allocators keep some memory, the threads of the last plans may not have ended yet, and what
-    # ranks share, a file each, is kept for plans to come.
-    assert after["here"] - before["here"] < 48 << 20
+    # Allocators keep some memory, which 40 plans before have made them do; the threads of the last
+    # plans may not have ended yet, and what ranks share, a file each, is freed by plans to come.
+    assert after["here"] - before["here"] < 64 << 20
     assert after["there"] <= before["there"]
     assert after["threads"] <= before["threads"] + 10
     assert after["files"] <= before["files"] + 40
