@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from slipstream.decomposition import Box, factorisations, whole
 from slipstream.errors import InputError
 from slipstream.exchange import TRANSPORTS, chosen_transport
-from slipstream.fft import truncate
+from slipstream.fft import DistributedFFT, truncate
 from slipstream.schedule import POLICIES
 
 DTYPES = ("float32", "float64", "complex64", "complex128")
@@ -96,3 +96,16 @@ def choices(ranks, transports):
             "workers": st.one_of(st.none(), st.integers(1, ranks)),
         }
     )
+
+
+def usual_transports(transports, device, exchange="host"):
+    """Return the names of those that exchange from there."""
+    if exchange == "device":
+        return list(transports)
+    usual = ("mpi", "mpi-p2p") if device.kind == "cuda" else ("mpi", "mpi-p2p", "peer")
+    return [name for name in transports if name in usual]
+
+
+def plan_on_host(comm, device, shape=(12, 10, 9), **options):
+    """Return the plan of a transform of real arrays on the host."""
+    return DistributedFFT(shape, "float64", comm=comm, device=device, residency="host", **options)

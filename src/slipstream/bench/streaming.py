@@ -61,8 +61,9 @@ def variants_of(streaming: Streaming, sweep: bool, ranks: int) -> list[Variant]:
         result.append(Variant(f"{copies} copies", replace(streaming, copies=copies)))
     for streams in (1, 2, 4, 8, 16):
         result.append(Variant(f"{streams} streams", replace(streaming, streams=streams)))
+    exchanges = ("host", "device") if streaming.devices == 1 else ("host",)
     for together in (1, 4) if ranks > 1 else ():
-        for exchange in ("host", "device")[: 2 if streaming.devices == 1 else 1]:
+        for exchange in exchanges:
             changed = replace(streaming, pencils_per_exchange=together, exchange=exchange)
             result.append(Variant(f"{together} at a time, from the {exchange}", changed))
     return result

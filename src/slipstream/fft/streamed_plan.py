@@ -100,7 +100,6 @@ class StreamedPlan:
         self._on_device: list[Any] = []
         self._workspaces, count = self._fitting(comm, limit)
         self.pencils = self._cut(count)
-        self._exchange_bytes = self._exchanges.device_bytes(self.pencils)
         self._exchanges.provide(self.pencils)
         # The way back is made when it is first taken, which all ranks do together.
         self._exchanges.stores(forward=True)
@@ -190,7 +189,8 @@ class StreamedPlan:
     @property
     def device_bytes(self) -> int:
         """Bytes allocated on each device."""
-        resident = sum(array.nbytes for array in self._on_device) + self._exchange_bytes
+        resident = sum(array.nbytes for array in self._on_device)
+        resident += self._exchanges.device_bytes(self.pencils)
         return max((one.bytes for one in self._workspaces), default=0) + resident
 
     # -- recording ---------------------------------------------------------------------------

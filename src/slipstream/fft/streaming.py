@@ -73,13 +73,7 @@ class Streaming(PencilStreaming):
         return self.exchange == "device"
 
     def check(self) -> None:
-        """Refuse what cannot be.
-
-        Raises
-        ------
-        InputError
-            If a value is not among those accepted.
-        """
+        """Refuse what cannot be, as `PencilStreaming.check` does."""
         super().check()
         if self.exchange not in ("host", "device"):
             raise InputError(f"streaming: exchange {self.exchange!r}; accepted: host, device")

@@ -44,7 +44,6 @@ class Progress:
         self._begun: set[int] = set()
         self._queues = _Queues(order)
         self._flying: list[Node] = []
-        self._issued: set[int] = set()
         self._arrived: set[int] = set()
         self._flights: dict[int, list[float]] = {}
         # What each node still waits for; the last recorded is looked at first.
@@ -96,7 +95,7 @@ class Progress:
         left = self._unfulfilled[node.index]
         while left and self._fulfilled(node, left[-1]):
             left.pop()
-        if left and left[-1] not in self._issued:
+        if left and (self._nodes[left[-1]].transfer or left[-1] not in self._begun):
             self._waiting.setdefault(left[-1], []).append(node.index)
         elif left or (node.transfer and not self._may_touch()):
             self._polled.append(node.index)
@@ -111,7 +110,7 @@ class Progress:
             return dependency in self._arrived
         # A transfer's data must be there, and a device cannot wait for another one's events.
         host_waits = node.transfer or earlier.device is not node.device
-        return dependency in self._issued and (not host_waits or self._lanes.done(dependency))
+        return dependency in self._begun and (not host_waits or self._lanes.done(dependency))
 
     def _go(self, node: Node) -> None:
         self._begun.add(node.index)
@@ -121,7 +120,6 @@ class Progress:
             self._flying.append(node)
         else:
             self._lanes.issue(node)
-            self._issued.add(node.index)
             self._call_for(self._waiting.pop(node.index, ()))
         self._call_for(self._queues.advance(node))
         if not node.transfer:

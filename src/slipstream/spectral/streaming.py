@@ -51,18 +51,6 @@ class StepStreaming(PencilStreaming):
     update: str = "device"
     resident: bool = False
 
-    def check(self) -> None:
-        """Refuse what cannot be.
-
-        Raises
-        ------
-        InputError
-            If a value is not among those accepted.
-        """
-        super().check()
-        if self.resident and (self.devices > 1 or self.update == "host"):
-            raise InputError("streaming: resident goes with devices 1 and update 'device'")
-
 
 class StreamedPasses:
     """What takes fields on the host through a step. Collective.
