@@ -122,6 +122,7 @@ def held(comm, device):
 
         with device.context:
             there = cupy.get_default_memory_pool().used_bytes()
+            cupy.get_default_pinned_memory_pool().free_all_blocks()
     return {
         "here": 1024 * int(status["VmRSS"].split()[0]), "there": there,
         "threads": int(status["Threads"]), "files": len(os.listdir("/proc/self/fd")),

@@ -67,8 +67,8 @@ def dns(
         str, typer.Option(help="Where modes are advanced, with residency host: device or host.")
     ] = "device",
     resident: Annotated[
-        bool, typer.Option("--resident", help="Let columns stay on the device as memory allows.")
-    ] = False,
+        bool, typer.Option(help="Let columns stay on the device as memory allows.")
+    ] = True,
     sweep: Sweep = False,
     json: Record = None,
 ) -> None:

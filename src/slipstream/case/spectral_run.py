@@ -27,7 +27,8 @@ class SpectralStreaming(Table):
     update : {"device", "host"}
         Where modes are advanced: with their pencil, or on the host's cores.
     resident : bool
-        Whether columns stay on the device, if it is one, as far as memory allows.
+        Whether columns stay on the device, as far as memory allows, where it is one and advances
+        the modes.
     """
 
     pencils: Annotated[int, Field(ge=1)] | None = None
@@ -36,13 +37,7 @@ class SpectralStreaming(Table):
     copies: Literal["memcpy2D", "zero-copy", "packed"] = "memcpy2D"
     devices: Annotated[int, Field(ge=1)] = 1
     update: Literal["device", "host"] = "device"
-    resident: bool = False
-
-    @model_validator(mode="after")
-    def _has_effect(self) -> Self:
-        if self.resident and (self.devices > 1 or self.update == "host"):
-            raise ValueError("'resident' goes with devices 1 and update \"device\"")
-        return self
+    resident: bool = True
 
 
 class SpectralRun(Run):

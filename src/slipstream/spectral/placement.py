@@ -85,14 +85,18 @@ class Placement:
         if self.streaming is None:
             return {"device": self.device.name, "memory per device": text}
         count = len(self.devices)
-        inward, outward = crossings(self.problem, self.streaming.update)
+        update = self.streaming.update
+        inward, outward = map(bytes_text, crossings(self.problem, update))
+        bus = f"{inward} in and {outward} out per step and rank"
+        if self.streaming.keeps:
+            all_ky = self.problem.geometry.columns_shape[1]
+            inward, outward = map(bytes_text, crossings(self.problem, update, all_ky))
+            bus = f"at most {bus}, {inward} and {outward} if memory holds all columns"
         return {
             "device": f"{count} x {self.device.name}" if count > 1 else self.device.name,
             "residency": f"host: {text}",
             "memory per device": f"at most {bytes_text(self.limit)} for each rank",
-            "bus": ("at most " if self.streaming.resident else "")
-            + f"{bytes_text(inward)} in and {bytes_text(outward)} out per step and rank, "
-            f"modes advanced on the {self.streaming.update}",
+            "bus": f"{bus}; modes advanced on the {update}",
         }
 
     def run(self, step: CommittedStep, profile: bool = False) -> None:

@@ -8,7 +8,6 @@ much as one that is far larger.
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterator
 from typing import Any
 
@@ -32,7 +31,8 @@ class ResidentColumns:
     dtype : dtype
         complex64 or complex128.
     ky, count : int
-        How many ky a pencil has, and how many pencils stay, if the device has room for them.
+        How many ky a pencil has, and how many pencils stay, if the device has room for them; it
+        is tried with fewer if not.
 
     Attributes
     ----------
@@ -44,30 +44,30 @@ class ResidentColumns:
         self, geometry: SlabGeometry, device: Device, fields: int, dtype: Any, ky: int, count: int
     ) -> None:
         nz, all_ky, row = geometry.columns_shape
-        self._device = device
+        self._device, self._step = device, ky
         self._first, self._last = geometry.physical_box.start[0], geometry.physical_box.stop[0]
-        self._pencils: dict[int, tuple[int, Any]] = {}
-        with contextlib.suppress(InputError):  # the device has less room than it said
-            for low in range(0, min(count * ky, all_ky), ky):
-                columns = device.empty((fields, nz, ky, row), dtype)
-                self._pencils[low] = min(low + ky, all_ky), columns
-        self.pencils = len(self._pencils)
-        self.ky = min(self.pencils * ky, all_ky)
+        self._columns = None
+        while count and self._columns is None:
+            try:
+                self._columns = device.empty((count, fields, nz, ky, row), dtype)
+            except InputError:  # the device has less room than it said
+                count //= 2
+        self.pencils, self.ky = count, min(count * ky, all_ky)
 
     def columns(self, low: int) -> Any:
         """Return the columns of the pencil that begins at a ky of this rank; None if they leave."""
-        return self._pencils[low][1] if low in self._pencils else None
+        return self._columns[low // self._step] if low < self.ky else None
 
     def elsewhere(self, low: int) -> list[slice]:
         """Return which z of a pencil come and go: those of other ranks, or all."""
-        if low not in self._pencils:
+        if low >= self.ky:
             return [slice(None)]
-        nz = self._pencils[low][1].shape[1]
+        nz = self._columns.shape[2]
         return [slice(a, b) for a, b in ((0, self._first), (self._last, nz)) if a < b]
 
     def is_here(self, low: int, z: int) -> bool:
         """Return whether a plane of a pencil stays."""
-        return low in self._pencils and self._first <= z < self._last
+        return low < self.ky and self._first <= z < self._last
 
     def record_in(self, graph: PlacedGraph, planes: Any, low: int) -> None:
         """Record that planes get what stays.
@@ -90,10 +90,18 @@ class ResidentColumns:
             self._record(graph, own, part)
 
     def _shared(self, planes: Any, low: int) -> Iterator[tuple[Any, Any]]:
-        fields, count = planes.shape[:2]
-        z = self._first + low
-        for first, (last, columns) in self._pencils.items():
-            yield planes[:, :, first:last], columns[:fields, z : z + count, : last - first]
+        if not self.pencils:
+            return
+        fields, count, _, row = planes.shape
+        z, step = self._first + low, self._step
+        own = self._columns[:, :fields, z : z + count].transpose(1, 2, 0, 3, 4)
+        # All whole pencils at once, as an axis of their own, and the last if it has fewer ky.
+        whole = self.ky // step
+        if whole:
+            part = planes[:, :, : whole * step].reshape(fields, count, whole, step, row)
+            yield part, own[:, :, :whole]
+        if whole < self.pencils:
+            yield planes[:, :, whole * step : self.ky], own[:, :, whole, : self.ky - whole * step]
 
     def _record(self, graph: PlacedGraph, target: Any, source: Any) -> None:
         graph.add(

@@ -45,11 +45,17 @@ class StepStreaming(PencilStreaming):
     update : {"device", "host"}
         With their pencil, or on the host's cores, which takes more trips over the bus.
     resident : bool
-        Whether columns stay on the device, if it is one, as far as memory allows.
+        Whether columns stay on the device, as far as memory allows, where it is one and advances
+        the modes.
     """
 
     update: str = "device"
-    resident: bool = False
+    resident: bool = True
+
+    @property
+    def keeps(self) -> bool:
+        """Whether columns may stay on a device."""
+        return self.resident and self.devices == 1 and self.update == "device"
 
 
 class StreamedPasses:
@@ -153,7 +159,7 @@ class StreamedPasses:
         """Return the columns for which there is memory left."""
         g, needs, most = self._geometry, self._needs, self._most(self.pencils)[1]
         size = needs.column_bytes(most)
-        count = min(left // size, -(-g.columns_shape[1] // most)) if self._streaming.resident else 0
+        count = min(left // size, -(-g.columns_shape[1] // most)) if self._streaming.keeps else 0
         kept = ResidentColumns(g, self.devices[0], needs.fields, needs.dtype, most, count)
         self.device_bytes += kept.pencils * size
         return kept
