@@ -8,6 +8,7 @@ import pytest
 from flows import advance, leave_state, make_case, modes_of, own_part, start
 from slipstream.device import HostDevice
 from slipstream.errors import InputError
+from slipstream.sizes import bytes_text
 from slipstream.spectral import placement
 from slipstream.spectral.pencils import PencilDevice, Slot
 from slipstream.spectral.placement import crossings
@@ -40,10 +41,12 @@ STREAMED = ("run.residency=host",)
 # Memory that ranks share and a GPU reaches takes its time to be made: for one model.
 BY_MPI = (*STREAMED, "run.transport=mpi-p2p")
 OPTIONS = (
-    "{ pencils = 1 }", "{ pencils = 3, streams = 1 }", "{ pencils = 5, streams = 4 }",
+    "{ pencils = 1 }", "{ pencils = 3, streams = 1 }", "{ pencils = 3, resident = false }",
     '{ pencils = 100, copies = "zero-copy" }', '{ pencils = 2, copies = "packed" }',
+    '{ pencils = 100, copies = "zero-copy", resident = false }',
+    '{ pencils = 2, copies = "packed", resident = false }',
+    "{ pencils = 5, streams = 4 }", "{ pencils = 5, streams = 4, resident = false }",
     "{ devices = 2 }", "{ pencils = 4, pencils_per_exchange = 1 }",
-    "{ pencils = 3, resident = false }", "{ streams = 3, resident = false }",
     '{ pencils = 3, streams = 2, pencils_per_exchange = 3, update = "host" }',
 )  # fmt: skip
 
@@ -71,12 +74,17 @@ def devices_of_a_rank(device, comm):
     return min(2, cuda_device_count())
 
 
-@pytest.mark.parametrize("model", MODELS)
-def test_streamed_steps_give_the_bits_of_steps_on_the_device(comm, device, model):
+@pytest.mark.parametrize(
+    ("model", "resident"),
+    [(model, "true") for model in MODELS]
+    + [(model, "false") for model in ("boussinesq", "single", "driven", "flat", "odd")],
+)
+def test_streamed_steps_give_the_bits_of_steps_on_the_device(comm, device, model, resident):
     settings = BOX + MODELS[model]
     # The last step is longer, which other factors of decay go with.
     expected = advance(advance(in_core(device, *settings, comm=comm), 2), 1, 0.015)
     how = STREAMED if model == "mhd" else streaming(comm, device)
+    how = (*how, f"run.streaming={{ resident = {resident} }}")
     streamed = advance(advance(start(device, *settings, *how, comm=comm), 2), 1, 0.015)
     assert streamed.placement.residency == "host"
     assert isinstance(streamed.flow.state, np.ndarray)
@@ -159,6 +167,7 @@ def test_bytes_over_the_bus_are_foretold(comm, device, monkeypatch):
         crossed = crossed_in_a_step(streamed, monkeypatch)
         update = "host" if "update" in how else "device"
         assert crossed == crossings(streamed.problem, update, resident), (model, how)
+        assert all(bytes_text(one) in streamed.describe()["bus"] for one in crossed)
 
 
 def test_columns_stay_on_the_device_as_far_as_memory_allows(comm, device, ranks, monkeypatch):
@@ -171,8 +180,11 @@ def test_columns_stay_on_the_device_as_far_as_memory_allows(comm, device, ranks,
     none = streamed.flow.passes.device_bytes
     none = none if comm is None else max(comm.allgather(none))
     expected = modes_of(advance(streamed, 3))
+    # On a CPU the fields themselves are in the same memory.
+    fields = streamed.problem.memory(device) if device.kind == "cpu" else 0
+    fields = fields if comm is None else max(comm.allgather(fields))
     kept = []
-    for memory in (none, none + (24 << 10), none + (1 << 24)):
+    for memory in (none, none + fields + (24 << 10), none + fields + (1 << 24)):
         some = start(
             device, *settings, "run.streaming={ pencils = 6 }", f"run.memory={memory}", comm=comm
         )  # fmt: skip
@@ -183,6 +195,27 @@ def test_columns_stay_on_the_device_as_far_as_memory_allows(comm, device, ranks,
         assert crossed == crossings(some.problem, "device", passes.resident.ky)
         assert modes_of(advance(some, 3)).tobytes() == expected.tobytes()
     assert 0 == kept[0] < kept[1] <= kept[2] == some.problem.geometry.columns_shape[1]
+
+
+def test_fewer_columns_stay_where_a_device_has_less_room_than_it_said(comm, device, monkeypatch):
+    settings = (*BOX, *MODELS["mhd"], *streaming(comm, device), "run.streaming={ pencils = 6 }")
+    whole = start(device, *settings, comm=comm)
+    expected, ky = modes_of(advance(whole, 3)), whole.flow.passes.resident.ky
+    empty = type(device).empty
+
+    def scarce(self, shape, dtype):
+        if len(shape) == 5 and shape[0] > 1:
+            raise InputError("no memory left for as much")
+        return empty(self, shape, dtype)
+
+    monkeypatch.setattr(type(device), "empty", scarce)
+    some = start(device, *settings, comm=comm)
+    monkeypatch.undo()
+    left = some.flow.passes.resident
+    assert left.pencils == min(1, whole.flow.passes.resident.pencils)
+    assert left.ky < ky or ky < 2
+    assert some.flow.passes.device_bytes <= whole.flow.passes.device_bytes
+    assert modes_of(advance(some, 3)).tobytes() == expected.tobytes()
 
 
 def test_a_step_of_flow_takes_its_state_over_the_bus_once_in_a_substage(device):

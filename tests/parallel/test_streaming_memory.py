@@ -112,17 +112,17 @@ def held(comm, device):
     gc.collect()
     with contextlib.suppress(OSError, AttributeError):  # where there is no such allocator
         ctypes.CDLL(None).malloc_trim(0)
-    if comm is not None:
-        comm.Barrier()
-    with open("/proc/self/status") as file:
-        status = dict(line.split(":", 1) for line in file)
     there = 0
     if device.kind == "cuda":
         import cupy
 
         with device.context:
-            there = cupy.get_default_memory_pool().used_bytes()
             cupy.get_default_pinned_memory_pool().free_all_blocks()
+            there = cupy.get_default_memory_pool().used_bytes()
+    if comm is not None:
+        comm.Barrier()
+    with open("/proc/self/status") as file:
+        status = dict(line.split(":", 1) for line in file)
     return {
         "here": 1024 * int(status["VmRSS"].split()[0]), "there": there,
         "threads": int(status["Threads"]), "files": len(os.listdir("/proc/self/fd")),

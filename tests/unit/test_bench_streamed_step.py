@@ -31,6 +31,7 @@ def test_a_step_stands_beside_the_bus_and_the_synchronous_one(tmp_path, capsys, 
     asked, synchronous = result["rows"]
     for row in (asked, synchronous):
         assert row["device memory (bytes)"] <= 2 << 20
+        assert 0 < row["ky whose columns stay"] <= row["ky"]
         assert row["of the bound"] == pytest.approx(row["bound (s)"] / row["seconds per step"])
         most = max(row["bytes over the bus, in and out"])
         assert row["bound (s)"] == pytest.approx(most / result["bus (GB/s)"]["both"] / 1e9)
@@ -47,6 +48,20 @@ def test_sweep_has_the_streams_of_ghost():
     assert {one.streaming.streams for one in variants} == {0, 1, 2, 4, 8, 16}
     assert {one.streaming.update for one in variants} == {"device", "host"}
     assert len({one.name for one in variants}) == len(variants) == 10
+
+
+@pytest.mark.parametrize(
+    "asked", [{}, {"resident": False}, {"devices": 2}, {"update": "host"}, {"copies": "zero-copy"}]
+)
+def test_sweep_measures_nothing_twice(asked):
+    variants = step_variants(StepStreaming(**asked), sweep=True)
+    assert len({(one.streaming, one.schedule) for one in variants}) == len(variants)
+
+
+@pytest.mark.parametrize("option", [{"devices": 2}, {"update": "host"}])
+def test_no_columns_are_said_to_stay_where_none_can(option):
+    assert StepStreaming().resident
+    assert not StepStreaming(**option, resident=True).resident
 
 
 @pytest.mark.parametrize(

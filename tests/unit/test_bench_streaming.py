@@ -53,7 +53,7 @@ def test_transforms_are_right_and_stand_beside_the_bus(tmp_path, capsys, options
 
 
 def test_sweep_has_all_ways_to_stream():
-    for ranks, expected in ((1, 9), (2, 13)):
+    for ranks, expected in ((1, 8), (2, 12)):
         names = [one.name for one in variants_of(Streaming(streams=2), True, ranks)]
         assert names[:2] == ["2 streams, as asked", "synchronous"]
         assert len(names) == len(set(names)) == expected

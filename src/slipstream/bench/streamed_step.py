@@ -12,7 +12,7 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from slipstream.bench.measure import extreme, medians
-from slipstream.bench.streaming import Variant, bus_rates, timers_of
+from slipstream.bench.streaming import Variant, bus_rates, each_once, timers_of
 from slipstream.case import SpectralCase
 from slipstream.schedule import commit
 from slipstream.spectral.placement import crossings
@@ -32,8 +32,9 @@ def step_variants(
             result.append(Variant(f"{streams} streams", replace(streaming, streams=streams)))
         result.append(Variant("zero-copy", replace(streaming, copies="zero-copy")))
         result.append(Variant("update on the host", replace(streaming, update="host")))
+        result.append(Variant("columns stay", replace(streaming, resident=True)))
         result.append(Variant("no columns stay", replace(streaming, resident=False)))
-    return result
+    return each_once(result)
 
 
 def measure_streamed_step(
@@ -111,6 +112,8 @@ def _row(
         "schedule": variant.schedule,
         "streaming": asdict(variant.streaming),
         "pencils": flow.passes.pencils,
+        "ky whose columns stay": flow.passes.resident.ky,
+        "ky": problem.geometry.columns_shape[1],
         "seconds per step": seconds,
         "seconds per substage": seconds / problem.method.substages,
         "bytes over the bus, in and out": ways,

@@ -66,7 +66,15 @@ def variants_of(streaming: Streaming, sweep: bool, ranks: int) -> list[Variant]:
         for exchange in exchanges:
             changed = replace(streaming, pencils_per_exchange=together, exchange=exchange)
             result.append(Variant(f"{together} at a time, from the {exchange}", changed))
-    return result
+    return each_once(result)
+
+
+def each_once(variants: Sequence[Variant]) -> list[Variant]:
+    """Return the first of those variants that do the same."""
+    first: dict[tuple, Variant] = {}
+    for one in variants:
+        first.setdefault((one.streaming, one.schedule), one)
+    return list(first.values())
 
 
 def bus_rates(devices: Sequence[Device], home: Device, comm: Any) -> dict[str, float]:

@@ -204,6 +204,7 @@ def print_streamed_step(title: str, result: Mapping[str, Any]) -> None:
         f"{result['model']}, {' x '.join(map(str, result['points']))} points, "
         f"{result['precision']}, {result['integrator']}, ranks {result['ranks']}; "
         f"{bytes_text(first['device memory (bytes)'])} of a device",
+        f"columns of {first['ky whose columns stay']} of {first['ky']} ky stay there",
         f"bus in this run (GB/s, each way): {bus}",
         f"{' and '.join(map(bytes_text, first['bytes over the bus, in and out']))} cross it in and "
         f"out in a step: bound {quantity(first['bound (s)'], 's')}",

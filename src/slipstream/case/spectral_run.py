@@ -27,8 +27,8 @@ class SpectralStreaming(Table):
     update : {"device", "host"}
         Where modes are advanced: with their pencil, or on the host's cores.
     resident : bool
-        Whether columns stay on the device, as far as memory allows, where it is one and advances
-        the modes.
+        Whether columns stay on the device, as far as memory allows. None do where a rank has
+        several devices, or modes are advanced on the host.
     """
 
     pencils: Annotated[int, Field(ge=1)] | None = None

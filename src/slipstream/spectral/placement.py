@@ -88,7 +88,7 @@ class Placement:
         update = self.streaming.update
         inward, outward = map(bytes_text, crossings(self.problem, update))
         bus = f"{inward} in and {outward} out per step and rank"
-        if self.streaming.keeps:
+        if self.streaming.resident:
             all_ky = self.problem.geometry.columns_shape[1]
             inward, outward = map(bytes_text, crossings(self.problem, update, all_ky))
             bus = f"at most {bus}, {inward} and {outward} if memory holds all columns"

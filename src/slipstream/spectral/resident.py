@@ -2,8 +2,7 @@
 
 Between the pass over the columns and that over the planes, what both passes of this rank share lies
 on the device, pencil by pencil of ky; the rest of these columns, which belongs to planes of other
-ranks, comes and goes as ever. A grid somewhat larger than the GPU so costs somewhat more, not as
-much as one that is far larger.
+ranks, comes and goes as ever. The less a grid exceeds the GPU, the less crosses the bus.
 """
 
 from __future__ import annotations
@@ -97,9 +96,8 @@ class ResidentColumns:
         own = self._columns[:, :fields, z : z + count].transpose(1, 2, 0, 3, 4)
         # All whole pencils at once, as an axis of their own, and the last if it has fewer ky.
         whole = self.ky // step
-        if whole:
-            part = planes[:, :, : whole * step].reshape(fields, count, whole, step, row)
-            yield part, own[:, :, :whole]
+        part = planes[:, :, : whole * step].reshape(fields, count, whole, step, row)
+        yield part, own[:, :, :whole]
         if whole < self.pencils:
             yield planes[:, :, whole * step : self.ky], own[:, :, whole, : self.ky - whole * step]
 

@@ -45,17 +45,16 @@ class StepStreaming(PencilStreaming):
     update : {"device", "host"}
         With their pencil, or on the host's cores, which takes more trips over the bus.
     resident : bool
-        Whether columns stay on the device, as far as memory allows, where it is one and advances
-        the modes.
+        Whether columns stay on the device, as far as memory allows; false where a rank has
+        several devices, or modes are advanced on the host.
     """
 
     update: str = "device"
     resident: bool = True
 
-    @property
-    def keeps(self) -> bool:
-        """Whether columns may stay on a device."""
-        return self.resident and self.devices == 1 and self.update == "device"
+    def __post_init__(self) -> None:
+        if self.devices > 1 or self.update == "host":
+            object.__setattr__(self, "resident", False)
 
 
 class StreamedPasses:
@@ -106,7 +105,9 @@ class StreamedPasses:
         # Ranks may have been told different limits: each looks at its own devices.
         self._stations = self._fitting(-largest(comm, -limit))
         together(comm, lambda: [station.provide_scratch() for station in self._stations])
-        self.resident = self._keep(limit - self.device_bytes)
+        # On a CPU the fields themselves are in the same memory.
+        fields = problem.memory(self._home) if self._home in self.devices else 0
+        self.resident = self._keep(max(0, limit - self.device_bytes - fields))
         self._turn = 0
 
     # -- memory ------------------------------------------------------------------------------
@@ -159,7 +160,7 @@ class StreamedPasses:
         """Return the columns for which there is memory left."""
         g, needs, most = self._geometry, self._needs, self._most(self.pencils)[1]
         size = needs.column_bytes(most)
-        count = min(left // size, -(-g.columns_shape[1] // most)) if self._streaming.keeps else 0
+        count = min(left // size, -(-g.columns_shape[1] // most)) if self._streaming.resident else 0
         kept = ResidentColumns(g, self.devices[0], needs.fields, needs.dtype, most, count)
         self.device_bytes += kept.pencils * size
         return kept
