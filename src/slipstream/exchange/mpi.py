@@ -97,9 +97,9 @@ class MpiExchange(Exchange):
             for block in (self.sends, self.receives)[side]:
                 parts = part_of(arrays[side], block), part_of(staged[side], block)
                 source, target = parts if side == 0 else parts[::-1]
-                graph.add(
-                    self.device.copy(target, source), reads=[source], writes=[target],
-                    label=label, category="copy", lane=label.split(": ")[1], device=self.device,
+                graph.add_copy(
+                    target, source, label=label, category="copy", lane=label.split(": ")[1],
+                    device=self.device,
                 )  # fmt: skip
 
 

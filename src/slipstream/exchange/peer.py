@@ -202,9 +202,9 @@ class PeerExchange(Exchange):
             for block in self._near_sends:
                 part, place = part_of(source, block), places[block.peer]
                 # In one lane: side by side, all pieces for one rank might go before the others'.
-                graph.add(
-                    self.device.copy(place, part), reads=[part], writes=[place], label=label,
-                    category="communication", lane="communication", device=self.device,
+                graph.add_copy(
+                    place, part, label=label, category="communication", lane="communication",
+                    device=self.device,
                 )  # fmt: skip
         self.record_close(graph, label)
         if self._far:

@@ -75,10 +75,7 @@ class Exchange(ABC):
         for source, target in self.pairs:
             for send, receive in zip(sends, receives, strict=True):
                 part, place = part_of(source, send), part_of(target, receive)
-                graph.add(
-                    self.device.copy(place, part), reads=[part], writes=[place],
-                    label=f"{label}: own", category="pack", device=self.device,
-                )  # fmt: skip
+                graph.add_copy(place, part, label=f"{label}: own", device=self.device)
 
     @abstractmethod
     def _record_messages(self, graph: StepGraph, label: str) -> None:

@@ -44,7 +44,6 @@ class Redistribution:
         rank: int,
         dtype: Any,
     ) -> None:
-        self._device = device
         self._boxes = source[rank], target[rank]
         self._plan = ExchangePlan.redistribution(source, target, rank)
         empty = transport.empty if transport else device.empty
@@ -82,21 +81,15 @@ class Redistribution:
             part = source[block.box.slices(boxes[0])]
             if block.peer == plan.rank:
                 place = target[block.box.slices(boxes[1])]
-                self._copy(graph, place, part, "own block")
+                graph.add_copy(place, part, label="own block")
             else:
-                self._copy(graph, _box_of(packed[0], block), part, "pack")
+                graph.add_copy(_box_of(packed[0], block), part, label="pack")
         if exchange:
             exchange.record(graph, "redistribute", own=False)
         for block in plan.receives:
             if block.peer != plan.rank:
                 place = target[block.box.slices(boxes[1])]
-                self._copy(graph, place, _box_of(packed[1], block), "unpack")
-
-    def _copy(self, graph: StepGraph, target: Any, source: Any, label: str) -> None:
-        graph.add(
-            self._device.copy(target, source), reads=[source], writes=[target], label=label,
-            category="pack",
-        )  # fmt: skip
+                graph.add_copy(place, _box_of(packed[1], block), label="unpack")
 
 
 class Nothing:
@@ -207,8 +200,7 @@ class AxisTransform:
 
     def _copy(self, graph: StepGraph, target: Any, source: Any) -> None:
         if target.size:
-            operation = self._device.copy(target, source)
-            self._add(graph, operation, [source], [target], "truncate", "pack")
+            graph.add_copy(target, source, label="truncate", lane=self._lane, device=self._device)
 
     def _add(self, graph, operation, reads, writes, label: str, category: str) -> None:
         graph.add(

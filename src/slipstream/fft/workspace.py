@@ -210,10 +210,7 @@ class Workspace:
 
     def _record_kept(self, graph: StepGraph, target: Any, source: Any, lane: str) -> None:
         """Record a copy from, or to, an array on the device."""
-        graph.add(
-            self.device.copy(target, source), reads=[source], writes=[target], label="keep",
-            category="pack", lane=lane or MAIN_LANE, device=self.device,
-        )  # fmt: skip
+        graph.add_copy(target, source, label="keep", lane=lane or MAIN_LANE, device=self.device)
 
     def _record_transforms(self, graph, slot: int, arrays, axes, forward: bool, scale) -> None:
         steps = list(enumerate(self._transforms_of(slot, arrays[0].shape, axes)))

@@ -118,6 +118,15 @@ class StepGraph:
         """
         self._append(label, category, lane, device, operation, None, reads, writes)
 
+    def add_copy(
+        self, target: Any, source: Any, *, label: str, category: str = "pack",
+        lane: str = MAIN_LANE, device: Device | None = None,
+    ) -> None:  # fmt: skip
+        """Record ``target[...] = source``; other parameters as in `add`."""
+        device = device or self.device
+        operation = device.copy(target, source)
+        self._append(label, category, lane, device, operation, None, [source], [target])
+
     def add_transfer(
         self, transfer: Transfer, *, reads: Sequence[Any], writes: Sequence[Any], label: str
     ) -> None:
@@ -164,6 +173,11 @@ class PlacedGraph:
         """Record an operation; parameters as of `StepGraph.add`."""
         lane = self._lane or lane
         self._graph.add(operation, lane=lane, device=self.device, **others)
+
+    def add_copy(self, target: Any, source: Any, *, lane: str = MAIN_LANE, **others: Any) -> None:
+        """Record ``target[...] = source``; other parameters as of `StepGraph.add`."""
+        lane = self._lane or lane
+        self._graph.add_copy(target, source, lane=lane, device=self.device, **others)
 
     def lane_of_chunk(self, number: int) -> tuple[int, str]:
         """Return index and name of the lane that works on a chunk, by the chunk's number."""

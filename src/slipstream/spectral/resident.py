@@ -43,7 +43,7 @@ class ResidentColumns:
         self, geometry: SlabGeometry, device: Device, fields: int, dtype: Any, ky: int, count: int
     ) -> None:
         nz, all_ky, row = geometry.columns_shape
-        self._device, self._step = device, ky
+        self._step = ky
         self._first, self._last = geometry.physical_box.start[0], geometry.physical_box.stop[0]
         self._columns = None
         while count and self._columns is None:
@@ -81,12 +81,12 @@ class ResidentColumns:
             The first of them, among those of this rank.
         """
         for part, own in self._shared(planes, low):
-            self._record(graph, part, own)
+            graph.add_copy(part, own, label="keep")
 
     def record_out(self, graph: PlacedGraph, planes: Any, low: int) -> None:
         """Record that planes leave what stays; parameters as of `record_in`."""
         for part, own in self._shared(planes, low):
-            self._record(graph, own, part)
+            graph.add_copy(own, part, label="keep")
 
     def _shared(self, planes: Any, low: int) -> Iterator[tuple[Any, Any]]:
         if not self.pencils:
@@ -100,9 +100,3 @@ class ResidentColumns:
         yield part, own[:, :, :whole]
         if whole < self.pencils:
             yield planes[:, :, whole * step : self.ky], own[:, :, whole, : self.ky - whole * step]
-
-    def _record(self, graph: PlacedGraph, target: Any, source: Any) -> None:
-        graph.add(
-            self._device.copy(target, source), reads=[source], writes=[target], label="keep",
-            category="pack",
-        )  # fmt: skip
