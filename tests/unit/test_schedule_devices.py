@@ -180,6 +180,32 @@ def test_a_device_waits_for_what_another_one_writes_and_reads(policy, devices):
         assert (b == 7).all()
 
 
+def profiled(device_and_category_and_lane):
+    """Return what ran when in a serial step whose operations have nothing in common."""
+    graph = StepGraph(WORKING[0])
+    for number, (device, category, lane) in enumerate(device_and_category_and_lane):
+        graph.add(lambda stream: time.sleep(0.02), writes=[np.zeros(4)], label=str(number),
+                  category=category, lane=lane, device=device)  # fmt: skip
+    step = commit(graph, "serial")
+    step.run(profile=True)
+    return sorted(step.timeline.entries, key=lambda entry: int(entry.label))
+
+
+def test_the_serial_schedule_overlaps_no_lanes_of_a_device_beside_others():
+    lanes = [(device, "copy", lane) for lane in ("copy in", "copy out") for device in WORKING]
+    entries = profiled(lanes)
+    for before, after in zip(entries[:2], entries[2:], strict=True):
+        assert before.stop <= after.start
+
+
+def test_what_devices_order_between_ranks_has_the_serial_schedule_to_itself():
+    work = [(device, "compute", "compute") for device in WORKING]
+    entries = profiled([*work, (WORKING[0], "communication", "communication"), *work])
+    exchange = entries[2]
+    assert all(entry.stop <= exchange.start for entry in entries[:2])
+    assert all(exchange.stop <= entry.start for entry in entries[3:])
+
+
 def test_who_waits_for_another_device_keeps_nobody_else_waiting():
     """The first operation ends only when the last one, on the waiting device, has run."""
     a, b, ran = np.zeros(4), np.zeros(4), threading.Event()

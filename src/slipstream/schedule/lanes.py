@@ -17,6 +17,13 @@ class Lanes:
 
     A device cannot wait for another one's events: the host does, before it issues what depends.
 
+    Parameters
+    ----------
+    graph : StepGraph
+        The recorded step.
+    bulk : bool
+        Whether a device has one lane for all, apart from those that work on chunks.
+
     Attributes
     ----------
     main : Stream
@@ -25,16 +32,17 @@ class Lanes:
         When each node ran, in a profiled run.
     """
 
-    def __init__(self, graph: StepGraph) -> None:
-        lanes = dict.fromkeys(_lane(node) for node in graph.nodes if not node.transfer)
+    def __init__(self, graph: StepGraph, bulk: bool = False) -> None:
+        self._nodes, self._home, self._bulk = graph.nodes, graph.device, bulk
+        lanes = dict.fromkeys(self._lane(node) for node in graph.nodes if not node.transfer)
         home = graph.device, MAIN_LANE
-        self._nodes, self._home = graph.nodes, graph.device
         # What a node waits for in other lanes.
         self._awaited = [
             [
-                (_lane(graph.nodes[index]), index)
+                (self._lane(graph.nodes[index]), index)
                 for index in node.dependencies
-                if not graph.nodes[index].transfer and _lane(graph.nodes[index]) != _lane(node)
+                if not graph.nodes[index].transfer
+                and self._lane(graph.nodes[index]) != self._lane(node)
             ]
             for node in graph.nodes
         ]
@@ -82,9 +90,13 @@ class Lanes:
         if failures:
             raise failures[0]
 
+    def stream(self, node: Node) -> Stream:
+        """Return where an operation runs."""
+        return self._streams[self._lane(node)]
+
     def issue(self, node: Node) -> None:
         """Submit an operation behind the events that it has to wait for."""
-        stream = self._streams[_lane(node)]
+        stream = self.stream(node)
         for index in self._last_of_each_lane(node):
             if self._nodes[index].device is node.device:
                 stream.wait(self._events[index])
@@ -108,7 +120,7 @@ class Lanes:
         for lane, index in awaited:
             if lane not in last or order[index] > order[last[lane]]:
                 last[lane] = index
-        own, result = _lane(node), []
+        own, result = self._lane(node), []
         for lane, index in last.items():
             if self._waited.get((own, lane), -1) < order[index]:
                 self._waited[own, lane] = order[index]
@@ -128,10 +140,10 @@ class Lanes:
             return True
         return False
 
-
-def _lane(node: Node) -> tuple[Device, str]:
-    """Return the lane of a node, of which each device has its own."""
-    return node.device, node.lane
+    def _lane(self, node: Node) -> tuple[Device, str]:
+        """Return the lane of a node, of which each device has its own."""
+        merged = self._bulk and not node.lane.startswith(MAIN_LANE)
+        return node.device, MAIN_LANE if merged else node.lane
 
 
 @contextlib.contextmanager

@@ -3,9 +3,9 @@
 Policies differ only in when nodes run; every one gives the same bits.
 
 ``serial``
-    Bulk-synchronous: nodes run in the order of recording, nothing is computed while data travel,
-    and a GPU finishes each node before the next. Only the lanes of a CPU, which are the threads
-    of one loop over chunks, run side by side, and so do several devices.
+    Bulk-synchronous: nodes run in the order of recording, nothing is computed while data travel
+    between ranks, and a device finishes each node before the next. Only the lanes of a CPU that
+    are the threads of one loop over chunks run side by side, and so do several devices.
 ``overlap``
     Nodes that feed a transfer come first, and transfers are in flight while everything that does
     not depend on them runs. Where a graph has no transfers, a GPU replays it as one CUDA graph,
@@ -150,11 +150,14 @@ class SerialStep(CommittedStep):
 
 
 class PhasedStep(CommittedStep):
-    """Lanes side by side from one transfer to the next; a transfer has the ranks to itself."""
+    """Devices, and lanes that work on chunks, side by side from one exchange to the next.
+
+    An exchange has the ranks to itself.
+    """
 
     def __init__(self, graph: StepGraph) -> None:
         super().__init__(graph)
-        self._lanes = Lanes(graph)
+        self._lanes = Lanes(graph, bulk=True)
 
     def run(self, profile: bool = False, stream: Stream | None = None) -> None:
         patience, lanes = Patience(*self._devices), self._lanes
@@ -162,11 +165,16 @@ class PhasedStep(CommittedStep):
         lanes.begin(profile)
         with drained(lanes):
             for node in self.nodes:
+                if node.category != "communication":
+                    lanes.issue(node)
+                    continue
+                lanes.drain()
                 if node.transfer:
-                    lanes.drain()
                     self._run_alone(node, profile, lanes.main, patience)
                 else:
                     lanes.issue(node)
+                    end = lanes.stream(node).record()
+                    patience.wait(end.done, f"exchange {node.label!r}")
         if profile:
             for index, span in lanes.spans.items():
                 self.timeline.add(self.nodes[index], *span.interval())
