@@ -23,8 +23,10 @@ def timeline(*entries):
 def test_totals_are_busy_seconds_and_count_overlap_in_each_category():
     line = timeline(("fft", 0, 4), ("communication", 2, 8), ("fft", 10, 11))
     assert line.totals() == {"fft": 5, "communication": 6}
+    assert line.duration() == 11
     line.clear()
     assert line.totals() == {}
+    assert line.duration() == 0
     assert line.exposed() == 0
 
 

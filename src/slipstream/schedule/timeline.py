@@ -78,6 +78,11 @@ class Timeline:
         """Forget all entries."""
         self.entries.clear()
 
+    def duration(self) -> float:
+        """Return the seconds from the first start to the last end."""
+        start = min((entry.start for entry in self.entries), default=0.0)
+        return max((entry.stop for entry in self.entries), default=start) - start
+
     def totals(self) -> dict[str, float]:
         """Return the busy seconds of each category; what overlaps counts in each."""
         result: dict[str, float] = {}
