@@ -36,16 +36,7 @@ class Lanes:
         self._nodes, self._home, self._bulk = graph.nodes, graph.device, bulk
         lanes = dict.fromkeys(self._lane(node) for node in graph.nodes if not node.transfer)
         home = graph.device, MAIN_LANE
-        # What a node waits for in other lanes.
-        self._awaited = [
-            [
-                (self._lane(graph.nodes[index]), index)
-                for index in node.dependencies
-                if not graph.nodes[index].transfer
-                and self._lane(graph.nodes[index]) != self._lane(node)
-            ]
-            for node in graph.nodes
-        ]
+        self._awaited = [self._in_other_lanes(node) for node in graph.nodes]
         self._operations = [partial(naming, node, node.operation) for node in graph.nodes]
         # What others wait for, perhaps on other ranks, must not queue behind large kernels.
         self._streams: dict[tuple[Device, str], Stream] = {
@@ -58,7 +49,9 @@ class Lanes:
         self._waited: dict[tuple, int] = {}
         self._marked = {
             index for node in graph.nodes if node.transfer for index in node.dependencies
-        } | {index for awaited in self._awaited for _, index in awaited}
+        } | {
+            index for awaited in self._awaited for indices in awaited.values() for index in indices
+        }
         self._profile = False
         self.spans: dict[int, Span] = {}
 
@@ -111,17 +104,20 @@ class Lanes:
         if node.index in self._marked:
             self._events[node.index] = stream.record()
 
+    def _in_other_lanes(self, node: Node) -> dict[tuple[Device, str], list[int]]:
+        """Return the operations for which a node waits in each other lane."""
+        own, result = self._lane(node), {}
+        for index in node.dependencies:
+            lane = self._lane(self._nodes[index])
+            if not self._nodes[index].transfer and lane != own:
+                result.setdefault(lane, []).append(index)
+        return result
+
     def _last_of_each_lane(self, node: Node) -> list[int]:
         """Return, of the dependencies in each other lane, the last one not waited for yet."""
-        awaited, order = self._awaited[node.index], self._order
-        if not awaited:
-            return []
-        last: dict[tuple, int] = {}
-        for lane, index in awaited:
-            if lane not in last or order[index] > order[last[lane]]:
-                last[lane] = index
-        own, result = self._lane(node), []
-        for lane, index in last.items():
+        own, order, result = self._lane(node), self._order, []
+        for lane, indices in self._awaited[node.index].items():
+            index = max(indices, key=order.__getitem__)
             if self._waited.get((own, lane), -1) < order[index]:
                 self._waited[own, lane] = order[index]
                 result.append(index)

@@ -17,8 +17,8 @@ from slipstream.schedule.patience import Patience
 class Progress:
     """One run of an overlapped step: what has been issued, what is in flight, what is done.
 
-    A node that waits is looked at again when what it waits for has been issued, or has arrived; at
-    every turn only if that has to be done, which no one tells.
+    A node that waits is looked at again when what it waits for has been issued, has arrived, or is
+    over. No one tells that an operation is over, so it is asked at every turn, if one waits for it.
 
     Parameters
     ----------
@@ -36,15 +36,17 @@ class Progress:
         self._lanes, self._patience = lanes, patience
         self._start: Event | None = start
         self._nodes = {node.index: node for node in order}
-        # Nodes to look at, by urgency; those that wait, by what for; and those that are polled.
+        # Nodes to look at, by urgency; those that wait for something to begin or arrive, by what it
+        # is; and those that wait for something to be over, None for what came before the step.
         self._places = {node.index: place for place, node in enumerate(order)}
         self._looked_at = [(place, node.index) for place, node in enumerate(order)]
         self._waiting: dict[int, list[int]] = {}
-        self._polled: list[int] = []
+        self._polled: dict[int | None, list[int]] = {}
         self._begun: set[int] = set()
         self._queues = _Queues(order)
         self._flying: list[Node] = []
-        self._arrived: set[int] = set()
+        # Transfers that have arrived, and operations known to be over.
+        self._done: set[int] = set()
         self._flights: dict[int, list[float]] = {}
         # What each node still waits for; the last recorded is looked at first.
         self._unfulfilled = {node.index: sorted(node.dependencies) for node in order}
@@ -62,8 +64,8 @@ class Progress:
     def advance(self) -> bool:
         """Start and issue all that can be, then poll; return whether anything happened."""
         before = len(self._begun)
-        self._call_for(self._polled)
-        self._polled = []
+        for ended in [index for index in self._polled if self._is_over(index)]:
+            self._call_for(self._polled.pop(ended))
         while self._looked_at:
             _, index = heapq.heappop(self._looked_at)
             if index not in self._begun and self._ready(self._nodes[index]):
@@ -93,12 +95,13 @@ class Progress:
     def _ready(self, node: Node) -> bool:
         """Return whether a node may be issued, or started; if not, see when to look again."""
         left = self._unfulfilled[node.index]
-        while left and self._fulfilled(node, left[-1]):
+        # Each pencil of a pass waits for all of the pass before: most are known to be over.
+        while left and (left[-1] in self._done or self._fulfilled(node, left[-1])):
             left.pop()
         if left and (self._nodes[left[-1]].transfer or left[-1] not in self._begun):
             self._waiting.setdefault(left[-1], []).append(node.index)
         elif left or (node.transfer and not self._may_touch()):
-            self._polled.append(node.index)
+            self._polled.setdefault(left[-1] if left else None, []).append(node.index)
         else:
             return self._queues.is_next(node)  # if not, the one before calls for it
         return False
@@ -106,11 +109,19 @@ class Progress:
     def _fulfilled(self, node: Node, dependency: int) -> bool:
         """Return whether a node may be issued, or started, as far as one dependency goes."""
         earlier = self._nodes[dependency]
-        if earlier.transfer:
-            return dependency in self._arrived
+        if earlier.transfer or dependency not in self._begun:
+            return dependency in self._done
         # A transfer's data must be there, and a device cannot wait for another one's events.
         host_waits = node.transfer or earlier.device is not node.device
-        return dependency in self._begun and (not host_waits or self._lanes.done(dependency))
+        return not host_waits or self._is_over(dependency)
+
+    def _is_over(self, index: int | None) -> bool:
+        """Return whether an issued operation is over, or what came before the step."""
+        if index is None:
+            return self._may_touch()
+        if index not in self._done and self._lanes.done(index):
+            self._done.add(index)
+        return index in self._done
 
     def _go(self, node: Node) -> None:
         self._begun.add(node.index)
@@ -129,7 +140,7 @@ class Progress:
         landed = [node for node in self._flying if naming(node, node.transfer.test)]
         for node in landed:
             self._flights[node.index].append(time.perf_counter())
-            self._arrived.add(node.index)
+            self._done.add(node.index)
             self._flying.remove(node)
             self._call_for(self._waiting.pop(node.index, ()))
         for node in self._flying:
