@@ -22,6 +22,9 @@ from slipstream.bench import app as bench
 from slipstream.case import SOLVERS, Case, load_case, write_template
 from slipstream.errors import InputError, RunError, SlipstreamError
 
+# What Typer raises for options that are wrong: the class of the click that it brings.
+_UsageError: Any = typer.BadParameter.__base__
+
 app = typer.Typer(
     name="slipstream",
     no_args_is_help=True,
@@ -179,7 +182,11 @@ def main(arguments: list[str] | None = None) -> None:
         Always: status 0 on success, 1 for a failed run, 2 for wrong input.
     """
     try:
-        app(args=arguments)
+        sys.exit(app(args=arguments, standalone_mode=False) or 0)
+    except _UsageError as error:
+        if type(error).__name__ == "NoArgsIsHelpError":  # the help has been printed
+            sys.exit(error.exit_code)
+        _fail(InputError(error.format_message()))
     except SlipstreamError as error:
         _fail(error)
     except OSError as error:

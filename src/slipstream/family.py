@@ -38,6 +38,10 @@ class PlainSimulation:
     step, time = 0, 0.0
     finished = ""
 
+    def describe_step(self) -> str:
+        """Return nothing: what was said beforehand tells all."""
+        return ""
+
     def progress(self, step_size: float) -> str:
         """Return step, time, and the time step that follows."""
         return f"step {self.step}, t = {self.time:.4g}, time step {step_size:.3g}"

@@ -211,3 +211,10 @@ def test_arrays_that_a_plan_cannot_take_are_refused_on_all_ranks(comm, device, d
     with pytest.raises(InputError, match="out cannot be written"):
         transform(u, out=out)
     assert not out.any() or direction == "backward"
+
+
+@pytest.mark.parametrize("residency", ["device", "host"])
+def test_what_is_no_stream_is_refused(comm, device, residency):
+    fft = DistributedFFT((6, 4, 4), comm=comm, device=device, residency=residency)
+    with pytest.raises(InputError, match="stream <object .*; accepted: a stream of this device"):
+        fft.forward(fft.empty_input(), stream=object())

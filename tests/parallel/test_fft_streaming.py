@@ -81,6 +81,7 @@ def test_bricks_stream_too(comm, device, ranks, transports, data):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
+        ({"streams": True}, "streaming: streams is True; accepted: 0 to 16"),
         ({"pencils": 0}, "streaming: pencils is 0; accepted: whole numbers of at least 1"),
         ({"streams": 17}, "streaming: streams is 17; accepted: 0 to 16"),
         ({"copies": "teleport"}, "copies 'teleport'; accepted: memcpy2D, zero-copy, packed"),

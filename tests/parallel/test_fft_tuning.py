@@ -1,12 +1,15 @@
 """Tuning: what is measured is remembered in a readable file, and never changes the result."""
 
 import json
+from dataclasses import asdict
+from functools import partial
 
 import pytest
 
 from fft_oracle import check
 from slipstream.errors import InputError
 from slipstream.fft import DistributedFFT, Streaming, streamed_tuning, tuning
+from slipstream.fft.arguments import largest
 
 SHAPE = (6, 12, 10)
 BROKEN = {
@@ -156,12 +159,42 @@ def test_ways_to_stream_are_measured_once_and_remembered(comm, device, ranks, fo
     assert tried == len(set(streamed)) >= (7 if ranks == 1 else 9)
     assert fft.streamed.streaming in streamed
     ((key, entry),) = entries(comm, folder).items()
-    assert "on the host, 1 MiB" in key
+    assert f"on the host, {1 << 20} bytes" in key
     assert entry["tune"] == "quick"
     again = on_the_host(comm, device, "quick")
     assert len(streamed) == tried
     assert again.streamed.streaming == fft.streamed.streaming
     check(comm, device, SHAPE, "float64", residency="host", tune="quick", memory="1 MiB")
+
+
+def test_limits_that_differ_a_little_are_tuned_apart(comm, device, folder, streamed):
+    sizes = [(1 << 20) - 1, 1 << 20]
+    for size in sizes:
+        DistributedFFT(SHAPE, comm=comm, device=device, residency="host", tune="quick", memory=size)
+    assert len(entries(comm, folder)) == len(sizes)
+
+
+def test_what_is_remembered_of_free_memory_may_need_more_than_is_free(
+    comm, device, folder, streamed, monkeypatch
+):
+    limits = iter([1 << 20, 1 << 21, 1 << 22])
+    monkeypatch.setattr("slipstream.fft.distributed.memory_limit", lambda *_: next(limits))
+    plan = partial(DistributedFFT, SHAPE, comm=comm, device=device, residency="host")
+    for _ in range(2):
+        plan(tune="quick")
+    tried = len(streamed)
+    needed = largest(comm, plan().streamed.device_bytes)
+    ((key, entry),) = entries(comm, folder).items()
+    greedy = entry | asdict(Streaming(streams=16, pencils=1))
+    if comm is None or comm.rank == 0:
+        (folder / "tuning.json").write_text(json.dumps({key: greedy}))
+    assert list(entries(comm, folder).values()) == [greedy]
+    limits = iter([1 << 22, needed])
+    assert plan(tune="quick").streamed.streaming.streams == 16
+    fft = plan(tune="quick")
+    assert len(streamed) == tried
+    assert fft.streamed.streaming == Streaming()
+    assert fft.streamed.device_bytes <= needed
 
 
 def test_what_the_user_says_of_streaming_is_not_tuned(comm, device, folder, streamed):

@@ -8,6 +8,7 @@ import pytest
 from flows import advance, leave_state, make_case, modes_of, own_part, start
 from slipstream.device import HostDevice
 from slipstream.errors import InputError
+from slipstream.fft.arguments import largest
 from slipstream.sizes import bytes_text
 from slipstream.spectral import placement
 from slipstream.spectral.pencils import PencilDevice, Slot
@@ -247,6 +248,9 @@ def test_too_little_memory_is_refused_with_the_smallest_that_would_do(comm, devi
 def test_device_is_taken_where_fields_fit_there(comm, device):
     roomy = start(device, "grid.points=48", "run.residency=auto", comm=comm)
     assert roomy.placement.residency == "device"
+    assert "room" in roomy.describe()["residency"]
+    assert "residency" not in in_core(device, "grid.points=48").describe()
+    assert roomy.describe_step() == ""
     need = roomy.problem.memory(device)
     need = need if comm is None else max(comm.allgather(need))
     settings = ("grid.points=48", "run.residency=auto", f"run.memory={need * 3 // 4}")
@@ -254,6 +258,19 @@ def test_device_is_taken_where_fields_fit_there(comm, device):
     assert small.placement.residency == "host"
     assert small.flow.passes.device_bytes <= need * 3 // 4
     assert "each rank" in small.describe()["memory per device"]
+    stay = (
+        f"columns of {small.flow.passes.resident.ky} of {small.problem.geometry.columns_shape[1]}"
+    )
+    assert small.describe_step().startswith(stay)
+
+
+def test_fields_that_exceed_the_limit_with_those_that_are_written_stay_on_the_host(comm, device):
+    """On a CPU they lie in the same memory; a run does not say that it takes more than allowed."""
+    roomy = start(device, "grid.points=48", "run.residency=auto", comm=comm)
+    need = largest(comm, roomy.placement.need())
+    for memory, residency in ((need, "device"), (need - 1, "host")):
+        settings = ("grid.points=48", "run.residency=auto", f"run.memory={memory}")
+        assert start(device, *settings, comm=comm).placement.residency == residency
 
 
 def test_streamed_run_goes_on_from_one_on_the_device_on_another_number_of_ranks(

@@ -43,6 +43,27 @@ def test_a_step_stands_beside_the_bus_and_the_synchronous_one(tmp_path, capsys, 
     assert "pipelined, as asked" in capsys.readouterr().out
 
 
+def test_the_synchronous_step_is_measured_alone_where_it_is_asked_for(tmp_path):
+    record = tmp_path / "record.json"
+    options = ("--residency", "host", "--schedule", "serial", "--repetitions", "1")
+    assert command(*options, "--json", str(record)) == 0
+    (row,) = json.loads(record.read_text())["result"]["rows"]
+    assert (row["name"], row["synchronous / this"]) == ("synchronous, as asked", 1)
+
+
+def test_ways_that_memory_does_not_allow_are_left_out_and_said(tmp_path, capsys):
+    record, options = tmp_path / "record.json", ("--residency", "host", "--repetitions", "1")
+    assert command(*options, "--n", "32", "--sweep", "--memory", "2 MiB", "--json",
+                   str(record)) == 0  # fmt: skip
+    result = json.loads(record.read_text())["result"]
+    names = [row["name"] for row in result["rows"]]
+    assert "2 streams" in names
+    assert "is too little" in result["left out"]["16 streams"]
+    assert not result["left out"].keys() & set(names)
+    assert "left out: 16 streams: run.memory" in capsys.readouterr().out
+    assert command(*options, "--n", "32", "--sweep", "--memory", "2 kB") == 2
+
+
 def test_sweep_has_the_streams_of_ghost():
     variants = step_variants(StepStreaming(), sweep=True)
     assert {one.streaming.streams for one in variants} == {0, 1, 2, 4, 8, 16}
@@ -67,7 +88,8 @@ def test_no_columns_are_said_to_stay_where_none_can(option):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (("--streams", "2"), "how arrays stream is for --residency host"),
+        (("--streams", "2"), "--streams is for --residency host"),
+        (("--no-resident",), "--no-resident is for --residency host"),
         (("--residency", "cloud"), "--residency 'cloud'; accepted: device, host"),
         (("--residency", "host", "--update", "elsewhere"), "update"),
         (("--residency", "host", "--streams", "17"), "streams"),

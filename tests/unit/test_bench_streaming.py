@@ -74,6 +74,15 @@ def test_sweep_has_all_ways_to_stream():
         assert len(variants_of(Streaming(), False, ranks)) == 2
 
 
+def test_ways_that_memory_does_not_allow_are_left_out(tmp_path):
+    record = tmp_path / "record.json"
+    options = ("--n", "48", "--sweep", "--memory", "700 KiB", "--repetitions", "1")
+    assert command(*options, "--json", str(record)) == 0
+    result = json.loads(record.read_text())["result"]
+    assert "is too little" in result["left out"]["16 streams"]
+    assert "16 streams" not in [row["name"] for row in result["rows"]]
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -81,7 +90,9 @@ def test_sweep_has_all_ways_to_stream():
         (("--memory", "1 kB", "--n", "64"), "takes at least"),
         (("--copies", "pigeon"), "copies 'pigeon'; accepted: memcpy2D, zero-copy, packed"),
         (("--streams", "99"), "streams is 99; accepted: 0 to 16"),
-        (("--residency", "device", "--memory", "1 GiB"), "is for --residency host"),
+        (("--residency", "device", "--memory", "1 GiB"), "--memory is for --residency host"),
+        (("--residency", "device", "--timelines", "a.png"), "--timelines is for --residency host"),
+        (("--timelines", "a.foo"), "--timelines 'a.foo' is no picture; accepted:"),
         (("--residency", "moon"), "--residency 'moon'; accepted: device, host"),
     ],
 )

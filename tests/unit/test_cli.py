@@ -136,6 +136,18 @@ def test_run_that_cannot_begin_keeps_the_earlier_output(folder, simulation, monk
         (["run", "case.toml", "--out", "case.toml"], "is a file"),
         (["run", "case.toml", "--ranks", "0"], "--ranks must be at least 1"),
         (["run", "case.toml", "--ranks", "2", "--set", "grid.pionts=8"], "'points'"),
+        (
+            ["run", "case.toml", "--set", "run.streaming={ pencils = 0 }"],
+            "--set: run.streaming.pencils: must be at least 1",
+        ),
+        (
+            ["run", "case.toml", "--set", "run.streaming.pencils=0"],
+            "--set: run.streaming.pencils: must be at least 1",
+        ),
+        (["run", "case.toml", "--set", "grid.points.x=8"], "--set grid.points.x: 'points' is"),
+        (["bench", "fft", "--pencils", "0"], "--pencils"),
+        (["bench", "dns", "--ni", "8"], "--ni"),
+        (["rum"], "'rum'"),
     ],
 )
 def test_wrong_input_is_one_line_with_status_2(folder, simulation, capsys, arguments, expected):

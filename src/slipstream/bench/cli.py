@@ -8,29 +8,25 @@ from typing import Annotated, Any
 import typer
 
 from slipstream import launch
+from slipstream.bench.options import (
+    Copies,
+    DeviceName,
+    Devices,
+    Exchange,
+    Memory,
+    Pencils,
+    PencilsPerExchange,
+    Ranks,
+    Record,
+    Repetitions,
+    Residency,
+    Streams,
+    Sweep,
+    check_residency,
+)
 from slipstream.errors import InputError
 
 app = typer.Typer(help="Measure speed, beside the bound of the same run.", no_args_is_help=True)
-
-# Options that mean the same everywhere.
-Ranks = Annotated[int | None, typer.Option(metavar="N", min=1, help="Start N MPI ranks.")]
-DeviceName = Annotated[str, typer.Option(help="cpu, cuda or auto.")]
-Repetitions = Annotated[int, typer.Option(min=1, help="Timed runs of each part.")]
-Record = Annotated[Path | None, typer.Option(metavar="FILE", help="Write a record.")]
-# How arrays on the host stream.
-Residency = Annotated[str, typer.Option(help="device, or host: arrays stream through the device.")]
-Memory = Annotated[
-    str | None, typer.Option(metavar="SIZE", help="What a rank may take of a device: 8 GiB.")
-]
-Pencils = Annotated[int | None, typer.Option(min=1, help="Pieces of a field.")]
-PencilsPerExchange = Annotated[
-    int | None, typer.Option(min=1, help="Pieces that are sent together.")
-]
-Streams = Annotated[int, typer.Option(help="0 for the pipeline, or 1 to 16 streams.")]
-Copies = Annotated[str, typer.Option(help="memcpy2D, zero-copy or packed.")]
-Devices = Annotated[int, typer.Option(min=1, help="GPUs of a rank.")]
-Exchange = Annotated[str, typer.Option(help="Send pieces from the host, or from the device.")]
-Sweep = Annotated[bool, typer.Option("--sweep", help="All ways to stream.")]
 
 
 @app.callback()
@@ -81,7 +77,8 @@ def dns(
     from slipstream.spectral.streaming import StepStreaming
 
     how = StepStreaming(pencils, pencils_per_exchange, streams, copies, devices, update, resident)
-    _check_residency(residency, memory is not None or how != StepStreaming() or sweep)
+    others = {"--memory": memory is not None, "--no-resident": not resident, "--sweep": sweep}
+    check_residency(residency, how, others)
     settings = case_of_step(n, model, integrator, precision, device, schedule, transport)
     if residency == "device":
         case = settings()
@@ -195,6 +192,7 @@ def fft(
     ] = None,
 ) -> None:
     """Time a distributed transform: its parts, its bounds, and what others take for the same."""
+    from slipstream.bench.exchange_plot import check_format
     from slipstream.bench.fft import measure_fft
     from slipstream.bench.measure import write_record
     from slipstream.bench.streaming import draw_timelines, measure_streaming
@@ -207,7 +205,10 @@ def fft(
         None if wire == "none" else wire, fields, repetitions, plain,
     )  # fmt: skip
     how = Streaming(pencils, pencils_per_exchange, streams, copies, devices, exchange)
-    _check_residency(residency, memory is not None or how != Streaming() or sweep or in_place)
+    others = {"--memory": memory is not None, "--sweep": sweep, "--in-place": in_place,
+              "--timelines": timelines is not None}  # fmt: skip
+    check_residency(residency, how, others)
+    check_format(timelines, "--timelines")
     _relaunch_if_asked(ranks)
     opened, comm = _open(device)
     if residency == "host":
@@ -279,7 +280,7 @@ def advection(
         _shell(shell), threads, steps, repetitions,
     )  # fmt: skip
     check_format(plot)
-    check_format(timelines)
+    check_format(timelines, "--timelines")
     earlier = read_results(beside or [])
     _relaunch_if_asked(ranks)
     opened, comm = _open(device)
@@ -348,7 +349,7 @@ def lattice(
         sample, shape, sample_parameters(sample, porosity, radius, min(shape)), storage,
         partition, schedule, transport, sweep, repetitions,
     )  # fmt: skip
-    check_format(timelines)
+    check_format(timelines, "--timelines")
     _relaunch_if_asked(ranks)
     opened, comm = _open(device)
     steps_of: dict[str, Any] = {}
@@ -369,14 +370,6 @@ def _shell(text: str) -> int | None:
     if not text.isdigit():
         raise InputError(f"--shell {text!r} is no thickness; accepted: auto, 0, 1, 2, ...")
     return int(text)
-
-
-def _check_residency(residency: str, is_streaming_asked: bool) -> None:
-    """Refuse a residency that is none, and options that have no effect."""
-    if residency not in ("device", "host"):
-        raise InputError(f"--residency {residency!r}; accepted: device, host")
-    if residency == "device" and is_streaming_asked:
-        raise InputError("how arrays stream is for --residency host; accepted with it only")
 
 
 def _relaunch_if_asked(ranks: int | None) -> None:

@@ -29,12 +29,12 @@ _LINES = tuple(
 _MOST_TICKS = 5
 
 
-def check_format(path: str | Path | None) -> None:
-    """Raise InputError if a picture cannot be written under a name; None is no picture."""
+def check_format(path: str | Path | None, option: str = "--plot") -> None:
+    """Raise InputError if an option names a file that cannot be a picture; None is no picture."""
     accepted = FigureCanvasAgg(Figure()).get_supported_filetypes()
     if path is not None and Path(path).suffix.lstrip(".").lower() not in accepted:
         raise InputError(
-            f"--plot {str(path)!r} is no picture; accepted: such as FILE.png, FILE.pdf"
+            f"{option} {str(path)!r} is no picture; accepted: such as FILE.png, FILE.pdf"
         )
 
 

@@ -12,8 +12,9 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from slipstream.bench.measure import extreme, medians
-from slipstream.bench.streaming import Variant, bus_rates, each_once, quietest, timers_of
+from slipstream.bench.streaming import Variant, bus_rates, compare, each_once, quietest, timers_of
 from slipstream.case import SpectralCase
+from slipstream.errors import InputError
 from slipstream.schedule import Timeline, commit
 from slipstream.spectral.placement import crossings
 from slipstream.spectral.simulation import SpectralSimulation
@@ -23,8 +24,9 @@ from slipstream.spectral.streaming import StepStreaming
 def step_variants(
     streaming: StepStreaming, sweep: bool, schedule: str = "overlap"
 ) -> list[Variant]:
-    """Return what is measured: as asked, synchronous, and with `sweep` all other ways."""
+    """Return what is measured: as asked, synchronous, and with `sweep` options one by one."""
     how = f"{streaming.streams} streams" if streaming.streams else "pipelined"
+    how = "synchronous" if schedule == "serial" else how
     result = [Variant(f"{how}, as asked", streaming, schedule)]
     result.append(Variant("synchronous", streaming, "serial"))
     if sweep:
@@ -48,19 +50,25 @@ def measure_streamed_step(
     make : callable
         Makes the simulation of a variant, not allocated yet.
     variants : sequence of Variant
-        The first is what ratios are of; the second synchronous.
+        One of them synchronous.
     repetitions : int
         Timed steps.
 
     Returns
     -------
     dict
-        Settings, rates of the bus, and a row for each way.
+        Settings, rates of the bus, a row for each way, and why some were left out.
     """
-    rows, rates, settings = [], {}, {}
+    rows, rates, settings, left_out = [], {}, {}, {}
     for variant in variants:
-        simulation = make(variant)
-        simulation.allocate()
+        try:
+            simulation = make(variant)
+            simulation.allocate()
+        except InputError as error:  # on all ranks alike
+            if not rows:
+                raise
+            left_out[variant.name] = str(error)
+            continue
         simulation.initialise()
         placement = simulation.placement
         if not rates:
@@ -69,11 +77,11 @@ def measure_streamed_step(
         rows.append(_row(variant, simulation, repetitions, rates))
         del simulation, placement
         gc.collect()
-    for row in rows:
-        row["synchronous / this"] = rows[1]["seconds per step"] / row["seconds per step"]
+    compare(rows, "seconds per step")
     return settings | {
         "bus (GB/s)": {name: rate / 1e9 for name, rate in rates.items()},
         "rows": rows,
+        "left out": left_out,
     }
 
 

@@ -21,6 +21,7 @@ import numpy as np
 from slipstream.bench.measure import extreme, medians
 from slipstream.bench.transform import TransformRequest
 from slipstream.device import Device, Operation, Stream
+from slipstream.errors import InputError
 from slipstream.fft import DistributedFFT, Streaming
 from slipstream.fft.streaming import PencilStreaming
 from slipstream.schedule import Timeline
@@ -53,7 +54,7 @@ class Variant:
 
 
 def variants_of(streaming: Streaming, sweep: bool, ranks: int) -> list[Variant]:
-    """Return what is measured: as asked, synchronous, and with `sweep` all other ways."""
+    """Return what is measured: as asked, synchronous, and with `sweep` options one by one."""
     how = f"{streaming.streams} streams" if streaming.streams else "pipelined"
     result = [Variant(f"{how}, as asked", streaming), Variant("synchronous", streaming, "serial")]
     if not sweep:
@@ -76,6 +77,13 @@ def each_once(variants: Sequence[Variant]) -> list[Variant]:
     for one in variants:
         first.setdefault((one.streaming, one.schedule), one)
     return list(first.values())
+
+
+def compare(rows: Sequence[dict[str, Any]], seconds: str) -> None:
+    """Tell in each row how often its seconds are those of the first synchronous row."""
+    synchronous = next(row for row in rows if row["schedule"] == "serial")
+    for row in rows:
+        row["synchronous / this"] = synchronous[seconds] / row[seconds]
 
 
 def bus_rates(devices: Sequence[Device], home: Device, comm: Any) -> dict[str, float]:
@@ -120,7 +128,7 @@ def measure_streaming(
     memory : str or None
         What may be allocated on a device.
     sweep : bool
-        Whether to measure all ways to stream.
+        Whether to vary one option after the other.
     in_place : bool
         Whether points and modes share one memory.
     device : Device
@@ -131,20 +139,26 @@ def measure_streaming(
     Returns
     -------
     dict
-        Settings, rates of the bus, and a row for each way.
+        Settings, rates of the bus, a row for each way, and why some were left out.
     dict of str to Timeline
         What ran when in a forward transform, as asked and synchronously.
     """
     arrays: tuple[Any, Any] | None = None
-    rows, plans, timelines = [], [], {}
+    rows, plans, timelines, left_out = [], [], {}, {}
     ranks = 1 if comm is None else comm.size
     for variant in variants_of(streaming, sweep, ranks):
         if rows:  # what stands beside is as it is
             request = replace(request, tune="off")
-        plan = request.plan(
-            device, comm, residency="host", memory=memory, streaming=variant.streaming,
-            schedule=variant.schedule,
-        )  # fmt: skip
+        try:
+            plan = request.plan(
+                device, comm, residency="host", memory=memory, streaming=variant.streaming,
+                schedule=variant.schedule,
+            )  # fmt: skip
+        except InputError as error:  # on all ranks alike
+            if not rows:
+                raise
+            left_out[variant.name] = str(error)
+            continue
         if arrays is None:
             empty = plan.empty_input, plan.empty_output
             arrays = plan.empty_in_place() if in_place else tuple(one() for one in empty)
@@ -157,9 +171,7 @@ def measure_streaming(
         if len(timelines) < 2:
             timelines[variant.name] = timeline
             plans.append(plan.describe())
-    synchronous = rows[1]["pair (s)"]
-    for row in rows:
-        row["synchronous / this"] = synchronous / row["pair (s)"]
+    compare(rows, "pair (s)")
     settings = asdict(request)
     del settings["plain"]
     return settings | {
@@ -170,6 +182,7 @@ def measure_streaming(
         "plan": plans[0],
         "bus (GB/s)": {name: rate / 1e9 for name, rate in rates.items()},
         "rows": rows,
+        "left out": left_out,
     }, timelines
 
 

@@ -173,6 +173,7 @@ def print_streaming(title: str, result: Mapping[str, Any]) -> None:
         f"out: bound {quantity(first['bound (s)'], 's')}, of a forward transform",
         f"largest error of {first['error of sampled modes']:.1e} in 1000 sampled modes"
         + ("" if squares is None else f", {squares:.1e} of the sum of squares"),
+        *_left_out(result),
     ):
         console.print(line, highlight=False, markup=False)
 
@@ -209,8 +210,13 @@ def print_streamed_step(title: str, result: Mapping[str, Any]) -> None:
         f"{' and '.join(map(bytes_text, first['bytes over the bus, in and out']))} cross it in and "
         f"out in a step: bound {quantity(first['bound (s)'], 's')}",
         f"alone, with nothing beside: {exposed or 'nothing'}",
+        *_left_out(result),
     ):
         console.print(line, highlight=False, markup=False)
+
+
+def _left_out(result: Mapping[str, Any]) -> list[str]:
+    return [f"left out: {name}: {why}" for name, why in result["left out"].items()]
 
 
 def _rate(millions: float) -> str:

@@ -4,6 +4,7 @@ The top-level key ``solver`` chooses the solver family, whose case class says wh
 keys there are. Every failure is an `InputError` of one line.
 """
 
+import copy
 import tomllib
 from collections.abc import Iterable
 from pathlib import Path
@@ -111,7 +112,10 @@ def validate_case(
         return model.model_validate(merged)
     except ValidationError as error:
         key, message = explain(model, error)
-        on_command_line = any(f"{one}.".startswith(f"{key}.") for one in given)
+        # Of a table given there, keys within it; of a key given there, the table that misses it.
+        on_command_line = any(
+            f"{one}.".startswith(f"{key}.") or f"{key}.".startswith(f"{one}.") for one in given
+        )
         raise InputError(f"{'--set' if on_command_line else source}: {message}") from error
 
 
@@ -139,20 +143,20 @@ def parse_override(text: str) -> tuple[str, Any]:
 
 def _merge(data: dict[str, Any], given: dict[str, Any], model: type[Case]) -> dict[str, Any]:
     """Return `data` with the overrides put in and what they displace taken out."""
-    merged = {key: dict(item) if isinstance(item, dict) else item for key, item in data.items()}
+    merged = copy.deepcopy(data)
     for key in given:
         for displaced in model.displaces.get(key, ()):
             if _take_out(merged, displaced):
                 for other in model.goes_with.get(displaced, ()):
                     _take_out(merged, other)
     for key, value in given.items():
-        table, dot, name = key.partition(".")
-        if not dot:
-            merged[table] = value
-        elif isinstance(merged.setdefault(table, {}), dict):
-            merged[table][name] = value
-        else:
-            raise InputError(f"--set {key}: {table!r} is no table")
+        *path, name = key.split(".")
+        table = merged
+        for part in path:
+            table = table.setdefault(part, {})
+            if not isinstance(table, dict):
+                raise InputError(f"--set {key}: {part!r} is no table")
+        table[name] = value
     return merged
 
 

@@ -211,7 +211,7 @@ def whole_number(name: str, value: Any, low: int, high: int | None = None) -> in
         If it is not.
     """
     try:
-        number = operator.index(value)
+        number = low - 1 if isinstance(value, bool) else operator.index(value)
     except TypeError:
         number = low - 1
     if number < low or high is not None and number > high:

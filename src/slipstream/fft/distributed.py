@@ -187,8 +187,9 @@ class DistributedFFT:
         self._plan: Plan | StreamedPlan
         if self.residency == "host":
             self._plan, home = streamed(
-                self.arguments, devices, comm, transport, workers, how, limit, tune, schedule
-            )
+                self.arguments, devices, comm, transport, workers, how, limit, memory is None,
+                tune, schedule,
+            )  # fmt: skip
         else:
             choices = choose(self.arguments, device, comm, transport, workers, tune, schedule)
             self._plan, home = Plan(self.arguments, device, comm, choices), device

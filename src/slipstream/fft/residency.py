@@ -5,8 +5,10 @@ A residency makes the plan, and says which memory is the users'.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from slipstream.device import Device, open_devices
@@ -128,7 +130,7 @@ def chosen_residency(residency: str, arguments: Arguments, limit: int, comm: Any
 
 def streamed(
     arguments: Arguments, devices: Sequence[Device], comm: Any, transport: str,
-    workers: int | None, streaming: Streaming, limit: int, tune: str, schedule: str,
+    workers: int | None, streaming: Streaming, limit: int, is_free: bool, tune: str, schedule: str,
 ) -> tuple[StreamedPlan, Device]:  # fmt: skip
     """Return the plan of arrays on the host, and the host. Collective.
 
@@ -142,6 +144,8 @@ def streamed(
         How.
     limit : int
         Bytes that may be allocated on each device.
+    is_free : bool
+        Whether that is what was free, and not the user's limit.
     tune, schedule : str
         Whether to measure what streams fastest, and by which policy.
     """
@@ -155,9 +159,13 @@ def streamed(
     device = devices[0]
     home = home_of(device)
     workers = workers or arguments.ranks
+    plan = partial(StreamedPlan, arguments, devices, home, comm, transport, workers)
     if tune != "off":
-        streaming = choose_streaming(
-            arguments, devices, home, comm, transport, workers, streaming, limit, tune, schedule
-        )
-    plan = StreamedPlan(arguments, devices, home, comm, transport, workers, streaming, limit)
-    return plan, home
+        tuned = choose_streaming(
+            arguments, devices, home, comm, transport, workers, streaming, limit, is_free, tune,
+            schedule,
+        )  # fmt: skip
+        # What was fastest may need more than is free today; all ranks are told so alike.
+        with contextlib.suppress(InputError):
+            return plan(tuned, limit), home
+    return plan(streaming, limit), home

@@ -31,6 +31,7 @@ from slipstream.fft.stores import ArrayStore
 from slipstream.fft.streaming import Streaming
 from slipstream.fft.workspace import Kind, TooLittleMemory, Workspace
 from slipstream.schedule import StepGraph
+from slipstream.sizes import bytes_text
 
 
 class StreamedPlan:
@@ -126,7 +127,7 @@ class StreamedPlan:
                     return made, count
         smallest = largest(comm, self._smallest(counts[-1]))
         raise InputError(
-            f"memory {limit / 2**20:.4g} MiB on each device is too little for this transform; it "
+            f"memory {bytes_text(limit)} on each device is too little for this transform; it "
             f"takes at least {math.ceil(smallest / 2**20)} MiB"
         )
 

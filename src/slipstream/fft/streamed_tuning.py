@@ -32,7 +32,7 @@ _BETWEEN_RANKS = ("pencils_per_exchange", "exchange")
 
 def choose_streaming(
     arguments: Arguments, devices: Sequence[Device], home: Device, comm: Any, transport: str,
-    workers: int, streaming: Streaming, limit: int, tune: str, schedule: str,
+    workers: int, streaming: Streaming, limit: int, is_free: bool, tune: str, schedule: str,
 ) -> Streaming:  # fmt: skip
     """Return how a transform streams fastest. Collective.
 
@@ -40,6 +40,8 @@ def choose_streaming(
     ----------
     arguments, devices, home, comm, transport, workers, streaming, limit
         As of `StreamedPlan`.
+    is_free : bool
+        Whether the limit is what was free, which differs from run to run: it is not remembered.
     tune : {"quick", "full"}
         "quick" varies one option after the other; "full" tries all combinations. Both take what an
         earlier measurement found.
@@ -47,9 +49,10 @@ def choose_streaming(
         The policy to measure with.
     """
     given = dataclasses.asdict(streaming)
+    memory = "what is free" if is_free else f"{limit} bytes"
     key = (
         f"{transform_key(arguments, devices[0], comm, transport, workers, schedule)}; on the host, "
-        f"{limit >> 20} MiB; {', '.join(f'{name} {value}' for name, value in given.items())}"
+        f"{memory}; {', '.join(f'{name} {value}' for name, value in given.items())}"
     )
     known = _from_record(recall(key, comm), tune, streaming)
     if known is not None:

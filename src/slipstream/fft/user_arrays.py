@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from slipstream.device import Device
+from slipstream.device import Device, Stream
 from slipstream.errors import InputError
 from slipstream.fft.arguments import Arguments
 from slipstream.fft.known_arrays import KnownArrays
@@ -111,4 +111,9 @@ class UserArrays:
         """Return the stream that a user means: one of ours, one of CuPy's, or none."""
         if given is None:
             return self._device.default_stream
-        return given if hasattr(given, "submit") else self._device.stream_of(given)
+        if isinstance(given, Stream):
+            return given
+        if self._device.kind == "cpu" or not hasattr(given, "ptr"):
+            accepted = "a stream of this device" + ", or of CuPy" * (self._device.kind != "cpu")
+            raise InputError(f"stream {given!r}; accepted: {accepted}")
+        return self._device.stream_of(given)

@@ -100,7 +100,9 @@ def announce(console: Console, case: Case, description: dict[str, str], folder: 
     console.print(table, highlight=False)
 
 
-def announce_steps(console: Console, case: Case, time: float, step_size: float) -> None:
+def announce_steps(
+    console: Console, case: Case, description: str, time: float, step_size: float
+) -> None:
     """Print from where the run goes on, the first time step, and how many are to be expected.
 
     Parameters
@@ -109,14 +111,16 @@ def announce_steps(console: Console, case: Case, time: float, step_size: float) 
         Where to print.
     case : Case
         The case.
+    description : str
+        What the simulation says of its steps, or nothing.
     time : float
         Time at which the run begins (non-dimensional).
     step_size : float
         The first time step (non-dimensional).
     """
     restart = getattr(getattr(case, "initial", None), "restart", None)
-    if restart is not None:
-        text = f"goes on from {restart} at t = {time:.6g}"
+    origin = "" if restart is None else f"goes on from {restart} at t = {time:.6g}"
+    for text in filter(None, (description, origin)):
         console.print(text, markup=False, highlight=False, soft_wrap=True)
     steps = max(1, math.ceil((case.time.end - time) / step_size - 1e-9)) * case.steps_at_once
     if case.time.max_steps is not None:

@@ -123,7 +123,7 @@ def _step_to_end(
 ) -> bool:
     """Step until the end or a request to stop; return whether it was such a request."""
     step_size = _next_step_size(simulation)
-    announce_steps(console, case, simulation.time, step_size)
+    announce_steps(console, case, simulation.describe_step(), simulation.time, step_size)
     effort.first_step = simulation.step
     was_interrupted = False
     with Progress(console, simulation.time, case.time.end) as progress:

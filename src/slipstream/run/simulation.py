@@ -54,6 +54,9 @@ class Simulation(Protocol):
             If memory does not suffice, which is found out before allocating.
         """
 
+    def describe_step(self) -> str:
+        """Return what is known of the step once all is allocated, for people, or nothing."""
+
     def initialise(self) -> None:
         """Set the initial state, or that of the run to go on from. Collective.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from slipstream.case.spectral_run import SpectralRun
@@ -38,6 +38,8 @@ class Placement:
         Bytes that may be taken of each of them, if the fields are on the host.
     streaming : StepStreaming or None
         How fields stream; None where they are on the device.
+    is_chosen : bool
+        Whether the case left it to the memory.
     """
 
     problem: SpectralProblem
@@ -47,6 +49,7 @@ class Placement:
     devices: list[Device]
     limit: int = 0
     streaming: StepStreaming | None = None
+    is_chosen: bool = False
 
     @property
     def residency(self) -> str:
@@ -66,14 +69,18 @@ class Placement:
             transforms, self.problem, self.devices, self.comm, self.streaming, self.limit
         )
 
-    def memory(self) -> int:
-        """Return the bytes that all ranks need together where this rank's fields are."""
+    def need(self) -> int:
+        """Return the bytes that this rank needs where its fields are."""
         need = self.problem.memory(self.home)
         if self.home.kind == "cpu":
             # The fields that are written lie on the host too.
             points = self.problem.geometry.physical_box.size
             need += self.problem.size * points * self.problem.real_dtype.itemsize
-        return ranks_per_device(self.comm, self.home) * need
+        return need
+
+    def memory(self) -> int:
+        """Return the bytes that all ranks need together where this rank's fields are."""
+        return ranks_per_device(self.comm, self.home) * self.need()
 
     def check_memory(self) -> None:
         """Refuse what does not fit where the fields are. Collective."""
@@ -83,7 +90,8 @@ class Placement:
         """Return where what is, for people. Collective."""
         text = memory_text(self.home, self.memory())
         if self.streaming is None:
-            return {"device": self.device.name, "memory per device": text}
+            found = {"residency": "device: there is room for all fields"} if self.is_chosen else {}
+            return {"device": self.device.name, **found, "memory per device": text}
         count = len(self.devices)
         update = self.streaming.update
         inward, outward = map(bytes_text, crossings(self.problem, update))
@@ -98,6 +106,18 @@ class Placement:
             "memory per device": f"at most {bytes_text(self.limit)} for each rank",
             "bus": f"{bus}; modes advanced on the {update}",
         }
+
+    def describe_columns(self, passes: Any) -> str:
+        """Return which columns stay on the device, now that its memory is known; for people."""
+        if self.streaming is None:
+            return ""
+        stay, all_ky = passes.resident.ky, self.problem.geometry.columns_shape[1]
+        ways = crossings(self.problem, self.streaming.update, stay)
+        inward, outward = map(bytes_text, ways)
+        return (
+            f"columns of {stay} of {all_ky} ky stay on the device; {inward} in and {outward} out "
+            f"per step, {passes.pencils} pencils"
+        )
 
     def run(self, step: CommittedStep, profile: bool = False) -> None:
         """Run a step; what it leaves on the host is there afterwards."""
@@ -132,9 +152,9 @@ def place(problem: SpectralProblem, run: SpectralRun, device: Device, comm: Any)
         return there
     limit = memory_limit([device], run.memory, comm)
     if run.residency == "auto":
-        fits = problem.memory(device) <= limit
+        fits = there.need() <= limit
         if fits if comm is None else all(comm.allgather(fits)):
-            return there
+            return replace(there, is_chosen=True)
     streaming = StepStreaming(**(run.streaming.model_dump() if run.streaming else {}))
     devices = devices_of(device, comm, streaming.devices)
     if len(devices) > 1:

@@ -136,6 +136,10 @@ class SpectralSimulation(PlainSimulation):
             "schedule": case.run.schedule,
         }
 
+    def describe_step(self) -> str:
+        """Return which columns stay on the device, where fields are on the host."""
+        return self.placement.describe_columns(self.flow.passes)
+
     def allocate(self) -> None:
         """Allocate the fields and record the step. Collective.
 
