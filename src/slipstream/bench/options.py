@@ -43,6 +43,11 @@ def check_residency(residency: str, streaming: Any, others: Mapping[str, bool]) 
         How arrays shall stream.
     others : mapping of str to bool
         Which further options for arrays on the host were given.
+
+    Raises
+    ------
+    InputError
+        Naming the first of them.
     """
     if residency not in ("device", "host"):
         raise InputError(f"--residency {residency!r}; accepted: device, host")
