@@ -8,6 +8,20 @@ from slipstream.family import PlainSimulation
 from slipstream.field import Field
 from slipstream.report.choice import PictureChoice
 
+CASE = """
+solver = "spectral"
+title = "test"
+[grid]
+points = 8
+[equation]
+viscosity = 0.1
+[initial]
+flow = "taylor-green"
+[time]
+end = 1
+step = 0.1
+"""
+
 
 class FakeSimulation(PlainSimulation):
     communicator = None

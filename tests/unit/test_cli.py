@@ -1,7 +1,5 @@
-import io
-import os
-import re
-import signal
+"""The command line: exit statuses, one line for what a person can cure, and files that stay."""
+
 import subprocess
 import sys
 import types
@@ -9,28 +7,12 @@ import types
 import numpy as np
 import pytest
 import xarray
-from fake_simulation import FakeSimulation
-from rich.console import Console
+from fake_simulation import CASE, FakeSimulation
 
-from slipstream import cli, launch
+from slipstream import cli
 from slipstream.case import parse_case
-from slipstream.errors import InputError, RunError
-from slipstream.io import open_checkpoint, write_checkpoint
-from slipstream.run import check_folder, prepare_folder, run_case
+from slipstream.errors import InputError
 
-CASE = """
-solver = "spectral"
-title = "test"
-[grid]
-points = 8
-[equation]
-viscosity = 0.1
-[initial]
-flow = "taylor-green"
-[time]
-end = 1
-step = 0.1
-"""
 LAUNCHERS = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMIX_RANK", "SLURM_PROCID", "SLURM_STEP_ID")
 
 
@@ -66,11 +48,6 @@ def command(*arguments):
     with pytest.raises(SystemExit) as caught:
         cli.main(list(arguments))
     return caught.value.code
-
-
-def run(simulation, folder, *overrides):
-    case = parse_case(CASE, overrides)
-    run_case(case, simulation, folder, Console(quiet=True))
 
 
 def test_run_writes_everything_that_was_asked_for(folder, simulation, capsys):
@@ -216,152 +193,6 @@ def test_module_can_be_run():
         [sys.executable, "-m", "slipstream", "--help"], capture_output=True, text=True, check=True
     )
     assert "run" in answer.stdout
-
-
-def test_last_step_hits_the_end_exactly_and_others_are_not_altered(tmp_path):
-    fake = FakeSimulation(step_size=0.3)
-    run(fake, tmp_path)
-    assert fake.time == 1.0
-    assert fake.sizes[:3] == [0.3] * 3
-    assert len(fake.sizes) == 4
-
-
-def test_rounding_does_not_add_a_step(tmp_path):
-    fake = FakeSimulation(step_size=0.01)
-    run(fake, tmp_path)
-    assert fake.step == 100
-    assert fake.time == pytest.approx(1.0, abs=1e-15)
-
-
-def test_infinite_step_of_a_fluid_at_rest_is_legitimate(tmp_path):
-    fake = FakeSimulation(step_size=float("inf"))
-    run(fake, tmp_path, "time.cfl=1")
-    assert fake.sizes == [1.0]
-
-
-def test_maximum_number_of_steps_ends_the_run_in_order(tmp_path):
-    fake = FakeSimulation()
-    run(fake, tmp_path, "time.max_steps=3")
-    assert open_checkpoint(tmp_path).step == 3
-
-
-def test_maximum_number_of_steps_counts_those_of_this_run(tmp_path):
-    fake, console = FakeSimulation(), Console(file=io.StringIO())
-    fake.step = 100
-    run_case(parse_case(CASE, ["time.max_steps=3"]), fake, tmp_path, console)
-    assert open_checkpoint(tmp_path).step == 103
-    assert "stopped after 3 steps: time.max_steps" in console.file.getvalue()
-
-
-def test_run_ends_when_the_simulation_is_finished(tmp_path):
-    def settle(simulation):
-        simulation.finished = "converged" if simulation.step == 4 else ""
-
-    simulation, console = FakeSimulation(on_step=settle), Console(file=io.StringIO(), width=100)
-    run_case(parse_case(CASE), simulation, tmp_path / "out", console)
-    assert simulation.step == 4
-    assert "stopped after 4 steps: converged\n" in console.file.getvalue()
-    assert open_checkpoint(tmp_path / "out").step == 4
-
-
-def test_what_a_family_has_to_say_is_told(tmp_path):
-    class Talkative(FakeSimulation):
-        def warnings(self):
-            return ["half way"] if self.step == 5 else []
-
-        def results(self, seconds, steps):
-            assert seconds >= 0
-            return {"answer": (f"after {steps} steps", "exact")}
-
-        def write_at_end(self, folder):
-            (folder / "extra.txt").write_text(f"{self.step}")
-            return [folder / "extra.txt"]
-
-    console = Console(file=io.StringIO(), width=100)
-    run_case(parse_case(CASE), Talkative(), tmp_path / "out", console)
-    text = console.file.getvalue()
-    assert text.count("warning: half way\n") == 1
-    assert re.search(r"answer +after 10 steps +exact", text)
-    assert "extra.txt" in text
-    assert (tmp_path / "out" / "extra.txt").read_text() == "10"
-
-
-def test_run_that_reaches_its_end_was_not_stopped(tmp_path):
-    console = Console(file=io.StringIO())
-    run_case(parse_case(CASE, ["time.max_steps=10"]), FakeSimulation(), tmp_path, console)
-    assert "stopped" not in console.file.getvalue()
-
-
-def test_state_is_kept_where_the_fields_cannot_be_written(tmp_path, monkeypatch):
-    def fields(self):
-        raise OSError("disk full")
-
-    monkeypatch.setattr(FakeSimulation, "fields", fields)
-    with pytest.raises(OSError, match="disk full"):
-        run(FakeSimulation(), tmp_path)
-    assert open_checkpoint(tmp_path).step == 10
-
-
-def test_series_has_rows_at_the_interval_and_at_both_ends(tmp_path):
-    run(FakeSimulation(step_size=0.04), tmp_path, "output.diagnostics_interval=0.25")
-    times = xarray.open_zarr(tmp_path / "diagnostics.zarr")["time"].values
-    np.testing.assert_allclose(times, [0, 0.28, 0.52, 0.76, 1.0])
-
-
-def test_checkpoint_and_pictures_can_be_switched_off(tmp_path):
-    run(FakeSimulation(), tmp_path, "output.checkpoint=false", "output.pictures=false")
-    assert not (tmp_path / "checkpoint.zarr").exists()
-    assert not list(tmp_path.glob("*.png"))
-
-
-def test_blow_up_names_step_and_time_and_keeps_what_was_written(tmp_path):
-    with pytest.raises(RunError, match=r"step 5, t = 0\.5"):
-        run(FakeSimulation(blow_up_at=0.45), tmp_path)
-    assert xarray.open_zarr(tmp_path / "diagnostics.zarr").sizes["time"] == 5
-    assert "nan" not in (tmp_path / "diagnostics.csv").read_text()
-    assert xarray.open_zarr(tmp_path / "spectra.zarr").sizes["time"] == 5
-
-
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, launch.STOP_SIGNAL])
-def test_signals_finish_the_step_and_write(tmp_path, number):
-    def interrupt(simulation):
-        if simulation.step == 3:
-            os.kill(os.getpid(), number)
-            os.kill(os.getpid(), number)
-
-    before = signal.getsignal(number)
-    with pytest.raises(RunError, match="interrupted at step 3") as caught:
-        run(FakeSimulation(on_step=interrupt), tmp_path)
-    assert f"initial.restart={tmp_path}" in str(caught.value)
-    assert open_checkpoint(tmp_path).step == 3
-    assert xarray.open_zarr(tmp_path / "fields.zarr")["time"].values[-1] == pytest.approx(0.3)
-    assert signal.getsignal(number) == before
-
-
-def test_run_beyond_its_end_is_refused(tmp_path):
-    with pytest.raises(InputError, match=r"time\.end"):
-        run(FakeSimulation(start=2.0), tmp_path)
-
-
-def test_folder_that_a_restart_needs_is_not_overwritten(tmp_path):
-    (tmp_path / "notes.txt").touch()
-    with pytest.raises(InputError, match="initial.restart"):
-        check_folder(tmp_path, overwrite=True, restart=str(tmp_path))
-    with pytest.raises(InputError, match="initial.restart"):
-        check_folder(tmp_path, overwrite=True, restart=str(tmp_path / "checkpoint.zarr"))
-    assert check_folder(tmp_path / "new", overwrite=False) == tmp_path / "new"
-    assert not (tmp_path / "new").exists()
-    assert prepare_folder(tmp_path / "new" / "deep").is_dir()
-
-
-@pytest.mark.parametrize("name", ["checkpoint.previous", "checkpoint.partial"])
-def test_no_state_of_an_earlier_run_is_left(tmp_path, name):
-    write_checkpoint(tmp_path, [], step=1, time=0.1, case="")
-    (tmp_path / "checkpoint.zarr").rename(tmp_path / name)
-    prepare_folder(tmp_path)
-    with pytest.raises(InputError, match="no checkpoint"):
-        open_checkpoint(tmp_path)
-    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("option", ["--n", "--ranks", "--repetitions"])

@@ -1,6 +1,6 @@
-"""Committed steps: every policy gives the bits of the serial one, and failures are named.
+"""Committed steps: every policy gives the bits of the serial one.
 
-Waiting has an end, and a step is in order with the stream that it runs on.
+A step is in order with the stream that it runs on.
 """
 
 import itertools
@@ -9,52 +9,19 @@ import time
 
 import numpy as np
 import pytest
+from fake_transfer import DEVICES, ON_ALL_DEVICES, WITH_EVERY_POLICY, FakeTransfer
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from slipstream.device import HostDevice
 from slipstream.device.host import HostEvent, HostStream
-from slipstream.errors import InputError, RunError
-from slipstream.schedule import POLICIES, StepGraph, commit, timeout
+from slipstream.errors import RunError
+from slipstream.schedule import POLICIES, StepGraph, commit
 
 SLOTS, LENGTH = 6, 8
 
 
-def device_of(threads):
-    """Return a device of so many threads, and lanes for chunks."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("OMP_NUM_THREADS", str(threads))
-        return HostDevice()
-
-
-# With one lane and with several, `serial` is done by different classes.
-DEVICES = [device_of(1), device_of(3)]
 DEVICE = DEVICES[1]
-
-
-class FakeTransfer:
-    """Copies when it completes: whoever touches its arrays before shows in the result."""
-
-    def __init__(self, pairs, polls=0, ordered=False, log=None, name=None):
-        self.pairs, self.polls, self.ordered = pairs, polls, ordered
-        self.log, self.name, self.left = [] if log is None else log, name, None
-
-    def start(self):
-        self.log.append(("start", self.name))
-        self.left = self.polls
-        for _, target in self.pairs:
-            target[...] = np.nan
-
-    def test(self):
-        assert self.left is not None, "tested before it was started, or once more when it was done"
-        if self.left:
-            self.left -= 1
-            return False
-        self.left = None
-        self.log.append(("stop", self.name))
-        for source, target in self.pairs:
-            target[...] = source
-        return True
 
 
 def mix(number, reads, writes, pause):
@@ -195,127 +162,6 @@ def test_independent_work_runs_while_a_transfer_is_in_flight():
     graph.add(lambda stream: ran.append(1), writes=[c], label="work", category="compute")
     commit(graph, "overlap").run()
     assert ran == [1]
-
-
-class Broken(FakeTransfer):
-    """Fails when one of its methods is called."""
-
-    def __init__(self, pairs, method):
-        super().__init__(pairs)
-        setattr(self, method, self.fail)
-
-    def fail(self):
-        raise ConnectionError("cable cut")
-
-
-@pytest.mark.parametrize("device", DEVICES, ids=["one lane", "three lanes"])
-@pytest.mark.parametrize("policy", POLICIES)
-@pytest.mark.parametrize("lane", ["compute", "copy out"])
-@pytest.mark.parametrize("failure", [ValueError("no luck"), InputError("no luck")])
-@pytest.mark.parametrize("before_transfer", [True, False])
-def test_failing_operation_is_named(device, policy, lane, failure, before_transfer):
-    a, b, c = (np.zeros(4) for _ in range(3))
-    graph, broken = StepGraph(device), [True]
-
-    def operation(stream):
-        if broken:
-            raise failure
-
-    if before_transfer:
-        graph.add(operation, writes=[a], label="pack", category="pack", lane=lane)
-    graph.add_transfer(FakeTransfer([(a, b)]), reads=[a], writes=[b], label="send")
-    if not before_transfer:
-        graph.add(operation, reads=[b], writes=[c], label="pack", category="pack", lane=lane)
-    step = commit(graph, policy)
-    with pytest.raises(RunError, match="node 'pack' \\(pack\\) failed: no luck"):
-        step.run()
-    broken.clear()
-    step.run()  # what has been told is forgotten
-
-
-@pytest.mark.parametrize("device", DEVICES, ids=["one lane", "three lanes"])
-@pytest.mark.parametrize("policy", POLICIES)
-@pytest.mark.parametrize("method", ["start", "test"])
-def test_failing_transfer_is_named(device, policy, method):
-    a, b = np.zeros(4), np.zeros(4)
-    graph = StepGraph(device)
-    graph.add_transfer(Broken([(a, b)], method), reads=[a], writes=[b], label="send")
-    with pytest.raises(RunError, match="node 'send' \\(communication\\) failed: cable cut"):
-        commit(graph, policy).run()
-
-
-def test_nothing_runs_any_more_when_a_failure_is_raised():
-    """Who catches it may save what the arrays hold."""
-    a, b, c = np.zeros(4), np.zeros(4), np.zeros(4)
-    graph = StepGraph(DEVICE)
-
-    def slowly(stream):
-        time.sleep(0.05)
-        a[...] = 1
-
-    graph.add(slowly, writes=[a], label="work", category="compute")
-    graph.add_transfer(Broken([(b, c)], "test"), reads=[b], writes=[c], label="send")
-    with pytest.raises(RunError, match="'send'"):
-        commit(graph, "overlap").run()
-    assert (a == 1).all()
-
-
-def test_unknown_policy_is_an_error_that_names_those_accepted():
-    with pytest.raises(InputError, match="'eager' is unknown; accepted: serial, overlap"):
-        commit(StepGraph(DEVICE), "eager")
-
-
-ON_ALL_DEVICES = pytest.mark.parametrize("device", DEVICES, ids=["one lane", "three lanes"])
-WITH_EVERY_POLICY = pytest.mark.parametrize("policy", POLICIES)
-NEVER = 10**9
-
-
-@ON_ALL_DEVICES
-@WITH_EVERY_POLICY
-def test_a_transfer_that_does_not_complete_is_given_up_in_one_line(device, policy, monkeypatch):
-    monkeypatch.setenv("SLIPSTREAM_TIMEOUT", "0.05")
-    a, b, c, d = (np.zeros(4) for _ in range(4))
-    graph = StepGraph(device)
-    graph.add_transfer(FakeTransfer([(a, b)]), reads=[a], writes=[b], label="quick")
-    graph.add_transfer(FakeTransfer([(b, c)], NEVER), reads=[b], writes=[c], label="transpose")
-    graph.add(lambda stream: d.fill(1), reads=[c], writes=[d], label="last", category="compute")
-    step, began = commit(graph, policy), time.perf_counter()
-    with pytest.raises(RunError) as caught:
-        step.run()
-    assert 0.05 <= time.perf_counter() - began < 5
-    assert str(caught.value) == (
-        "exchange 'transpose' has waited for 0.05 s: a rank has died or takes another path; "
-        "set SLIPSTREAM_TIMEOUT to wait longer"
-    )
-    assert not d.any()
-
-
-@ON_ALL_DEVICES
-@WITH_EVERY_POLICY
-def test_only_the_time_from_a_transfers_start_counts(device, policy, monkeypatch):
-    monkeypatch.setenv("SLIPSTREAM_TIMEOUT", "0.5")
-    arrays = [np.zeros(4) for _ in range(4)]
-    graph = StepGraph(device)
-    for a, b in itertools.pairwise(arrays):
-        graph.add(lambda stream: time.sleep(0.3), writes=[a], label="work", category="compute")
-        graph.add_transfer(FakeTransfer([(a, b)], 3), reads=[a], writes=[b], label="send")
-    commit(graph, policy).run()
-
-
-@WITH_EVERY_POLICY
-@pytest.mark.parametrize("text", ["", "soon", "0", "-1", "nan", "inf"])
-def test_a_timeout_that_is_none_is_refused_before_anything_runs(policy, text, monkeypatch):
-    a, b = np.zeros(4), np.zeros(4)
-    log, graph = [], StepGraph(DEVICE)
-    graph.add(lambda stream: log.append(1), writes=[a], label="work", category="compute")
-    graph.add_transfer(FakeTransfer([(a, b)], 0, False, log), reads=[a], writes=[b], label="send")
-    step = commit(graph, policy)
-    monkeypatch.setenv("SLIPSTREAM_TIMEOUT", text)
-    with pytest.raises(InputError, match=f"SLIPSTREAM_TIMEOUT is '{text}'; accepted: a positive"):
-        step.run()
-    assert log == []
-    monkeypatch.delenv("SLIPSTREAM_TIMEOUT")
-    assert timeout() == 600
 
 
 @settings(max_examples=60)

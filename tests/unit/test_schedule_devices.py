@@ -10,6 +10,7 @@ import time
 
 import numpy as np
 import pytest
+from fake_transfer import WITH_EVERY_POLICY, FakeTransfer
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -30,24 +31,6 @@ class AsGpu(HostDevice):
 
 FIRST, SECOND = HostDevice(threads=1), HostDevice(threads=3)
 DEVICES = [FIRST, SECOND]
-WITH_EVERY_POLICY = pytest.mark.parametrize("policy", POLICIES)
-
-
-class FakeTransfer:
-    """Copies when it completes: whoever touches its arrays before shows in the result."""
-
-    def __init__(self, source, target, polls):
-        self.source, self.target, self.polls = source, target, polls
-        self.ordered, self.left = False, 0
-
-    def start(self):
-        self.left, self.target[...] = self.polls, np.nan
-
-    def test(self):
-        self.left -= 1
-        if self.left < 0:
-            self.target[...] = self.source
-        return self.left < 0
 
 
 def mix(number, reads, writes, pause):
@@ -86,7 +69,7 @@ def build(home, recipes, memory):
     for number, recipe in enumerate(recipes):
         if "slots" in recipe:
             source, target = (memory[slot, recipe["where"]] for slot in recipe["slots"][:2])
-            transfer = FakeTransfer(source, target, recipe["polls"])
+            transfer = FakeTransfer([(source, target)], recipe["polls"])
             graph.add_transfer(transfer, reads=[source], writes=[target], label=str(number))
             continue
         reads, writes = ([memory[view] for view in recipe[key]] for key in ("reads", "writes"))
@@ -231,7 +214,7 @@ def test_devices_take_turns_around_a_transfer(policy):
         a[...] += 1
 
     graph.add(slowly, reads=[a], writes=[a], label="make", category="compute", device=SECOND)
-    graph.add_transfer(FakeTransfer(a, b, 3), reads=[a], writes=[b], label="send")
+    graph.add_transfer(FakeTransfer([(a, b)], 3), reads=[a], writes=[b], label="send")
     graph.add(lambda stream: np.add(b, 1, out=c), reads=[b], writes=[c], label="use",
               category="compute", device=FIRST)  # fmt: skip
     graph.add(lambda stream: np.add(c, 1, out=d), reads=[c], writes=[d], label="use again",
@@ -284,7 +267,7 @@ def test_a_step_comes_after_what_its_stream_was_given_on_every_device(policy, ho
         graph.add(lambda stream, a=array: np.multiply(a, 3, out=a), reads=[array], writes=[array],
                   label="work", category="compute", device=device)  # fmt: skip
     if transfer:
-        graph.add_transfer(FakeTransfer(np.zeros(4), np.zeros(4), 2), reads=[], writes=[],
+        graph.add_transfer(FakeTransfer([(np.zeros(4), np.zeros(4))], 2), reads=[], writes=[],
                            label="send")  # fmt: skip
     step = commit(graph, policy)
     stream.submit(lambda stream: time.sleep(0.05))
@@ -304,7 +287,7 @@ def test_timelines_tell_devices_apart_and_lanes_of_one_device_not(policy):
         for number, device in enumerate(devices):
             graph.add(lambda stream: None, writes=[a], label=str(number), category="compute",
                       device=device)  # fmt: skip
-        graph.add_transfer(FakeTransfer(a, b, 1), reads=[a], writes=[b], label="send")
+        graph.add_transfer(FakeTransfer([(a, b)], 1), reads=[a], writes=[b], label="send")
         step = commit(graph, policy)
         step.run(profile=True)
         entries = sorted(step.timeline.entries, key=lambda entry: entry.label)
