@@ -184,7 +184,8 @@ def main(arguments: list[str] | None = None) -> None:
     try:
         sys.exit(app(args=arguments, standalone_mode=False) or 0)
     except _UsageError as error:
-        if type(error).__name__ == "NoArgsIsHelpError":  # the help has been printed
+        if type(error).__name__ == "NoArgsIsHelpError":
+            error.show()  # the help, unless rich has printed it
             sys.exit(error.exit_code)
         _fail(InputError(error.format_message()))
     except SlipstreamError as error:

@@ -1,15 +1,21 @@
 """The benchmarks on any number of ranks: figures agree with each other and with the plans."""
 
 import json
+from dataclasses import asdict
 
 import numpy as np
 import pytest
 
+from flows import make_case
 from slipstream.bench import exchange, fft, measure
 from slipstream.bench.idle import OnFirstRank
 from slipstream.bench.patterns import PATTERNS
+from slipstream.bench.streamed_step import measure_streamed_step, step_variants
 from slipstream.bench.transform import FixedTransforms, TransformRequest
+from slipstream.case.spectral_run import SpectralStreaming
 from slipstream.errors import InputError
+from slipstream.spectral.simulation import SpectralSimulation
+from slipstream.spectral.streaming import StepStreaming
 
 
 @pytest.fixture(autouse=True)
@@ -113,3 +119,31 @@ def test_only_the_first_rank_acts(comm):
     action()
     assert len(calls) == (2 if first else 0)
     assert action.seconds() >= 0
+
+
+def test_a_way_that_one_rank_has_no_memory_for_is_left_out_on_all(comm, device, monkeypatch):
+    monkeypatch.setattr("slipstream.bench.streaming._BUFFER", 1 << 16)
+    last = comm is None or comm.rank == comm.size - 1
+    allocate = SpectralSimulation.allocate
+
+    def short_of_memory(simulation):
+        allocate(simulation)
+        if last and simulation.placement.streaming.streams == 2:
+            raise InputError("too little")
+
+    monkeypatch.setattr(SpectralSimulation, "allocate", short_of_memory)
+
+    def make(variant):
+        options = {key: one for key, one in asdict(variant.streaming).items() if one is not None}
+        case = make_case(
+            "run.residency=host", f"run.schedule={variant.schedule}", "run.transport=mpi"
+        )
+        run = case.run.model_copy(update={"streaming": SpectralStreaming(**options)})
+        return SpectralSimulation(case.model_copy(update={"run": run}), comm, device)
+
+    variants = step_variants(StepStreaming(), sweep=True)
+    result = measure_streamed_step(make, variants, 1)
+    assert list(result["left out"]) == ["2 streams"]
+    assert len(result["rows"]) == len(variants) - 1
+    with pytest.raises(InputError, match="too little"):
+        measure_streamed_step(make, step_variants(StepStreaming(streams=2), sweep=False), 1)

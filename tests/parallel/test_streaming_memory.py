@@ -13,6 +13,7 @@ from fft_cases import plan_on_host, usual_transports
 from fft_oracle import Oracle
 from slipstream.errors import InputError
 from slipstream.fft.bus import COPIES
+from slipstream.fft.streamed_plan import StreamedPlan
 from slipstream.schedule import POLICIES
 
 
@@ -38,6 +39,22 @@ def test_too_little_memory_is_refused_with_the_smallest_that_would_do(comm, devi
     least = int(str(caught.value).split("at least ")[1].split()[0])
     fft = plan_on_host(comm, device, shape, memory=f"{least} MiB")
     assert fft._plan.device_bytes <= least << 20
+
+
+def test_a_rank_whose_device_has_less_than_it_said_stops_all(comm, device, monkeypatch):
+    """Where the array between two passes is to stay there; a rank that goes on would hang."""
+    first = comm is None or comm.rank == 0
+    stay = StreamedPlan._field_on_device
+
+    def short_of_memory(plan):
+        if first:
+            raise InputError("less than it said")
+        return stay(plan)
+
+    monkeypatch.setattr(StreamedPlan, "_field_on_device", short_of_memory)
+    for tune in ("off", "quick"):
+        with pytest.raises(InputError, match="less than it said"):
+            plan_on_host(comm, device, layout="root", memory="1 GiB", tune=tune)
 
 
 @pytest.mark.parametrize("memory", ["8 parsecs", "-1 GiB", "", 0, True, "GiB"])

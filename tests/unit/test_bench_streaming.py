@@ -74,6 +74,18 @@ def test_sweep_has_all_ways_to_stream():
         assert len(variants_of(Streaming(), False, ranks)) == 2
 
 
+def test_the_synchronous_transform_streams_as_the_tuned_one(tmp_path, monkeypatch):
+    """Also where memory does not allow what has not been tuned."""
+    monkeypatch.setenv("SLIPSTREAM_CACHE", str(tmp_path))
+    record = tmp_path / "record.json"
+    options = ("--n", "48", "--memory", "120000", "--tune", "quick", "--repetitions", "1")
+    assert command(*options, "--json", str(record)) == 0
+    result = json.loads(record.read_text())["result"]
+    tuned, synchronous = result["rows"]
+    assert tuned["streaming"] == synchronous["streaming"]
+    assert (synchronous["schedule"], result["tune"]) == ("serial", "quick")
+
+
 def test_ways_that_memory_does_not_allow_are_left_out(tmp_path):
     record = tmp_path / "record.json"
     options = ("--n", "48", "--sweep", "--memory", "700 KiB", "--repetitions", "1")

@@ -15,6 +15,7 @@ from slipstream.bench.measure import extreme, medians
 from slipstream.bench.streaming import Variant, bus_rates, compare, each_once, quietest, timers_of
 from slipstream.case import SpectralCase
 from slipstream.errors import InputError
+from slipstream.fft.arguments import together
 from slipstream.schedule import Timeline, commit
 from slipstream.spectral.placement import crossings
 from slipstream.spectral.simulation import SpectralSimulation
@@ -26,10 +27,11 @@ def step_variants(
 ) -> list[Variant]:
     """Return what is measured: as asked, synchronous, and with `sweep` options one by one."""
     how = f"{streaming.streams} streams" if streaming.streams else "pipelined"
-    how = "synchronous" if schedule == "serial" else how
-    result = [Variant(f"{how}, as asked", streaming, schedule)]
+    asked = "synchronous" if schedule == "serial" else how
+    result = [Variant(f"{asked}, as asked", streaming, schedule)]
     result.append(Variant("synchronous", streaming, "serial"))
     if sweep:
+        result.append(Variant(how, streaming))
         for streams in (1, 2, 4, 8, 16):
             result.append(Variant(f"{streams} streams", replace(streaming, streams=streams)))
         result.append(Variant("zero-copy", replace(streaming, copies="zero-copy")))
@@ -61,11 +63,11 @@ def measure_streamed_step(
     """
     rows, rates, settings, left_out = [], {}, {}, {}
     for variant in variants:
+        simulation = make(variant)
         try:
-            simulation = make(variant)
-            simulation.allocate()
-        except InputError as error:  # on all ranks alike
-            if not rows:
+            together(simulation.communicator, simulation.allocate)
+        except InputError as error:
+            if variant.is_needed(rows):
                 raise
             left_out[variant.name] = str(error)
             continue

@@ -52,6 +52,10 @@ class Variant:
     streaming: PencilStreaming
     schedule: str = "overlap"
 
+    def is_needed(self, earlier: Sequence[Any]) -> bool:
+        """Return whether others are compared with it: the first, and the synchronous one."""
+        return not earlier or self.schedule == "serial"
+
 
 def variants_of(streaming: Streaming, sweep: bool, ranks: int) -> list[Variant]:
     """Return what is measured: as asked, synchronous, and with `sweep` options one by one."""
@@ -143,25 +147,27 @@ def measure_streaming(
     dict of str to Timeline
         What ran when in a forward transform, as asked and synchronously.
     """
-    arrays: tuple[Any, Any] | None = None
+    asked, arrays = request, None
+    on_host = {"residency": "host", "memory": memory}
+    if request.tune != "off":  # what stands beside is as it is
+        plan = request.plan(device, comm, streaming=streaming, **on_host)
+        streaming, request = plan.streamed.streaming, replace(request, tune="off")
+        del plan
     rows, plans, timelines, left_out = [], [], {}, {}
     ranks = 1 if comm is None else comm.size
     for variant in variants_of(streaming, sweep, ranks):
-        if rows:  # what stands beside is as it is
-            request = replace(request, tune="off")
         try:
             plan = request.plan(
-                device, comm, residency="host", memory=memory, streaming=variant.streaming,
-                schedule=variant.schedule,
-            )  # fmt: skip
+                device, comm, streaming=variant.streaming, schedule=variant.schedule, **on_host
+            )
         except InputError as error:  # on all ranks alike
-            if not rows:
+            if variant.is_needed(rows):
                 raise
             left_out[variant.name] = str(error)
             continue
         if arrays is None:
-            empty = plan.empty_input, plan.empty_output
-            arrays = plan.empty_in_place() if in_place else tuple(one() for one in empty)
+            sides = (plan.empty_input(), plan.empty_output()) if not in_place else None
+            arrays = sides or plan.empty_in_place()
             rates = bus_rates(plan.streamed.devices, plan.home, comm)
             _fill(plan, arrays[0], _factors(plan))
         else:
@@ -171,8 +177,9 @@ def measure_streaming(
         if len(timelines) < 2:
             timelines[variant.name] = timeline
             plans.append(plan.describe())
+        del plan  # the next one may take as much
     compare(rows, "pair (s)")
-    settings = asdict(request)
+    settings = asdict(asked)
     del settings["plain"]
     return settings | {
         "shape": list(request.shape),

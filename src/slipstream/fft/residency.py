@@ -5,7 +5,6 @@ A residency makes the plan, and says which memory is the users'.
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -161,11 +160,14 @@ def streamed(
     workers = workers or arguments.ranks
     plan = partial(StreamedPlan, arguments, devices, home, comm, transport, workers)
     if tune != "off":
-        tuned = choose_streaming(
-            arguments, devices, home, comm, transport, workers, streaming, limit, is_free, tune,
-            schedule,
+        choose = partial(
+            choose_streaming, arguments, devices, home, comm, transport, workers, streaming, limit,
+            is_free, tune, schedule,
         )  # fmt: skip
-        # What was fastest may need more than is free today; all ranks are told so alike.
-        with contextlib.suppress(InputError):
+        tuned = choose()
+        try:
             return plan(tuned, limit), home
+        except InputError:  # on all ranks alike
+            # What was fastest may need more than is free today.
+            streaming = choose(again=True) if tuned != streaming else streaming
     return plan(streaming, limit), home

@@ -21,7 +21,7 @@ import numpy as np
 from slipstream.decomposition import Box
 from slipstream.device import Device
 from slipstream.errors import InputError
-from slipstream.fft.arguments import Arguments, largest
+from slipstream.fft.arguments import Arguments, largest, together
 from slipstream.fft.bus import Bus
 from slipstream.fft.exchanges import Exchanges
 from slipstream.fft.padding import has_padding
@@ -121,15 +121,17 @@ class StreamedPlan:
                 made = self._tried(comm, count, limit - kept)
                 if made is not None:
                     if kept:
-                        shape = self.passes[0].after[self._rank].shape[1:]
-                        array = self.devices[0].empty(shape, self.arguments.complex_dtype)
-                        self._on_device = [array]
+                        self._on_device = [together(comm, self._field_on_device)]
                     return made, count
         smallest = largest(comm, self._smallest(counts[-1]))
         raise InputError(
             f"memory {bytes_text(limit)} on each device is too little for this transform; it "
             f"takes at least {math.ceil(smallest / 2**20)} MiB"
         )
+
+    def _field_on_device(self) -> Any:
+        shape = self.passes[0].after[self._rank].shape[1:]
+        return self.devices[0].empty(shape, self.arguments.complex_dtype)
 
     def _field_bytes(self) -> int:
         """Return the bytes of the largest part of a field that any rank has between two passes."""

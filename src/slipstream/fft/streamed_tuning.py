@@ -33,6 +33,7 @@ _BETWEEN_RANKS = ("pencils_per_exchange", "exchange")
 def choose_streaming(
     arguments: Arguments, devices: Sequence[Device], home: Device, comm: Any, transport: str,
     workers: int, streaming: Streaming, limit: int, is_free: bool, tune: str, schedule: str,
+    again: bool = False,
 ) -> Streaming:  # fmt: skip
     """Return how a transform streams fastest. Collective.
 
@@ -47,6 +48,8 @@ def choose_streaming(
         earlier measurement found.
     schedule : str
         The policy to measure with.
+    again : bool
+        Whether to measure even if something is remembered.
     """
     given = dataclasses.asdict(streaming)
     memory = "what is free" if is_free else f"{limit} bytes"
@@ -54,7 +57,7 @@ def choose_streaming(
         f"{transform_key(arguments, devices[0], comm, transport, workers, schedule)}; on the host, "
         f"{memory}; {', '.join(f'{name} {value}' for name, value in given.items())}"
     )
-    known = _from_record(recall(key, comm), tune, streaming)
+    known = None if again else _from_record(recall(key, comm), tune, streaming)
     if known is not None:
         return known
     times: dict[Streaming, float] = {}

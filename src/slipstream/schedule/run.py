@@ -4,8 +4,9 @@ Policies differ only in when nodes run; every one gives the same bits.
 
 ``serial``
     Bulk-synchronous: nodes run in the order of recording, nothing is computed while data travel
-    between ranks, and a device finishes each node before the next. Only the lanes of a CPU that
-    are the threads of one loop over chunks run side by side, and so do several devices.
+    between ranks, and a GPU finishes each node before the next. Side by side run only several
+    devices, and those lanes of a CPU that are the threads of a loop over chunks, beside one for
+    all else.
 ``overlap``
     Nodes that feed a transfer come first, and transfers are in flight while everything that does
     not depend on them runs. Where a graph has no transfers, a GPU replays it as one CUDA graph,
