@@ -178,12 +178,11 @@ def test_columns_stay_on_the_device_as_far_as_memory_allows(comm, device, ranks,
     streamed = start(
         device, *settings, "run.streaming={ pencils = 6, resident = false }", comm=comm
     )
-    none = streamed.flow.passes.device_bytes
-    none = none if comm is None else max(comm.allgather(none))
+    none = largest(comm, streamed.flow.passes.device_bytes)
     expected = modes_of(advance(streamed, 3))
     # On a CPU the fields themselves are in the same memory.
     fields = streamed.problem.memory(device) if device.kind == "cpu" else 0
-    fields = fields if comm is None else max(comm.allgather(fields))
+    fields = largest(comm, fields)
     kept = []
     for memory in (none, none + fields + (24 << 10), none + fields + (1 << 24)):
         some = start(
@@ -251,8 +250,7 @@ def test_device_is_taken_where_fields_fit_there(comm, device):
     assert "room" in roomy.describe()["residency"]
     assert "residency" not in in_core(device, "grid.points=48").describe()
     assert roomy.describe_step() == ""
-    need = roomy.problem.memory(device)
-    need = need if comm is None else max(comm.allgather(need))
+    need = largest(comm, roomy.problem.memory(device))
     settings = ("grid.points=48", "run.residency=auto", f"run.memory={need * 3 // 4}")
     small = start(device, *settings, comm=comm)
     assert small.placement.residency == "host"

@@ -5,8 +5,9 @@ import pytest
 
 from slipstream import cli
 from slipstream.bench.exchange import LIMITS, ExchangeRequest, measure_exchange
-from slipstream.bench.exchange_plot import check_format, plot_exchange
+from slipstream.bench.exchange_plot import plot_exchange
 from slipstream.bench.measure import write_record
+from slipstream.bench.options import check_format
 from slipstream.bench.patterns import (
     ELEMENT,
     PATTERNS,

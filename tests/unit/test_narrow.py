@@ -5,11 +5,11 @@ import time
 
 import numpy as np
 import pytest
+from fake_transfer import DEVICES
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from slipstream.decomposition import slabs
-from slipstream.device import HostDevice
 from slipstream.errors import InputError
 from slipstream.exchange import ExchangePlan, Transport
 from slipstream.exchange.narrow import WIRES, NarrowWire
@@ -19,15 +19,6 @@ from slipstream.schedule import POLICIES, StepGraph, commit
 POISON = 777 + 777j
 TYPES = {"float32": np.complex64, "bfloat16": np.uint32}
 WITH_BOTH_WIRES = pytest.mark.parametrize("wire", WIRES)
-
-
-def device_of(threads):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("OMP_NUM_THREADS", str(threads))
-        return HostDevice()
-
-
-DEVICES = [device_of(1), device_of(3)]
 
 
 class Ranks:

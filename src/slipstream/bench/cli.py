@@ -22,6 +22,7 @@ from slipstream.bench.options import (
     Residency,
     Streams,
     Sweep,
+    check_format,
     check_residency,
 )
 from slipstream.errors import InputError
@@ -127,7 +128,7 @@ def exchange(
 ) -> None:
     """Measure bandwidth between ranks: one way, both ways and all to all, by transport."""
     from slipstream.bench.exchange import ExchangeRequest, check_names, measure_exchange
-    from slipstream.bench.exchange_plot import check_format, plot_exchange
+    from slipstream.bench.exchange_plot import plot_exchange
     from slipstream.bench.measure import write_record
     from slipstream.bench.patterns import message_sizes
     from slipstream.bench.tables import names_of, print_exchange
@@ -192,7 +193,6 @@ def fft(
     ] = None,
 ) -> None:
     """Time a distributed transform: its parts, its bounds, and what others take for the same."""
-    from slipstream.bench.exchange_plot import check_format
     from slipstream.bench.fft import measure_fft
     from slipstream.bench.measure import write_record
     from slipstream.bench.streaming import draw_timelines, measure_streaming
@@ -268,7 +268,6 @@ def advection(
     """Time the overlap strategies of the advection test, side by side."""
     from slipstream.bench.advection import AdvectionRequest, measure_advection
     from slipstream.bench.advection_plot import plot_advection, plot_timelines, read_results
-    from slipstream.bench.exchange_plot import check_format
     from slipstream.bench.measure import write_record
     from slipstream.bench.tables import names_of, print_advection
     from slipstream.bench.transform import parse_shape
@@ -334,7 +333,6 @@ def lattice(
 ) -> None:
     """Time lattice Boltzmann flow through pores: layouts, propagations, encodings, ranks."""
     from slipstream.bench.advection_plot import plot_timelines
-    from slipstream.bench.exchange_plot import check_format
     from slipstream.bench.lattice import LatticeRequest, measure_lattice, sample_parameters
     from slipstream.bench.measure import write_record
     from slipstream.bench.tables import print_lattice

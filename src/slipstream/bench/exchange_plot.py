@@ -13,7 +13,6 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from slipstream.bench.patterns import PATTERNS
-from slipstream.errors import InputError
 from slipstream.report.style import GREY, STYLE
 from slipstream.schedule.timeline import COLOURS
 from slipstream.sizes import bytes_text
@@ -27,15 +26,6 @@ _LINES = tuple(
     )
 )
 _MOST_TICKS = 5
-
-
-def check_format(path: str | Path | None, option: str = "--plot") -> None:
-    """Raise InputError if an option names a file that cannot be a picture; None is no picture."""
-    accepted = FigureCanvasAgg(Figure()).get_supported_filetypes()
-    if path is not None and Path(path).suffix.lstrip(".").lower() not in accepted:
-        raise InputError(
-            f"{option} {str(path)!r} is no picture; accepted: such as FILE.png, FILE.pdf"
-        )
 
 
 def plot_exchange(path: str | Path, title: str, result: Mapping[str, Any]) -> None:

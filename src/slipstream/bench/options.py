@@ -32,6 +32,20 @@ Exchange = Annotated[str, typer.Option(help="Send pieces from the host, or from 
 Sweep = Annotated[bool, typer.Option("--sweep", help="Vary how arrays stream.")]
 
 
+def check_format(path: str | Path | None, option: str = "--plot") -> None:
+    """Raise InputError if an option names a file that cannot be a picture; None is no picture."""
+    if path is None:
+        return
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    accepted = FigureCanvasAgg(Figure()).get_supported_filetypes()
+    if Path(path).suffix.lstrip(".").lower() not in accepted:
+        raise InputError(
+            f"{option} {str(path)!r} is no picture; accepted: such as FILE.png, FILE.pdf"
+        )
+
+
 def check_residency(residency: str, streaming: Any, others: Mapping[str, bool]) -> None:
     """Refuse a residency that is none, and options that have no effect.
 

@@ -9,12 +9,20 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
+from functools import partial
 from typing import Any
 
 from slipstream.bench.measure import extreme, medians
-from slipstream.bench.streaming import Variant, bus_rates, compare, each_once, quietest, timers_of
+from slipstream.bench.streaming import (
+    Variant,
+    attempt,
+    bus_rates,
+    compare,
+    each_once,
+    quietest,
+    timers_of,
+)
 from slipstream.case import SpectralCase
-from slipstream.errors import InputError
 from slipstream.fft.arguments import together
 from slipstream.schedule import Timeline, commit
 from slipstream.spectral.placement import crossings
@@ -64,12 +72,7 @@ def measure_streamed_step(
     rows, rates, settings, left_out = [], {}, {}, {}
     for variant in variants:
         simulation = make(variant)
-        try:
-            together(simulation.communicator, simulation.allocate)
-        except InputError as error:
-            if variant.is_needed(rows):
-                raise
-            left_out[variant.name] = str(error)
+        if attempt(variant, partial(_allocated, simulation), rows, left_out) is None:
             continue
         simulation.initialise()
         placement = simulation.placement
@@ -85,6 +88,12 @@ def measure_streamed_step(
         "rows": rows,
         "left out": left_out,
     }
+
+
+def _allocated(simulation: SpectralSimulation) -> SpectralSimulation:
+    """Return a simulation when all ranks have the memory for it. Collective."""
+    together(simulation.communicator, simulation.allocate)
+    return simulation
 
 
 def _settings(case: SpectralCase, simulation: SpectralSimulation) -> dict[str, Any]:

@@ -14,6 +14,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -52,10 +53,6 @@ class Variant:
     streaming: PencilStreaming
     schedule: str = "overlap"
 
-    def is_needed(self, earlier: Sequence[Any]) -> bool:
-        """Return whether others are compared with it: the first, and the synchronous one."""
-        return not earlier or self.schedule == "serial"
-
 
 def variants_of(streaming: Streaming, sweep: bool, ranks: int) -> list[Variant]:
     """Return what is measured: as asked, synchronous, and with `sweep` options one by one."""
@@ -81,6 +78,38 @@ def each_once(variants: Sequence[Variant]) -> list[Variant]:
     for one in variants:
         first.setdefault((one.streaming, one.schedule), one)
     return list(first.values())
+
+
+def attempt(
+    variant: Variant, make: Callable[[], Any], rows: Sequence[Any], left_out: dict[str, str]
+) -> Any:
+    """Return what a variant needs; None, and why, if memory does not allow it. Collective.
+
+    The first variant and the synchronous one, with which others are compared, must be possible.
+
+    Parameters
+    ----------
+    variant : Variant
+        What is about to be measured.
+    make : callable
+        Makes it; raises on all ranks alike.
+    rows : sequence
+        Of the variants before.
+    left_out : dict of str to str
+        Is told why.
+
+    Raises
+    ------
+    InputError
+        If others are compared with it.
+    """
+    try:
+        return make()
+    except InputError as error:
+        if not rows or variant.schedule == "serial":
+            raise
+        left_out[variant.name] = str(error)
+        return None
 
 
 def compare(rows: Sequence[dict[str, Any]], seconds: str) -> None:
@@ -147,27 +176,22 @@ def measure_streaming(
     dict of str to Timeline
         What ran when in a forward transform, as asked and synchronously.
     """
-    asked, arrays = request, None
-    on_host = {"residency": "host", "memory": memory}
-    if request.tune != "off":  # what stands beside is as it is
-        plan = request.plan(device, comm, streaming=streaming, **on_host)
-        streaming, request = plan.streamed.streaming, replace(request, tune="off")
-        del plan
-    rows, plans, timelines, left_out = [], [], {}, {}
+    make = partial(request.plan, device, comm, residency="host", memory=memory)
+    if request.tune != "off":  # what stands beside streams as what was tuned
+        streaming = make(streaming=streaming).streamed.streaming
+        make = partial(make, tune="off")
     ranks = 1 if comm is None else comm.size
+    settings = asdict(request) | {"shape": list(request.shape), "ranks": ranks}
+    settings |= {"memory": memory, "in place": in_place}
+    del settings["plain"]
+    rows, timelines, left_out, arrays = [], {}, {}, None
     for variant in variants_of(streaming, sweep, ranks):
-        try:
-            plan = request.plan(
-                device, comm, streaming=variant.streaming, schedule=variant.schedule, **on_host
-            )
-        except InputError as error:  # on all ranks alike
-            if variant.is_needed(rows):
-                raise
-            left_out[variant.name] = str(error)
+        way = partial(make, streaming=variant.streaming, schedule=variant.schedule)
+        plan = attempt(variant, way, rows, left_out)
+        if plan is None:
             continue
         if arrays is None:
-            sides = (plan.empty_input(), plan.empty_output()) if not in_place else None
-            arrays = sides or plan.empty_in_place()
+            arrays = _arrays_of(plan, in_place)
             rates = bus_rates(plan.streamed.devices, plan.home, comm)
             _fill(plan, arrays[0], _factors(plan))
         else:
@@ -176,17 +200,10 @@ def measure_streaming(
         rows.append(row)
         if len(timelines) < 2:
             timelines[variant.name] = timeline
-            plans.append(plan.describe())
+            settings.setdefault("plan", plan.describe())
         del plan  # the next one may take as much
     compare(rows, "pair (s)")
-    settings = asdict(asked)
-    del settings["plain"]
     return settings | {
-        "shape": list(request.shape),
-        "ranks": ranks,
-        "memory": memory,
-        "in place": in_place,
-        "plan": plans[0],
         "bus (GB/s)": {name: rate / 1e9 for name, rate in rates.items()},
         "rows": rows,
         "left out": left_out,
@@ -249,6 +266,11 @@ def timers_of(timeline: Timeline) -> dict[str, Any]:
         **ways,
         "exposed": {name: timeline.exposed(name) for name in totals},
     }
+
+
+def _arrays_of(plan: DistributedFFT, in_place: bool) -> tuple[Any, Any]:
+    """Return arrays of points and of modes, in one memory or each in its own."""
+    return plan.empty_in_place() if in_place else (plan.empty_input(), plan.empty_output())
 
 
 def _factors(plan: DistributedFFT) -> list[list[np.ndarray]]:

@@ -93,18 +93,17 @@ class Placement:
             found = {"residency": "device: there is room for all fields"} if self.is_chosen else {}
             return {"device": self.device.name, **found, "memory per device": text}
         count = len(self.devices)
-        update = self.streaming.update
-        inward, outward = map(bytes_text, crossings(self.problem, update))
+        inward, outward = self._crossing_texts()
         bus = f"{inward} in and {outward} out per step and rank"
         if self.streaming.resident:
             all_ky = self.problem.geometry.columns_shape[1]
-            inward, outward = map(bytes_text, crossings(self.problem, update, all_ky))
+            inward, outward = self._crossing_texts(all_ky)
             bus = f"at most {bus}, {inward} and {outward} if memory holds all columns"
         return {
             "device": f"{count} x {self.device.name}" if count > 1 else self.device.name,
             "residency": f"host: {text}",
             "memory per device": f"at most {bytes_text(self.limit)} for each rank",
-            "bus": f"{bus}; modes advanced on the {update}",
+            "bus": f"{bus}; modes advanced on the {self.streaming.update}",
         }
 
     def describe_columns(self, passes: Any) -> str:
@@ -112,12 +111,16 @@ class Placement:
         if self.streaming is None:
             return ""
         stay, all_ky = passes.resident.ky, self.problem.geometry.columns_shape[1]
-        ways = crossings(self.problem, self.streaming.update, stay)
-        inward, outward = map(bytes_text, ways)
+        inward, outward = self._crossing_texts(stay)
         return (
             f"columns of {stay} of {all_ky} ky stay on the device; {inward} in and {outward} out "
             f"per step, {passes.pencils} pencils"
         )
+
+    def _crossing_texts(self, resident: int = 0) -> list[str]:
+        """Return what crosses the bus in a step, in and out, if columns of so many ky stay."""
+        ways = crossings(self.problem, self.streaming.update, resident)
+        return [bytes_text(one) for one in ways]
 
     def run(self, step: CommittedStep, profile: bool = False) -> None:
         """Run a step; what it leaves on the host is there afterwards."""
