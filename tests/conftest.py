@@ -11,7 +11,7 @@ import pytest
 from hypothesis import settings
 
 from fft_cases import usable_transports
-from slipstream import launch
+from slipstream import mpi_launch
 from slipstream.device import HostDevice, open_device
 from slipstream.exchange import local_rank
 
@@ -24,11 +24,11 @@ settings.load_profile("slipstream")
 
 def world():
     """Return the communicator of the ranks that run these tests; None for a single process."""
-    return launch.communicator()
+    return mpi_launch.world_comm()
 
 
 def several_ranks():
-    return (launch.launched_size() or 1) > 1
+    return (mpi_launch.launched_size() or 1) > 1
 
 
 def pytest_addoption(parser):
@@ -75,7 +75,7 @@ def pytest_collectreport(report):
 
 def pytest_internalerror(excrepr):
     if several_ranks():
-        launch.abort(world(), str(excrepr))
+        mpi_launch.abort(world(), str(excrepr))
 
 
 def _end_all_ranks_if_failed(report):
@@ -83,7 +83,7 @@ def _end_all_ranks_if_failed(report):
         captured = [f"--- {title} ---\n{text}" for title, text in report.sections]
         name = f"FAILED {report.nodeid}"
         sys.stdout.flush()
-        launch.abort(world(), "\n".join([name, report.longreprtext, *captured]))
+        mpi_launch.abort(world(), "\n".join([name, report.longreprtext, *captured]))
 
 
 @pytest.fixture(scope="session")

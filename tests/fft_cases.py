@@ -20,10 +20,13 @@ TILED_SIZES = (1, 5, 12, 17)
 def alike(examples):
     """Return settings with which all ranks draw, and shrink, the same examples."""
     return settings(
-        max_examples=examples, derandomize=True, database=None, deadline=None,
+        max_examples=examples,
+        derandomize=True,
+        database=None,
+        deadline=None,
         phases=(Phase.explicit, Phase.generate, Phase.shrink),
         suppress_health_check=list(HealthCheck),
-    )  # fmt: skip
+    )
 
 
 def together(comm, test, *arguments, **options):
@@ -73,11 +76,13 @@ def transforms(draw, ranks, tiled=False):
     largest = st.tuples(*[st.integers(0, 9)] * len(shape))
     truncation = draw(st.one_of(st.sampled_from([None, "2/3", "nyquist"]), largest))
     case = {
-        "shape": shape, "dtype": dtype, "truncation": truncation,
+        "shape": shape,
+        "dtype": dtype,
+        "truncation": truncation,
         "fields": draw(st.integers(1, 3)),
         "layout": draw(st.sampled_from(["slab", "pencil", "root"])),
         "order": draw(st.sampled_from(["transposed", "natural"])),
-    }  # fmt: skip
+    }
     if case["layout"] == "pencil" and len(shape) == 3:
         case["process_grid"] = draw(st.sampled_from([None, *factorisations(ranks, 2)]))
     modes = tuple(m.count for m in truncate(shape, truncation, dtype.startswith("float")))

@@ -20,8 +20,10 @@ def values(simulation):
 def coordinates(simulation):
     """Return x, y and z of the points, which broadcast together."""
     grid = simulation.case.grid
-    axes = [length * np.arange(n) / n
-            for n, length in zip(grid.points_xyz, grid.lengths_xyz, strict=True)]  # fmt: skip
+    axes = [
+        length * np.arange(n) / n
+        for n, length in zip(grid.points_xyz, grid.lengths_xyz, strict=True)
+    ]
     return axes[0], axes[1][:, None], axes[2][:, None, None]
 
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import numpy as np
 
-from slipstream import launch
+from slipstream import mpi_launch
 from slipstream.case import parse_case
 from slipstream.io import write_checkpoint
-from slipstream.spectral.simulation import SpectralSimulation
+from slipstream.spectral.spectral_simulation import SpectralSimulation
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 
@@ -35,8 +35,11 @@ pictures = false
 
 # Other equations than those of plain flow, with what they need besides a viscosity.
 MHD = ("equation.model=mhd", "equation.resistivity=0.01")
-BOUSSINESQ = ("equation.model=boussinesq", "equation.diffusivity=0.01",
-              "equation.buoyancy_frequency=4.0")  # fmt: skip
+BOUSSINESQ = (
+    "equation.model=boussinesq",
+    "equation.diffusivity=0.01",
+    "equation.buoyancy_frequency=4.0",
+)
 
 # All axes differ in points and length; the points are x, y, z, two of them with odd factors.
 UNEVEN_BOX = ("grid.points=[24, 40, 18]", 'grid.length=["2 pi", "3 pi", 5.0]')
@@ -75,9 +78,12 @@ def leave_state(simulation, folder, comm):
     """Write the checkpoint of a simulation in one process, and let all ranks wait for it."""
     if comm is None or comm.rank == 0:
         write_checkpoint(
-            folder, simulation.checkpoint(), step=simulation.step, time=simulation.time,
+            folder,
+            simulation.checkpoint(),
+            step=simulation.step,
+            time=simulation.time,
             case=simulation.case.to_toml(),
-        )  # fmt: skip
+        )
     if comm is not None:
         comm.Barrier()
 
@@ -105,7 +111,7 @@ def environment(ranks=1):
     inherited = {k: v for k, v in os.environ.items() if not k.startswith(traces)}
     paths = [str(REPOSITORY / "src"), *inherited.get("PYTHONPATH", "").split(os.pathsep)]
     inherited["PYTHONPATH"] = os.pathsep.join(path for path in paths if path)
-    return {**inherited, **launch.launch_environment(ranks, inherited)}
+    return {**inherited, **mpi_launch.launch_environment(ranks, inherited)}
 
 
 def slipstream(*arguments, cwd, ranks=1):

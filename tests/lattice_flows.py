@@ -4,7 +4,7 @@ import numpy as np
 
 from slipstream.case import parse_case
 from slipstream.io import open_checkpoint, write_checkpoint
-from slipstream.lattice.simulation import LatticeSimulation
+from slipstream.lattice.lattice_simulation import LatticeSimulation
 
 SHAPE = (16, 20, 24)  # z, y, x
 SANDSTONE = 'sample = "sandstone"\nshape = [24, 20, 16]\nradius = 4\nporosity = 0.4\n'
@@ -58,9 +58,13 @@ def advance(simulation, steps):
 
 def save(simulation, folder):
     write_checkpoint(
-        folder, simulation.checkpoint(), simulation.communicator,
-        step=simulation.step, time=simulation.time, case=simulation.case.to_toml(),
-    )  # fmt: skip
+        folder,
+        simulation.checkpoint(),
+        simulation.comm,
+        step=simulation.step,
+        time=simulation.time,
+        case=simulation.case.to_toml(),
+    )
 
 
 def state(folder):

@@ -7,8 +7,8 @@ numbering of the velocities.
 
 import numpy as np
 
-from slipstream.lattice.portion import hand_out
-from slipstream.lattice.velocities import VELOCITIES, WEIGHTS
+from slipstream.lattice.d3q19 import VELOCITIES, WEIGHTS
+from slipstream.lattice.domain_decomposition import hand_out
 
 DIRECTIONS = range(19)
 OPPOSITE = [VELOCITIES.tolist().index((-velocity).tolist()) for velocity in VELOCITIES]

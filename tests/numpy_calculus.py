@@ -19,8 +19,10 @@ class Calculus:
     def __init__(self, shape, lengths_xyz=(2 * np.pi,) * 3):
         self.shape = tuple(shape)
         self.integers = [np.rint(np.fft.fftfreq(n) * n) for n in shape]
-        scaled = [2 * np.pi / length * m
-                  for m, length in zip(self.integers, lengths_xyz[::-1], strict=True)]  # fmt: skip
+        scaled = [
+            2 * np.pi / length * m
+            for m, length in zip(self.integers, lengths_xyz[::-1], strict=True)
+        ]
         z, y, x = np.meshgrid(*scaled, indexing="ij")
         self.k = np.stack([x, y, z])
         self.square = (self.k**2).sum(axis=0)

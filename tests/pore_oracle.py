@@ -6,7 +6,7 @@ from collections import deque
 import numpy as np
 from hypothesis import strategies as st
 
-from slipstream.lattice.pores import Connectivity
+from slipstream.lattice.percolation import Connectivity
 
 # Faces and edges of a cube, not its corners.
 NEIGHBOURS = [
@@ -26,10 +26,11 @@ def expected(image, periodic, axes):
         components += 1
         places = np.array(component)
         found = [
-            winds[axis] if periodic[axis]
+            winds[axis]
+            if periodic[axis]
             else {0, image.shape[axis] - 1} <= set(places[:, axis].tolist())
             for axis in range(3)
-        ]  # fmt: skip
+        ]
         percolates = [one or other for one, other in zip(percolates, found, strict=True)]
         if any(found[axis] for axis in axes):
             kept[tuple(places.T)] = 1
@@ -124,9 +125,13 @@ NAMED = {
     "slanted, x has walls": (slanted(6, (1, 0, 1)), (True, True, False), (2,)),
     "slanted, by corners": (slanted(6, (1, 1, 1)), (True, True, True), ()),
     "across all seams and back": (
-        line((5, 5, 5), itertools.product((-1, 0, 1), repeat=3)), (True,) * 3, ()
+        line((5, 5, 5), itertools.product((-1, 0, 1), repeat=3)),
+        (True,) * 3,
+        (),
     ),
     "around x twice": (
-        line((1, 8, 9), [(0, 4 * i // 9, i) for i in range(18)]), (False, True, True), (0, 1, 2)
+        line((1, 8, 9), [(0, 4 * i // 9, i) for i in range(18)]),
+        (False, True, True),
+        (0, 1, 2),
     ),
-}  # fmt: skip
+}

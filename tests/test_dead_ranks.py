@@ -7,7 +7,7 @@ import time
 import pytest
 
 from flows import REPOSITORY, environment
-from slipstream.launch import find_mpiexec
+from slipstream.mpi_launch import find_mpiexec
 
 pytestmark = pytest.mark.mpi
 
@@ -51,9 +51,13 @@ def run_with(end, transport, schedule="overlap", layout="slab"):
     command = [find_mpiexec(), "-n", "2", sys.executable, "-c", SCRIPT.format(end=ENDS[end])]
     began = time.monotonic()
     result = subprocess.run(
-        [*command, transport, schedule, layout], cwd=REPOSITORY, capture_output=True, text=True,
-        env={**environment(2), "OMP_NUM_THREADS": "1", "SLIPSTREAM_TIMEOUT": "1"}, timeout=50,
-    )  # fmt: skip
+        [*command, transport, schedule, layout],
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+        env={**environment(2), "OMP_NUM_THREADS": "1", "SLIPSTREAM_TIMEOUT": "1"},
+        timeout=50,
+    )
     return result, time.monotonic() - began
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from flows import RANDOM, REPOSITORY, diagnostics, environment, slipstream
 from slipstream.io import open_checkpoint
-from slipstream.launch import find_mpiexec
+from slipstream.mpi_launch import find_mpiexec
 
 pytestmark = pytest.mark.mpi
 
@@ -31,9 +31,17 @@ def run(folder, *arguments, out, ranks=1, settings=()):
     if ranks > 1:
         overrides += ["--ranks", str(ranks)]
     return slipstream(
-        "run", "case.toml", "--device", "cpu", "--out", out, *overrides, *arguments,
-        cwd=folder, ranks=ranks,
-    )  # fmt: skip
+        "run",
+        "case.toml",
+        "--device",
+        "cpu",
+        "--out",
+        out,
+        *overrides,
+        *arguments,
+        cwd=folder,
+        ranks=ranks,
+    )
 
 
 def completed(*arguments, **options):
@@ -51,24 +59,45 @@ def assert_same_series(actual, expected, tolerance):
 def run_tests(ranks, *arguments, **variables):
     """Run pytest on some ranks; return what came of it."""
     command = [
-        find_mpiexec(), "-n", str(ranks), sys.executable, "-m", "pytest", "-q", "--color=no",
-        "-p", "no:cacheprovider", "--timeout=120", "--timeout-method=thread", *arguments,
-    ]  # fmt: skip
+        find_mpiexec(),
+        "-n",
+        str(ranks),
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "--color=no",
+        "-p",
+        "no:cacheprovider",
+        "--timeout=120",
+        "--timeout-method=thread",
+        *arguments,
+    ]
     settings = {"OMP_NUM_THREADS": "1", "SLIPSTREAM_TIMEOUT": "60", **variables}
     return subprocess.run(
-        command, cwd=REPOSITORY, env={**environment(ranks), **settings},
-        capture_output=True, text=True, timeout=500,
-    )  # fmt: skip
+        command,
+        cwd=REPOSITORY,
+        env={**environment(ranks), **settings},
+        capture_output=True,
+        text=True,
+        timeout=500,
+    )
 
 
 # What has tiles: the kernels and padded rows of GPUs, whose exchange is so tested without one.
 TILED = [
     f"tests/parallel/test_{name}.py"
     for name in (
-        "fft_agreement", "fft_arrays", "fft_choices", "fft_layouts", "parallel_fft",
-        "parallel_output", "parallel_simulation", "peer_transport",
+        "fft_agreement",
+        "fft_arrays",
+        "fft_choices",
+        "fft_layouts",
+        "parallel_fft",
+        "parallel_output",
+        "parallel_simulation",
+        "peer_transport",
     )
-]  # fmt: skip
+]
 ALL = ["tests/parallel"]
 NOT_TILED = [*TILED, "tests/parallel/test_fft_tuning.py", "tests/parallel/test_parallel_bench.py"]
 # On two ranks everything but what is slow there: three ranks are several, too.
@@ -77,11 +106,20 @@ NOT_ON_TWO = ["tests/parallel/test_streamed_steps.py"]
 ON_FOUR = [
     f"tests/parallel/test_{name}.py"
     for name in (
-        "advection_strategies", "fft_agreement", "fft_layouts", "halo_exchange", "lattice_flow",
-        "parallel_advection", "parallel_fft", "parallel_lattice_run", "parallel_pores",
-        "parallel_simulation", "peer_transport", "sparse_exchange",
+        "advection_strategies",
+        "fft_agreement",
+        "fft_layouts",
+        "halo_exchange",
+        "lattice_flow",
+        "parallel_advection",
+        "parallel_fft",
+        "parallel_lattice_run",
+        "parallel_pores",
+        "parallel_simulation",
+        "peer_transport",
+        "sparse_exchange",
     )
-]  # fmt: skip
+]
 
 
 def ignoring(paths):
@@ -194,14 +232,35 @@ def test_blow_up_on_two_ranks_has_status_1_and_keeps_the_rows(folder):
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_stopped_run_goes_on_with_the_numbers_of_an_uninterrupted_one(folder, number):
     command = [
-        sys.executable, "-m", "slipstream", "run", "case.toml", "--ranks", "2", "--device", "cpu",
-        "--out", "stopped", "--set", "time.end=1000", "--set", "output.diagnostics_interval=0.01",
-        "--set", "output.spectra_interval=1000", "--set", "time.step=0.001",
-    ]  # fmt: skip
+        sys.executable,
+        "-m",
+        "slipstream",
+        "run",
+        "case.toml",
+        "--ranks",
+        "2",
+        "--device",
+        "cpu",
+        "--out",
+        "stopped",
+        "--set",
+        "time.end=1000",
+        "--set",
+        "output.diagnostics_interval=0.01",
+        "--set",
+        "output.spectra_interval=1000",
+        "--set",
+        "time.step=0.001",
+    ]
     process = subprocess.Popen(
-        command, cwd=folder, env=environment(2), stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-        text=True, start_new_session=True,
-    )  # fmt: skip
+        command,
+        cwd=folder,
+        env=environment(2),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
     try:
         _wait_for_rows(folder / "stopped" / "diagnostics.csv", 3, process)
         process.send_signal(number)

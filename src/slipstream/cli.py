@@ -17,7 +17,7 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from slipstream import __version__, launch
+from slipstream import __version__, mpi_launch
 from slipstream.bench import app as bench
 from slipstream.case import SOLVERS, Case, load_case, write_template
 from slipstream.errors import InputError, RunError, SlipstreamError
@@ -68,7 +68,7 @@ def run(
     ] = False,
 ) -> None:
     """Run a case and write its output into a folder."""
-    from slipstream.run.folder import check_folder
+    from slipstream.simulation.output_folder import check_folder
 
     overrides = list(settings or [])
     if device is not None:
@@ -80,22 +80,22 @@ def run(
         check_folder(folder, overwrite, _restart(loaded))
         return loaded
 
-    if launch.should_relaunch(ranks):
+    if mpi_launch.should_relaunch(ranks):
         # Mistakes are found before any rank is started, while one line can say them.
         read()
-        raise typer.Exit(launch.relaunch(ranks))
-    communicator = launch.communicator()
-    settled = launch.on_first_rank(communicator, read)
-    _run_settled(settled, communicator, folder)
+        raise typer.Exit(mpi_launch.relaunch(ranks))
+    comm = mpi_launch.world_comm()
+    settled = mpi_launch.on_first_rank(comm, read)
+    _run_settled(settled, comm, folder)
 
 
-def _run_settled(case: Case, communicator: Any, folder: Path) -> None:
+def _run_settled(case: Case, comm: Any, folder: Path) -> None:
     """Make the simulation of a validated case and run it."""
-    from slipstream.run import Interrupted, run_case
+    from slipstream.simulation import Interrupted, run_case
 
     # A family is a package of the solver's name; only the one that is needed is imported.
-    family = importlib.import_module(f"slipstream.{case.solver}.simulation")
-    simulation = family.make_simulation(case, communicator, case.run.device)
+    family = importlib.import_module(f"slipstream.{case.solver}.{case.solver}_simulation")
+    simulation = family.make_simulation(case, comm, case.run.device)
     try:
         run_case(case, simulation, folder)
     except Interrupted as interrupted:
@@ -137,7 +137,7 @@ def explain(
 ) -> None:
     """Show what equations are made into: transforms, kernels and memory."""
     from slipstream.report.console import make_console
-    from slipstream.spectral.explanation import explanation_of_case, explanation_of_model
+    from slipstream.spectral.cost_explanation import explanation_of_case, explanation_of_model
 
     if (case is None) == (model is None):
         raise InputError("explain takes either a case or --model NAME")
@@ -154,7 +154,7 @@ def explain(
 @app.command()
 def info() -> None:
     """Show what this machine and this installation offer."""
-    from slipstream.info import gather_facts
+    from slipstream.machine_info import gather_facts
     from slipstream.report.console import make_console
 
     table = Table(show_header=False, box=box.HORIZONTALS)
@@ -201,14 +201,14 @@ def _fail(error: SlipstreamError, heading: str = "error: ") -> None:
     if os.environ.get("SLIPSTREAM_TRACEBACK") == "1":
         traceback.print_exc()
     message = f"slipstream: {heading}{' '.join(str(error).split())}"
-    sys.exit(launch.leave(_communicator_if_started(), error.exit_status, message))
+    sys.exit(mpi_launch.leave(_communicator_if_started(), error.exit_status, message))
 
 
 def _crash() -> None:
     """Report a defect; where other ranks would wait for this one for ever, end them too."""
-    communicator = _communicator_if_started()
-    if communicator is not None and communicator.size > 1:
-        launch.abort(communicator, traceback.format_exc())
+    comm = _communicator_if_started()
+    if comm is not None and comm.size > 1:
+        mpi_launch.abort(comm, traceback.format_exc())
     traceback.print_exc()
     sys.exit(1)
 
@@ -218,6 +218,6 @@ def _communicator_if_started() -> Any:
     if "mpi4py.MPI" not in sys.modules:
         return None
     try:
-        return launch.communicator()
+        return mpi_launch.world_comm()
     except InputError:
         return None

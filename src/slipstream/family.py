@@ -23,7 +23,7 @@ _PROFILE_INTERVAL = 8
 
 
 class PlainSimulation:
-    """What a simulation says where it has nothing special to say; see `slipstream.run.Simulation`.
+    """Defaults for what a simulation may say; see `slipstream.simulation.Simulation`.
 
     Attributes
     ----------
@@ -120,15 +120,15 @@ def busy_seconds(timeline: Timeline, lanes: int) -> dict[str, float]:
     }
 
 
-def ranks_per_device(communicator: Any, device: Device) -> int:
+def ranks_per_device(comm: Any, device: Device) -> int:
     """Return how many ranks share this rank's device. Collective."""
-    if communicator is None:
+    if comm is None:
         return 1
-    return communicator.allgather(device.identity).count(device.identity)
+    return comm.allgather(device.identity).count(device.identity)
 
 
 def check_memory(
-    communicator: Any,
+    comm: Any,
     needs: Sequence[tuple[Device, int]],
     what: str = "grid.points: this grid",
     less: str = "fewer points",
@@ -137,7 +137,7 @@ def check_memory(
 
     Parameters
     ----------
-    communicator : mpi4py.MPI.Comm or None
+    comm : mpi4py.MPI.Comm or None
         The ranks.
     needs : sequence of (Device, int)
         This rank's devices, and the bytes that all ranks which share one need on it.
@@ -153,7 +153,7 @@ def check_memory(
         of that kind, each with as much free memory, would do.
     """
     mine = [(one.identity, one.kind, one.name, need, one.memory_free()) for one, need in needs]
-    everyone = [mine] if communicator is None else communicator.allgather(mine)
+    everyone = [mine] if comm is None else comm.allgather(mine)
     facts = list(itertools.chain(*everyone))
     for _, kind, name, need, free in facts:
         if need <= free:
@@ -172,12 +172,12 @@ def memory_text(device: Device, need: int) -> str:
     return f"{need / 2**30:.3g} GiB, of {device.memory_free() / 2**30:.4g} GiB free"
 
 
-def sum_over_ranks(communicator: Any, values: np.ndarray) -> np.ndarray:
+def sum_over_ranks(comm: Any, values: np.ndarray) -> np.ndarray:
     """Return the sum of all ranks' arrays, the same on all of them. Collective."""
-    if communicator is None:
+    if comm is None:
         return values
     total = np.empty_like(values)
-    communicator.Allreduce(values, total)
+    comm.Allreduce(values, total)
     return total
 
 

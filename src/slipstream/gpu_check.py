@@ -19,26 +19,38 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from slipstream import launch
+from slipstream import mpi_launch
 from slipstream.device import cuda_device_count
 from slipstream.errors import InputError
 
 # What measures the memory of a GPU runs alone.
 ALONE = ("tests/gpu",)
 SERIAL = (
-    "tests/unit/test_fft.py", "tests/unit/test_moves.py", "tests/unit/test_advection_kernels.py",
+    "tests/unit/test_fft.py",
+    "tests/unit/test_moves.py",
+    "tests/unit/test_advection_kernels.py",
     "tests/physics",
-)  # fmt: skip
+)
 PARALLEL = ("tests/parallel",)
 # Ranks that share a GPU and poll each other's messages are slow beside anything else.
 SHARED = tuple(
     f"tests/parallel/test_{name}.py"
     for name in (
-        "advection_strategies", "fft_agreement", "fft_layouts", "halo_exchange", "lattice_flow",
-        "parallel_advection", "parallel_fft", "parallel_lattice_run", "parallel_models",
-        "parallel_pores", "parallel_simulation", "peer_transport", "sparse_exchange",
+        "advection_strategies",
+        "fft_agreement",
+        "fft_layouts",
+        "halo_exchange",
+        "lattice_flow",
+        "parallel_advection",
+        "parallel_fft",
+        "parallel_lattice_run",
+        "parallel_models",
+        "parallel_pores",
+        "parallel_simulation",
+        "peer_transport",
+        "sparse_exchange",
     )
-)  # fmt: skip
+)
 # One group after the other: ranks, what they run, and the seconds after which they are stopped,
 # below ten minutes in all.
 GROUPS = (
@@ -131,24 +143,29 @@ def _run_tests(tests: Sequence[str], record: Path) -> int:
     """Run tests in this process, which may be one of several ranks."""
     import pytest
 
-    communicator = launch.communicator()
-    is_first = communicator is None or communicator.rank == 0
+    comm = mpi_launch.world_comm()
+    is_first = comm is None or comm.rank == 0
     tally = Tally(record, is_first)
     present = [path for path in tests if Path(path).exists()]
     for path in sorted(set(tests) - set(present)) if is_first else ():
         print(f"gpu-check: {path} is missing; run this from the root of the repository")
         tally.note("failed", path)
     options = [
-        "--device=cuda", "-q", "--color=no", "-p", "no:cacheprovider",
-        f"--timeout={_SECONDS_PER_TEST}", "--timeout-method=thread",
-    ]  # fmt: skip
+        "--device=cuda",
+        "-q",
+        "--color=no",
+        "-p",
+        "no:cacheprovider",
+        f"--timeout={_SECONDS_PER_TEST}",
+        "--timeout-method=thread",
+    ]
     return int(pytest.main([*options, *present], plugins=[tally])) if present else 1
 
 
 def _launch(ranks: int, tests: Sequence[str], record: Path, seconds: float, log: Path) -> int:
     """Run tests on some ranks, in processes that may hang or crash; return their exit status."""
     try:
-        launcher = [launch.find_mpiexec(), "-n", str(ranks)] if ranks > 1 else []
+        launcher = [mpi_launch.find_mpiexec(), "-n", str(ranks)] if ranks > 1 else []
     except InputError as error:
         log.write_text(f"gpu-check: {error}")
         return error.exit_status
@@ -158,9 +175,11 @@ def _launch(ranks: int, tests: Sequence[str], record: Path, seconds: float, log:
     with log.open("w") as said:
         child = subprocess.Popen(
             [*launcher, *module, *tests],
-            env={**os.environ, **threads, **launch.launch_environment(ranks)},
-            stdout=said, stderr=subprocess.STDOUT, start_new_session=True,
-        )  # fmt: skip
+            env={**os.environ, **threads, **mpi_launch.launch_environment(ranks)},
+            stdout=said,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
         try:
             return child.wait(timeout=seconds)
         except subprocess.TimeoutExpired:

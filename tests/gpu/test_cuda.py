@@ -20,10 +20,10 @@ from flows import (
 )
 from products import NAVIER_STOKES
 from slipstream.device import HostDevice, RowLaunch
-from slipstream.fft.modes import Modes
-from slipstream.fft.rows import RowMover, RowTables
-from slipstream.fft.slab import NOT_KEPT
-from slipstream.fft.tiled import StridedTransform
+from slipstream.fft.row_tables import RowMover, RowTables
+from slipstream.fft.slab_layout import NOT_KEPT
+from slipstream.fft.strided_fft import StridedTransform
+from slipstream.fft.truncation import Modes
 
 pytestmark = pytest.mark.gpu
 
@@ -194,9 +194,10 @@ def test_rows_are_gathered_and_scattered_as_on_the_cpu(device, host, complex_dty
     def move(name):
         def bind(one, packed, work):
             mover = RowMover(one, complex_dtype, modes)
-            return getattr(mover, name)(*(
-                (packed, work) if name == "gather" else (work, packed)
-            ), RowTables(one, (offset, pitch)))  # fmt: skip
+            return getattr(mover, name)(
+                *((packed, work) if name == "gather" else (work, packed)),
+                RowTables(one, (offset, pitch)),
+            )
 
         return bind
 
@@ -219,9 +220,11 @@ def test_product_and_rate_equal_those_of_the_cpu(device, host, real):
     rows, columns = 29, 70
     points = random_values((5, rows, columns), real)
     constants = {
-        "REAL": {"float32": "float", "float64": "double"}[real], "INPUTS": 3, "OUTPUTS": 5,
+        "REAL": {"float32": "float", "float64": "double"}[real],
+        "INPUTS": 3,
+        "OUTPUTS": 5,
         "PRODUCT_HEADER": f'"{NAVIER_STOKES}"',
-    }  # fmt: skip
+    }
     per_spacing = np.array([3.0, 2.0, 1.5])
 
     def bind(one, points, maxima):

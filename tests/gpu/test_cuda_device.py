@@ -16,9 +16,17 @@ from slipstream.errors import InputError
 pytestmark = pytest.mark.gpu
 
 PARTS = [
-    np.s_[...], np.s_[1:4], np.s_[:, 2:5], np.s_[:, :, 3:7], np.s_[..., 2:8],
-    np.s_[1:3, 2:6, 1:7, 3:8], np.s_[2], np.s_[:, 3, 2:5], np.s_[0:0], np.s_[..., 4:5],
-]  # fmt: skip
+    np.s_[...],
+    np.s_[1:4],
+    np.s_[:, 2:5],
+    np.s_[:, :, 3:7],
+    np.s_[..., 2:8],
+    np.s_[1:3, 2:6, 1:7, 3:8],
+    np.s_[2],
+    np.s_[:, 3, 2:5],
+    np.s_[0:0],
+    np.s_[..., 4:5],
+]
 
 
 @pytest.mark.parametrize("pinned", [False, True])

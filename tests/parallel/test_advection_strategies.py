@@ -120,7 +120,7 @@ def test_any_strategy_gives_the_bits_of_single(comm, ranks, gpu, usable, data):
 
 def opened(comm, gpu, name, shape=SHAPES[0], threads=2, **options):
     devices = {"cpu": HostDevice(threads=threads), "gpu": gpu}
-    return Advection(shape, COURANT, name, communicator=comm, devices=devices, **options)
+    return Advection(shape, COURANT, name, comm=comm, devices=devices, **options)
 
 
 def test_values_may_be_set_again_after_any_number_of_steps(comm, gpu, strategy):
@@ -192,8 +192,11 @@ def test_thickness_of_the_shell_decides_who_computes(comm, ranks, gpu, name, she
     run.set(field(shape, "float64")[run.box.slices()])
     run.advance(2, profile=True)
     lanes = {entry.lane for entry in run.timeline().entries if entry.category == "compute"}
-    copies = [entry for entry in run.timeline().entries if entry.category == "copy"
-              and "halo" not in entry.label]  # fmt: skip
+    copies = [
+        entry
+        for entry in run.timeline().entries
+        if entry.category == "copy" and "halo" not in entry.label
+    ]
     assert bool(copies) == (len(expected) == 2)
     if gpu.kind == "cuda" and len(expected) == 2:
         assert {lane.split(":")[0] for lane in lanes} == {"cpu", "cuda"}

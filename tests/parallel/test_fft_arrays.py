@@ -76,8 +76,9 @@ ARRANGEMENTS = {
 def test_sources_of_any_arrangement_give_the_same_bits_and_are_kept(comm, device, case):
     fft, oracle = plan_and_oracle(comm, device, **case)
     for transform, original in (
-        (fft.forward, oracle.input(fft)), (fft.backward, oracle.output(fft)),
-    ):  # fmt: skip
+        (fft.forward, oracle.input(fft)),
+        (fft.backward, oracle.output(fft)),
+    ):
         expected = device.to_host(transform(original)).tobytes()
         for name, arrange in ARRANGEMENTS.items():
             source = arrange(original, device)
@@ -91,8 +92,9 @@ def test_sources_of_any_arrangement_give_the_same_bits_and_are_kept(comm, device
 def test_outputs_of_any_arrangement_are_filled_and_nothing_around_them(comm, device, case):
     fft, oracle = plan_and_oracle(comm, device, **case)
     for transform, source in (
-        (fft.forward, oracle.input(fft)), (fft.backward, oracle.output(fft)),
-    ):  # fmt: skip
+        (fft.forward, oracle.input(fft)),
+        (fft.backward, oracle.output(fft)),
+    ):
         expected = device.to_host(transform(source))
         for name, arrange in ARRANGEMENTS.items():
             out = arrange(np.full_like(expected, 3), device)

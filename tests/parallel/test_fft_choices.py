@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from fft_cases import alike, bricks, together
 from fft_oracle import Oracle, check
 from slipstream.fft import DistributedFFT
-from slipstream.fft.plan import Choices, Plan
-from slipstream.fft.slab_piece import SlabOptions
+from slipstream.fft.fft_plan import Choices, Plan
+from slipstream.fft.slab_pipeline import SlabOptions
 from slipstream.schedule import POLICIES, StepGraph, commit
 
 SHAPE = (13, 12, 10)
@@ -121,10 +121,12 @@ def test_plans_that_live_together_do_not_disturb_each_other(comm, device, transp
     cases = [((5, 12, 9), "float64"), ((12, 5, 9), "complex64"), ((5, 12, 9), "float64")]
     cases = [(*case, names[number % len(names)]) for number, case in enumerate(cases * 2)]
     plans = [
-        (DistributedFFT(shape, dtype, comm=comm, device=device, transport=name),
-         Oracle(shape, dtype, seed=number))
+        (
+            DistributedFFT(shape, dtype, comm=comm, device=device, transport=name),
+            Oracle(shape, dtype, seed=number),
+        )
         for number, (shape, dtype, name) in enumerate(cases)
-    ]  # fmt: skip
+    ]
     for _ in range(3):
         modes = [fft.forward(oracle.input(fft)) for fft, oracle in plans]
         points = [fft.backward(one) for (fft, _), one in zip(plans, modes, strict=True)][::-1]

@@ -9,8 +9,9 @@ from fft_oracle import check
 from slipstream.decomposition import Box, slabs
 from slipstream.fft import truncate
 
-LAYOUTS = [(layout, order) for layout in ("slab", "pencil", "root")
-           for order in ("transposed", "natural")]  # fmt: skip
+LAYOUTS = [
+    (layout, order) for layout in ("slab", "pencil", "root") for order in ("transposed", "natural")
+]
 # One to three axes, with fewer points than ranks, primes, lengths 1.
 SHAPES = [(1,), (5,), (30,), (3, 2), (13, 7), (3, 1, 2), (5, 12, 9)]
 

@@ -10,8 +10,8 @@ from fft_oracle import Oracle, check
 from slipstream.device import HostDevice
 from slipstream.errors import InputError, RunError
 from slipstream.fft import DistributedFFT
-from slipstream.fft.bus import COPIES
-from slipstream.fft.stages import AxisTransform
+from slipstream.fft.host_device_copy import COPIES
+from slipstream.fft.layout_stages import AxisTransform
 from slipstream.schedule import POLICIES
 
 SHAPE = (12, 10, 9)
@@ -49,8 +49,11 @@ def test_any_streaming_of_any_array_equals_numpy(comm, device, ranks, transports
 def test_bits_depend_neither_on_the_policy_nor_on_what_overlaps(
     comm, device, ranks, transports, data
 ):
-    options = {"fields": data.draw(st.integers(1, 2)), "residency": "host",
-               "truncation": data.draw(st.sampled_from([None, "2/3"]))}  # fmt: skip
+    options = {
+        "fields": data.draw(st.integers(1, 2)),
+        "residency": "host",
+        "truncation": data.draw(st.sampled_from([None, "2/3"])),
+    }
     pencils = data.draw(st.integers(1, 4))
     results = []
     for schedule in POLICIES:
@@ -68,14 +71,17 @@ def test_bits_depend_neither_on_the_policy_nor_on_what_overlaps(
 @alike(examples=10)
 @given(data=st.data())
 def test_bricks_stream_too(comm, device, ranks, transports, data):
-    boxes = {"input_boxes": data.draw(bricks(SHAPE, ranks)),
-             "output_boxes": data.draw(bricks((12, 10, 5), ranks))}  # fmt: skip
+    boxes = {
+        "input_boxes": data.draw(bricks(SHAPE, ranks)),
+        "output_boxes": data.draw(bricks((12, 10, 5), ranks)),
+    }
     how = data.draw(streaming())
     if ranks > 1:
         usual = usual_transports(transports, device, how["exchange"])
         boxes["transport"] = data.draw(st.sampled_from(usual))
-    together(comm, check, comm, device, SHAPE, residency="host", dtype="float64", streaming=how,
-             **boxes)  # fmt: skip
+    together(
+        comm, check, comm, device, SHAPE, residency="host", dtype="float64", streaming=how, **boxes
+    )
 
 
 @pytest.mark.parametrize(
@@ -131,9 +137,15 @@ def test_arrays_may_share_one_memory(comm, device, dtype, fields, truncation, de
         devices = 1  # tests do not know how many there are
     shape = (7, 10, 9)  # of which ranks have uneven parts
     fft = DistributedFFT(
-        shape, dtype, fields=fields, truncation=truncation, comm=comm, device=device,
-        residency="host", streaming={"devices": devices},
-    )  # fmt: skip
+        shape,
+        dtype,
+        fields=fields,
+        truncation=truncation,
+        comm=comm,
+        device=device,
+        residency="host",
+        streaming={"devices": devices},
+    )
     oracle = Oracle(shape, dtype, fields, truncation)
     points, modes = fft.empty_in_place()
     for _ in range(2):
@@ -186,8 +198,15 @@ def test_array_between_passes_stays_on_a_device_that_has_room(ranks, device):
 def test_several_devices_of_a_rank_share_the_pencils(comm, device_kind):
     if device_kind == "cuda":
         return  # tests do not know how many there are
-    check(comm, HostDevice(), SHAPE, "float64", 2, residency="host",
-          streaming={"devices": 3, "pencils": 4})  # fmt: skip
+    check(
+        comm,
+        HostDevice(),
+        SHAPE,
+        "float64",
+        2,
+        residency="host",
+        streaming={"devices": 3, "pencils": 4},
+    )
 
 
 def test_failing_transform_is_named(comm, device, monkeypatch):

@@ -8,8 +8,8 @@ import pytest
 
 from fft_oracle import check
 from slipstream.errors import InputError
-from slipstream.fft import DistributedFFT, Streaming, streamed_tuning, tuning
-from slipstream.fft.arguments import largest
+from slipstream.fft import DistributedFFT, Streaming, fft_tuning, streaming_tuning
+from slipstream.fft.fft_arguments import largest
 
 SHAPE = (6, 12, 10)
 BROKEN = {
@@ -22,8 +22,18 @@ BROKEN = {
 
 
 # What a hand, an older version or another machine may have left in an entry.
-RECORDS = [{"slab": {"bits": 2}}, {"slab": None}, {"slab": {"pieces": "two"}}, {"workers": 0},
-           {"transport": "pigeon"}, [], [1], None, "fast", 5]  # fmt: skip
+RECORDS = [
+    {"slab": {"bits": 2}},
+    {"slab": None},
+    {"slab": {"pieces": "two"}},
+    {"workers": 0},
+    {"transport": "pigeon"},
+    [],
+    [1],
+    None,
+    "fast",
+    5,
+]
 
 
 @pytest.fixture
@@ -37,13 +47,13 @@ def folder(monkeypatch, shared_folder, comm, device):
 @pytest.fixture
 def measured(monkeypatch):
     """What has been measured since the test began."""
-    choices, seconds = [], tuning._seconds
+    choices, seconds = [], fft_tuning._seconds
 
     def noting(arguments, device, comm, candidate, *others):
         choices.append(candidate)
         return seconds(arguments, device, comm, candidate, *others)
 
-    monkeypatch.setattr(tuning, "_seconds", noting)
+    monkeypatch.setattr(fft_tuning, "_seconds", noting)
     return choices
 
 
@@ -75,8 +85,14 @@ def test_choices_are_measured_once_and_remembered(comm, device, ranks, folder, m
 
 
 def test_every_transform_is_remembered_for_itself(comm, device, folder, measured):
-    different = [{}, {"fields": 2}, {"truncation": "2/3"}, {"schedule": "serial"},
-                 {"layout": "root"}, {"dtype": "complex64"}]  # fmt: skip
+    different = [
+        {},
+        {"fields": 2},
+        {"truncation": "2/3"},
+        {"schedule": "serial"},
+        {"layout": "root"},
+        {"dtype": "complex64"},
+    ]
     tried = []
     for options in different:
         before = len(measured)
@@ -137,13 +153,13 @@ def test_full_tuning_measures_again_what_was_measured_quickly(comm, device, fold
 @pytest.fixture
 def streamed(monkeypatch):
     """What ways to stream have been measured since the test began."""
-    ways, seconds = [], streamed_tuning._seconds
+    ways, seconds = [], streaming_tuning._seconds
 
     def noting(*arguments):
         ways.append(next(one for one in arguments if isinstance(one, Streaming)))
         return seconds(*arguments)
 
-    monkeypatch.setattr(streamed_tuning, "_seconds", noting)
+    monkeypatch.setattr(streaming_tuning, "_seconds", noting)
     return ways
 
 
@@ -178,7 +194,7 @@ def test_what_needs_more_than_is_free_today_is_measured_again(
     comm, device, folder, streamed, monkeypatch
 ):
     limits = iter([1 << 20, 1 << 21, 1 << 22])
-    monkeypatch.setattr("slipstream.fft.distributed.memory_limit", lambda *_: next(limits))
+    monkeypatch.setattr("slipstream.fft.distributed_fft.memory_limit", lambda *_: next(limits))
     plan = partial(DistributedFFT, SHAPE, comm=comm, device=device, residency="host")
     for _ in range(2):
         plan(tune="quick")

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from fft_cases import alike, together
 from slipstream.decomposition import PaddedBox, factorisations, grid_boxes
 from slipstream.exchange import HaloExchange, HaloPlan, make_transport
-from slipstream.exchange.mpi import private
-from slipstream.exchange.peer import PeerTransport
+from slipstream.exchange.mpi_transport import private
+from slipstream.exchange.peer_transport import PeerTransport
 from slipstream.schedule import StepGraph, commit
 
 POISON = -1.0
@@ -117,6 +117,8 @@ def test_exchanges_of_several_fields_in_one_graph_do_not_mix(comm, device, ranks
     grid = factorisations(ranks, 3)[0]
     for name in transports:
         transport = make_transport(name, comm, device)
-        several = [Halos(comm, device, transport, shape, grid, (1, 1, 1), "float64")
-                   for shape in ((5, 7, 12), (4, 3, 9))]  # fmt: skip
+        several = [
+            Halos(comm, device, transport, shape, grid, (1, 1, 1), "float64")
+            for shape in ((5, 7, 12), (4, 3, 9))
+        ]
         together(comm, check, comm, device, several)

@@ -20,10 +20,10 @@ from slipstream.decomposition import whole
 from slipstream.errors import InputError
 from slipstream.exchange import make_transport
 from slipstream.lattice import Fluid, PoreFlow, Storage, hand_out, make_sample, permeability
-from slipstream.lattice.portion import PARTITIONS
-from slipstream.lattice.steadiness import mean_flow
-from slipstream.lattice.tuning import choose_storage
-from slipstream.lattice.velocities import VELOCITIES
+from slipstream.lattice.d3q19 import VELOCITIES
+from slipstream.lattice.domain_decomposition import PARTITIONS
+from slipstream.lattice.steady_state import mean_flow
+from slipstream.lattice.storage_tuning import choose_storage
 from slipstream.schedule import POLICIES
 
 PERIODIC, JOINED_ONCE = (True, True, True), (False, True, False)
@@ -83,9 +83,14 @@ def check(comm, device, name, image, periodic, axis, partition, fluid, choices):
     box = portion.box.slices()
     transport = make_transport(name, comm, device)
     alone = run(
-        portion_of(image, periodic, None, partition, (axis,)), fluid, Storage(), device, None,
-        "serial", image,
-    )  # fmt: skip
+        portion_of(image, periodic, None, partition, (axis,)),
+        fluid,
+        Storage(),
+        device,
+        None,
+        "serial",
+        image,
+    )
     bits, fields = populations_of(alone), alone.fields()
     dense = advanced(random_populations(image), image, fluid, periodic, 6)
     results = []
@@ -222,7 +227,7 @@ def test_permeability_is_that_of_a_single_rank(comm, device, axis):
     sample = make_sample("sandstone", (14, 10, 12), porosity=0.4, radius=4, seed=1)
     settings = {"axis": axis, "relaxation_time": 2.0, "tolerance": 1e-5, "device": device}
     alone = permeability(sample.read(whole(sample.shape)), **settings)
-    found = permeability(sample, communicator=comm, **settings)
+    found = permeability(sample, comm=comm, **settings)
 
     def compare():
         assert found.k == pytest.approx(alone.k, rel=1e-12)

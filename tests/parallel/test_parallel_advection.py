@@ -7,15 +7,15 @@ import pytest
 import zarr
 from rich.console import Console
 
-from slipstream.advection.choice import automatic_strategy
-from slipstream.advection.simulation import AdvectionSimulation
+from slipstream.advection.advection_simulation import AdvectionSimulation
+from slipstream.advection.strategy_choice import automatic_strategy
 from slipstream.case import parse_case
 from slipstream.decomposition import factorisations
 from slipstream.device import HostDevice
 from slipstream.errors import InputError
 from slipstream.io import open_checkpoint, write_checkpoint
-from slipstream.launch import on_every_rank
-from slipstream.run import run_case
+from slipstream.mpi_launch import on_every_rank
+from slipstream.simulation import run_case
 
 CASE = """
 solver = "advection"
@@ -59,9 +59,13 @@ def advance(simulation, steps):
 
 def save(simulation, folder):
     write_checkpoint(
-        folder, simulation.checkpoint(), simulation.communicator,
-        step=simulation.step, time=simulation.time, case=simulation.case.to_toml(),
-    )  # fmt: skip
+        folder,
+        simulation.checkpoint(),
+        simulation.comm,
+        step=simulation.step,
+        time=simulation.time,
+        case=simulation.case.to_toml(),
+    )
 
 
 def tracer(simulation):

@@ -7,22 +7,22 @@ import numpy as np
 import pytest
 
 from flows import make_case
-from slipstream.bench import exchange, fft, measure
-from slipstream.bench.idle import OnFirstRank
-from slipstream.bench.patterns import PATTERNS
-from slipstream.bench.streamed_step import measure_streamed_step, step_variants
-from slipstream.bench.transform import FixedTransforms, TransformRequest
-from slipstream.case.spectral_run import SpectralStreaming
+from slipstream.bench import exchange_bench, fft_bench, repetitions
+from slipstream.bench.dns_out_of_core_bench import measure_streamed_step, step_variants
+from slipstream.bench.exchange_patterns import PATTERNS
+from slipstream.bench.idle_ranks import OnFirstRank
+from slipstream.bench.measured_transform import FixedTransforms, TransformRequest
+from slipstream.case.spectral_run_table import SpectralStreaming
 from slipstream.errors import InputError
-from slipstream.spectral.simulation import SpectralSimulation
-from slipstream.spectral.streaming import StepStreaming
+from slipstream.spectral.out_of_core_step import StepStreaming
+from slipstream.spectral.spectral_simulation import SpectralSimulation
 
 
 @pytest.fixture(autouse=True)
 def small_copies(monkeypatch):
-    for module in (exchange, fft):
+    for module in (exchange_bench, fft_bench):
         monkeypatch.setattr(
-            module, "copy_bandwidth", lambda device: measure.copy_bandwidth(device, 1 << 20)
+            module, "copy_bandwidth", lambda device: repetitions.copy_bandwidth(device, 1 << 20)
         )
 
 
@@ -33,8 +33,8 @@ def several(comm):
 
 def test_exchange_measures_every_pattern_transport_and_size(comm, device):
     several(comm)
-    request = exchange.ExchangeRequest(("mpi", "auto"), (64, 4096), repetitions=2)
-    result = exchange.measure_exchange(request, device, comm)
+    request = exchange_bench.ExchangeRequest(("mpi", "auto"), (64, 4096), repetitions=2)
+    result = exchange_bench.measure_exchange(request, device, comm)
     rows = result["rows"]
     names = {row["transport"] for row in rows}
     assert "mpi" in names
@@ -51,27 +51,27 @@ def test_exchange_measures_every_pattern_transport_and_size(comm, device):
 
 def test_transports_that_cannot_be_used_are_left_out_with_a_reason(comm, device):
     several(comm)
-    made, skipped = exchange.usable_transports((), device, comm)
+    made, skipped = exchange_bench.usable_transports((), device, comm)
     assert {"mpi", "mpi-p2p"} <= set(made)
     if device.kind == "cpu":
         assert "nccl" in skipped
         with pytest.raises(InputError, match="no transport is usable"):
-            exchange.usable_transports(("nccl",), device, comm)
+            exchange_bench.usable_transports(("nccl",), device, comm)
     with pytest.raises(InputError, match="pigeon"):
-        exchange.usable_transports(("pigeon",), device, comm)
+        exchange_bench.usable_transports(("pigeon",), device, comm)
 
 
 def test_messages_larger_than_the_memory_are_refused_on_all_ranks(comm, device):
     several(comm)
-    made, _ = exchange.usable_transports(("mpi",), device, comm)
+    made, _ = exchange_bench.usable_transports(("mpi",), device, comm)
     with pytest.raises(InputError, match="--largest"):
-        exchange.ExchangeTimer(device, comm, made, 1 << 50)
+        exchange_bench.ExchangeTimer(device, comm, made, 1 << 50)
 
 
 @pytest.mark.parametrize("truncation", [None, "2/3"])
 def test_figures_of_a_transform_are_consistent(comm, device, truncation):
     request = TransformRequest((8, 12, 10), truncation=truncation, repetitions=2)
-    result = fft.measure_fft(request, device, comm)
+    result = fft_bench.measure_fft(request, device, comm)
     ranks = 1 if comm is None else comm.size
     assert result["ranks"] == ranks
     assert result["relative error, there and back"] < 1e-13
@@ -122,7 +122,7 @@ def test_only_the_first_rank_acts(comm):
 
 
 def test_a_way_that_one_rank_has_no_memory_for_is_left_out_on_all(comm, device, monkeypatch):
-    monkeypatch.setattr("slipstream.bench.streaming._BUFFER", 1 << 16)
+    monkeypatch.setattr("slipstream.bench.fft_out_of_core_bench._BUFFER", 1 << 16)
     last = comm is None or comm.rank == comm.size - 1
     allocate = SpectralSimulation.allocate
 

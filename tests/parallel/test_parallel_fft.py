@@ -8,8 +8,18 @@ from slipstream.errors import InputError
 from slipstream.fft import DistributedFFT
 
 # Primes, lengths 1, fewer planes or modes than ranks (so that some are empty), uneven slabs.
-SHAPES = [(8, 8, 8), (7, 5, 3), (12, 10, 15), (1, 1, 1), (1, 6, 5), (3, 1, 4), (2, 3, 1),
-          (13, 17, 11), (3, 2, 34), (5, 16, 2)]  # fmt: skip
+SHAPES = [
+    (8, 8, 8),
+    (7, 5, 3),
+    (12, 10, 15),
+    (1, 1, 1),
+    (1, 6, 5),
+    (3, 1, 4),
+    (2, 3, 1),
+    (13, 17, 11),
+    (3, 2, 34),
+    (5, 16, 2),
+]
 TRUNCATIONS = ["2/3", "nyquist", (2, 3, 1), (0, 0, 0), (100, 1, 100)]
 
 
@@ -49,10 +59,18 @@ def test_more_ranks_than_planes_and_modes(comm, device):
 def test_schedules_and_transports_give_the_same_bits(comm, device, dtype, truncation):
     choices = [(s, t) for s in ("serial", "overlap") for t in ("mpi", "mpi-p2p", "auto")]
     results = [
-        check(comm, device, (13, 24, 10), dtype, fields=2, truncation=truncation,
-              schedule=schedule, transport=transport)
+        check(
+            comm,
+            device,
+            (13, 24, 10),
+            dtype,
+            fields=2,
+            truncation=truncation,
+            schedule=schedule,
+            transport=transport,
+        )
         for schedule, transport in choices
-    ]  # fmt: skip
+    ]
     for forward, backward in results[1:]:
         assert forward.tobytes() == results[0][0].tobytes()
         assert backward.tobytes() == results[0][1].tobytes()

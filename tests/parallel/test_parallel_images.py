@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from fft_cases import alike, bricks, together
 from slipstream.decomposition import Box, slabs, whole
 from slipstream.errors import InputError
-from slipstream.io import images
-from slipstream.io.images import open_image
-from slipstream.lattice.domain import Domain
-from slipstream.lattice.samples import make_sample
+from slipstream.io import voxel_images
+from slipstream.io.voxel_images import open_image
+from slipstream.lattice.flow_domain import Domain
+from slipstream.lattice.sample_registry import make_sample
 
 SHAPE = (7, 5, 6)
 DTYPES = ("bool", "uint8", "int16", "uint32", "float64")
@@ -24,7 +24,7 @@ DTYPES = ("bool", "uint8", "int16", "uint32", "float64")
 @pytest.fixture
 def small_blocks(monkeypatch):
     """Let images as small as these be read in several turns."""
-    monkeypatch.setattr(images, "_BLOCK_BYTES", 48)
+    monkeypatch.setattr(voxel_images, "_BLOCK_BYTES", 48)
 
 
 def grey(dtype="uint8", shape=SHAPE):
@@ -73,9 +73,14 @@ def test_ranks_read_boxes_of_a_raw_file(comm, ranks, shared_folder, small_blocks
     together(comm, lambda: None)  # nobody reads the file of the last example any more
     path = written(comm, shared_folder / "a.raw", write_raw(values, order, offset))
     image = open_image(
-        path, shape=shape, dtype=dtype, byte_order=order, offset=offset, pore=pore,
-        communicator=comm,
-    )  # fmt: skip
+        path,
+        shape=shape,
+        dtype=dtype,
+        byte_order=order,
+        offset=offset,
+        pore=pore,
+        comm=comm,
+    )
     mask = values != 0 if pore is None else values == pore
     together(comm, check, comm, image, boxes, mask)
 
@@ -83,7 +88,7 @@ def test_ranks_read_boxes_of_a_raw_file(comm, ranks, shared_folder, small_blocks
 def test_ranks_may_read_the_same_or_nothing(comm, ranks, shared_folder, small_blocks):
     values = grey(">u2")
     path = written(comm, shared_folder / "a.raw", lambda path: path.write_bytes(values.tobytes()))
-    image = open_image(path, shape=SHAPE, dtype="uint16", byte_order="big", communicator=comm)
+    image = open_image(path, shape=SHAPE, dtype="uint16", byte_order="big", comm=comm)
     nothing = Box((0, 0, 0), (0, 0, 0))
     last = [nothing] * (ranks - 1) + [whole(SHAPE)]
     for boxes in ([whole(SHAPE)] * ranks, last, [nothing] * ranks):
@@ -107,7 +112,7 @@ WRITERS = {
 def test_ranks_read_other_formats(comm, ranks, shared_folder, name):
     values = grey()
     path = written(comm, shared_folder / name, lambda path: WRITERS[name](path, values))
-    image = open_image(path, communicator=comm)
+    image = open_image(path, comm=comm)
     for axis in range(3):
         together(comm, check, comm, image, slabs(SHAPE, axis, ranks), values != 0)
 
@@ -116,11 +121,12 @@ def test_ranks_read_a_domain(comm, ranks, shared_folder, small_blocks):
     """Cropped, mirrored and between layers of pore, of which some ranks have nothing else."""
     values = grey()
     path = written(comm, shared_folder / "a.raw", write_raw(values))
-    image = open_image(path, shape=SHAPE, dtype="uint8", communicator=comm)
+    image = open_image(path, shape=SHAPE, dtype="uint8", comm=comm)
     domain = Domain(image, crop=((1, 6), (0, 4), (2, 6)), mirror="y", buffer=4)
     mask = values[1:6, 0:4, 2:6] != 0
-    mask = np.pad(np.concatenate([mask, mask[:, ::-1]], 1), ((4, 4), (0, 0), (0, 0)),
-                  constant_values=1)  # fmt: skip
+    mask = np.pad(
+        np.concatenate([mask, mask[:, ::-1]], 1), ((4, 4), (0, 0), (0, 0)), constant_values=1
+    )
     assert domain.shape == mask.shape
     for axis in range(3):
         together(comm, check, comm, domain, slabs(domain.shape, axis, ranks), mask)
@@ -140,14 +146,14 @@ def message_of(comm, function):
 
 def test_ranks_fail_together_where_there_is_no_file(comm, shared_folder):
     absent = shared_folder / "a.raw"
-    options = {"shape": SHAPE, "dtype": "uint8", "communicator": comm}
+    options = {"shape": SHAPE, "dtype": "uint8", "comm": comm}
     assert "does not exist" in message_of(comm, lambda: open_image(absent, **options))
 
 
 def test_ranks_fail_together_if_one_of_them_does(comm, ranks, shared_folder):
     path = written(comm, shared_folder / "a.raw", write_raw(grey()))
     for source, options in ((path, {"shape": SHAPE, "dtype": "uint8"}), (grey(), {})):
-        image = open_image(source, communicator=comm, **options)
+        image = open_image(source, comm=comm, **options)
         last = rank_of(comm) == ranks - 1
         box = Box((0, 0, 0), (8, 5, 6)) if last else whole(SHAPE)
         assert "there is no box" in message_of(comm, lambda: image.read(box))  # noqa: B023
@@ -157,7 +163,7 @@ def test_ranks_fail_together_if_one_of_them_does(comm, ranks, shared_folder):
 def test_ranks_fail_together_if_the_file_changes(comm, ranks, shared_folder, small_blocks, change):
     """Only the last rank's box is beyond its new end."""
     path = written(comm, shared_folder / "a.raw", write_raw(grey()))
-    image = open_image(path, shape=SHAPE, dtype="uint8", communicator=comm)
+    image = open_image(path, shape=SHAPE, dtype="uint8", comm=comm)
     written(comm, path, lambda p: p.unlink() if change == "removed" else os.truncate(p, 200))
     box = slabs(SHAPE, 0, ranks)[rank_of(comm)]
     assert "cannot be read" in message_of(comm, lambda: image.read(box))
@@ -172,7 +178,7 @@ def test_ranks_fail_together_if_one_of_them_finds_no_number(
     write = np.save if name == "a.npy" else lambda path, _: write_raw(values)(path)
     path = written(comm, shared_folder / name, lambda path: write(path, values))
     options = {} if name == "a.npy" else {"shape": SHAPE, "dtype": "float64"}
-    image = open_image(path, communicator=comm, **options)
+    image = open_image(path, comm=comm, **options)
     box = slabs(SHAPE, 0, ranks)[rank_of(comm)]
     assert "not a number (NaN)" in message_of(comm, lambda: image.read(box))
 

@@ -6,7 +6,7 @@ import pytest
 
 from flows import modes_of, own_part, start
 from slipstream.errors import InputError
-from slipstream.io.store import FieldStore
+from slipstream.io.zarr_store import FieldStore
 
 # Of four ranks some hold no plane of these points, or no modes.
 BOX = ("grid.points=[10, 12, 3]",)
@@ -27,8 +27,12 @@ FLOWS = {
     [(name, "float64") for name in FLOWS] + [("wave", "float32"), ("solitons", "float32")],
 )
 def test_state_does_not_depend_on_the_number_of_ranks(comm, device, name, precision):
-    settings = (*BOX, f"initial.flow={name.split()[0]}", *FLOWS[name],
-                f"numerics.precision={precision}")  # fmt: skip
+    settings = (
+        *BOX,
+        f"initial.flow={name.split()[0]}",
+        *FLOWS[name],
+        f"numerics.precision={precision}",
+    )
     expected = modes_of(start(device, *settings))
     shared = start(device, *settings, comm=comm)
     error = np.abs(modes_of(shared) - own_part(shared, expected)).max(initial=0.0)
@@ -60,9 +64,13 @@ def earlier(comm, device, shared_folder):
 def test_run_begins_with_the_fields_of_an_earlier_one(comm, device, earlier, name):
     folder, alone = earlier
     simulation = start(
-        device, *BOX, "equation.scalars=1", "initial.flow=file", f"initial.path={folder / name}",
+        device,
+        *BOX,
+        "equation.scalars=1",
+        "initial.flow=file",
+        f"initial.path={folder / name}",
         comm=comm,
-    )  # fmt: skip
+    )
     expected = own_part(simulation, modes_of(alone))
     error = np.abs(modes_of(simulation) - expected).max(initial=0.0)
     assert error <= 1e-14

@@ -8,9 +8,9 @@ from rich.console import Console
 from lattice_flows import CASE, CHANNEL, SANDSTONE, advance, make, save, saved, start, state
 from slipstream.errors import InputError, RunError
 from slipstream.io import open_checkpoint
-from slipstream.lattice.storage import TUNED
-from slipstream.launch import on_every_rank
-from slipstream.run import run_case
+from slipstream.lattice.population_layout import TUNED
+from slipstream.mpi_launch import on_every_rank
+from slipstream.simulation import run_case
 
 
 def assert_same_bits(found, expected):
@@ -68,8 +68,9 @@ def test_output_does_not_depend_on_the_number_of_ranks(comm, device, shared_fold
     one, many = tmp_path / "one", shared_folder / "many"
     settings = ("time.end=20", "output.vtk=true", "output.fields_interval=10")
     for simulation, folder in (
-        (make(device, *settings), one), (make(device, *settings, comm=comm), many),
-    ):  # fmt: skip
+        (make(device, *settings), one),
+        (make(device, *settings, comm=comm), many),
+    ):
         run_case(simulation.case, simulation, folder, Console(quiet=True))
     stored = [zarr.open_group(folder / "fields.zarr", mode="r") for folder in (one, many)]
     assert sorted(stored[0].array_keys()) == sorted(stored[1].array_keys())
@@ -85,8 +86,8 @@ def test_pieces_that_are_small_make_the_same_files(comm, device, shared_folder, 
     expected = {field.name: field.data.tobytes() for field in shared.fields()}
     whole = [path.read_bytes() for path in shared._fields.write_vtk(shared_folder / "whole.vti")]
     # A few rows and sites at a time.
-    monkeypatch.setattr("slipstream.lattice.output.PIECE_BYTES", 1)
-    monkeypatch.setattr("slipstream.lattice.restart._PIECE", 100)
+    monkeypatch.setattr("slipstream.lattice.voxel_fields.PIECE_BYTES", 1)
+    monkeypatch.setattr("slipstream.lattice.lattice_checkpoint._PIECE", 100)
     assert {field.name: field.data.tobytes() for field in shared.fields()} == expected
     assert [
         path.read_bytes() for path in shared._fields.write_vtk(shared_folder / "pieces.vti")
@@ -137,9 +138,12 @@ def test_few_pores_for_many_ranks(comm, device, partition, shared_folder, tmp_pa
 
 def test_walls_mirrors_and_buffers_on_any_number_of_ranks(comm, device, shared_folder, tmp_path):
     settings = (
-        "image.walls=['x']", "image.mirror=['z', 'y']", "image.buffer=2", "flow.pressure_drop=1e-4",
+        "image.walls=['x']",
+        "image.mirror=['z', 'y']",
+        "image.buffer=2",
+        "flow.pressure_drop=1e-4",
         "flow.inertia=true",
-    )  # fmt: skip
+    )
     alone, shared = start(device, *settings), start(device, *settings, comm=comm)
     advance(alone, 6), advance(shared, 6)
     assert_same_bits(saved(shared, shared_folder / "many"), saved(alone, tmp_path / "one"))
@@ -168,7 +172,7 @@ def test_memory_lacking_on_one_rank_is_found_before_anything_is_tried(
     if comm is None or comm.rank == ranks - 1:
         # Enough to read the image.
         monkeypatch.setattr(device, "memory_free", lambda: 100_000)
-    monkeypatch.setattr("slipstream.lattice.tuning.PoreFlow", None)
+    monkeypatch.setattr("slipstream.lattice.storage_tuning.PoreFlow", None)
     with pytest.raises(InputError, match=r"image: this image needs .* 9\.31e-05 GiB are free"):
         simulation.describe()
 

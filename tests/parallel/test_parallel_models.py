@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from flows import advance, leave_state, make_case, modes_of, own_part, start
-from slipstream.spectral.simulation import SpectralSimulation
+from slipstream.spectral.spectral_simulation import SpectralSimulation
 
 OWN = """
 import sympy
@@ -32,12 +32,16 @@ def driven(viscosity):
 """
 BOX = ("grid.points=[12, 10, 9]", 'grid.length=["2 pi", 7.0, 5.0]', "initial.peak_wavenumber=2.0")
 MODELS = {
-    "boussinesq": ("equation.model=boussinesq", "equation.diffusivity=0.02",
-                   "equation.buoyancy_frequency=2.0", "equation.rotation=1.0"),
+    "boussinesq": (
+        "equation.model=boussinesq",
+        "equation.diffusivity=0.02",
+        "equation.buoyancy_frequency=2.0",
+        "equation.rotation=1.0",
+    ),
     "mhd": ("equation.model=mhd", "equation.resistivity=0.02", "equation.mean_field=0.7"),
     "own": "derived",
     "driven": "driven",
-}  # fmt: skip
+}
 
 
 @pytest.fixture

@@ -7,18 +7,27 @@ from rich.console import Console
 
 from flows import UNEVEN_BOX, advance, diagnostics, make_case, modes_of, own_part, start
 from slipstream.io import open_checkpoint, write_checkpoint
-from slipstream.run import run_case
-from slipstream.spectral.simulation import SpectralSimulation
+from slipstream.simulation import run_case
+from slipstream.spectral.spectral_simulation import SpectralSimulation
 
-RUN = (*UNEVEN_BOX, "time.end=0.05", "output.diagnostics_interval=0.01",
-       "output.fields_interval=0.03", "output.spectra_interval=0.02")  # fmt: skip
+RUN = (
+    *UNEVEN_BOX,
+    "time.end=0.05",
+    "output.diagnostics_interval=0.01",
+    "output.fields_interval=0.03",
+    "output.spectra_interval=0.02",
+)
 
 
 def save(simulation, folder):
     return write_checkpoint(
-        folder, simulation.checkpoint(), simulation.communicator,
-        step=simulation.step, time=simulation.time, case=simulation.case.to_toml(),
-    )  # fmt: skip
+        folder,
+        simulation.checkpoint(),
+        simulation.comm,
+        step=simulation.step,
+        time=simulation.time,
+        case=simulation.case.to_toml(),
+    )
 
 
 def stored_modes(folder):

@@ -9,7 +9,7 @@ from fft_cases import alike, together
 from pore_oracle import NAMED, PERIODICITIES, expected, images, random_image, wanted_axes
 from slipstream.decomposition import split
 from slipstream.errors import InputError
-from slipstream.lattice.pores import keep_percolating
+from slipstream.lattice.percolation import keep_percolating
 
 
 def planes(comm, image):

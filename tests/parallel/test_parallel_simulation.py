@@ -14,8 +14,8 @@ from flows import (
     start,
 )
 from slipstream.errors import InputError
-from slipstream.launch import on_every_rank
-from slipstream.spectral.simulation import SpectralSimulation
+from slipstream.mpi_launch import on_every_rank
+from slipstream.spectral.spectral_simulation import SpectralSimulation
 
 BOXES = {"cube": ("grid.points=32",), "uneven box": UNEVEN_BOX}
 

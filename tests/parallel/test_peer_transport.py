@@ -11,10 +11,10 @@ import pytest
 from fft_oracle import Oracle
 from slipstream.decomposition import slabs
 from slipstream.exchange import ExchangePlan
-from slipstream.exchange.choice import make_transport
-from slipstream.exchange.mpi import private
-from slipstream.exchange.peer import PeerTransport
-from slipstream.fft import DistributedFFT, plan
+from slipstream.exchange.mpi_transport import private
+from slipstream.exchange.peer_transport import PeerTransport
+from slipstream.exchange.transport_registry import make_transport
+from slipstream.fft import DistributedFFT, fft_plan
 from slipstream.schedule import POLICIES, StepGraph, commit
 
 SHAPE = (6, 12, 10)
@@ -100,7 +100,7 @@ def test_ranks_out_of_reach_take_another_transport_with_the_same_bits(
         if partial:
             transport = partial_peers(comm, device, lambda other: reachable(comm.rank, other))
             assert transport.near == [reachable(comm.rank, r) for r in range(comm.size)]
-            monkeypatch.setattr(plan, "make_transport", lambda *_, made=transport: made)
+            monkeypatch.setattr(fft_plan, "make_transport", lambda *_, made=transport: made)
         fft = DistributedFFT(SHAPE, comm=comm, device=device, transport="peer", **division)
         for _ in range(3):
             modes, points = fft.forward(oracle.input(fft)), fft.backward(oracle.output(fft))

@@ -84,9 +84,12 @@ def check_swaps(comm, device, name, policy, dtype, places):
 @several
 @alike(examples=25)
 @given(
-    seed=st.integers(0, 2**32 - 1), most=st.sampled_from([3, 40, 1200]), data=st.data(),
-    policy=st.sampled_from(POLICIES), dtype=st.sampled_from(["float32", "float64"]),
-)  # fmt: skip
+    seed=st.integers(0, 2**32 - 1),
+    most=st.sampled_from([3, 40, 1200]),
+    data=st.data(),
+    policy=st.sampled_from(POLICIES),
+    dtype=st.sampled_from(["float32", "float64"]),
+)
 def test_swaps_are_those_of_the_lists(
     comm, device, ranks, transports, seed, most, policy, dtype, data
 ):
@@ -130,9 +133,11 @@ DTYPES = ("uint8", "float64", "int16", "complex64", "bool")
 
 @alike(examples=60)
 @given(
-    shape=st.lists(st.integers(1, 7), min_size=1, max_size=3).map(tuple), data=st.data(),
-    dtype=st.sampled_from(DTYPES), seed=st.integers(0, 99),
-)  # fmt: skip
+    shape=st.lists(st.integers(1, 7), min_size=1, max_size=3).map(tuple),
+    data=st.data(),
+    dtype=st.sampled_from(DTYPES),
+    seed=st.integers(0, 99),
+)
 def test_redistributed_arrays_are_slices_of_the_whole(comm, ranks, shape, dtype, seed, data):
     """Boxes lie anywhere, some are empty, and a rank may keep all of what it has, or nothing."""
     sources, targets = (data.draw(bricks(shape, ranks)) for _ in range(2))

@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 
 from flows import advance, leave_state, make_case, modes_of, own_part, start
+from slipstream.byte_sizes import bytes_text
 from slipstream.device import HostDevice
 from slipstream.errors import InputError
-from slipstream.fft.arguments import largest
-from slipstream.sizes import bytes_text
-from slipstream.spectral import placement
-from slipstream.spectral.pencils import PencilDevice, Slot
-from slipstream.spectral.placement import crossings
-from slipstream.spectral.simulation import SpectralSimulation
+from slipstream.fft.fft_arguments import largest
+from slipstream.spectral import memory_placement
+from slipstream.spectral.memory_placement import crossings
+from slipstream.spectral.spectral_simulation import SpectralSimulation
+from slipstream.spectral.tile_buffers import PencilDevice, Slot
 
 BOX = ("grid.points=[16, 12, 10]", 'grid.length=["2 pi", 7.0, 5.0]', "initial.peak_wavenumber=2.0")
 MODELS = {
@@ -32,24 +32,33 @@ MODELS = {
     "injected": ('forcing={ kind = "random", shells = [1, 2], injection = 0.1 }',),
     # Of two planes and two ky, some ranks have none.
     "flat": ("grid.points=[16, 3, 2]",),
-    "boussinesq": ("equation.model=boussinesq", "equation.diffusivity=0.02",
-                   "equation.buoyancy_frequency=2.0", "equation.rotation=1.0"),
+    "boussinesq": (
+        "equation.model=boussinesq",
+        "equation.diffusivity=0.02",
+        "equation.buoyancy_frequency=2.0",
+        "equation.rotation=1.0",
+    ),
     "mhd": ("equation.model=mhd", "equation.resistivity=0.02", "equation.mean_field=0.7"),
     # No length has kernels of a GPU's own: its library's transforms take their scratch here.
     "odd": ("grid.points=[22, 26, 13]",),
-}  # fmt: skip
+}
 STREAMED = ("run.residency=host",)
 # Memory that ranks share and a GPU reaches takes its time to be made: for one model.
 BY_MPI = (*STREAMED, "run.transport=mpi-p2p")
 OPTIONS = (
-    "{ pencils = 1 }", "{ pencils = 3, streams = 1 }", "{ pencils = 3, resident = false }",
-    '{ pencils = 100, copies = "zero-copy" }', '{ pencils = 2, copies = "packed" }',
+    "{ pencils = 1 }",
+    "{ pencils = 3, streams = 1 }",
+    "{ pencils = 3, resident = false }",
+    '{ pencils = 100, copies = "zero-copy" }',
+    '{ pencils = 2, copies = "packed" }',
     '{ pencils = 100, copies = "zero-copy", resident = false }',
     '{ pencils = 2, copies = "packed", resident = false }',
-    "{ pencils = 5, streams = 4 }", "{ pencils = 5, streams = 4, resident = false }",
-    "{ devices = 2 }", "{ pencils = 4, pencils_per_exchange = 1 }",
+    "{ pencils = 5, streams = 4 }",
+    "{ pencils = 5, streams = 4, resident = false }",
+    "{ devices = 2 }",
+    "{ pencils = 4, pencils_per_exchange = 1 }",
     '{ pencils = 3, streams = 2, pencils_per_exchange = 3, update = "host" }',
-)  # fmt: skip
+)
 
 
 def in_core(device, *settings, comm=None):
@@ -155,14 +164,24 @@ def crossed_in_a_step(simulation, monkeypatch):
 
 def test_bytes_over_the_bus_are_foretold(comm, device, monkeypatch):
     for model, how in (
-        ("hd", ""), ("shifted", ""), ("driven", ""), ("hyperviscous", ""),
-        ("hd", "resident = false"), ("mhd", "resident = false"), ("shifted", "resident = false"),
-        ("heun", 'update = "host"'), ("shifted", 'update = "host"'),
-    ):  # fmt: skip
+        ("hd", ""),
+        ("shifted", ""),
+        ("driven", ""),
+        ("hyperviscous", ""),
+        ("hd", "resident = false"),
+        ("mhd", "resident = false"),
+        ("shifted", "resident = false"),
+        ("heun", 'update = "host"'),
+        ("shifted", 'update = "host"'),
+    ):
         streamed = start(
-            device, *BOX, *MODELS[model], *streaming(comm, device),
-            f"run.streaming={{ {how} }}", comm=comm,
-        )  # fmt: skip
+            device,
+            *BOX,
+            *MODELS[model],
+            *streaming(comm, device),
+            f"run.streaming={{ {how} }}",
+            comm=comm,
+        )
         resident = streamed.flow.passes.resident.ky
         assert resident == (0 if how else streamed.problem.geometry.columns_shape[1])
         crossed = crossed_in_a_step(streamed, monkeypatch)
@@ -187,7 +206,7 @@ def test_columns_stay_on_the_device_as_far_as_memory_allows(comm, device, ranks,
     for memory in (none, none + fields + (24 << 10), none + fields + (1 << 24)):
         some = start(
             device, *settings, "run.streaming={ pencils = 6 }", f"run.memory={memory}", comm=comm
-        )  # fmt: skip
+        )
         passes = some.flow.passes
         assert passes.device_bytes <= memory
         kept.append(passes.resident.ky)
@@ -307,7 +326,7 @@ def test_residency_that_cannot_be_is_refused(settings, message):
 def test_ranks_that_may_take_different_shares_of_memory_agree(comm, device, ranks, monkeypatch):
     """What is free differs from rank to rank, and the smallest counts."""
     rank = 0 if comm is None else comm.rank
-    monkeypatch.setattr(placement, "memory_limit", lambda *_: 1 << 30 if rank else 20_000)
+    monkeypatch.setattr(memory_placement, "memory_limit", lambda *_: 1 << 30 if rank else 20_000)
     with pytest.raises(InputError, match="run.memory: .* at least"):
         start(device, *BOX, *streaming(comm, device), comm=comm)
 

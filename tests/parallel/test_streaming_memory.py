@@ -12,8 +12,8 @@ import pytest
 from fft_cases import plan_on_host, usual_transports
 from fft_oracle import Oracle
 from slipstream.errors import InputError
-from slipstream.fft.bus import COPIES
-from slipstream.fft.streamed_plan import StreamedPlan
+from slipstream.fft.host_device_copy import COPIES
+from slipstream.fft.out_of_core_fft import StreamedPlan
 from slipstream.schedule import POLICIES
 
 
@@ -33,8 +33,9 @@ def test_memory_is_obeyed_and_more_pencils_are_cut_for_less(comm, device):
 
 def test_too_little_memory_is_refused_with_the_smallest_that_would_do(comm, device):
     shape = (48, 64, 512)
-    with pytest.raises(InputError, match=r"memory .* on each device is too little .* at least (\d+)"
-                       ) as caught:  # fmt: skip
+    with pytest.raises(
+        InputError, match=r"memory .* on each device is too little .* at least (\d+)"
+    ) as caught:
         plan_on_host(comm, device, shape, memory="10 kB")
     least = int(str(caught.value).split("at least ")[1].split()[0])
     fft = plan_on_host(comm, device, shape, memory=f"{least} MiB")
@@ -77,9 +78,14 @@ def test_exchanges_between_devices_take_the_memory_that_they_say(comm, device, m
         for order in ("transposed", "natural"):
             monkeypatch.setattr(kind, "empty", noted)
             fft = plan_on_host(
-                comm, device, shape, streaming={"exchange": "device", "pencils": 4}, order=order,
-                transport=transport, memory="24 MiB",
-            )  # fmt: skip
+                comm,
+                device,
+                shape,
+                streaming={"exchange": "device", "pencils": 4},
+                order=order,
+                transport=transport,
+                memory="24 MiB",
+            )
             monkeypatch.undo()
             said = fft.streamed.device_bytes
             exchanges = fft.streamed._exchanges
@@ -108,10 +114,14 @@ def transform_often(comm, device, transports, count, seed=0):
         }
         usual = usual_transports(transports, device, how["exchange"])
         fft = plan_on_host(
-            comm, device, shape, streaming=how, memory="24 MiB",
+            comm,
+            device,
+            shape,
+            streaming=how,
+            memory="24 MiB",
             schedule=str(generator.choice(POLICIES)),
             transport=str(generator.choice(["auto", *usual])),
-        )  # fmt: skip
+        )
         assert fft.streamed.device_bytes <= 24 << 20
         if generator.random() < 0.5:
             points, modes = fft.empty_in_place()
@@ -141,9 +151,11 @@ def held(comm, device):
     with open("/proc/self/status") as file:
         status = dict(line.split(":", 1) for line in file)
     return {
-        "here": 1024 * int(status["VmRSS"].split()[0]), "there": there,
-        "threads": int(status["Threads"]), "files": len(os.listdir("/proc/self/fd")),
-    }  # fmt: skip
+        "here": 1024 * int(status["VmRSS"].split()[0]),
+        "there": there,
+        "threads": int(status["Threads"]),
+        "files": len(os.listdir("/proc/self/fd")),
+    }
 
 
 def test_many_plans_leave_nothing_behind(comm, device, transports):
@@ -175,7 +187,7 @@ def test_one_rank_without_memory_for_exchanges_stops_all(
         for name in ("_HostMemory", "_CudaMemory"):
             monkeypatch.setattr(f"slipstream.exchange.shared_memory.{name}.__init__", scarce)
     else:
-        monkeypatch.setattr("slipstream.fft.exchanges.device_buffers", scarce)
+        monkeypatch.setattr("slipstream.fft.tile_exchanges.device_buffers", scarce)
     with pytest.raises(InputError, match="no memory left for exchanges"):
         plan_on_host(
             comm, device, memory="64 MiB", transport=transport, streaming={"exchange": "device"}

@@ -32,9 +32,12 @@ def test_taylor_green_has_the_reference_energy_and_enstrophy(device):
 def test_abc_flow_decays_exactly(device, integrator):
     viscosity, step, steps = 1.3, 0.7, 3
     simulation = start(
-        device, "initial.flow=abc", "initial.coefficients=[1.0, 0.7, 0.43]",
-        f"equation.viscosity={viscosity}", f"time.integrator={integrator}",
-    )  # fmt: skip
+        device,
+        "initial.flow=abc",
+        "initial.coefficients=[1.0, 0.7, 0.43]",
+        f"equation.viscosity={viscosity}",
+        f"time.integrator={integrator}",
+    )
     initial = modes_of(simulation)
     energy = simulation.diagnostics()["energy"]
     assert energy == pytest.approx((1 + 0.7**2 + 0.43**2) / 2, rel=1e-14)
@@ -54,10 +57,13 @@ def test_abc_flow_without_integrating_factor_decays_by_the_stability_polynomial(
     # Small enough that the highest modes, k^2 = 75, are stable, so that roundings do not grow.
     viscosity, step, wavenumber = 0.3, 0.08, 2
     simulation = start(
-        device, "initial.flow=abc", f"initial.wavenumber={wavenumber}",
-        f"equation.viscosity={viscosity}", f"time.integrator={integrator}",
+        device,
+        "initial.flow=abc",
+        f"initial.wavenumber={wavenumber}",
+        f"equation.viscosity={viscosity}",
+        f"time.integrator={integrator}",
         "numerics.integrating_factor=false",
-    )  # fmt: skip
+    )
     initial = modes_of(simulation)
     assert simulation.diagnostics()["helicity"] == pytest.approx(2 * wavenumber * 1.5, rel=1e-13)
     # All methods of order p = stages turn u' = z u into the exponential series up to z^p.
@@ -71,9 +77,12 @@ def test_abc_flow_without_integrating_factor_decays_by_the_stability_polynomial(
 def test_two_dimensional_taylor_green_decays_exactly(device, sizes):
     viscosity, time = 0.05, 1.0
     simulation = start(
-        device, f"grid.points={sizes}", "initial.flow=taylor-green", "initial.wavenumber=2",
+        device,
+        f"grid.points={sizes}",
+        "initial.flow=taylor-green",
+        "initial.wavenumber=2",
         f"equation.viscosity={viscosity}",
-    )  # fmt: skip
+    )
     initial = points_of(simulation)
     assert np.abs(initial).max() > 0.5
     advance(simulation, 10, time / 10)
@@ -98,9 +107,12 @@ def test_random_flow_equals_that_of_an_independent_solver(device, integrator, in
 def check_against_numpy(device, settings, integrator, integrating_factor):
     viscosity, steps, step = 0.02, 5, 0.02
     simulation = start(
-        device, *settings, f"equation.viscosity={viscosity}", f"time.integrator={integrator}",
+        device,
+        *settings,
+        f"equation.viscosity={viscosity}",
+        f"time.integrator={integrator}",
         f"numerics.integrating_factor={str(integrating_factor).lower()}",
-    )  # fmt: skip
+    )
     initial = points_of(simulation)
     solver = NumpySolver(initial, simulation.case.grid.lengths_xyz, viscosity)
     # The initial flow has no modes that the solver would drop.

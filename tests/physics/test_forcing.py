@@ -14,9 +14,12 @@ RANDOM_FORCE = ('forcing.kind="random"', "forcing.shells=[1, 3]", "forcing.seed=
 def test_abc_force_balances_viscosity(device):
     """Of an ABC flow the curl is the flow, so a force of viscosity times the flow keeps it."""
     simulation = start(
-        device, "initial.flow=abc", "equation.viscosity=0.05", 'forcing.kind="abc"',
+        device,
+        "initial.flow=abc",
+        "equation.viscosity=0.05",
+        'forcing.kind="abc"',
         "forcing.amplitude=0.05",
-    )  # fmt: skip
+    )
     before = modes_of(simulation)
     advance(simulation, 20)
     # Roundings of 20 steps: the balance is of the fourth order and the flow of order one.
@@ -25,9 +28,11 @@ def test_abc_force_balances_viscosity(device):
 
 def test_uniform_force_accelerates_uniformly(device):
     simulation = start(
-        device, "initial.flow=taylor-green", 'forcing.kind="formula"',
+        device,
+        "initial.flow=taylor-green",
+        'forcing.kind="formula"',
         'forcing.formula=["0.5", "0", "0"]',
-    )  # fmt: skip
+    )
     advance(simulation, 10)
     assert modes_of(simulation)[:, 0, 0, 0] == pytest.approx([0.05, 0, 0], rel=1e-13)
 
@@ -35,9 +40,12 @@ def test_uniform_force_accelerates_uniformly(device):
 @pytest.mark.parametrize("correlation_time", [0.0, 0.07])
 def test_energy_grows_by_what_is_injected(device, correlation_time):
     simulation = start(
-        device, *RANDOM_FORCE, "forcing.injection=0.3", "initial.amplitude=0.2",
+        device,
+        *RANDOM_FORCE,
+        "forcing.injection=0.3",
+        "initial.amplitude=0.2",
         f"forcing.correlation_time={correlation_time}",
-    )  # fmt: skip
+    )
     for _ in range(5):
         before = simulation.diagnostics()
         simulation.advance(0.005)
@@ -59,9 +67,7 @@ def test_random_force_has_the_amplitude_and_no_divergence(device):
     mean_square = (weight * (np.abs(force) ** 2)).sum()
     assert math.sqrt(mean_square / 3) == pytest.approx(0.4, rel=1e-12)
     w = flow.wavenumbers
-    divergence = (
-        force[0] * w.x + force[1] * w.y[:, None] + force[2] * w.z[:, None, None]
-    )  # fmt: skip
+    divergence = force[0] * w.x + force[1] * w.y[:, None] + force[2] * w.z[:, None, None]
     assert np.abs(divergence).max() < 1e-14
     length = np.sqrt(w.x**2 + w.y[:, None] ** 2 + w.z[:, None, None] ** 2)
     assert not force[:, np.rint(length) > 3].any()
@@ -82,9 +88,13 @@ def test_random_force_depends_on_seed_and_time_alone(device):
 
 def test_injection_sets_a_flow_at_rest_going(device):
     simulation = start(
-        device, "initial.flow=formula", 'initial.fields={ velocity = ["0", "0", "0"] }',
-        *RANDOM_FORCE, "forcing.injection=0.1", "equation.viscosity=0",
-    )  # fmt: skip
+        device,
+        "initial.flow=formula",
+        'initial.fields={ velocity = ["0", "0", "0"] }',
+        *RANDOM_FORCE,
+        "forcing.injection=0.1",
+        "equation.viscosity=0",
+    )
     energy = advance(simulation, 1).diagnostics()["energy"]
     # The force alone acts, but for products of the velocity that it has made.
     assert energy == pytest.approx(0.1 * 0.01, rel=1e-3)
@@ -99,7 +109,7 @@ def test_injection_sets_a_flow_at_rest_going(device):
         (('forcing.kind="abc"', "forcing.wavenumber=9"), r"forcing\.wavenumber: 9 is beyond"),
         (("numerics.dealiasing=phase-shift", "time.integrator=rk2"), "with it: .*heun, rk4"),
     ],
-)  # fmt: skip
+)
 def test_wrong_forcing_is_named(device, settings, expected):
     with pytest.raises(InputError, match=expected):
         start(device, *settings)
@@ -108,9 +118,11 @@ def test_wrong_forcing_is_named(device, settings, expected):
 def drift(device, dealiasing, step=0.005, integrator="rk4"):
     """Return the relative change of energy of a flow without viscosity, which should have none."""
     simulation = start(
-        device, "equation.viscosity=0", f"numerics.dealiasing={dealiasing}",
+        device,
+        "equation.viscosity=0",
+        f"numerics.dealiasing={dealiasing}",
         f"time.integrator={integrator}",
-    )  # fmt: skip
+    )
     before = simulation.diagnostics()["energy"]
     return abs(advance(simulation, 20, step).diagnostics()["energy"] / before - 1)
 
@@ -166,10 +178,13 @@ def test_force_needs_modes_that_the_grid_keeps(device):
 def test_growth_does_not_make_fields_complex(device):
     """Of the plane kx = 0 both halves are stored; only what they have in common is a field."""
     simulation = start(
-        device, "equation={ model = 'examples/equations.py:allen_cahn', width = 0.2 }",
-        "grid.points=[24, 24, 1]", "initial.flow=formula", "numerics.dealiasing=1/2",
+        device,
+        "equation={ model = 'examples/equations.py:allen_cahn', width = 0.2 }",
+        "grid.points=[24, 24, 1]",
+        "initial.flow=formula",
+        "numerics.dealiasing=1/2",
         'initial.fields={ phase = "0.1*sin(x) + 0.1*cos(2*y + 1) + 0.05*sin(3*y)" }',
-    )  # fmt: skip
+    )
     energy = advance(simulation, 500, 0.005).diagnostics()["energy"]
     (points,) = (field.data for field in simulation.fields())
     # Growth by exp(25 * 2.5) would make of a rounding more than of the field.

@@ -11,8 +11,10 @@ from numpy_calculus import Calculus
 from slipstream.case import parse_case
 from slipstream.errors import InputError
 
-GPE = ('equation={ model = "gpe", sound_speed = 1.5, healing_length = 0.2 }',
-       'numerics.dealiasing="1/2"')  # fmt: skip
+GPE = (
+    'equation={ model = "gpe", sound_speed = 1.5, healing_length = 0.2 }',
+    'numerics.dealiasing="1/2"',
+)
 SOUND, HEALING = 1.5, 0.2
 
 
@@ -34,13 +36,20 @@ def energy(field):
 
 # Strength and field as in the article, by sines and cosines of x, y and z, and of twice these.
 ARTICLE = {
-    "insulating": (1 / math.sqrt(3), lambda s, c, s2, c2: (
-        c[0] * s[1] * s[2], s[0] * c[1] * s[2], -2 * s[0] * s[1] * c[2])),
-    "conducting": (1 / math.sqrt(3), lambda s, c, s2, c2: (
-        s2[0] * c2[1] * c2[2], c2[0] * s2[1] * c2[2], -2 * c2[0] * c2[1] * s2[2])),
-    "alternative": (1.0, lambda s, c, s2, c2: (
-        c2[0] * s2[1] * s2[2], -s2[0] * c2[1] * s2[2], 0.0)),
-}  # fmt: skip
+    "insulating": (
+        1 / math.sqrt(3),
+        lambda s, c, s2, c2: (c[0] * s[1] * s[2], s[0] * c[1] * s[2], -2 * s[0] * s[1] * c[2]),
+    ),
+    "conducting": (
+        1 / math.sqrt(3),
+        lambda s, c, s2, c2: (
+            s2[0] * c2[1] * c2[2],
+            c2[0] * s2[1] * c2[2],
+            -2 * c2[0] * c2[1] * s2[2],
+        ),
+    ),
+    "alternative": (1.0, lambda s, c, s2, c2: (c2[0] * s2[1] * s2[2], -s2[0] * c2[1] * s2[2], 0.0)),
+}
 
 
 def sines_and_cosines(simulation):
@@ -64,10 +73,15 @@ def test_magnetic_taylor_green_vortex_is_that_of_the_article(device, kind):
 @pytest.mark.parametrize("kind", ARTICLE)
 def test_magnetic_taylor_green_vortex_has_no_sources_in_any_box(device, kind):
     simulation = start(
-        device, *MHD, "initial.flow=taylor-green", f"initial.magnetic={kind}",
-        "initial.amplitude=1.7", "initial.wavenumber=2", "grid.points=[20, 18, 16]",
+        device,
+        *MHD,
+        "initial.flow=taylor-green",
+        f"initial.magnetic={kind}",
+        "initial.amplitude=1.7",
+        "initial.wavenumber=2",
+        "grid.points=[20, 18, 16]",
         'grid.length=["2 pi", 3.0, 8.0]',
-    )  # fmt: skip
+    )
     u, b = vector(simulation, "velocity"), vector(simulation, "magnetic")
     # Had there been sources, taking them away would have changed the energy.
     assert energy(b) == pytest.approx(energy(u), rel=1e-13)
@@ -85,11 +99,13 @@ def test_orszag_tang_vortex_in_three_dimensions_is_that_of_the_article(device):
     x, y, z = coordinates(simulation)
     a, b = 1.0, 0.8
     expected = {
-        "velocity_x": -2 * a * np.sin(y), "velocity_y": 2 * a * np.sin(x), "velocity_z": 0.0,
+        "velocity_x": -2 * a * np.sin(y),
+        "velocity_y": 2 * a * np.sin(x),
+        "velocity_z": 0.0,
         "magnetic_x": b * (-2 * np.sin(2 * y) + np.sin(z)),
         "magnetic_y": b * (2 * np.sin(x) + np.sin(z)),
         "magnetic_z": b * (np.sin(x) + np.sin(y)),
-    }  # fmt: skip
+    }
     assert largest_error(simulation, **expected) <= 1e-14
     diagnostics = simulation.diagnostics()
     assert diagnostics["velocity_energy"] == pytest.approx(2, rel=1e-14)
@@ -110,10 +126,13 @@ def test_lines_of_the_quantum_taylor_green_vortex_have_its_circulation(device):
     healing, sound, quanta = 0.1, 1.5, 2
     alpha = sound * healing / math.sqrt(2)
     simulation = start(
-        device, f'equation={{ model = "gpe", sound_speed = {sound}, healing_length = {healing} }}',
-        "grid.points=[64, 64, 16]", "initial.flow=quantum-taylor-green",
-        f"initial.amplitude={2.3 * math.pi * alpha * quanta}", "numerics.dealiasing=none",
-    )  # fmt: skip
+        device,
+        f'equation={{ model = "gpe", sound_speed = {sound}, healing_length = {healing} }}',
+        "grid.points=[64, 64, 16]",
+        "initial.flow=quantum-taylor-green",
+        f"initial.amplitude={2.3 * math.pi * alpha * quanta}",
+        "numerics.dealiasing=none",
+    )
     psi = wave_function(simulation)
     n = psi.shape[2] // 2
     # Around the cell 0 < x, y < pi of the plane z = 0 the flow is that of Taylor and Green.
@@ -131,9 +150,13 @@ def test_lines_of_the_quantum_taylor_green_vortex_have_its_circulation(device):
 
 def test_quantum_taylor_green_vortex_is_the_product_of_the_article(device):
     simulation = start(
-        device, *GPE, "grid.points=[13, 13, 11]", "numerics.dealiasing=none",
-        "initial.flow=quantum-taylor-green", "initial.amplitude=4.1",
-    )  # fmt: skip
+        device,
+        *GPE,
+        "grid.points=[13, 13, 11]",
+        "numerics.dealiasing=none",
+        "initial.flow=quantum-taylor-green",
+        "initial.amplitude=4.1",
+    )
     x, y, z = coordinates(simulation)
     height = np.sqrt(2 * np.abs(np.cos(z)))
     first, second = np.cos(x) * height, np.cos(y) * height * np.sign(np.cos(z))
@@ -154,10 +177,13 @@ def test_dark_solitons_move_at_their_speed(device):
     speed, healing, sound, time, steps = 0.4, 0.1, 1.3, 0.8, 640
     length = 2 * math.pi
     simulation = start(
-        device, f'equation={{ model = "gpe", sound_speed = {sound}, healing_length = {healing} }}',
-        "grid.points=[384, 1, 1]", "numerics.dealiasing=1/2", "initial.flow=solitons",
+        device,
+        f'equation={{ model = "gpe", sound_speed = {sound}, healing_length = {healing} }}',
+        "grid.points=[384, 1, 1]",
+        "numerics.dealiasing=1/2",
+        "initial.flow=solitons",
         f"initial.speed={speed}",
-    )  # fmt: skip
+    )
     x, _, _ = coordinates(simulation)
     depth = 1 - speed**2
     steepness = math.sqrt(depth) / (math.sqrt(2) * healing)
@@ -196,35 +222,69 @@ ROTATING = ("equation.viscosity=0", "equation.rotation=1.5")
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ((*STILL, "initial.flow=taylor-green", "initial.magnetic=insulating"),
-         r"^initial\.flow: the model has no field 'magnetic'"),
-        ((*MHD, "initial.flow=taylor-green", "initial.magnetic=conducting", "grid.points=[8,8,1]"),
-         r"^initial\.magnetic: needs 2 waves along z, and grid\.points = 1 can resolve 0"),
-        ((*MHD, "initial.flow=orszag-tang-3d", "grid.points=[4,4,4]"),
-         r"^initial\.flow: needs 2 waves along y, and grid\.points = 4 can resolve 1"),
+        (
+            (*STILL, "initial.flow=taylor-green", "initial.magnetic=insulating"),
+            r"^initial\.flow: the model has no field 'magnetic'",
+        ),
+        (
+            (
+                *MHD,
+                "initial.flow=taylor-green",
+                "initial.magnetic=conducting",
+                "grid.points=[8,8,1]",
+            ),
+            r"^initial\.magnetic: needs 2 waves along z, and grid\.points = 1 can resolve 0",
+        ),
+        (
+            (*MHD, "initial.flow=orszag-tang-3d", "grid.points=[4,4,4]"),
+            r"^initial\.flow: needs 2 waves along y, and grid\.points = 4 can resolve 1",
+        ),
         ((*STILL, "initial.flow=orszag-tang-3d"), r"^initial\.flow: .*no field 'magnetic'"),
         ((*STILL, "initial.flow=quantum-taylor-green"), r"^initial\.flow: .*\"gpe\".*velocity_x"),
         ((*STILL, "initial.flow=solitons"), r"^initial\.flow: .*\"gpe\".*velocity_x"),
-        ((*GPE, "initial.flow=quantum-taylor-green"),
-         r"^initial\.amplitude: 1 takes less.*accepted: at least 1\.3328"),
-        ((*GPE, "initial.flow=quantum-taylor-green", "grid.length=[1.0, 2.0, 1.0]"),
-         r"^grid\.length: 1 along x and 2 along y; accepted .*the same"),
-        ((*GPE, "initial.flow=solitons", "grid.points=[1, 8, 8]"),
-         r"^initial\.flow: needs 1 waves along x"),
-        ((*STILL, "initial.flow=wave", "initial.wavevector=[1, 0, 1]"),
-         r"^initial\.flow: 'wave' needs a model with waves"),
-        ((*ROTATING, "initial.flow=wave", "initial.wavevector=[1, 0, 0]"),
-         r"^initial\.wavevector: no wave of this model has \[1, 0, 0\]"),
-        ((*ROTATING, "initial.flow=wave", "initial.wavevector=[0, 0, 0]"),
-         r"^initial\.wavevector: \[0, 0, 0\] is no wave"),
-        ((*ROTATING, "initial.flow=wave", "initial.wavevector=[0, -9, 1]"),
-         r"^initial\.wavevector: needs 9 waves along y, and grid\.points = 16 can resolve 5"),
-        ((*ROTATING, "initial.flow=wave", "initial.wavevector=[5, 5, 5]",
-          'numerics.dealiasing="2/3 sphere"'), r"^initial\.wavevector: .*beyond the sphere"),
-        ((*ROTATING, "initial.flow=wave", "initial.wavevector=[1, 2, 2]", "initial.branch=2"),
-         r"^initial\.branch: 2 is beyond the 2 waves of \[1, 2, 2\].* 2, -2; accepted: 0 to 1$"),
+        (
+            (*GPE, "initial.flow=quantum-taylor-green"),
+            r"^initial\.amplitude: 1 takes less.*accepted: at least 1\.3328",
+        ),
+        (
+            (*GPE, "initial.flow=quantum-taylor-green", "grid.length=[1.0, 2.0, 1.0]"),
+            r"^grid\.length: 1 along x and 2 along y; accepted .*the same",
+        ),
+        (
+            (*GPE, "initial.flow=solitons", "grid.points=[1, 8, 8]"),
+            r"^initial\.flow: needs 1 waves along x",
+        ),
+        (
+            (*STILL, "initial.flow=wave", "initial.wavevector=[1, 0, 1]"),
+            r"^initial\.flow: 'wave' needs a model with waves",
+        ),
+        (
+            (*ROTATING, "initial.flow=wave", "initial.wavevector=[1, 0, 0]"),
+            r"^initial\.wavevector: no wave of this model has \[1, 0, 0\]",
+        ),
+        (
+            (*ROTATING, "initial.flow=wave", "initial.wavevector=[0, 0, 0]"),
+            r"^initial\.wavevector: \[0, 0, 0\] is no wave",
+        ),
+        (
+            (*ROTATING, "initial.flow=wave", "initial.wavevector=[0, -9, 1]"),
+            r"^initial\.wavevector: needs 9 waves along y, and grid\.points = 16 can resolve 5",
+        ),
+        (
+            (
+                *ROTATING,
+                "initial.flow=wave",
+                "initial.wavevector=[5, 5, 5]",
+                'numerics.dealiasing="2/3 sphere"',
+            ),
+            r"^initial\.wavevector: .*beyond the sphere",
+        ),
+        (
+            (*ROTATING, "initial.flow=wave", "initial.wavevector=[1, 2, 2]", "initial.branch=2"),
+            r"^initial\.branch: 2 is beyond the 2 waves of \[1, 2, 2\].* 2, -2; accepted: 0 to 1$",
+        ),
     ],
-)  # fmt: skip
+)
 def test_flow_that_a_model_or_grid_does_not_have_is_refused(device, settings, message):
     with pytest.raises(InputError, match=message) as caught:
         start(device, *settings)
@@ -242,10 +302,12 @@ def test_flow_that_a_model_or_grid_does_not_have_is_refused(device, settings, me
         (("initial.flow=file", "initial.path=a", "initial.time=-1"), "initial.time"),
         (("initial.flow=taylor-green", "initial.magnetic=strong"), "initial.magnetic"),
         (("initial.flow=abc", "initial.magnetic=none"), "'magnetic' does not belong"),
-        (("initial.flow=wave", "initial.wavevector=[1, 0, 0]", "initial.seed=1"),
-         "'seed' does not belong.*wavevector, amplitude, branch"),
+        (
+            ("initial.flow=wave", "initial.wavevector=[1, 0, 0]", "initial.seed=1"),
+            "'seed' does not belong.*wavevector, amplitude, branch",
+        ),
     ],
-)  # fmt: skip
+)
 def test_keys_of_a_flow_are_checked(device, settings, message):
     with pytest.raises(InputError, match=message):
         start(device, *settings)

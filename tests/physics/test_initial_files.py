@@ -56,9 +56,10 @@ def test_state_from_a_file_is_the_one_of_the_formulas(device, tmp_path, name, dt
     simulation = start(device, *BOX, "initial.flow=file", f"initial.path={path}")
     rounding = 2e-7 if dtype == "float32" else 4e-15
     assert largest_error(simulation, **fields) <= rounding
-    assert np.abs(modes_of(simulation) - modes_of(
-        start(device, *BOX, *formulas(**FORMULAS))
-    )).max() <= rounding  # fmt: skip
+    assert (
+        np.abs(modes_of(simulation) - modes_of(start(device, *BOX, *formulas(**FORMULAS)))).max()
+        <= rounding
+    )
 
 
 @pytest.mark.parametrize("name", ["a.npz", "a.h5", "a.zarr"])
@@ -84,9 +85,12 @@ def test_vectors_of_a_file_lose_their_gradient_part(device, tmp_path, precision)
         tmp_path / "a.h5", {f"velocity_{axis}": one for axis, one in zip("xyz", field, strict=True)}
     )
     simulation = start(
-        device, *BOX, "initial.flow=file", f"initial.path={path}",
+        device,
+        *BOX,
+        "initial.flow=file",
+        f"initial.path={path}",
         f"numerics.precision={precision}",
-    )  # fmt: skip
+    )
     modes = box.without_gradient(box.modes(field))
     inside = [np.abs(m) <= (m.size - 1) // 3 for m in box.integers]
     modes *= np.logical_and.outer(np.logical_and.outer(inside[0], inside[1]), inside[2])
@@ -95,14 +99,23 @@ def test_vectors_of_a_file_lose_their_gradient_part(device, tmp_path, precision)
 
 
 UNFIT = [
-    ({"speed": np.zeros((9, 10, 8))}, (),
-     r"^initial\.path: .* holds no array of the model \(velocity_x, .*it holds: speed"),
-    ({"scalar": np.zeros((8, 10, 9))}, (),
-     r"scalar in .* has shape \(8, 10, 9\); accepted: \(9, 10, 8\)"),
+    (
+        {"speed": np.zeros((9, 10, 8))},
+        (),
+        r"^initial\.path: .* holds no array of the model \(velocity_x, .*it holds: speed",
+    ),
+    (
+        {"scalar": np.zeros((8, 10, 9))},
+        (),
+        r"scalar in .* has shape \(8, 10, 9\); accepted: \(9, 10, 8\)",
+    ),
     ({"scalar": np.zeros((9, 10, 8), complex)}, (), "type complex128; accepted: real"),
-    ({"scalar": np.zeros((2, 9, 10, 8))}, ("initial.time=2",),
-     r"^initial\.time: 2 is beyond .*accepted: 0 to 1"),
-]  # fmt: skip
+    (
+        {"scalar": np.zeros((2, 9, 10, 8))},
+        ("initial.time=2",),
+        r"^initial\.time: 2 is beyond .*accepted: 0 to 1",
+    ),
+]
 UNFIT_ANYWHERE = [
     ({}, (), "it holds: none"),
     ({"scalar": np.zeros((10, 8))}, (), r"shape \(10, 8\)"),

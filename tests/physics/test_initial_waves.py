@@ -8,12 +8,16 @@ import pytest
 from field_values import values
 from flows import advance, modes_of, points_of, start
 
-GPE = ('equation={ model = "gpe", sound_speed = 1.5, healing_length = 0.2 }',
-       'numerics.dealiasing="1/2"')  # fmt: skip
+GPE = (
+    'equation={ model = "gpe", sound_speed = 1.5, healing_length = 0.2 }',
+    'numerics.dealiasing="1/2"',
+)
 SOUND, HEALING = 1.5, 0.2
 ROTATING = ("equation.viscosity=0", "equation.rotation=1.5")
-STRATIFIED = ("equation={ model = 'boussinesq', viscosity = 0.0, diffusivity = 0.0,"
-              " buoyancy_frequency = 2.0 }",)  # fmt: skip
+STRATIFIED = (
+    "equation={ model = 'boussinesq', viscosity = 0.0, diffusivity = 0.0,"
+    " buoyancy_frequency = 2.0 }",
+)
 STRATIFIED_ROTATING = (STRATIFIED[0].replace("frequency = 2.0", "frequency = 2.0, rotation = 0.6"),)
 MAGNETIC = ("equation={ model = 'mhd', viscosity = 0.0, resistivity = 0.0, mean_field = 1.7 }",)
 WAVES = {
@@ -21,10 +25,13 @@ WAVES = {
     "inertial": (ROTATING, (1, 2, 2), [2.0, -2.0]),
     "inertial, another way": (ROTATING, (-2, 0, 1), [3 / math.sqrt(5), -3 / math.sqrt(5)]),
     "gravity": (STRATIFIED, (2, 0, 1), [4 / math.sqrt(5), -4 / math.sqrt(5)]),
-    "gravity and rotation": (STRATIFIED_ROTATING, (1, 2, 2), [
-        math.sqrt(4 * 5 + 1.44 * 4) / 3, -math.sqrt(4 * 5 + 1.44 * 4) / 3]),
+    "gravity and rotation": (
+        STRATIFIED_ROTATING,
+        (1, 2, 2),
+        [math.sqrt(4 * 5 + 1.44 * 4) / 3, -math.sqrt(4 * 5 + 1.44 * 4) / 3],
+    ),
     "alfven": (MAGNETIC, (1, 1, 2), [3.4, 3.4, -3.4, -3.4]),
-}  # fmt: skip
+}
 
 
 def frequency(simulation, wavevector, steps=16, step=0.005):
@@ -48,9 +55,14 @@ def frequency(simulation, wavevector, steps=16, step=0.005):
 def test_wave_has_the_frequency_of_its_branch(device, name, branch):
     model, wavevector, frequencies = WAVES[name]
     simulation = start(
-        device, *model, "grid.points=8", "initial.flow=wave", "initial.amplitude=0.3",
-        f"initial.wavevector={list(wavevector)}", f"initial.branch={branch}",
-    )  # fmt: skip
+        device,
+        *model,
+        "grid.points=8",
+        "initial.flow=wave",
+        "initial.amplitude=0.3",
+        f"initial.wavevector={list(wavevector)}",
+        f"initial.branch={branch}",
+    )
     assert simulation.diagnostics()["energy"] == pytest.approx(0.3**2 / 2, rel=1e-13)
     before = np.abs(modes_of(simulation))
     # One plane wave has no product with itself; the phase errs by omega^5 step^4 / 120.
@@ -62,11 +74,17 @@ def test_wave_has_the_frequency_of_its_branch(device, name, branch):
 def test_alfven_waves_of_one_frequency_are_polarised_across_each_other(device):
     fields = [
         points_of(
-            start(device, *MAGNETIC, "grid.points=8", "initial.flow=wave",
-                  "initial.wavevector=[0, 0, 1]", f"initial.branch={branch}")
+            start(
+                device,
+                *MAGNETIC,
+                "grid.points=8",
+                "initial.flow=wave",
+                "initial.wavevector=[0, 0, 1]",
+                f"initial.branch={branch}",
+            )
         )
         for branch in range(2)
-    ]  # fmt: skip
+    ]
     # The first has as much of the first component as can be, so the second has none.
     for first, second in ((0, 1), (1, 0)):
         assert np.abs(fields[first][first]).max() == pytest.approx(1, rel=1e-13)
@@ -75,9 +93,13 @@ def test_alfven_waves_of_one_frequency_are_polarised_across_each_other(device):
 
 def test_waves_are_those_of_the_box(device):
     simulation = start(
-        device, *STRATIFIED, "grid.points=8", "grid.length=[4.0, 7.0, 10.0]",
-        "initial.flow=wave", "initial.wavevector=[1, 0, 1]",
-    )  # fmt: skip
+        device,
+        *STRATIFIED,
+        "grid.points=8",
+        "grid.length=[4.0, 7.0, 10.0]",
+        "initial.flow=wave",
+        "initial.wavevector=[1, 0, 1]",
+    )
     expected = 2 * (1 / 4) / math.hypot(1 / 4, 1 / 10)
     assert frequency(simulation, (1, 0, 1)) == pytest.approx(expected, rel=1e-7)
 
@@ -90,9 +112,14 @@ def test_small_waves_of_a_quantum_fluid_have_the_frequency_of_bogoliubov(
     k = math.hypot(*wavevector)
     omega = SOUND * k * math.sqrt(1 + (HEALING * k) ** 2 / 2)
     simulation = start(
-        device, *GPE, "grid.points=16", "initial.flow=wave", "initial.amplitude=1e-6",
-        f"initial.wavevector={list(wavevector)}", f"initial.branch={branch}",
-    )  # fmt: skip
+        device,
+        *GPE,
+        "grid.points=16",
+        "initial.flow=wave",
+        "initial.amplitude=1e-6",
+        f"initial.wavevector={list(wavevector)}",
+        f"initial.branch={branch}",
+    )
     fields = values(simulation)
     rest = fields["psi_real"] + 1j * fields["psi_imaginary"] - 1
     assert math.sqrt((np.abs(rest) ** 2).mean()) == pytest.approx(1e-6, rel=1e-8)

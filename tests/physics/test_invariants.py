@@ -21,8 +21,11 @@ def test_integrators_converge_at_their_order(device, integrator, integrating_fac
     time, viscosity = 0.4, "equation.viscosity=0.02"
     # Its error is 1 / 8^4 of that of the finest one below, or much less.
     exact = modes_of(after(device, time, 256, viscosity, "time.integrator=rk4"))
-    settings = (viscosity, f"time.integrator={integrator}",
-                f"numerics.integrating_factor={integrating_factor}")  # fmt: skip
+    settings = (
+        viscosity,
+        f"time.integrator={integrator}",
+        f"numerics.integrating_factor={integrating_factor}",
+    )
     coarse, fine = (
         np.linalg.norm(modes_of(after(device, time, steps, *settings)) - exact)
         for steps in (16, 32)
@@ -140,8 +143,12 @@ def test_random_flow_has_the_prescribed_spectrum(device):
     assert spectrum.argmax() == peak
 
 
-BOXES = [(), UNEVEN_BOX, ("grid.points=[32, 8, 8]", 'grid.length=["16 pi", "2 pi", "2 pi"]'),
-         ("grid.points=[16, 2, 2]", 'grid.length=["2 pi", "20 pi", "20 pi"]')]  # fmt: skip
+BOXES = [
+    (),
+    UNEVEN_BOX,
+    ("grid.points=[32, 8, 8]", 'grid.length=["16 pi", "2 pi", "2 pi"]'),
+    ("grid.points=[16, 2, 2]", 'grid.length=["2 pi", "20 pi", "20 pi"]'),
+]
 
 
 @pytest.mark.parametrize("box", BOXES)
@@ -196,9 +203,12 @@ def modes_by_wavenumber(simulation):
 def test_restart_at_another_resolution_keeps_the_common_modes(device, tmp_path, points):
     earlier = advance(start(device, "grid.points=[20, 18, 16]"), 2)
     write_checkpoint(
-        tmp_path, earlier.checkpoint(), step=earlier.step, time=earlier.time,
+        tmp_path,
+        earlier.checkpoint(),
+        step=earlier.step,
+        time=earlier.time,
         case=earlier.case.to_toml(),
-    )  # fmt: skip
+    )
     later = start(device, f"grid.points={points}", f"initial.restart={tmp_path}")
     assert (later.step, later.time) == (earlier.step, earlier.time)
     before, now = modes_by_wavenumber(earlier), modes_by_wavenumber(later)

@@ -9,8 +9,8 @@ from lattice_oracle import portion_of, random_pores, set_populations
 from slipstream.decomposition import whole
 from slipstream.errors import RunError
 from slipstream.lattice import Fluid, PoreFlow, Storage, make_sample, permeability
+from slipstream.lattice.d3q19 import VELOCITIES, WEIGHTS
 from slipstream.lattice.permeability import run_to_steady
-from slipstream.lattice.velocities import VELOCITIES, WEIGHTS
 
 AXES = "zyx"
 PERIODIC = (True, True, True)
@@ -46,9 +46,13 @@ def channel_permeability(width, magic):
 def test_permeability_of_a_channel_is_exact(device, width, magic, relaxation_time):
     sample = make_sample("channel", (2, width + 2, 3), axis="y")
     result = permeability(
-        sample, axis="z", magic=magic, relaxation_time=relaxation_time, tolerance=1e-11,
+        sample,
+        axis="z",
+        magic=magic,
+        relaxation_time=relaxation_time,
+        tolerance=1e-11,
         device=device,
-    )  # fmt: skip
+    )
     # Two of the layers are solid.
     expected = channel_permeability(width, magic) * width / (width + 2)
     assert result.converged
@@ -106,8 +110,16 @@ def test_permeability_of_a_square_duct_converges_by_second_order(device):
 
 # Drag of a sphere in a simple cubic lattice over that of a single one, by solid fraction: Zick and
 # Homsy (1982).
-DRAG = {0.008: 1.525, 0.027: 2.008, 0.064: 2.810, 0.125: 4.292, 0.216: 7.442, 0.343: 15.4,
-        0.45: 28.1, 0.5236: 42.1}  # fmt: skip
+DRAG = {
+    0.008: 1.525,
+    0.027: 2.008,
+    0.064: 2.810,
+    0.125: 4.292,
+    0.216: 7.442,
+    0.343: 15.4,
+    0.45: 28.1,
+    0.5236: 42.1,
+}
 
 
 @pytest.mark.parametrize(
@@ -216,9 +228,15 @@ def test_less_precision_gives_the_same_permeability(device, precision, tolerance
 def steady(image, force, device, inertia):
     fluid = Fluid(0.7, inertia=inertia)
     return run_to_steady(
-        flow_through(image, fluid, device), axis=2, force=force, sample_fraction=1.0,
-        tolerance=1e-5, max_steps=20_000, interval=100, communicator=None,
-    )  # fmt: skip
+        flow_through(image, fluid, device),
+        axis=2,
+        force=force,
+        sample_fraction=1.0,
+        tolerance=1e-5,
+        max_steps=20_000,
+        interval=100,
+        comm=None,
+    )
 
 
 def test_inertia_of_slow_flow_does_not_count_and_that_of_fast_flow_resists(device):

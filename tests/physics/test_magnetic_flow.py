@@ -12,9 +12,12 @@ from flows import MHD, advance, start
 def test_orszag_tang_vortex_has_the_reference_energies(device):
     # As many points as the reference has: with 96^2 the last digits differ.
     simulation = start(
-        device, "grid.points=[128, 128, 1]", *MHD, "initial.flow=orszag-tang",
+        device,
+        "grid.points=[128, 128, 1]",
+        *MHD,
+        "initial.flow=orszag-tang",
         "equation.viscosity=0.01",
-    )  # fmt: skip
+    )
     assert simulation.diagnostics()["energy"] == pytest.approx(1, rel=1e-14)
     after = advance(simulation, 100, 0.01).diagnostics()
     # ../shared/validation.md, given to 8 digits; steps of fourth order err by less.
@@ -32,10 +35,13 @@ def test_alfven_wave_travels_along_the_mean_field(device, sign):
     velocity = ("cos(2*z)", "0.5*sin(z + x)", "0.3*sin(x)")
     magnetic = [f"{sign} * ({one})" for one in velocity]
     simulation = start(
-        device, *MHD, *formulas(velocity=velocity, magnetic=magnetic),
-        f"equation.viscosity={viscosity}", f"equation.resistivity={viscosity}",
+        device,
+        *MHD,
+        *formulas(velocity=velocity, magnetic=magnetic),
+        f"equation.viscosity={viscosity}",
+        f"equation.resistivity={viscosity}",
         f"equation.mean_field={strength}",
-    )  # fmt: skip
+    )
     advance(simulation, steps, time / steps)
     x, _, z = coordinates(simulation)
     # With u = b the wave moves against the mean field, with u = -b along it.
@@ -45,17 +51,23 @@ def test_alfven_wave_travels_along_the_mean_field(device, sign):
     u_y = 0.5 * decay[2] * np.sin(z + x)
     u_z = 0.3 * decay[1] * np.sin(x) + 0 * z
     error = largest_error(
-        simulation, velocity_x=u_x, velocity_y=u_y, velocity_z=u_z,
-        magnetic_x=sign * u_x, magnetic_y=sign * u_y, magnetic_z=sign * u_z,
-    )  # fmt: skip
+        simulation,
+        velocity_x=u_x,
+        velocity_y=u_y,
+        velocity_z=u_z,
+        magnetic_x=sign * u_x,
+        magnetic_y=sign * u_y,
+        magnetic_z=sign * u_z,
+    )
     # The fourth-order method errs by t (k B)^5 step^4 / 120 = 0.8 * 3.4^5 * 0.02^4 / 120.
     assert error <= 1e-6
 
 
 def test_cross_helicity_and_energy_of_ideal_magnetic_flow_drift_at_the_order(device):
     def drifts(steps):
-        simulation = start(device, *MHD, "equation.viscosity=0", "equation.resistivity=0",
-                           "grid.points=12")  # fmt: skip
+        simulation = start(
+            device, *MHD, "equation.viscosity=0", "equation.resistivity=0", "grid.points=12"
+        )
         # Two random fields that have nothing to do with each other have little cross helicity.
         simulation.flow.state[3:] += 0.5 * simulation.flow.state[:3]
         before = energy_and_cross_helicity(simulation)
@@ -69,6 +81,7 @@ def test_cross_helicity_and_energy_of_ideal_magnetic_flow_drift_at_the_order(dev
 
 def energy_and_cross_helicity(simulation):
     fields = values(simulation)
-    u, b = (np.stack([fields[f"{name}_{axis}"] for axis in "xyz"])
-            for name in ("velocity", "magnetic"))  # fmt: skip
+    u, b = (
+        np.stack([fields[f"{name}_{axis}"] for axis in "xyz"]) for name in ("velocity", "magnetic")
+    )
     return np.array([(u**2 + b**2).sum(axis=0).mean() / 2, (u * b).sum(axis=0).mean()])

@@ -13,9 +13,15 @@ INTEGRATORS = {"rk2": 2, "rk3": 3, "rk4": 4}
 @pytest.mark.parametrize("integrator", INTEGRATORS)
 def test_energy_of_ideal_stratified_flow_drifts_at_the_order_of_the_integrator(device, integrator):
     def drift(steps):
-        simulation = start(device, *BOUSSINESQ, "equation.viscosity=0", "equation.diffusivity=0",
-                           "grid.points=12", "initial.seed=1",
-                           f"time.integrator={integrator}")  # fmt: skip
+        simulation = start(
+            device,
+            *BOUSSINESQ,
+            "equation.viscosity=0",
+            "equation.diffusivity=0",
+            "grid.points=12",
+            "initial.seed=1",
+            f"time.integrator={integrator}",
+        )
         before = simulation.diagnostics()
         after = advance(simulation, steps, 0.8 / steps).diagnostics()
         # Kinetic energy turns into potential energy, which there was none of.
@@ -33,9 +39,14 @@ def test_energy_of_ideal_stratified_flow_drifts_at_the_order_of_the_integrator(d
 @pytest.mark.parametrize("model", [MHD, BOUSSINESQ], ids=["mhd", "boussinesq"])
 def test_integrators_converge_at_their_order(device, model, integrator, integrating_factor):
     def result(steps, method, factor):
-        simulation = start(device, *model, "grid.points=10", "equation.viscosity=0.02",
-                           f"time.integrator={method}",
-                           f"numerics.integrating_factor={factor}")  # fmt: skip
+        simulation = start(
+            device,
+            *model,
+            "grid.points=10",
+            "equation.viscosity=0.02",
+            f"time.integrator={method}",
+            f"numerics.integrating_factor={factor}",
+        )
         return modes_of(advance(simulation, steps, 0.4 / steps))
 
     exact = result(192, "rk4", "true")

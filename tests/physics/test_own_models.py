@@ -57,9 +57,12 @@ def test_travelling_front_of_a_bistable_medium_is_a_resting_pair_of_walls(device
     length, diffusivity = 80.0, 1.0
     wall = f"tanh((x - {length / 4})/sqrt(2)) - tanh((x - {3 * length / 4})/sqrt(2)) - 1"
     simulation = start(
-        device, *own("bistable", f"diffusivity = {diffusivity}"), "grid.points=[432, 1, 1]",
-        f"grid.length={length}", *formulas(phase=wall),
-    )  # fmt: skip
+        device,
+        *own("bistable", f"diffusivity = {diffusivity}"),
+        "grid.points=[432, 1, 1]",
+        f"grid.length={length}",
+        *formulas(phase=wall),
+    )
     initial = values(simulation)["phase"]
     advance(simulation, 50, 0.01)
     # They attract each other by exp(-sqrt(2) 40), and half way there is a kink of
@@ -71,9 +74,11 @@ def test_travelling_front_of_a_bistable_medium_is_a_resting_pair_of_walls(device
 def test_uniform_growth_is_logistic(device, own):
     rate, time = 1.3, 1.0
     simulation = start(
-        device, *own("fisher", "diffusivity = 0.1", f"growth = {rate}"), "grid.points=4",
+        device,
+        *own("fisher", "diffusivity = 0.1", f"growth = {rate}"),
+        "grid.points=4",
         *formulas(growth="0.2"),
-    )  # fmt: skip
+    )
     advance(simulation, 100, time / 100)
     expected = 1 / (1 + (1 / 0.2 - 1) * math.exp(-rate * time))
     # t (rate step)^4, a little at a time.
@@ -84,9 +89,12 @@ def test_small_waves_of_kuramoto_and_sivashinsky_grow_exactly_at_first(device, o
     length, waves, time, size = 20.0, (1, 3, 4), 2.0, 1e-9
     text = " + ".join(f"{size}*sin({2 * math.pi * n / length!r}*x)" for n in waves)
     simulation = start(
-        device, *own("sivashinsky"), "grid.points=[32, 1, 1]", f"grid.length={length}",
+        device,
+        *own("sivashinsky"),
+        "grid.points=[32, 1, 1]",
+        f"grid.length={length}",
         *formulas(height=text),
-    )  # fmt: skip
+    )
     advance(simulation, 20, time / 20)
     modes = modes_of(simulation)[0, 0, 0]
     for n in waves:
@@ -100,10 +108,12 @@ def test_small_waves_of_kuramoto_and_sivashinsky_grow_exactly_at_first(device, o
 def test_linear_model_is_exact(device, own, integrating_factor):
     diffusivity, speed, time, steps = 0.3, 0.7, 0.5, 50
     simulation = start(
-        device, *own("heat", f"diffusivity = {diffusivity}", f"speed = {speed}"),
-        f"numerics.integrating_factor={integrating_factor}", "grid.points=[8, 6, 5]",
+        device,
+        *own("heat", f"diffusivity = {diffusivity}", f"speed = {speed}"),
+        f"numerics.integrating_factor={integrating_factor}",
+        "grid.points=[8, 6, 5]",
         *formulas(heat="sin(x) + cos(x - y + z)"),
-    )  # fmt: skip
+    )
     squares = simulation.diagnostics()
     # Of the energy 1/4 + 1/4 the parts decay at 2 D and 6 D.
     assert squares["dissipation"] == pytest.approx(diffusivity * (2 + 6) / 4, rel=1e-13)
@@ -121,9 +131,11 @@ def test_burgers_shock_is_that_of_cole_and_hopf(device, own):
     viscosity, time, steps, amplitude = 0.2, 0.5, 50, 1.0
     ratio = f"({amplitude}*sin(x)/(2 + {amplitude}*cos(x)))"
     simulation = start(
-        device, *own("burgers", f"viscosity = {viscosity}"), "grid.points=[96, 2, 1]",
+        device,
+        *own("burgers", f"viscosity = {viscosity}"),
+        "grid.points=[96, 2, 1]",
         *formulas(velocity=[f"2*{viscosity}*{ratio}", "0", "0"]),
-    )  # fmt: skip
+    )
     advance(simulation, steps, time / steps)
     x, _, _ = coordinates(simulation)
     left = amplitude * math.exp(-viscosity * time)
@@ -146,10 +158,12 @@ class Derived:
         o, (u, w, a) = self.box, fields
         right = (
             o.cross(u, o.curl(u)) + a * o.curl(w) + self.viscosity * o.laplacian(u),
-            -o.dot(u, o.grad(w)) - self.drag * w * o.abs2(w) + self.viscosity * o.laplacian(w)
+            -o.dot(u, o.grad(w))
+            - self.drag * w * o.abs2(w)
+            + self.viscosity * o.laplacian(w)
             + o.cross(o.z_hat, w),
             -o.dot(w, o.grad(a)) + o.abs2(o.grad(a)) + self.drag * o.laplacian(a) + u[0],
-        )  # fmt: skip
+        )
         modes = [self.mask * o.modes(one) for one in right]
         modes[0] = o.without_gradient(modes[0])
         return [o.points(one) for one in modes]
@@ -174,10 +188,14 @@ class Derived:
 def test_derived_fields_give_the_flow_of_an_independent_solver(device, own, integrator):
     viscosity, drag, steps, step = 0.05, 0.2, 4, 0.02
     simulation = start(
-        device, *own("derived", f"viscosity = {viscosity}", f"drag = {drag}"),
-        "grid.points=[12, 10, 9]", 'grid.length=["2 pi", 7.0, 5.0]', "initial.peak_wavenumber=2.0",
-        f"time.integrator={integrator}", "numerics.integrating_factor=false",
-    )  # fmt: skip
+        device,
+        *own("derived", f"viscosity = {viscosity}", f"drag = {drag}"),
+        "grid.points=[12, 10, 9]",
+        'grid.length=["2 pi", 7.0, 5.0]',
+        "initial.peak_wavenumber=2.0",
+        f"time.integrator={integrator}",
+        "numerics.integrating_factor=false",
+    )
     # The random flow leaves a scalar zero.
     rng = np.random.default_rng(5)
     flow, model = simulation.flow, simulation.problem.model
@@ -197,16 +215,21 @@ def test_derived_fields_give_the_flow_of_an_independent_solver(device, own, inte
 
 def fields_of(simulation):
     found = values(simulation)
-    vectors = [np.stack([found[f"{name}_{axis}"] for axis in "xyz"])
-               for name in ("velocity", "wind")]  # fmt: skip
+    vectors = [
+        np.stack([found[f"{name}_{axis}"] for axis in "xyz"]) for name in ("velocity", "wind")
+    ]
     return [*vectors, found["a"]]
 
 
 def test_model_without_a_velocity_has_its_spectrum_and_the_step_that_is_given(device, own):
     simulation = start(
-        device, *own("bistable", "diffusivity = 1.0"), "grid.points=8", "time.cfl=1.0",
-        "time.max_step=0.3", *formulas(phase="sin(2*x) + 0.5*cos(y)"),
-    )  # fmt: skip
+        device,
+        *own("bistable", "diffusivity = 1.0"),
+        "grid.points=8",
+        "time.cfl=1.0",
+        "time.max_step=0.3",
+        *formulas(phase="sin(2*x) + 0.5*cos(y)"),
+    )
     assert simulation.step_size() == 0.3
     diagnostics = simulation.diagnostics()
     assert diagnostics["energy"] == pytest.approx((1 + 0.25) / 4, rel=1e-14)

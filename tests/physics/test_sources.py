@@ -62,9 +62,10 @@ def shear_under_a_swinging_force(y, time, viscosity, frequency):
 def test_swinging_force_drives_the_exact_shear_flow(device, own):
     viscosity, frequency, time, steps = 0.05, 3.0, 1.0, 50
     simulation = start(
-        device, *own("swinging", f"viscosity = {viscosity}", f"frequency = {frequency}"),
+        device,
+        *own("swinging", f"viscosity = {viscosity}", f"frequency = {frequency}"),
         *formulas(velocity=("0", "0", "0")),
-    )  # fmt: skip
+    )
     advance(simulation, steps, time / steps)
     _, y, _ = coordinates(simulation)
     # The force along sin(x) x_hat is a gradient, which pressure balances.
@@ -77,9 +78,11 @@ def test_force_of_the_case_is_that_of_the_equations(device, own):
     begin = formulas(velocity=("0", "sin(z)", "cos(x)"))
     written = start(device, *own("swinging", "viscosity = 0.05", "frequency = 3.0"), *begin)
     table = start(
-        device, *own("plain", "viscosity = 0.05"), *begin,
+        device,
+        *own("plain", "viscosity = 0.05"),
+        *begin,
         'forcing={ kind = "formula", formula = ["cos(3*t)*sin(4*y) + sin(x)", "0", "0"] }',
-    )  # fmt: skip
+    )
     one, other = (modes_of(advance(simulation, 5)) for simulation in (written, table))
     assert np.abs(one).max() > 0.1
     np.testing.assert_allclose(one, other, rtol=0, atol=1e-15)
@@ -88,9 +91,10 @@ def test_force_of_the_case_is_that_of_the_equations(device, own):
 
 def test_work_of_sources_is_in_the_energy_budget(device, own):
     simulation = start(
-        device, *own("swinging", "viscosity = 0.05", "frequency = 3.0"),
+        device,
+        *own("swinging", "viscosity = 0.05", "frequency = 3.0"),
         *formulas(velocity=("sin(4*y)", "0", "0")),
-    )  # fmt: skip
+    )
     before = simulation.diagnostics()
     # The mean of sin^2 is a half.
     assert before["injection"] == pytest.approx(0.5, rel=1e-12)
@@ -105,9 +109,13 @@ def test_forces_that_change_keep_the_order_of_the_integrator(device, own, integr
 
     def state(steps):
         simulation = start(
-            device, *own("pulse"), "grid.points=[32, 1, 1]", f"time.integrator={integrator}",
-            *formulas(a="exp(cos(x))", b="0.3"), "numerics.dealiasing=none",
-        )  # fmt: skip
+            device,
+            *own("pulse"),
+            "grid.points=[32, 1, 1]",
+            f"time.integrator={integrator}",
+            *formulas(a="exp(cos(x))", b="0.3"),
+            "numerics.dealiasing=none",
+        )
         return modes_of(advance(simulation, steps, 0.4 / steps))
 
     coarse, fine, finest = state(8), state(16), state(32)

@@ -12,8 +12,8 @@ from numpy_calculus import AXES, Calculus
 from slipstream.case import parse_case
 from slipstream.errors import InputError
 from slipstream.report.statistics_pictures import write_statistics_pictures
-from slipstream.run import run_case
-from slipstream.spectral.simulation import SpectralSimulation
+from slipstream.simulation import run_case
+from slipstream.spectral.spectral_simulation import SpectralSimulation
 
 KINDS = ("transfer", "anisotropic", "structure", "pdf")
 BOX = ("grid.points=[12, 10, 15]", 'grid.length=["2 pi", 7.0, 5.0]', "initial.peak_wavenumber=2.0")
@@ -39,8 +39,10 @@ def source(viscosity):
 
 
 def formulas(**fields):
-    return ["initial.flow=formula", "initial.fields={" +
-            ", ".join(f"{name} = {own!r}" for name, own in fields.items()) + "}"]  # fmt: skip
+    return [
+        "initial.flow=formula",
+        "initial.fields={" + ", ".join(f"{name} = {own!r}" for name, own in fields.items()) + "}",
+    ]
 
 
 def statistics(simulation, kind):
@@ -135,9 +137,10 @@ def test_nothing_flows_through_any_wavenumber_of_an_abc_flow(device):
 def test_transfer_has_products_but_not_what_is_added_everywhere(device, tmp_path):
     (tmp_path / "own.py").write_text(SOURCE)
     simulation = start(
-        device, f"equation={{ model = '{tmp_path}/own.py:source', viscosity = 0.1 }}",
+        device,
+        f"equation={{ model = '{tmp_path}/own.py:source', viscosity = 0.1 }}",
         *formulas(a="0.5 + cos(2*x)*sin(y) + 0.3*cos(z + x)"),
-    )  # fmt: skip
+    )
     a = finer(points(simulation)["a"])
     calculus = Calculus(a.shape)
     density = -(calculus.modes(a).conj() * calculus.modes(a**2)).real
@@ -161,8 +164,9 @@ def test_anisotropic_spectra_sum_to_the_energies(device, settings):
     for name, energy in energies.items():
         both = found.pop(f"{name}_spectrum")
         assert both.sum() == pytest.approx(energy, rel=1e-14)
-        across, along = (found.pop(f"{name}_spectrum_{way}") for way in
-                         ("perpendicular", "parallel"))  # fmt: skip
+        across, along = (
+            found.pop(f"{name}_spectrum_{way}") for way in ("perpendicular", "parallel")
+        )
         np.testing.assert_allclose(across, both.sum(axis=1), rtol=1e-14)
         np.testing.assert_allclose(along, both.sum(axis=0), rtol=1e-14)
     assert not found
@@ -171,9 +175,11 @@ def test_anisotropic_spectra_sum_to_the_energies(device, settings):
 def test_single_wave_is_at_its_place_across_and_along_z(device):
     # Wavevector (3, 4) across z and -2 along it, in units of 2 pi / L of which those across agree.
     simulation = start(
-        device, "grid.points=[16, 32, 16]", 'grid.length=["2 pi", "2 pi", "4 pi"]',
+        device,
+        "grid.points=[16, 32, 16]",
+        'grid.length=["2 pi", "2 pi", "4 pi"]',
         *formulas(velocity=["4*cos(3*x + 4*y - z)", "-3*cos(3*x + 4*y - z)", "0"]),
-    )  # fmt: skip
+    )
     field = statistics(simulation, "anisotropic")["energy_spectrum"]
     place = np.unravel_index(np.argmax(field.data), field.shape)
     across, along = (field.coordinates[name] for name in field.dims)
@@ -208,9 +214,10 @@ def test_structure_functions_are_those_of_points_moved_along(device, precision):
             "velocity_longitudinal": powers[..., axis],
             "velocity_transverse": powers[..., others].mean(axis=-1),
             "velocity_longitudinal_third": np.array([(d[axis] ** 3).mean() for d in moved]),
-            "scalar_structure": np.array([[(np.abs(d) ** p).mean() for d in changes]
-                                          for p in orders]),
-        }  # fmt: skip
+            "scalar_structure": np.array(
+                [[(np.abs(d) ** p).mean() for d in changes] for p in orders]
+            ),
+        }
         for stem, values in expected.items():
             field = found.pop(f"{stem}_{name}")
             np.testing.assert_allclose(
@@ -274,8 +281,9 @@ def test_density_of_a_sine_is_the_arcsine_law(device):
     expected = 0.5 + np.arcsin(np.clip(upper / math.sqrt(2), -1, 1)) / math.pi
     # The points are a few thousandths of the circle apart.
     assert np.abs(np.cumsum(density.data) / 10 - expected).max() <= 5e-3
-    moments = [float(fields[f"velocity_x_{name}"].data)
-               for name in ("mean", "rms", "skewness", "flatness")]  # fmt: skip
+    moments = [
+        float(fields[f"velocity_x_{name}"].data) for name in ("mean", "rms", "skewness", "flatness")
+    ]
     np.testing.assert_allclose(moments, [3, math.sqrt(0.5), 0, 1.5], atol=1e-13)
     # What is constant is in one bin, and has no shape.
     constant = fields["velocity_y_pdf"].data
@@ -302,9 +310,13 @@ def test_what_lies_far_out_is_counted_in_the_outermost_bin(device):
 
 def test_each_kind_is_written_at_its_own_interval_and_at_the_end(device, tmp_path):
     case = make_case(
-        "grid.points=8", "time.end=0.05", "output.transfer_interval=0.02", "output.pdf_interval=1",
-        "output.structure_interval=0.03", "output.checkpoint=false",
-    )  # fmt: skip
+        "grid.points=8",
+        "time.end=0.05",
+        "output.transfer_interval=0.02",
+        "output.pdf_interval=1",
+        "output.structure_interval=0.03",
+        "output.checkpoint=false",
+    )
     run_case(case, SpectralSimulation(case, None, device), tmp_path, Console(quiet=True))
     times = {"transfer": [0, 0.02, 0.04, 0.05], "pdf": [0, 0.05], "structure": [0, 0.03, 0.05]}
     for kind, expected in times.items():
@@ -320,9 +332,15 @@ def test_each_kind_is_written_at_its_own_interval_and_at_the_end(device, tmp_pat
 
 
 def test_pictures_of_what_was_asked_for_are_drawn(device, tmp_path):
-    case = make_case("grid.points=[12, 12, 1]", *MHD, "time.end=0.01", "output.pictures=true",
-                     "output.checkpoint=false", "output.transfer_interval=1",
-                     "output.anisotropic_interval=1")  # fmt: skip
+    case = make_case(
+        "grid.points=[12, 12, 1]",
+        *MHD,
+        "time.end=0.01",
+        "output.pictures=true",
+        "output.checkpoint=false",
+        "output.transfer_interval=1",
+        "output.anisotropic_interval=1",
+    )
     run_case(case, SpectralSimulation(case, None, device), tmp_path, Console(quiet=True))
     drawn = {path.stem for path in tmp_path.glob("*.png")} & set(KINDS)
     assert drawn == {"transfer", "anisotropic"}

@@ -12,9 +12,11 @@ from flows import advance, start
 def test_uniform_velocity_carries_a_scalar_that_diffuses(device):
     diffusivity, time, steps = 0.05, 0.6, 60
     simulation = start(
-        device, "equation.scalars=1", f"equation.diffusivity={diffusivity}",
+        device,
+        "equation.scalars=1",
+        f"equation.diffusivity={diffusivity}",
         *formulas(velocity=["0.8", "-0.5", "0.3"], scalar="sin(x + 2*y) + cos(2*z) + 3"),
-    )  # fmt: skip
+    )
     advance(simulation, steps, time / steps)
     x, y, z = coordinates(simulation)
     x, y, z = x - 0.8 * time, y + 0.5 * time, z - 0.3 * time
@@ -31,10 +33,13 @@ def test_uniform_velocity_carries_a_scalar_that_diffuses(device):
 def test_hyperviscosity_lets_waves_decay_exactly(device, power):
     viscosity, time = 0.02, 0.5
     simulation = start(
-        device, f"equation.viscosity={viscosity}", f"equation.viscosity_power={power}",
-        "equation.scalars=1", f"equation.diffusivity={2 * viscosity}",
+        device,
+        f"equation.viscosity={viscosity}",
+        f"equation.viscosity_power={power}",
+        "equation.scalars=1",
+        f"equation.diffusivity={2 * viscosity}",
         *formulas(velocity=["sin(2*y + z)", "0", "0"], scalar="cos(y - 2*z)"),
-    )  # fmt: skip
+    )
     initial = values(simulation)
     advance(simulation, 1, time)
     decay = math.exp(-viscosity * 5**power * time)
@@ -66,9 +71,10 @@ def settings_of(tmp_path, text):
 def test_components_may_decay_at_different_rates(device, tmp_path):
     shear, bulk, time, steps = 0.1, 0.3, 0.5, 50
     simulation = start(
-        device, settings_of(tmp_path, f"model = 'FILE:bulk', shear = {shear}, bulk = {bulk}"),
+        device,
+        settings_of(tmp_path, f"model = 'FILE:bulk', shear = {shear}, bulk = {bulk}"),
         *formulas(velocity=["sin(2*x) + cos(x + y)", "cos(x + y)", "sin(x)"]),
-    )  # fmt: skip
+    )
     initial = values(simulation)
     assert simulation.problem.model.decay[0] != simulation.problem.model.decay[1]
     advance(simulation, steps, time / steps)
@@ -88,9 +94,10 @@ def test_components_may_decay_at_different_rates(device, tmp_path):
 def test_vector_stays_without_divergence_where_its_components_decay_differently(device, tmp_path):
     along, time, steps = 0.4, 0.5, 50
     simulation = start(
-        device, settings_of(tmp_path, f"model = 'FILE:layered', along = {along}"),
+        device,
+        settings_of(tmp_path, f"model = 'FILE:layered', along = {along}"),
         *formulas(velocity=["sin(y)", "0", "0"]),
-    )  # fmt: skip
+    )
     model = simulation.problem.model
     assert len(set(model.decay)) == 1
     advance(simulation, steps, time / steps)

@@ -14,10 +14,13 @@ def test_internal_gravity_wave_has_the_frequency_of_its_direction(device):
     omega = frequency * kx / math.hypot(kx, kz)
     # u = (kz, 0, -kx) cos(k.x) / |k| is solenoidal; buoyancy lags a quarter behind.
     simulation = start(
-        device, *BOUSSINESQ, "equation.viscosity=0", "equation.diffusivity=0",
+        device,
+        *BOUSSINESQ,
+        "equation.viscosity=0",
+        "equation.diffusivity=0",
         f"equation.buoyancy_frequency={frequency}",
         *formulas(velocity=[f"{kz}*cos({kx}*x + {kz}*z)", "0", f"-{kx}*cos({kx}*x + {kz}*z)"]),
-    )  # fmt: skip
+    )
     advance(simulation, steps, time / steps)
     x, _, z = coordinates(simulation)
     wave = np.cos(kx * x + kz * z)
@@ -43,9 +46,11 @@ def test_inertial_wave_turns_at_twice_the_rotation_along_its_direction(device):
     b = np.cross(k, a)
     phase = f"({kx}*x + {ky}*y + {kz}*z)"
     simulation = start(
-        device, "equation.viscosity=0", f"equation.rotation={rotation}",
+        device,
+        "equation.viscosity=0",
+        f"equation.rotation={rotation}",
         *formulas(velocity=[f"({a[i]})*cos{phase} - ({b[i]})*sin{phase}" for i in range(3)]),
-    )  # fmt: skip
+    )
     vorticity = simulation.diagnostics()["helicity"] / (2 * simulation.diagnostics()["energy"])
     sense = round(vorticity / length)
     assert abs(sense) == 1
@@ -54,8 +59,10 @@ def test_inertial_wave_turns_at_twice_the_rotation_along_its_direction(device):
     # d u / dt = -2 Omega z_hat x u + gradient is, for curl u = s |k| u, the same as
     # d (curl u) / dt = 2 Omega d u / dz: s |k| du/dt = 2 Omega du/dz, a wave that moves down for s.
     moved = kx * x + ky * y + kz * z + sense * omega * time
-    expected = {f"velocity_{axis}": a[i] * np.cos(moved) - b[i] * np.sin(moved)
-                for i, axis in enumerate("xyz")}  # fmt: skip
+    expected = {
+        f"velocity_{axis}": a[i] * np.cos(moved) - b[i] * np.sin(moved)
+        for i, axis in enumerate("xyz")
+    }
     # t omega^5 step^4 / 120.
     assert largest_error(simulation, **expected) <= 1e-7
 
@@ -63,16 +70,31 @@ def test_inertial_wave_turns_at_twice_the_rotation_along_its_direction(device):
 WAVES = {
     # model: (settings, what its largest frequency is of the largest wavenumber of each axis)
     "inertial": (("equation.rotation=1.5",), lambda k: 2 * 1.5),
-    "gravity": (("equation.model=boussinesq", "equation.diffusivity=0.01",
-                 "equation.buoyancy_frequency=4.0"), lambda k: 4.0),
-    "Alfven": (("equation.model=mhd", "equation.resistivity=0.01", "equation.mean_field=1.7"),
-               lambda k: 1.7 * k),
-    "quantum": (("equation={ model = 'gpe', sound_speed = 2.0, healing_length = 0.5 }",
-                 "initial.flow=formula", "initial.fields={ psi_real = '1' }"),
-                lambda k: 2 * 0.5 / math.sqrt(2) * 3 * k**2 - 2 / 0.5 / math.sqrt(2)),
-    "viscous": (("equation.viscosity=0.01", "numerics.integrating_factor=false"),
-                lambda k: 0.01 * 3 * k**2),
-}  # fmt: skip
+    "gravity": (
+        (
+            "equation.model=boussinesq",
+            "equation.diffusivity=0.01",
+            "equation.buoyancy_frequency=4.0",
+        ),
+        lambda k: 4.0,
+    ),
+    "Alfven": (
+        ("equation.model=mhd", "equation.resistivity=0.01", "equation.mean_field=1.7"),
+        lambda k: 1.7 * k,
+    ),
+    "quantum": (
+        (
+            "equation={ model = 'gpe', sound_speed = 2.0, healing_length = 0.5 }",
+            "initial.flow=formula",
+            "initial.fields={ psi_real = '1' }",
+        ),
+        lambda k: 2 * 0.5 / math.sqrt(2) * 3 * k**2 - 2 / 0.5 / math.sqrt(2),
+    ),
+    "viscous": (
+        ("equation.viscosity=0.01", "numerics.integrating_factor=false"),
+        lambda k: 0.01 * 3 * k**2,
+    ),
+}
 
 
 @pytest.mark.parametrize("name", WAVES)

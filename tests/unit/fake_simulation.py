@@ -6,7 +6,7 @@ import numpy as np
 
 from slipstream.family import PlainSimulation
 from slipstream.field import Field
-from slipstream.report.choice import PictureChoice
+from slipstream.report.picture_choice import PictureChoice
 
 CASE = """
 solver = "spectral"
@@ -24,7 +24,7 @@ step = 0.1
 
 
 class FakeSimulation(PlainSimulation):
-    communicator = None
+    comm = None
 
     def __init__(self, step_size=0.1, blow_up_at=None, on_step=None, start=0.0):
         self.step = 0
@@ -66,9 +66,13 @@ class FakeSimulation(PlainSimulation):
 
     def pictures(self):
         return PictureChoice(
-            curves=("energy", "dissipation"), curves_file="energy.png", peak="dissipation",
-            field="vorticity_magnitude", field_file="vorticity.png", plane="the largest",
-        )  # fmt: skip
+            curves=("energy", "dissipation"),
+            curves_file="energy.png",
+            peak="dissipation",
+            field="vorticity_magnitude",
+            field_file="vorticity.png",
+            plane="the largest",
+        )
 
     def spectra(self):
         wavenumber = np.arange(1.0, 33.0)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from slipstream.advection import STRATEGIES
 from slipstream.case import load_case, parse_case, validate_case
-from slipstream.case.advection import AdvectionRun
+from slipstream.case.advection_case import AdvectionRun
 from slipstream.errors import InputError
 
 REPOSITORY = Path(__file__).resolve().parents[2]

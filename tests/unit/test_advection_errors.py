@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from slipstream.advection import STRATEGIES, Advection
-from slipstream.advection.scheme import check_courant
+from slipstream.advection.lax_wendroff import check_courant
 from slipstream.device import HostDevice
 from slipstream.errors import InputError
 
@@ -26,13 +26,13 @@ def test_unknown_strategy_names_all_that_fit():
     told = message(Advection, (4, 4, 4), strategy="fastest")
     assert told == f"strategy 'fastest' is unknown; accepted: {', '.join(STRATEGIES)}"
     several = [name for name in STRATEGIES if name not in ("single", "gpu")]
-    told = message(Advection, (4, 4, 4), strategy="fastest", communicator=TWO_RANKS)
+    told = message(Advection, (4, 4, 4), strategy="fastest", comm=TWO_RANKS)
     assert told == f"strategy 'fastest' is unknown; accepted: {', '.join(several)}"
 
 
 @pytest.mark.parametrize("name", ["single", "gpu"])
 def test_strategies_of_a_single_rank_are_refused_on_two(name):
-    told = message(Advection, (4, 4, 4), strategy=name, communicator=TWO_RANKS)
+    told = message(Advection, (4, 4, 4), strategy=name, comm=TWO_RANKS)
     assert told.startswith(f"strategy {name!r} is for one rank; accepted: mpi, ")
     assert " single" not in told.partition("accepted")[2]
 
@@ -60,7 +60,7 @@ def test_grids_that_are_not_of_all_ranks_are_refused(grid):
     assert told == (
         f"grid is {grid}; accepted: three positive numbers whose product is the number of ranks, 1"
     )
-    told = message(Advection, (4, 4, 4), grid=(1, 1, 1), strategy="mpi", communicator=TWO_RANKS)
+    told = message(Advection, (4, 4, 4), grid=(1, 1, 1), strategy="mpi", comm=TWO_RANKS)
     assert told.endswith("the number of ranks, 2")
 
 

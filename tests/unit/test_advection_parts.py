@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slipstream.advection import STRATEGIES
-from slipstream.advection.strategies import place
+from slipstream.advection.overlap_strategies import place
 from slipstream.decomposition import Box
 
 DEVICES = {"cpu": SimpleNamespace(row_bytes=1), "gpu": SimpleNamespace(row_bytes=128)}
@@ -35,8 +35,9 @@ def placements(draw):
     lengths = draw(st.tuples(*[st.integers(0, 6)] * 3))
     lengths = [length if d else max(1, length) for length, d in zip(lengths, divided, strict=True)]
     stop = tuple(map(int.__add__, start, lengths))
-    shape = tuple(b + draw(st.integers(0, 3)) if d else b
-                  for b, d in zip(stop, divided, strict=True))  # fmt: skip
+    shape = tuple(
+        b + draw(st.integers(0, 3)) if d else b for b, d in zip(stop, divided, strict=True)
+    )
     box = Box(start, stop)
     name, shell = draw(st.sampled_from(sorted(STRATEGIES))), draw(st.integers(0, 4))
     if len(STRATEGIES[name].devices) == 1:

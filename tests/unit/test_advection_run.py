@@ -38,9 +38,16 @@ def state(folder):
 def test_run_writes_what_was_asked_for_and_says_what_it_does(folder, capsys):
     assert run("run.timeline=true", "output.fields_interval=0.5") == 0
     assert {path.name for path in (folder / "out").iterdir()} == {
-        "case.toml", "diagnostics.csv", "diagnostics.zarr", "fields.zarr", "checkpoint.zarr",
-        "error.png", "tracer.png", "timeline.png", "timeline.json",
-    }  # fmt: skip
+        "case.toml",
+        "diagnostics.csv",
+        "diagnostics.zarr",
+        "fields.zarr",
+        "checkpoint.zarr",
+        "error.png",
+        "tracer.png",
+        "timeline.png",
+        "timeline.json",
+    }
     text = capsys.readouterr().out
     for part in ("20 x 16 x 24", "0.5, -0.4, 0.6", "single", "float64", "GiB", "40 steps", "100 %"):
         assert part in text
@@ -113,7 +120,7 @@ def test_run_goes_on_in_another_precision(folder):
     ],
 )
 def test_what_does_not_suit_is_one_line_with_status_2(capsys, monkeypatch, settings, expected):
-    monkeypatch.setattr("slipstream.advection.choice.cuda_device_count", lambda: 0)
+    monkeypatch.setattr("slipstream.advection.strategy_choice.cuda_device_count", lambda: 0)
     assert run(*settings) == 2
     error = capsys.readouterr().err
     assert error.startswith("slipstream: error: ")
@@ -148,7 +155,7 @@ def test_families_do_not_go_on_from_each_other(capsys):
 @pytest.mark.parametrize("strategy", ["single", "hybrid", "hybrid-overlap"])
 @pytest.mark.parametrize("shell", [0, 1, 3, 100])
 def test_memory_is_known_before_it_is_allocated(strategy, shell):
-    from slipstream.advection.simulation import AdvectionSimulation
+    from slipstream.advection.advection_simulation import AdvectionSimulation
 
     devices = {"cpu": HostDevice(threads=1), "gpu": HostDevice(tiled=True, threads=1)}
     if strategy == "single":
@@ -165,7 +172,7 @@ def test_memory_is_known_before_it_is_allocated(strategy, shell):
 
 
 def test_memory_that_does_not_suffice_is_named(monkeypatch):
-    from slipstream.advection.simulation import make_simulation
+    from slipstream.advection.advection_simulation import make_simulation
 
     simulation = make_simulation(parse_case(CASE), None, "cpu")
     monkeypatch.setattr(simulation.devices["cpu"], "memory_free", lambda: 1000)

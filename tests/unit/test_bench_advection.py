@@ -6,14 +6,14 @@ import matplotlib.image
 import pytest
 
 from slipstream import cli
-from slipstream.advection import STRATEGIES, arguments
-from slipstream.advection.tuning import SHELLS
-from slipstream.bench import advection
-from slipstream.bench.advection import AdvectionRequest, best_of, fitting, measure_advection
+from slipstream.advection import STRATEGIES, advection_arguments
+from slipstream.advection.cpu_shell_tuning import SHELLS
+from slipstream.bench import advection_bench
+from slipstream.bench.advection_bench import AdvectionRequest, best_of, fitting, measure_advection
 from slipstream.bench.advection_lines import lines_of
 from slipstream.bench.advection_plot import plot_advection, plot_timelines, read_results
-from slipstream.bench.measure import large_copy
-from slipstream.bench.tables import print_advection
+from slipstream.bench.bench_tables import print_advection
+from slipstream.bench.repetitions import large_copy
 from slipstream.device import HostDevice, cuda_device_count
 from slipstream.errors import InputError
 
@@ -23,7 +23,9 @@ SHAPE = (12, 10, 20)
 @pytest.fixture(autouse=True)
 def small_copies(monkeypatch):
     monkeypatch.setattr(
-        advection, "large_copy", lambda device, **options: large_copy(device, 1 << 20, **options)
+        advection_bench,
+        "large_copy",
+        lambda device, **options: large_copy(device, 1 << 20, **options),
     )
 
 
@@ -92,7 +94,7 @@ def test_what_cannot_run_is_left_out_unless_it_was_named():
 
 def test_hybrid_strategies_take_the_fastest_shell(monkeypatch):
     """The GPU is a CPU with a GPU's kernels here: what is tuned is not worth knowing."""
-    monkeypatch.setattr(arguments, "open_device", lambda *_: HostDevice(tiled=True))
+    monkeypatch.setattr(advection_arguments, "open_device", lambda *_: HostDevice(tiled=True))
     request = AdvectionRequest(SHAPE, steps=1, repetitions=1)
     result = measure_advection(request, None, gpu=True)
     assert [row["strategy"] for row in result["rows"]] == list(fitting(1, gpu=True))

@@ -4,20 +4,20 @@ import matplotlib.image
 import pytest
 
 from slipstream import cli
-from slipstream.bench.exchange import LIMITS, ExchangeRequest, measure_exchange
-from slipstream.bench.exchange_plot import plot_exchange
-from slipstream.bench.measure import write_record
-from slipstream.bench.options import check_format
-from slipstream.bench.patterns import (
+from slipstream.bench.bench_options import check_format
+from slipstream.bench.bench_tables import names_of, print_exchange
+from slipstream.bench.exchange_bench import LIMITS, ExchangeRequest, measure_exchange
+from slipstream.bench.exchange_patterns import (
     ELEMENT,
     PATTERNS,
     message_sizes,
     pattern_plan,
     senders_and_receivers,
 )
-from slipstream.bench.tables import names_of, print_exchange
+from slipstream.bench.exchange_plot import plot_exchange
+from slipstream.bench.repetitions import write_record
+from slipstream.byte_sizes import bytes_of, bytes_text
 from slipstream.errors import InputError
-from slipstream.sizes import bytes_of, bytes_text
 
 SIZES = message_sizes(1 << 12, 1 << 20)
 
@@ -25,12 +25,18 @@ SIZES = message_sizes(1 << 12, 1 << 20)
 def result_of(transports=("peer", "mpi-p2p", "mpi")):
     """Return a made-up result: 1, 2, ... GB/s, the limit is 10."""
     rows = [
-        {"pattern": pattern, "transport": name, "bytes": size, "seconds": size / (rate * 1e9),
-         "GB/s per rank": float(rate), "fraction of the limit": rate / 10}
+        {
+            "pattern": pattern,
+            "transport": name,
+            "bytes": size,
+            "seconds": size / (rate * 1e9),
+            "GB/s per rank": float(rate),
+            "fraction of the limit": rate / 10,
+        }
         for pattern in PATTERNS
         for rate, name in enumerate(transports, 1)
         for size in SIZES
-    ]  # fmt: skip
+    ]
     return {
         "ranks": 4,
         "repetitions": 3,

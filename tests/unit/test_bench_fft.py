@@ -5,12 +5,12 @@ import numpy as np
 import pytest
 
 from slipstream import cli
-from slipstream.bench import fft as bench
-from slipstream.bench import measure, yardsticks
-from slipstream.bench.idle import OnFirstRank, wait_idly
-from slipstream.bench.plain import plain_bytes, plain_transforms
-from slipstream.bench.tables import print_fft
-from slipstream.bench.transform import (
+from slipstream.bench import baselines, repetitions
+from slipstream.bench import fft_bench as bench
+from slipstream.bench.bench_tables import print_fft
+from slipstream.bench.idle_ranks import OnFirstRank, wait_idly
+from slipstream.bench.library_fft import plain_bytes, plain_transforms
+from slipstream.bench.measured_transform import (
     FixedTransforms,
     TransformRequest,
     operations,
@@ -24,13 +24,13 @@ from slipstream.errors import InputError
 def small_copies(monkeypatch):
     """Let bandwidth be measured with little memory: its value does not matter here."""
     monkeypatch.setattr(
-        bench, "copy_bandwidth", lambda device: measure.copy_bandwidth(device, 1 << 20)
+        bench, "copy_bandwidth", lambda device: repetitions.copy_bandwidth(device, 1 << 20)
     )
 
 
 @pytest.fixture
 def without_mpi4py_fft(monkeypatch):
-    monkeypatch.setattr(yardsticks.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(baselines.importlib.util, "find_spec", lambda name: None)
 
 
 def command(*arguments):
@@ -120,7 +120,7 @@ def test_figures_of_one_rank_are_consistent(device, without_mpi4py_fft, dtype, t
     assert result["comparison"][plain[0]]["pair / plain pair"] == pytest.approx(1.0)
     assert (bench.UNPRUNED in result["comparison"]) == (truncation is not None)
     if device.kind == "cpu":
-        assert result["notes"] == [yardsticks.INSTALL_MPI4PY_FFT]
+        assert result["notes"] == [baselines.INSTALL_MPI4PY_FFT]
 
 
 def test_without_plain_there_is_nothing_to_compare_with(device):
@@ -172,8 +172,8 @@ def test_plain_transforms_run_in_the_memory_foreseen(device, dtype):
 
 def test_plain_plan_that_does_not_fit_is_left_out(device, monkeypatch):
     monkeypatch.setattr(device, "memory_free", lambda: 1000, raising=False)
-    problem = yardsticks.Problem((8, 8, 8), np.dtype("float64"))
-    reason = yardsticks.plain_yardstick(problem, device, None)
+    problem = baselines.Problem((8, 8, 8), np.dtype("float64"))
+    reason = baselines.plain_yardstick(problem, device, None)
     assert isinstance(reason, str)
     assert "GiB" in reason
 

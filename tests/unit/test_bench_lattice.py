@@ -2,16 +2,27 @@
 
 import pytest
 
-from slipstream.bench.tables import print_lattice
+from slipstream.bench.bench_tables import print_lattice
 
 ROW = {
-    "name": "layout vector-collision", "storage": "aa, stream, raster, compact, float64",
-    "partition": "bisection", "schedule": "overlap", "MLUPS": 43123.4, "MLUPS per device": 10780.8,
-    "MLUPS of the two steps": [54321.6, 37654.3], "bytes per update": [304, 323.6],
-    "copy bandwidth (B/s)": 1.7e13, "fraction of copy": [0.991, 0.734],
-    "fraction of copy, pair": 0.843, "exceptional sites": 0, "exposed (s per step)": 54.3e-6,
-    "imbalance": 1.002, "most neighbours": 1, "set-up (s)": 1.5, "set-up in steps": 500.2,
-}  # fmt: skip
+    "name": "layout vector-collision",
+    "storage": "aa, stream, raster, compact, float64",
+    "partition": "bisection",
+    "schedule": "overlap",
+    "MLUPS": 43123.4,
+    "MLUPS per device": 10780.8,
+    "MLUPS of the two steps": [54321.6, 37654.3],
+    "bytes per update": [304, 323.6],
+    "copy bandwidth (B/s)": 1.7e13,
+    "fraction of copy": [0.991, 0.734],
+    "fraction of copy, pair": 0.843,
+    "exceptional sites": 0,
+    "exposed (s per step)": 54.3e-6,
+    "imbalance": 1.002,
+    "most neighbours": 1,
+    "set-up (s)": 1.5,
+    "set-up in steps": 500.2,
+}
 
 
 def printed(capsys, monkeypatch, ranks, columns):

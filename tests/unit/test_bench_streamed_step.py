@@ -5,15 +5,15 @@ import json
 import pytest
 
 from slipstream import cli
-from slipstream.bench import streaming
-from slipstream.bench.streamed_step import step_variants
-from slipstream.spectral.streaming import StepStreaming
+from slipstream.bench import fft_out_of_core_bench
+from slipstream.bench.dns_out_of_core_bench import step_variants
+from slipstream.spectral.out_of_core_step import StepStreaming
 
 
 @pytest.fixture(autouse=True)
 def small_copies(monkeypatch):
     """Let bandwidth be measured with little memory: its value does not matter here."""
-    monkeypatch.setattr(streaming, "_BUFFER", 1 << 16)
+    monkeypatch.setattr(fft_out_of_core_bench, "_BUFFER", 1 << 16)
 
 
 def command(*arguments):
@@ -53,8 +53,9 @@ def test_the_synchronous_step_is_measured_alone_where_it_is_asked_for(tmp_path):
 
 def test_ways_that_memory_does_not_allow_are_left_out_and_said(tmp_path, capsys):
     record, options = tmp_path / "record.json", ("--residency", "host", "--repetitions", "1")
-    assert command(*options, "--n", "32", "--sweep", "--memory", "2 MiB", "--json",
-                   str(record)) == 0  # fmt: skip
+    assert (
+        command(*options, "--n", "32", "--sweep", "--memory", "2 MiB", "--json", str(record)) == 0
+    )
     result = json.loads(record.read_text())["result"]
     names = [row["name"] for row in result["rows"]]
     assert "2 streams" in names

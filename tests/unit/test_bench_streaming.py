@@ -5,8 +5,8 @@ import json
 import pytest
 
 from slipstream import cli
-from slipstream.bench import streaming
-from slipstream.bench.streaming import variants_of
+from slipstream.bench import fft_out_of_core_bench
+from slipstream.bench.fft_out_of_core_bench import variants_of
 from slipstream.fft import Streaming
 from slipstream.schedule import Timeline
 from slipstream.schedule.timeline import Entry
@@ -15,7 +15,7 @@ from slipstream.schedule.timeline import Entry
 @pytest.fixture(autouse=True)
 def small_copies(monkeypatch):
     """Let bandwidth be measured with little memory: its value does not matter here."""
-    monkeypatch.setattr(streaming, "_BUFFER", 1 << 16)
+    monkeypatch.setattr(fft_out_of_core_bench, "_BUFFER", 1 << 16)
 
 
 def command(*arguments):
@@ -32,18 +32,35 @@ def test_timers_are_those_of_the_run_that_was_disturbed_least():
         line.entries.append(Entry("copy in", "copy", "copy in", 1.0, next(ends)))
         return line
 
-    timers = streaming.timers_of(streaming.quietest(profile))
+    timers = fft_out_of_core_bench.timers_of(fft_out_of_core_bench.quietest(profile))
     assert (timers["total"], timers["copy in"], timers["exposed"]["copy"]) == (2.0, 2.0, 2.0)
 
 
-@pytest.mark.parametrize("options", [(), ("--in-place",), ("--dtype", "complex64", "--fields", "2"),
-                                     ("--truncation", "2/3"), ("--layout", "pencil")])  # fmt: skip
+@pytest.mark.parametrize(
+    "options",
+    [
+        (),
+        ("--in-place",),
+        ("--dtype", "complex64", "--fields", "2"),
+        ("--truncation", "2/3"),
+        ("--layout", "pencil"),
+    ],
+)
 def test_transforms_are_right_and_stand_beside_the_bus(tmp_path, capsys, options):
     record, picture = tmp_path / "record.json", tmp_path / "timelines.png"
     code = command(
-        "--n", "12,10,9", "--repetitions", "2", "--memory", "1 MiB", *options,
-        "--json", str(record), "--timelines", str(picture),
-    )  # fmt: skip
+        "--n",
+        "12,10,9",
+        "--repetitions",
+        "2",
+        "--memory",
+        "1 MiB",
+        *options,
+        "--json",
+        str(record),
+        "--timelines",
+        str(picture),
+    )
     assert code == 0
     assert picture.stat().st_size > 0
     result = json.loads(record.read_text())["result"]

@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slipstream.case import SOLVERS, load_case, parse_case, validate_case, write_template
-from slipstream.case.spectral import Forcing, length_value
-from slipstream.case.toml import to_toml
+from slipstream.case.spectral_case import Forcing, length_value
+from slipstream.case.toml_writer import to_toml
 from slipstream.errors import InputError
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -246,7 +246,7 @@ DEFAULTS = {
         "transport",
         "diagnostics_interval",
         "vtk",
-    ),  # fmt: skip
+    ),
 }
 
 

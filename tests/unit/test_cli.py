@@ -27,13 +27,13 @@ def simulation(monkeypatch):
     """Let the command line run a fake simulation; return it once it has been made."""
     made = {}
 
-    def make_simulation(case, communicator, device_name):
-        made.update(case=case, communicator=communicator, device=device_name)
+    def make_simulation(case, comm, device_name):
+        made.update(case=case, comm=comm, device=device_name)
         return made.setdefault("simulation", FakeSimulation())
 
-    module = types.ModuleType("slipstream.spectral.simulation")
+    module = types.ModuleType("slipstream.spectral.spectral_simulation")
     module.make_simulation = make_simulation
-    monkeypatch.setitem(sys.modules, "slipstream.spectral.simulation", module)
+    monkeypatch.setitem(sys.modules, "slipstream.spectral.spectral_simulation", module)
     return made
 
 
@@ -172,7 +172,7 @@ def test_new_writes_a_case_that_runs(folder, simulation, capsys):
 
 
 def test_info_shows_every_fact(capsys, monkeypatch):
-    monkeypatch.setattr("slipstream.info._mpi_library", lambda: 'none: "slipstream[mpi]"')
+    monkeypatch.setattr("slipstream.machine_info._mpi_library", lambda: 'none: "slipstream[mpi]"')
     assert command("info") == 0
     text = capsys.readouterr().out
     for part in (

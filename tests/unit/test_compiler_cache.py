@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from slipstream.device import compiler
+from slipstream.device import host_compiler
 from slipstream.errors import RunError
 
 TEXT = 'extern "C" int answer() { return ANSWER; }\n'
@@ -55,11 +55,11 @@ def libraries(folder):
 
 
 def test_second_call_does_not_compile(cache, cxx):
-    library = compiler.compile_library(FORTY_TWO)
+    library = host_compiler.compile_library(FORTY_TWO)
     assert cxx.compilations() == 1
     assert answer(library) == 42
     before = library.stat()
-    assert compiler.compile_library(FORTY_TWO) == library
+    assert host_compiler.compile_library(FORTY_TWO) == library
     assert cxx.compilations() == 1
     assert library.stat().st_mtime_ns == before.st_mtime_ns
     assert libraries(cache) == [library.name]
@@ -79,44 +79,44 @@ def test_second_call_does_not_compile(cache, cxx):
     ids=["half", "short by one", "no digest", "empty", "foreign", "one bit", "longer"],
 )
 def test_damaged_file_is_a_miss(cache, cxx, damage):
-    library = compiler.compile_library(FORTY_TWO)
+    library = host_compiler.compile_library(FORTY_TWO)
     # A loaded library must not be written to, so the damaged one is another file.
     damaged = damage(library.read_bytes())
     library.unlink()
     library.write_bytes(damaged)
-    assert compiler.compile_library(FORTY_TWO) == library
+    assert host_compiler.compile_library(FORTY_TWO) == library
     assert cxx.compilations() == 2
     assert answer(library) == 42
 
 
 def test_other_version_of_the_compiler_is_a_miss(cache, cxx, tmp_path, monkeypatch):
-    library = compiler.compile_library(FORTY_TWO)
+    library = host_compiler.compile_library(FORTY_TWO)
     same = LoggingCompiler(tmp_path, "same")
     monkeypatch.setenv("CXX", str(same.path))
-    assert compiler.compile_library(FORTY_TWO) == library
+    assert host_compiler.compile_library(FORTY_TWO) == library
     assert same.compilations() == 0  # the name of the compiler does not matter
     prelude = '[ "$1" = --version ] && echo "g++ 99.0" && exit 0'
     newer = LoggingCompiler(tmp_path, "newer", prelude)
     monkeypatch.setenv("CXX", str(newer.path))
-    assert compiler.compile_library(FORTY_TWO) != library
+    assert host_compiler.compile_library(FORTY_TWO) != library
     assert newer.compilations() == 1
 
 
 def test_other_native_target_is_a_miss(cache, cxx, tmp_path, monkeypatch):
     """A home shared by two machines: the same compiler means another one by -march=native."""
-    library = compiler.compile_library(FORTY_TWO)
+    library = host_compiler.compile_library(FORTY_TWO)
     prelude = 'case "$*" in *" -E "*) set -- "$@" -mno-avx2 -mno-sse4.2 ;; esac'
     older = LoggingCompiler(tmp_path, "older", prelude)
     monkeypatch.setenv("CXX", str(older.path))
-    assert compiler.compile_library(FORTY_TWO) != library
+    assert host_compiler.compile_library(FORTY_TWO) != library
     assert older.compilations() == 1
 
 
 def test_other_constants_and_other_flags_are_misses(cache, cxx, monkeypatch):
-    first = compiler.compile_library(FORTY_TWO)
-    second = compiler.compile_library("#define ANSWER 43\n" + TEXT)
-    monkeypatch.setattr(compiler, "FLAGS", (*compiler.FLAGS, "-DNDEBUG"))
-    third = compiler.compile_library(FORTY_TWO)
+    first = host_compiler.compile_library(FORTY_TWO)
+    second = host_compiler.compile_library("#define ANSWER 43\n" + TEXT)
+    monkeypatch.setattr(host_compiler, "FLAGS", (*host_compiler.FLAGS, "-DNDEBUG"))
+    third = host_compiler.compile_library(FORTY_TWO)
     assert cxx.compilations() == 3
     assert [answer(library) for library in (first, second, third)] == [42, 43, 42]
     assert len({first, second, third}) == 3
@@ -124,8 +124,8 @@ def test_other_constants_and_other_flags_are_misses(cache, cxx, monkeypatch):
 
 def test_chosen_folder_is_respected(cache, cxx, tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
-    assert compiler.cache_folder() == cache
-    assert compiler.compile_library(FORTY_TWO).parent == cache
+    assert host_compiler.cache_folder() == cache
+    assert host_compiler.compile_library(FORTY_TWO).parent == cache
     assert not (tmp_path / "xdg").exists()
 
 
@@ -133,9 +133,9 @@ def test_without_a_choice_the_user_cache_is_used(tmp_path, monkeypatch):
     monkeypatch.delenv("SLIPSTREAM_CACHE", raising=False)
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
-    assert compiler.cache_folder() == tmp_path / "home" / ".cache" / "slipstream"
+    assert host_compiler.cache_folder() == tmp_path / "home" / ".cache" / "slipstream"
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
-    assert compiler.cache_folder() == tmp_path / "xdg" / "slipstream"
+    assert host_compiler.cache_folder() == tmp_path / "xdg" / "slipstream"
 
 
 @pytest.fixture
@@ -151,17 +151,17 @@ def unwritable_home(tmp_path, monkeypatch):
 
 
 def test_home_that_cannot_be_written_works(unwritable_home, cxx):
-    library = compiler.compile_library(FORTY_TWO)
+    library = host_compiler.compile_library(FORTY_TWO)
     assert answer(library) == 42
     assert library.parent.parent == unwritable_home
     assert stat.S_IMODE(library.parent.stat().st_mode) == 0o700  # nobody else puts code there
-    compiler.compile_library(FORTY_TWO)
+    host_compiler.compile_library(FORTY_TWO)
     assert cxx.compilations() == 1
 
 
 def test_chosen_folder_that_cannot_be_written_is_passed_over(unwritable_home, monkeypatch):
     monkeypatch.setenv("SLIPSTREAM_CACHE", os.path.join(os.environ["HOME"], "cache"))
-    assert compiler.cache_folder().parent == unwritable_home
+    assert host_compiler.cache_folder().parent == unwritable_home
 
 
 def test_folders_of_somebody_else_are_not_trusted(unwritable_home, monkeypatch):
@@ -169,7 +169,7 @@ def test_folders_of_somebody_else_are_not_trusted(unwritable_home, monkeypatch):
     (unwritable_home / f"slipstream-{uid}").mkdir()
     monkeypatch.setattr(os, "getuid", lambda: uid)
     with pytest.raises(RunError, match="set SLIPSTREAM_CACHE"):
-        compiler.cache_folder()
+        host_compiler.cache_folder()
 
 
 def test_no_compiler_is_an_error_that_names_what_to_install(cache, tmp_path, monkeypatch):
@@ -177,15 +177,15 @@ def test_no_compiler_is_an_error_that_names_what_to_install(cache, tmp_path, mon
     monkeypatch.setenv("PATH", str(tmp_path / "empty"))
     monkeypatch.delenv("CXX", raising=False)
     with pytest.raises(RunError, match="no C\\+\\+ compiler found.*apt install g\\+\\+.*CXX"):
-        compiler.compile_library(FORTY_TWO)
+        host_compiler.compile_library(FORTY_TWO)
     monkeypatch.setenv("CXX", "no-such-compiler -m64")
     with pytest.raises(RunError, match="CXX, 'no-such-compiler', is not on the path"):
-        compiler.compile_library(FORTY_TWO)
+        host_compiler.compile_library(FORTY_TWO)
 
 
 def test_text_that_does_not_compile_shows_the_compilers_words(cache, cxx):
     with pytest.raises(RunError, match="(?s)the C\\+\\+ compiler failed.*nonsense"):
-        compiler.compile_library("nonsense;")
+        host_compiler.compile_library("nonsense;")
     assert libraries(cache) == []
 
 
@@ -195,7 +195,7 @@ def test_several_processes_started_at_once_compile_once(cache, tmp_path, monkeyp
     monkeypatch.setenv("CXX", str(slow.path))
     context = multiprocessing.get_context("spawn")
     processes = [
-        context.Process(target=compiler.compile_library, args=(FORTY_TWO,)) for _ in range(4)
+        context.Process(target=host_compiler.compile_library, args=(FORTY_TWO,)) for _ in range(4)
     ]
     for process in processes:
         process.start()
@@ -209,13 +209,13 @@ def test_several_processes_started_at_once_compile_once(cache, tmp_path, monkeyp
 
 def test_interrupted_write_leaves_the_old_file_and_nothing_else(tmp_path, monkeypatch):
     path = tmp_path / "entry"
-    compiler.write_atomically(path, b"old")
+    host_compiler.write_atomically(path, b"old")
 
     def interrupted(handle):
         raise OSError("disk full")
 
     monkeypatch.setattr(os, "fsync", interrupted)
     with pytest.raises(OSError, match="disk full"):
-        compiler.write_atomically(path, b"new")
+        host_compiler.write_atomically(path, b"new")
     assert path.read_bytes() == b"old"
     assert [Path(entry).name for entry in os.listdir(tmp_path)] == ["entry"]

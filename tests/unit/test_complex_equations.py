@@ -26,8 +26,8 @@ from slipstream.equations import (
 )
 from slipstream.equations.forms import COORDINATES, TIME
 from slipstream.errors import InputError
-from slipstream.spectral.forces import patterns_of
-from slipstream.spectral.integrators import METHODS
+from slipstream.spectral.runge_kutta import METHODS
+from slipstream.spectral.source_terms import patterns_of
 
 A = Scalar("A", complex=True)
 X, Y, Z = COORDINATES
@@ -109,8 +109,11 @@ def test_derivatives_of_what_is_known_are_known():
 def test_coefficients_have_names_that_no_field_has():
     model = lower(Model({Scalar("coefficient_1"): sin(y) * s + sin(x) * s, s: sin(x) * s}))
     assert [str(one) for one in model.components] == [
-        "coefficient_1", "scalar", "coefficient_2", "coefficient_3",
-    ]  # fmt: skip
+        "coefficient_1",
+        "scalar",
+        "coefficient_2",
+        "coefficient_3",
+    ]
 
 
 def test_coefficients_that_are_the_same_are_kept_once():
@@ -119,22 +122,30 @@ def test_coefficients_that_are_the_same_are_kept_once():
 
 
 MISTAKES = {
-    "coordinate": (lambda: x * u, r"x \* velocity: x is not periodic; expected a periodic function "
-                                  r"of it, such as function\(sympy.sin, x\)"),
+    "coordinate": (
+        lambda: x * u,
+        r"x \* velocity: x is not periodic; expected a periodic function "
+        r"of it, such as function\(sympy.sin, x\)",
+    ),
     "coordinate in a sum": (lambda: dot((sin(x) + y) * x_hat, u), "y is not periodic"),
     "coordinate alone": (lambda: Model({s: y * sin(x)}), "equation of scalar: y .*y is not perio"),
-    "time": (lambda: lower(Model({s: function(sympy.cos, t) * s})),
-             r"term scalar\*cos\(t\): expected a function of x, y and z times fields"),
+    "time": (
+        lambda: lower(Model({s: function(sympy.cos, t) * s})),
+        r"term scalar\*cos\(t\): expected a function of x, y and z times fields",
+    ),
     "function of both": (lambda: lower(Model({s: sin(x + s)})), r"term sin\(x \+ scalar\)"),
-    "complex": (lambda: Model({s: A * s, A: A}), r"equation of scalar: A \* scalar is a complex "
-                                                 "scalar; expected a real scalar"),
+    "complex": (
+        lambda: Model({s: A * s, A: A}),
+        r"equation of scalar: A \* scalar is a complex "
+        "scalar; expected a real scalar",
+    ),
     "complex mean": (lambda: Model({A: A}, means={"m": A}), "mean m: A is a complex scalar"),
     "mean of time": (lambda: lower(Model({s: -s}, means={"m": s + t})), "mean m: term t: expected"),
     "infinity": (lambda: s * float("inf"), "inf: expected a finite number"),
     "function": (lambda: sin(A), r"sin\(A\): A is a complex scalar; expected a real one"),
     "complex vector": (lambda: Model({u: 1j * u}), "a complex vector; expected a real vector"),
     "type": (lambda: Model({A: A * grad(A)}), "is a complex vector; expected a complex scalar"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", MISTAKES)

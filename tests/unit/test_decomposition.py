@@ -161,8 +161,11 @@ def exchanged_surface(grid, shape):
 
 @given(st.integers(1, 36), st.lists(st.integers(1, 40), min_size=1, max_size=3))
 def test_process_grid_has_the_least_surface(ranks, shape):
-    grids = [grid for grid in itertools.product(range(1, ranks + 1), repeat=len(shape))
-             if math.prod(grid) == ranks]  # fmt: skip
+    grids = [
+        grid
+        for grid in itertools.product(range(1, ranks + 1), repeat=len(shape))
+        if math.prod(grid) == ranks
+    ]
     full = [grid for grid in grids if all(map(int.__le__, grid, shape))]
     chosen = process_grid(ranks, shape)
     assert chosen in (full or grids)
@@ -223,8 +226,10 @@ def test_points_of_padded_boxes_share_no_memory_and_lie_within_it(layout):
     places = np.arange(math.prod(layout.shape)).reshape(layout.shape)
     every = places[layout.slices(outer)]
     assert every.shape == outer.shape
-    assert all(0 <= part.start <= part.stop <= n
-               for part, n in zip(layout.slices(outer), layout.shape, strict=True))  # fmt: skip
+    assert all(
+        0 <= part.start <= part.stop <= n
+        for part, n in zip(layout.slices(outer), layout.shape, strict=True)
+    )
     for point in points(outer):
         (place,) = places[layout.slices(Box(point, tuple(p + 1 for p in point)))].flat
         assert place == every[tuple(map(int.__sub__, point, outer.start))]

@@ -7,9 +7,9 @@ import pytest
 
 import slipstream.device
 from slipstream.device import HostDevice, RowLaunch, open_device
-from slipstream.device.host import thread_count
+from slipstream.device.cpu_device import thread_count
 from slipstream.errors import InputError
-from slipstream.exchange import choice, open_matching_device
+from slipstream.exchange import open_matching_device, transport_registry
 
 
 @pytest.mark.parametrize(("setting", "count"), [("3", 3), ("5,2", 5), ("1", 1)])
@@ -81,16 +81,16 @@ def test_ranks_open_the_same_kind_of_device_or_none(monkeypatch, kinds):
         told.append((kind, local_rank))
         return SimpleNamespace(kind=kinds[local_rank])
 
-    monkeypatch.setattr(choice, "open_device", opened)
+    monkeypatch.setattr(transport_registry, "open_device", opened)
     for rank, kind in enumerate(kinds):
-        monkeypatch.setattr(choice, "local_rank", lambda communicator, rank=rank: rank)
+        monkeypatch.setattr(transport_registry, "local_rank", lambda comm, rank=rank: rank)
         # Errors are gathered first: there are none.
-        communicator = SimpleNamespace(allgather=lambda one: kinds if one else [None])
+        comm = SimpleNamespace(allgather=lambda one: kinds if one else [None])
         if len(set(kinds)) == 1:
-            assert open_matching_device("auto", communicator).kind == kind
+            assert open_matching_device("auto", comm).kind == kind
         else:
             with pytest.raises(InputError, match=f"on rank 0, but {kinds[-1]!r} on rank"):
-                open_matching_device("auto", communicator)
+                open_matching_device("auto", comm)
     assert told == [("auto", rank) for rank in range(len(kinds))]
 
 

@@ -159,8 +159,10 @@ def strided(shape, dtype, data):
     sizes = [n * abs(step) + 1 for n, step in zip(shape, steps, strict=True)]
     memory = np.full([sizes[i] for i in order], 777, dtype)
     view = memory.transpose(np.argsort(order))
-    parts = [slice(1, None, step) if step > 0 else slice(n, 0, -1)
-             for n, step in zip(shape, steps, strict=True)]  # fmt: skip
+    parts = [
+        slice(1, None, step) if step > 0 else slice(n, 0, -1)
+        for n, step in zip(shape, steps, strict=True)
+    ]
     return view[tuple(parts)][tuple(slice(n) for n in shape)]
 
 

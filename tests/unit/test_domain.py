@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from slipstream.decomposition import Box, grid_boxes, whole
 from slipstream.errors import InputError
-from slipstream.lattice.domain import Domain
+from slipstream.lattice.flow_domain import Domain
 
 AXES = ("z", "y", "x")
 PORE = -1

@@ -11,11 +11,11 @@ import xarray
 from fake_simulation import CASE, FakeSimulation
 from rich.console import Console
 
-from slipstream import launch
+from slipstream import mpi_launch
 from slipstream.case import parse_case
 from slipstream.errors import InputError, RunError
 from slipstream.io import open_checkpoint, write_checkpoint
-from slipstream.run import check_folder, prepare_folder, run_case
+from slipstream.simulation import check_folder, prepare_folder, run_case
 
 
 def run(simulation, folder, *overrides):
@@ -131,7 +131,7 @@ def test_blow_up_names_step_and_time_and_keeps_what_was_written(tmp_path):
     assert xarray.open_zarr(tmp_path / "spectra.zarr").sizes["time"] == 5
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, launch.STOP_SIGNAL])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, mpi_launch.STOP_SIGNAL])
 def test_signals_finish_the_step_and_write(tmp_path, number):
     def interrupt(simulation):
         if simulation.step == 3:

@@ -24,14 +24,23 @@ from slipstream.equations import (
 from slipstream.errors import InputError
 
 MISTAKES = {
-    "sum of kinds": (lambda: u + s, r"velocity \+ scalar: a vector and a scalar cannot be added; "
-                                    "expected a vector"),
+    "sum of kinds": (
+        lambda: u + s,
+        r"velocity \+ scalar: a vector and a scalar cannot be added; "
+        "expected a vector",
+    ),
     "number and vector": (lambda: u + 1, "cannot be added; expected a vector"),
     "product of vectors": (lambda: u * v, r"velocity \* moving: .*expected dot, cross or outer"),
-    "divergence": (lambda: div(s), r"div\(scalar\): scalar is a scalar; expected a vector or a "
-                                   "tensor"),
-    "gradient": (lambda: grad(grad(u)), r"grad\(grad\(velocity\)\): grad\(velocity\) is a tensor; "
-                                        "expected a scalar or a vector"),
+    "divergence": (
+        lambda: div(s),
+        r"div\(scalar\): scalar is a scalar; expected a vector or a "
+        "tensor",
+    ),
+    "gradient": (
+        lambda: grad(grad(u)),
+        r"grad\(grad\(velocity\)\): grad\(velocity\) is a tensor; "
+        "expected a scalar or a vector",
+    ),
     "curl": (lambda: curl(s), r"curl\(scalar\): scalar is a scalar; expected a vector"),
     "inner": (lambda: dot(s, u), r"dot\(scalar, velocity\): scalar is a scalar; expected a vector"),
     "cross": (lambda: cross(u, grad(u)), r"grad\(velocity\) is a tensor; expected a vector"),
@@ -43,18 +52,25 @@ MISTAKES = {
     "power of vector": (lambda: u**2, r"velocity \*\* 2: velocity is a vector; expected a scalar"),
     "laplacian": (lambda: laplacian(u, 0), r"laplacian\(velocity, 0\): expected a whole power"),
     "no number": (lambda: u * "much", "'much': expected a number, a parameter or a quantity"),
-    "kind of equation": (lambda: Model({s: u}), "equation of scalar: velocity is a vector; "
-                                                "expected a scalar"),
-    "unknown field": (lambda: Model({s: s * q}), r"equation of scalar: scalar \* other has field "
-                                                 "'other', which has no equation; expected one of "
-                                                 "scalar"),
+    "kind of equation": (
+        lambda: Model({s: u}),
+        "equation of scalar: velocity is a vector; expected a scalar",
+    ),
+    "unknown field": (
+        lambda: Model({s: s * q}),
+        r"equation of scalar: scalar \* other has field "
+        "'other', which has no equation; expected one of "
+        "scalar",
+    ),
     "no equation": (lambda: Model({}), "at least one equation"),
     "two equations": (lambda: Model({Scalar("a"): s, Scalar("a"): s}), "'a' has two equations"),
-    "same component": (lambda: Model({Scalar("moving_x"): 0, v: laplacian(v)}),
-                       "component 'moving_x' is of two fields"),
+    "same component": (
+        lambda: Model({Scalar("moving_x"): 0, v: laplacian(v)}),
+        "component 'moving_x' is of two fields",
+    ),
     "name": (lambda: Scalar("two words"), "field 'two words': expected a name of letters"),
     "speeds": (lambda: Model({v: laplacian(v)}, speeds=[u]), "speeds: velocity; expected vectors"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", MISTAKES)

@@ -6,7 +6,7 @@ from lowered_models import lowered, nu, s, u
 from slipstream.equations import (
     Model,
     Scalar,
-    code,
+    cpp_generation,
     cross,
     curl,
     div,
@@ -39,7 +39,7 @@ def test_other_numbers_need_no_other_kernels():
     assert other is one
     fields = [str(name) for name in one.parameters]
     assert fields == ["mean_field", "resistivity", "viscosity"]
-    for header in (code.product_header, code.mode_header):
+    for header in (cpp_generation.product_header, cpp_generation.mode_header):
         assert "0.25" not in header(one)
     # A whole number changes the equations, not a factor in them.
     assert lowered("mhd", viscosity=0.1, resistivity=0.1, viscosity_power=2) is not one

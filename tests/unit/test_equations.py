@@ -13,8 +13,15 @@ from slipstream.equations.forms import WAVENUMBERS, Value
 
 # Fields of wavenumbers up to 1 have cubes of wavenumbers up to 3, which 8 points tell apart.
 BOX = Calculus((8, 9, 10), (2 * np.pi, 5.0, 9.0))
-NUMBERS = {"nu": 0.37, "viscosity": 0.3, "diffusivity": 0.2, "resistivity": 0.7, "rotation": 1.9,
-           "buoyancy_frequency": 2.3, "mean_field": 1.4}  # fmt: skip
+NUMBERS = {
+    "nu": 0.37,
+    "viscosity": 0.3,
+    "diffusivity": 0.2,
+    "resistivity": 0.7,
+    "rotation": 1.9,
+    "buoyancy_frequency": 2.3,
+    "mean_field": 1.4,
+}
 
 
 def rates_of(model: Lowered, state):
@@ -115,8 +122,7 @@ def test_stratified_flow_is_what_it_should_be():
 
 
 def test_magnetic_flow_in_a_mean_field_is_what_it_should_be():
-    given = {name: NUMBERS[name]
-             for name in ("viscosity", "resistivity", "rotation", "mean_field")}  # fmt: skip
+    given = {name: NUMBERS[name] for name in ("viscosity", "resistivity", "rotation", "mean_field")}
     fields = random_fields(velocity="solenoidal", magnetic="solenoidal")
     velocity, magnetic = fields.values()
     whole = magnetic + NUMBERS["mean_field"] * np.eye(3)[2].reshape(3, 1, 1, 1)
@@ -188,12 +194,14 @@ def test_any_formula_means_the_same_as_in_plain_numpy(data):
     def evaluated(operators, fields, number):
         return {
             name: sum(
-                (term(operators, *fields) * (number if factor == "nu" else factor)
-                 for factor, term in own[1:]),
+                (
+                    term(operators, *fields) * (number if factor == "nu" else factor)
+                    for factor, term in own[1:]
+                ),
                 start=own[0][1](operators, *fields) * (number if own[0][0] == "nu" else own[0][0]),
             )
             for name, own in sides.items()
-        }  # fmt: skip
+        }
 
     unknowns = [
         Scalar(name) if kind == "scalar" else Vector(name, solenoidal=kind == "solenoidal")

@@ -14,7 +14,7 @@ from flows import RANDOM, diagnostics, environment, make_case, slipstream
 from slipstream import cli
 from slipstream.device import HostDevice
 from slipstream.io import open_checkpoint
-from slipstream.spectral.simulation import SpectralSimulation
+from slipstream.spectral.spectral_simulation import SpectralSimulation
 
 TAYLOR_GREEN = RANDOM.replace('"random"\nseed = 7\npeak_wavenumber = 3.0', '"taylor-green"')
 
@@ -128,8 +128,13 @@ def test_memory_is_told_as_it_is_allocated(monkeypatch):
 
 @pytest.mark.parametrize("case", ["case.toml", "vortex.toml"])
 def test_blow_up_names_step_and_time_and_keeps_what_was_written(folder, capsys, case):
-    settings = ("equation.viscosity=0", "time.step=10.0", "time.end=10000",
-                "output.diagnostics_interval=10", "output.spectra_interval=10")  # fmt: skip
+    settings = (
+        "equation.viscosity=0",
+        "time.step=10.0",
+        "time.end=10000",
+        "output.diagnostics_interval=10",
+        "output.spectra_interval=10",
+    )
     status, message = fail(capsys, *settings, case=case)
     assert status == 1
     found = re.search(r"became (nan|inf) at step (\d+), t = (\S+): the flow has blown up", message)
@@ -163,9 +168,23 @@ def test_restart_in_another_box_is_refused(folder, capsys):
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_signal_ends_a_run_in_order(folder, number):
-    command = [sys.executable, "-m", "slipstream", "run", "case.toml", "--device", "cpu",
-               "--out", "out", "--set", "time.end=10000", "--set", "time.step=0.001",
-               "--set", "output.diagnostics_interval=0.001"]  # fmt: skip
+    command = [
+        sys.executable,
+        "-m",
+        "slipstream",
+        "run",
+        "case.toml",
+        "--device",
+        "cpu",
+        "--out",
+        "out",
+        "--set",
+        "time.end=10000",
+        "--set",
+        "time.step=0.001",
+        "--set",
+        "output.diagnostics_interval=0.001",
+    ]
     process = subprocess.Popen(
         command, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )

@@ -11,7 +11,7 @@ from fft_cases import bricks
 from slipstream.decomposition import slabs
 from slipstream.exchange import ExchangePlan
 from slipstream.fft import SlabGeometry, truncate
-from slipstream.fft.slab import NOT_KEPT
+from slipstream.fft.slab_layout import NOT_KEPT
 
 POISON = -1
 

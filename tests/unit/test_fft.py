@@ -13,7 +13,7 @@ from slipstream.device import HostDevice
 from slipstream.errors import InputError
 from slipstream.exchange import chosen_transport
 from slipstream.fft import DistributedFFT, PlanePass, PointProduct, SlabGeometry, truncate
-from slipstream.fft.columns import ColumnPass
+from slipstream.fft.column_transforms import ColumnPass
 from slipstream.schedule import POLICIES, StepGraph, commit
 
 DTYPES = ("float32", "float64", "complex64", "complex128")
@@ -46,15 +46,23 @@ TILED_SIZES = st.sampled_from([1, 5, 12, 17])
 
 
 @settings(max_examples=40)
-@given(st.tuples(TILED_SIZES, TILED_SIZES, SIZES), st.sampled_from(["float64", "complex64"]),
-       st.integers(1, 3), TRUNCATIONS, st.sampled_from(POLICIES))  # fmt: skip
+@given(
+    st.tuples(TILED_SIZES, TILED_SIZES, SIZES),
+    st.sampled_from(["float64", "complex64"]),
+    st.integers(1, 3),
+    TRUNCATIONS,
+    st.sampled_from(POLICIES),
+)
 def test_tiled_plans_equal_numpy_by_index(shape, dtype, fields, truncation, schedule):
     check(None, TILED, shape, dtype, fields, truncation, schedule=schedule)
 
 
 def test_tiled_transforms_are_chosen_where_they_fit():
-    for shape, along_z, along_y in (((12, 12, 12), True, True), ((17, 12, 12), False, True),
-                                    ((12, 17, 12), True, False)):  # fmt: skip
+    for shape, along_z, along_y in (
+        ((12, 12, 12), True, True),
+        ((17, 12, 12), False, True),
+        ((12, 17, 12), True, False),
+    ):
         geometry = SlabGeometry(shape, truncate(shape, None, True))
         assert ColumnPass(TILED, geometry, 1, complex).line.tiled == along_z
         assert PlanePass(TILED, geometry, 1, complex).line.tiled == along_y

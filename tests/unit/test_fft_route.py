@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from fft_cases import transforms
 from slipstream.decomposition import Box, grid_boxes
 from slipstream.exchange import ExchangePlan
-from slipstream.fft.arguments import check_arguments
-from slipstream.fft.route import check_boxes, find_route
+from slipstream.fft.fft_arguments import check_arguments
+from slipstream.fft.layout_search import check_boxes, find_route
 
 N = 64
 CUBE = (N, N, N)
@@ -22,14 +22,32 @@ def with_fields(boxes, fields):
 
 
 def route_of(
-    shape, ranks, dtype="float64", fields=1, layout="slab", order="transposed", truncation=None,
-    process_grid=None, input_boxes=None, output_boxes=None, workers=None,
-):  # fmt: skip
+    shape,
+    ranks,
+    dtype="float64",
+    fields=1,
+    layout="slab",
+    order="transposed",
+    truncation=None,
+    process_grid=None,
+    input_boxes=None,
+    output_boxes=None,
+    workers=None,
+):
     """Return the stages of a transform, and its arguments."""
     arguments = check_arguments(
-        shape, dtype, ranks, fields, layout, order, process_grid, input_boxes, output_boxes,
-        truncation, None,
-    )  # fmt: skip
+        shape,
+        dtype,
+        ranks,
+        fields,
+        layout,
+        order,
+        process_grid,
+        input_boxes,
+        output_boxes,
+        truncation,
+        None,
+    )
     ends = (with_fields(boxes, fields) for boxes in (arguments.input_boxes, arguments.output_boxes))
     sizes = (fields, *arguments.shape)
     return find_route(sizes, arguments.modes, arguments.real, *ends, workers or ranks), arguments
@@ -128,9 +146,15 @@ def test_ranks_without_points_have_none_after_a_transform_either():
     inputs = [Box((0, 0, 0), (1, 1, 8)), Box((0, 0, 8), (0, 1, 13)), Box((0, 0, 8), (1, 1, 13))]
     outputs = [Box((0, 0, 0), (1, 1, 11)), Box((0, 0, 11), (1, 1, 13)), Box((1, 0, 0), (1, 1, 11))]
     route, arguments = route_of(
-        (1, 1, 13), 3, "complex64", layout="pencil", truncation="nyquist", workers=2,
-        input_boxes=inputs, output_boxes=outputs,
-    )  # fmt: skip
+        (1, 1, 13),
+        3,
+        "complex64",
+        layout="pencil",
+        truncation="nyquist",
+        workers=2,
+        input_boxes=inputs,
+        output_boxes=outputs,
+    )
     assert_transforms_all_once(route, arguments, 1, 2)
 
 

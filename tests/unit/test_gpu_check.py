@@ -66,7 +66,7 @@ def test_tally_notes_failures_of_all_ranks_and_successes_of_one(tmp_path):
 
 
 def test_launch_that_takes_too_long_is_stopped(tmp_path, monkeypatch):
-    monkeypatch.setattr(gpu_check.launch, "launch_environment", lambda ranks: {})
+    monkeypatch.setattr(gpu_check.mpi_launch, "launch_environment", lambda ranks: {})
     script = tmp_path / "python"
     script.write_text("#!/bin/sh\nexec sleep 30\n")
     script.chmod(0o755)

@@ -145,16 +145,20 @@ def test_packed_blocks_hold_the_pieces_of_one_peer_without_gaps(case):
         ):
             peers = [block.peer for block in blocks]
             assert peers == sorted(set(peers) - {rank})
-            places = [element for block in blocks
-                      for element in range(block.offset, block.offset + block.count)]  # fmt: skip
+            places = [
+                element
+                for block in blocks
+                for element in range(block.offset, block.offset + block.count)
+            ]
             assert places == list(range(size))
             for block in blocks:
                 mine = [piece for piece in pieces if piece.peer == block.peer]
                 assert mine[0].offset == block.offset
                 assert sum(piece.source.size for piece in mine) == block.count
                 assert (block.box.start, block.box.stop) == (
-                    (block.offset,), (block.offset + block.count,)
-                )  # fmt: skip
+                    (block.offset,),
+                    (block.offset + block.count,),
+                )
             assert {piece.peer for piece in pieces} == set(peers)
 
 
@@ -164,8 +168,10 @@ def test_neighbours_in_a_cartesian_grid_of_equal_boxes_send_what_they_receive(ca
     shape = tuple(6 for _ in widths)
     boxes = grid_boxes(shape, [3 if width else 1 for width in widths])
     for plan in plans_of(shape, boxes, widths):
-        counts = [{b.peer: b.count for b in blocks}
-                  for blocks in (plan.packed.sends, plan.packed.receives)]  # fmt: skip
+        counts = [
+            {b.peer: b.count for b in blocks}
+            for blocks in (plan.packed.sends, plan.packed.receives)
+        ]
         assert counts[0] == counts[1]
 
 

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from slipstream.decomposition import Box, whole
 from slipstream.errors import InputError
-from slipstream.io import images
-from slipstream.io.image_files import readable
-from slipstream.io.images import open_image
+from slipstream.io import voxel_images
+from slipstream.io.image_formats import readable
+from slipstream.io.voxel_images import open_image
 
 SHAPE = (7, 5, 6)
 BOXES = [
@@ -29,7 +29,7 @@ DTYPES = ["bool", "uint8", "int8", "uint16", "int32", "uint64", "float16", "floa
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch):
     """Let images as small as these be read in several blocks."""
-    monkeypatch.setattr(images, "_BLOCK_BYTES", 64)
+    monkeypatch.setattr(voxel_images, "_BLOCK_BYTES", 64)
 
 
 def grey(dtype="uint8", shape=SHAPE, seed=0):
@@ -75,25 +75,29 @@ WRITERS = {
     "compressed stack": ("a.tiff", lambda p, v: write_tiff(p, v, compression="zlib")),
     "ImageJ": ("a.tif", lambda p, v: write_tiff(p, v, imagej=True)),
     "one directory entry": (
-        "a.tif", lambda p, v: write_tiff(p, v, metadata={"axes": "ZYX"}, truncate=True),
+        "a.tif",
+        lambda p, v: write_tiff(p, v, metadata={"axes": "ZYX"}, truncate=True),
     ),
     "volume": (
-        "a.tif", lambda p, v: write_tiff(p, v, volumetric=True, tile=(16, 16, 16)),
+        "a.tif",
+        lambda p, v: write_tiff(p, v, volumetric=True, tile=(16, 16, 16)),
     ),
     "volume in strips": ("a.tif", lambda p, v: write_tiff(p, v, volumetric=True)),
     "hdf5": ("a.h5", write_h5),
     "compressed hdf5": (
-        "a.hdf5", lambda p, v: write_h5(p, v, chunks=(3, 2, 4), compression="gzip"),
+        "a.hdf5",
+        lambda p, v: write_h5(p, v, chunks=(3, 2, 4), compression="gzip"),
     ),
     "nexus": ("a.nxs", write_h5),
     "zarr": ("a.zarr", write_zarr),
     "zarr in chunks": ("a.zarr", lambda p, v: write_zarr(p, v, chunks=(3, 2, 4))),
     "zarr in shards": (
-        "a.zarr", lambda p, v: write_zarr(p, v, chunks=(2, 5, 2), shards=(4, 5, 6)),
+        "a.zarr",
+        lambda p, v: write_zarr(p, v, chunks=(2, 5, 2), shards=(4, 5, 6)),
     ),
     "zarr group": ("a.zarr", lambda p, v: write_zarr(p, v, "deep/grey")),
     "old zarr": ("a.zarr", lambda p, v: write_zarr(p, v, zarr_format=2, chunks=(3, 2, 4))),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize(("name", "write"), WRITERS.values(), ids=WRITERS)
@@ -156,8 +160,9 @@ def test_any_box_of_any_raw_file_is_that_of_the_array(tmp_path, data):
 def test_arrays_are_images(dtype):
     values = grey(dtype)
     assert_boxes(open_image(values), values != 0)
-    assert_boxes(open_image(values[::-1, :, ::-1], pore=(1, 3)),
-                 np.isin(values[::-1, :, ::-1], (1, 3)))  # fmt: skip
+    assert_boxes(
+        open_image(values[::-1, :, ::-1], pore=(1, 3)), np.isin(values[::-1, :, ::-1], (1, 3))
+    )
 
 
 def test_any_byte_but_zero_is_true(tmp_path):
@@ -168,7 +173,7 @@ def test_any_byte_but_zero_is_true(tmp_path):
 
 @pytest.mark.parametrize("name", ["a.dat", "a.npy"])
 def test_blocks_larger_than_a_plane_are_read(tmp_path, monkeypatch, name):
-    monkeypatch.setattr(images, "_BLOCK_BYTES", 2**20)
+    monkeypatch.setattr(voxel_images, "_BLOCK_BYTES", 2**20)
     values, options = grey("uint16"), {}
     if name == "a.npy":
         np.save(tmp_path / name, values)
@@ -232,16 +237,22 @@ RAW = {"shape": SHAPE, "dtype": "uint8"}
 MISTAKES = {
     "missing": (lambda f: f / "b.raw", RAW, r"image.path: .*b.raw does not exist"),
     "suffix": (raw, {}, "image.shape and image.dtype are missing: a raw file does not tell them"),
-    "unknown suffix": (lambda f: raw(f, suffix=".png"), {},
-                       r"suffix '.png'; accepted: .raw, .bin, .*zarr"),
+    "unknown suffix": (
+        lambda f: raw(f, suffix=".png"),
+        {},
+        r"suffix '.png'; accepted: .raw, .bin, .*zarr",
+    ),
     "folder": (lambda f: f, RAW, "suffix ''"),
     "no path": (lambda f: 3, {}, "image.path is of type int; accepted: a path, or a NumPy array"),
     "list": (lambda f: grey().tolist(), {}, "^image.path is of type list; accepted: [a-zA-Z, ]*$"),
     "masked": (lambda f: np.ma.masked_equal(grey(), 2), {}, "is a masked array; accepted: a plain"),
     "folder as file": (lambda f: (f / "a.npy").mkdir() or f / "a.npy", {}, "is a folder"),
     "file as folder": (lambda f: raw(f, suffix=".zarr"), {}, "is no folder"),
-    "too short": (lambda f: raw(f, 209), RAW,
-                  r"has 209 bytes, but image.shape \(7, 5, 6\) of uint8 .* makes 210"),
+    "too short": (
+        lambda f: raw(f, 209),
+        RAW,
+        r"has 209 bytes, but image.shape \(7, 5, 6\) of uint8 .* makes 210",
+    ),
     "too long": (lambda f: raw(f, 211), RAW, "has 211 bytes, .* makes 210"),
     "offset": (raw, {**RAW, "offset": 1}, "has 210 bytes, .* image.offset 1 makes 211"),
     "negative offset": (raw, {**RAW, "offset": -1}, "image.offset is -1; accepted"),
@@ -255,32 +266,58 @@ MISTAKES = {
     "byte order": (raw, {**RAW, "byte_order": "middle"}, "image.byte_order is 'middle'; accepted"),
     "pore": (raw, {**RAW, "pore": 0.5}, "image.pore is 0.5; accepted"),
     "no pore": (raw, {**RAW, "pore": ()}, r"image.pore is \(\); accepted"),
-    "shape of npy": (lambda f: saved(f, "a.npy", np.save, grey()), {"shape": SHAPE},
-                     "^image.shape: remove it, a .npy file tells its own shape; accepted: image.p"),
-    "what a TIFF tells": (lambda f: saved(f, "a.tif", write_tiff, grey()), RAW,
-                          "^image.shape, image.dtype: remove them, a .tif file tells its own sh"),
-    "dataset of raw": (raw, {**RAW, "dataset": "grey"},
-                       "image.dataset: remove it, not of a .raw file; .*image.pore, image.shape"),
+    "shape of npy": (
+        lambda f: saved(f, "a.npy", np.save, grey()),
+        {"shape": SHAPE},
+        "^image.shape: remove it, a .npy file tells its own shape; accepted: image.p",
+    ),
+    "what a TIFF tells": (
+        lambda f: saved(f, "a.tif", write_tiff, grey()),
+        RAW,
+        "^image.shape, image.dtype: remove them, a .tif file tells its own sh",
+    ),
+    "dataset of raw": (
+        raw,
+        {**RAW, "dataset": "grey"},
+        "image.dataset: remove it, not of a .raw file; .*image.pore, image.shape",
+    ),
     "array": (lambda f: grey(), {"dtype": "uint8"}, "image.dtype: remove it, an array tells its"),
     "flat array": (lambda f: grey()[0], {}, r"the array has shape \(5, 6\); accepted: three axes"),
     "flat npy": (lambda f: saved(f, "a.npy", np.save, grey()[0]), {}, "accepted: three axes"),
-    "complex npy": (lambda f: saved(f, "a.npy", np.save, grey("complex64")), {},
-                    "values of type complex64"),
+    "complex npy": (
+        lambda f: saved(f, "a.npy", np.save, grey("complex64")),
+        {},
+        "values of type complex64",
+    ),
     "empty npy": (lambda f: saved(f, "a.npy", np.save, grey()[:0]), {}, "no voxel at all"),
-    "colours": (lambda f: saved(f, "a.tif", tifffile.imwrite, np.zeros((5, 6, 3), np.uint8)), {},
-                "accepted: one stack of grey pages"),
-    "four axes": (lambda f: saved(f, "a.tif", write_tiff, np.zeros((2, 4, 5, 6), "u1")), {},
-                  "accepted: one stack of grey pages"),
-    "flat data set": (lambda f: saved(f, "a.h5", write_h5, grey()), {"dataset": "entry/angles"},
-                      r"entry/angles has shape \(3,\); accepted: three axes"),
+    "colours": (
+        lambda f: saved(f, "a.tif", tifffile.imwrite, np.zeros((5, 6, 3), np.uint8)),
+        {},
+        "accepted: one stack of grey pages",
+    ),
+    "four axes": (
+        lambda f: saved(f, "a.tif", write_tiff, np.zeros((2, 4, 5, 6), "u1")),
+        {},
+        "accepted: one stack of grey pages",
+    ),
+    "flat data set": (
+        lambda f: saved(f, "a.h5", write_h5, grey()),
+        {"dataset": "entry/angles"},
+        r"entry/angles has shape \(3,\); accepted: three axes",
+    ),
     "flat hdf5": (lambda f: saved(f, "a.h5", write_h5, grey()[0]), {}, "image.dataset .* none"),
     "flat zarr": (lambda f: saved(f, "a.zarr", write_zarr, grey()[0]), {}, "accepted: three axes"),
-    "data set of array": (lambda f: saved(f, "a.zarr", write_zarr, grey()), {"dataset": "grey"},
-                          "image.dataset 'grey' is not in .* none"),
+    "data set of array": (
+        lambda f: saved(f, "a.zarr", write_zarr, grey()),
+        {"dataset": "grey"},
+        "image.dataset 'grey' is not in .* none",
+    ),
     "no zarr": (lambda f: (f / "a.zarr").mkdir() or f / "a.zarr", {}, "cannot be read"),
-}  # fmt: skip
-BROKEN = {f"broken {s}": (lambda f, s=s: raw(f, suffix=s), {}, "cannot be read")
-          for s in (".tif", ".npy", ".h5")}  # fmt: skip
+}
+BROKEN = {
+    f"broken {s}": (lambda f, s=s: raw(f, suffix=s), {}, "cannot be read")
+    for s in (".tif", ".npy", ".h5")
+}
 
 
 @pytest.mark.parametrize(

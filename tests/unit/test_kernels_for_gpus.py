@@ -19,18 +19,18 @@ from nvrtc import CompilationError, Nvrtc
 from products import NAVIER_STOKES
 from slipstream import kernels
 from slipstream.advection import Advection
-from slipstream.bench.measure import large_copy
-from slipstream.device import HostDevice, Kernel, tiled_fft
+from slipstream.bench.repetitions import large_copy
+from slipstream.device import HostDevice, Kernel, gpu_fft_launch
 from slipstream.equations import Model, Scalar, abs2, grad, laplacian, lower, models
 from slipstream.exchange import SparseExchange, swap_plan
-from slipstream.exchange.narrow import WIRES, NarrowWire
+from slipstream.exchange.reduced_precision_wire import WIRES, NarrowWire
 from slipstream.fft import DistributedFFT, SlabGeometry, truncate
 from slipstream.lattice import Fluid, PoreFlow, Storage
-from slipstream.lattice.storage import LAYOUTS
+from slipstream.lattice.population_layout import LAYOUTS
 from slipstream.schedule import StepGraph
-from slipstream.spectral.integrators import METHODS
-from slipstream.spectral.problem import SpectralProblem
-from slipstream.spectral.step import SpectralStep
+from slipstream.spectral.discretised_equations import SpectralProblem
+from slipstream.spectral.runge_kutta import METHODS
+from slipstream.spectral.time_step import SpectralStep
 
 ARCHITECTURES = ("sm_80", "sm_90")
 REALS = ("float64", "float32")
@@ -90,12 +90,22 @@ def used_kernels(real, shape):
         every = [(method, MODELS[0]) for method in METHODS.values()]
         for method, model in [*every, *itertools.product(some, MODELS[1:])]:
             problem = SpectralProblem(
-                geometry, (1.0, 1.0, 1.0), model, {"viscosity": 0.01}, method, factor,
-                np.dtype(real), forced=(0,) if factor else (),
-            )  # fmt: skip
+                geometry,
+                (1.0, 1.0, 1.0),
+                model,
+                {"viscosity": 0.01},
+                method,
+                factor,
+                np.dtype(real),
+                forced=(0,) if factor else (),
+            )
             flow = SpectralStep(problem, device, None)
-            graphs = (flow.record_step(), flow.record_step(False), flow.record_courant(),
-                      flow.record_product_rates())  # fmt: skip
+            graphs = (
+                flow.record_step(),
+                flow.record_step(False),
+                flow.record_courant(),
+                flow.record_product_rates(),
+            )
             assert all(graph.nodes for graph in graphs)
             flow.set_step_size(0.01)
             flow.energies()
@@ -108,9 +118,9 @@ def used_kernels(real, shape):
 
 def tiled_kernels(real, lengths):
     """Return the tiled kernels of further lengths: every radix, and the largest tiles."""
-    tiles = [tiled_fft.strided_fft(n, real, sign) for n in lengths for sign in (-1, 1)]
-    tiles += [tiled_fft.physical_pass(n, real, 3, 5, PRODUCT) for n in lengths]
-    tiles += [tiled_fft.real_rows(n, real, sign) for n in lengths for sign in (-1, 1)]
+    tiles = [gpu_fft_launch.strided_fft(n, real, sign) for n in lengths for sign in (-1, 1)]
+    tiles += [gpu_fft_launch.physical_pass(n, real, 3, 5, PRODUCT) for n in lengths]
+    tiles += [gpu_fft_launch.real_rows(n, real, sign) for n in lengths for sign in (-1, 1)]
     return {(tile.header, tile.name, tuple(sorted(tile.constants.items()))) for tile in tiles}
 
 
@@ -207,7 +217,7 @@ def compiler():
 @cache
 def options():
     """Return the options that `CudaDevice` compiles with, read from its text: CuPy is not here."""
-    tree = ast.parse(Path(slipstream.device.__file__).with_name("cuda.py").read_text())
+    tree = ast.parse(Path(slipstream.device.__file__).with_name("cuda_device.py").read_text())
     (value,) = (
         node.value
         for node in ast.walk(tree)
@@ -245,8 +255,11 @@ def test_every_kernel_of_every_header_is_among_them():
 
 def test_every_substage_of_every_method_is_among_them():
     """The constants of a substage are those of the code, not of this test."""
-    substages = [dict(constants) for header, name, constants in collected("float64")
-                 if name == "advance_substage"]  # fmt: skip
+    substages = [
+        dict(constants)
+        for header, name, constants in collected("float64")
+        if name == "advance_substage"
+    ]
     for factor in (True, False):
         ends = {c["NODE_END"] for c in substages if c["INTEGRATING_FACTOR"] == factor}
         assert ends == {method.divisions for method in METHODS.values()}

@@ -9,15 +9,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slipstream.case import load_case, parse_case, validate_case
-from slipstream.case.lattice import Convergence, LatticeRun, Numerics
-from slipstream.case.lattice_image import SAMPLE_KEYS, SELF_DESCRIBING, Image
+from slipstream.case.lattice_case import Convergence, LatticeRun, Numerics
+from slipstream.case.lattice_image_table import SAMPLE_KEYS, SELF_DESCRIBING, Image
 from slipstream.errors import InputError
 from slipstream.exchange import TRANSPORTS
-from slipstream.io.images import FORMATS
+from slipstream.io.voxel_images import FORMATS
 from slipstream.lattice import SAMPLES
-from slipstream.lattice.portion import PARTITIONS
-from slipstream.lattice.storage import ENCODINGS, LAYOUTS, ORDERS, PRECISIONS, PROPAGATIONS
-from slipstream.schedule.run import POLICIES
+from slipstream.lattice.domain_decomposition import PARTITIONS
+from slipstream.lattice.population_layout import (
+    ENCODINGS,
+    LAYOUTS,
+    ORDERS,
+    PRECISIONS,
+    PROPAGATIONS,
+)
+from slipstream.schedule.policies import POLICIES
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 MINIMAL = """
@@ -284,9 +290,12 @@ drives = st.fixed_dictionaries(
 @given(sources, shared, drives, whole, st.text())
 def test_effective_case_loads_equal(source, rest, drive, pairs, title):
     data = {
-        "solver": "lattice", "title": title, "image": {**source, **rest}, "flow": drive,
+        "solver": "lattice",
+        "title": title,
+        "image": {**source, **rest},
+        "flow": drive,
         "time": {"end": 2 * pairs},
-    }  # fmt: skip
+    }
     case = validate_case(data)
     assert parse_case(case.to_toml()) == case
     assert (case.flow.force is None) != (case.flow.pressure_drop is None)

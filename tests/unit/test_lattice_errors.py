@@ -9,9 +9,9 @@ from slipstream.case import parse_case
 from slipstream.device import HostDevice
 from slipstream.errors import InputError, RunError
 from slipstream.lattice import make_sample, permeability
-from slipstream.lattice.arguments import mirrored_axes
-from slipstream.lattice.simulation import make_simulation
-from slipstream.lattice.sites import check_size
+from slipstream.lattice.lattice_simulation import make_simulation
+from slipstream.lattice.permeability_arguments import mirrored_axes
+from slipstream.lattice.pore_sites import check_size
 
 
 @pytest.fixture(autouse=True)
@@ -210,7 +210,9 @@ def test_memory_that_does_not_suffice_is_named_and_how_many_devices_have_enough(
 def test_strips_are_refused_on_a_gpu(monkeypatch):
     device = HostDevice(tiled=True)
     monkeypatch.setattr(device, "kind", "cuda")
-    monkeypatch.setattr("slipstream.lattice.simulation.open_matching_device", lambda *_: device)
+    monkeypatch.setattr(
+        "slipstream.lattice.lattice_simulation.open_matching_device", lambda *_: device
+    )
     case = parse_case(CASE, ["numerics.encoding=strips"])
     with pytest.raises(InputError, match=r"numerics\.encoding: 'strips' is for CPUs; accepted"):
         make_simulation(case, None, "cuda")

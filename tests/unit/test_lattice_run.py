@@ -15,8 +15,8 @@ from slipstream import cli
 from slipstream.decomposition import whole
 from slipstream.device import HostDevice
 from slipstream.lattice import make_sample
+from slipstream.lattice.lattice_checkpoint import padded_sizes
 from slipstream.lattice.permeability import DARCY
-from slipstream.lattice.restart import padded_sizes
 
 
 @pytest.fixture(autouse=True)
@@ -32,18 +32,36 @@ def test_run_writes_what_was_asked_for_and_says_what_it_does(folder, capsys):
     settings = ("run.timeline=true", "output.fields_interval=20", "output.vtk=true")
     assert run(*settings, "output.pictures=true") == 0
     assert {path.name for path in (folder / "out").iterdir()} == {
-        "case.toml", "diagnostics.csv", "diagnostics.zarr", "fields.zarr", "checkpoint.zarr",
-        "flow.vti", "permeability.png", "speed.png", "timeline.png", "timeline.json",
-    }  # fmt: skip
+        "case.toml",
+        "diagnostics.csv",
+        "diagnostics.zarr",
+        "fields.zarr",
+        "checkpoint.zarr",
+        "flow.vti",
+        "permeability.png",
+        "speed.png",
+        "timeline.png",
+        "timeline.json",
+    }
     text = " ".join(capsys.readouterr().out.split())
     for part in (
-        "Stokes flow", "sandstone (synthetic): 24 x 20 x 16 voxels (x, y, z) of 2 µm",
-        "open along z", "isolated and removed", "viscosity 0.1", "force 1e-05 along z",
+        "Stokes flow",
+        "sandstone (synthetic): 24 x 20 x 16 voxels (x, y, z) of 2 µm",
+        "open along z",
+        "isolated and removed",
+        "viscosity 0.1",
+        "force 1e-05 along z",
         "mean over all voxels",
-        "aa, stream, raster, compact (as asked for)", "GiB", "at most 40 steps", "million/s", "mD",
-        "100 %", "relative, estimated; not converged", "written: out/flow.vti",
+        "aa, stream, raster, compact (as asked for)",
+        "GiB",
+        "at most 40 steps",
+        "million/s",
+        "mD",
+        "100 %",
+        "relative, estimated; not converged",
+        "written: out/flow.vti",
         "not converged: go on with --set initial.restart=out --set time.end=80 --out OTHER",
-    ):  # fmt: skip
+    ):
         assert part in text, part
     assert "stopped" not in text
     fields = xarray.open_zarr(folder / "out" / "fields.zarr")
@@ -201,8 +219,10 @@ def test_image_files_are_read_in_the_order_x_y_z(folder, suffix):
         image.append('path = "rock.npy"\npore = 7\n')
     else:
         (folder / "rock.raw").write_bytes(b"head" + values.tobytes())
-        image.append('path = "rock.raw"\npore = [7, 9]\nshape = [24, 20, 16]\ndtype = "int16"\n'
-                     'byte_order = "big"\noffset = 4\n')  # fmt: skip
+        image.append(
+            'path = "rock.raw"\npore = [7, 9]\nshape = [24, 20, 16]\ndtype = "int16"\n'
+            'byte_order = "big"\noffset = 4\n'
+        )
     (folder / "file.toml").write_text(CASE.replace(*image))
     settings = ("image.crop=[[2, 20], [0, 20], [1, 16]]", "image.isolated=keep", "time.end=2")
     assert run(*settings, "image.mirror=['x']", case="file.toml") == 0
@@ -301,8 +321,11 @@ def test_parts_of_a_checkpoint_are_multiples_of_a_fair_chunk(counts):
     # A rank has few files, and little of them is padding.
     assert max(sizes) <= 128 * chunk
     assert max(sizes) - max(counts) <= max(counts) / 16 + (1 << 16)
-    assert all(size - count < max(1 << 16, max(counts) / 16 + 1) for size, count in zip(
-        sizes, counts, strict=True) if max(counts) > 1 << 16)  # fmt: skip
+    assert all(
+        size - count < max(1 << 16, max(counts) / 16 + 1)
+        for size, count in zip(sizes, counts, strict=True)
+        if max(counts) > 1 << 16
+    )
 
 
 def test_memory_is_known_before_it_is_allocated():

@@ -25,14 +25,14 @@ from lattice_oracle import (
 )
 from slipstream import kernels
 from slipstream.device import HostDevice
-from slipstream.device.compiler import compile_library
-from slipstream.device.host import HostKernel
+from slipstream.device.cpu_device import HostKernel
+from slipstream.device.host_compiler import compile_library
 from slipstream.errors import InputError
 from slipstream.lattice import Fluid, PoreFlow, Storage
-from slipstream.lattice.links import Links
-from slipstream.lattice.sites import Sites, row_order
-from slipstream.lattice.storage import ENCODINGS, LAYOUTS, ORDERS, PROPAGATIONS
-from slipstream.lattice.velocities import SOUND_SPEED_SQUARED, VELOCITIES, WEIGHTS, opposite
+from slipstream.lattice.d3q19 import SOUND_SPEED_SQUARED, VELOCITIES, WEIGHTS, opposite
+from slipstream.lattice.neighbour_tables import Links
+from slipstream.lattice.population_layout import ENCODINGS, LAYOUTS, ORDERS, PROPAGATIONS
+from slipstream.lattice.pore_sites import Sites, row_order
 
 IMAGE = random_pores((7, 9, 11))
 PERIODICITIES = list(itertools.product((False, True), repeat=3))
@@ -229,9 +229,11 @@ COMPACT = {
     "around rows": (random_pores((3, 5, 300), 0.9), (True, True, True), True),
     "more sites than a strip's block": (random_pores((12, 20, 40), 0.7), (True,) * 3, True),
     "planes of more sites than an offset tells": (
-        np.ones((2, 40, 1700), np.uint8), (False, True, False), True
+        np.ones((2, 40, 1700), np.uint8),
+        (False, True, False),
+        True,
     ),
-}  # fmt: skip
+}
 
 
 def links_of(device, image, periodic, storage):

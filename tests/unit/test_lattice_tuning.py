@@ -10,9 +10,9 @@ from slipstream.decomposition import whole
 from slipstream.device import HostDevice
 from slipstream.errors import InputError
 from slipstream.lattice import Fluid, PoreFlow, Storage, make_sample
-from slipstream.lattice.inlets import inlets
-from slipstream.lattice.memory import memory_needed
-from slipstream.lattice.tuning import choose_storage
+from slipstream.lattice.lattice_memory import memory_needed
+from slipstream.lattice.pressure_boundary import inlets
+from slipstream.lattice.storage_tuning import choose_storage
 
 AUTO = dict.fromkeys(("propagation", "layout", "order", "encoding"), "auto")
 
@@ -69,7 +69,7 @@ def test_strips_are_not_for_gpus_whatever_else_is_wished(portion, monkeypatch):
 def test_nothing_is_tried_where_memory_does_not_suffice_for_any(portion, monkeypatch):
     device = HostDevice()
     monkeypatch.setattr(device, "memory_free", lambda: 1000)
-    monkeypatch.setattr("slipstream.lattice.tuning.PoreFlow", None)
+    monkeypatch.setattr("slipstream.lattice.storage_tuning.PoreFlow", None)
     with pytest.raises(InputError, match=r"image: this image needs .* 9\.31e-07 GiB are free"):
         choose_storage(AUTO, portion, device)
 

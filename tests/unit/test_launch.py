@@ -5,7 +5,7 @@ import types
 
 import pytest
 
-from slipstream import launch
+from slipstream import mpi_launch
 from slipstream.errors import InputError
 
 LAUNCHERS = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMIX_RANK", "SLURM_PROCID", "SLURM_STEP_ID")
@@ -30,30 +30,30 @@ def outside_any_launcher(monkeypatch):
     ],
 )
 def test_launchers_are_recognised(environment, size):
-    assert launch.launched_size(environment) == size
+    assert mpi_launch.launched_size(environment) == size
 
 
 def test_ranks_join_a_launcher_or_start_one(monkeypatch):
-    assert not launch.should_relaunch(None)
-    assert not launch.should_relaunch(1)
-    assert launch.should_relaunch(2)
-    monkeypatch.setattr(launch, "launched_size", lambda: 2)
-    assert not launch.should_relaunch(2)
+    assert not mpi_launch.should_relaunch(None)
+    assert not mpi_launch.should_relaunch(1)
+    assert mpi_launch.should_relaunch(2)
+    monkeypatch.setattr(mpi_launch, "launched_size", lambda: 2)
+    assert not mpi_launch.should_relaunch(2)
     with pytest.raises(InputError, match="contradicts"):
-        launch.should_relaunch(4)
+        mpi_launch.should_relaunch(4)
 
 
 def test_what_the_user_has_set_is_left_alone():
-    added = launch.launch_environment(2, {"OMP_NUM_THREADS": "7"})
+    added = mpi_launch.launch_environment(2, {"OMP_NUM_THREADS": "7"})
     assert "OMP_NUM_THREADS" not in added
-    assert int(launch.launch_environment(10**6, {})["OMP_NUM_THREADS"]) == 1
+    assert int(mpi_launch.launch_environment(10**6, {})["OMP_NUM_THREADS"]) == 1
 
 
 def test_missing_mpiexec_says_what_to_install(monkeypatch, tmp_path):
     monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(InputError, match=r"slipstream\[mpi\]"):
-        launch.find_mpiexec()
+        mpi_launch.find_mpiexec()
 
 
 @pytest.fixture
@@ -64,7 +64,7 @@ def fake_mpiexec(monkeypatch, tmp_path):
         path = tmp_path / "mpiexec"
         path.write_text(f"#!{sys.executable}\nimport os, sys, time, signal\n{body}\n")
         path.chmod(0o755)
-        monkeypatch.setattr(launch, "find_mpiexec", lambda: str(path))
+        monkeypatch.setattr(mpi_launch, "find_mpiexec", lambda: str(path))
 
     return install
 
@@ -72,13 +72,13 @@ def fake_mpiexec(monkeypatch, tmp_path):
 def test_relaunch_passes_arguments_and_returns_the_status(fake_mpiexec, tmp_path):
     seen = tmp_path / "seen"
     fake_mpiexec(f"open({str(seen)!r}, 'w').write(' '.join(sys.argv[1:])); sys.exit(3)")
-    assert launch.relaunch(2, ["run", "case.toml"]) == 3
+    assert mpi_launch.relaunch(2, ["run", "case.toml"]) == 3
     assert seen.read_text() == f"-n 2 {sys.executable} -m slipstream run case.toml"
 
 
 def test_relaunch_takes_the_status_that_the_ranks_handed_over(fake_mpiexec):
-    fake_mpiexec(f"open(os.environ[{launch.STATUS_FILE!r}], 'w').write('2')")
-    assert launch.relaunch(2, []) == 2
+    fake_mpiexec(f"open(os.environ[{mpi_launch.STATUS_FILE!r}], 'w').write('2')")
+    assert mpi_launch.relaunch(2, []) == 2
 
 
 def test_relaunch_turns_interrupts_into_the_request_to_stop(fake_mpiexec):
@@ -87,7 +87,7 @@ def test_relaunch_turns_interrupts_into_the_request_to_stop(fake_mpiexec):
         "os.kill(os.getppid(), signal.SIGINT)\n"
         "time.sleep(20)"
     )
-    assert launch.relaunch(2, []) == 7
+    assert mpi_launch.relaunch(2, []) == 7
 
 
 class TwoRanks:
@@ -103,7 +103,7 @@ class TwoRanks:
 
 
 def test_failure_of_one_rank_ends_the_others(monkeypatch, capsys):
-    monkeypatch.setattr(launch, "_SECONDS_TO_LEAVE_TOGETHER", 0.05)
+    monkeypatch.setattr(mpi_launch, "_SECONDS_TO_LEAVE_TOGETHER", 0.05)
     with pytest.raises(SystemExit, match="aborted 2"):
-        launch.leave(TwoRanks(), 2, "slipstream: error: x")
+        mpi_launch.leave(TwoRanks(), 2, "slipstream: error: x")
     assert capsys.readouterr().err == "rank 1: slipstream: error: x\n"

@@ -110,9 +110,14 @@ def test_nothing_may_be_moved(device):
 
 @pytest.mark.parametrize(
     ("source", "target"),
-    [((2, 3, 4), (2, 4, 3)), ((1, 1, 9), (1, 1, 8)), ((2, 3, 4), (2, 3, 1)),
-     ((0, 3, 4), (2, 3, 4)), ((2, 3, 4), (0, 3, 4))],
-)  # fmt: skip
+    [
+        ((2, 3, 4), (2, 4, 3)),
+        ((1, 1, 9), (1, 1, 8)),
+        ((2, 3, 4), (2, 3, 1)),
+        ((0, 3, 4), (2, 3, 4)),
+        ((2, 3, 4), (0, 3, 4)),
+    ],
+)
 def test_pairs_of_unequal_shapes_are_errors(device, source, target):
     good = device.zeros((2, 2, 2), "float64"), device.zeros((2, 2, 2), "float64")
     pair = device.zeros(source, "float64"), device.zeros(target, "float64")

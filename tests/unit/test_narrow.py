@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from slipstream.decomposition import slabs
 from slipstream.errors import InputError
 from slipstream.exchange import ExchangePlan, Transport
-from slipstream.exchange.narrow import WIRES, NarrowWire
-from slipstream.exchange.transport import Exchange, part_of
+from slipstream.exchange.reduced_precision_wire import WIRES, NarrowWire
+from slipstream.exchange.transport_base import Exchange, part_of
 from slipstream.schedule import POLICIES, StepGraph, commit
 
 POISON = 777 + 777j
@@ -85,8 +85,9 @@ def bits_of_bfloat16(values):
     """Return the nearer one of the two neighbours, the even one if neither is, of finite floats."""
     bits = values.astype(np.float32).view(np.uint32)
     lower = bits >> 16
-    ends = [(half.astype(np.uint32) << 16).view(np.float32).astype(float)
-            for half in (lower, lower + 1)]  # fmt: skip
+    ends = [
+        (half.astype(np.uint32) << 16).view(np.float32).astype(float) for half in (lower, lower + 1)
+    ]
     # Beyond the largest number the grid goes on, to where infinity stands.
     ends[1] = np.where(np.isinf(ends[1]), np.copysign(2.0**128, ends[1]), ends[1])
     below, above = (abs(end - values.astype(np.float32).astype(float)) for end in ends)
@@ -105,8 +106,10 @@ def narrowed(values, wire):
 def widened(narrow, wire):
     if wire == "float32":
         return narrow.astype(complex)
-    parts = [(half.astype(np.uint32) << 16).view(np.float32).astype(float)
-             for half in (narrow & 0xFFFF, narrow >> 16)]  # fmt: skip
+    parts = [
+        (half.astype(np.uint32) << 16).view(np.float32).astype(float)
+        for half in (narrow & 0xFFFF, narrow >> 16)
+    ]
     return np.stack(parts, axis=-1).view(complex)[..., 0]
 
 
@@ -253,8 +256,9 @@ def test_every_number_is_rounded_to_the_nearest(values):
     arrived, _ = through(values, "bfloat16")
     wide = widened(arrived, "bfloat16").view(float)
     finite = np.isfinite(singles)
-    assert (bits_of_bfloat16(singles[finite]) == (wide[finite].astype(np.float32).view(np.uint32)
-                                                  >> 16)).all()  # fmt: skip
+    assert (
+        bits_of_bfloat16(singles[finite]) == (wide[finite].astype(np.float32).view(np.uint32) >> 16)
+    ).all()
     np.testing.assert_array_equal(wide[~finite], singles[~finite])
     assert (np.signbit(wide) == np.signbit(parts)).all()
 

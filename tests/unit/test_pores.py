@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from pore_oracle import NAMED, PERIODICITIES, expected, images, random_image, wanted_axes
 from slipstream.device import HostDevice
 from slipstream.errors import InputError
-from slipstream.lattice.pores import Connectivity, keep_percolating
+from slipstream.lattice.percolation import Connectivity, keep_percolating
 
 DEVICES = [HostDevice(threads=threads) for threads in (1, 2, 3, 8)]
 
@@ -51,10 +51,14 @@ def test_named_images_percolate_along(image, periodic, axes):
 
 
 @given(
-    st.sampled_from([0.1, 0.14, 0.18, 0.25]), st.integers(0, 2**32 - 1),
-    st.sampled_from(PERIODICITIES), wanted_axes, st.permutations(range(3)),
-    st.tuples(*[st.integers(0, 20)] * 3), st.sampled_from(DEVICES),
-)  # fmt: skip
+    st.sampled_from([0.1, 0.14, 0.18, 0.25]),
+    st.integers(0, 2**32 - 1),
+    st.sampled_from(PERIODICITIES),
+    wanted_axes,
+    st.permutations(range(3)),
+    st.tuples(*[st.integers(0, 20)] * 3),
+    st.sampled_from(DEVICES),
+)
 def test_turning_and_shifting_an_image_does_the_same_to_what_is_kept(
     porosity, seed, periodic, axes, order, distances, device
 ):

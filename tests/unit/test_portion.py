@@ -12,7 +12,7 @@ from lattice_oracle import Image, random_pores
 from slipstream.decomposition import grid_boxes, recursive_bisection, whole
 from slipstream.errors import InputError
 from slipstream.lattice import hand_out, make_sample
-from slipstream.lattice.tuning import some_planes
+from slipstream.lattice.storage_tuning import some_planes
 
 PERIODICITIES = list(itertools.product((False, True), repeat=3))
 

@@ -9,12 +9,12 @@ from matplotlib.figure import Figure
 from rich.console import Console
 
 from slipstream.field import Field
-from slipstream.report.choice import PictureChoice
 from slipstream.report.console import Progress, Summary, duration, make_console, quantity, summarise
-from slipstream.report.pictures import draw_spectrum, write_pictures
-from slipstream.report.plane import Plane, compose_plane, gather_plane
+from slipstream.report.figure_style import pi_text, scaled_unit
+from slipstream.report.picture_choice import PictureChoice
+from slipstream.report.plane_gather import Plane, compose_plane, gather_plane
 from slipstream.report.plane_picture import draw_plane
-from slipstream.report.style import pi_text, scaled_unit
+from slipstream.report.run_pictures import draw_spectrum, write_pictures
 
 TIME = np.linspace(0, 10, 101)
 SERIES = {
@@ -108,8 +108,10 @@ def test_spectrum_of_one_wave_is_a_point_and_has_no_guide():
 
 def test_guide_needs_a_range_of_shells():
     assert spectrum_axes(spectra(2)).texts
-    few = [(t, {"energy_spectrum": tuple(a[:12] for a in one["energy_spectrum"])})
-           for t, one in spectra(2)]  # fmt: skip
+    few = [
+        (t, {"energy_spectrum": tuple(a[:12] for a in one["energy_spectrum"])})
+        for t, one in spectra(2)
+    ]
     axes = spectrum_axes(few)
     assert not axes.texts
     assert all(line.get_marker() == "" for line in axes.lines)
@@ -142,8 +144,11 @@ def test_plane_is_composed_of_components_where_there_is_something():
         ("k",), "k.png", "speed", "speed.png", "the middle", components=("u", "v"), mask="pore"
     )
     assert choice.needed == ("u", "v", "pore")
-    fields = {"u": 3.0 * np.ones((1, 2, 2)), "v": 4.0 * np.ones((1, 2, 2)),
-              "pore": np.array([[[1, 0], [1, 1]]], np.uint8)}  # fmt: skip
+    fields = {
+        "u": 3.0 * np.ones((1, 2, 2)),
+        "v": 4.0 * np.ones((1, 2, 2)),
+        "pore": np.array([[[1, 0], [1, 1]]], np.uint8),
+    }
     planes = {
         name: gather_plane(Field(name, tuple("zyx"), (1, 2, 2), (0, 0, 0), data), None, 1.0)
         for name, data in fields.items()
@@ -159,9 +164,15 @@ def test_plane_is_composed_of_components_where_there_is_something():
 @pytest.mark.parametrize("solid", ["some", "all", "none"])
 def test_picture_of_what_is_masked_has_its_units(tmp_path, solid):
     choice = PictureChoice(
-        ("k",), "k.png", "speed", "speed.png", "the middle", short_labels={"k": "k", "speed": "u"},
-        units={"k": "mD"}, time_label="time step",
-    )  # fmt: skip
+        ("k",),
+        "k.png",
+        "speed",
+        "speed.png",
+        "the middle",
+        short_labels={"k": "k", "speed": "u"},
+        units={"k": "mD"},
+        time_label="time step",
+    )
     x = 2e-6 * (np.arange(8) + 0.5)
     mask = {"some": np.eye(8), "all": np.ones((8, 8)), "none": np.zeros((8, 8))}[solid]
     values = np.ma.masked_where(mask == 1, 1e-5 * np.ones((8, 8)))
@@ -178,9 +189,14 @@ def test_picture_of_what_is_masked_has_its_units(tmp_path, solid):
 
 @pytest.mark.parametrize(
     ("unit", "largest", "expected"),
-    [("m", 2e-4, (1e-6, "µm")), ("m", 3e-3, (1e-3, "mm")), ("m", 2, (1, "m")),
-     ("m", 5e-8, (1e-9, "nm")), ("voxels", 1e-8, (1, "voxels"))],
-)  # fmt: skip
+    [
+        ("m", 2e-4, (1e-6, "µm")),
+        ("m", 3e-3, (1e-3, "mm")),
+        ("m", 2, (1, "m")),
+        ("m", 5e-8, (1e-9, "nm")),
+        ("voxels", 1e-8, (1, "voxels")),
+    ],
+)
 def test_lengths_are_told_in_a_handy_unit(unit, largest, expected):
     assert scaled_unit(unit, largest) == expected
 

@@ -5,7 +5,7 @@ import pytest
 
 from products import NAVIER_STOKES
 from slipstream.device import HostDevice, RowLaunch
-from slipstream.fft.slab import NOT_KEPT
+from slipstream.fft.slab_layout import NOT_KEPT
 
 DEVICE = HostDevice()
 REALS = pytest.mark.parametrize(("real", "name"), [("float32", "float"), ("float64", "double")])
@@ -29,8 +29,14 @@ def test_pointwise_product_is_exact_and_its_rate_keeps_nan(real, name):
     with np.errstate(invalid="ignore"):
         expected = navier_stokes(*fields[:3])
     rate = rates(fields[:3], parameters).max(axis=1)
-    kernel = DEVICE.kernel("pointwise.hpp", "apply_pointwise", REAL=name, INPUTS=3, OUTPUTS=5,
-                           PRODUCT_HEADER=f'"{NAVIER_STOKES}"')  # fmt: skip
+    kernel = DEVICE.kernel(
+        "pointwise.hpp",
+        "apply_pointwise",
+        REAL=name,
+        INPUTS=3,
+        OUTPUTS=5,
+        PRODUCT_HEADER=f'"{NAVIER_STOKES}"',
+    )
     DEVICE.run(kernel.bind(RowLaunch(7, 33), fields, maxima, parameters, 7, 33, 7 * 33))
     np.testing.assert_array_equal(fields, expected)
     np.testing.assert_array_equal(maxima.view(np.float64), rate)
@@ -77,11 +83,21 @@ def test_gather_rows_pads_and_scatter_rows_truncates(low, gap):
             start = offset[row] + (first + plane) * pitch[row]
             expected[field, plane, row, where] = packed[field, start : start + columns]
             places.append((field, plane, row, start))
-    sizes = (first, fields, planes, rows, columns, low, gap, packed.shape[1],
-             *(stride // 16 for stride in work.strides[:3]))  # fmt: skip
+    sizes = (
+        first,
+        fields,
+        planes,
+        rows,
+        columns,
+        low,
+        gap,
+        packed.shape[1],
+        *(stride // 16 for stride in work.strides[:3]),
+    )
     launch = RowLaunch(fields * planes * rows, columns)
-    gather, scatter = (DEVICE.kernel("rows.hpp", f"{name}_rows", REAL="double")
-                       for name in ("gather", "scatter"))  # fmt: skip
+    gather, scatter = (
+        DEVICE.kernel("rows.hpp", f"{name}_rows", REAL="double") for name in ("gather", "scatter")
+    )
     DEVICE.run(gather.bind(launch, packed, work, offset, pitch, *sizes))
     np.testing.assert_array_equal(work, expected)
 

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from slipstream.device import HostDevice
-from slipstream.device.host import HostEvent, HostStream
+from slipstream.device.cpu_device import HostEvent, HostStream
 from slipstream.errors import RunError
 from slipstream.schedule import POLICIES, StepGraph, commit
 
@@ -69,8 +69,14 @@ def build(device, recipes, memory, log):
             continue
         reads, writes = ([memory[view] for view in recipe[key]] for key in ("reads", "writes"))
         operation = mix(number, reads, writes, recipe["pause"])
-        graph.add(operation, reads=[*reads, *writes], writes=writes, label=str(number),
-                  category="compute", lane=recipe["lane"])  # fmt: skip
+        graph.add(
+            operation,
+            reads=[*reads, *writes],
+            writes=writes,
+            label=str(number),
+            category="compute",
+            lane=recipe["lane"],
+        )
     return graph
 
 
@@ -117,12 +123,22 @@ def test_transfers_complete_out_of_order_and_only_dependents_wait():
     graph.add(lambda stream: log.append("after slow"), reads=[b], label="b", category="compute")
     graph.add_transfer(quick, reads=[c], writes=[d], label="quick")
     commit(graph, "overlap").run()
-    assert log == [("start", "slow"), ("start", "quick"), ("stop", "quick"), ("stop", "slow"),
-                   "after slow"]  # fmt: skip
+    assert log == [
+        ("start", "slow"),
+        ("start", "quick"),
+        ("stop", "quick"),
+        ("stop", "slow"),
+        "after slow",
+    ]
     log.clear()
     commit(graph, "serial").run()
-    assert log == [("start", "slow"), ("stop", "slow"), "after slow", ("start", "quick"),
-                   ("stop", "quick")]  # fmt: skip
+    assert log == [
+        ("start", "slow"),
+        ("stop", "slow"),
+        "after slow",
+        ("start", "quick"),
+        ("stop", "quick"),
+    ]
 
 
 def test_ordered_transfers_start_in_recorded_order_even_if_a_later_one_is_ready_first():
@@ -143,9 +159,13 @@ def test_messages_that_a_device_orders_are_issued_in_recorded_order():
     graph.add_transfer(FakeTransfer([(a, b)], 5), reads=[a], writes=[b], label="slow")
     for name, source, target in (("first", b, c), ("second", d, e)):
         graph.add(
-            lambda stream, name=name: log.append(name), reads=[source], writes=[target],
-            label=name, category="communication", lane="messages",
-        )  # fmt: skip
+            lambda stream, name=name: log.append(name),
+            reads=[source],
+            writes=[target],
+            label=name,
+            category="communication",
+            lane="messages",
+        )
     # What feeds a transfer comes first, but not before the messages that come before it.
     graph.add_transfer(FakeTransfer([(e, a)]), reads=[e], writes=[a], label="urgent")
     commit(graph, "overlap").run()
@@ -264,8 +284,9 @@ def test_synchronize_gives_up_on_work_that_the_device_orders(monkeypatch):
     monkeypatch.setenv("SLIPSTREAM_TIMEOUT", "0.05")
     device, gate = CapturingDevice(), threading.Event()
     graph, stream = StepGraph(device), device.stream()
-    graph.add(lambda stream: gate.wait(60), writes=[np.zeros(4)], label="send",
-              category="communication")  # fmt: skip
+    graph.add(
+        lambda stream: gate.wait(60), writes=[np.zeros(4)], label="send", category="communication"
+    )
     step = commit(graph, "overlap")
     step.synchronize()  # nothing has run: nothing is waited for
     step.run(stream=stream)
@@ -279,8 +300,12 @@ def test_synchronize_gives_up_on_work_that_the_device_orders(monkeypatch):
 def test_synchronize_raises_what_failed_on_the_device():
     device = CapturingDevice()
     graph, stream = StepGraph(device), device.stream()
-    graph.add(lambda stream: np.array(["no luck"], float), writes=[np.zeros(4)], label="work",
-              category="compute")  # fmt: skip
+    graph.add(
+        lambda stream: np.array(["no luck"], float),
+        writes=[np.zeros(4)],
+        label="work",
+        category="compute",
+    )
     step = commit(graph, "overlap")
     step.run(stream=stream)
     with pytest.raises(RunError, match="node 'work' \\(compute\\) failed: .*no luck"):

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from slipstream.device import HostDevice
 from slipstream.schedule import StepGraph
-from slipstream.schedule.memory import AccessHistory
-from slipstream.schedule.progress import urgency_order
+from slipstream.schedule.dependencies import AccessHistory
+from slipstream.schedule.overlap_executor import urgency_order
 
 BASE = np.zeros(24, np.complex128)
 
@@ -40,8 +40,7 @@ def test_all_readers_are_waited_for_and_a_write_hides_what_it_covers():
 
 def test_interleaved_views_are_independent():
     a = np.zeros((6, 8))
-    pairs = [(a[::2], a[1::2]), (a[:, :4], a[:, 4:]), (a.T[::2], a.T[1::2]),
-             (BASE.real, BASE.imag)]  # fmt: skip
+    pairs = [(a[::2], a[1::2]), (a[:, :4], a[:, 4:]), (a.T[::2], a.T[1::2]), (BASE.real, BASE.imag)]
     for first, second in pairs:
         assert dependencies(([], [first]), ([], [second])) == [set(), set()]
         assert dependencies(([], [first]), ([], [first])) == [set(), {0}]
@@ -74,8 +73,11 @@ def views(draw):
         view = block[low:high, left:right]
         view = view.T if draw(st.booleans()) else view
     view = view[::-1] if draw(st.booleans()) else view
-    return getattr(view, draw(st.sampled_from(["real", "imag", "base"]))) if draw(
-        st.booleans()) else view  # fmt: skip
+    return (
+        getattr(view, draw(st.sampled_from(["real", "imag", "base"])))
+        if draw(st.booleans())
+        else view
+    )
 
 
 def touched(view):
@@ -113,9 +115,12 @@ def test_arrays_of_a_gpu_are_compared_by_their_addresses():
 
         def __init__(self, address, shape, strides=None):
             self.__cuda_array_interface__ = {
-                "data": (address, False), "shape": shape, "typestr": "<c16",
-                "strides": strides, "version": 3,
-            }  # fmt: skip
+                "data": (address, False),
+                "shape": shape,
+                "typestr": "<c16",
+                "strides": strides,
+                "version": 3,
+            }
 
     whole = Foreign(1 << 40, (4, 8))
     left, right = (Foreign((1 << 40) + 16 * c, (4, 4), (128, 16)) for c in (0, 4))

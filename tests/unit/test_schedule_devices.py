@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from slipstream.device import HostDevice, RowLaunch
 from slipstream.errors import RunError
 from slipstream.schedule import POLICIES, StepGraph, commit
-from slipstream.schedule.patience import Patience
+from slipstream.schedule.timeouts import Patience
 
 FOREVER = 30
 SLOTS, LENGTH = 5, 8
@@ -75,8 +75,15 @@ def build(home, recipes, memory):
         reads, writes = ([memory[view] for view in recipe[key]] for key in ("reads", "writes"))
         operation = mix(number, reads, writes, recipe["pause"])
         device = DEVICES[recipe["device"]]
-        graph.add(operation, reads=[*reads, *writes], writes=writes, label=str(number),
-                  category="compute", lane=recipe["lane"], device=device)  # fmt: skip
+        graph.add(
+            operation,
+            reads=[*reads, *writes],
+            writes=writes,
+            label=str(number),
+            category="compute",
+            lane=recipe["lane"],
+            device=device,
+        )
     return graph
 
 
@@ -129,8 +136,9 @@ WORKING = HostDevice(threads=2, lanes=1), SECOND
 def test_devices_run_side_by_side_even_in_lanes_of_one_name(policy, home):
     graph, events = StepGraph(home), [threading.Event(), threading.Event()]
     for device, mine, other in zip(WORKING, events, reversed(events), strict=True):
-        graph.add(meet(mine, other), writes=[np.zeros(4)], label="work", category="compute",
-                  device=device)  # fmt: skip
+        graph.add(
+            meet(mine, other), writes=[np.zeros(4)], label="work", category="compute", device=device
+        )
     commit(graph, policy).run()
 
 
@@ -150,11 +158,18 @@ def test_a_device_waits_for_what_another_one_writes_and_reads(policy, devices):
 
     graph = StepGraph(FIRST)
     graph.add(slowly, writes=[a], label="write", category="compute", device=one)
-    graph.add(lambda stream: np.copyto(b, 2 * a), reads=[a], writes=[b], label="after a write",
-              category="compute", device=other)  # fmt: skip
+    graph.add(
+        lambda stream: np.copyto(b, 2 * a),
+        reads=[a],
+        writes=[b],
+        label="after a write",
+        category="compute",
+        device=other,
+    )
     graph.add(read_slowly, reads=[b], label="read", category="compute", device=one)
-    graph.add(lambda stream: b.fill(7), writes=[b], label="after a read", category="compute",
-              device=other)  # fmt: skip
+    graph.add(
+        lambda stream: b.fill(7), writes=[b], label="after a read", category="compute", device=other
+    )
     step = commit(graph, policy)
     for _ in range(2):
         a[...] = b[...] = 0
@@ -167,8 +182,14 @@ def profiled(device_and_category_and_lane):
     """Return what ran when in a serial step whose operations have nothing in common."""
     graph = StepGraph(WORKING[0])
     for number, (device, category, lane) in enumerate(device_and_category_and_lane):
-        graph.add(lambda stream: time.sleep(0.02), writes=[np.zeros(4)], label=str(number),
-                  category=category, lane=lane, device=device)  # fmt: skip
+        graph.add(
+            lambda stream: time.sleep(0.02),
+            writes=[np.zeros(4)],
+            label=str(number),
+            category=category,
+            lane=lane,
+            device=device,
+        )
     step = commit(graph, "serial")
     step.run(profile=True)
     return sorted(step.timeline.entries, key=lambda entry: int(entry.label))
@@ -199,8 +220,14 @@ def test_who_waits_for_another_device_keeps_nobody_else_waiting():
 
     graph.add(until_then, writes=[a], label="first", category="compute", device=WORKING[0])
     graph.add(lambda stream: None, reads=[a], label="dependent", category="compute", device=SECOND)
-    graph.add(lambda stream: ran.set(), writes=[b], label="independent", category="compute",
-              device=SECOND, lane="another")  # fmt: skip
+    graph.add(
+        lambda stream: ran.set(),
+        writes=[b],
+        label="independent",
+        category="compute",
+        device=SECOND,
+        lane="another",
+    )
     commit(graph, "overlap").run()
 
 
@@ -215,10 +242,22 @@ def test_devices_take_turns_around_a_transfer(policy):
 
     graph.add(slowly, reads=[a], writes=[a], label="make", category="compute", device=SECOND)
     graph.add_transfer(FakeTransfer([(a, b)], 3), reads=[a], writes=[b], label="send")
-    graph.add(lambda stream: np.add(b, 1, out=c), reads=[b], writes=[c], label="use",
-              category="compute", device=FIRST)  # fmt: skip
-    graph.add(lambda stream: np.add(c, 1, out=d), reads=[c], writes=[d], label="use again",
-              category="compute", device=SECOND)  # fmt: skip
+    graph.add(
+        lambda stream: np.add(b, 1, out=c),
+        reads=[b],
+        writes=[c],
+        label="use",
+        category="compute",
+        device=FIRST,
+    )
+    graph.add(
+        lambda stream: np.add(c, 1, out=d),
+        reads=[c],
+        writes=[d],
+        label="use again",
+        category="compute",
+        device=SECOND,
+    )
     step = commit(graph, policy)
     for number in (1, 2, 3):
         step.run()
@@ -244,8 +283,14 @@ def test_a_failure_on_any_device_is_named_when_all_have_ended(policy, home, fail
 
     graph.add(slowly, writes=[c], label="slow", category="compute", device=healthy)
     graph.add(fail, writes=[a], label="bad", category="pack", device=failing)
-    graph.add(lambda stream: b.fill(1), reads=[a] if depends else [], writes=[b], label="next",
-              category="compute", device=healthy)  # fmt: skip
+    graph.add(
+        lambda stream: b.fill(1),
+        reads=[a] if depends else [],
+        writes=[b],
+        label="next",
+        category="compute",
+        device=healthy,
+    )
     step = commit(graph, policy)
     with pytest.raises(RunError, match="node 'bad' \\(pack\\) failed: no luck"):
         step.run()
@@ -264,11 +309,18 @@ def test_a_step_comes_after_what_its_stream_was_given_on_every_device(policy, ho
     memory, stream = np.zeros((2, 4)), home.stream()
     graph = StepGraph(home)
     for device, array in zip(DEVICES, memory, strict=True):
-        graph.add(lambda stream, a=array: np.multiply(a, 3, out=a), reads=[array], writes=[array],
-                  label="work", category="compute", device=device)  # fmt: skip
+        graph.add(
+            lambda stream, a=array: np.multiply(a, 3, out=a),
+            reads=[array],
+            writes=[array],
+            label="work",
+            category="compute",
+            device=device,
+        )
     if transfer:
-        graph.add_transfer(FakeTransfer([(np.zeros(4), np.zeros(4))], 2), reads=[], writes=[],
-                           label="send")  # fmt: skip
+        graph.add_transfer(
+            FakeTransfer([(np.zeros(4), np.zeros(4))], 2), reads=[], writes=[], label="send"
+        )
     step = commit(graph, policy)
     stream.submit(lambda stream: time.sleep(0.05))
     stream.submit(lambda stream: memory.fill(1))
@@ -285,8 +337,13 @@ def test_timelines_tell_devices_apart_and_lanes_of_one_device_not(policy):
     def lanes(*devices):
         graph = StepGraph(cpu)
         for number, device in enumerate(devices):
-            graph.add(lambda stream: None, writes=[a], label=str(number), category="compute",
-                      device=device)  # fmt: skip
+            graph.add(
+                lambda stream: None,
+                writes=[a],
+                label=str(number),
+                category="compute",
+                device=device,
+            )
         graph.add_transfer(FakeTransfer([(a, b)], 1), reads=[a], writes=[b], label="send")
         step = commit(graph, policy)
         step.run(profile=True)
@@ -296,8 +353,12 @@ def test_timelines_tell_devices_apart_and_lanes_of_one_device_not(policy):
             assert before.stop <= after.start  # each depends on the one before
         return [entry.lane for entry in entries]
 
-    assert lanes(cpu, gpu, None) == ["cpu: compute", "cuda: compute", "cpu: compute",
-                                     "communication"]  # fmt: skip
+    assert lanes(cpu, gpu, None) == [
+        "cpu: compute",
+        "cuda: compute",
+        "cpu: compute",
+        "communication",
+    ]
     assert lanes(cpu, None) == ["compute", "compute", "communication"]
 
 
@@ -305,8 +366,11 @@ def test_chunks_are_dealt_out_to_the_lanes_of_each_device():
     graph = StepGraph(FIRST)
     assert [graph.lane_of_chunk(n) for n in range(3)] == [(0, "compute")] * 3
     assert [graph.lane_of_chunk(n, SECOND) for n in range(4)] == [
-        (0, "compute"), (1, "compute 1"), (2, "compute 2"), (0, "compute")
-    ]  # fmt: skip
+        (0, "compute"),
+        (1, "compute 1"),
+        (2, "compute 2"),
+        (0, "compute"),
+    ]
 
 
 # -- threads of a CPU ---------------------------------------------------------------------------
@@ -354,8 +418,13 @@ def test_lanes_of_a_step_share_the_threads_of_their_cpu(
     for number, out in enumerate(sizes):
         lane, name = graph.lane_of_chunk(number)
         assert lane == number
-        graph.add(kernel.bind(RowLaunch(64, 1), out, 64), writes=[out], label="team",
-                  category="compute", lane=name)  # fmt: skip
+        graph.add(
+            kernel.bind(RowLaunch(64, 1), out, 64),
+            writes=[out],
+            label="team",
+            category="compute",
+            lane=name,
+        )
     assert graph.lane_of_chunk(device.lanes)[0] == 0
 
     def run():  # OpenMP reads the variable when a process begins: this is what it does then
@@ -375,6 +444,6 @@ def test_polls_pause_where_a_processor_needs_the_interpreter(monkeypatch, pauses
     for device, pause in zip(devices, pauses, strict=True):
         device.pause, device.inline = pause, False
     slept = []
-    monkeypatch.setattr("slipstream.schedule.patience.time.sleep", slept.append)
+    monkeypatch.setattr("slipstream.schedule.timeouts.time.sleep", slept.append)
     Patience(*devices).rest()
     assert slept == [2e-5]

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from products import NAVIER_STOKES
-from slipstream.device import HostDevice, tiled_fft
-from slipstream.fft.slab import NOT_KEPT
+from slipstream.device import HostDevice, gpu_fft_launch
+from slipstream.fft.slab_layout import NOT_KEPT
 
 LENGTHS = (1, 2, 3, 4, 5, 8, 12, 13, 16, 24, 30, 60, 64, 96, 100, 128, 384, 512, 1000, 1024)
 # Every length in one precision, and both where the two choose different radices.
@@ -61,9 +61,9 @@ class Strided:
 
     def __init__(self, n, real, sign):
         self.n, self.real, self.sign = n, np.dtype(real), sign
-        tile = tiled_fft.strided_fft(n, real, sign)
+        tile = gpu_fft_launch.strided_fft(n, real, sign)
         self.lanes, self.run = tile.items_per_block, compiled(tile)
-        self.roots = tiled_fft.roots(n, real)
+        self.roots = gpu_fft_launch.roots(n, real)
 
     def tables(self, kept, planes, columns, blocks, seed):
         """Return offset, pitch and size of modes stored [block][plane][row of block][column].
@@ -97,10 +97,24 @@ class Strided:
             expected = np.fft.ifft(padded, axis=2) * self.n
         target[...] = POISON
         self.run(
-            columns, fields * outer, source, target, self.roots, self.real.type(0.5),
-            offset, pitch, first, fields, outer, columns, size, *strides(points, 3),
-            offset, pitch, 0,
-        )  # fmt: skip
+            columns,
+            fields * outer,
+            source,
+            target,
+            self.roots,
+            self.real.type(0.5),
+            offset,
+            pitch,
+            first,
+            fields,
+            outer,
+            columns,
+            size,
+            *strides(points, 3),
+            offset,
+            pitch,
+            0,
+        )
         assert_close(target[written], 0.5 * expected, self.n, self.real)
         target[written] = POISON
         assert (target == POISON).all()
@@ -138,9 +152,27 @@ def test_strided_fft_in_place(n, sign, truncated):
     offset = np.where(kept, row * np.arange(n), NOT_KEPT)
     masked = np.where(kept[:, None], array, 0)
     expected = np.fft.fft(array, axis=2) if sign < 0 else np.fft.ifft(masked, axis=2) * n
-    strided.run(array.shape[3], 6, array, array, strided.roots, np.float64(1), offset,
-                np.full(n, plane), 0, 2, 3, array.shape[3], field, field, plane, row, offset,
-                np.full(n, plane), 0)  # fmt: skip
+    strided.run(
+        array.shape[3],
+        6,
+        array,
+        array,
+        strided.roots,
+        np.float64(1),
+        offset,
+        np.full(n, plane),
+        0,
+        2,
+        3,
+        array.shape[3],
+        field,
+        field,
+        plane,
+        row,
+        offset,
+        np.full(n, plane),
+        0,
+    )
     defined = kept if sign < 0 else np.ones(n, bool)
     assert_close(array[:, :, defined], expected[:, :, defined], n, "float64")
 
@@ -155,8 +187,8 @@ class Physical:
     def __init__(self, n, real, inputs=3, outputs=5, header=PRODUCT, product=navier_stokes):
         self.n, self.real, self.inputs, self.outputs = n, np.dtype(real), inputs, outputs
         self.product, self.parameters = product, np.array([2.0, 0.5, 3.0])
-        self.tile = tiled_fft.physical_pass(n, real, inputs, outputs, header)
-        self.run, self.roots = compiled(self.tile), tiled_fft.roots(n, real)
+        self.tile = gpu_fft_launch.physical_pass(n, real, inputs, outputs, header)
+        self.run, self.roots = compiled(self.tile), gpu_fft_launch.roots(n, real)
 
     def points(self, source):
         return np.fft.irfft(source.astype(complex), self.n, axis=2) * self.n
@@ -178,9 +210,19 @@ class Physical:
         """Return the largest rate of each block of rows, and one entry more."""
         maxima = np.zeros(self.tile.launch(rows).blocks + 1, np.int64)
         self.run(
-            rows, 1, source, target, self.roots, self.real.type(0.25), maxima, self.parameters,
-            rows, kept, *strides(source, 2), *strides(target, 2),
-        )  # fmt: skip
+            rows,
+            1,
+            source,
+            target,
+            self.roots,
+            self.real.type(0.25),
+            maxima,
+            self.parameters,
+            rows,
+            kept,
+            *strides(source, 2),
+            *strides(target, 2),
+        )
         return maxima
 
 
@@ -232,8 +274,10 @@ def test_physical_pass_in_place(n):
 @pytest.mark.parametrize("n", [15, 16])
 def test_physical_pass_with_fewer_outputs_than_inputs(tmp_path, n):
     header = tmp_path / "dot.hpp"
-    header.write_text("INLINE double pointwise(const Real (&in)[4], Real (&out)[1], const double*)"
-                      " { out[0] = in[0] * in[2] + in[1] * in[3]; return 0; }")  # fmt: skip
+    header.write_text(
+        "INLINE double pointwise(const Real (&in)[4], Real (&out)[1], const double*)"
+        " { out[0] = in[0] * in[2] + in[1] * in[3]; return 0; }"
+    )
     dot = Physical(n, "float64", 4, 1, str(header), lambda a, b, c, d: (a * c + b * d)[None])
     dot.check(7, n // 2 + 1)
 
@@ -243,15 +287,25 @@ class RealRows:
 
     def __init__(self, n, real, sign):
         self.n, self.real, self.sign = n, np.dtype(real), sign
-        tile = tiled_fft.real_rows(n, real, sign)
+        tile = gpu_fft_launch.real_rows(n, real, sign)
         self.rows_per_block, self.run = tile.items_per_block, compiled(tile)
-        self.roots = tiled_fft.roots(n, real)
+        self.roots = gpu_fft_launch.roots(n, real)
 
     def launch(self, points, modes, fields, outer, rows, kept, scale=0.5):
         self.run(
-            rows, fields * outer, points, modes, self.roots, self.real.type(scale), fields, outer,
-            rows, kept, *strides(points, 3), *strides(modes, 3),
-        )  # fmt: skip
+            rows,
+            fields * outer,
+            points,
+            modes,
+            self.roots,
+            self.real.type(scale),
+            fields,
+            outer,
+            rows,
+            kept,
+            *strides(points, 3),
+            *strides(modes, 3),
+        )
 
     def check(self, fields, outer, rows, kept, seed=0):
         shape = (fields, outer + 1, rows + 2, self.n + 3)
@@ -317,5 +371,5 @@ def test_real_rows_do_not_depend_on_how_planes_are_chunked(sign):
 
 
 def test_real_rows_of_unsupported_lengths():
-    assert tiled_fft.real_rows(17, "float64", -1) is None
-    assert tiled_fft.real_rows(1024, "float64", 1, limit=16384) is None
+    assert gpu_fft_launch.real_rows(17, "float64", -1) is None
+    assert gpu_fft_launch.real_rows(1024, "float64", 1, limit=16384) is None

@@ -8,15 +8,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from products import NAVIER_STOKES
-from slipstream.device import tiled_fft
+from slipstream.device import gpu_fft_launch
 
 PRODUCT = NAVIER_STOKES
 
 
-@given(st.integers(1, 20000), st.sampled_from([4, 8, 16]), st.sampled_from([1, 2]),
-       st.sampled_from([1, 3, 6]))  # fmt: skip
+@given(
+    st.integers(1, 20000),
+    st.sampled_from([4, 8, 16]),
+    st.sampled_from([1, 2]),
+    st.sampled_from([1, 3, 6]),
+)
 def test_radices_multiply_to_the_length(n, budget, first, last):
-    radices = tiled_fft.factorise(n, budget, first, last)
+    radices = gpu_fft_launch.factorise(n, budget, first, last)
     rest = n
     for prime in (2, 3, 5, 7, 11, 13):
         while rest % prime == 0:
@@ -27,18 +31,20 @@ def test_radices_multiply_to_the_length(n, budget, first, last):
 
 
 def test_radices_are_few_and_fit_registers():
-    assert tiled_fft.factorise(512, 8) == (8, 8, 8)
-    assert tiled_fft.factorise(1024, 16) == (16, 8, 8)
-    assert tiled_fft.factorise(512, 16, first=2, last=3) == (8, 16, 4)
-    assert tiled_fft.factorise(13, 16, first=2, last=3) == (13, 1)
+    assert gpu_fft_launch.factorise(512, 8) == (8, 8, 8)
+    assert gpu_fft_launch.factorise(1024, 16) == (16, 8, 8)
+    assert gpu_fft_launch.factorise(512, 16, first=2, last=3) == (8, 16, 4)
+    assert gpu_fft_launch.factorise(13, 16, first=2, last=3) == (13, 1)
 
 
 @pytest.mark.parametrize("real", ["float32", "float64"])
 @given(n=st.integers(1, 20000))
 def test_kernels_fit_the_machine(real, n):
     limit = 100 * 1024
-    for kernel in (tiled_fft.strided_fft(n, real, -1, limit),
-                   tiled_fft.physical_pass(n, real, 3, 5, PRODUCT, limit)):  # fmt: skip
+    for kernel in (
+        gpu_fft_launch.strided_fft(n, real, -1, limit),
+        gpu_fft_launch.physical_pass(n, real, 3, 5, PRODUCT, limit),
+    ):
         if kernel is None:
             continue
         blocks = kernel.constants["BLOCKS_PER_SM"]
@@ -50,20 +56,20 @@ def test_kernels_fit_the_machine(real, n):
 
 
 def test_lengths_that_do_not_fit_have_no_kernel():
-    assert tiled_fft.strided_fft(16384, "float64", -1) is None
-    assert tiled_fft.strided_fft(17, "float64", -1) is None
-    assert tiled_fft.physical_pass(4096, "float64", 3, 5, PRODUCT) is None
+    assert gpu_fft_launch.strided_fft(16384, "float64", -1) is None
+    assert gpu_fft_launch.strided_fft(17, "float64", -1) is None
+    assert gpu_fft_launch.physical_pass(4096, "float64", 3, 5, PRODUCT) is None
 
 
 def test_launch_covers_all_columns():
-    kernel = tiled_fft.strided_fft(512, "float64", -1)
+    kernel = gpu_fft_launch.strided_fft(512, "float64", -1)
     assert kernel.constants["LANES"] == 8
     assert kernel.launch(17, 5).blocks == 5 * 3
 
 
 @pytest.mark.parametrize("n", [1, 2, 7, 12, 1000, 1024])
 def test_roots(n):
-    table = tiled_fft.roots(n, np.float64)
+    table = gpu_fft_launch.roots(n, np.float64)
     angle = 2 * np.arccos(np.longdouble(-1)) * np.arange(n) / n
     error = max(np.abs(table.real - np.cos(angle)).max(), np.abs(table.imag + np.sin(angle)).max())
     assert error <= np.finfo(np.float64).eps / 2  # at most one rounding of numbers below one

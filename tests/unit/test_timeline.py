@@ -32,15 +32,25 @@ def test_totals_are_busy_seconds_and_count_overlap_in_each_category():
 
 def test_exposed_communication_is_what_nothing_hides():
     # On the wire 2..8 and 7..9; computing 0..4, 3..5 and 8..20: exposed 5..8.
-    line = timeline(("communication", 2, 8), ("communication", 7, 9), ("fft", 0, 4),
-                    ("pack", 3, 5), ("compute", 8, 20))  # fmt: skip
+    line = timeline(
+        ("communication", 2, 8),
+        ("communication", 7, 9),
+        ("fft", 0, 4),
+        ("pack", 3, 5),
+        ("compute", 8, 20),
+    )
     assert line.exposed() == 3
     assert line.exposed("compute") == 11
     assert line.exposed("fft") == 2
 
 
-@given(st.lists(st.tuples(st.sampled_from(["fft", "pack", "communication"]), st.integers(0, 30),
-                          st.integers(0, 9))))  # fmt: skip
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(["fft", "pack", "communication"]), st.integers(0, 30), st.integers(0, 9)
+        )
+    )
+)
 def test_exposed_counts_the_ticks_with_one_category_only(intervals):
     line = timeline(*((c, start, start + length) for c, start, length in intervals))
     running = [{e.category for e in line.entries if e.start <= t < e.stop} for t in range(40)]
@@ -94,9 +104,13 @@ def test_profiled_runs_add_an_entry_per_node(policy):
     step.run(profile=True)
     entries = step.timeline.entries
     assert sorted((e.label, e.category, e.lane) for e in entries) == [
-        ("first", "fft", "compute"), ("first", "fft", "compute"),
-        ("second", "pack", "x"), ("second", "pack", "x"),
-    ]  # fmt: skip
-    for first, second in zip(*(sorted(e.start for e in entries if e.label == name)
-                               for name in ("first", "second")), strict=True):  # fmt: skip
+        ("first", "fft", "compute"),
+        ("first", "fft", "compute"),
+        ("second", "pack", "x"),
+        ("second", "pack", "x"),
+    ]
+    for first, second in zip(
+        *(sorted(e.start for e in entries if e.label == name) for name in ("first", "second")),
+        strict=True,
+    ):
         assert first < second

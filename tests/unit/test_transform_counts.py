@@ -88,12 +88,14 @@ EQUATIONS = {
     "Burgers, conserving": (lambda: {v: -div(outer(v, v)) / 2 + nu * laplacian(v)}, 3, 6),
     "one-dimensional Burgers": (lambda: {s: -s * dot(x_hat, grad(s)) + nu * laplacian(s)}, 1, 1),
     "Kuramoto-Sivashinsky": (
-        lambda: {s: -laplacian(s) - laplacian(s, 2) - abs2(grad(s)) / 2}, 3, 1,
+        lambda: {s: -laplacian(s) - laplacian(s, 2) - abs2(grad(s)) / 2},
+        3,
+        1,
     ),
     "two reacting": (lambda: {s: -s * q**2 + laplacian(s), q: s * q**2 + nu * laplacian(q)}, 2, 1),
     "of a sum alone": (lambda: {s: (s + 2 * q) ** 2, q: 3 * (s + 2 * q) ** 2}, 1, 1),
     "function": (lambda: {s: function(sympy.sin, s)}, 1, 1),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", EQUATIONS)

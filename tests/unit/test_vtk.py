@@ -5,7 +5,7 @@ import xml.etree.ElementTree as ElementTree
 import numpy as np
 import pytest
 
-from slipstream.io.vtk import ImageDataFile
+from slipstream.io.vtk_files import ImageDataFile
 
 SHAPE = (5, 3, 4)
 TYPES = {"Float32": "<f4", "Float64": "<f8", "UInt8": "u1"}
@@ -58,9 +58,11 @@ def test_values_are_where_the_head_says(tmp_path, planes):
     write(path, values, planes)
     head, found = read(path)
     assert head.attrib == {
-        "type": "ImageData", "version": "1.0", "byte_order": "LittleEndian",
+        "type": "ImageData",
+        "version": "1.0",
+        "byte_order": "LittleEndian",
         "header_type": "UInt64",
-    }  # fmt: skip
+    }
     image = head.find("ImageData")
     # Cells: one point more than voxels along x, y and z.
     assert image.get("WholeExtent") == "0 4 0 3 0 5"

@@ -5,9 +5,9 @@ and back to where it began, by a scheme that needs all 26 neighbours of a point.
 programs do differently is, here, a line each: see `strategies`.
 """
 
-from slipstream.advection.scheme import FLOPS, gaussian
-from slipstream.advection.solver import Advection
-from slipstream.advection.strategies import STRATEGIES
-from slipstream.advection.tuning import tuned_shell
+from slipstream.advection.advection_solver import Advection
+from slipstream.advection.cpu_shell_tuning import tuned_shell
+from slipstream.advection.lax_wendroff import FLOPS, gaussian
+from slipstream.advection.overlap_strategies import STRATEGIES
 
 __all__ = ["FLOPS", "STRATEGIES", "Advection", "gaussian", "tuned_shell"]

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from slipstream.advection.scheme import weights
+from slipstream.advection.lax_wendroff import weights
 from slipstream.decomposition import Box, PaddedBox, split
 from slipstream.device import REAL_NAMES, BlockLaunch, Device, Operation, RowLaunch
 
@@ -86,10 +86,16 @@ class Stencil:
         self._by_tiles = device.tiled_transforms()
         if self._by_tiles:
             self._kernel = device.kernel(
-                "advection_tiles.hpp", "advect_tiles", REAL=real, TILE_PLANES=tile.planes,
-                TILE_ROWS=tile.rows, TILE_COLUMNS=tile.columns, GROUP=tile.group,
-                THREADS=tile.threads, BLOCKS_PER_SM=1,
-            )  # fmt: skip
+                "advection_tiles.hpp",
+                "advect_tiles",
+                REAL=real,
+                TILE_PLANES=tile.planes,
+                TILE_ROWS=tile.rows,
+                TILE_COLUMNS=tile.columns,
+                GROUP=tile.group,
+                THREADS=tile.threads,
+                BLOCKS_PER_SM=1,
+            )
             shared = tile.planes * tile.rows * (tile.columns + 2) * dtype.itemsize
             self._launch = lambda count: BlockLaunch(count, tile.threads, shared)
         else:
@@ -115,9 +121,13 @@ class Stencil:
         first = self._layout.slices(Box(self._layout.box.start, self._layout.box.start))
         at = tuple(slice(one.start, None) for one in first)
         return self._kernel.bind(
-            self._launch(len(work)), source[at], target[at], self._device.array(work), len(work),
+            self._launch(len(work)),
+            source[at],
+            target[at],
+            self._device.array(work),
+            len(work),
             *self._arguments,
-        )  # fmt: skip
+        )
 
     def _local(self, box: Box) -> Box:
         return box.shifted([-start for start in self._layout.box.start])

@@ -3,6 +3,6 @@
 Every benchmark prints a table and writes JSON with machine, versions and commit.
 """
 
-from slipstream.bench.cli import app
+from slipstream.bench.bench_commands import app
 
 __all__ = ["app"]

@@ -14,8 +14,8 @@ from collections.abc import Iterable
 from types import FrameType
 from typing import Any
 
-from slipstream.advection import STRATEGIES, strategies
-from slipstream.advection.parts import Part
+from slipstream.advection import STRATEGIES, overlap_strategies
+from slipstream.advection.device_regions import Part
 from slipstream.decomposition import whole
 from slipstream.device import HostDevice
 
@@ -50,7 +50,7 @@ def _lines_run(name: str) -> set[int]:
     devices = {"cpu": HostDevice(), "gpu": HostDevice(tiled=True)}
 
     def trace(frame: FrameType, event: str, _: Any) -> Any:
-        if frame.f_code.co_filename != strategies.__file__:
+        if frame.f_code.co_filename != overlap_strategies.__file__:
             return None
         if event == "line":
             seen.add(frame.f_lineno)
@@ -60,22 +60,22 @@ def _lines_run(name: str) -> set[int]:
     sys.settrace(trace)
     try:
         divided = (0, 0, 0) if strategy.transport == "none" else (1, 1, 1)
-        placed = strategies.place(strategy, devices, whole(_SHAPE), divided, "float64", 1)
+        placed = overlap_strategies.place(strategy, devices, whole(_SHAPE), divided, "float64", 1)
         parts = {
             key: Part(devices[key], region, "float64", (0.5, 0.5, 0.5), devices[key].empty)
             for key, region in placed.items()
         }
         halos = _Neighbours() if any(divided) else None
-        strategies.record_step(strategy, parts, halos, 0)
+        overlap_strategies.record_step(strategy, parts, halos, 0)
     finally:
         sys.settrace(previous)
-    extents = _statements(ast.parse(inspect.getsource(strategies)))
+    extents = _statements(ast.parse(inspect.getsource(overlap_strategies)))
     return {line for extent in extents if seen & extent for line in extent}
 
 
 def _code_lines() -> tuple[set[int], dict[str, range], set[int]]:
     """Return all lines of code, those of each strategy's entry, and those inside of functions."""
-    tree = ast.parse(inspect.getsource(strategies))
+    tree = ast.parse(inspect.getsource(overlap_strategies))
     code = {line for extent in _statements(tree) for line in extent}
     table = next(
         node.value

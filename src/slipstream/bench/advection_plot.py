@@ -13,14 +13,17 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullLocator
 
 from slipstream.advection import FLOPS, STRATEGIES
-from slipstream.bench.advection import best_of
+from slipstream.bench.advection_bench import best_of
 from slipstream.errors import InputError
-from slipstream.report.style import STYLE
+from slipstream.report.figure_style import STYLE
 from slipstream.schedule.timeline import COLOURS, Timeline, legend_of
 
 # Where a strategy computes, by colour; which one it is, by mark.
-_COLOURS = {("cpu",): COLOURS["fft"], ("gpu",): COLOURS["compute"],
-            ("cpu", "gpu"): COLOURS["communication"]}  # fmt: skip
+_COLOURS = {
+    ("cpu",): COLOURS["fft"],
+    ("gpu",): COLOURS["compute"],
+    ("cpu", "gpu"): COLOURS["communication"],
+}
 _MARKS = dict(zip(STRATEGIES, "osD^osD^vP", strict=True))
 
 
@@ -56,7 +59,7 @@ def plot_advection(path: str | Path, title: str, results: Sequence[Mapping[str, 
     title : str
         Heads the picture.
     results : sequence of mapping
-        What `slipstream.bench.advection.measure_advection` returned, for some numbers of ranks.
+        What `measure_advection` returned, for some numbers of ranks.
     """
     best = best_of(results)
     ranks = sorted({number for values in best.values() for number in values})
@@ -69,9 +72,12 @@ def plot_advection(path: str | Path, title: str, results: Sequence[Mapping[str, 
                 continue
             points = sorted(best[name].items())
             axes.plot(
-                [number for number, _ in points], [rate for _, rate in points],
-                color=_COLOURS[STRATEGIES[name].devices], marker=_MARKS[name], label=name,
-            )  # fmt: skip
+                [number for number, _ in points],
+                [rate for _, rate in points],
+                color=_COLOURS[STRATEGIES[name].devices],
+                marker=_MARKS[name],
+                label=name,
+            )
         axes.set_title(title)
         axes.set(xscale="log", yscale="log", xlabel="MPI ranks", ylabel="Gpoint/s")
         axes.xaxis.set_major_locator(FixedLocator(ranks))

@@ -12,10 +12,10 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
-from slipstream.bench.patterns import PATTERNS
-from slipstream.report.style import GREY, STYLE
+from slipstream.bench.exchange_patterns import PATTERNS
+from slipstream.byte_sizes import bytes_text
+from slipstream.report.figure_style import GREY, STYLE
 from slipstream.schedule.timeline import COLOURS
-from slipstream.sizes import bytes_text
 
 # Colours for colour-blind readers, and a mark each for those of a grey print.
 _LINES = tuple(
@@ -38,7 +38,7 @@ def plot_exchange(path: str | Path, title: str, result: Mapping[str, Any]) -> No
     title : str
         Heads the picture.
     result : mapping
-        What `slipstream.bench.exchange.measure_exchange` returned.
+        What `slipstream.bench.exchange_bench.measure_exchange` returned.
     """
     names = list(dict.fromkeys(row["transport"] for row in result["rows"]))
     with matplotlib.rc_context(STYLE):
@@ -62,9 +62,13 @@ def _draw_pattern(axes: Axes, pattern: str, names: list[str], result: Mapping[st
         colour, mark = _LINES[number % len(_LINES)]
         rows = [r for r in result["rows"] if (r["pattern"], r["transport"]) == (pattern, name)]
         axes.plot(
-            [row["bytes"] for row in rows], [row["GB/s per rank"] for row in rows],
-            color=colour, marker=mark, markersize=4.5, label=name,
-        )  # fmt: skip
+            [row["bytes"] for row in rows],
+            [row["GB/s per rank"] for row in rows],
+            color=colour,
+            marker=mark,
+            markersize=4.5,
+            label=name,
+        )
     limit = result["limits (GB/s per rank)"][pattern]
     axes.axhline(limit, color=GREY, linestyle="--", linewidth=1.2, label="limit")
     sizes = sorted({row["bytes"] for row in result["rows"]})

@@ -5,12 +5,12 @@ or misspelt fail; the message names the nearest key that is accepted. Each solve
 its own tables, chosen by the top-level key ``solver``.
 """
 
-from slipstream.case.advection import AdvectionCase
-from slipstream.case.lattice import LatticeCase
-from slipstream.case.load import SOLVERS, load_case, parse_case, validate_case
-from slipstream.case.spectral import SpectralCase
-from slipstream.case.tables import Case
-from slipstream.case.template import write_template
+from slipstream.case.advection_case import AdvectionCase
+from slipstream.case.case_loading import SOLVERS, load_case, parse_case, validate_case
+from slipstream.case.case_template import write_template
+from slipstream.case.common_tables import Case
+from slipstream.case.lattice_case import LatticeCase
+from slipstream.case.spectral_case import SpectralCase
 
 __all__ = [
     "SOLVERS",

@@ -5,8 +5,10 @@
 
 import os
 
-from slipstream.device.arrays import REAL_NAMES, address_of
-from slipstream.device.base import (
+from slipstream.device.array_addresses import REAL_NAMES, address_of
+from slipstream.device.copy_bandwidth import large_copy, quick_bandwidth
+from slipstream.device.cpu_device import HostDevice
+from slipstream.device.device_interface import (
     BlockLaunch,
     Device,
     Event,
@@ -17,8 +19,6 @@ from slipstream.device.base import (
     Span,
     Stream,
 )
-from slipstream.device.copying import large_copy, quick_bandwidth
-from slipstream.device.host import HostDevice
 from slipstream.errors import InputError
 
 __all__ = [
@@ -80,7 +80,7 @@ def open_device(kind: str = "auto", local_rank: int = 0) -> Device:
         )
     if not count:
         return HostDevice()
-    from slipstream.device.cuda import CudaDevice
+    from slipstream.device.cuda_device import CudaDevice
 
     return CudaDevice(local_rank % count)
 
@@ -108,7 +108,7 @@ def open_devices(first: Device, local_rank: int, count: int) -> list[Device]:
     found = cuda_device_count()
     if count > found:
         raise InputError(f"streaming: devices is {count}; this node has {found} GPUs")
-    from slipstream.device.cuda import CudaDevice
+    from slipstream.device.cuda_device import CudaDevice
 
     # The one that is opened last is CuPy's current device: the first.
     return [CudaDevice((local_rank * count + i) % found) for i in reversed(range(count))][::-1]

@@ -9,7 +9,7 @@ import cupy
 import numpy as np
 from cupy.cuda import cufft
 
-from slipstream.device.base import Operation, Scratch, Stream
+from slipstream.device.device_interface import Operation, Scratch, Stream
 
 _KINDS = {
     ("f", "F"): cufft.CUFFT_R2C,
@@ -75,9 +75,19 @@ def strided_plan(
     count = int(np.prod([source.shape[i] for i in batch]))
     # Unit embedding: with one dimension only strides and distances matter.
     plan = (scratch.plan if scratch else cufft.PlanNd)(
-        (real.shape[axis],), (1,), stride[0], distance[0], (1,), stride[1], distance[1],
-        _KINDS[source.dtype.char, target.dtype.char], count, "C", 0, None,
-    )  # fmt: skip
+        (real.shape[axis],),
+        (1,),
+        stride[0],
+        distance[0],
+        (1,),
+        stride[1],
+        distance[1],
+        _KINDS[source.dtype.char, target.dtype.char],
+        count,
+        "C",
+        0,
+        None,
+    )
     direction = cufft.CUFFT_FORWARD if forward else cufft.CUFFT_INVERSE
     loop = [source.shape[i] for i in looped]
     pairs = []
@@ -104,9 +114,19 @@ def whole_plan(source: cupy.ndarray, target: cupy.ndarray, forward: bool) -> Ope
     embedded = [array.shape[1:] for array in (source, target)]
     distances = [math.prod(extent) for extent in embedded]
     plan = cufft.PlanNd(
-        shape, embedded[0], 1, distances[0], embedded[1], 1, distances[1], kind, real.shape[0],
-        "C", len(shape) - 1, None,
-    )  # fmt: skip
+        shape,
+        embedded[0],
+        1,
+        distances[0],
+        embedded[1],
+        1,
+        distances[1],
+        kind,
+        real.shape[0],
+        "C",
+        len(shape) - 1,
+        None,
+    )
     direction = cufft.CUFFT_FORWARD if forward else cufft.CUFFT_INVERSE
     return lambda stream: plan.fft(source, target, direction)
 

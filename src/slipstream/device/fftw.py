@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 import pyfftw
 
-from slipstream.device.base import Operation
-from slipstream.device.compiler import cache_folder, write_atomically
+from slipstream.device.device_interface import Operation
+from slipstream.device.host_compiler import cache_folder, write_atomically
 
 
 def empty(shape: tuple[int, ...], dtype: Any) -> np.ndarray:

@@ -4,7 +4,9 @@
 fewest transforms, and `code` writes the kernels' functions. Nothing here knows of devices or grids.
 """
 
-from slipstream.equations.language import (
+from slipstream.equations.lowering import Lowered, lower
+from slipstream.equations.model_definition import Model
+from slipstream.equations.vector_notation import (
     Quantity,
     Scalar,
     Vector,
@@ -28,8 +30,6 @@ from slipstream.equations.language import (
     z,
     z_hat,
 )
-from slipstream.equations.lowering import Lowered, lower
-from slipstream.equations.model import Model
 
 __all__ = [
     "Lowered",

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import sympy
 
-from slipstream.equations import reduction
+from slipstream.equations import fewest_transforms
 from slipstream.equations.forms import (
     TIME,
     WAVENUMBERS,
@@ -26,7 +26,7 @@ from slipstream.equations.forms import (
     positions_in,
     values_in,
 )
-from slipstream.equations.model import Model
+from slipstream.equations.model_definition import Model
 from slipstream.errors import InputError
 
 
@@ -184,7 +184,7 @@ def _conserved(form: Form) -> Form:
     }
     if not derived:
         return form
-    fluxes = reduction.conserved(sum(points * factor for points, factor in derived.items()))
+    fluxes = fewest_transforms.conserved(sum(points * factor for points, factor in derived.items()))
     if fluxes is None:
         return form
     result = Form({p: factor for p, factor in form.terms.items() if p not in derived})
@@ -221,13 +221,14 @@ def _lowered(model: Model, forms: list[Form], coefficients: dict[sympy.Expr, Val
     multipliers = [[form.terms.get(p, sympy.Integer(0)) for p in found] for form in forms]
     summed: list[sympy.Expr] = []
     if found:
-        chosen, sums = reduction.dependencies(reduction.rows_of_multipliers(multipliers, vectors))
+        rows = fewest_transforms.rows_of_multipliers(multipliers, vectors)
+        chosen, sums = fewest_transforms.dependencies(rows)
         summed = [
             sum(sums[r, c] * product for c, product in enumerate(found)) for r in range(len(chosen))
         ]
         multipliers = [[row[c] for c in chosen] for row in multipliers]
     speeds = [value for vector in _speeds(model) for value in vector.values]
-    inputs, expressions = reduction.essential_values(summed + speeds)
+    inputs, expressions = fewest_transforms.essential_values(summed + speeds)
     products, speeds = expressions[: len(summed)], expressions[len(summed) :]
     place_of = {value: place for place, value in enumerate(components)}
     inputs.sort(key=lambda one: place_of.get(one, len(components)))
@@ -295,7 +296,7 @@ def _mean(
         terms.append(term)
     parts = []
     for _, terms in sets:
-        inputs, (expression,) = reduction.essential_values([sympy.Add(*terms)])
+        inputs, (expression,) = fewest_transforms.essential_values([sympy.Add(*terms)])
         parts.append(MeanPart(tuple(inputs), tuple(map(_leading, inputs)), expression))
     return Mean(name, tuple(parts))
 
@@ -309,9 +310,11 @@ def _speeds(model: Model) -> list:
 
 def _leading(expression: sympy.Expr) -> Value:
     """Return the value that stands for a sum: the one that no other input has."""
-    terms = [term.as_independent(*values_in(term), as_Add=False) for term in
-             sympy.Add.make_args(expression)]  # fmt: skip
-    return min((value for factor, value in terms if factor == 1), key=reduction._order)
+    terms = [
+        term.as_independent(*values_in(term), as_Add=False)
+        for term in sympy.Add.make_args(expression)
+    ]
+    return min((value for factor, value in terms if factor == 1), key=fewest_transforms._order)
 
 
 def _linear(

@@ -17,7 +17,9 @@ import sympy
 from pydantic import Field
 
 from slipstream.equations.forms import WAVENUMBERS
-from slipstream.equations.language import (
+from slipstream.equations.lowering import Lowered, lower
+from slipstream.equations.model_definition import Model
+from slipstream.equations.vector_notation import (
     Quantity,
     Scalar,
     Vector,
@@ -31,8 +33,6 @@ from slipstream.equations.language import (
     outer,
     z_hat,
 )
-from slipstream.equations.lowering import Lowered, lower
-from slipstream.equations.model import Model
 from slipstream.errors import InputError, SlipstreamError
 
 Positive = Annotated[float, Field(gt=0)]
@@ -98,11 +98,14 @@ def mhd(
     power, B = viscosity_power, mean_field * z_hat
     return Model(
         {
-            u: -div(outer(u, u)) + cross(curl(b), b) + cross(curl(b), B)
-            + damping(u, viscosity, power) - 2 * rotation * cross(z_hat, u),
+            u: -div(outer(u, u))
+            + cross(curl(b), b)
+            + cross(curl(b), B)
+            + damping(u, viscosity, power)
+            - 2 * rotation * cross(z_hat, u),
             b: curl(cross(u, b)) + curl(cross(u, B)) + damping(b, resistivity, power),
         }
-    )  # fmt: skip
+    )
 
 
 def gpe(sound_speed: Positive = 1.0, healing_length: Positive = 1.0) -> Model:
@@ -123,8 +126,11 @@ def gpe(sound_speed: Positive = 1.0, healing_length: Positive = 1.0) -> Model:
 
 
 SHIPPED: dict[str, Callable[..., Model]] = {
-    "hd": hd, "boussinesq": boussinesq, "mhd": mhd, "gpe": gpe,
-}  # fmt: skip
+    "hd": hd,
+    "boussinesq": boussinesq,
+    "mhd": mhd,
+    "gpe": gpe,
+}
 
 
 def find(name: str) -> Callable[..., Model]:
@@ -165,8 +171,11 @@ def _from_file(path: str, name: str) -> Callable[..., Model]:
         ) from error
     function = getattr(module, name, None)
     if not callable(function):
-        others = [n for n, f in vars(module).items() if inspect.isfunction(f)
-                  and f.__module__ == module.__name__]  # fmt: skip
+        others = [
+            n
+            for n, f in vars(module).items()
+            if inspect.isfunction(f) and f.__module__ == module.__name__
+        ]
         accepted = ", ".join(others) or "none"
         raise InputError(f"equation.model: {path} has no function {name!r}; it has: {accepted}")
     return function

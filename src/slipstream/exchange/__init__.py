@@ -4,7 +4,14 @@ An `ExchangePlan` says which elements go to whom; a `Transport` records its exec
 graph.
 """
 
-from slipstream.exchange.choice import (
+from slipstream.exchange.exchange_plan import Block, ExchangePlan
+from slipstream.exchange.halo_exchange import HaloExchange, HaloPlan
+from slipstream.exchange.pack_unpack import move
+from slipstream.exchange.redistribute import redistribute
+from slipstream.exchange.reduced_precision_wire import NarrowWire
+from slipstream.exchange.sparse_exchange import SparseExchange, swap_plan
+from slipstream.exchange.transport_base import Exchange, Transport, part_of
+from slipstream.exchange.transport_registry import (
     TRANSPORTS,
     check_devices,
     chosen_transport,
@@ -12,13 +19,6 @@ from slipstream.exchange.choice import (
     make_transport,
     open_matching_device,
 )
-from slipstream.exchange.halo import HaloExchange, HaloPlan
-from slipstream.exchange.moves import move
-from slipstream.exchange.narrow import NarrowWire
-from slipstream.exchange.plan import Block, ExchangePlan
-from slipstream.exchange.redistribute import redistribute
-from slipstream.exchange.sparse import SparseExchange, swap_plan
-from slipstream.exchange.transport import Exchange, Transport, part_of
 
 __all__ = [
     "TRANSPORTS",

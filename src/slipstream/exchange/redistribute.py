@@ -11,7 +11,7 @@ from slipstream.decomposition import Box
 
 
 def redistribute(
-    values: np.ndarray, sources: Sequence[Box], targets: Sequence[Box], communicator: Any
+    values: np.ndarray, sources: Sequence[Box], targets: Sequence[Box], comm: Any
 ) -> np.ndarray:
     """Return this rank's part of a distributed array in another decomposition. Collective.
 
@@ -21,20 +21,20 @@ def redistribute(
         This rank's part, of shape ``sources[rank].shape``; any dtype.
     sources, targets : sequence of Box
         One box per rank, before and after.
-    communicator : mpi4py.MPI.Comm or None
+    comm : mpi4py.MPI.Comm or None
         The ranks; None for a single one.
     """
-    rank = 0 if communicator is None else communicator.rank
+    rank = 0 if comm is None else comm.rank
     source, target = sources[rank], targets[rank]
     values = np.ascontiguousarray(values)
     result = np.empty(target.shape, values.dtype)
     own = source.intersect(target)
     result[own.slices(target)] = values[own.slices(source)]
-    if communicator is None:
+    if comm is None:
         return result
     outgoing = _Messages(values, source, targets, rank)
     incoming = _Messages(result, target, sources, rank)
-    communicator.Alltoallw(outgoing.arguments, incoming.arguments)
+    comm.Alltoallw(outgoing.arguments, incoming.arguments)
     outgoing.free()
     incoming.free()
     return result

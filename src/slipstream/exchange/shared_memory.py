@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from slipstream.device import Device
-from slipstream.launch import on_every_rank
+from slipstream.mpi_launch import on_every_rank
 
 # CUDA hands out smaller allocations from common ones of this size, whose handle they would share.
 _GRANULARITY = 2 << 20
@@ -33,7 +33,7 @@ class Segment:
 
     Parameters
     ----------
-    communicator : mpi4py.MPI.Comm
+    comm : mpi4py.MPI.Comm
         The ranks.
     device : Device
         Where the memory of this rank is.
@@ -51,18 +51,18 @@ class Segment:
         The memory of each rank as this rank sees it; None if it does not.
     """
 
-    def __init__(self, communicator: Any, device: Device, size: int) -> None:
+    def __init__(self, comm: Any, device: Device, size: int) -> None:
         size = allocated_bytes(size)
         make = _CudaMemory if device.kind == "cuda" else _HostMemory
-        self._memory = on_every_rank(communicator, lambda: make(device, size))
-        offers = communicator.allgather((self._memory.where, self._memory.handle, size))
+        self._memory = on_every_rank(comm, lambda: make(device, size))
+        offers = comm.allgather((self._memory.where, self._memory.handle, size))
         self.memories: list[Any] = []
         for rank, (where, handle, length) in enumerate(offers):
-            if rank == communicator.rank:
+            if rank == comm.rank:
                 self.memories.append(self._memory.own)
             else:
                 self.memories.append(self._memory.open(where, handle, length))
-        communicator.Barrier()  # from here on nobody opens anything any more
+        comm.Barrier()  # from here on nobody opens anything any more
         self._memory.opened()
 
     def own_array(self, shape: tuple[int, ...], dtype: np.dtype) -> tuple[Any, Any]:

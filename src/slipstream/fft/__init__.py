@@ -5,12 +5,17 @@ parts, from which the spectral solvers record fused steps. Arrays on the host ta
 pencil by pencil: see `streamed_plan`.
 """
 
-from slipstream.fft.columns import ColumnPass
-from slipstream.fft.distributed import DistributedFFT
-from slipstream.fft.modes import Modes, truncate
-from slipstream.fft.planes import PlanePass, PointOperation, PointProduct, plane_pass_bytes
-from slipstream.fft.slab import SlabGeometry
-from slipstream.fft.streaming import Streaming
+from slipstream.fft.column_transforms import ColumnPass
+from slipstream.fft.distributed_fft import DistributedFFT
+from slipstream.fft.plane_transforms import (
+    PlanePass,
+    PointOperation,
+    PointProduct,
+    plane_pass_bytes,
+)
+from slipstream.fft.slab_layout import SlabGeometry
+from slipstream.fft.streaming_options import Streaming
+from slipstream.fft.truncation import Modes, truncate
 
 __all__ = [
     "ColumnPass",

@@ -10,15 +10,15 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
+from slipstream.byte_sizes import bytes_of
 from slipstream.device import Device, open_devices
-from slipstream.device.pinned import home_of
+from slipstream.device.pinned_memory import home_of
 from slipstream.errors import InputError
 from slipstream.exchange import local_rank
-from slipstream.fft.arguments import Arguments, together
-from slipstream.fft.streamed_plan import StreamedPlan
-from slipstream.fft.streamed_tuning import choose_streaming
-from slipstream.fft.streaming import Streaming
-from slipstream.sizes import bytes_of
+from slipstream.fft.fft_arguments import Arguments, together
+from slipstream.fft.out_of_core_fft import StreamedPlan
+from slipstream.fft.streaming_options import Streaming
+from slipstream.fft.streaming_tuning import choose_streaming
 
 RESIDENCIES = ("device", "host", "auto")
 
@@ -128,9 +128,17 @@ def chosen_residency(residency: str, arguments: Arguments, limit: int, comm: Any
 
 
 def streamed(
-    arguments: Arguments, devices: Sequence[Device], comm: Any, transport: str,
-    workers: int | None, streaming: Streaming, limit: int, is_free: bool, tune: str, schedule: str,
-) -> tuple[StreamedPlan, Device]:  # fmt: skip
+    arguments: Arguments,
+    devices: Sequence[Device],
+    comm: Any,
+    transport: str,
+    workers: int | None,
+    streaming: Streaming,
+    limit: int,
+    is_free: bool,
+    tune: str,
+    schedule: str,
+) -> tuple[StreamedPlan, Device]:
     """Return the plan of arrays on the host, and the host. Collective.
 
     Parameters
@@ -161,9 +169,19 @@ def streamed(
     plan = partial(StreamedPlan, arguments, devices, home, comm, transport, workers)
     if tune != "off":
         choose = partial(
-            choose_streaming, arguments, devices, home, comm, transport, workers, streaming, limit,
-            is_free, tune, schedule,
-        )  # fmt: skip
+            choose_streaming,
+            arguments,
+            devices,
+            home,
+            comm,
+            transport,
+            workers,
+            streaming,
+            limit,
+            is_free,
+            tune,
+            schedule,
+        )
         tuned = choose()
         try:
             return plan(tuned, limit), home

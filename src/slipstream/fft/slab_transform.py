@@ -20,11 +20,11 @@ import numpy as np
 from slipstream.decomposition import split
 from slipstream.device import Device
 from slipstream.exchange import Transport
-from slipstream.fft.chunks import balanced_chunk
-from slipstream.fft.modes import Modes
-from slipstream.fft.slab import SlabGeometry
-from slipstream.fft.slab_piece import Piece, SlabOptions, lane_after_exchange
-from slipstream.fft.tiled import RealRows
+from slipstream.fft.batch_size import balanced_chunk
+from slipstream.fft.slab_layout import SlabGeometry
+from slipstream.fft.slab_pipeline import Piece, SlabOptions, lane_after_exchange
+from slipstream.fft.strided_fft import RealRows
+from slipstream.fft.truncation import Modes
 from slipstream.schedule import StepGraph
 
 # Working set, in bytes, of one chunk of planes on a CPU: points and modes.
@@ -78,13 +78,18 @@ class SlabTransform:
         alignment = max(1, device.row_bytes // itemsize)
         self.pieces = [
             Piece(
-                device, transport, options, columns, fields, complex_dtype,
+                device,
+                transport,
+                options,
+                columns,
+                fields,
+                complex_dtype,
                 SlabGeometry(
                     shape, (modes[0], modes[1], Modes(size, size, 0)), rank, ranks, alignment
                 ),
             )
             for columns, size in _ranges(modes[2], options.pieces, alignment)
-        ]  # fmt: skip
+        ]
         kept = (modes[0].count, modes[1].count, modes[2].count)
         self._whole = options.whole and ranks == 1 and kept == (shape[0], ny, width)
         self._planes = self.pieces[0].geometry.planes if self.pieces else 0
@@ -136,9 +141,12 @@ class SlabTransform:
         """
         if self._whole and physical.flags.c_contiguous and spectral.flags.c_contiguous:
             graph.add(
-                self._device.fft_all(physical, spectral, True), reads=[physical],
-                writes=[spectral], label="fft", category="fft",
-            )  # fmt: skip
+                self._device.fft_all(physical, spectral, True),
+                reads=[physical],
+                writes=[spectral],
+                label="fft",
+                category="fft",
+            )
             return
         for part, (first, last) in enumerate(split(self._planes, self.options.parts)):
             flights = [piece.forward_flights[part] for piece in self.pieces]
@@ -170,16 +178,24 @@ class SlabTransform:
             rest = modes[..., self._rest]
             if rest.size and not self._rows:
                 graph.add(
-                    self._device.fill(rest, 0), reads=[], writes=[rest], label="pad modes",
-                    category="pack", lane=lane,
-                )  # fmt: skip
+                    self._device.fill(rest, 0),
+                    reads=[],
+                    writes=[rest],
+                    label="pad modes",
+                    category="pack",
+                    lane=lane,
+                )
             points = physical[:, low:high]
             self._record_x(graph, points, modes, False, lane, scale)
             if scale != 1.0 and not self._rows:
                 graph.add(
-                    self._device.scale(points, scale), reads=[points], writes=[points],
-                    label="scale", category="compute", lane=lane,
-                )  # fmt: skip
+                    self._device.scale(points, scale),
+                    reads=[points],
+                    writes=[points],
+                    label="scale",
+                    category="compute",
+                    lane=lane,
+                )
 
     def _record_x(self, graph, points, modes, forward: bool, lane: str, scale: float = 1.0) -> None:
         source, target = (points, modes) if forward else (modes, points)

@@ -9,9 +9,9 @@ import numpy as np
 
 from slipstream.device import Device, Stream
 from slipstream.errors import InputError
-from slipstream.fft.arguments import Arguments
+from slipstream.fft.fft_arguments import Arguments
 from slipstream.fft.known_arrays import KnownArrays
-from slipstream.fft.padding import padded_row
+from slipstream.fft.padded_rows import padded_row
 
 
 class UserArrays:

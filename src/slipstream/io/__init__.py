@@ -6,8 +6,8 @@ Everything but the CSV is zarr (version 3) with named dimensions and coordinates
 
 from slipstream.field import Field
 from slipstream.io.checkpoint import Checkpoint, open_checkpoint, write_checkpoint
-from slipstream.io.series import Series, spectrum_fields
-from slipstream.io.store import FieldStore, read_field
+from slipstream.io.time_series import Series, spectrum_fields
+from slipstream.io.zarr_store import FieldStore, read_field
 
 __all__ = [
     "Checkpoint",

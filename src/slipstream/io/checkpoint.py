@@ -15,7 +15,7 @@ import zarr
 
 from slipstream.errors import InputError
 from slipstream.field import Field
-from slipstream.io.store import FieldStore, read_field
+from slipstream.io.zarr_store import FieldStore, read_field
 
 CHECKPOINT_NAME = "checkpoint.zarr"
 PARTIAL_NAME = "checkpoint.partial"
@@ -50,7 +50,7 @@ class Checkpoint:
     def read(
         self, name: str, offset: Sequence[int] | None = None, shape: Sequence[int] | None = None
     ) -> np.ndarray:
-        """Read a box of one array; see `slipstream.io.store.read_field`.
+        """Read a box of one array; see `slipstream.io.zarr_store.read_field`.
 
         Raises
         ------
@@ -63,7 +63,7 @@ class Checkpoint:
 def write_checkpoint(
     folder: str | Path,
     fields: Iterable[Field],
-    communicator: Any = None,
+    comm: Any = None,
     *,
     step: int,
     time: float,
@@ -77,7 +77,7 @@ def write_checkpoint(
         Output folder of the run.
     fields : iterable of Field
         The state; the same fields in the same order on all ranks.
-    communicator : mpi4py.MPI.Comm or None
+    comm : mpi4py.MPI.Comm or None
         The ranks that write; None for a serial run.
     step : int
         Number of time steps done.
@@ -94,15 +94,15 @@ def write_checkpoint(
     path = Path(folder) / CHECKPOINT_NAME
     partial, previous = path.with_name(PARTIAL_NAME), path.with_name(PREVIOUS_NAME)
     attributes = {"step": step, "time": time, "case": case}
-    FieldStore(partial, communicator, attributes).write(fields)
-    if communicator is None or communicator.rank == 0:
+    FieldStore(partial, comm, attributes).write(fields)
+    if comm is None or comm.rank == 0:
         if path.exists():
             shutil.rmtree(previous, ignore_errors=True)
             path.rename(previous)
         partial.rename(path)
         shutil.rmtree(previous, ignore_errors=True)
-    if communicator is not None:
-        communicator.Barrier()
+    if comm is not None:
+        comm.Barrier()
     return path
 
 

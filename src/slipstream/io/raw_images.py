@@ -17,7 +17,7 @@ import numpy as np
 
 from slipstream.decomposition import Box
 from slipstream.errors import InputError
-from slipstream.io.image_files import Source
+from slipstream.io.image_formats import Source
 
 
 def raw_source(
@@ -60,7 +60,7 @@ class RawView:
 
     Parameters
     ----------
-    communicator : mpi4py.MPI.Comm
+    comm : mpi4py.MPI.Comm
         The ranks.
     source : Source
         The file.
@@ -74,11 +74,11 @@ class RawView:
         view, in a ``with`` statement, where all have one.
     """
 
-    def __init__(self, communicator: Any, source: Source, box: Box) -> None:
+    def __init__(self, comm: Any, source: Source, box: Box) -> None:
         from mpi4py import MPI
 
         path, self._offset = source.raw
-        self._file = MPI.File.Open(communicator, str(path), MPI.MODE_RDONLY)
+        self._file = MPI.File.Open(comm, str(path), MPI.MODE_RDONLY)
         # Reading beyond the end is no error to all MPIs, and not all tell how much they read.
         if self._file.Get_size() < self._offset + math.prod(source.shape) * source.dtype.itemsize:
             raise EOFError("it has become shorter")

@@ -20,8 +20,11 @@ import numpy as np
 from slipstream.device import Device
 from slipstream.errors import InputError
 from slipstream.exchange import make_transport, open_matching_device
-from slipstream.io.images import open_image
-from slipstream.lattice.arguments import (
+from slipstream.io.voxel_images import open_image
+from slipstream.lattice.d3q19 import AXES
+from slipstream.lattice.domain_decomposition import Connectivity, hand_out
+from slipstream.lattice.flow_domain import Domain
+from slipstream.lattice.permeability_arguments import (
     check_positive,
     check_steps,
     flow_axes,
@@ -29,14 +32,11 @@ from slipstream.lattice.arguments import (
     mirrored_axes,
     periodic_axes,
 )
-from slipstream.lattice.domain import Domain
-from slipstream.lattice.flow import PoreFlow
-from slipstream.lattice.fluid import Fluid
-from slipstream.lattice.portion import Connectivity, hand_out
-from slipstream.lattice.steadiness import Steadiness, distance_text
-from slipstream.lattice.storage import TUNED, Storage
-from slipstream.lattice.tuning import choose_storage
-from slipstream.lattice.velocities import AXES
+from slipstream.lattice.population_layout import TUNED, Storage
+from slipstream.lattice.pore_flow import PoreFlow
+from slipstream.lattice.relaxation_rates import Fluid
+from slipstream.lattice.steady_state import Steadiness, distance_text
+from slipstream.lattice.storage_tuning import choose_storage
 
 # One darcy in square metres.
 DARCY = 9.869233e-13
@@ -126,7 +126,7 @@ def permeability(
     precision: str = "float64",
     device: str | Device = "auto",
     transport: str = "auto",
-    communicator: Any = None,
+    comm: Any = None,
 ) -> Permeability:
     """Return the permeability of an image, by the flow through its pores. Collective.
 
@@ -142,7 +142,7 @@ def permeability(
     pore : int or sequence of int, optional
         Which values are pore; by default all that are not zero.
     shape, dtype, byte_order, offset, dataset
-        What the file itself does not tell; see `slipstream.io.images.open_image`.
+        What the file itself does not tell; see `slipstream.io.voxel_images.open_image`.
     crop : sequence of (start, stop), optional
         Part of the image to use, along z, y, x.
     mirror : bool, str or sequence of str
@@ -168,7 +168,7 @@ def permeability(
         What computes.
     transport : str
         How ranks exchange; see `slipstream.exchange.TRANSPORTS`.
-    communicator : mpi4py.MPI.Comm, optional
+    comm : mpi4py.MPI.Comm, optional
         The ranks that share the work; all get the same result.
 
     Raises
@@ -195,24 +195,26 @@ def permeability(
         source = image
         if isinstance(image, str | Path) or not hasattr(image, "read"):
             source = open_image(
-                image, pore=pore, shape=shape, dtype=dtype, byte_order=byte_order, offset=offset,
-                dataset=dataset, communicator=communicator,
-            )  # fmt: skip
+                image,
+                pore=pore,
+                shape=shape,
+                dtype=dtype,
+                byte_order=byte_order,
+                offset=offset,
+                dataset=dataset,
+                comm=comm,
+            )
         domain = Domain(source, crop, mirrored, buffer, buffer_axis=AXES[axes[0]])
     if isinstance(device, str):
-        device = open_matching_device(device, communicator)
+        device = open_matching_device(device, comm)
     with in_argument_names():
-        portion = hand_out(domain, periodic, axes, communicator=communicator)
+        portion = hand_out(domain, periodic, axes, comm=comm)
     wishes = dict.fromkeys(TUNED, "auto")
-    storage, _ = choose_storage({**wishes, "precision": precision}, portion, device, communicator)
-    flow = PoreFlow(
-        portion, fluid, storage, device, make_transport(transport, communicator, device)
-    )
+    storage, _ = choose_storage({**wishes, "precision": precision}, portion, device, comm)
+    flow = PoreFlow(portion, fluid, storage, device, make_transport(transport, comm, device))
     length, runs = domain.sample_fraction, []
     for one in axes:
-        runs.append(
-            run_to_steady(flow, one, force, length, tolerance, max_steps, interval, communicator)
-        )
+        runs.append(run_to_steady(flow, one, force, length, tolerance, max_steps, interval, comm))
     result = _result(runs, axes, portion.connectivity, voxel_size, storage)
     if not result.converged:
         warnings.warn(_not_converged(result, max_steps), RuntimeWarning, stacklevel=2)
@@ -260,9 +262,15 @@ class SteadyFlow:
 
 
 def run_to_steady(
-    flow: PoreFlow, axis: int, force: float, sample_fraction: float, tolerance: float,
-    max_steps: int, interval: int, communicator: Any,
-) -> SteadyFlow:  # fmt: skip
+    flow: PoreFlow,
+    axis: int,
+    force: float,
+    sample_fraction: float,
+    tolerance: float,
+    max_steps: int,
+    interval: int,
+    comm: Any,
+) -> SteadyFlow:
     """Drive a flow along an axis until its permeability is steady. Collective.
 
     Parameters as of `permeability`; `sample_fraction` is how much of the domain's length is sample.
@@ -273,7 +281,7 @@ def run_to_steady(
     flow.rest()
     # Only the sample resists: all of the force is lost there.
     resisted = force / sample_fraction
-    steadiness = Steadiness(flow, axis, resisted, tolerance, interval, communicator)
+    steadiness = Steadiness(flow, axis, resisted, tolerance, interval, comm)
     history, began = [], time.perf_counter()
     while flow.steps < max_steps and not steadiness.is_steady:
         left = max_steps - flow.steps
@@ -285,17 +293,27 @@ def run_to_steady(
         for text in steadiness.warnings():
             warnings.warn(text, RuntimeWarning, stacklevel=3)
     seconds = time.perf_counter() - began
-    sites = flow.sites.count if communicator is None else communicator.allreduce(flow.sites.count)
+    sites = flow.sites.count if comm is None else comm.allreduce(flow.sites.count)
     return SteadyFlow(
-        means.column, float(means.velocity[axis]), means.mach, steadiness.residual,
-        steadiness.is_steady, flow.steps, sites * flow.steps, seconds, history,
-    )  # fmt: skip
+        means.column,
+        float(means.velocity[axis]),
+        means.mach,
+        steadiness.residual,
+        steadiness.is_steady,
+        flow.steps,
+        sites * flow.steps,
+        seconds,
+        history,
+    )
 
 
 def _result(
-    runs: list[SteadyFlow], axes: list[int], connectivity: Connectivity, voxel_size: float,
+    runs: list[SteadyFlow],
+    axes: list[int],
+    connectivity: Connectivity,
+    voxel_size: float,
     storage: Storage,
-) -> Permeability:  # fmt: skip
+) -> Permeability:
     area = voxel_size**2
     tensor = None
     if len(runs) == 3:

@@ -13,14 +13,19 @@ import numpy as np
 
 from slipstream.decomposition import Box
 from slipstream.errors import InputError
-from slipstream.lattice.sample_checks import (
+from slipstream.lattice.sample_parameters import (
     Voxels,
     check_box,
     check_number,
     check_seed,
     set_shape,
 )
-from slipstream.lattice.spheres import draw_spheres, grown_radius, random_centres, random_pack
+from slipstream.lattice.sphere_packing import (
+    draw_spheres,
+    grown_radius,
+    random_centres,
+    random_pack,
+)
 
 # Centres in a cubic cell of edge 1, number of neighbours that a cell counts, and their distance:
 # the nearest, and the next where their spheres meet before the pores close.

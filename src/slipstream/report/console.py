@@ -19,8 +19,8 @@ from rich.table import Table
 from rich.text import Text
 
 from slipstream import __version__
-from slipstream.case.tables import Case
-from slipstream.launch import TERMINAL, launched_size
+from slipstream.case.common_tables import Case
+from slipstream.mpi_launch import TERMINAL, launched_size
 
 # The part of a run whose categories of work are known.
 STEPPING = "time steps"

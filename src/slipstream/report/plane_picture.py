@@ -9,9 +9,9 @@ import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
 
-from slipstream.report.choice import PictureChoice
-from slipstream.report.plane import Plane
-from slipstream.report.style import INTENSITY, NOTHING, label_in_pi, pi_text, scaled_unit
+from slipstream.report.figure_style import INTENSITY, NOTHING, label_in_pi, pi_text, scaled_unit
+from slipstream.report.picture_choice import PictureChoice
+from slipstream.report.plane_gather import Plane
 
 
 def draw_plane(axes: Axes, plane: Plane, labels: Mapping[str, str], choice: PictureChoice) -> None:

@@ -18,8 +18,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
 from slipstream.field import Field
-from slipstream.report.plane_picture import largest_value
-from slipstream.report.style import (
+from slipstream.report.figure_style import (
     COLOURS,
     GREY,
     INTENSITY,
@@ -27,6 +26,7 @@ from slipstream.report.style import (
     new_figure,
     save_figure,
 )
+from slipstream.report.plane_picture import largest_value
 
 Fields = Mapping[str, Field]
 
@@ -84,9 +84,11 @@ def draw_transfer(figure: Figure, fields: Fields) -> None:
             name = field.name.removesuffix(ending).replace("_", " ")
             axes.plot(
                 *(one[_along(field) > 0] for one in (_along(field), field.data)),
-                color=COLOURS[number % len(COLOURS)], marker=".", markersize=4,
+                color=COLOURS[number % len(COLOURS)],
+                marker=".",
+                markersize=4,
                 label="all fields" if name == "energy" else name,
-            )  # fmt: skip
+            )
         axes.set_ylabel(f"{label}\n(non-dimensional)")
         axes.ticklabel_format(axis="y", scilimits=(-2, 3), useMathText=True)
     if len(fields) > 2:
@@ -117,8 +119,14 @@ def draw_anisotropic(figure: Figure, fields: Fields) -> None:
         field = fields[f"energy_spectrum_{name}"]
         shown = (_along(field) > 0) & (field.data > least)
         if shown.any():
-            axes.plot(_along(field)[shown], field.data[shown], color=COLOURS[number],
-                      label=label, marker=".", markersize=5)  # fmt: skip
+            axes.plot(
+                _along(field)[shown],
+                field.data[shown],
+                color=COLOURS[number],
+                label=label,
+                marker=".",
+                markersize=5,
+            )
     _logarithmic(axes)
     axes.set(xlabel="wavenumber (non-dimensional)", ylabel="energy per shell (non-dimensional)")
     if axes.lines:
@@ -133,8 +141,10 @@ def _draw_map(axes: Axes, field: Field) -> None:
     image = axes.pcolormesh(
         across, along, seen, shading="nearest", cmap=INTENSITY, norm=LogNorm(smallest, top)
     )
-    axes.set(xlabel=r"$k_\perp$, across $z$ (non-dimensional)",
-             ylabel=r"$k_\parallel$, along $z$ (non-dimensional)")  # fmt: skip
+    axes.set(
+        xlabel=r"$k_\perp$, across $z$ (non-dimensional)",
+        ylabel=r"$k_\parallel$, along $z$ (non-dimensional)",
+    )
     axes.yaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10]))
     bar = axes.figure.colorbar(image, ax=axes, fraction=0.046, pad=0.02)
     bar.outline.set_visible(False)
@@ -156,13 +166,21 @@ def draw_structure(figure: Figure, fields: Fields) -> None:
     for field, style in curves:
         separation = field.coordinates[field.dims[1]]
         for number, values in enumerate(field.data):
-            axes.plot(separation, np.where(values > 0, values, np.nan), style,
-                      color=COLOURS[number % len(COLOURS)], marker=".", markersize=5,
-                      label=f"$p$ = {number + 1}" if style == "-" else None)  # fmt: skip
+            axes.plot(
+                separation,
+                np.where(values > 0, values, np.nan),
+                style,
+                color=COLOURS[number % len(COLOURS)],
+                marker=".",
+                markersize=5,
+                label=f"$p$ = {number + 1}" if style == "-" else None,
+            )
     _logarithmic(axes)
     name = name.replace("_", " ")
-    axes.set(xlabel=f"separation $r$ along ${axis}$ (non-dimensional)",
-             ylabel=rf"$\langle |\delta u|^p \rangle$ of {name} (non-dimensional)")  # fmt: skip
+    axes.set(
+        xlabel=f"separation $r$ along ${axis}$ (non-dimensional)",
+        ylabel=rf"$\langle |\delta u|^p \rangle$ of {name} (non-dimensional)",
+    )
     axes.legend(fontsize="small", ncols=2, loc="lower right")
 
 
@@ -172,22 +190,30 @@ def _draw_third_order(axes: Axes, fields: Fields, name: str) -> None:
         field = fields.get(f"{name}_longitudinal_third_{axis}")
         if field is not None:
             separation = _along(field)
-            axes.plot(separation, -field.data / separation, color=COLOURS[number], marker=".",
-                      markersize=5, label=f"along ${axis}$")  # fmt: skip
+            axes.plot(
+                separation,
+                -field.data / separation,
+                color=COLOURS[number],
+                marker=".",
+                markersize=5,
+                label=f"along ${axis}$",
+            )
     axes.set_xscale("log")
     _plain_numbers(axes.xaxis)
     axes.ticklabel_format(axis="y", scilimits=(-2, 3), useMathText=True)
     name = name.replace("_", " ")
-    axes.set(xlabel="separation $r$ (non-dimensional)",
-             ylabel=rf"$-\langle \delta u_\parallel^3 \rangle / r$ of {name} (non-dimensional)",
-             )  # fmt: skip
+    axes.set(
+        xlabel="separation $r$ (non-dimensional)",
+        ylabel=rf"$-\langle \delta u_\parallel^3 \rangle / r$ of {name} (non-dimensional)",
+    )
     axes.legend(fontsize="small")
 
 
 def draw_densities(figure: Figure, fields: Fields) -> None:
     """Draw probability densities in panels of fields, curls and derivatives."""
-    every = {name.removesuffix("_pdf"): one for name, one in fields.items() if "kind" in
-             one.attributes}  # fmt: skip
+    every = {
+        name.removesuffix("_pdf"): one for name, one in fields.items() if "kind" in one.attributes
+    }
     # What is constant, such as the third component of a plane flow, has no density worth drawing.
     shown = {name: one for name, one in every.items() if fields[f"{name}_rms"].data > 0} or every
     kinds = dict.fromkeys(one.attributes["kind"] for one in shown.values())
@@ -210,13 +236,20 @@ def _draw_panel(axes: Axes, densities: Fields) -> None:
     gaussian = np.exp(-(value**2) / 2) / math.sqrt(2 * math.pi)
     axes.plot(value, gaussian, "--", color=GREY, linewidth=1.2, label="Gaussian")
     for number, (name, field) in enumerate(densities.items()):
-        axes.plot(value, np.where(field.data > 0, field.data, np.nan),
-                  color=COLOURS[number % len(COLOURS)], linewidth=1.2, marker=".", markersize=3,
-                  linestyle="-" if number < len(COLOURS) else ":",
-                  label=name.replace("_", " "))  # fmt: skip
+        axes.plot(
+            value,
+            np.where(field.data > 0, field.data, np.nan),
+            color=COLOURS[number % len(COLOURS)],
+            linewidth=1.2,
+            marker=".",
+            markersize=3,
+            linestyle="-" if number < len(COLOURS) else ":",
+            label=name.replace("_", " "),
+        )
     axes.set_xlabel("distance from the mean\n(in root mean squares)")
-    axes.legend(fontsize="x-small", handlelength=1.2, loc="upper right",
-                ncols=1 + (len(densities) > 5))  # fmt: skip
+    axes.legend(
+        fontsize="x-small", handlelength=1.2, loc="upper right", ncols=1 + (len(densities) > 5)
+    )
 
 
 def _panels(figure: Figure, count: int, **options: object) -> list[Axes]:

@@ -3,10 +3,10 @@
 Record operations and transfers in a `StepGraph`, `commit` it with a policy, then `run`.
 """
 
-from slipstream.schedule.graph import CATEGORIES, MAIN_LANE, StepGraph, Transfer
-from slipstream.schedule.patience import timeout
-from slipstream.schedule.run import POLICIES, CommittedStep, commit
+from slipstream.schedule.policies import POLICIES, CommittedStep, commit
+from slipstream.schedule.step_graph import CATEGORIES, MAIN_LANE, StepGraph, Transfer
 from slipstream.schedule.timeline import Timeline
+from slipstream.schedule.timeouts import timeout
 
 __all__ = [
     "CATEGORIES",

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.patches import Patch
 
-    from slipstream.schedule.graph import Node
+    from slipstream.schedule.step_graph import Node
 
 # Colour-blind safe (Okabe and Ito 2008), one per category.
 COLOURS = {
@@ -132,9 +132,12 @@ class Timeline:
         axes = figure.subplots()
         self.draw(axes, title)
         axes.legend(
-            handles=legend_of([self]), loc="upper center", bbox_to_anchor=(0.5, -0.35),
-            ncols=len(COLOURS), frameon=False,
-        )  # fmt: skip
+            handles=legend_of([self]),
+            loc="upper center",
+            bbox_to_anchor=(0.5, -0.35),
+            ncols=len(COLOURS),
+            frameon=False,
+        )
         figure.savefig(path, dpi=160)
 
     def draw(self, axes: Axes, title: str = "") -> None:

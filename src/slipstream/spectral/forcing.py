@@ -18,10 +18,10 @@ from typing import Any
 import numpy as np
 
 from slipstream.family import sum_over_ranks
-from slipstream.spectral.evaluation import set_points
-from slipstream.spectral.forces import Pattern
-from slipstream.spectral.initial.random_modes import random_modes
-from slipstream.spectral.step import SpectralStep
+from slipstream.spectral.grid_functions import set_points
+from slipstream.spectral.initial_conditions.random_modes import random_modes
+from slipstream.spectral.source_terms import Pattern
+from slipstream.spectral.time_step import SpectralStep
 
 
 class Forcing:
@@ -29,11 +29,11 @@ class Forcing:
 
     Parameters
     ----------
-    settings : slipstream.case.spectral.Forcing or None
+    settings : slipstream.case.spectral_case.Forcing or None
         The case's table.
     flow : SpectralStep
         What is forced; its `forcing` is set.
-    communicator : mpi4py.MPI.Comm or None
+    comm : mpi4py.MPI.Comm or None
         The ranks.
     forces : sequence of Pattern
         Those of the case's table, whose strength follows from the injection if that is given.
@@ -47,9 +47,13 @@ class Forcing:
     """
 
     def __init__(
-        self, settings: Any, flow: SpectralStep, communicator: Any,
-        forces: Sequence[Pattern], sources: Sequence[Pattern],
-    ) -> None:  # fmt: skip
+        self,
+        settings: Any,
+        flow: SpectralStep,
+        comm: Any,
+        forces: Sequence[Pattern],
+        sources: Sequence[Pattern],
+    ) -> None:
         self._settings, self._flow = settings, flow
         self._drawn: dict[int, Any] = {}
         self._injection = settings.injection if settings else None
@@ -69,7 +73,7 @@ class Forcing:
         self._slots = sum(len(pattern.components) for pattern in forces)
         entries = list(zip(self._patterns, self._factors, strict=True))
         parts = entries[: len(forces)], entries[len(forces) :]
-        self._forces, self._sources = (_Work(flow, communicator, part) for part in parts)
+        self._forces, self._sources = (_Work(flow, comm, part) for part in parts)
 
     def _evaluate(self, pattern: Pattern, place: slice, time: float) -> None:
         """Set a pattern to its functions of the points."""
@@ -169,10 +173,12 @@ class _Work:
     """Sums over modes of forces times fields, where the forces have modes."""
 
     def __init__(
-        self, flow: SpectralStep, communicator: Any,
+        self,
+        flow: SpectralStep,
+        comm: Any,
         patterns: Sequence[tuple[tuple[Pattern, slice], Callable[[float], float]]],
-    ) -> None:  # fmt: skip
-        self._flow, self._communicator, self._patterns = flow, communicator, patterns
+    ) -> None:
+        self._flow, self._comm, self._patterns = flow, comm, patterns
         device = flow.device
         moves = any(pattern.node is not None for (pattern, _), _ in patterns)
         modes = [flow.modes_of(flow.forcing[place]) for (_, place), _ in patterns]
@@ -203,5 +209,5 @@ class _Work:
             for number, other in enumerate((state[component][self._places], force)):
                 both = self._weight * (force.real * other.real + force.imag * other.imag)
                 sums[number] += float(both.sum())
-        power, square = sum_over_ranks(self._communicator, sums)
+        power, square = sum_over_ranks(self._comm, sums)
         return float(power), float(square)

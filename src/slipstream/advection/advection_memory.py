@@ -1,0 +1,61 @@
+"""How much memory a rank's part of an advection step needs, before anything is allocated."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from slipstream.advection.device_regions import Region
+from slipstream.advection.overlap_strategies import Strategy, place
+from slipstream.decomposition import Box
+from slipstream.device import Device
+
+# Two arrays take turns; each has spare elements at both ends, and steps of its own.
+_ARRAYS = 2
+_SPARE = 8
+# A step's list of work has six 64-bit numbers for every eight rows.
+_BYTES_PER_ROW = 6
+
+
+def memory_needed(
+    strategy: Strategy,
+    devices: Mapping[str, Device],
+    box: Box,
+    grid: Sequence[int],
+    dtype: np.dtype,
+    shell: int,
+) -> dict[str, int]:
+    """Return the bytes that one rank needs on each of its devices.
+
+    Parameters
+    ----------
+    strategy : Strategy
+        Which devices share the rank's box.
+    devices : mapping of str to Device
+        Those devices.
+    box : Box
+        The rank's points.
+    grid : sequence of int
+        Number of ranks along z, y and x.
+    dtype : numpy.dtype
+        float32 or float64.
+    shell : int
+        Thickness of the CPU's shell around the GPU's block.
+    """
+    divided = [int(parts > 1) for parts in grid]
+    regions = place(strategy, devices, box, divided, dtype, shell)
+    needed = dict.fromkeys(devices, 0)
+    for name, region in regions.items():
+        needed[name] += _of_region(region, dtype.itemsize)
+    # What travels is packed on the device that has the points which other ranks read.
+    halo = box.grown(divided).size - box.size if box.size else 0
+    needed[next(iter(regions))] += 2 * _ARRAYS * halo * dtype.itemsize
+    return needed
+
+
+def _of_region(region: Region, itemsize: int) -> int:
+    layout = region.layout
+    elements = math.prod(layout.shape) + _SPARE * layout.alignment
+    return _ARRAYS * (elements * itemsize + _BYTES_PER_ROW * math.prod(layout.shape[:2]))

@@ -1,0 +1,235 @@
+"""Advection in a periodic box, by a strategy of one's choice."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from slipstream.advection.advection_arguments import (
+    checked_dtype,
+    checked_grid,
+    checked_shape,
+    checked_shell,
+    checked_strategy,
+    open_devices,
+)
+from slipstream.advection.device_regions import Part, Region, record_copies
+from slipstream.advection.lax_wendroff import check_courant, gaussian
+from slipstream.advection.overlap_strategies import (
+    place,
+    record_step,
+)
+from slipstream.decomposition import Box, grid_boxes
+from slipstream.device import Device
+from slipstream.errors import InputError
+from slipstream.exchange import HaloExchange, HaloPlan, make_transport
+from slipstream.schedule import StepGraph, Timeline, commit
+
+
+class Advection:
+    """A field that a constant velocity carries through a periodic box. Collective.
+
+    Parameters
+    ----------
+    shape : sequence of int
+        Number of points along z, y and x.
+    courant : sequence of float
+        Courant numbers along z, y and x, each from -1 to 1.
+    strategy : str
+        One of `STRATEGIES`; all give the same bits.
+    dtype : dtype
+        float64 or float32.
+    comm : mpi4py.MPI.Comm, optional
+        The ranks that share the work.
+    grid : sequence of int, optional
+        Number of ranks along z, y and x; by default what exchanges least.
+    shell : int
+        For the hybrid strategies: thickness of the CPU's shell around the GPU's block, along z and
+        y, and along x where ranks divide it. 0 leaves all points to the GPU.
+    threads : int, optional
+        How many threads of the CPU compute; by default all that this process may use.
+    devices : dict of str to Device, optional
+        The "cpu" and the "gpu" to use; opened if not given.
+
+    Attributes
+    ----------
+    box : Box
+        This rank's points, by global index z, y, x.
+    boxes : list of Box
+        Those of all ranks.
+    devices : dict of str to Device
+        The devices in use.
+    steps : int
+        Number of steps done.
+
+    Raises
+    ------
+    InputError
+        If an argument is not accepted, or the strategy needs what is not here.
+    """
+
+    def __init__(
+        self,
+        shape: Sequence[int],
+        courant: Sequence[float] = (1.0, 1.0, 1.0),
+        strategy: str = "single",
+        dtype: Any = "float64",
+        comm: Any = None,
+        grid: Sequence[int] | None = None,
+        shell: int = 1,
+        threads: int | None = None,
+        devices: Mapping[str, Device] | None = None,
+    ) -> None:
+        self.shape, self.courant = checked_shape(shape), check_courant(courant)
+        self.dtype, self.comm = checked_dtype(dtype), comm
+        ranks = 1 if comm is None else comm.size
+        rank = 0 if comm is None else comm.rank
+        self.strategy, self.shell = checked_strategy(strategy, ranks), checked_shell(shell)
+        self.grid = checked_grid(grid, ranks, self.shape)
+        self.boxes = grid_boxes(self.shape, self.grid)
+        self.box = self.boxes[rank]
+        self.devices = open_devices(self.strategy, devices or {}, threads, comm)
+        self._divided = tuple(int(parts > 1) for parts in self.grid)
+        regions = self._regions(self.box)
+        # The first device is the one that has the points which other ranks read.
+        outermost = self.devices[next(iter(regions))]
+        transport = self.strategy.transport if ranks > 1 else "none"
+        self._transport = make_transport(transport, comm, outermost)
+        self._parts = {
+            name: Part(
+                self.devices[name], region, self.dtype, self.courant, self._empty(name, regions)
+            )
+            for name, region in regions.items()
+        }
+        self._halos = self._make_halos(rank) if self._transport is not None else None
+        self._steps = [
+            commit(
+                record_step(self.strategy, self._parts, self._halos, target), self.strategy.policy
+            )
+            for target in (0, 1)
+        ]
+        self._newest, self.steps = 0, 0
+
+    def _regions(self, box: Box) -> dict[str, Region]:
+        return place(self.strategy, self.devices, box, self._divided, self.dtype, self.shell)
+
+    def _empty(self, name: str, regions: Mapping[str, Region]) -> Callable:
+        """Return what allocates memory that all reach who move data of this part."""
+        if name == "cpu" and len(regions) == 2:
+            return self.devices["gpu"].pinned
+        if self._transport is not None and name == next(iter(regions)):
+            return self._transport.empty
+        return self.devices[name].empty
+
+    def _make_halos(self, rank: int) -> HaloExchange:
+        layouts = [next(iter(self._regions(box).values())).layout for box in self.boxes]
+        plan = HaloPlan.make(self.boxes, self.shape, self._divided, rank)
+        part = next(iter(self._parts.values()))
+        return HaloExchange(part.device, plan, layouts, part.arrays, self._transport)
+
+    def set(self, values: np.ndarray, steps: int = 0) -> None:
+        """Set the values of this rank's points. Collective.
+
+        Parameters
+        ----------
+        values : numpy.ndarray
+            Of shape ``box.shape``.
+        steps : int
+            Number of steps that they have behind them.
+
+        Raises
+        ------
+        InputError
+            If the shape is another one.
+        """
+        values = np.asarray(values)
+        if values.shape != self.box.shape:
+            raise InputError(f"values have shape {values.shape}; accepted: {self.box.shape}")
+        self.synchronize()
+        for part in self._parts.values():
+            box = part.region.layout.box
+            mine = np.ascontiguousarray(values[box.slices(self.box)], self.dtype)
+            part.device.run(part.device.copy(part.view(0, box), mine))
+            part.device.synchronize()
+        if self._halos is not None:
+            self.comm.Barrier()  # nobody reads a halo any more, or has yet to set values
+            graph = StepGraph(next(iter(self._parts.values())).device)
+            self._halos.record(graph, 0)
+            commit(graph, "serial").run()
+        if len(self._parts) == 2:
+            graph = StepGraph(self.devices["gpu"])
+            record_copies(graph, self._parts["cpu"], self._parts["gpu"], 0)
+            commit(graph, "serial").run()
+        self._newest, self.steps = 0, steps
+
+    def advance(self, steps: int = 1, profile: bool = False) -> None:
+        """Advance the field by some steps. Collective.
+
+        Work on a GPU may still be under way when this returns; see `synchronize`.
+
+        Parameters
+        ----------
+        steps : int
+            How many.
+        profile : bool
+            Whether to record when everything ran, for `timeline`.
+
+        Raises
+        ------
+        RunError
+            If something fails, or another rank does not answer.
+        """
+        for _ in range(steps):
+            self._newest = 1 - self._newest
+            self._steps[self._newest].run(profile)
+        self.steps += steps
+
+    def synchronize(self) -> None:
+        """Wait until all steps are done.
+
+        Raises
+        ------
+        RunError
+            If another rank has not answered.
+        """
+        for step in self._steps:
+            step.synchronize()
+        if self._transport is not None:
+            self._transport.check()
+
+    def values(self) -> np.ndarray:
+        """Return this rank's points as a new array of shape ``box.shape``."""
+        self.synchronize()
+        result = np.empty(self.box.shape, self.dtype)
+        for part in self._parts.values():
+            for box in part.region.boxes:
+                result[box.slices(self.box)] = part.device.to_host(part.view(self._newest, box))
+        return result
+
+    def exact(self, width: float, box: Box | None = None) -> np.ndarray:
+        """Return where a Gaussian of this width is by now.
+
+        Parameters
+        ----------
+        width : float
+            Standard deviation in edges of the whole box; at the first step it was in its middle.
+        box : Box, optional
+            The points wanted, by global index; this rank's if not given.
+        """
+        travelled = [
+            self.steps * courant / points
+            for courant, points in zip(self.courant, self.shape, strict=True)
+        ]
+        return gaussian(box or self.box, self.shape, travelled, width)
+
+    def timeline(self, forget: bool = False) -> Timeline:
+        """Return what ran when in the profiled steps.
+
+        Parameters
+        ----------
+        forget : bool
+            Whether to keep nothing of it, so that the next timeline is that of later steps.
+        """
+        return Timeline.merged([step.timeline for step in self._steps], forget)

@@ -1,0 +1,107 @@
+"""The strategies of White and Dongarra, and ours: where a step runs, and what overlaps.
+
+The step is recorded once, by `record_step`, whatever the strategy. A strategy says which devices
+share a rank's box, what carries the halos, and by which policy the graph is committed. That is all
+that the nine programs of the paper differ by.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from slipstream.advection.device_regions import Part, Region, padded, record_copies
+from slipstream.decomposition import Box
+from slipstream.device import Device
+from slipstream.exchange import HaloExchange
+from slipstream.schedule import StepGraph
+
+
+@dataclass(frozen=True)
+class Strategy:
+    """Where a step runs, and what overlaps.
+
+    Attributes
+    ----------
+    devices : tuple of str
+        "cpu", "gpu", or both: then the CPU has a shell around the GPU's block.
+    transport : str
+        What carries halos between ranks; "none" for a single rank.
+    policy : {"serial", "overlap"}
+        Whether what others read is advanced first, and travels while the rest is.
+    spare_core : bool
+        Whether one core does nothing but communicate.
+    """
+
+    devices: tuple[str, ...]
+    transport: str = "mpi-p2p"
+    policy: str = "overlap"
+    spare_core: bool = False
+
+
+STRATEGIES = {
+    "single": Strategy(("cpu",), transport="none", policy="serial"),
+    "mpi": Strategy(("cpu",), policy="serial"),
+    "mpi-nonblocking": Strategy(("cpu",)),
+    "mpi-threaded": Strategy(("cpu",), spare_core=True),
+    "gpu": Strategy(("gpu",), transport="none"),
+    "gpu-mpi": Strategy(("gpu",), policy="serial"),
+    "gpu-mpi-streams": Strategy(("gpu",)),
+    "gpu-peer": Strategy(("gpu",), transport="peer"),
+    "hybrid": Strategy(("cpu", "gpu"), policy="serial"),
+    "hybrid-overlap": Strategy(("cpu", "gpu"), spare_core=True),
+}
+
+
+def place(
+    strategy: Strategy,
+    devices: Mapping[str, Device],
+    box: Box,
+    divided: Sequence[int],
+    dtype: Any,
+    shell: int,
+) -> dict[str, Region]:
+    """Divide a rank's box among its devices.
+
+    A shell of no points leaves all to the GPU, one that fills the box leaves all to the CPU.
+
+    `divided` is 1 for axes that ranks divide, which have a halo, and 0 for those that are periodic
+    in place.
+    """
+    walls = tuple(shell * max(axis < 2, width) for axis, width in enumerate(divided))
+    block = box.grown([-wall for wall in walls])
+    if len(strategy.devices) == 1 or not shell or not block.size:
+        name = strategy.devices[0 if shell else -1]
+        layout = padded(devices[name], box, divided, dtype)
+        return {name: Region(layout, (box,), box.grown([-width for width in divided]))}
+    cut = [min(wall, 1) for wall in walls]
+    inside = padded(devices["gpu"], block, cut, dtype)
+    outside = padded(devices["cpu"], box, divided, dtype)
+    return {
+        "cpu": Region(outside, tuple(box.without(block)), box.grown([-width for width in divided])),
+        "gpu": Region(inside, (block,), block.grown([-width for width in cut])),
+    }
+
+
+def record_step(
+    strategy: Strategy, parts: Mapping[str, Part], halos: HaloExchange | None, target: int
+) -> StepGraph:
+    """Record one step, from one array of each part to the other one, `target`.
+
+    Halos are filled for the step to come: first the points that others read, then they travel.
+    """
+    graph = StepGraph(next(iter(parts.values())).device)
+    for part in parts.values():
+        if strategy.policy == "serial":
+            part.record(graph, part.region.boxes, target, "all points")
+        else:
+            part.record(graph, part.region.outer(), target, "edge")
+    if halos is not None:
+        halos.record(graph, target)
+    if strategy.policy == "overlap":
+        for part in parts.values():
+            part.record(graph, part.region.inner(), target, "inner points")
+    if len(parts) == 2:
+        record_copies(graph, parts["cpu"], parts["gpu"], target)
+    return graph

@@ -1,0 +1,182 @@
+"""What a time step of turbulence costs, beside its own transforms and the vendor's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+
+from slipstream.bench.library_fft import plain_transforms
+from slipstream.bench.repetitions import copy_bandwidth, medians
+from slipstream.case import SpectralCase, validate_case
+from slipstream.device import Device
+from slipstream.equations import models
+from slipstream.exchange import chosen_transport
+from slipstream.schedule import Timeline, commit
+from slipstream.spectral.discretised_equations import SpectralProblem
+from slipstream.spectral.spectral_simulation import SpectralSimulation
+
+# Steps whose nodes are timed one by one.
+_PROFILED = 3
+# Real transforms of a stage of GHOST's solvers (Rosenberg et al. 2020, and its source).
+_GHOST = {"hd": 9, "boussinesq": 16, "mhd": 27, "gpe": 8}
+
+
+def equation_of(model: str) -> dict[str, Any]:
+    """Return an equation table with some value for each parameter that needs one."""
+    needed = [k for k, (_, d) in models.parameters_of(models.find(model)).items() if d is ...]
+    return {"model": model, **dict.fromkeys(needed, 1e-3)}
+
+
+def case_of_step(
+    n: int, model: str, integrator: str, precision: str, device: str, schedule: str, transport: str
+) -> Callable[..., SpectralCase]:
+    """Return what makes the case of a benchmark; parameters are the command's options.
+
+    Called with a limit of memory, a `StepStreaming` and perhaps a policy, it makes that of fields
+    on the host.
+    """
+
+    def make(
+        memory: str | None = None, streaming: Any = None, policy: str = schedule
+    ) -> SpectralCase:
+        run: dict[str, Any] = {"device": device, "schedule": policy, "transport": transport}
+        if streaming is not None:
+            given = {key: one for key, one in asdict(streaming).items() if one is not None}
+            run |= {"residency": "host", "streaming": given}
+            run |= {} if memory is None else {"memory": memory}
+        return validate_case(
+            {
+                "solver": "spectral",
+                "grid": {"points": n},
+                "equation": equation_of(model),
+                # What moves does not matter to the time that a step takes.
+                "initial": {"flow": "formula"},
+                "time": {"end": 1.0, "step": 1e-6, "integrator": integrator},
+                "numerics": {"precision": precision},
+                "run": run,
+            }
+        )
+
+    return make
+
+
+def measure_step(
+    case: SpectralCase, simulation: SpectralSimulation, repetitions: int, plain: bool
+) -> dict[str, Any]:
+    """Measure the time step of a simulation that has not been allocated yet. Collective.
+
+    Parameters
+    ----------
+    case : SpectralCase
+        Its settings.
+    simulation : SpectralSimulation
+        Made for the case.
+    repetitions : int
+        Timed runs of each part.
+    plain : bool
+        Whether to time the vendor's three-dimensional plan too.
+
+    Returns
+    -------
+    dict
+        Settings, seconds, ratios and the fraction of the bound.
+    """
+    before = simulation.device.memory_free()
+    simulation.allocate()
+    allocated = before - simulation.device.memory_free()
+    simulation.initialise()
+    flow, device, comm = simulation.flow, simulation.device, simulation.comm
+    problem = simulation.problem
+    memory, points = problem.memory(device), problem.geometry.physical_box.size
+    flow.set_step_size(1e-6)
+    step = commit(flow.record_step(), case.run.schedule)
+    alone = commit(flow.record_step(compute=False), case.run.schedule)
+    bandwidth = copy_bandwidth(device)()
+    actions = {"step": step.run, "transforms": alone.run}
+    if plain:
+        forward, backward = plain_transforms(device, problem.geometry.shape, problem.real_dtype)
+        actions |= {"plain forward": forward, "plain backward": backward}
+    seconds = medians(device, actions, repetitions, comm)
+    for _ in range(_PROFILED):
+        step.run(profile=True)
+    settings = {
+        "model": case.equation.model,
+        "transforms of a substage": problem.model.transforms,
+        "points": list(case.grid.points_xyz),
+        "precision": case.numerics.precision,
+        "integrator": problem.method.name,
+        "ranks": problem.geometry.ranks,
+        "schedule": case.run.schedule,
+        "transport": chosen_transport(case.run.transport, comm, device),
+        "memory of fields (GiB)": memory / 2**30,
+        "memory of fields (bytes per point)": memory / points,
+        "allocated / foretold": allocated / memory,
+    }
+    return settings | _figures(
+        case.equation.model, problem, device, seconds, step.timeline, bandwidth
+    )
+
+
+def _figures(
+    model: str,
+    problem: SpectralProblem,
+    device: Device,
+    seconds: dict[str, float],
+    timeline: Timeline,
+    bandwidth: float,
+) -> dict[str, Any]:
+    """Return the figures of a record from what was measured."""
+    substages, step = problem.method.substages, seconds["step"]
+    figures = {
+        "seconds per step": step,
+        "seconds per substage": step / substages,
+        "seconds of the step's transforms alone": seconds["transforms"],
+        "step / its transforms alone": step / seconds["transforms"],
+        "copy bandwidth (GB/s)": bandwidth / 1e9,
+        "timers (s per step)": {k: v / _PROFILED for k, v in timeline.totals().items()},
+        "exposed communication (s per step)": timeline.exposed() / _PROFILED,
+    }
+    if device.kind == "cuda":
+        bound = substage_bytes(problem) * substages / bandwidth
+        figures["bound by memory traffic (s)"] = bound
+        figures["fraction of the bound"] = bound / step
+    if "plain forward" in seconds:
+        inputs, products = len(problem.model.inputs), len(problem.model.products)
+        transforms = inputs + products
+        one = inputs * seconds["plain backward"] + products * seconds["plain forward"]
+        one /= transforms
+        figures["seconds of a plain real transform"] = one
+        figures["step / as many plain transforms"] = step / (transforms * substages * one)
+        figures["substage / plain transform"] = step / substages / one
+        if model in _GHOST:
+            theirs = _GHOST[model] * substages * one
+            figures["step / plain transforms of GHOST's number"] = step / theirs
+    return figures
+
+
+def substage_bytes(problem: SpectralProblem) -> float:
+    """Return the bytes that the five kernels of a substage must move, on this rank.
+
+    Backward z and y of the inputs, x with the product, forward y and z of the products, and the
+    update (products, the start and, where the linear part needs it, the state in; a stage out).
+    """
+    nz, ny, _ = problem.geometry.shape
+    kz, ky_all, kx = (float(m.count) for m in problem.geometry.modes)
+    _, ky, _ = problem.geometry.columns_shape
+    planes = problem.geometry.planes
+    spectral, columns = kz * ky * kx, nz * ky * kx
+    packed, rows = planes * ky_all * kx, planes * ny * kx
+    model = problem.model
+    inputs, products, size = len(model.inputs), len(model.products), problem.size
+    states = 2 * size + (size if any(model.linear) else 0)
+    states += 0 if model.inputs_are_state else inputs
+    elements = (
+        inputs * (spectral + columns + packed + rows)
+        + (inputs + products) * rows
+        + products * (rows + packed + columns + spectral)
+        + (products + states) * spectral
+    )
+    return elements * np.dtype(problem.complex_dtype).itemsize

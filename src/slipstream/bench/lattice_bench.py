@@ -1,0 +1,277 @@
+"""``bench lattice``: flow through pores, every way to store and to share it side by side."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from slipstream.bench.repetitions import large_copy, medians
+from slipstream.decomposition import Box
+from slipstream.device import Device
+from slipstream.errors import InputError
+from slipstream.exchange import make_transport
+from slipstream.lattice import Fluid, PoreFlow, Portion, Storage, hand_out, make_sample
+from slipstream.lattice.population_layout import LAYOUTS
+from slipstream.lattice.storage_tuning import choose_storage
+from slipstream.schedule import Timeline
+
+_FORCE = (1e-6, 0.0, 0.0)
+# What a step does besides computing.
+_MOVING = ("communication", "copy", "pack")
+_PROFILED = 4
+# Pairs of steps that are timed together.
+_PAIRS = 5
+
+
+@dataclass(frozen=True)
+class LatticeRequest:
+    """What to measure.
+
+    Attributes
+    ----------
+    sample : str
+        "dense" for a box without solid, or one of `slipstream.lattice.SAMPLES`.
+    shape : tuple of int
+        Voxels along z, y and x.
+    parameters : mapping of str to number
+        Of the sample, such as porosity and radius.
+    storage : mapping of str to str
+        Arguments of `Storage`; "auto" for whatever is fastest.
+    partition, schedule, transport : str
+        How ranks share the work.
+    sweep : bool
+        Whether to vary one thing after the other.
+    repetitions : int
+        How often each step is timed.
+    """
+
+    sample: str
+    shape: tuple[int, int, int]
+    parameters: Mapping[str, Any]
+    storage: Mapping[str, str]
+    partition: str = "bisection"
+    schedule: str = "overlap"
+    transport: str = "auto"
+    sweep: bool = False
+    repetitions: int = 15
+
+
+@dataclass(frozen=True)
+class _Dense:
+    """A box without solid."""
+
+    shape: tuple[int, int, int]
+
+    def read(self, box: Box) -> np.ndarray:
+        return np.ones(box.shape, np.uint8)
+
+
+@dataclass(frozen=True)
+class _Variant:
+    """One way to do it."""
+
+    name: str
+    storage: Storage
+    partition: str
+    schedule: str
+    aligned: bool = True
+
+
+class _Unaligned(PoreFlow):
+    """With populations that begin anywhere, as they do where edge sites, or halos, come first."""
+
+    def _empty(self) -> Any:
+        shape = 19, self.sites.stored
+        return self.device.empty((shape[0] * shape[1] + 1,), self.storage.dtype)[1:].reshape(shape)
+
+
+def measure_lattice(
+    request: LatticeRequest,
+    device: Device,
+    comm: Any,
+    timelines: dict[str, Timeline] | None = None,
+) -> dict[str, Any]:
+    """Time steps, beside the copy bandwidth of the device. Collective.
+
+    Parameters
+    ----------
+    request : LatticeRequest
+        What to measure.
+    device : Device
+        This rank's device.
+    comm : mpi4py.MPI.Comm or None
+        The ranks.
+    timelines : dict, optional
+        Where to put, by name of the variant, what ran when in one of this rank's steps.
+
+    Returns
+    -------
+    dict
+        Settings, set-up times, and "rows" with the figures of each variant.
+    """
+    ranks = 1 if comm is None else comm.size
+    began = time.perf_counter()
+    source = (
+        _Dense(request.shape)
+        if request.sample == "dense"
+        else make_sample(request.sample, request.shape, **request.parameters)
+    )
+    portions = {request.partition: hand_out(source, (True,) * 3, (0,), request.partition, comm)}
+    handed_out = time.perf_counter() - began
+    portion = portions[request.partition]
+    storage, tried = choose_storage(dict(request.storage), portion, device, comm)
+    transport = make_transport(request.transport, comm, device)
+    first = _Variant("as asked", storage, request.partition, request.schedule)
+    variants = [first, *(_sweep(first, device, ranks) if request.sweep else [])]
+    rows = []
+    for variant in variants:
+        if variant.partition not in portions:
+            portions[variant.partition] = hand_out(
+                source, (True,) * 3, (0,), variant.partition, comm
+            )
+        rows.append(
+            _measure(
+                request, variant, portions[variant.partition], device, transport, comm, timelines
+            )
+        )
+    return {
+        "sample": request.sample,
+        "voxels (z, y, x)": request.shape,
+        "parameters": dict(request.parameters),
+        "porosity": portion.connectivity.porosity,
+        "pore sites": _total(portion, comm),
+        "ranks": ranks,
+        "transport": "none" if transport is None else transport.name,
+        "making, analysing and dividing the image (s)": handed_out,
+        "pairs tried (s)": {_text(one): seconds for one, seconds in tried.items()},
+        "rows": rows,
+    }
+
+
+def _sweep(first: _Variant, device: Device, ranks: int) -> list[_Variant]:
+    """Return variants that differ from the first one in one thing each."""
+    usual = first.storage
+    # Strips have one layout only: layouts are compared with links that have them all.
+    linked = dataclasses.replace(usual, encoding="compact")
+
+    def stored(name: str, base: Storage, **changes: str) -> _Variant:
+        return dataclasses.replace(first, name=name, storage=dataclasses.replace(base, **changes))
+
+    found = [stored(f"layout {layout}", linked, layout=layout) for layout in LAYOUTS]
+    encodings = ("compact", "wide") + (("strips",) if device.kind == "cpu" else ())
+    found += [stored(f"links {one}", linked, layout="stream", encoding=one) for one in encodings]
+    found += [stored(f"order {one}", usual, order=one) for one in ("raster", "row-tiles")]
+    found += [stored(f"{one}", usual, propagation=one) for one in ("aa", "two-lattice")]
+    found += [stored(f"{one}", usual, precision=one) for one in ("float64", "float32", "mixed")]
+    found.append(dataclasses.replace(first, name="unaligned", aligned=False))
+    if ranks > 1:
+        found += [
+            dataclasses.replace(first, name=one, schedule=one) for one in ("serial", "overlap")
+        ]
+        for one in ("bisection", "cartesian"):
+            found.append(dataclasses.replace(first, name=one, partition=one))
+    return found
+
+
+def _total(portion: Portion, comm: Any) -> int:
+    mine = int(np.count_nonzero(portion.own[1:-1, 1:-1, 1:-1]))
+    return mine if comm is None else comm.allreduce(mine)
+
+
+def _measure(
+    request: LatticeRequest,
+    variant: _Variant,
+    portion: Portion,
+    device: Device,
+    transport: Any,
+    comm: Any,
+    timelines: dict[str, Timeline] | None,
+) -> dict[str, Any]:
+    began = time.perf_counter()
+    kind = PoreFlow if variant.aligned else _Unaligned
+    flow = kind(portion, Fluid(force=_FORCE), variant.storage, device, transport, variant.schedule)
+    flow.synchronize()
+    setting_up = time.perf_counter() - began
+    copies = {kind: large_copy(device, kernel=kind) for kind in ("copy_rows", "library")}
+    actions: dict[str, Any] = {f"step {number}": _runner(flow, number) for number in (0, 1)}
+    actions["pairs"] = lambda: (flow.advance(2 * _PAIRS), flow.synchronize())
+    actions |= {kind: copy for kind, (copy, _) in copies.items()}
+    seconds = medians(device, actions, request.repetitions, comm)
+    bandwidth = max(moved / seconds[kind] for kind, (_, moved) in copies.items())
+    exposed = []
+    for _ in range(_PROFILED):
+        flow.advance(2, profile=True)
+        flow.synchronize()
+        timeline = flow.timeline(forget=True)
+        exposed.append(timeline.exposed(*_MOVING) / 2)
+    if timelines is not None:
+        timelines[variant.name] = timeline
+    mine = flow.sites.count, len(portion.neighbours), float(np.median(exposed)), setting_up
+    everyone = [mine] if comm is None else comm.allgather(mine)
+    counts, neighbours, uncovered, set_up = (list(one) for one in zip(*everyone, strict=True))
+    sites, ranks = sum(counts), len(counts)
+    steps = [seconds[f"step {number}"] for number in (0, 1)]
+    bytes_ = variant.storage.bytes_per_update(flow.links.bytes_per_site)
+    bandwidth *= ranks
+    rates = [sites / one for one in steps]
+    pair = 2 * _PAIRS * sites / seconds["pairs"]
+    return {
+        "name": variant.name,
+        "storage": _text(variant.storage),
+        "partition": variant.partition,
+        "schedule": variant.schedule,
+        "MLUPS": pair / 1e6,
+        "MLUPS per device": pair / ranks / 1e6,
+        "MLUPS of the two steps": [rate / 1e6 for rate in rates],
+        "bytes per update": list(bytes_),
+        "copy bandwidth (B/s)": bandwidth,
+        "fraction of copy": [
+            rate * size / bandwidth for rate, size in zip(rates, bytes_, strict=True)
+        ],
+        "fraction of copy, pair": pair * sum(bytes_) / 2 / bandwidth,
+        "exceptional sites": flow.links.exceptions,
+        "exposed (s per step)": max(uncovered),
+        "imbalance": max(counts) * ranks / sites,
+        "most neighbours": max(neighbours),
+        "set-up (s)": max(set_up),
+        "set-up in steps": max(set_up) / (sum(steps) / 2),
+    }
+
+
+def _runner(flow: PoreFlow, number: int) -> Any:
+    def run() -> None:
+        flow.pair[number].run(False)
+        flow.pair[number].synchronize()
+
+    return run
+
+
+def _text(storage: Storage) -> str:
+    return ", ".join(dataclasses.astuple(storage))
+
+
+def sample_parameters(sample: str, porosity: float, radius: float | None, n: int) -> dict[str, Any]:
+    """Return the parameters of a sample that options tell.
+
+    Raises
+    ------
+    InputError
+        If the sample is none that can be made of them.
+    """
+    radius = radius if radius is not None else max(2.0, n / 32)
+    if sample == "dense":
+        return {}
+    if sample == "sandstone":
+        return {"porosity": porosity, "radius": radius}
+    if sample == "random-pack":
+        return {"solid_fraction": 1 - porosity, "radius": radius}
+    if sample == "spheres":
+        return {"lattice": "simple", "solid_fraction": 1 - porosity}
+    raise InputError(
+        f"--sample {sample!r} is unknown; accepted: dense, sandstone, spheres, random-pack"
+    )

@@ -1,0 +1,167 @@
+"""Reading a case: TOML file, then overrides of the command line, then validation.
+
+The top-level key ``solver`` chooses the solver family, whose case class says which tables and
+keys there are. Every failure is an `InputError` of one line.
+"""
+
+import copy
+import tomllib
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from slipstream.case.advection_case import AdvectionCase
+from slipstream.case.common_tables import Case
+from slipstream.case.lattice_case import LatticeCase
+from slipstream.case.spectral_case import SpectralCase
+from slipstream.case.validation_messages import explain, nearest
+from slipstream.errors import InputError
+
+SOLVERS: dict[str, type[Case]] = {
+    "spectral": SpectralCase,
+    "advection": AdvectionCase,
+    "lattice": LatticeCase,
+}
+
+
+def load_case(path: str | Path, overrides: Iterable[str] = ()) -> Case:
+    """Read and validate a case file.
+
+    Parameters
+    ----------
+    path : str or pathlib.Path
+        The TOML file.
+    overrides : iterable of str
+        Each ``section.key=value`` in TOML's syntax for values; words may be bare.
+
+    Returns
+    -------
+    Case
+        Of the class of the solver family that the file names.
+
+    Raises
+    ------
+    InputError
+        If the file cannot be read or is no TOML, or a key or value is not accepted.
+    """
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except FileNotFoundError as error:
+        raise InputError(f"{path}: no such file; `slipstream new NAME` writes a case") from error
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "not a text file"
+        raise InputError(f"{path}: cannot be read as a case: {reason}") from error
+    return parse_case(text, overrides, source=str(path))
+
+
+def parse_case(text: str, overrides: Iterable[str] = (), source: str = "case") -> Case:
+    """Validate the text of a case.
+
+    Parameters
+    ----------
+    text : str
+        TOML.
+    overrides : iterable of str
+        Each ``section.key=value``.
+    source : str
+        Where the text comes from, for messages.
+
+    Raises
+    ------
+    InputError
+        If the text is no TOML, or a key or value is not accepted.
+    """
+    try:
+        data = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise InputError(f"{source}: not valid TOML: {error}") from error
+    return validate_case(data, overrides, source)
+
+
+def validate_case(
+    data: dict[str, Any], overrides: Iterable[str] = (), source: str = "case"
+) -> Case:
+    """Make a case of nested dictionaries.
+
+    Parameters
+    ----------
+    data : dict
+        Tables of keys and values, as TOML has them; left unchanged.
+    overrides : iterable of str
+        Each ``section.key=value``.
+    source : str
+        Where the data come from, for messages.
+
+    Raises
+    ------
+    InputError
+        If a key or value is not accepted.
+    """
+    given = dict(parse_override(override) for override in overrides)
+    solver = given.get("solver", data.get("solver"))
+    if not isinstance(solver, str) or solver not in SOLVERS:
+        what = "is required" if solver is None else f"{solver!r} is not accepted"
+        guess = nearest(solver, list(SOLVERS)) if isinstance(solver, str) else ""
+        where = "--set" if "solver" in given else source
+        raise InputError(f"{where}: solver: {what}{guess or ';'} accepted: {', '.join(SOLVERS)}")
+    merged = _merge(data, given, SOLVERS[solver])
+    model = SOLVERS[solver].suited_to(merged)
+    try:
+        return model.model_validate(merged)
+    except ValidationError as error:
+        key, message = explain(model, error)
+        # Of a table given there, keys within it; of a key given there, the table that misses it.
+        on_command_line = any(
+            f"{one}.".startswith(f"{key}.") or f"{key}.".startswith(f"{one}.") for one in given
+        )
+        raise InputError(f"{'--set' if on_command_line else source}: {message}") from error
+
+
+def parse_override(text: str) -> tuple[str, Any]:
+    """Return the dotted key and the value of ``section.key=value``.
+
+    Parameters
+    ----------
+    text : str
+        The value is read as TOML; what is no TOML is taken as text, so quotes may be left out.
+
+    Raises
+    ------
+    InputError
+        If there is no key or no equals sign.
+    """
+    key, equals, value = (part.strip() for part in text.partition("="))
+    if not (key and equals and value):
+        raise InputError(f"--set {text}: expected section.key=value, such as grid.points=64")
+    try:
+        return key, tomllib.loads(f"value = {value}")["value"]
+    except tomllib.TOMLDecodeError:
+        return key, value
+
+
+def _merge(data: dict[str, Any], given: dict[str, Any], model: type[Case]) -> dict[str, Any]:
+    """Return `data` with the overrides put in and what they displace taken out."""
+    merged = copy.deepcopy(data)
+    for key in given:
+        for displaced in model.displaces.get(key, ()):
+            if _take_out(merged, displaced):
+                for other in model.goes_with.get(displaced, ()):
+                    _take_out(merged, other)
+    for key, value in given.items():
+        *path, name = key.split(".")
+        table = merged
+        for part in path:
+            table = table.setdefault(part, {})
+            if not isinstance(table, dict):
+                raise InputError(f"--set {key}: {part!r} is no table")
+        table[name] = value
+    return merged
+
+
+def _take_out(data: dict[str, Any], key: str) -> bool:
+    """Take a dotted key out of tables; return whether it was there."""
+    table, _, name = key.partition(".")
+    inner = data.get(table)
+    return isinstance(inner, dict) and inner.pop(name, None) is not None

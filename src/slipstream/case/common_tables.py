@@ -1,0 +1,200 @@
+"""The tables that cases of every solver family share, and what its own tables are made of."""
+
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
+
+from slipstream.case.toml_writer import to_toml
+
+Positive = Annotated[float, Field(gt=0)]
+Precision = Literal["float64", "float32"]
+
+
+def as_tuple(value: Any) -> Any:
+    """Let TOML's lists pass as the tuples that frozen settings need."""
+    return tuple(value) if isinstance(value, list) else value
+
+
+def three(value: Any) -> tuple:
+    """Return one value for all three axes, or three values, as a tuple of three."""
+    return value if isinstance(value, tuple) else (value,) * 3
+
+
+class Table(BaseModel):
+    """One table of a case: frozen, and closed to keys that it does not know."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
+
+
+class Grid(Table):
+    """``[grid]``: the points.
+
+    Attributes
+    ----------
+    points : int or tuple of 3 int
+        Number of points along x, y and z; one number for a cube.
+    """
+
+    points: Annotated[Any, BeforeValidator(as_tuple)]
+
+    @field_validator("points")
+    @classmethod
+    def _whole_and_positive(cls, points: Any) -> Any:
+        sizes = three(points)
+        if len(sizes) != 3 or any(isinstance(n, bool) or not isinstance(n, int) for n in sizes):
+            raise ValueError("accepted: one whole number, or three for x, y and z")
+        for size in sizes:
+            if size < 1:
+                raise ValueError(f"a grid needs at least 1 point along each axis, not {size}")
+        return points
+
+    @property
+    def points_xyz(self) -> tuple[int, int, int]:
+        """Number of points along x, y and z."""
+        return three(self.points)
+
+
+class Time(Table):
+    """``[time]``: how far to go.
+
+    Attributes
+    ----------
+    end : float
+        Time at which the run ends (non-dimensional).
+    max_steps : int or None
+        Number of steps after which the run ends even if `end` is not reached. It counts the steps
+        of this run: one that goes on from another's state has as many again.
+    """
+
+    end: Positive
+    max_steps: Annotated[int, Field(gt=0)] | None = None
+
+
+class Run(Table):
+    """``[run]``: where and in which order the work is done; results do not depend on it.
+
+    Attributes
+    ----------
+    device : {"auto", "cpu", "cuda"}
+        Processor; "auto" takes a GPU where there is one.
+    timeline : bool
+        Whether to draw which work was done when.
+    """
+
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    timeline: bool = False
+
+
+class Output(Table):
+    """``[output]``: what is written, and how often.
+
+    Attributes
+    ----------
+    diagnostics_interval : float
+        Time between rows of the time series; a part of the run by default.
+    fields_interval : float or None
+        Time between snapshots of the fields; None writes the last state only.
+    pictures : bool
+        Whether to draw pictures at the end.
+    checkpoint : bool
+        Whether to write the state from which a later run can go on.
+    checkpoint_interval : float or None
+        Time between such states, each of which replaces the one before; None writes the last only.
+    """
+
+    diagnostics_interval: Positive
+    fields_interval: Positive | None = None
+    pictures: bool = True
+    checkpoint: bool = True
+    checkpoint_interval: Positive | None = None
+
+    def interval(self, kind: str) -> float | None:
+        """Return the time between two writings of something; None where there is no such time.
+
+        Parameters
+        ----------
+        kind : {"diagnostics", "spectra", "fields", "checkpoint"}
+            What is written; a family that has no spectra has no interval of them.
+        """
+        return getattr(self, f"{kind}_interval", None)
+
+
+class Case(Table):
+    """What every case has, whichever solver family it is for.
+
+    Attributes
+    ----------
+    solver : str
+        Name of the solver family, and of its package.
+    title : str
+        For people: heads the output and the pictures.
+    time : Time
+        How far to go.
+    run : Run
+        Where and in which order the work is done.
+    output : Output
+        What is written, and how often.
+    """
+
+    # A key given on the command line displaces these, which the file may hold and which could
+    # not stand beside it.
+    displaces: ClassVar[dict[str, tuple[str, ...]]] = {}
+    # What goes with a key that is displaced, if the file has it.
+    goes_with: ClassVar[dict[str, tuple[str, ...]]] = {}
+    # How often in a run something is written, where its interval is not given.
+    occasions: ClassVar[dict[str, int]] = {"diagnostics_interval": 200}
+    # How many time steps are done at once.
+    steps_at_once: ClassVar[int] = 1
+
+    solver: str
+    title: str = ""
+    time: Time
+    run: Run = Run()
+    output: Output
+
+    @model_validator(mode="before")
+    @classmethod
+    def _fill_intervals(cls, data: Any) -> Any:
+        """Derive the default intervals from the end time, so that case.toml shows them."""
+        if not isinstance(data, dict):
+            return data
+        time, output = data.get("time"), data.get("output", {})
+        end = time.get("end") if isinstance(time, dict) else None
+        if not isinstance(output, dict):
+            return data
+        # Without a usable end time, whose own error is the one to report, any value will do.
+        end = end if isinstance(end, int | float) and end > 0 else 1.0
+        defaults = {key: end / count for key, count in cls.occasions.items()}
+        return {**data, "output": {**defaults, **output}}
+
+    @classmethod
+    def suited_to(cls, data: dict[str, Any]) -> type["Case"]:
+        """Return the class that validates these tables: this one, if keys are always the same."""
+        return cls
+
+    @property
+    def points(self) -> int | None:
+        """Number of grid points that one time step updates; None if the case does not tell."""
+        raise NotImplementedError
+
+    @property
+    def fixed_step(self) -> float | None:
+        """The time step (non-dimensional) where it is always the same."""
+        raise NotImplementedError
+
+    @property
+    def ends_early(self) -> bool:
+        """Whether a run may be over before its end time."""
+        return False
+
+    @property
+    def stepping(self) -> str:
+        """How the time step is chosen, for people."""
+        return f"fixed step {self.fixed_step:.6g}"
+
+    def to_toml(self) -> str:
+        """Return the effective case as TOML; loading it gives an equal case."""
+        data = self.model_dump(mode="json", exclude_none=True)
+        # What is solved comes before how far, where and what is written.
+        shared = {name: data.pop(name) for name in ("time", "run", "output")}
+        return to_toml({**data, **shared})

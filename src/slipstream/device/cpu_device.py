@@ -1,0 +1,354 @@
+"""The CPU as a device: a stream is a worker thread, a kernel is a compiled shared library.
+
+Asynchronous schedules, overlap and out-of-core pipelines can thus be run, and tested, without a
+GPU. The threads, ``OMP_NUM_THREADS`` of them, are divided among the streams of a schedule, each of
+which works through chunks of its own; within a stream they are OpenMP's and FFTW's. Operations
+on whole arrays, outside of schedules, have all of them. A device with a single thread has no
+workers: its streams run each operation at once.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import os
+import platform
+import queue
+import threading
+import time
+import weakref
+from typing import Any
+
+import numpy as np
+
+from slipstream import kernels
+from slipstream.device import fftw, gpu_fft_launch
+from slipstream.device.device_interface import (
+    Device,
+    Event,
+    Kernel,
+    Operation,
+    RowLaunch,
+    Span,
+    Stream,
+)
+from slipstream.device.host_compiler import compile_library
+
+
+class HostEvent(Event):
+    """Set by the worker thread that reaches it."""
+
+    def __init__(self) -> None:
+        self._reached = threading.Event()
+        self._failure: BaseException | None = None
+
+    def set(self, failure: BaseException | None = None) -> None:
+        """Mark the event as reached now, or as never to be reached because of `failure`."""
+        self._failure = failure
+        self._reached.set()
+
+    def done(self) -> bool:
+        return self._reached.is_set()
+
+    def synchronize(self) -> None:
+        self._reached.wait()
+        if self._failure is not None:
+            raise self._failure
+
+
+class HostSpan(Span):
+    """Filled by the thread that runs the operation."""
+
+    def __init__(self) -> None:
+        self.start = self.stop = 0.0
+
+    def interval(self) -> tuple[float, float]:
+        return self.start, self.stop
+
+    def around(self, operation: Operation) -> Operation:
+        """Return the operation with its time taken."""
+
+        def timed(stream: Stream) -> None:
+            self.start = time.perf_counter()
+            operation(stream)
+            self.stop = time.perf_counter()
+
+        return timed
+
+
+class _TimedStream(Stream):
+    def submit_timed(self, operation: Operation) -> Span:
+        span = HostSpan()
+        self.submit(span.around(operation))
+        return span
+
+
+class InlineStream(_TimedStream):
+    """Runs every operation at once in the calling thread: the host's bulk-synchronous stream.
+
+    Parameters
+    ----------
+    begin, end : Operation, optional
+        What to run before and after each.
+    """
+
+    def __init__(self, begin: Operation | None = None, end: Operation | None = None) -> None:
+        self._begin, self._end = begin, end
+
+    def submit(self, operation: Operation) -> None:
+        if self._begin is None:
+            operation(self)
+            return
+        self._begin(self)
+        try:
+            operation(self)
+        finally:
+            self._end(self)
+
+    def record(self) -> Event:
+        event = HostEvent()
+        event.set()
+        return event
+
+    def wait(self, event: Event) -> None:
+        event.synchronize()
+
+    def synchronize(self) -> None:
+        pass
+
+
+class SoloStream(_TimedStream):
+    """Runs every operation at once, and otherwise behaves as `HostStream`.
+
+    Parameters as of `InlineStream`.
+    """
+
+    def __init__(self, begin: Operation, end: Operation) -> None:
+        self._stream = InlineStream(begin, end)
+        self._failure: BaseException | None = None
+
+    def submit(self, operation: Operation) -> None:
+        if self._failure is None:
+            try:
+                self._stream.submit(operation)
+            except BaseException as failure:
+                self._failure = failure
+
+    def record(self) -> Event:
+        event = HostEvent()
+        event.set(self._failure)
+        return event
+
+    def wait(self, event: Event) -> None:
+        self.submit(lambda stream: event.synchronize())
+
+    def synchronize(self) -> None:
+        try:
+            self.record().synchronize()
+        finally:
+            self._failure = None
+
+
+class HostStream(_TimedStream):
+    """A worker thread that runs operations in order.
+
+    Parameters
+    ----------
+    begin : Operation, optional
+        What to run first.
+
+    After an operation has failed, the rest of the queue is skipped; `synchronize` and the events
+    behind the failure raise it. The thread ends with the stream object.
+    """
+
+    def __init__(self, begin: Operation | None = None) -> None:
+        # An operation of the host does not look at the stream that it runs on.
+        self._worker = _Worker(InlineStream())
+        weakref.finalize(self, self._worker.queue.put, None)
+        if begin is not None:
+            self.submit(begin)
+        threading.Thread(target=self._worker.work, daemon=True).start()
+
+    def submit(self, operation: Operation) -> None:
+        self._worker.queue.put(operation)
+
+    def record(self) -> Event:
+        event = HostEvent()
+        self._worker.queue.put(event)
+        return event
+
+    def wait(self, event: Event) -> None:
+        self._worker.queue.put(lambda stream: event.synchronize())
+
+    def synchronize(self) -> None:
+        try:
+            self.record().synchronize()
+        finally:
+            self._worker.failure = None
+
+
+class _Worker:
+    """What the thread holds. It must not hold the stream, whose end is the thread's end."""
+
+    def __init__(self, stream: Stream) -> None:
+        self.queue: queue.SimpleQueue = queue.SimpleQueue()
+        self.failure: BaseException | None = None
+        self._stream = stream
+
+    def work(self) -> None:
+        while (item := self.queue.get()) is not None:
+            if isinstance(item, HostEvent):
+                item.set(self.failure)
+            elif self.failure is None:
+                try:
+                    item(self._stream)
+                except BaseException as failure:
+                    self.failure = failure
+
+
+class HostKernel(Kernel):
+    """A function of a compiled shared library; the interpreter lock is released while it runs."""
+
+    def __init__(self, function: Any) -> None:
+        self._function = function
+
+    def bind(self, launch: Any, *arguments: Any) -> Operation:
+        function, values = self._function, [_c_argument(argument) for argument in arguments]
+
+        def operation(stream: Stream, keep_alive: Any = arguments) -> None:
+            function(*values)
+
+        return operation
+
+
+def _c_argument(value: Any) -> Any:
+    if isinstance(value, np.ndarray):
+        return ctypes.c_void_p(value.ctypes.data)
+    if isinstance(value, np.generic):
+        return np.ctypeslib.as_ctypes_type(value.dtype)(value.item())
+    return ctypes.c_double(value) if isinstance(value, float) else ctypes.c_longlong(value)
+
+
+class HostDevice(Device):
+    """All cores that this process may use.
+
+    Parameters
+    ----------
+    tiled : bool
+        Use the tiled kernels that GPUs use. Others are faster here; this is for tests.
+    threads : int, optional
+        How many threads compute; `thread_count` if not given.
+    lanes : int, optional
+        Among how many streams they are divided; by default a few, such that most threads are used.
+        One is best for work that is done in microseconds.
+    spare_core : bool
+        Leave one thread's core, if there are several, to whoever polls for messages: that one need
+        not pause then.
+    """
+
+    kind = "cpu"
+    array_module = np
+    shared_memory_limit = gpu_fft_launch.SHARED_LIMIT
+
+    def __init__(
+        self,
+        tiled: bool = False,
+        threads: int | None = None,
+        lanes: int | None = None,
+        spare_core: bool = False,
+    ) -> None:
+        self.threads = threads or thread_count()
+        # Polling without a pause would take a core from the kernels.
+        self.pause = 0.0 if spare_core and self.threads > 1 else 2e-5
+        if spare_core:
+            self.threads = max(1, self.threads - 1)
+        self._tiled = tiled
+        # Threads that share one core would take it from each other at every turn: there, who
+        # schedules computes too, and looks for messages in between.
+        self.inline = self.threads == 1
+        self.lanes = lanes or _lanes(self.threads)
+        self._threads_per_lane = max(1, self.threads // self.lanes)
+        self.row_bytes = 128 if tiled else 1
+        self.name = f"{processor_name()}, {self.threads} thread{'s' * (self.threads > 1)}"
+        self.identity = platform.node()
+        usual = thread_count()
+        limits = [] if self.threads == usual else [self._limit(self.threads), self._limit(usual)]
+        self.default_stream = InlineStream(*limits)
+
+    def empty(self, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
+        return fftw.empty(shape, dtype)
+
+    pinned = empty
+
+    def pin(self, memory: np.ndarray) -> None:
+        """Do nothing: this device copies from and to any memory of the host."""
+
+    def stream(self, urgent: bool = False) -> Stream:
+        if self.inline:
+            return SoloStream(self._limit(1), self._limit(thread_count()))
+        return HostStream(self._limit(self._threads_per_lane))
+
+    def _limit(self, threads: int) -> Operation:
+        """Return what gives the kernels of the calling thread so many threads."""
+        return self.kernel("threads.hpp", "set_threads").bind(RowLaunch(1, 1), threads)
+
+    def kernel(self, header: str, name: str, **constants: Any) -> Kernel:
+        library = _load(kernels.source(header, constants))
+        function = getattr(library, name)
+        function.restype = None
+        return HostKernel(function)
+
+    def copy(self, target: np.ndarray, source: np.ndarray) -> Operation:
+        return lambda stream: np.copyto(target, source)
+
+    def fill(self, target: np.ndarray, value: float) -> Operation:
+        return lambda stream: target.fill(value)
+
+    def fft(
+        self, source: np.ndarray, target: np.ndarray, axis: int, forward: bool, scratch: Any = None
+    ) -> Operation:
+        return fftw.plan(source, target, (axis,), forward, self._threads_per_lane)
+
+    def fft_all(self, source: np.ndarray, target: np.ndarray, forward: bool) -> Operation:
+        return fftw.plan(source, target, tuple(range(1, source.ndim)), forward, self.threads)
+
+    def tiled_transforms(self) -> bool:
+        return self._tiled
+
+    def memory_free(self) -> int:
+        with open("/proc/meminfo") as file:
+            lines = dict(line.split(":") for line in file)
+        return int(lines["MemAvailable"].split()[0]) * 1024
+
+    def synchronize(self) -> None:
+        self.default_stream.synchronize()
+
+
+@functools.cache
+def _load(text: str) -> ctypes.CDLL:
+    return ctypes.CDLL(str(compile_library(text)))
+
+
+def _lanes(threads: int) -> int:
+    """Return how many lanes leave the fewest threads idle; of several, the most lanes."""
+    # More lanes than this would wait for each other in the interpreter.
+    return max(range(1, min(threads, 8) + 1), key=lambda lanes: (threads // lanes * lanes, lanes))
+
+
+def thread_count() -> int:
+    """Return ``OMP_NUM_THREADS`` if it is set, else the number of cores this process may use."""
+    setting = os.environ.get("OMP_NUM_THREADS", "").split(",")[0]
+    return int(setting) if setting.isdigit() and int(setting) else len(os.sched_getaffinity(0))
+
+
+@functools.cache
+def processor_name() -> str:
+    """Return the processor's model, as the system tells it."""
+    try:
+        with open("/proc/cpuinfo") as file:
+            for line in file:
+                if line.startswith("model name"):
+                    return line.split(":", 1)[1].strip()
+    except OSError:
+        pass
+    return "CPU"

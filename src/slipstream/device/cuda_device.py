@@ -1,0 +1,357 @@
+"""An NVIDIA GPU as a device, through CuPy: run-time compiled kernels, cuFFT, streams, graphs."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import itertools
+import math
+import os
+import platform
+import time
+import weakref
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import cupy
+import numpy as np
+
+from slipstream import kernels
+from slipstream.device.array_addresses import address_of, merged_axes
+from slipstream.device.cufft import CufftScratch, strided_plan, whole_plan
+from slipstream.device.device_interface import (
+    BlockLaunch,
+    Device,
+    Event,
+    Kernel,
+    Operation,
+    RowLaunch,
+    Span,
+    Stream,
+)
+from slipstream.errors import InputError
+
+# Streams beyond this many share queues of the device, where they wait for each other for nothing,
+# which can be for ever if one of them waits for another rank. CUDA reads it when it starts: who
+# uses the GPU before this is imported sets it in the environment.
+os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "32")
+
+_THREADS = 256
+_MAXIMUM_BLOCKS = 1 << 30
+# Rectangles that are copied may not have longer rows, in bytes.
+_LONGEST_ROW = (1 << 31) - 1
+# Pinned arrays of fewer bytes share a pool.
+_POOLED = 64 << 20
+_OUT_OF_MEMORY = 2  # cudaErrorMemoryAllocation
+_PORTABLE = 1  # cudaHostRegisterPortable
+_HOST_MEMORY = 1  # cudaMemoryTypeHost
+_NOT_READY = 600  # cudaErrorNotReady
+
+
+class CudaEvent(Event):
+    """A CUDA event."""
+
+    def __init__(self) -> None:
+        self.handle = cupy.cuda.Event()
+
+    def done(self) -> bool:
+        runtime = cupy.cuda.runtime
+        # A fault of the device is no reason to go on waiting.
+        status = runtime.eventQuery(self.handle.ptr)
+        if status not in (0, _NOT_READY):
+            raise runtime.CUDARuntimeError(status)
+        return status == 0
+
+    def synchronize(self) -> None:
+        self.handle.synchronize()
+
+
+class CudaSpan(Span):
+    """Two CUDA events, placed in the host's time by the device's first event."""
+
+    def __init__(self, device: CudaDevice) -> None:
+        self._device = device
+        self.start, self.stop = cupy.cuda.Event(), cupy.cuda.Event()
+
+    def interval(self) -> tuple[float, float]:
+        origin, at = self._device.origin
+        elapsed = cupy.cuda.get_elapsed_time
+        return at + elapsed(origin, self.start) * 1e-3, at + elapsed(origin, self.stop) * 1e-3
+
+
+class CudaStream(Stream):
+    """A CUDA stream. Submitting an operation enqueues it from the calling thread."""
+
+    def __init__(self, device: CudaDevice, handle: cupy.cuda.Stream) -> None:
+        self._device, self.handle = device, handle
+
+    def submit(self, operation: Operation) -> None:
+        with self._device.context, self.handle:
+            operation(self)
+
+    def submit_timed(self, operation: Operation) -> Span:
+        with self._device.context, self.handle:
+            span = CudaSpan(self._device)
+            span.start.record(self.handle)
+            operation(self)
+            span.stop.record(self.handle)
+        return span
+
+    def record(self) -> Event:
+        with self._device.context:
+            event = CudaEvent()
+            event.handle.record(self.handle)
+        return event
+
+    def wait(self, event: Event) -> None:
+        self.handle.wait_event(event.handle)
+
+    def synchronize(self) -> None:
+        self.handle.synchronize()
+
+    def capture(self, enqueue: Callable[[], None]) -> Operation:
+        """Return what `enqueue` submits to this stream, and to those waiting for it, as one graph.
+
+        Nothing runs during the capture. The result is an operation that replays the graph.
+        """
+        with self._device.context:
+            self.handle.begin_capture()
+            try:
+                enqueue()
+            finally:
+                graph = self.handle.end_capture()
+        return lambda stream: graph.launch(stream.handle)
+
+
+class CudaKernel(Kernel):
+    """A kernel compiled by NVRTC. CuPy keeps the binary, under a key made from the full text."""
+
+    def __init__(self, device: CudaDevice, module: cupy.RawModule, name: str) -> None:
+        self._device, self._function = device, module.get_function(name)
+
+    def bind(self, launch: RowLaunch | BlockLaunch, *arguments: Any) -> Operation:
+        function, values = self._function, tuple(_argument(value) for value in arguments)
+        if isinstance(launch, BlockLaunch):
+            grid, block, shared = _block_grid(launch)
+            if shared > 48 * 1024:
+                with self._device.context:  # of each GPU there is a function of its own
+                    function.max_dynamic_shared_size_bytes = max(
+                        shared, function.max_dynamic_shared_size_bytes
+                    )
+        else:
+            grid, block = _row_grid(launch)
+            shared = 0
+        if 0 in grid:
+            return lambda stream: None
+
+        def operation(stream: Stream, keep_alive: Any = arguments) -> None:
+            function(grid, block, values, shared_mem=shared)
+
+        return operation
+
+
+def _argument(value: Any) -> Any:
+    if isinstance(value, float):
+        return np.float64(value)
+    if isinstance(value, np.ndarray):  # pinned memory, which the GPU reaches under its own address
+        return np.int64(value.ctypes.data)
+    return np.int64(value) if isinstance(value, int) else value
+
+
+def _row_grid(launch: RowLaunch) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    across = min(_THREADS, max(32, 1 << max(0, launch.columns - 1).bit_length()))
+    across = 32 if launch.reduces else across
+    rows_per_block = _THREADS // across
+    blocks = -(-launch.rows // rows_per_block)
+    return (min(blocks, _MAXIMUM_BLOCKS),), (across, rows_per_block)
+
+
+def _block_grid(launch: BlockLaunch) -> tuple[tuple[int, ...], tuple[int, ...], int]:
+    return (min(launch.blocks, _MAXIMUM_BLOCKS),), (launch.threads,), launch.shared_bytes
+
+
+class CudaDevice(Device):
+    """One GPU.
+
+    Parameters
+    ----------
+    ordinal : int
+        Which of the GPUs that this process sees.
+    """
+
+    kind = "cuda"
+    array_module = cupy
+    lanes = 1
+    # The host has nothing else to do, and messages through it advance only when polled.
+    pause = 0.0
+    row_bytes = 128
+
+    def __init__(self, ordinal: int = 0) -> None:
+        self.ordinal = ordinal
+        self.context = cupy.cuda.Device(ordinal)
+        # Arrays made by users and by default streams live on this GPU too.
+        self.context.use()
+        properties = cupy.cuda.runtime.getDeviceProperties(ordinal)
+        self.name = properties["name"].decode()
+        bus = cupy.cuda.runtime.deviceGetPCIBusId(ordinal)
+        self.identity = f"{platform.node()} {bus}"
+        self.shared_memory_limit = int(properties["sharedMemPerBlockOptin"])
+        # CuPy's own default, so that array expressions, and memory that is freed and allocated
+        # again between them, are in order with the operations submitted here.
+        self.default_stream = CudaStream(self, cupy.cuda.Stream.null)
+        event = cupy.cuda.Event()
+        event.record(self.default_stream.handle)
+        event.synchronize()
+        self.origin = event, time.perf_counter()
+
+    def empty(self, shape: tuple[int, ...], dtype: Any) -> cupy.ndarray:
+        with self.context, self._memory_for(f"an array of shape {tuple(shape)}"):
+            return cupy.empty(shape, dtype)
+
+    def zeros(self, shape: tuple[int, ...], dtype: Any) -> cupy.ndarray:
+        array = self.empty(shape, dtype)
+        self.run(lambda stream: array.fill(0))
+        return array
+
+    def allocate(self, size: int) -> int:
+        """Return the address of `size` bytes of their own, which CuPy's pool knows nothing of."""
+        with self.context, self._memory_for(f"{size} bytes to share"):
+            cupy.get_default_memory_pool().free_all_blocks()
+            return cupy.cuda.runtime.malloc(size)
+
+    def pinned(self, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
+        count = math.prod(shape)
+        size = max(1, count * np.dtype(dtype).itemsize)
+        with self.context:
+            if size < _POOLED:
+                memory = cupy.cuda.alloc_pinned_memory(size)
+            else:  # that of large arrays goes back to the system when they do
+                memory = cupy.cuda.PinnedMemoryPointer(cupy.cuda.PinnedMemory(size), 0)
+        return np.frombuffer(memory, dtype, count).reshape(shape)
+
+    def pin(self, memory: np.ndarray) -> None:
+        """Let copies from and to memory of the host be asynchronous, until it is freed."""
+        runtime, address = cupy.cuda.runtime, address_of(memory)
+        with self.context:
+            runtime.hostRegister(address, memory.nbytes, _PORTABLE)
+        weakref.finalize(memory, runtime.hostUnregister, address).atexit = False
+
+    def is_pinned(self, array: np.ndarray) -> bool:
+        """Return whether the GPU reaches an array of the host."""
+        with self.context:
+            attributes = cupy.cuda.runtime.pointerGetAttributes(address_of(array))
+        return attributes.type == _HOST_MEMORY
+
+    def stream(self, urgent: bool = False) -> CudaStream:
+        with self.context:
+            priority = -1 if urgent else 0
+            return CudaStream(self, cupy.cuda.Stream(non_blocking=True, priority=priority))
+
+    def stream_of(self, handle: cupy.cuda.Stream) -> CudaStream:
+        """Return a stream of CuPy's as a stream of this device."""
+        return CudaStream(self, handle)
+
+    def kernel(self, header: str, name: str, **constants: Any) -> Kernel:
+        with self.context:
+            module = _module(kernels.source(header, constants), self.ordinal)
+            return CudaKernel(self, module, name)
+
+    def copy(self, target: Any, source: Any) -> Operation:
+        on_device = isinstance(target, cupy.ndarray) and isinstance(source, cupy.ndarray)
+        alike = target.flags.c_contiguous and source.flags.c_contiguous
+        if on_device and not (
+            alike and (target.shape, target.dtype) == (source.shape, source.dtype)
+        ):
+            return lambda stream: cupy.copyto(target, source)
+        if target.shape != source.shape or target.dtype != source.dtype:
+            raise ValueError(f"cannot copy {source.shape} {source.dtype} to {target.shape}")
+        kind = cupy.cuda.runtime.memcpyDefault
+        if alike:
+            copy_1d, run = cupy.cuda.runtime.memcpyAsync, (address_of(target), address_of(source))
+
+            def copy_all(stream: CudaStream, keep_alive: Any = (target, source)) -> None:
+                copy_1d(*run, source.nbytes, kind, stream.handle.ptr)
+
+            return copy_all
+        pieces, copy_2d = _rectangles(target, source), cupy.cuda.runtime.memcpy2DAsync
+
+        def operation(stream: CudaStream, keep_alive: Any = (target, source)) -> None:
+            for piece in pieces:
+                copy_2d(*piece, kind, stream.handle.ptr)
+
+        return operation
+
+    def fill(self, target: Any, value: float) -> Operation:
+        return lambda stream: target.fill(value)
+
+    def fft(
+        self, source: Any, target: Any, axis: int, forward: bool, scratch: Any = None
+    ) -> Operation:
+        with self.context, self._memory_for("cuFFT's work area"):
+            return strided_plan(source, target, axis, forward, scratch)
+
+    def fft_scratch(self) -> CufftScratch:
+        return CufftScratch()
+
+    def fft_all(self, source: Any, target: Any, forward: bool) -> Operation:
+        with self.context, self._memory_for("cuFFT's work area"):
+            return whole_plan(source, target, forward)
+
+    @contextlib.contextmanager
+    def _memory_for(self, what: str) -> Iterator[None]:
+        try:
+            yield
+        except (cupy.cuda.memory.OutOfMemoryError, cupy.cuda.runtime.CUDARuntimeError) as failure:
+            if getattr(failure, "status", _OUT_OF_MEMORY) != _OUT_OF_MEMORY:
+                raise
+            raise InputError(
+                f"{self.name} has no memory left for {what}: use a smaller grid or more devices"
+            ) from failure
+
+    def tiled_transforms(self) -> bool:
+        return True
+
+    def memory_free(self) -> int:
+        with self.context:
+            free, _ = cupy.cuda.runtime.memGetInfo()
+            return free + cupy.get_default_memory_pool().free_bytes()
+
+    def synchronize(self) -> None:
+        self.context.synchronize()
+
+
+@functools.cache
+def _module(text: str, ordinal: int) -> cupy.RawModule:
+    # No contraction to fused multiply-adds: see FLAGS in `compiler`.
+    options = ("--std=c++17", "--fmad=false")
+    return cupy.RawModule(code=text, backend="nvrtc", options=options)
+
+
+def _rectangles(target: Any, source: Any) -> list[tuple[int, ...]]:
+    """Split a strided copy into rectangles (target, pitch, source, pitch, width, height)."""
+    shape, strides = merged_axes(target, source)
+    if 0 in shape:
+        return []
+    if all(own[-1] == target.itemsize for own in strides):
+        width, shape, strides = shape[-1] * target.itemsize, shape[:-1], [s[:-1] for s in strides]
+    else:
+        width = target.itemsize
+    # The longest axis makes the rows of rectangles; where its steps are too long, each has one.
+    usable = [
+        n if max(own[i] for own in strides) <= _LONGEST_ROW else 0 for i, n in enumerate(shape)
+    ]
+    rows = int(np.argmax(usable)) if any(usable) else None
+    looped = [range(1 if axis == rows else n) for axis, n in enumerate(shape)]
+    height, pitches = (
+        (1, (width, width)) if rows is None else (shape[rows], [own[rows] for own in strides])
+    )
+    result = []
+    for index in itertools.product(*looped):
+        to, of = (
+            address_of(array) + sum(i * step for i, step in zip(index, own, strict=True))
+            for array, own in zip((target, source), strides, strict=True)
+        )
+        for low in range(0, width, _LONGEST_ROW):
+            part = min(_LONGEST_ROW, width - low)
+            result.append((to + low, pitches[0], of + low, pitches[1], part, height))
+    return result

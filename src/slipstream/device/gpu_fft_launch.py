@@ -1,0 +1,239 @@
+"""Constants and launch sizes of the tiled transforms, ``fft.hpp`` and ``physical_pass.hpp``.
+
+Both kernels hold whole transforms in shared memory, so what limits them is how many bytes and
+registers fit on one multiprocessor at a time. This module factorises lengths into radices that
+registers can hold, and chooses tiles that leave several blocks per multiprocessor: while one
+computes, the others keep the memory busy.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from slipstream.device.device_interface import BlockLaunch
+
+# Hopper: a multiprocessor has 228 KiB, of which the system takes one for each block.
+SHARED_LIMIT = 227 * 1024
+_SHARED_PER_MULTIPROCESSOR = 228 * 1024
+_REGISTERS = 65536
+
+_RADICES = (16, 8, 4, 2, 3, 5, 7, 11, 13)
+
+
+@functools.cache
+def factorise(n: int, budget: int = 16, first: int = 1, last: int = 1) -> tuple[int, ...] | None:
+    """Split `n` into radices: as few as registers allow, then as even as possible.
+
+    Parameters
+    ----------
+    n : int
+        Length of the transform.
+    budget : int
+        How many complex numbers a thread should hold at most. Larger primes are used regardless.
+    first, last : int
+        How many butterflies of the first and last radix a thread holds at a time. If the last
+        radix would be too large, it is followed by a radix 1.
+
+    Returns
+    -------
+    tuple of int or None
+        Radices with product `n`, or None if `n` has a prime factor above 13.
+    """
+    if n == 1:
+        return (1,)
+
+    def cost(radices: tuple[int, ...]) -> tuple[int, int, int]:
+        held = list(radices)
+        held[0] *= first
+        held[-1] = max(held[-1], last * radices[-1])
+        return sum(max(0, count - budget) for count in held), len(radices), sum(radices)
+
+    candidates: list[tuple[int, ...]] = []
+    for radix in (radix for radix in _RADICES if n % radix == 0):
+        if n == radix:
+            candidates += [(radix,), (radix, 1)]
+        elif rest := factorise(n // radix, budget, 1, last):
+            candidates.append((radix, *rest))
+    return min(candidates, key=cost, default=None)
+
+
+def roots(n: int, real_dtype: np.typing.DTypeLike) -> np.ndarray:
+    """Return exp(-2 pi i k / n) for k < n, rounded once, and exactly symmetric."""
+    k = np.arange(n, dtype=np.int64)
+    octant, rest = np.divmod(8 * k, n)
+    rest = np.where(octant % 2, n - rest, rest)  # eighths of k / n from the nearest axis
+    angle = 2 * np.arccos(np.longdouble(-1)) * rest.astype(np.longdouble) / (8 * n)
+    cosine, sine = np.cos(angle), np.sin(angle)
+    swapped = np.isin(octant, (1, 2, 5, 6))
+    real = np.where(swapped, sine, cosine) * np.where(np.isin(octant, (2, 3, 4, 5)), -1, 1)
+    imaginary = np.where(swapped, cosine, sine) * np.where(octant < 4, -1, 1)
+    table = np.empty(n, np.result_type(real_dtype, np.complex64))
+    table.real, table.imag = real, imaginary
+    return table
+
+
+@dataclass(frozen=True)
+class TiledKernel:
+    """How to compile and launch one tiled kernel.
+
+    Attributes
+    ----------
+    header, name, constants
+        The kernel and its compile-time constants.
+    threads : int
+        Threads per block.
+    shared_bytes : int
+        Dynamic shared memory per block; on a CPU the same array lies on the stack.
+    items_per_block : int
+        Columns (`strided_fft`), rows (`physical_pass`) or pairs of rows (`real_rows`) per block.
+    """
+
+    header: str
+    name: str
+    constants: Mapping[str, object]
+    threads: int
+    shared_bytes: int
+    items_per_block: int
+
+    def launch(self, items: int, batches: int = 1) -> BlockLaunch:
+        """Return the launch for `items` neighbouring columns or rows in each of `batches`."""
+        blocks = batches * -(-items // self.items_per_block)
+        return BlockLaunch(blocks, self.threads, self.shared_bytes)
+
+
+def strided_fft(
+    n: int, real_dtype: np.typing.DTypeLike, sign: int, limit: int = SHARED_LIMIT
+) -> TiledKernel | None:
+    """Return the kernel for transforms of `n` rows; None if `n` is unsupported or does not fit.
+
+    Parameters
+    ----------
+    sign : int
+        -1 for forward, +1 for backward.
+    limit : int
+        Bytes of shared memory that a block may use.
+    """
+    real = np.dtype(real_dtype)
+    radices = factorise(n, budget=8)
+    element = 2 * real.itemsize
+    # Runs of 128 bytes use memory best, 64 almost as well; 32 are one sector of the cache.
+    widths = [width for width in (128, 64, 32) if n * width <= limit]
+    if radices is None or not widths:
+        return None
+    # One block of 1024 threads with runs of 128 bytes beats two with runs of 64, most of all where
+    # rows do not start at multiples of 128 bytes.
+    lanes = widths[0] // element
+    while n * lanes // max(radices) < 64:
+        lanes *= 2
+    shared_bytes = n * lanes * element
+    # One butterfly a thread in the widest pass, and as many blocks as leave it the registers that
+    # it needs: on an H200 this beat fewer threads with more butterflies each, by up to a tenth.
+    threads = min(1024, 32 * -(-n * lanes // (32 * max(radices))))
+    registers = (64 if real.itemsize == 8 else 40) * max(1, max(radices) // 8)
+    blocks = max(1, min(_resident(shared_bytes), _REGISTERS // (threads * registers)))
+    constants = _constants(n, radices, real, threads, blocks) | {"SIGN": sign, "LANES": lanes}
+    return TiledKernel("fft.hpp", "strided_fft", constants, threads, shared_bytes, lanes)
+
+
+def physical_pass(
+    n: int,
+    real_dtype: np.typing.DTypeLike,
+    inputs: int,
+    outputs: int,
+    product_header: str,
+    limit: int = SHARED_LIMIT,
+) -> TiledKernel | None:
+    """Return the kernel for rows of `n` points; None if `n` is unsupported or does not fit.
+
+    Parameters
+    ----------
+    inputs, outputs : int
+        Fields that the product takes and gives.
+    product_header : str
+        Header that defines ``pointwise``.
+    limit : int
+        Bytes of shared memory that a block may use.
+    """
+    real = np.dtype(real_dtype)
+    radices = factorise(n, budget=24, first=2, last=inputs)
+    pair_bytes = max(inputs, outputs) * (n + n // 8 + 1) * 2 * real.itemsize
+    if radices is None or pair_bytes > limit:
+        return None
+    radices = (*radices, 1) if len(radices) == 1 else radices
+    points = n // radices[-1]
+    pairs = max(1, min(-(-64 // points), limit // pair_bytes))
+    held = max(2 * radices[0], *radices[1:], inputs * radices[-1])
+    threads, blocks = _occupancy(points * pairs, pairs * pair_bytes, held, radices, real)
+    constants = _constants(n, radices, real, threads, blocks) | {
+        "INPUTS": inputs,
+        "OUTPUTS": outputs,
+        "PAIRS": pairs,
+        "PRODUCT_HEADER": f'"{product_header}"',
+    }
+    return TiledKernel(
+        "physical_pass.hpp", "physical_pass", constants, threads, pairs * pair_bytes, 2 * pairs
+    )
+
+
+def real_rows(
+    n: int, real_dtype: np.typing.DTypeLike, sign: int, limit: int = SHARED_LIMIT
+) -> TiledKernel | None:
+    """Return the kernel for real rows of `n` points; None if `n` is unsupported or does not fit.
+
+    Parameters
+    ----------
+    sign : int
+        -1 for forward, +1 for backward.
+    limit : int
+        Bytes of shared memory that a block may use.
+    """
+    real = np.dtype(real_dtype)
+    # Small first radices, of which a thread holds two butterflies, and large ones after them: on an
+    # H200 that beat even ones by a third.
+    radices = factorise(n, budget=16, first=4)
+    pair_bytes = (n + n // 8 + 1) * 2 * real.itemsize
+    if radices is None or pair_bytes > limit:
+        return None
+    radices = (*radices, 1) if len(radices) == 1 else radices
+    points = n // radices[-1]
+    pairs = max(1, min(-(-64 // points), limit // pair_bytes))
+    threads = min(512, 32 * -(-points * pairs // 32))
+    # With 128 registers a thread; small blocks wait for each other's barriers least.
+    blocks = max(1, min(_resident(pairs * pair_bytes), _REGISTERS // (128 * threads)))
+    constants = _constants(n, radices, real, threads, blocks) | {
+        "SIGN": sign,
+        "INPUTS": 1,
+        "OUTPUTS": 1,
+        "PAIRS": pairs,
+    }
+    return TiledKernel("real_rows.hpp", "real_rows", constants, threads, pairs * pair_bytes, pairs)
+
+
+def _constants(
+    n: int, radices: tuple[int, ...], real: np.dtype, threads: int, blocks: int
+) -> dict[str, object]:
+    kind = "double" if real.itemsize == 8 else "float"
+    return {"N": n, "RADICES": radices, "REAL": kind, "THREADS": threads, "BLOCKS_PER_SM": blocks}
+
+
+def _resident(shared_bytes: int) -> int:
+    """Return how many blocks a multiprocessor's shared memory holds."""
+    return min(16, _SHARED_PER_MULTIPROCESSOR // (shared_bytes + 1024))
+
+
+def _occupancy(
+    items: int, shared_bytes: int, held: int, radices: tuple[int, ...], real: np.dtype
+) -> tuple[int, int]:
+    """Return threads per block, and resident blocks, for `held` complex numbers a thread."""
+    # Fitted to what nvcc 13 takes for radices 2 to 16 when nothing limits it.
+    needed = 6 * held + 30 + 16 * any(radix % 2 and radix > 3 for radix in radices)
+    needed = min(256, needed * real.itemsize // 8 + 20 * (real.itemsize == 4))
+    warps = _REGISTERS // (32 * needed)
+    wanted = -(-items // 32)
+    blocks = max(1, min(_resident(shared_bytes), warps // min(4, wanted)))
+    rounds = -(-wanted // min(32, warps // blocks))
+    return 32 * -(-wanted // rounds), blocks

@@ -1,0 +1,162 @@
+"""The system C++ compiler behind a content-addressed cache.
+
+A compiled kernel is found again by what it depends on: the full source text, the flags, the
+compiler's version, the target that ``-march=native`` means on this machine, and the binary
+interface. Entries carry a digest of their content, so a truncated or foreign file is a miss.
+They are written under a unique name, flushed to disk and renamed, so no reader sees half a file.
+One process per node compiles an entry, under a file lock; the others wait and load it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import functools
+import hashlib
+import os
+import platform
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from slipstream.errors import RunError
+
+# No contraction: multiply and add round separately, as in the GPU build, unless a kernel asks
+# for fma(); that is what lets both machines give the same bits.
+FLAGS = (
+    "-O3",
+    "-std=c++17",
+    "-march=native",
+    "-ffp-contract=off",
+    "-fno-math-errno",
+    "-fno-trapping-math",
+    "-fopenmp",
+    "-fPIC",
+    "-shared",
+    "-w",
+)
+_MARK = b"slipstream-kernel"
+_FOOTER = len(_MARK) + hashlib.sha256().digest_size
+
+
+def find_compiler() -> list[str]:
+    """Return the command of the C++ compiler: ``$CXX``, else g++, c++ or clang++ on the path.
+
+    Raises
+    ------
+    RunError
+        If there is none; the message names what to install.
+    """
+    if os.environ.get("CXX"):
+        command = shlex.split(os.environ["CXX"])
+        if shutil.which(command[0]):
+            return command
+        raise RunError(f"the C++ compiler named by CXX, {command[0]!r}, is not on the path")
+    for name in ("g++", "c++", "clang++"):
+        if shutil.which(name):
+            return [name]
+    raise RunError(
+        "no C++ compiler found: install one (Debian, Ubuntu: 'apt install g++'; Fedora: "
+        "'dnf install gcc-c++'; conda: 'conda install cxx-compiler') or set CXX to its name"
+    )
+
+
+def compiler_identity(command: list[str]) -> str:
+    """Return version, resolved native target and binary interface as one text."""
+    return _compiler_identity(tuple(command), shutil.which(command[0]))
+
+
+@functools.cache
+def _compiler_identity(command: tuple[str, ...], _resolved: str | None) -> str:
+    version = subprocess.run([*command, "--version"], capture_output=True, text=True)
+    verbose = [*command, "-march=native", "-E", "-x", "c++", "-v", os.devnull]
+    native = subprocess.run(verbose, capture_output=True, text=True)
+    # The front end's command line is where -march=native has been expanded.
+    expanded = [line for line in native.stderr.splitlines() if "cc1" in line]
+    interface = (platform.machine(), sys.platform, *platform.libc_ver())
+    return "\n".join([version.stdout, *expanded, *interface])
+
+
+def cache_folder() -> Path:
+    """Return a folder that this user can write compiled kernels and FFTW wisdom to.
+
+    The first of ``$SLIPSTREAM_CACHE``, ``$XDG_CACHE_HOME/slipstream`` (``~/.cache/slipstream``)
+    and a private folder under the system's temporary one that can be written.
+    """
+    base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+    private = Path(tempfile.gettempdir()) / f"slipstream-{os.getuid()}"
+    chosen = os.environ.get("SLIPSTREAM_CACHE")
+    for folder in ([Path(chosen)] if chosen else []) + [Path(base) / "slipstream", private]:
+        with contextlib.suppress(OSError):
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            # Code is loaded from here: a folder that somebody else owns is not ours to trust.
+            if os.access(folder, os.W_OK) and folder.stat().st_uid == os.getuid():
+                return folder
+    raise RunError(
+        f"no folder for compiled kernels can be written (tried {base} and {private}); "
+        "set SLIPSTREAM_CACHE to one"
+    )
+
+
+def compile_library(text: str) -> Path:
+    """Return the path of the shared library made from C++ `text`, compiled if it is not cached."""
+    command = find_compiler()
+    key_text = "\0".join([text, " ".join(FLAGS), compiler_identity(command)])
+    key = hashlib.sha256(key_text.encode()).hexdigest()
+    folder = cache_folder()
+    library = folder / f"{key}.so"
+    if _is_whole(library):
+        return library
+    with _lock(folder / f"{key}.lock"):
+        if not _is_whole(library):
+            write_atomically(library, _with_footer(_compile(command, text, folder)))
+    return library
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """Write `content` to `path` so that every reader sees the old file or the new one."""
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.name)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except BaseException:
+        os.unlink(temporary)
+        raise
+
+
+def _compile(command: list[str], text: str, folder: Path) -> bytes:
+    with tempfile.TemporaryDirectory(dir=folder) as scratch:
+        source, target = Path(scratch, "kernel.cpp"), Path(scratch, "kernel.so")
+        source.write_text(text)
+        arguments = [*command, *FLAGS, str(source), "-o", str(target)]
+        result = subprocess.run(arguments, capture_output=True, text=True)
+        if result.returncode:
+            raise RunError(f"the C++ compiler failed: {' '.join(arguments)}\n{result.stderr}")
+        return target.read_bytes()
+
+
+def _with_footer(content: bytes) -> bytes:
+    # The loader ignores bytes after the last section, so the digest can travel in the file.
+    return content + _MARK + hashlib.sha256(content).digest()
+
+
+def _is_whole(library: Path) -> bool:
+    try:
+        data = library.read_bytes()
+    except OSError:
+        return False
+    return len(data) > _FOOTER and data == _with_footer(data[:-_FOOTER])
+
+
+@contextlib.contextmanager
+def _lock(path: Path) -> Iterator[None]:
+    with open(path, "w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield

@@ -1,0 +1,45 @@
+"""The host beside a GPU: its arrays are pinned, and copied asynchronously."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from slipstream.device.cpu_device import HostDevice
+from slipstream.device.device_interface import Device
+
+
+class PinnedHost(HostDevice):
+    """The CPU, with arrays that a GPU reaches.
+
+    Parameters
+    ----------
+    device : CudaDevice
+        The GPU, which allocates them.
+    """
+
+    def __init__(self, device: Device) -> None:
+        super().__init__()
+        self._device = device
+        # What ranks share through it is pinned, unlike what they share through the CPU alone.
+        self.identity = f"{self.identity}, pinned"
+
+    def empty(self, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
+        """Return an uninitialised array that is pinned."""
+        return self._device.pinned(shape, dtype)
+
+    pinned = empty
+
+    def pin(self, memory: np.ndarray) -> None:
+        """Pin memory that others allocated, until it is freed."""
+        self._device.pin(memory)
+
+    def holds(self, array: Any) -> bool:
+        """Return whether an array is pinned; other arrays would have to be copied."""
+        return super().holds(array) and self._device.is_pinned(array)
+
+
+def home_of(device: Device) -> Device:
+    """Return the host as the home of arrays that a device copies; that may be itself."""
+    return device if device.kind == "cpu" else PinnedHost(device)

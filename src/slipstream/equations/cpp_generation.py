@@ -1,0 +1,182 @@
+"""C++ for a lowered model: the functions that the fixed kernels call.
+
+Two headers are written. One is the product at a point (see `physical_pass.hpp`), the other what
+happens to a mode (see `spectral_substage.hpp`). Both take the parameters of the model as numbers
+at run time, so that a change of viscosity compiles nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import sympy
+from sympy.printing.c import C99CodePrinter
+
+from slipstream.equations.forms import WAVENUMBERS, Value, values_in
+from slipstream.equations.lowering import Lowered
+
+# Before the parameters of the model, a product gets one over the spacing along x, y and z.
+FIRST_PARAMETER = 3
+
+
+class _Printer(C99CodePrinter):
+    """Prints numbers as `Real`, and whole powers as products."""
+
+    def _print_Symbol(self, symbol: sympy.Symbol) -> str:
+        # No name of a model may be one that the kernels have already, nor any parameter a field's.
+        if symbol in WAVENUMBERS:
+            return symbol.name
+        return f"{symbol.name}_{'value' if isinstance(symbol, Value) else 'number'}"
+
+    def _print_Integer(self, number: sympy.Integer) -> str:
+        return f"Real({int(number)})"
+
+    _print_Zero = _print_One = _print_NegativeOne = _print_Integer
+
+    def _print_Rational(self, number: sympy.Rational) -> str:
+        return f"Real({number.p}.0 / {number.q})"
+
+    _print_Half = _print_Rational
+
+    def _print_NumberSymbol(self, number: sympy.NumberSymbol) -> str:
+        return f"Real({float(number)!r})"
+
+    def _print_Float(self, number: sympy.Float) -> str:
+        return f"Real({float(number)!r})"
+
+    def _print_Pow(self, power: sympy.Pow) -> str:
+        base, exponent = power.as_base_exp()
+        if exponent.is_Integer and 0 < abs(int(exponent)) <= 16:
+            text = " * ".join([self.parenthesize(base, 100)] * abs(int(exponent)))
+            return f"({text})" if exponent > 0 else f"(Real(1) / ({text}))"
+        return f"Real({super()._print_Pow(power)})"
+
+    def _print_Mul(self, product: sympy.Mul) -> str:
+        if product.args and product.args[0] == -1:
+            return f"-{self.parenthesize(sympy.Mul(*product.args[1:]), 100)}"
+        return super()._print_Mul(product)
+
+    def _print_Function(self, call: sympy.Function) -> str:
+        return f"Real({super()._print_Function(call)})"
+
+
+_print = _Printer({"math_macros": {}}).doprint
+
+
+def product_header(model: Lowered) -> str:
+    """Return the header that defines ``pointwise``."""
+    lines = [f"  const Real {_print(s)} = in[{i}];" for i, s in enumerate(model.symbols)]
+    lines += _parameters(
+        model, FIRST_PARAMETER, {s for p in model.products for s in p.free_symbols}
+    )
+    shared, products = sympy.cse(list(model.products), sympy.numbered_symbols("shared"))
+    lines += [f"  const Real {_print(name)} = {_print(value)};" for name, value in shared]
+    lines += [f"  out[{i}] = {_print(product)};" for i, product in enumerate(products)]
+    speeds = [
+        f"fabs(double({_print(part)})) * parameters[{axis}]"
+        for speed in model.speeds
+        for axis, part in enumerate(speed)
+    ]
+    return "\n".join(
+        [
+            "#pragma once",
+            '#include "core.hpp"',
+            "INLINE double pointwise(const Real (&in)[INPUTS], Real (&out)[OUTPUTS],",
+            "                        const double* RESTRICT parameters) {",
+            *lines,
+            f"  return {' + '.join(speeds) or '0'};",
+            "}",
+        ]
+    )
+
+
+def mode_header(model: Lowered) -> str:
+    """Return the header that defines what happens to a mode."""
+    size = len(model.components)
+    rates = [
+        _sum_of_modes({f"products[{p}]": factor for p, factor in enumerate(row)})
+        for row in model.multipliers
+    ]
+    linear = [
+        _sum_of_modes({f"state[{other}]": factor for other, factor in row.items()})
+        for row in model.linear
+    ]
+    steady = [
+        f"  if (kx == 0 && ky == 0 && kz == 0) rate[{i}].re += {_print(value)};"
+        for i, value in enumerate(model.constant)
+        if value != 0
+    ]
+    body = [
+        f"  rate[{i}] = {' + '.join([*r, *li]) or 'Complex{0, 0}'};"
+        for i, (r, li) in enumerate(zip(rates, linear, strict=True))
+    ]
+    project = [f"  remove_gradient(rate + {first}, kx, ky, kz);" for first in model.vectors]
+    inputs = [_sum_of_modes(_of_state(model, one)) for one in model.inputs]
+    wave = "Real kx, Real ky, Real kz, const double* RESTRICT parameters"
+    everything = model.parameters
+    decays = list(dict.fromkeys(model.decay))
+    decay_of = ", ".join(str(decays.index(rate)) for rate in model.decay)
+    return "\n".join(
+        [
+            "#pragma once",
+            '#include "spectral_modes.hpp"',
+            f"constexpr int STATE = {size}, PRODUCTS = {max(1, len(model.products))};",
+            f"constexpr int INPUTS = {len(model.inputs)};",
+            f"constexpr int DECAYS = {len(decays)}, DECAY_OF[] = {{{decay_of}}};",
+            f"constexpr bool SEPARABLE = {str(all(map(is_separable, decays))).lower()};",
+            f"constexpr bool RATES_READ_STATE = {str(any(model.linear)).lower()};",
+            f"INLINE void rates(const Complex* products, const Complex* state, {wave},",
+            "                  Complex* rate) {",
+            *_parameters(model, 0, everything),
+            *body,
+            *project,
+            *steady,
+            "}",
+            f"INLINE void decay_rates({wave}, Real* rate) {{",
+            *_parameters(model, 0, everything),
+            *[f"  rate[{i}] = {_print(rate)};" for i, rate in enumerate(model.decay)],
+            "}",
+            f"INLINE void inputs_of(const Complex* state, {wave}, Complex* input) {{",
+            *_parameters(model, 0, everything),
+            *[f"  input[{i}] = {' + '.join(terms)};" for i, terms in enumerate(inputs)],
+            "}",
+        ]
+    )
+
+
+def _parameters(model: Lowered, first: int, used: Iterable[sympy.Symbol]) -> list[str]:
+    used = set(used)
+    return [
+        f"  const Real {_print(name)} = Real(parameters[{first + i}]);"
+        for i, name in enumerate(model.parameters)
+        if name in used
+    ]
+
+
+def _of_state(model: Lowered, expression: sympy.Expr) -> dict[str, sympy.Expr]:
+    """Return what components are multiplied by in a sum of values."""
+    result: dict[str, sympy.Expr] = {}
+    for value in values_in(expression):
+        name = f"state[{model.components.index(value.undifferentiated)}]"
+        factor = expression.coeff(value) * value.multiplier
+        result[name] = result.get(name, 0) + factor
+    return result
+
+
+def _sum_of_modes(factors: dict[str, sympy.Expr]) -> list[str]:
+    """Return terms that add up to a sum of modes with complex factors."""
+    real, imaginary = [], []
+    for name, factor in factors.items():
+        parts = sympy.expand(factor).as_real_imag()
+        for part, terms in zip(parts, (real, imaginary), strict=True):
+            if part == 1:
+                terms.append(name)
+            elif part != 0:
+                terms.append(f"({_print(sympy.factor_terms(part))}) * {name}")
+    return real + ([f"times_i({' + '.join(imaginary)})"] if imaginary else [])
+
+
+def is_separable(rate: sympy.Expr) -> bool:
+    """Whether a polynomial of the wavenumbers is a sum of polynomials of one each."""
+    terms = sympy.Poly(rate, *WAVENUMBERS).monoms()
+    return all(sum(order > 0 for order in orders) <= 1 for orders in terms)

@@ -1,0 +1,209 @@
+"""The `mpi` transports: plans executed by MPI.
+
+Two variants give the same bits: ``mpi-p2p`` (persistent requests, one message per peer and array)
+and ``mpi`` (one non-blocking all-to-all per array). What is on a GPU is staged through pinned host
+memory; ``mpi-device-p2p`` and ``mpi-device`` leave it there, for an MPI library that takes it.
+"""
+
+from __future__ import annotations
+
+import math
+import weakref
+from typing import Any
+
+import numpy as np
+
+from slipstream.device import Device
+from slipstream.exchange.exchange_plan import Block
+from slipstream.exchange.transport_base import Exchange, Transport, part_of
+from slipstream.schedule import StepGraph
+
+# The standard guarantees tags up to 32767 only.
+_TAGS = 32000
+
+
+class MpiTransport(Transport):
+    """Exchanges over MPI.
+
+    Parameters
+    ----------
+    comm : mpi4py.MPI.Comm
+        Its private duplicate is used, so that messages cannot be taken for those of others.
+    device : Device
+        This rank's device.
+    name : {"mpi-p2p", "mpi", "mpi-device-p2p", "mpi-device"}
+        Point-to-point messages or collectives, from the host or from the device.
+    """
+
+    def __init__(self, comm: Any, device: Device, name: str = "mpi-p2p") -> None:
+        super().__init__(device)
+        self.name = name
+        self.comm = private(comm)
+        self._staged = device.kind != "cpu" and not name.startswith("mpi-device")
+        self._next_tag = 0
+        self._staging_arrays: dict[tuple, tuple[Any, np.ndarray]] = {}
+
+    def prepare(self, plan, pairs) -> Exchange:
+        """Prepare an exchange; see `Transport.prepare`."""
+        return MpiExchange(self, plan, pairs)
+
+    def take_tags(self, count: int) -> int:
+        """Return the first of so many tags that no exchange in flight is likely to use."""
+        tag, self._next_tag = self._next_tag, (self._next_tag + count) % _TAGS
+        return tag
+
+    def staging(self, array: Any) -> np.ndarray:
+        """Return what MPI takes for an array: itself, or host memory, always the same."""
+        if not self._staged:
+            return array
+        if not array.size:
+            # Empty arrays may share an address, and Open MPI takes a collective whose buffers have
+            # the same one for another kind, which knows nothing of the exchanges of other ranks.
+            return self.device.pinned(array.shape, array.dtype)
+        key = array.data.ptr, array.nbytes, array.dtype
+        if key not in self._staging_arrays:
+            # The array is kept too: while it lives, no other one can have its address.
+            pinned = self.device.pinned(array.shape, array.dtype)
+            self._staging_arrays[key] = array, pinned
+        return self._staging_arrays[key][1]
+
+
+class MpiExchange(Exchange):
+    """Messages of one exchange, and the copies to and from the host that they need."""
+
+    def __init__(self, transport: MpiTransport, plan, pairs) -> None:
+        super().__init__(transport.device, plan, pairs)
+        staging = transport.staging
+        self._staged = [(staging(source), staging(target)) for source, target in self.pairs]
+        kind = _PointToPoint if transport.name.endswith("p2p") else _AllToAll
+        tag = transport.take_tags(len(self.pairs))
+        self._transfer = kind(transport.comm, self.sends, self.receives, self._staged, tag)
+
+    def _record_messages(self, graph: StepGraph, label: str) -> None:
+        self._record_copies(graph, f"{label}: copy out", 0)
+        graph.add_transfer(
+            self._transfer,
+            reads=[part_of(source, b) for source, _ in self._staged for b in self.sends],
+            writes=[part_of(target, b) for _, target in self._staged for b in self.receives],
+            label=label,
+        )
+        self._record_copies(graph, f"{label}: copy in", 1)
+
+    def _record_copies(self, graph: StepGraph, label: str, side: int) -> None:
+        """Record copies of the sources to the host (side 0), or of the targets back (side 1)."""
+        for arrays, staged in zip(self.pairs, self._staged, strict=True):
+            if arrays[side] is staged[side]:
+                continue
+            for block in (self.sends, self.receives)[side]:
+                parts = part_of(arrays[side], block), part_of(staged[side], block)
+                source, target = parts if side == 0 else parts[::-1]
+                graph.add_copy(
+                    target,
+                    source,
+                    label=label,
+                    category="copy",
+                    lane=label.split(": ")[1],
+                    device=self.device,
+                )
+
+
+def world_ranks(comm: Any) -> tuple[int, ...]:
+    """Return the numbers of a communicator's ranks in MPI's world."""
+    from mpi4py import MPI
+
+    group, world = comm.Get_group(), MPI.COMM_WORLD.Get_group()
+    ranks = tuple(MPI.Group.Translate_ranks(group, range(comm.size), world))
+    group.Free()
+    world.Free()
+    return ranks
+
+
+def private(comm: Any) -> Any:
+    """Return the duplicate of a communicator that all its transports use. Collective."""
+    from mpi4py import MPI
+
+    if not _duplicate:
+        _duplicate.append(MPI.Comm.Create_keyval())
+    duplicate = comm.Get_attr(_duplicate[0])
+    if duplicate is None:
+        duplicate = comm.Dup()
+        comm.Set_attr(_duplicate[0], duplicate)
+    return duplicate
+
+
+# The key under which a communicator remembers its duplicate, once there is one.
+_duplicate: list[int] = []
+
+
+def _free_with(owner: Any, handle: Any) -> None:
+    """Free a local MPI object when its owner is collected; at exit MPI does so itself."""
+    weakref.finalize(owner, handle.Free).atexit = False
+
+
+class _Messages:
+    """Common to both variants: requests that are tested together."""
+
+    def __init__(self, comm, sends, receives, pairs, tag) -> None:
+        from mpi4py import MPI
+
+        self._mpi = MPI
+        self._comm = comm
+        self._requests: list[Any] = []
+        counts = [n for block in (*sends, *receives) for n in (block.offset, block.count)]
+        # Counting in the largest common unit keeps all counts and offsets far below 2^31.
+        self._unit = max(1, math.gcd(*counts))
+        itemsize = pairs[0][0].itemsize
+        self._type = MPI.BYTE.Create_contiguous(self._unit * itemsize).Commit()
+        _free_with(self, self._type)
+        self._prepare(sends, receives, pairs, tag)
+        for request in self._requests:
+            _free_with(self, request)
+
+    def test(self) -> bool:
+        return self._mpi.Request.Testall(self._requests)
+
+
+class _PointToPoint(_Messages):
+    ordered = False
+
+    def _prepare(self, sends, receives, pairs, tag) -> None:
+        def spec(array: np.ndarray, block: Block) -> list[Any]:
+            return [part_of(array, block).view(np.uint8), block.count // self._unit, self._type]
+
+        for number, (source, target) in enumerate(pairs):
+            for block in receives:
+                request = self._comm.Recv_init(spec(target, block), block.peer, tag + number)
+                self._requests.append(request)
+            for block in sends:
+                request = self._comm.Send_init(spec(source, block), block.peer, tag + number)
+                self._requests.append(request)
+
+    def start(self) -> None:
+        self._mpi.Prequest.Startall(self._requests)
+
+
+class _AllToAll(_Messages):
+    ordered = True
+
+    def _prepare(self, sends, receives, pairs, tag) -> None:
+        size = self._comm.size
+
+        def layout(blocks: list[Block]) -> tuple[list[int], list[int]]:
+            counts, offsets = [0] * size, [0] * size
+            for block in blocks:
+                counts[block.peer] = block.count // self._unit
+                offsets[block.peer] = block.offset // self._unit
+            return counts, offsets
+
+        self._messages = [
+            (
+                [source.view(np.uint8), layout(sends), self._type],
+                [target.view(np.uint8), layout(receives), self._type],
+            )
+            for source, target in pairs
+        ]
+
+    def start(self) -> None:
+        self._requests = [
+            self._comm.Ialltoallv(source, target) for source, target in self._messages
+        ]

@@ -1,0 +1,124 @@
+"""The `nccl` transport: blocks travel from GPU to GPU, in the order of a stream.
+
+Sends and receives of one exchange form one NCCL group, which is an operation like any other: the
+host takes no part, and a graph with such exchanges can still be captured and replayed as a whole.
+"""
+
+from __future__ import annotations
+
+import atexit
+from typing import Any
+
+from slipstream.device import Device, Operation, Stream
+from slipstream.exchange.mpi_transport import world_ranks
+from slipstream.exchange.transport_base import Exchange, Transport, part_of
+from slipstream.schedule import StepGraph
+
+
+def nccl_is_available() -> bool:
+    """Return whether CuPy finds the NCCL library."""
+    try:
+        from cupy.cuda import nccl
+
+        return nccl.get_version() > 0
+    except Exception:  # whatever is missing or broken, there is no NCCL
+        return False
+
+
+class NcclTransport(Transport):
+    """Exchanges over NCCL. Collective; every rank must have a GPU of its own.
+
+    Parameters
+    ----------
+    comm : mpi4py.MPI.Comm
+        The ranks.
+    device : Device
+        This rank's GPU.
+    """
+
+    name = "nccl"
+
+    def __init__(self, comm: Any, device: Device) -> None:
+        super().__init__(device)
+        self._comm = _connected(comm, device)
+
+    def prepare(self, plan, pairs) -> Exchange:
+        """Prepare an exchange; see `Transport.prepare`."""
+        return NcclExchange(self.device, plan, pairs, self._comm)
+
+
+class NcclExchange(Exchange):
+    """One group of messages."""
+
+    def __init__(self, device: Device, plan, pairs, comm: Any) -> None:
+        super().__init__(device, plan, pairs)
+        self._comm = comm
+
+    def _record_messages(self, graph: StepGraph, label: str) -> None:
+        sources = [(b.peer, part_of(source, b)) for source, _ in self.pairs for b in self.sends]
+        targets = [(b.peer, part_of(target, b)) for _, target in self.pairs for b in self.receives]
+        if not sources and not targets:
+            return
+        messages, answers = (
+            [(peer, part.data.ptr, part.nbytes) for peer, part in parts]
+            for parts in (sources, targets)
+        )
+        graph.add(
+            _group(self._comm, messages, answers, self.pairs),
+            reads=[part for _, part in sources],
+            writes=[part for _, part in targets],
+            label=label,
+            category="communication",
+            lane="communication",
+            device=self.device,
+        )
+
+
+def _group(comm: Any, sends: list, receives: list, keep_alive: Any) -> Operation:
+    """Return the operation that does all messages, given as (peer, pointer, bytes)."""
+    from cupy.cuda import nccl
+
+    def operation(stream: Stream, keep_alive: Any = keep_alive) -> None:
+        nccl.groupStart()
+        try:
+            for peer, pointer, size in sends:
+                comm.send(pointer, size, nccl.NCCL_UINT8, peer, stream.handle.ptr)
+            for peer, pointer, size in receives:
+                comm.recv(pointer, size, nccl.NCCL_UINT8, peer, stream.handle.ptr)
+        finally:
+            nccl.groupEnd()
+
+    return operation
+
+
+# By this rank's GPU and the ranks of MPI's world that belong to it. Destroying a communicator waits
+# for all graphs that captured its messages, and graphs may live as long as the process: so
+# communicators do, too.
+_communicators: dict[tuple[str, tuple[int, ...]], Any] = {}
+
+
+def _connected(comm: Any, device: Device) -> Any:
+    """Return the NCCL communicator of these ranks, connected to all of them. Collective."""
+    from cupy.cuda import nccl
+
+    key = device.identity, world_ranks(comm)
+    # All ranks must find it, or none: they might have been grouped differently before.
+    if comm.allreduce(int(key in _communicators)) == comm.size:
+        return _communicators[key]
+    name = comm.bcast(nccl.get_unique_id() if comm.rank == 0 else None)
+    with device.context:
+        connected = nccl.NcclCommunicator(comm.size, name, comm.rank)
+    # Connections are made at the first message, which must not be inside a graph's capture.
+    peers = [peer for peer in range(comm.size) if peer != comm.rank]
+    memory = device.zeros((2 * comm.size,), "uint8")
+    messages = [(peer, memory.data.ptr + peer, 1) for peer in peers]
+    answers = [(peer, memory.data.ptr + comm.size + peer, 1) for peer in peers]
+    device.run(_group(connected, messages, answers, memory))
+    _communicators[key] = connected
+    atexit.register(_leave, device, connected)
+    return connected
+
+
+def _leave(device: Device, comm: Any) -> None:
+    device.synchronize()
+    comm.abort()

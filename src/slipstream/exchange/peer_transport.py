@@ -1,0 +1,321 @@
+"""The `peer` transport: ranks of a node store straight into each other's memory.
+
+Nobody receives: a block is written to where it belongs, by the copy engines of a GPU, by a copy on
+a CPU, or by the very kernel that makes it (`Transport.open`). Flags in shared memory tell when a
+target may be written and when it has been. On GPUs they are raised and awaited by kernels, so that
+an exchange needs no host and is a part of a CUDA graph; on CPUs the schedule polls them. Ranks that
+do not see each other's memory take another transport, within the same plan.
+"""
+
+from __future__ import annotations
+
+import math
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from slipstream.device import Device, Operation, RowLaunch, address_of
+from slipstream.errors import RunError
+from slipstream.exchange.exchange_plan import ExchangePlan
+from slipstream.exchange.mpi_transport import private, world_ranks
+from slipstream.exchange.shared_memory import Segment, allocated_bytes
+from slipstream.exchange.transport_base import Exchange, Transport, part_of
+from slipstream.schedule import StepGraph, timeout
+
+# Flags of a rank in one piece of memory; every exchange takes one or two per rank.
+_FLAGS = 1 << 18
+
+
+class PeerTransport(Transport):
+    """Exchanges through shared memory. Collective.
+
+    Parameters
+    ----------
+    comm : mpi4py.MPI.Comm
+        The ranks.
+    device : Device
+        This rank's device.
+    fallback : Transport
+        Takes the blocks of ranks that do not see each other's memory.
+    reachable : callable, optional
+        ``reachable(rank)`` may exclude ranks, the same ones from either side.
+    """
+
+    name = "peer"
+
+    def __init__(
+        self,
+        comm: Any,
+        device: Device,
+        fallback: Transport,
+        reachable: Callable[[int], bool] = lambda rank: True,
+    ) -> None:
+        super().__init__(device)
+        self.comm, self._fallback = comm, fallback
+        self._segments: dict[int, Segment] = {}
+        self._dropped: set[int] = set()
+        self._made = 0
+        self._all_flags: list[Segment] = []
+        self._flags, self._used = self._lowered_flags(), 0
+        seen = [
+            memory is not None and reachable(r) for r, memory in enumerate(self._flags.memories)
+        ]
+        seen_by_others = comm.alltoall(seen)
+        self.near = [mine and theirs for mine, theirs in zip(seen, seen_by_others, strict=True)]
+        self.reaches_all = comm.allreduce(all(self.near)) == comm.size
+        # In the host's memory, for the host to see even while the device waits.
+        self._failed = device.pinned((1,), np.int64)
+        self._failed[:] = 0
+
+    def empty(self, shape: Sequence[int], dtype: Any) -> Any:
+        """Return an array that the other ranks see. Collective."""
+        self._free_dropped()
+        shape, dtype = tuple(shape), np.dtype(dtype)
+        segment = Segment(self.comm, self.device, math.prod(shape) * dtype.itemsize)
+        number, self._made = self._made, self._made + 1
+        self._segments[number] = segment
+        array, owner = segment.own_array(shape, dtype)
+        weakref.finalize(owner, self._dropped.add, number).atexit = False
+        return array
+
+    def allocated_bytes(self, size: int) -> int:
+        """Return how many bytes of the device an array of so many takes."""
+        return allocated_bytes(size)
+
+    def prepare(self, plan, pairs) -> Exchange:
+        """Prepare an exchange; see `Transport.prepare`."""
+        far = None
+        if not self.reaches_all:
+            there = [rank for rank, near in enumerate(self.near) if not near]
+            far = self._fallback.prepare(plan.among(there), pairs)
+        return PeerExchange(self, plan, pairs, far)
+
+    def check(self) -> None:
+        """Raise RunError if a wait on the device has been given up."""
+        if self._failed[0]:
+            raise RunError(
+                f"a rank has not answered for {timeout():g} s: it has died or takes another path; "
+                "set SLIPSTREAM_TIMEOUT to wait longer"
+            )
+
+    def exchange_places(self, plan: ExchangePlan, targets: list[Any]) -> list[dict[int, Any]]:
+        """Tell every sender where its block belongs; return what the receivers told. Collective."""
+        told: list[Any] = [None] * self.comm.size
+        for block in plan.receives:
+            told[block.peer] = [self._locate(part_of(target, block)) for target in targets]
+        heard = self.comm.alltoall(told)
+        places: list[dict[int, Any]] = [{} for _ in targets]
+        for block in plan.sends:
+            for target, where, location in zip(targets, places, heard[block.peer], strict=True):
+                number, offset = location
+                memory = self._segments[number].memories[block.peer]
+                length = block.count * target.itemsize
+                where[block.peer] = memory[offset : offset + length].view(target.dtype)
+        return places
+
+    def _locate(self, array: Any) -> tuple[int, int]:
+        """Return the segment that an array is in, and the byte at which it begins."""
+        address = address_of(array)
+        for number, segment in self._segments.items():
+            memory = segment.memories[self.comm.rank]
+            if 0 <= address - address_of(memory) < memory.nbytes:
+                return number, address - address_of(memory)
+        raise ValueError("only arrays made by the transport's empty() can be exchanged by it")
+
+    def _lowered_flags(self) -> Segment:
+        """Return flags that nobody has raised. Collective."""
+        flags = Segment(self.comm, self.device, 8 * _FLAGS)
+        self.device.run(self.device.fill(flags.memories[self.comm.rank], 0))
+        self.comm.Barrier()
+        # Handshakes know addresses only: what they lead to is kept.
+        self._all_flags.append(flags)
+        return flags
+
+    def handshake(self, tell: list[int], hear: list[int]) -> Handshake:
+        """Return a handshake that tells some ranks, and hears from others. Collective."""
+        rank, size = self.comm.rank, self.comm.size
+        if self._used + size > _FLAGS:  # on all ranks at the same time
+            self._flags, self._used = self._lowered_flags(), 0
+        base, self._used = self._used, self._used + size
+        addresses = [address_of(self._flags.memories[peer]) + 8 * (base + rank) for peer in tell]
+        own = self._flags.memories[rank][8 * base : 8 * (base + size)].view(np.int64)
+        return Handshake(self.device, addresses, own, hear, self._failed)
+
+    def _free_dropped(self) -> None:
+        """Free the memory that no rank uses any more."""
+        if self.device.kind == "cpu":
+            for number in list(self._dropped):
+                self._dropped.discard(number)
+                self._segments.pop(number, None)
+            return
+        dropped = [set(numbers) for numbers in self.comm.allgather(list(self._dropped))]
+        everywhere = set.intersection(*dropped)
+        if not everywhere:
+            return
+        self.device.synchronize()
+        segments = [self._segments.pop(number) for number in sorted(everywhere)]
+        self._dropped -= everywhere
+        for segment in segments:
+            segment.close_others()
+        self.comm.Barrier()
+        for segment in segments:
+            segment.free()
+
+
+class PeerExchange(Exchange):
+    """An exchange through shared memory: two handshakes, and stores between them."""
+
+    def __init__(self, transport: PeerTransport, plan, pairs, far: Exchange | None) -> None:
+        super().__init__(transport.device, plan, pairs)
+        self._far, rank, size = far, transport.comm.rank, transport.comm.size
+        near = plan.among([peer for peer in range(size) if transport.near[peer]])
+        targets = [target for _, target in self.pairs]
+        self._stores = transport.exchange_places(near, targets)
+        if far is None:
+            self.places = self._stores
+        receivers = [block.peer for block in near.sends if block.peer != rank]
+        senders = [block.peer for block in near.receives if block.peer != rank]
+        self._ready = transport.handshake(senders, receivers)
+        self._arrived = transport.handshake(receivers, senders)
+        self._stored = [place for where in self._stores for place in where.values()]
+        self._mine = [part_of(target, block) for target in targets for block in near.receives]
+        # Everybody begins with another receiver.
+        others = [block for block in near.sends if block.peer != rank]
+        self._near_sends = sorted(others, key=lambda block: (block.peer - rank) % size)
+
+    def record_open(self, graph: StepGraph, label: str) -> None:
+        """Record that this rank's targets are free, and the wait for those of others."""
+        self._ready.record(
+            graph, [], self._mine, self._stored, f"{label}: ready", ("ready", "ready")
+        )
+
+    def record_close(self, graph: StepGraph, label: str) -> None:
+        """Record that this rank has stored all, and the wait for what others store."""
+        lanes = ("signal", "arrival")
+        self._arrived.record(graph, self._stored, [], self._mine, f"{label}: wait", lanes)
+
+    def _record_messages(self, graph: StepGraph, label: str) -> None:
+        self.record_open(graph, label)
+        for (source, _), places in zip(self.pairs, self._stores, strict=True):
+            for block in self._near_sends:
+                part, place = part_of(source, block), places[block.peer]
+                # In one lane: side by side, all pieces for one rank might go before the others'.
+                graph.add_copy(
+                    place,
+                    part,
+                    label=label,
+                    category="communication",
+                    lane="communication",
+                    device=self.device,
+                )
+        self.record_close(graph, label)
+        if self._far:
+            self._far.record(graph, label, own=False)
+
+
+class Handshake:
+    """Flags that one rank raises for some ranks, and awaits from others.
+
+    Parameters
+    ----------
+    device : Device
+        What raises and waits.
+    addresses : list of int
+        The flags of others that are raised.
+    flags : array of int64
+        This rank's flags, one per rank that may raise it.
+    hear : list of int
+        The ranks that are waited for.
+    failed : array of int64
+        Set if waiting is given up.
+    """
+
+    def __init__(self, device, addresses: list[int], flags, hear: list[int], failed) -> None:
+        self._device, self._tell, self._hear = device, len(addresses), len(hear)
+        addresses, ranks = (device.array(np.array(x, np.int64)) for x in (addresses, hear))
+        told, heard = (device.zeros((len(x),), np.int64) for x in (addresses, ranks))
+        self._raising = addresses, told, self._tell
+        self._awaiting = flags, ranks, heard, self._hear
+        self._failed = failed
+
+    def record(
+        self, graph: StepGraph, reads: list, writes: list, guarded: list, label: str, lanes: tuple
+    ) -> None:
+        """Record it.
+
+        Parameters
+        ----------
+        graph : StepGraph
+            Where nodes are added.
+        reads, writes : list of arrays
+            What must be done with before flags are raised.
+        guarded : list of arrays
+            What must not be touched before all flags awaited are raised.
+        label : str
+            Name in timelines.
+        lanes : (str, str)
+            Where to raise and where to wait.
+        """
+        if not self._tell and not self._hear:
+            return
+        raise_flags = self._bind("raise_flags", self._tell, *self._raising)
+        if self._device.kind == "cpu":
+            raised = np.zeros(1, np.int64)
+            test = self._bind("test_flags", 1, *self._awaiting, raised)
+            graph.add_transfer(
+                _Polled(raise_flags, test, raised),
+                reads=reads,
+                writes=[*writes, *guarded],
+                label=label,
+            )
+            return
+        patience = int(timeout() * 1e9)
+        wait = self._bind("await_flags", self._hear, *self._awaiting, patience, self._failed)
+        for operation, read, written, lane in (
+            (raise_flags, reads, writes, lanes[0]),
+            (wait, [], guarded, lanes[1]),
+        ):
+            graph.add(
+                operation,
+                reads=read,
+                writes=written,
+                label=label,
+                category="communication",
+                lane=lane,
+                device=self._device,
+            )
+
+    def _bind(self, name: str, rows: int, *arguments: Any) -> Operation:
+        return self._device.kernel("signals.hpp", name).bind(RowLaunch(rows, 1), *arguments)
+
+
+class _Polled:
+    """A handshake on a CPU: the host raises the flags, and looks whether the others are up."""
+
+    ordered = False
+
+    def __init__(self, raise_flags: Operation, test: Operation, raised: np.ndarray) -> None:
+        self._raise_flags, self._test, self._raised = raise_flags, test, raised
+
+    def start(self) -> None:
+        self._raise_flags(None)
+
+    def test(self) -> bool:
+        self._test(None)
+        return bool(self._raised[0])
+
+
+# By this rank's device and the ranks of MPI's world: other ranks may have this one's memory open
+# for as long as they like, so what manages it lives as long as the process.
+_transports: dict[tuple[str, tuple[int, ...]], PeerTransport] = {}
+
+
+def peer_transport(comm: Any, device: Device, fallback: Transport) -> PeerTransport:
+    """Return the transport of these ranks, made once. Collective; parameters as for the class."""
+    key = device.identity, world_ranks(comm)
+    # All ranks must find it, or none: they might have been grouped differently before.
+    if comm.allreduce(int(key in _transports)) < comm.size:
+        _transports[key] = PeerTransport(private(comm), device, fallback)
+    return _transports[key]

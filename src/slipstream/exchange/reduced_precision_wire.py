@@ -1,0 +1,222 @@
+"""A narrower wire: double-precision data travel as FP32 or bfloat16, and are widened on arrival.
+
+Half or a quarter of the bytes cross the network, whatever the transport. What a rank sends to
+itself is copied exactly. How much the rest loses is measured where it is lost, by the kernel that
+narrows. Rounding is to nearest, ties to even; to bfloat16 it goes by way of FP32.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from slipstream.decomposition import split
+from slipstream.device import Device, RowLaunch, address_of
+from slipstream.errors import InputError
+from slipstream.exchange.exchange_plan import Block, ExchangePlan
+from slipstream.exchange.transport_base import Exchange, Transport
+from slipstream.schedule import StepGraph
+
+WIRES = ("float32", "bfloat16")
+
+# By wire: the type in `narrow.hpp`, and one of the same size that transports know.
+_TYPES = {"float32": ("Float32", np.complex64), "bfloat16": ("Bfloat16", np.uint32)}
+# Elements per row of the kernels, which measure row by row.
+_ROW = 1024
+
+
+class NarrowWire(Transport):
+    """Exchanges complex128 arrays over another transport, in fewer bits.
+
+    Parameters
+    ----------
+    inner : Transport
+        Carries the narrow data.
+    device : Device
+        This rank's device.
+    comm : mpi4py.MPI.Comm
+        The ranks.
+    wire : {"float32", "bfloat16"}
+        Precision of the real and imaginary parts on their way.
+
+    Raises
+    ------
+    InputError
+        If the wire is unknown.
+    """
+
+    def __init__(self, inner: Transport, device: Device, comm: Any, wire: str) -> None:
+        if wire not in WIRES:
+            raise InputError(f"wire {wire!r} is unknown; accepted: {', '.join(WIRES)}")
+        super().__init__(device)
+        self.name = f"{inner.name}, {wire} on the wire"
+        self.inner, self.wire = inner, wire
+        self._comm = comm
+        kind, self._dtype = _TYPES[wire]
+        self.narrow, self.widen = (
+            device.kernel("narrow.hpp", name, NARROW=kind) for name in ("narrow_rows", "widen_rows")
+        )
+        # Whoever can still run an exchange keeps it, and it keeps its arrays.
+        self._exchanges: weakref.WeakValueDictionary = weakref.WeakValueDictionary()
+        self._narrow_arrays: weakref.WeakValueDictionary = weakref.WeakValueDictionary()
+        self._prepared = 0
+
+    def empty(self, shape: Sequence[int], dtype: Any) -> Any:
+        """Return an uninitialised array of the inner transport. Collective."""
+        return self.inner.empty(shape, dtype)
+
+    def prepare(self, plan: ExchangePlan, pairs: Sequence[tuple[Any, Any]]) -> NarrowExchange:
+        """Prepare an exchange; see `Transport.prepare`. Collective.
+
+        Raises
+        ------
+        InputError
+            If an array is not complex128.
+        """
+        arrays = [array for pair in pairs for array in pair]
+        for array in arrays:
+            if array.dtype != np.complex128:
+                raise InputError(
+                    f"wire {self.wire!r} narrows data of double precision, complex128, and not "
+                    f"{array.dtype}: choose double precision, or leave the wire as wide as the data"
+                )
+        narrow = self._narrow(arrays)
+        narrow_pairs = list(zip(narrow[::2], narrow[1::2], strict=True))
+        exchange = NarrowExchange(self, plan, pairs, narrow_pairs)
+        self._exchanges[self._prepared] = exchange
+        self._prepared += 1
+        return exchange
+
+    def _narrow(self, arrays: list[Any]) -> list[Any]:
+        """Return the narrow arrays that stand for wide ones, the same for the same."""
+        keys = [(address_of(array), array.nbytes) for array in arrays]
+        # All ranks make an array or none, and one cannot tell its empty arrays by their addresses.
+        missing = [key[1] > 0 and key not in self._narrow_arrays for key in keys]
+        missing = self._comm.allreduce(np.array(missing, int))
+        result = []
+        for array, key, absent in zip(arrays, keys, missing, strict=True):
+            narrow = self._narrow_arrays.get(key)
+            if absent:
+                narrow = self._narrow_arrays[key] = self.inner.empty((array.size,), self._dtype)
+            elif narrow is None:
+                narrow = self.device.empty((0,), self._dtype)
+            result.append(narrow)
+        return result
+
+    def error_sums(self) -> np.ndarray:
+        """Return what this rank's data lost on their way, and how large they were.
+
+        Returns
+        -------
+        array of float64, shape (exchanges, 2)
+            Sums of ``|x - narrowed(x)|^2`` and ``|x|^2`` over all that this rank sent to others in
+            the latest run of every exchange, as far as exchanges can still be run. Not a number if
+            data were not, or if they exceeded the range of the wire.
+        """
+        sums = [self.device.to_host(exchange.sums) for exchange in self._exchanges.values()]
+        return np.array([s.sum(axis=0) for s in sums]).reshape(-1, 2)
+
+    def relative_error(self, comm: Any = None) -> float:
+        """Return the largest error of an exchange, relative to what was sent in it. Collective.
+
+        Parameters
+        ----------
+        comm : mpi4py.MPI.Comm, optional
+            The ranks to sum over; those of the transport if not given.
+
+        Returns
+        -------
+        float
+            Root of the ratio of `error_sums`; 0 if nothing was sent.
+        """
+        sums = (comm or self._comm).allreduce(self.error_sums())
+        sent = sums[sums[:, 1] != 0]
+        return float(np.sqrt(sent[:, 0] / sent[:, 1]).max(initial=0.0))
+
+    def check(self) -> None:
+        """Raise `RunError` if a device has given up waiting for another rank."""
+        self.inner.check()
+
+
+class NarrowExchange(Exchange):
+    """An exchange between kernels that narrow and kernels that widen.
+
+    Parameters
+    ----------
+    transport : NarrowWire
+        What prepares it.
+    plan : ExchangePlan
+        This rank's plan, for wide and narrow arrays alike.
+    pairs, narrow : list of (source, target)
+        Wide arrays, and the narrow ones that stand for them.
+
+    Attributes
+    ----------
+    sums : array of float64
+        Squares of error and size for each row that was narrowed in the latest run.
+    """
+
+    def __init__(self, transport: NarrowWire, plan, pairs, narrow) -> None:
+        super().__init__(transport.device, plan, pairs)
+        self._transport, self._narrow = transport, narrow
+        self._inner = transport.inner.prepare(plan, narrow)
+        lanes = self.device.lanes
+        self._leaving, self._arriving = _chunks(self.sends, lanes), _chunks(self.receives, lanes)
+        rows = len(pairs) * sum(_rows(low, high) for low, high in self._leaving)
+        self.sums = self.device.zeros((rows, 2), np.float64)
+
+    def _record_messages(self, graph: StepGraph, label: str) -> None:
+        row = 0
+        for (wide, _), (narrow, _) in zip(self.pairs, self._narrow, strict=True):
+            for number, (low, high) in enumerate(self._leaving):
+                sums = self.sums[row : row + _rows(low, high)]
+                row += len(sums)
+                arrays = wide[low:high], narrow[low:high], sums
+                self._add(graph, self._transport.narrow, arrays, True, f"{label}: narrow", number)
+        self._inner.record(graph, label, own=False)
+        for (_, wide), (_, narrow) in zip(self.pairs, self._narrow, strict=True):
+            for number, (low, high) in enumerate(self._arriving):
+                arrays = narrow[low:high], wide[low:high]
+                self._add(graph, self._transport.widen, arrays, False, f"{label}: widen", number)
+
+    def _add(self, graph, kernel, arrays, reduces: bool, label: str, number: int) -> None:
+        count = arrays[0].size
+        rows = _rows(0, count)
+        bound = kernel.bind(RowLaunch(rows, _ROW, reduces), *arrays, rows, _ROW, count)
+
+        def operation(stream: Any, keep_alive: Any = self) -> None:
+            bound(stream)
+
+        graph.add(
+            operation,
+            reads=arrays[:1],
+            writes=arrays[1:],
+            label=label,
+            category="pack",
+            lane=graph.lane_of_chunk(number)[1],
+            device=self.device,
+        )
+
+
+def _chunks(blocks: Sequence[Block], lanes: int) -> list[tuple[int, int]]:
+    """Return the ranges that blocks cover, neighbours as one, divided by rows among lanes."""
+    ranges: list[list[int]] = []
+    for block in blocks:
+        stop = block.offset + block.count
+        if ranges and ranges[-1][1] == block.offset:
+            ranges[-1][1] = stop
+        else:
+            ranges.append([block.offset, stop])
+    return [
+        (start + low * _ROW, min(stop, start + high * _ROW))
+        for start, stop in ranges
+        for low, high in split(_rows(start, stop), lanes)
+        if low < high
+    ]
+
+
+def _rows(low: int, high: int) -> int:
+    return -(-(high - low) // _ROW)

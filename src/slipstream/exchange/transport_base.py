@@ -1,0 +1,149 @@
+"""What all transports share: exchanges that are prepared together and recorded by each rank alone.
+
+A transport prepares an exchange of certain arrays by a plan, which all ranks do together; what it
+returns is recorded in step graphs, as often as one likes and without a word to other ranks. What a
+rank sends to itself is a copy on its device, whatever the transport. Where ranks see each other's
+memory, whoever makes the data may store them at their destination at once: `Exchange.places` says
+where that is.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any
+
+from slipstream.device import Device
+from slipstream.exchange.exchange_plan import Block, ExchangePlan
+from slipstream.schedule import StepGraph
+
+
+class Exchange(ABC):
+    """An exchange of packed arrays, ready to be recorded.
+
+    Either `record` moves packed blocks, or, if there are places, `record_open` and `record_close`
+    stand around the nodes that store blocks where they belong. All ranks must run the same
+    exchanges in the same order.
+
+    Parameters
+    ----------
+    device : Device
+        Where the arrays are.
+    plan : ExchangePlan
+        This rank's plan.
+    pairs : sequence of (source, target)
+        Packed arrays.
+
+    Attributes
+    ----------
+    places : list of dict, or None
+        For each pair, the arrays of one dimension that receive the blocks for each rank. Nodes name
+        the places that they store to, or parts of them, among what they write. None if a receiver's
+        memory cannot be reached.
+    """
+
+    places: list[dict[int, Any]] | None = None
+
+    def __init__(
+        self, device: Device, plan: ExchangePlan, pairs: Sequence[tuple[Any, Any]]
+    ) -> None:
+        self.device, self.plan = device, plan
+        self.pairs = [(source.reshape(-1), target.reshape(-1)) for source, target in pairs]
+        self.sends = [block for block in plan.sends if block.peer != plan.rank]
+        self.receives = [block for block in plan.receives if block.peer != plan.rank]
+
+    def record(self, graph: StepGraph, label: str, own: bool = True) -> None:
+        """Record that packed blocks travel.
+
+        Parameters
+        ----------
+        graph : StepGraph
+            Where nodes are added.
+        label : str
+            Name in timelines.
+        own : bool
+            Whether to copy what this rank sends to itself; otherwise it is there already.
+        """
+        if own:
+            self._record_own(graph, label)
+        self._record_messages(graph, label)
+
+    def _record_own(self, graph: StepGraph, label: str) -> None:
+        rank = self.plan.rank
+        sends = [block for block in self.plan.sends if block.peer == rank]
+        receives = [block for block in self.plan.receives if block.peer == rank]
+        for source, target in self.pairs:
+            for send, receive in zip(sends, receives, strict=True):
+                part, place = part_of(source, send), part_of(target, receive)
+                graph.add_copy(place, part, label=f"{label}: own", device=self.device)
+
+    @abstractmethod
+    def _record_messages(self, graph: StepGraph, label: str) -> None:
+        """Record what goes to, and comes from, other ranks."""
+
+    def record_open(self, graph: StepGraph, label: str) -> None:
+        """Record that the targets may be written by others, and the wait for theirs."""
+        raise NotImplementedError
+
+    def record_close(self, graph: StepGraph, label: str) -> None:
+        """Record that all blocks are stored, and the wait for those of others."""
+        raise NotImplementedError
+
+
+class Transport(ABC):
+    """Prepares exchanges between the ranks of a communicator.
+
+    Parameters
+    ----------
+    device : Device
+        This rank's device.
+
+    Attributes
+    ----------
+    name : str
+        As in a case file.
+    reaches_all : bool
+        Whether every rank stores into the memory of every other: then all exchanges have places.
+    """
+
+    name: str
+    reaches_all = False
+
+    def __init__(self, device: Device) -> None:
+        self.device = device
+
+    def empty(self, shape: Sequence[int], dtype: Any) -> Any:
+        """Return an uninitialised array for this transport to exchange from and to. Collective."""
+        return self.device.empty(tuple(shape), dtype)
+
+    def allocated_bytes(self, size: int) -> int:
+        """Return how many bytes of the device an array of so many, made by `empty`, takes."""
+        return size
+
+    @abstractmethod
+    def prepare(self, plan: ExchangePlan, pairs: Sequence[tuple[Any, Any]]) -> Exchange:
+        """Prepare the exchange of several arrays by one plan. Collective.
+
+        Parameters
+        ----------
+        plan : ExchangePlan
+            This rank's plan.
+        pairs : sequence of (source, target)
+            Packed, contiguous arrays of ``plan.send_size`` and ``plan.receive_size`` elements, or
+            more, of any shape, made by `empty`.
+        """
+
+    def record(
+        self, graph: StepGraph, plan: ExchangePlan, pairs: Sequence[tuple[Any, Any]], label: str
+    ) -> None:
+        """Prepare an exchange and record it once. Collective; parameters as of both."""
+        self.prepare(plan, pairs).record(graph, label)
+
+    def check(self) -> None:
+        """Raise `RunError` if a device has given up waiting for another rank."""
+        return
+
+
+def part_of(array: Any, block: Block) -> Any:
+    """Return the part of a flat packed array that a block describes."""
+    return array[block.offset : block.offset + block.count]

@@ -1,0 +1,107 @@
+"""Transforms in z: columns of complex modes, some ky at a time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from slipstream.device import Device, Scratch
+from slipstream.fft.batch_size import balanced_chunk
+from slipstream.fft.line_transforms import LineTransform
+from slipstream.fft.row_tables import RowTables
+from slipstream.fft.slab_layout import NOT_KEPT, SlabGeometry
+from slipstream.schedule import StepGraph
+
+# Working set of one chunk in bytes; see `chunks`. A GPU takes all columns at once.
+CHUNK_BYTES = {"cpu": 1 << 20, "cuda": 1 << 62}
+
+
+class ColumnPass:
+    """Transforms along z between truncated spectral arrays and the columns layout.
+
+    Parameters
+    ----------
+    device : Device
+        Where all arrays live.
+    geometry : SlabGeometry
+        Shapes and tables.
+    fields : int
+        Largest number of fields that one call handles; sizes the chunks.
+    complex_dtype : dtype
+        complex64 or complex128.
+    ky : int, optional
+        How many ky arrays hold; by default all of this rank.
+    scratch : Scratch, optional
+        What a library's transforms share with others.
+    """
+
+    def __init__(
+        self,
+        device: Device,
+        geometry: SlabGeometry,
+        fields: int,
+        complex_dtype: Any,
+        ky: int | None = None,
+        scratch: Scratch | None = None,
+    ) -> None:
+        nz, self._ky, row = geometry.columns_shape
+        self._ky = self._ky if ky is None else ky
+        self.line = LineTransform(device, "z", nz, complex_dtype, row, scratch=scratch)
+        self._tables = RowTables(device, geometry.column_rows(ky))
+        kept = geometry.modes[0].positions() >= 0
+        offset = np.where(kept, self._ky * row * np.arange(nz, dtype=np.int64), NOT_KEPT)
+        self._in_place = RowTables(device, (offset, np.full_like(offset, row)))
+        row_bytes = fields * nz * row * np.dtype(complex_dtype).itemsize
+        limit = max(1, CHUNK_BYTES[device.kind] // max(1, row_bytes))
+        self.chunk = max(1, balanced_chunk(self._ky, limit, device.lanes))
+
+    def chunks(self) -> list[tuple[int, int]]:
+        """Return the ranges of this rank's ky, chunk by chunk."""
+        return [(a, min(a + self.chunk, self._ky)) for a in range(0, self._ky, self.chunk)]
+
+    def lane(self, graph: StepGraph, low: int) -> str:
+        """Return the lane in which the chunk that starts at local ky `low` is recorded."""
+        return graph.lane_of_chunk(low // self.chunk)[1]
+
+    def record_backward(
+        self, graph: StepGraph, spectral: Any, columns: Any, low: int, high: int
+    ) -> None:
+        """Record spectral modes -> columns for local ky from `low` to `high`.
+
+        Parameters
+        ----------
+        graph : StepGraph
+            Where nodes are added.
+        spectral : array, shape (fields, kz kept, ky of this rank, row)
+            Kept.
+        columns : array, shape (fields, nz, ky of this rank, row)
+            Result, unnormalised.
+        low, high : int
+            Range of local ky.
+        """
+        source, points = spectral[:, :, low:high], columns[:, :, low:high].swapaxes(1, 2)
+        lane = self.lane(graph, low)
+        self.line.record_backward(graph, source, points, self._tables, 0, [source], lane)
+
+    def record_forward(
+        self, graph: StepGraph, columns: Any, low: int, high: int, spectral: Any = None
+    ) -> None:
+        """Record columns -> spectral modes.
+
+        Parameters
+        ----------
+        graph, columns, low, high
+            As in `record_backward`; columns are transformed in place.
+        spectral : array, optional
+            Where the kept modes go. Without it they stay in their places among the columns, and
+            what lies in the places of other modes is undefined.
+        """
+        points, lane = columns[:, :, low:high].swapaxes(1, 2), self.lane(graph, low)
+        if spectral is not None:
+            target = spectral[:, :, low:high]
+            self.line.record_forward(graph, points, target, self._tables, 0, [target], lane)
+        elif self.line.tiled:
+            self.line.record_forward(graph, points, points, self._in_place, 0, [points], lane)
+        else:
+            self.line.record_in_place(graph, points, True, lane)

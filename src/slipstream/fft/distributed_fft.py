@@ -1,0 +1,423 @@
+"""The distributed FFT as a plan with `forward` and `backward`."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from slipstream.decomposition import Box
+from slipstream.device import Device, open_device
+from slipstream.errors import InputError
+from slipstream.exchange import check_devices, local_rank
+from slipstream.fft.fft_arguments import (
+    TUNES,
+    Arguments,
+    agree,
+    check_arguments,
+    together,
+    whole_number,
+)
+from slipstream.fft.fft_plan import Plan
+from slipstream.fft.fft_tuning import choose
+from slipstream.fft.known_arrays import array_key
+from slipstream.fft.out_of_core_fft import StreamedPlan
+from slipstream.fft.residency import (
+    RESIDENCIES,
+    check_options,
+    checked_streaming,
+    chosen_residency,
+    devices_of,
+    memory_limit,
+    streamed,
+)
+from slipstream.fft.streaming_options import Streaming
+from slipstream.fft.user_arrays import UserArrays
+from slipstream.schedule import POLICIES, CommittedStep, StepGraph, Timeline, commit
+
+# How many pairs of arrays each direction remembers.
+_REMEMBERED = 4
+
+
+class DistributedFFT:
+    """Transform of an array that is divided among ranks. Collective.
+
+    Every rank gives and gets its own part: `input_box` and `output_box` say which. Normalisation is
+    that of `numpy.fft`: forward transforms have no factor, backward ones divide by the number of
+    points.
+
+    Parameters
+    ----------
+    shape : tuple of int
+        Global physical shape of one, two or three axes; the last is contiguous.
+    dtype : dtype
+        Physical type: float32 or float64 (real to complex; the last axis of the spectral array has
+        ``n // 2 + 1`` modes), complex64 or complex128.
+    comm : mpi4py.MPI.Comm, optional
+        The ranks that share the array, any communicator; None is serial.
+    device : Device or str
+        An open device, or "auto", "cpu", "cuda".
+    fields : int
+        Number of fields that are transformed together; arrays then have a leading axis.
+    layout : {"slab", "pencil", "root"}
+        How arrays are divided: along the first axis; along the first two axes, over a process grid;
+        or not at all, everything being on the first rank, which is fastest for small arrays.
+    order : {"transposed", "natural"}
+        Spectral arrays are divided along the next axes, which saves an exchange, or along the same
+        ones as physical arrays.
+    process_grid : (int, int), optional
+        Of layout "pencil"; the most even one by default.
+    input_boxes, output_boxes : sequence of Box, optional
+        One box per rank of the physical and of the spectral index space, in any arrangement that
+        covers it once; instead of what layout and order say. Boxes may be empty. A box is also
+        accepted as a pair (start, stop).
+    truncation : None, "2/3", "nyquist" or sequence of int
+        Which modes to keep, see `slipstream.fft.truncate`. Others are discarded by `forward`, and
+        zero in `backward`; they are neither transformed nor sent.
+    transport : str
+        How ranks exchange, see `slipstream.exchange.chosen_transport`.
+    workers : int, optional
+        How many ranks transform; the others only give and get data. All by default.
+    wire : None, "float32" or "bfloat16"
+        Narrower type in which data of double precision travel; see `wire_error`.
+    tune : {"off", "quick", "full"}
+        Whether to measure what is fastest here, and remember it; see `slipstream.fft.fft_tuning`.
+    schedule : {"overlap", "serial"}
+        See `slipstream.schedule.commit`.
+    residency : {"device", "host", "auto"}
+        Where arrays live. Those on the host may be larger than any device, through which they
+        stream piece by piece. "auto" is the device if everything fits there.
+    memory : int or str, optional
+        What a rank may take of a device then, such as "8 GiB"; by default most of what is free.
+    streaming : Streaming or mapping, optional
+        How arrays on the host stream, see `slipstream.fft.Streaming`.
+
+    Attributes
+    ----------
+    residency : {"device", "host"}
+        Where arrays live.
+    home : Device
+        Who allocates them.
+
+    Raises
+    ------
+    InputError
+        On all ranks, if an argument is not among those accepted, or differs between ranks.
+
+    Notes
+    -----
+    Arrays that come again are used in place, without copies: give the same arrays in every call, or
+    those of `empty_input` and `empty_output`. Others are copied, once the plan has arrays of its
+    own. The plan keeps the last few arrays that it uses in place.
+
+    On a GPU, calls return before the result is there; it is in order with the stream.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from slipstream.fft import DistributedFFT
+    >>> fft = DistributedFFT((16, 16, 16), device="cpu")
+    >>> u = np.random.default_rng(0).random((16, 16, 16))
+    >>> np.allclose(fft.forward(u), np.fft.rfftn(u))
+    True
+    """
+
+    def __init__(
+        self,
+        shape: Sequence[int],
+        dtype: Any = "float64",
+        *,
+        comm: Any = None,
+        device: Device | str = "auto",
+        fields: int = 1,
+        layout: str = "slab",
+        order: str = "transposed",
+        process_grid: Sequence[int] | None = None,
+        input_boxes: Sequence[Box] | None = None,
+        output_boxes: Sequence[Box] | None = None,
+        truncation: str | Sequence[int] | None = None,
+        transport: str = "auto",
+        workers: int | None = None,
+        wire: str | None = None,
+        tune: str = "off",
+        schedule: str = "overlap",
+        residency: str = "device",
+        memory: int | str | None = None,
+        streaming: Streaming | Mapping[str, Any] | None = None,
+    ) -> None:
+        if comm is not None and not hasattr(comm, "allgather"):
+            raise InputError(f"comm is {comm!r}; accepted: None or a communicator of mpi4py")
+        self._comm = comm
+        rank, ranks = (comm.rank, comm.size) if comm is not None else (0, 1)
+
+        def make() -> Arguments:
+            for name, value, accepted in (
+                ("tune", tune, TUNES),
+                ("schedule", schedule, POLICIES),
+                ("residency", residency, RESIDENCIES),
+            ):
+                if value not in accepted:
+                    raise InputError(f"{name} {value!r}; accepted: {', '.join(accepted)}")
+            check_options(residency, memory, streaming)
+            if workers is not None:
+                whole_number("workers", workers, 1, ranks)
+            return check_arguments(
+                shape,
+                dtype,
+                ranks,
+                fields,
+                layout,
+                order,
+                process_grid,
+                input_boxes,
+                output_boxes,
+                truncation,
+                wire,
+            )
+
+        how = together(comm, lambda: checked_streaming(streaming))
+        settings = {
+            "transport": transport,
+            "workers": workers,
+            "tune": tune,
+            "schedule": schedule,
+            "residency": residency,
+            "memory": memory,
+            "streaming": how,
+        }
+        self.arguments = agree(comm, make, settings)
+        local = local_rank(comm)
+        device = together(
+            comm, lambda: open_device(device, local) if isinstance(device, str) else device
+        )
+        check_devices(comm, device)
+        self.device, self._rank = device, rank
+        self.input_box = self.arguments.input_boxes[rank]
+        self.output_box = self.arguments.output_boxes[rank]
+        self.residency, limit, devices = residency, 0, [device]
+        if residency != "device":
+            devices = devices_of(device, comm, how.devices)
+            limit = memory_limit(devices, memory, comm)
+            self.residency = chosen_residency(residency, self.arguments, limit, comm)
+        self._plan: Plan | StreamedPlan
+        if self.residency == "host":
+            self._plan, home = streamed(
+                self.arguments,
+                devices,
+                comm,
+                transport,
+                workers,
+                how,
+                limit,
+                memory is None,
+                tune,
+                schedule,
+            )
+        else:
+            choices = choose(self.arguments, device, comm, transport, workers, tune, schedule)
+            self._plan, home = Plan(self.arguments, device, comm, choices), device
+        self._policy = "serial" if self._plan.is_alone else schedule
+        self._steps = {name: OrderedDict() for name in ("forward", "backward")}
+        self._arrays = UserArrays(self.arguments, rank, device, home)
+        self.home = home
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Global physical shape."""
+        return self.arguments.shape
+
+    @property
+    def spectral_shape(self) -> tuple[int, ...]:
+        """Global shape of the spectral array, with the modes that are kept."""
+        return self.arguments.spectral_shape
+
+    @property
+    def modes(self) -> tuple:
+        """The modes kept along each axis, see `slipstream.fft.Modes`."""
+        return self.arguments.modes
+
+    @property
+    def streamed(self) -> StreamedPlan | None:
+        """The passes of a transform whose arrays are on the host; None if they are not."""
+        return self._plan if self.residency == "host" else None
+
+    @property
+    def exchanges(self) -> int:
+        """How often the data are redistributed in one transform."""
+        return self._plan.exchanges
+
+    @property
+    def transport(self) -> str:
+        """Name of the transport, "none" where there is nothing to exchange."""
+        return self._plan.transport.name if self._plan.transport else "none"
+
+    @property
+    def wire_bytes(self) -> int:
+        """Bytes that leave this rank in one transform."""
+        return self._plan.wire_bytes
+
+    def wavenumbers(self) -> list[np.ndarray]:
+        """Return the integer wavenumbers of this rank's modes, one array per axis.
+
+        They are shaped to be broadcast over a spectral array without its axis of fields.
+        """
+        box, result = self.output_box, []
+        for axis, modes in enumerate(self.arguments.modes):
+            part = modes.wavenumbers()[box.start[axis] : box.stop[axis]]
+            result.append(part.reshape([-1 if a == axis else 1 for a in range(len(box.start))]))
+        return result
+
+    def empty_input(self) -> Any:
+        """Return an uninitialised physical array of this rank, with a batch axis if fields > 1."""
+        return self._arrays.empty("input")
+
+    def empty_output(self) -> Any:
+        """Return an uninitialised spectral array of this rank, with a batch axis if fields > 1."""
+        return self._arrays.empty("output")
+
+    def empty_in_place(self) -> tuple[Any, Any]:
+        """Return a physical and a spectral array of this rank that share one memory.
+
+        `forward` and `backward` between them are in place. The rows of a real physical array are
+        padded, as in FFTW, so that it is not contiguous as a whole; a GPU copies it first.
+        """
+        return self._arrays.in_place()
+
+    def remember(self, *arrays: Any) -> None:
+        """Use arrays of another plan in place from the first call on, as those of `empty_input`."""
+        for array in arrays:
+            self._arrays.note(array)
+
+    def forward(self, u: Any, out: Any = None, stream: Any = None) -> Any:
+        """Transform physical to spectral space; collective over the ranks.
+
+        Parameters
+        ----------
+        u : array
+            This rank's part, shape of `empty_input`, on the host or on the device; kept, unless
+            `out` shares its memory.
+        out : array, optional
+            Where to store the result, shape of `empty_output`. May be `u` itself, if complex and
+            of the same shape: then the transform is in place. See also `empty_in_place`.
+        stream : Stream or cupy.cuda.Stream, optional
+            What the transform is part of; CuPy's null stream by default.
+
+        Returns
+        -------
+        array
+            This rank's spectral part, unnormalised.
+
+        Raises
+        ------
+        InputError
+            If an array's shape or type is not the plan's, or it cannot be written.
+        RunError
+            If another rank does not answer, see ``SLIPSTREAM_TIMEOUT``.
+        """
+        return self._run("forward", u, out, stream)
+
+    def backward(self, u_hat: Any, out: Any = None, stream: Any = None) -> Any:
+        """Transform spectral to physical space, divided by the number of points; collective.
+
+        Parameters
+        ----------
+        u_hat : array
+            This rank's modes, shape of `empty_output`, on the host or on the device; kept, unless
+            `out` shares its memory.
+        out : array, optional
+            Where to store the result, shape of `empty_input`.
+        stream : Stream or cupy.cuda.Stream, optional
+            What the transform is part of; CuPy's null stream by default.
+
+        Returns
+        -------
+        array
+            This rank's physical part.
+
+        Raises
+        ------
+        InputError, RunError
+            As of `forward`.
+        """
+        return self._run("backward", u_hat, out, stream)
+
+    def profile(self, u: Any, u_hat: Any) -> dict[str, Timeline]:
+        """Run both transforms between two arrays; return what ran when. Collective."""
+        timelines = {}
+        for name, pair in (("forward", (u, u_hat)), ("backward", (u_hat, u))):
+            step = self._step(name, *pair)
+            step.timeline.clear()
+            step.run(profile=True)
+            self.device.synchronize()
+            timelines[name] = step.timeline
+        return timelines
+
+    def wire_error(self) -> float:
+        """Return the relative error that the narrow wire made in the last transforms. Collective.
+
+        It is the root of the sum of squares of what was lost, over that of what was sent: the
+        largest of the exchanges that the last transforms, forward and backward, consisted of; 0
+        without a narrow wire.
+        """
+        if not self.arguments.wire or self._plan.transport is None:
+            return 0.0
+        self.device.synchronize()
+        return self._plan.transport.relative_error(self._comm)
+
+    def describe(self) -> str:
+        """Return what this plan does, in lines for people."""
+        a = self.arguments
+        lines = [
+            f"{' x '.join(map(str, a.shape))} {a.dtype.name} to "
+            f"{' x '.join(map(str, a.spectral_shape))} {a.complex_dtype.name}, "
+            f"{a.fields} field{'s' * (a.fields > 1)}, on the {self.residency}",
+            f"{a.ranks} rank{'s' * (a.ranks > 1)} on {self.device.name}, {self._plan.workers} of "
+            f"them transform; transport {self.transport}",
+            f"{self.exchanges} exchange{'s' * (self.exchanges != 1)} each way, "
+            f"{self.wire_bytes / 2**20:.4g} MiB leave this rank",
+        ]
+        return "\n".join(lines + [f"  {line}" for line in self._plan.describe_parts()])
+
+    def _run(self, name: str, source: Any, out: Any, stream: Any) -> Any:
+        sides = ("input", "output") if name == "forward" else ("output", "input")
+        source = source if hasattr(source, "dtype") else np.asarray(source)
+        arrays = self._arrays
+        arrays.check(source, sides[0])
+        if out is not None:
+            arrays.check(out, sides[1])
+            if not getattr(out.flags, "writeable", True):
+                raise InputError("out cannot be written; accepted: an array that can")
+        if self._plan.transport:
+            self._plan.transport.check()
+        stream = arrays.stream(stream)
+        used = source if arrays.usable(source) else arrays.own(sides[0])
+        result = out if out is not None and arrays.usable(out) else arrays.own(sides[1])
+        if used is not source:
+            arrays.copy(used, source, stream)
+        step = self._step(name, used, result)
+        step.run(stream=stream)
+        if self.residency == "host":  # where nothing else is in order with the stream
+            step.synchronize()
+        if result is out:
+            return out
+        if out is None:
+            out = self.home.empty(result.shape, result.dtype)
+        arrays.copy(out, result, stream)
+        return out
+
+    def _step(self, name: str, source: Any, target: Any) -> CommittedStep:
+        """Return the step between two arrays, recorded at the first time."""
+        steps, key = self._steps[name], (array_key(source), array_key(target))
+        if key in steps:
+            steps.move_to_end(key)
+            return steps[key]
+        graph = StepGraph(self.device)
+        arrays = [a if self.arguments.fields > 1 else a[None] for a in (source, target)]
+        record = self._plan.record_forward if name == "forward" else self._plan.record_backward
+        record(graph, *arrays)
+        steps[key] = commit(graph, self._policy)
+        if len(steps) > _REMEMBERED:
+            steps.popitem(last=False)
+        return steps[key]

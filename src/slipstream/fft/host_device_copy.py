@@ -1,0 +1,155 @@
+"""Ways over the bus: how a box of an array on the host gets to a device, and back.
+
+``memcpy2D``
+    The copy engines: rectangles of rows, at no cost to anything else. Short rows go out by a
+    kernel, since the engines write them to the host at a fraction of the speed of the bus.
+``zero-copy``
+    A kernel of the device that reads, or writes, pinned memory of the host: worth it where rows are
+    short (Ravikumar, Appelhans and Yeung, SC 2019).
+``packed``
+    The host's threads gather the box in a contiguous buffer, which then crosses at once.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from slipstream.device import REAL_NAMES, Device, Operation, RowLaunch
+from slipstream.device.array_addresses import merged_axes
+from slipstream.schedule import StepGraph
+
+# Bytes of rows that copy engines write to the host at less than full speed.
+_SHORT_ROW = 32 << 10
+
+# Numbers of a row that some threads copy together.
+_PART = 4096
+
+COPIES = ("memcpy2D", "zero-copy", "packed")
+
+
+class Bus:
+    """Records copies between the host and a device.
+
+    Parameters
+    ----------
+    device, home : Device
+        The device, and the host, which allocates pinned memory.
+    copies : {"memcpy2D", "zero-copy", "packed"}
+        How.
+    """
+
+    def __init__(self, device: Device, home: Device, copies: str) -> None:
+        self._device, self._home, self._copies = device, home, copies
+
+    def staging(self, size: int) -> np.ndarray | None:
+        """Return memory of so many bytes in which boxes are packed, if they are."""
+        return self._home.empty((size,), np.uint8) if self._copies == "packed" else None
+
+    def record(
+        self,
+        graph: StepGraph,
+        target: Any,
+        source: Any,
+        inward: bool,
+        lane: str,
+        staging: np.ndarray | None,
+    ) -> None:
+        """Record ``target[...] = source``, one of which is on the host.
+
+        Parameters
+        ----------
+        graph : StepGraph
+            Where nodes are added.
+        target, source : array
+            Views of one shape.
+        inward : bool
+            Whether the source is the one on the host.
+        lane : str
+            Where the copy runs.
+        staging : numpy.ndarray or None
+            As of `staging`, large enough.
+        """
+        label = "copy in" if inward else "copy out"
+        is_slow = staging is None and not inward and self._is_slow(target, source)
+        if self._copies == "zero-copy" or is_slow:
+            operation = copy_box(self._device, target, source)
+        elif staging is None:
+            operation = self._device.copy(target, source)
+        else:
+            self._record_packed(graph, target, source, inward, lane, staging)
+            return
+        graph.add(
+            operation,
+            reads=[source],
+            writes=[target],
+            label=label,
+            category="copy",
+            lane=lane,
+            device=self._device,
+        )
+
+    def _is_slow(self, target: Any, source: Any) -> bool:
+        """Return whether the copy engines are slow: where rows are short, and not side by side."""
+        if self._device.kind == "cpu":
+            return False
+        shape, _ = merged_axes(target, source)
+        return len(shape) > 1 and shape[-1] * target.itemsize < _SHORT_ROW
+
+    def _record_packed(self, graph, target, source, inward: bool, lane: str, staging) -> None:
+        packed = staging[: source.nbytes].view(source.dtype).reshape(source.shape)
+        for number, (to, of) in enumerate([(packed, source), (target, packed)]):
+            on_host = inward == (number == 0)
+            device = self._home if on_host else self._device
+            label = "pack" if on_host else "copy in" if inward else "copy out"
+            operation = copy_box(device, to, of) if on_host else device.copy(to, of)
+            graph.add(
+                operation,
+                reads=[of],
+                writes=[to],
+                label=label,
+                category="pack" if on_host else "copy",
+                lane=lane,
+                device=device,
+            )
+
+
+def copy_box(device: Device, target: Any, source: Any) -> Operation:
+    """Return the operation ``target[...] = source`` as a kernel that reaches both.
+
+    Parameters
+    ----------
+    device : Device
+        Where it runs, with all of its threads.
+    target, source : array
+        Views of up to four axes, of one shape and type, on the device or pinned on the host.
+    """
+    shape, strides = merged_axes(target, source)
+    if 0 in shape:
+        return lambda stream: None
+    real = np.zeros(0, target.dtype).real.dtype
+    words, size = target.itemsize // real.itemsize, real.itemsize
+    if any(own[-1] != target.itemsize for own in strides):  # no axis is contiguous in both
+        shape, strides = [*shape, 1], [[*own, target.itemsize] for own in strides]
+    shape, strides = (
+        [1] * (4 - len(shape)) + shape,
+        [[0] * (4 - len(own)) + [step // size for step in own] for own in strides],
+    )
+    rows, columns = int(np.prod(shape[:3])), shape[3] * words
+    part = min(columns, _PART)
+    parts = -(-columns // part)
+    kernel = device.kernel("boxes.hpp", "copy_box", REAL=REAL_NAMES[real.name])
+    return kernel.bind(
+        RowLaunch(rows * parts, part),
+        target,
+        source,
+        rows,
+        shape[1],
+        shape[2],
+        columns,
+        parts,
+        part,
+        *strides[0][:3],
+        *strides[1][:3],
+    )

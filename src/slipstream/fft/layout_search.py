@@ -1,0 +1,226 @@
+"""The way of an array through a distributed transform: which axes are transformed in which layout.
+
+An axis can be transformed where every rank has all of it. A route is a sequence of stages, each a
+layout (one box per rank) with the axes that are transformed in it; from stage to stage the array
+is redistributed. The route with the fewest exchanges is found by trying all: slabs and pencils are
+what the search finds, not cases of their own. Among routes of equal length the one that moves least
+data wins.
+
+All of this is integer geometry. Indices are those of an array [field, ...axes]; fields are never
+transformed, but may be divided.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from slipstream.decomposition import Box, factorisations, grid_boxes
+from slipstream.errors import InputError
+from slipstream.exchange import ExchangePlan
+from slipstream.fft.truncation import Modes
+
+Boxes = tuple[Box, ...]
+
+# Bricks to a pencil, two more pencils, and bricks again.
+_MOST_EXCHANGES = 4
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A layout and what is transformed in it.
+
+    Attributes
+    ----------
+    before, after : tuple of Box
+        One box per rank, in the index space before and after the transforms: an axis that has been
+        transformed counts the modes that are kept.
+    axes : tuple of int
+        Axes that are transformed here, in this order; 1 is the first after the fields.
+    """
+
+    before: Boxes
+    after: Boxes
+    axes: tuple[int, ...]
+
+
+def find_route(
+    sizes: Sequence[int],
+    modes: Sequence[Modes],
+    real: bool,
+    source: Boxes,
+    target: Boxes,
+    active: int,
+) -> list[Stage]:
+    """Return the stages with the fewest exchanges.
+
+    Parameters
+    ----------
+    sizes : sequence of int
+        Number of fields, then the physical shape.
+    modes : sequence of Modes
+        The modes kept along each axis of the physical shape.
+    real : bool
+        Whether the last axis is real; it is then transformed first.
+    source, target : tuple of Box
+        Layouts of the physical and of the spectral array.
+    active : int
+        Only the first so many ranks may transform.
+
+    Returns
+    -------
+    list of Stage
+        The first one's `before` is `source`, the last one's `after` is `target`.
+    """
+    space = _Space(tuple(sizes), tuple(modes), real, active)
+    axes = frozenset(range(1, len(sizes)))
+    # Idle ranks save exchanges, but are not worth them where all can work.
+    for idle in (False, True):
+        for exchanges in range(_MOST_EXCHANGES + 1):
+            routes = _routes(space, source, target, axes, exchanges, idle)
+            if routes:
+                return min(routes, key=_moved)
+    raise RuntimeError("no route was found, though one rank could transform everything")
+
+
+@dataclass(frozen=True)
+class _Space:
+    """The index spaces of an array while more and more axes are transformed."""
+
+    sizes: tuple[int, ...]
+    modes: tuple[Modes, ...]
+    real: bool
+    active: int
+
+    def shape(self, remaining: frozenset[int]) -> tuple[int, ...]:
+        """Return the global shape while some axes remain to be transformed."""
+        return tuple(
+            size if axis == 0 or axis in remaining else self.modes[axis - 1].count
+            for axis, size in enumerate(self.sizes)
+        )
+
+    def possible(self, boxes: Boxes, remaining: frozenset[int]) -> tuple[int, ...]:
+        """Return the axes that can be transformed in a layout, in their order."""
+        shape = self.shape(remaining)
+        filled = [box for box in boxes if box.size]
+        if any(box.size for box in boxes[self.active :]):
+            return ()
+        last = len(shape) - 1
+        axes = [
+            axis
+            for axis in sorted(remaining, reverse=True)
+            if all(box.shape[axis] == shape[axis] for box in filled)
+        ]
+        return () if self.real and last in remaining and last not in axes else tuple(axes)
+
+    def transformed(self, boxes: Boxes, axes: tuple[int, ...]) -> Boxes:
+        """Return a layout after some axes have been transformed in it."""
+
+        def change(box: Box) -> Box:
+            if not box.size:
+                return box
+            start, stop = list(box.start), list(box.stop)
+            for axis in axes:
+                start[axis], stop[axis] = 0, self.modes[axis - 1].count
+            return Box(tuple(start), tuple(stop))
+
+        return tuple(change(box) for box in boxes)
+
+
+def _routes(
+    space: _Space,
+    boxes: Boxes,
+    target: Boxes,
+    remaining: frozenset[int],
+    exchanges: int,
+    idle: bool,
+) -> list[list[Stage]]:
+    """Return all routes from a layout to the target with exactly so many exchanges."""
+    axes = space.possible(boxes, remaining)
+    stage = Stage(boxes, space.transformed(boxes, axes), axes)
+    rest = remaining - set(axes)
+    if exchanges == 0:
+        return [[stage]] if not rest and _same(stage.after, target) else []
+    layouts = (
+        [_untransformed(space, target, rest)]
+        if exchanges == 1
+        else _grids(space, rest, len(boxes), idle)
+    )
+    return [
+        [stage, *way]
+        for layout in layouts
+        for way in _routes(space, layout, target, rest, exchanges - 1, idle)
+    ]
+
+
+def _untransformed(space: _Space, target: Boxes, remaining: frozenset[int]) -> Boxes:
+    """Return the target as it is before its last transforms, which need all of their axes."""
+    shape = space.shape(remaining)
+
+    def change(box: Box) -> Box:
+        if not box.size:
+            return box
+        stop = [
+            max(low, size) if axis in remaining else high
+            for axis, (low, high, size) in enumerate(zip(box.start, box.stop, shape, strict=True))
+        ]
+        return Box(box.start, tuple(stop))
+
+    return tuple(change(box) for box in target)
+
+
+def _grids(space: _Space, remaining: frozenset[int], ranks: int, idle: bool) -> list[Boxes]:
+    """Return the layouts over process grids in which something can be transformed.
+
+    With `idle`, also those that leave ranks without points.
+    """
+    shape, last = space.shape(remaining), len(space.sizes) - 1
+    needed = {last} if space.real and last in remaining else remaining
+    result = []
+    for grid in factorisations(space.active, len(shape)):
+        if not any(grid[axis] == 1 for axis in needed):
+            continue
+        if not idle and any(parts > size for parts, size in zip(grid, shape, strict=True)):
+            continue
+        empty = Box((0,) * len(shape), (0,) * len(shape))
+        result.append((*grid_boxes(shape, grid), *[empty] * (ranks - space.active)))
+    return result
+
+
+def _same(first: Boxes, second: Boxes) -> bool:
+    return all(a == b or not (a.size or b.size) for a, b in zip(first, second, strict=True))
+
+
+def _moved(route: list[Stage]) -> int:
+    """Return how many elements rank 0 sends, and a little for each partner."""
+    total = 0
+    for first, second in itertools.pairwise(route):
+        plan = ExchangePlan.redistribution(first.after, second.before, 0)
+        total += plan.off_rank_elements() + len(plan.sends)
+    return total
+
+
+def check_boxes(boxes: Sequence[Box], shape: Sequence[int], what: str) -> None:
+    """Make sure that the boxes of all ranks together are the array, every point once.
+
+    Raises
+    ------
+    InputError
+        If they are not.
+    """
+    space = Box((0,) * len(shape), tuple(shape))
+    filled = [box for box in boxes if box.size]
+    for box in filled:
+        if box.intersect(space) != box:
+            raise InputError(f"{what}: {box} is not inside of shape {tuple(shape)}")
+    for first, second in itertools.combinations(filled, 2):
+        if first.intersect(second).size:
+            raise InputError(f"{what}: {first} and {second} overlap")
+    if sum(box.size for box in filled) != space.size:
+        raise InputError(f"{what} do not cover all points of shape {tuple(shape)}")
+
+
+def with_fields(boxes: Sequence[Box], fields: int) -> Boxes:
+    """Return boxes of an array with an axis of fields before all others."""
+    return tuple(Box((0, *box.start), (fields if box.size else 0, *box.stop)) for box in boxes)

@@ -1,0 +1,230 @@
+"""The parts of a general route: redistributions between layouts, and transforms of local axes.
+
+Each part records one way and back between two local arrays [field, ...axes]. They serve every
+layout; where a route is that of slabs, `SlabTransform` does the same with fewer passes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from slipstream.decomposition import Box
+from slipstream.device import Device, Scratch
+from slipstream.exchange import Block, ExchangePlan, Transport, part_of
+from slipstream.fft.truncation import Modes
+from slipstream.schedule import MAIN_LANE, StepGraph
+
+
+class Redistribution:
+    """Moves an array from one layout to another. Collective.
+
+    Parameters
+    ----------
+    device : Device
+        Where the arrays are.
+    transport : Transport or None
+        How ranks exchange; None on one rank.
+    source, target : tuple of Box
+        One box per rank.
+    rank : int
+        This rank.
+    dtype : dtype
+        Type of the elements.
+    """
+
+    exchanges = 1
+
+    def __init__(
+        self,
+        device: Device,
+        transport: Transport | None,
+        source: tuple[Box, ...],
+        target: tuple[Box, ...],
+        rank: int,
+        dtype: Any,
+    ) -> None:
+        self._boxes = source[rank], target[rank]
+        self._plan = ExchangePlan.redistribution(source, target, rank)
+        empty = transport.empty if transport else device.empty
+        packed = empty((self._plan.send_size,), dtype), empty((self._plan.receive_size,), dtype)
+        back = self._plan.reversed()
+        self._ways = [
+            (plan, arrays, boxes, transport.prepare(plan, [arrays]) if transport else None)
+            for plan, arrays, boxes in (
+                (self._plan, packed, self._boxes),
+                (back, packed[::-1], self._boxes[::-1]),
+            )
+        ]
+
+    @property
+    def wire_elements(self) -> int:
+        """Number of elements that leave this rank."""
+        return self._plan.off_rank_elements()
+
+    def describe(self) -> str:
+        """Return a line for people."""
+        return f"exchange from boxes of {self._boxes[0].shape} to {self._boxes[1].shape}"
+
+    def record_forward(self, graph: StepGraph, source: Any, target: Any) -> None:
+        """Record source layout -> target layout."""
+        self._record(graph, self._ways[0], source, target)
+
+    def record_backward(
+        self, graph: StepGraph, source: Any, target: Any, scale: float = 1.0
+    ) -> None:
+        """Record target layout -> source layout; the scale must be 1."""
+        self._record(graph, self._ways[1], source, target)
+
+    def _record(self, graph: StepGraph, way: tuple, source: Any, target: Any) -> None:
+        plan, packed, boxes, exchange = way
+        for block in plan.sends:
+            part = source[block.box.slices(boxes[0])]
+            if block.peer == plan.rank:
+                place = target[block.box.slices(boxes[1])]
+                graph.add_copy(place, part, label="own block")
+            else:
+                graph.add_copy(_box_of(packed[0], block), part, label="pack")
+        if exchange:
+            exchange.record(graph, "redistribute", own=False)
+        for block in plan.receives:
+            if block.peer != plan.rank:
+                place = target[block.box.slices(boxes[1])]
+                graph.add_copy(place, _box_of(packed[1], block), label="unpack")
+
+
+class Nothing:
+    """What a rank without points does while others transform."""
+
+    exchanges = 0
+    wire_elements = 0
+
+    def describe(self) -> str:
+        """Return a line for people."""
+        return "another rank transforms"
+
+    def record_forward(self, graph: StepGraph, source: Any, target: Any) -> None:
+        """Record nothing."""
+
+    def record_backward(
+        self, graph: StepGraph, source: Any, target: Any, scale: float = 1.0
+    ) -> None:
+        """Record nothing."""
+
+
+def _box_of(packed: Any, block: Block) -> Any:
+    return part_of(packed, block).reshape(block.box.shape)
+
+
+class AxisTransform:
+    """The transform along one local axis, with truncation.
+
+    Parameters
+    ----------
+    device : Device
+        Where the arrays are.
+    before, after : tuple of int
+        Shape of the local array in physical and in spectral space along this axis.
+    axis : int
+        Which axis.
+    modes : Modes
+        The modes kept.
+    real : bool
+        Whether this axis is that of a real transform.
+    complex_dtype : dtype
+        complex64 or complex128.
+    lane : str
+        Where nodes run.
+    scratch : Scratch or None
+        Of the transforms of this lane.
+    empty : callable, optional
+        Allocates what is needed beside the arrays; the device by default.
+    """
+
+    exchanges = 0
+    wire_elements = 0
+
+    def __init__(
+        self,
+        device: Device,
+        before: tuple[int, ...],
+        axis: int,
+        modes: Modes,
+        real: bool,
+        complex_dtype: Any,
+        lane: str = MAIN_LANE,
+        scratch: Scratch | None = None,
+        empty: Callable[..., Any] | None = None,
+    ) -> None:
+        self._device, self._axis, self._modes, self._real = device, axis, modes, real
+        self._lane, self._scratch = lane, scratch
+        width = before[axis] // 2 + 1 if real else before[axis]
+        self._all = None
+        if modes.count < width or real:
+            shape = tuple(width if a == axis else n for a, n in enumerate(before))
+            self._all = (empty or device.empty)(shape, complex_dtype)
+
+    def describe(self) -> str:
+        """Return a line for people."""
+        kind = "real " if self._real else ""
+        return f"{kind}transform along axis {self._axis - 1}"
+
+    def record_forward(self, graph: StepGraph, source: Any, target: Any) -> None:
+        """Record points -> modes; the source is kept."""
+        if self._all is None or self._all.shape == target.shape:
+            self._transform(graph, source, target, True)
+            return
+        self._transform(graph, source, self._all, True)
+        for kept, everywhere in self._sides():
+            self._copy(graph, self._along(target, kept), self._along(self._all, everywhere))
+
+    def record_backward(
+        self, graph: StepGraph, source: Any, target: Any, scale: float = 1.0
+    ) -> None:
+        """Record modes -> points, times a constant; the source is kept."""
+        if self._all is not None:
+            for kept, everywhere in self._sides():
+                self._copy(graph, self._along(self._all, everywhere), self._along(source, kept))
+            rest = self._along(self._all, self._gap())
+            if rest.size:
+                self._add(graph, self._device.fill(rest, 0), [], [rest], "pad", "pack")
+            source = self._all
+        self._transform(graph, source, target, False)
+        if scale != 1.0:
+            operation = self._device.scale(target, scale)
+            self._add(graph, operation, [target], [target], "scale", "compute")
+
+    def _transform(self, graph, source, target, forward: bool) -> None:
+        operation = self._device.fft(source, target, self._axis, forward, self._scratch)
+        writes = [target] if forward or not self._real else [source, target]
+        self._add(graph, operation, [source], writes, f"fft axis {self._axis - 1}", "fft")
+
+    def _copy(self, graph: StepGraph, target: Any, source: Any) -> None:
+        if target.size:
+            graph.add_copy(target, source, label="truncate", lane=self._lane, device=self._device)
+
+    def _add(self, graph, operation, reads, writes, label: str, category: str) -> None:
+        graph.add(
+            operation,
+            reads=reads,
+            writes=writes,
+            label=label,
+            category=category,
+            lane=self._lane,
+            device=self._device,
+        )
+
+    def _along(self, array: Any, part: slice) -> Any:
+        return array[(slice(None),) * self._axis + (part,)]
+
+    def _sides(self) -> list[tuple[slice, slice]]:
+        """Return where the modes of either sign are among those kept and among all."""
+        low, count = self._modes.low, self._modes.count
+        width = self._all.shape[self._axis]
+        return [
+            (slice(0, low), slice(0, low)),
+            (slice(low, count), slice(width - self._modes.high, width)),
+        ]
+
+    def _gap(self) -> slice:
+        return slice(self._modes.low, self._all.shape[self._axis] - self._modes.high)

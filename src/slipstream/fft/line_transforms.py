@@ -1,0 +1,143 @@
+"""Transforms along an axis that is not contiguous, between working arrays and packed rows.
+
+Truncation, padding and the order that an exchange wants come with the transform: by one kernel
+where the device has one for the length (`fft.hpp`), else by a library's transform and a pass that
+gathers or scatters rows.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from slipstream.device import Device, Scratch
+from slipstream.fft.row_tables import RowMover, RowTables
+from slipstream.fft.strided_fft import StridedTransform
+from slipstream.fft.truncation import Modes
+from slipstream.schedule import StepGraph
+
+
+class LineTransform:
+    """Transforms of one length along one axis, in both directions.
+
+    Parameters
+    ----------
+    device : Device
+        Where the arrays are.
+    axis : str
+        Name of the axis, for timelines.
+    n : int
+        Length.
+    complex_dtype : dtype
+        complex64 or complex128.
+    columns : int
+        Number of columns of the rows.
+    tiled : bool
+        Whether to take the device's own kernel if it has one.
+    scratch : Scratch, optional
+        What a library's transforms share with others; each has memory of its own by default.
+    """
+
+    def __init__(
+        self,
+        device: Device,
+        axis: str,
+        n: int,
+        complex_dtype: Any,
+        columns: int,
+        tiled: bool = True,
+        scratch: Scratch | None = None,
+    ) -> None:
+        real_dtype = np.zeros(0, complex_dtype).real.dtype
+        able = device.tiled_transforms() and StridedTransform.supports(device, n, real_dtype)
+        self.tiled = tiled and able
+        self._device, self._axis, self._scratch = device, axis, scratch
+        self.mover = RowMover(device, complex_dtype, Modes(columns, columns, 0))
+        if self.tiled:
+            self._kernel = StridedTransform(device, n, real_dtype)
+
+    def record_forward(
+        self,
+        graph: StepGraph,
+        points: Any,
+        packed: Any,
+        tables: RowTables,
+        first: int,
+        accessed: list[Any],
+        lane: str,
+    ) -> None:
+        """Record points -> packed modes.
+
+        Parameters
+        ----------
+        graph : StepGraph
+            Where nodes are added.
+        points : array, shape (fields, outer, n, columns)
+            May be overwritten.
+        packed : array
+            Modes; fields are addressed by the leading stride, rows by the tables.
+        tables : RowTables
+            Where the modes of each row are.
+        first : int
+            The plane of the modes that is plane 0 of the points.
+        accessed : list of arrays
+            The packed memory that the tables lead to.
+        lane : str
+            Where to record.
+        """
+        if self.tiled:
+            operation = self._kernel.bind(packed, points, tables, first, True)
+            self._add(graph, operation, [points], accessed, "fft", lane)
+            return
+        self.record_in_place(graph, points, True, lane)
+        scatter = self.mover.scatter(points, packed, tables, first)
+        self._add(graph, scatter, [points], accessed, "pack", lane)
+
+    def record_backward(self, graph, packed, points, tables, first, accessed, lane) -> None:
+        """Record packed modes -> points; parameters as for `record_forward`."""
+        if self.tiled:
+            operation = self._kernel.bind(packed, points, tables, first, False)
+            self._add(graph, operation, accessed, [points], "fft", lane)
+            return
+        gather = self.mover.gather(packed, points, tables, first)
+        self._add(graph, gather, accessed, [points], "pack", lane)
+        self.record_in_place(graph, points, False, lane)
+
+    def record_backward_stored(self, graph, packed, points, tables, stored, lane) -> None:
+        """Record packed modes -> points that are stored where tables say.
+
+        Parameters
+        ----------
+        graph, packed, tables, lane
+            As for `record_backward`; the first plane is 0.
+        points : array, shape (fields, outer, n, columns)
+            Working memory for a library's transform; else only its shape counts.
+        stored : (array, RowTables, int, list of arrays)
+            Where the tables count from, the tables, the first of their planes, and the memory that
+            they lead to.
+        """
+        base, point_tables, first, accessed = stored
+        if self.tiled:
+            place = base, point_tables, first
+            operation = self._kernel.bind(packed, points, tables, 0, False, place)
+            self._add(graph, operation, [packed], accessed, "fft", lane)
+            return
+        self.record_backward(graph, packed, points, tables, 0, [packed], lane)
+        scatter = self.mover.scatter(points, base, point_tables, first)
+        self._add(graph, scatter, [points], accessed, "pack", lane)
+
+    def record_in_place(self, graph: StepGraph, points: Any, forward: bool, lane: str) -> None:
+        """Record a library's transform of points in their place, which leaves all modes there."""
+        operation = self._device.fft(points, points, 2, forward, self._scratch)
+        self._add(graph, operation, [points], [points], "fft", lane)
+
+    def plan(self, points: Any) -> None:
+        """Plan a library's transforms of points, if there are any, so that scratch is known."""
+        if not self.tiled:
+            for forward in (True, False):
+                self._device.fft(points, points, 2, forward, self._scratch)
+
+    def _add(self, graph, operation, reads, writes, category, lane) -> None:
+        label = f"fft {self._axis}" if category == "fft" else f"pack {self._axis}"
+        graph.add(operation, reads=reads, writes=writes, label=label, category=category, lane=lane)

@@ -1,0 +1,395 @@
+"""Transforms in x and y, plane by plane, while the data are in cache.
+
+A pass takes planes in chunks: it gathers a chunk of the packed planes into a small working array,
+transforms it, and lets physical space exist for that chunk only. `PlanePass.record_through` goes
+to physical space, applies a pointwise product and comes back: the real fields of a pseudospectral
+code never travel to memory, let alone occupy it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from slipstream.device import Device, Operation, RowLaunch, Scratch, gpu_fft_launch
+from slipstream.fft.batch_size import balanced_chunk
+from slipstream.fft.line_transforms import LineTransform
+from slipstream.fft.row_tables import RowTables, real_name
+from slipstream.fft.slab_layout import SlabGeometry
+from slipstream.schedule import StepGraph
+
+# ``function(points, plane)`` returns the operation on a chunk ``points[field, z, y, x]`` whose
+# first plane is local plane `plane`, and the other arrays that the operation accesses.
+PointOperation = Callable[[Any, int], tuple[Operation, list[Any]]]
+
+# Working set of one chunk in bytes: what a core's caches hold, or what keeps a GPU busy.
+CHUNK_BYTES = {"cpu": 3 << 19, "cuda": 1 << 31}
+
+
+@dataclass(frozen=True)
+class PointProduct:
+    """A function of the fields at each point.
+
+    Attributes
+    ----------
+    header : str
+        Kernel header that defines ``pointwise``; see `physical_pass.hpp`.
+    inputs, outputs : int
+        Number of fields before and after.
+    parameters : array of float64
+        What the function takes besides the fields, in device memory.
+    maxima : array of int64
+        Receives the maximum of the function's rate, as ordered bits, in parts: one entry per row
+        of points is enough. Must be zero before.
+    """
+
+    header: str
+    inputs: int
+    outputs: int
+    parameters: Any
+    maxima: Any
+
+    def constants(self) -> dict[str, Any]:
+        """Return the compile-time constants."""
+        header = f'"{self.header}"'
+        return {"INPUTS": self.inputs, "OUTPUTS": self.outputs, "PRODUCT_HEADER": header}
+
+
+class PlanePass:
+    """Chunked transforms in x and y between packed planes and physical space.
+
+    Parameters
+    ----------
+    device : Device
+        Where all arrays live.
+    geometry : SlabGeometry
+        Shapes and tables.
+    fields : int
+        Largest number of (real) fields that one call handles.
+    complex_dtype : dtype
+        complex64 or complex128.
+    planes : int, optional
+        How many planes packed arrays hold; by default all of this rank.
+    scratch : Scratch, optional
+        What a library's transforms share with others.
+    """
+
+    def __init__(
+        self,
+        device: Device,
+        geometry: SlabGeometry,
+        fields: int,
+        complex_dtype: Any,
+        planes: int | None = None,
+        scratch: Scratch | None = None,
+    ) -> None:
+        self._device, self._geometry, self._scratch = device, geometry, scratch
+        self._held = geometry.planes if planes is None else planes
+        self._blocks = geometry.packed_blocks(self._held)
+        self._real_dtype = np.zeros(0, complex_dtype).real.dtype
+        self._tables = RowTables(device, geometry.plane_rows(self._held))
+        # Columns that the transform in y has to touch.
+        self._active = geometry.modes[2].count
+        self.line = LineTransform(
+            device, "y", geometry.shape[1], complex_dtype, self._active, scratch=scratch
+        )
+        self._roots = device.array(gpu_fft_launch.roots(geometry.shape[2], self._real_dtype))
+        self.chunk = chunk_planes(geometry, fields, complex_dtype, device, self._held)
+        self._arrays = [
+            ChunkArrays(device, geometry, fields, self.chunk, complex_dtype)
+            for _ in range(device.lanes)
+        ]
+
+    def _chunks(
+        self, graph: StepGraph, first: int = 0, last: int | None = None
+    ) -> Iterator[tuple[ChunkWork, int, int]]:
+        """Yield (work, low, high) for the chunks of local planes from `first` to `last`."""
+        last = self._held if last is None else last
+        for number, low in enumerate(range(first, last, self.chunk)):
+            lane, name = graph.lane_of_chunk(number)
+            yield ChunkWork(graph, name, self._arrays[lane]), low, min(low + self.chunk, last)
+
+    def record_backward(self, graph: StepGraph, planes: Any, store: PointOperation) -> None:
+        """Record packed planes -> physical space.
+
+        Parameters
+        ----------
+        graph : StepGraph
+            Where nodes are added.
+        planes : array, shape (fields, planes_size)
+            Packed modes; kept.
+        store : callable
+            Called with each chunk of points (unnormalised), which it may overwrite.
+        """
+        for work, low, high in self._chunks(graph):
+            self._to_points(work, planes, low, high)
+            work.apply(store, len(planes), low, high, "store", "pack")
+
+    def record_forward(self, graph: StepGraph, planes: Any, load: PointOperation) -> None:
+        """Record physical space -> packed planes; `load` fills each chunk of points."""
+        for work, low, high in self._chunks(graph):
+            work.apply(load, len(planes), low, high, "load", "pack")
+            self._from_points(work, planes, low, high)
+
+    def record_through(
+        self,
+        graph: StepGraph,
+        source: Any,
+        target: Any,
+        product: PointProduct | None,
+        first: int = 0,
+        last: int | None = None,
+    ) -> None:
+        """Record packed planes -> physical space -> product -> packed planes.
+
+        Parameters
+        ----------
+        graph : StepGraph
+            Where nodes are added.
+        source, target : array, shape (fields, planes_size)
+            Packed modes before and after; may be parts of the same array.
+        product : PointProduct or None
+            Applied at every point; None leaves the values alone.
+        first, last : int
+            Range of local planes.
+        """
+        fused = self._fused_kernel(product, len(source), len(target))
+        for work, low, high in self._chunks(graph, first, last):
+            if fused:
+                self._record_fused(work, fused, source, target, low, high)
+                continue
+            self._to_points(work, source, low, high)
+            if product is not None:
+                function = self.product_operation(product)
+                work.apply(function, product.outputs, low, high, "product", "compute")
+            self._from_points(work, target, low, high)
+
+    def plan(self, product: PointProduct | None, inputs: int, outputs: int, planes: int) -> None:
+        """Plan a library's transforms in `record_through`, if any, so that scratch is known.
+
+        Parameters
+        ----------
+        product, inputs, outputs
+            As there; the numbers of fields.
+        planes : int
+            How many planes one call handles.
+        """
+        if self._fused_kernel(product, inputs, outputs):
+            return
+        for low in range(0, planes, self.chunk):
+            for fields, forward in ((inputs, False), (outputs, True)):
+                work = self._arrays[0]
+                number = min(self.chunk, planes - low)
+                modes, points = work.modes[:fields, :number], work.points[:fields, :number]
+                pair = (points, modes) if forward else (modes, points)
+                self._fft(*pair, forward)
+                self.line.plan(modes[..., : self._active])
+
+    def _fused_kernel(self, product: PointProduct | None, inputs: int, outputs: int):
+        """Return the kernel for x, the product and x again, if the device has one."""
+        if not self.line.tiled:
+            return None
+        product = product or self._no_product(inputs, outputs)
+        tile = gpu_fft_launch.physical_pass(
+            self._geometry.shape[2],
+            self._real_dtype,
+            product.inputs,
+            product.outputs,
+            product.header,
+            self._device.shared_memory_limit,
+        )
+        if tile is None:
+            return None
+        return tile, self._device.kernel(tile.header, tile.name, **tile.constants), product
+
+    def _record_fused(self, work: ChunkWork, fused, source, target, low: int, high: int) -> None:
+        rows = self._rows(work.arrays.memory, max(len(source), len(target)), high - low)
+        inward, outward = rows[: len(source)], rows[: len(target)]
+        self._load(work, source, inward, low, high)
+        operation, maxima = self._bind_through(*fused, rows, low)
+        work.add(operation, [inward], [outward, maxima], "fft x, product, fft x", "fft")
+        self._store(work, target, outward, low, high)
+
+    def _bind_through(self, tile, kernel, product: PointProduct, rows: Any, plane: int):
+        _, planes, ny, _ = rows.shape
+        field, row = rows.strides[0] // rows.itemsize, rows.strides[2] // rows.itemsize
+        maxima = product.maxima[plane * ny : (plane + planes) * ny]
+        scale = self._real_dtype.type(1)
+        operation = kernel.bind(
+            tile.launch(planes * ny),
+            rows,
+            rows,
+            self._roots,
+            scale,
+            maxima,
+            product.parameters,
+            planes * ny,
+            self._active,
+            field,
+            row,
+            field,
+            row,
+        )
+        return operation, maxima
+
+    def _rows(self, memory: Any, fields: int, planes: int) -> Any:
+        """Return the working array of modes for every y, with stored rows."""
+        shape = (fields, planes, self._geometry.shape[1], self._geometry.row)
+        return memory[: math.prod(shape)].reshape(shape)
+
+    def _no_product(self, inputs: int, outputs: int) -> PointProduct:
+        ny = self._geometry.shape[1]
+        maxima = self._device.zeros((max(1, self._geometry.planes * ny),), np.int64)
+        parameters = self._device.zeros((1,), np.float64)
+        return PointProduct("identity_product.hpp", inputs, outputs, parameters, maxima)
+
+    def product_operation(self, product: PointProduct) -> PointOperation:
+        """Return the product as an operation on chunks of points."""
+        constants = product.constants() | {"REAL": real_name(self._real_dtype)}
+        kernel = self._device.kernel("pointwise.hpp", "apply_pointwise", **constants)
+
+        def function(points: Any, plane: int) -> tuple[Operation, list[Any]]:
+            _, planes, ny, nx = points.shape
+            maxima = product.maxima[plane * ny : (plane + planes) * ny]
+            operation = kernel.bind(
+                RowLaunch(planes * ny, nx, reduces=True),
+                points,
+                maxima,
+                product.parameters,
+                planes * ny,
+                nx,
+                points.strides[0] // points.itemsize,
+            )
+            return operation, [maxima]
+
+        return function
+
+    def _to_points(self, work: ChunkWork, planes: Any, low: int, high: int) -> None:
+        modes, points = work.views(len(planes), high - low)
+        self._load(work, planes, modes, low, high)
+        rest = modes[..., self._active :]
+        if rest.size:
+            work.add(self._device.fill(rest, 0), [], [rest], "pad modes", "pack")
+        work.add(self._fft(modes, points, False), [modes], [modes, points], "fft x", "fft")
+
+    def _from_points(self, work: ChunkWork, planes: Any, low: int, high: int) -> None:
+        modes, points = work.views(len(planes), high - low)
+        work.add(self._fft(points, modes, True), [points], [modes], "fft x", "fft")
+        self._store(work, planes, modes, low, high)
+
+    def _load(self, work: ChunkWork, planes: Any, modes: Any, low: int, high: int) -> None:
+        """Record packed planes -> rows of the kept x modes for every y."""
+        accessed, active = self._packed(planes, low, high), modes[..., : self._active]
+        self.line.record_backward(
+            work.graph, planes, active, self._tables, low, accessed, work.lane
+        )
+
+    def _store(self, work: ChunkWork, planes: Any, modes: Any, low: int, high: int) -> None:
+        """Record rows of the kept x modes for every y -> packed planes."""
+        accessed, active = self._packed(planes, low, high), modes[..., : self._active]
+        self.line.record_forward(work.graph, active, planes, self._tables, low, accessed, work.lane)
+
+    def _packed(self, planes: Any, low: int, high: int) -> list[Any]:
+        """Return the views of the packed array that hold local planes `low` to `high`."""
+        return [planes[:, start + low * size : start + high * size] for start, size in self._blocks]
+
+    def _fft(self, source: Any, target: Any, forward: bool) -> Operation:
+        return self._device.fft(source, target, 3, forward, self._scratch)
+
+
+class ChunkArrays:
+    """The working memory of one lane.
+
+    Attributes
+    ----------
+    modes : array, shape (fields, planes, ny, nx // 2 + 1)
+        Modes along x.
+    points : array, shape (fields, planes, ny, nx)
+        Physical space.
+    memory : array
+        All of the memory of `modes`, with room for rows of the geometry's length.
+    """
+
+    def __init__(
+        self,
+        device: Device,
+        geometry: SlabGeometry,
+        fields: int,
+        planes: int,
+        complex_dtype: Any,
+    ) -> None:
+        _, ny, nx = geometry.shape
+        width = nx // 2 + 1
+        rows = fields * planes * ny
+        self.memory = device.empty((rows * max(width, geometry.row),), complex_dtype)
+        self.modes = self.memory[: rows * width].reshape(fields, planes, ny, width)
+        real_dtype = np.zeros(0, complex_dtype).real.dtype
+        self.points = device.empty((fields, planes, ny, nx), real_dtype)
+
+
+@dataclass(frozen=True)
+class ChunkWork:
+    """One chunk's recording: the graph, the lane that works on it and the lane's arrays."""
+
+    graph: StepGraph
+    lane: str
+    arrays: ChunkArrays
+
+    def views(self, fields: int, planes: int) -> tuple[Any, Any]:
+        """Return the modes and the points of a chunk."""
+        return self.arrays.modes[:fields, :planes], self.arrays.points[:fields, :planes]
+
+    def apply(
+        self, function: PointOperation, fields: int, low: int, high: int, label: str, category: str
+    ) -> None:
+        """Record a function of the points of local planes `low` to `high`."""
+        points = self.arrays.points[:fields, : high - low]
+        operation, accessed = function(points, low)
+        self.add(operation, [], [self.arrays.points[:, : high - low], *accessed], label, category)
+
+    def add(
+        self, operation: Operation, reads: list, writes: list, label: str, category: str
+    ) -> None:
+        """Record an operation in this chunk's lane."""
+        self.graph.add(
+            operation, reads=reads, writes=writes, label=label, category=category, lane=self.lane
+        )
+
+
+def plane_pass_bytes(
+    geometry: SlabGeometry,
+    fields: int,
+    complex_dtype: Any,
+    device: Device,
+    planes: int | None = None,
+) -> int:
+    """Return the bytes of working memory of a `PlanePass` on a device."""
+    planes = chunk_planes(geometry, fields, complex_dtype, device, planes)
+    return device.lanes * planes * _plane_bytes(geometry, fields, complex_dtype)
+
+
+def _plane_bytes(geometry: SlabGeometry, fields: int, complex_dtype: Any) -> int:
+    """Return the bytes of the working arrays per plane of a chunk."""
+    _, ny, nx = geometry.shape
+    width = nx // 2 + 1
+    elements = max(width, geometry.row) + width
+    return fields * ny * elements * np.dtype(complex_dtype).itemsize
+
+
+def chunk_planes(
+    geometry: SlabGeometry,
+    fields: int,
+    complex_dtype: Any,
+    device: Device,
+    planes: int | None = None,
+) -> int:
+    """Return how many planes a chunk has on a device, where arrays hold so many planes."""
+    planes = geometry.planes if planes is None else planes
+    limit = max(1, CHUNK_BYTES[device.kind] // _plane_bytes(geometry, fields, complex_dtype))
+    planes = balanced_chunk(planes, limit, device.lanes)
+    # An even number: rows that are transformed in pairs then stay together in every chunking.
+    return max(1, min(planes + planes % 2, limit & ~1 or 1))

@@ -1,0 +1,84 @@
+"""Recording of the kernels in `rows.hpp`: packed arrays to working arrays and back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from slipstream.device import REAL_NAMES, Device, Operation, RowLaunch
+from slipstream.fft.truncation import Modes
+
+
+def real_name(dtype: Any) -> str:
+    """Return the C++ name of the real type behind a real or complex dtype."""
+    return REAL_NAMES[np.zeros(0, dtype).real.dtype.name]
+
+
+class RowTables:
+    """The tables of `SlabGeometry.plane_rows` or `column_rows` in device memory."""
+
+    def __init__(self, device: Device, tables: tuple[np.ndarray, np.ndarray]) -> None:
+        self.both = self.offset, self.pitch = tuple(device.array(table) for table in tables)
+
+
+class RowMover:
+    """Gathers and scatters rows of complex numbers.
+
+    Parameters
+    ----------
+    device : Device
+        Where the arrays live.
+    complex_dtype : dtype
+        complex64 or complex128.
+    columns : Modes
+        The modes of the contiguous axis: working rows have ``size`` columns (or more, untouched),
+        packed rows have ``count``. For a half-complex axis ``size`` is that of the complex row.
+    """
+
+    def __init__(self, device: Device, complex_dtype: Any, columns: Modes) -> None:
+        self._columns = columns
+        real = real_name(complex_dtype)
+        self._gather = device.kernel("rows.hpp", "gather_rows", REAL=real)
+        self._scatter = device.kernel("rows.hpp", "scatter_rows", REAL=real)
+
+    def gather(self, packed: Any, work: Any, tables: RowTables, first: int = 0) -> Operation:
+        """Return the operation that fills `work`, zeros where no mode is kept.
+
+        Parameters
+        ----------
+        packed : array, shape (fields, ...)
+            Fields are addressed by the leading stride, rows by the tables.
+        work : array, shape (fields, planes, rows, columns)
+            The last axis is contiguous.
+        tables : RowTables
+            Where each row is.
+        first : int
+            The packed plane that is plane 0 of `work`.
+        """
+        return self._bind(self._gather, packed, work, tables, first)
+
+    def scatter(self, work: Any, packed: Any, tables: RowTables, first: int = 0) -> Operation:
+        """Return the operation that stores the kept rows and columns of `work`."""
+        return self._bind(self._scatter, packed, work, tables, first)
+
+    def _bind(self, kernel, packed, work, tables, first) -> Operation:
+        fields, planes, rows, _ = work.shape
+        columns = self._columns
+        strides = [stride // work.itemsize for stride in work.strides[:3]]
+        return kernel.bind(
+            RowLaunch(fields * planes * rows, columns.count),
+            packed,
+            work,
+            tables.offset,
+            tables.pitch,
+            first,
+            fields,
+            planes,
+            rows,
+            columns.count,
+            columns.low,
+            columns.gap,
+            packed.strides[0] // packed.itemsize,
+            *strides,
+        )

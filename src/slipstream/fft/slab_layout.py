@@ -1,0 +1,174 @@
+"""Geometry of the slab transform: who holds which planes, columns and modes, and where.
+
+Arrays are indexed [z, y, x]. In physical space each rank has a slab of z planes. After the
+transforms in x and y, a rank has some planes of all kept (ky, kx); one exchange later all z of
+some ky, where the transform in z completes the work. Spectral space stays divided along ky: there
+is no exchange back to the original layout.
+
+Two working arrays meet in that exchange, each laid out as its packed side, so nothing is packed:
+
+planes
+    [receiver][z][ky of receiver][kx], a block per rank that gets the block;
+columns
+    [z][ky of this rank][kx], which is also [sender][z of sender][ky][kx].
+
+On one rank both have the same layout, and one array is both.
+"""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy as np
+
+from slipstream.decomposition import slabs
+from slipstream.exchange import ExchangePlan
+from slipstream.fft.truncation import Modes
+
+# Stands in tables of rows for a row that is not kept, see `tables.hpp`.
+NOT_KEPT = -(2**62)
+
+
+class SlabGeometry:
+    """Boxes, exchange plan and row tables of one rank.
+
+    Parameters
+    ----------
+    shape : tuple of int
+        Physical shape (nz, ny, nx).
+    modes : tuple of Modes
+        The modes kept along z, y and x.
+    rank, ranks : int
+        This rank and how many there are; ranks may have no planes, or no modes.
+    row_alignment : int
+        Rows of modes are stored with a multiple of so many elements. What lies beyond the kept
+        modes is undefined.
+
+    Attributes
+    ----------
+    row : int
+        Number of elements in a stored row of modes.
+    physical_box, spectral_box : Box
+        This rank's part of the physical and of the (truncated) spectral index space.
+    plan : ExchangePlan
+        From planes to columns, for one field.
+    """
+
+    def __init__(
+        self,
+        shape: tuple[int, int, int],
+        modes: tuple[Modes, Modes, Modes],
+        rank: int = 0,
+        ranks: int = 1,
+        row_alignment: int = 1,
+    ) -> None:
+        self.shape, self.modes, self.rank, self.ranks = shape, modes, rank, ranks
+        self.spectral_shape = tuple(m.count for m in modes)
+        self.physical_boxes = slabs(shape, 0, ranks)
+        self.spectral_boxes = slabs(self.spectral_shape, 1, ranks)
+        self.physical_box = self.physical_boxes[rank]
+        self.spectral_box = self.spectral_boxes[rank]
+        self.row = -(-modes[2].count // row_alignment) * row_alignment
+        mixed = (shape[0], self.spectral_shape[1], self.row)
+        self._plane_boxes = slabs(mixed, 0, ranks)
+        self._column_boxes = slabs(mixed, 1, ranks)
+        self.plan = ExchangePlan.redistribution(self._plane_boxes, self._column_boxes, rank)
+
+    @property
+    def planes(self) -> int:
+        """Number of z planes of this rank."""
+        return self.physical_box.shape[0]
+
+    @property
+    def planes_size(self) -> int:
+        """Number of complex elements of one field in the planes layout."""
+        return self._plane_boxes[self.rank].size
+
+    @property
+    def columns_shape(self) -> tuple[int, int, int]:
+        """Shape (nz, ky of this rank, row) of one field in the columns layout."""
+        return self._column_boxes[self.rank].shape
+
+    @property
+    def columns_size(self) -> int:
+        """Number of complex elements of one field in the columns layout."""
+        return self._column_boxes[self.rank].size
+
+    @property
+    def stored_shape(self) -> tuple[int, int, int]:
+        """Shape of this rank's spectral array in memory, with rows of `row` elements."""
+        return (*self.spectral_box.shape[:2], self.row)
+
+    @property
+    def field_size(self) -> int:
+        """Number of elements that hold one field in either layout, on every rank."""
+        # The first rank has the largest parts.
+        return max(self._plane_boxes[0].size, self._column_boxes[0].size)
+
+    def plane_rows(self, planes: int | None = None) -> tuple[np.ndarray, np.ndarray]:
+        """Tables for `rows.hpp`: row y of plane z lies at ``offset[y] + z * pitch[y]``.
+
+        Of arrays that hold so many planes; by default all of this rank.
+        """
+        return self.plane_rows_at(
+            {peer: start for peer, (start, _) in enumerate(self.packed_blocks(planes))}
+        )
+
+    def plane_rows_at(self, starts: dict[int, int]) -> tuple[np.ndarray, np.ndarray]:
+        """Return the tables of `plane_rows` for blocks that start at given elements, by rank."""
+        offset = np.full(self.spectral_shape[1], NOT_KEPT, dtype=np.int64)
+        pitch = np.zeros(self.spectral_shape[1], dtype=np.int64)
+        for block in self.plan.sends:
+            low, high = block.box.start[1], block.box.stop[1]
+            offset[low:high] = starts[block.peer] + self.row * np.arange(high - low)
+            pitch[low:high] = self.row * (high - low)
+        return self._spread(self.modes[1], offset, pitch)
+
+    def column_blocks_at(self, starts: dict[int, int]) -> tuple[np.ndarray, np.ndarray]:
+        """Return tables of the columns layout whose blocks start at given elements, by rank.
+
+        Point z of the ky-th column is at ``offset[z] + ky * pitch[z]``; a block is what one rank
+        has of z.
+        """
+        nz, ky, row = self.columns_shape
+        offset = np.zeros(nz, dtype=np.int64)
+        for block in self.plan.receives:
+            low, high = block.box.start[0], block.box.stop[0]
+            offset[low:high] = starts[block.peer] + ky * row * np.arange(high - low)
+        return offset, np.full(nz, row, dtype=np.int64)
+
+    def spectral_rows(self, array: Any) -> tuple[np.ndarray, np.ndarray]:
+        """Tables of an array (fields, kz, ky of this rank, kx): by mode z, ky being the plane."""
+        stride_z, stride_y = (stride // array.itemsize for stride in array.strides[1:3])
+        offset = stride_z * np.arange(self.spectral_shape[0], dtype=np.int64)
+        return self._spread(self.modes[0], offset, np.full_like(offset, stride_y))
+
+    def column_rows(self, ky: int | None = None) -> tuple[np.ndarray, np.ndarray]:
+        """Tables for `rows.hpp`: mode z of the ky-th column is at ``offset[z] + ky * pitch[z]``.
+
+        Of arrays that hold so many ky; by default all of this rank.
+        """
+        ky = self.columns_shape[1] if ky is None else ky
+        offset = ky * self.row * np.arange(self.spectral_shape[0], dtype=np.int64)
+        return self._spread(self.modes[0], offset, np.full_like(offset, self.row))
+
+    def packed_blocks(self, planes: int | None = None) -> list[tuple[int, int]]:
+        """Return where the block for each rank starts among packed planes, and its size per plane.
+
+        Of arrays that hold so many planes; by default all of this rank.
+        """
+        planes = self.planes if planes is None else planes
+        sizes = [self.row * (box.stop[1] - box.start[1]) for box in self._column_boxes]
+        starts = itertools.accumulate(sizes, initial=0)
+        return [(planes * start, size) for start, size in zip(starts, sizes, strict=False)]
+
+    def packed_size(self, planes: int) -> int:
+        """Return the number of complex elements of so many packed planes of one field."""
+        return planes * self.spectral_shape[1] * self.row
+
+    @staticmethod
+    def _spread(modes: Modes, *tables: np.ndarray) -> tuple[np.ndarray, ...]:
+        """Extend tables over the kept modes to all modes."""
+        positions = modes.positions()
+        return tuple(np.where(positions < 0, NOT_KEPT, table[positions]) for table in tables)

@@ -1,0 +1,160 @@
+"""Kernels for GPUs that transform, truncate and re-order in one trip through memory.
+
+A transform along a strided axis, with its padding or truncation and in the order that the
+exchange wants, is one kernel (`fft.hpp`), and so are real rows by themselves (`real_rows.hpp`), or
+with a product and the way back (`physical_pass.hpp`). A Runge-Kutta substage thus passes over
+memory five times: backward z, backward y, x and product, forward y, forward z, each with only the
+modes that are kept. Lengths that the kernels do not support are left to a library.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from slipstream.device import Device, Operation, gpu_fft_launch
+from slipstream.fft.row_tables import RowTables
+
+
+class StridedTransform:
+    """The tiled transform of one length and precision, in both directions.
+
+    Parameters
+    ----------
+    device : Device
+        Where the arrays live.
+    n : int
+        Length.
+    real_dtype : dtype
+        float32 or float64.
+    """
+
+    def __init__(self, device: Device, n: int, real_dtype: np.dtype) -> None:
+        self._scale = np.dtype(real_dtype).type(1)
+        self._roots = device.array(gpu_fft_launch.roots(n, real_dtype))
+        self._kernels = {}
+        for forward in (True, False):
+            sign = -1 if forward else 1
+            tile = gpu_fft_launch.strided_fft(n, real_dtype, sign, device.shared_memory_limit)
+            for with_tables in (False, True):
+                constants = tile.constants | {"POINT_TABLES": int(with_tables)}
+                kernel = device.kernel(tile.header, tile.name, **constants)
+                self._kernels[forward, with_tables] = tile, kernel
+
+    @staticmethod
+    def supports(device: Device, n: int, real_dtype: np.dtype) -> bool:
+        """Return whether the device has a kernel for this length."""
+        limit = device.shared_memory_limit
+        return gpu_fft_launch.strided_fft(n, real_dtype, -1, limit) is not None
+
+    def bind(
+        self,
+        modes: Any,
+        points: Any,
+        tables: RowTables,
+        first: int,
+        forward: bool,
+        stored: tuple[Any, RowTables, int] | None = None,
+    ) -> Operation:
+        """Return the transform between modes and points.
+
+        Parameters
+        ----------
+        modes : array, shape (fields, ...)
+            Addressed by the leading stride and the tables.
+        points : array, shape (fields, outer, n, columns)
+            The transformed axis is the third; columns are contiguous.
+        tables : RowTables
+            Where the modes of each row are.
+        first : int
+            The plane of the modes that is plane 0 of the points.
+        forward : bool
+            From points to modes, or back.
+        stored : (array (fields, ...), RowTables, int), optional
+            Where the points are instead, their tables and their first plane; of `points` only the
+            shape counts then.
+        """
+        tile, kernel = self._kernels[forward, stored is not None]
+        fields, outer, _, columns = points.shape
+        strides = [stride // points.itemsize for stride in points.strides[:3]]
+        if stored:
+            strides[0] = stored[0].strides[0] // points.itemsize
+        place, point_tables, point_first = stored or (points, tables, 0)
+        source, target = (place, modes) if forward else (modes, place)
+        return kernel.bind(
+            tile.launch(columns, fields * outer),
+            source,
+            target,
+            self._roots,
+            self._scale,
+            tables.offset,
+            tables.pitch,
+            first,
+            fields,
+            outer,
+            columns,
+            modes.strides[0] // modes.itemsize,
+            *strides,
+            *point_tables.both,
+            point_first,
+        )
+
+
+class RealRows:
+    """The tiled transform of real rows along the contiguous axis, in both directions.
+
+    Parameters
+    ----------
+    device : Device
+        Where the arrays live.
+    n : int
+        Length.
+    real_dtype : dtype
+        float32 or float64.
+    """
+
+    def __init__(self, device: Device, n: int, real_dtype: np.dtype) -> None:
+        self._real = np.dtype(real_dtype).type
+        self._roots = device.array(gpu_fft_launch.roots(n, real_dtype))
+        self._kernels = {}
+        for forward in (True, False):
+            sign = -1 if forward else 1
+            tile = gpu_fft_launch.real_rows(n, real_dtype, sign, device.shared_memory_limit)
+            self._kernels[forward] = tile, device.kernel(tile.header, tile.name, **tile.constants)
+
+    @staticmethod
+    def supports(device: Device, n: int, real_dtype: np.dtype) -> bool:
+        """Return whether the device has a kernel for this length."""
+        limit = device.shared_memory_limit
+        return gpu_fft_launch.real_rows(n, real_dtype, -1, limit) is not None
+
+    def bind(self, points: Any, modes: Any, forward: bool, scale: float = 1.0) -> Operation:
+        """Return the transform between points and kept modes.
+
+        Parameters
+        ----------
+        points : array, shape (fields, outer, rows, n)
+            Real; rows are contiguous.
+        modes : array, shape (fields, outer, rows, kept)
+            Complex; modes beyond those are zero, and not accessed. Rows are contiguous.
+        forward : bool
+            From points to modes, or back.
+        scale : float
+            Factor of the result.
+        """
+        tile, kernel = self._kernels[forward]
+        fields, outer, rows, kept = modes.shape
+        strides = [s // array.itemsize for array in (points, modes) for s in array.strides[:3]]
+        return kernel.bind(
+            tile.launch(-(-rows // 2) * fields * outer),
+            points,
+            modes,
+            self._roots,
+            self._real(scale),
+            fields,
+            outer,
+            rows,
+            kept,
+            *strides,
+        )

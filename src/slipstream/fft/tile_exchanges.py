@@ -1,0 +1,175 @@
+"""What lies between the passes of a streamed transform: exchanges of groups of pencils.
+
+Ranks exchange from host to host, or from the devices that have transformed pencils; then some
+groups are on the device at the same time, and their memory counts.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from slipstream.decomposition import Box
+from slipstream.device import Device
+from slipstream.exchange import ExchangePlan, make_transport
+from slipstream.fft.device_buffers import aligned
+from slipstream.fft.fft_arguments import Arguments, together
+from slipstream.fft.host_device_copy import Bus
+from slipstream.fft.streaming_options import Streaming
+from slipstream.fft.tile_geometry import PassGeometry
+from slipstream.fft.tile_targets import (
+    DeviceExchangeStore,
+    ExchangeStore,
+    device_buffer_bytes,
+    device_buffers,
+    group_sizes,
+)
+
+
+class Exchanges:
+    """The exchanges of a transform on one rank. Collective.
+
+    Parameters
+    ----------
+    arguments : Arguments
+        What to transform.
+    passes : sequence of PassGeometry
+        What is done one after the other going forward.
+    exchanged : sequence of bool
+        Whether there is an exchange behind each pass but the last.
+    rank : int
+        This rank.
+    streaming : Streaming
+        How pencils stream.
+    transport : str
+        How ranks exchange; from a device, what is not transformed before goes from the host, by
+        what is automatic there.
+    comm : mpi4py.MPI.Comm or None
+        The ranks.
+    device, home : Device
+        Where pencils are transformed, and the host.
+
+    Attributes
+    ----------
+    transport : Transport or None
+        How ranks exchange what has been transformed.
+    from_device : bool
+        Whether that goes from device to device.
+    """
+
+    def __init__(
+        self,
+        arguments: Arguments,
+        passes: Sequence[PassGeometry],
+        exchanged: Sequence[bool],
+        rank: int,
+        streaming: Streaming,
+        transport: str,
+        comm: Any,
+        device: Device,
+        home: Device,
+    ) -> None:
+        self._arguments, self._passes, self._exchanged = arguments, passes, exchanged
+        self._rank, self._streaming = rank, streaming
+        self._comm, self._device, self._home = comm, device, home
+        self.transport = make_transport(transport, comm, device if streaming.from_device else home)
+        # Known to be so on all ranks, also on those that have nothing to send.
+        self.from_device = streaming.from_device and self.transport is not None and any(exchanged)
+        self._from_host = self.transport
+        if self.from_device and not all(one.axes for one in passes):
+            self._from_host = make_transport("auto", comm, home)
+        self._cut: list[int] = []
+        self._known_sizes: dict[tuple[int, ...], tuple[int, int]] = {}
+        self._buffers: list[tuple[Any, Any]] = []
+        self._stores: dict[bool, list[ExchangeStore | None]] = {}
+
+    def dtype(self, number: int) -> np.dtype:
+        """Return the type of what passes between a pass and the next."""
+        transformed = any(one.axes for one in self._passes[: number + 1])
+        return self._arguments.complex_dtype if transformed else self._arguments.dtype
+
+    def device_bytes(self, cut: Sequence[int]) -> int:
+        """Return the bytes of a device that exchanges take if passes are cut into so many."""
+        return device_buffer_bytes(self.transport, self._sizes(cut)) if self.from_device else 0
+
+    def provide(self, cut: Sequence[int]) -> None:
+        """Allocate what exchanges need if passes are cut into so many pencils. Collective."""
+        self._cut = list(cut)
+        if self.from_device:
+            sizes = self._sizes(cut)
+            self._buffers = together(self._comm, lambda: device_buffers(self.transport, sizes))
+
+    def stores(self, forward: bool) -> list[ExchangeStore | None]:
+        """Return what each pass leaves for the next: an exchange, or None for an array.
+
+        Collective when it is first called for a direction.
+        """
+        if forward not in self._stores:
+            self._stores[forward] = [
+                self._store(number, forward) if is_exchanged else None
+                for number, is_exchanged in enumerate(self._exchanged)
+            ]
+        return self._stores[forward]
+
+    def leaves_device(self, number: int, forward: bool) -> bool:
+        """Return whether what a pass is followed by is an exchange from device to device."""
+        feeding = self._passes[number if forward else number + 1]
+        return self.from_device and self._exchanged[number] and bool(feeding.axes)
+
+    def _store(self, number: int, forward: bool) -> ExchangeStore:
+        sources, targets, pencils, sent_together = self._groups(number, self._cut, forward)
+        common = sources, targets, pencils, sent_together, self._rank, self.dtype(number)
+        if not self.leaves_device(number, forward):
+            return ExchangeStore(self._from_host, *common)
+        shape, dtype = targets[self._rank].shape, self.dtype(number)
+        arrived = together(self._comm, lambda: self._home.empty(shape, dtype))
+        bus = Bus(self._device, self._home, "memcpy2D")
+        return DeviceExchangeStore(self.transport, *common, bus, arrived, self._buffers)
+
+    def _sizes(self, cut: Sequence[int]) -> tuple[int, int]:
+        """Return the bytes that a group sends and receives at most, going either way."""
+        key = tuple(cut)
+        if key in self._known_sizes:
+            return self._known_sizes[key]
+        sizes = [(0, 0)]
+        for number, forward in itertools.product(range(len(self._exchanged)), (True, False)):
+            if self.leaves_device(number, forward):
+                sources, targets, _, _ = self._groups(number, cut, forward)
+                item = self.dtype(number).itemsize
+                for boxes in sources:
+                    plan = ExchangePlan.redistribution(boxes, targets, self._rank)
+                    sizes.append(tuple(aligned(count * item) for count in group_sizes(plan)))
+        sent, received = (max(one) for one in zip(*sizes, strict=True))
+        self._known_sizes[key] = sent, received
+        return sent, received
+
+    def _groups(
+        self, number: int, cut: Sequence[int], forward: bool
+    ) -> tuple[list[list[Box]], Sequence[Box], int, int]:
+        """Return, behind a pass, what is sent and wanted, and numbers of pencils.
+
+        The boxes of all ranks for each group of pencils, the box that each rank wants, the number
+        of pencils of a field, and of those that are sent together.
+        """
+        left, right = self._passes[number], self._passes[number + 1]
+        feeding, pencils = (left, cut[number]) if forward else (right, cut[number + 1])
+        usual = 1 if self.leaves_device(number, forward) else pencils
+        sent_together = self._streaming.pencils_per_exchange or usual
+        groups = []
+        for field in range(self._arguments.fields):
+            of_ranks = [
+                [pencil[1 if forward else 0] for pencil in feeding.pencils(rank, field, pencils)]
+                for rank in range(self._arguments.ranks)
+            ]
+            for low in range(0, pencils, sent_together):
+                groups.append([_spanned(own[low : low + sent_together]) for own in of_ranks])
+        return groups, right.before if forward else left.after, pencils, sent_together
+
+
+def _spanned(boxes: Sequence[Box]) -> Box:
+    """Return the box that consecutive pencils make together."""
+    filled = [box for box in boxes if box.size]
+    return Box(filled[0].start, filled[-1].stop) if filled else boxes[0]

@@ -1,0 +1,148 @@
+"""Time series, spectra and statistics: small, the same on all ranks, written by rank 0.
+
+Each row of the series goes into a CSV file at once, so that whatever happens later it is
+there. When the run ends, however it ends, the same series goes into a zarr group as well.
+"""
+
+import csv
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import IO
+
+import numpy as np
+
+from slipstream.field import Field
+from slipstream.io.zarr_store import FieldStore
+
+_LEADING = {
+    "step": "number of time steps done",
+    "time": "time (non-dimensional)",
+    "step_size": "size of the time step that follows (non-dimensional)",
+}
+
+
+class Series:
+    """Rows of named values against time.
+
+    Comment lines (``#``) at the head of the CSV explain the columns; pandas reads it by
+    ``read_csv(path, comment="#")``.
+
+    Parameters
+    ----------
+    folder : str or pathlib.Path
+        Gets ``diagnostics.csv`` and, at the end, ``diagnostics.zarr``.
+    labels : mapping of str to str
+        Long name, with unit, of each diagnostic.
+    """
+
+    def __init__(self, folder: str | Path, labels: Mapping[str, str]):
+        self.folder = Path(folder)
+        self.labels = {**_LEADING, **labels}
+        self._rows: list[dict[str, float]] = []
+        self._file: IO[str] | None = None
+        self._writer: csv.DictWriter | None = None
+
+    def append(
+        self, step: int, time: float, step_size: float, diagnostics: Mapping[str, float]
+    ) -> None:
+        """Add a row, and see to it that it is in the file.
+
+        Parameters
+        ----------
+        step : int
+            Number of time steps done.
+        time : float
+            Time (non-dimensional).
+        step_size : float
+            The time step that follows (non-dimensional).
+        diagnostics : mapping of str to float
+            The same names in every row.
+        """
+        row = {"step": step, "time": time, "step_size": step_size, **diagnostics}
+        if self._writer is None:
+            self._open(list(row))
+        self._rows.append(row)
+        # repr keeps all digits of a float, whichever NumPy type it comes in.
+        self._writer.writerow({k: v if k == "step" else repr(float(v)) for k, v in row.items()})
+        self._file.flush()
+
+    def _open(self, columns: list[str]) -> None:
+        self._file = (self.folder / "diagnostics.csv").open("w", newline="", encoding="utf-8")
+        for name in columns:
+            self._file.write(f"# {name}: {self.labels.get(name, name)}\n")
+        self._writer = csv.DictWriter(self._file, columns, lineterminator="\n")
+        self._writer.writeheader()
+
+    def columns(self) -> dict[str, np.ndarray]:
+        """Return the columns by name: one value per row, int64 for ``step``, else float64."""
+        names = self._rows[0] if self._rows else {}
+        return {
+            name: np.array(
+                [row[name] for row in self._rows], dtype=int if name == "step" else float
+            )
+            for name in names
+        }
+
+    def close(self) -> None:
+        """Close the CSV file and write ``diagnostics.zarr``."""
+        if self._file is None:
+            return
+        self._file.close()
+        self._file = None
+        columns = self.columns()
+        time = columns.pop("time")
+        FieldStore(self.folder / "diagnostics.zarr").write(
+            whole_field(name, self.labels.get(name, name), values, {"time": time})
+            for name, values in columns.items()
+        )
+
+
+def whole_field(
+    name: str,
+    long_name: str,
+    values: np.ndarray,
+    coordinates: Mapping[str, np.ndarray],
+    **attributes: object,
+) -> Field:
+    """Return a small array as a field of which a rank has the whole.
+
+    Parameters
+    ----------
+    name, long_name : str
+        For files, and for people.
+    values : array_like
+        The array.
+    coordinates : mapping of str to array_like
+        Of each dimension, in their order.
+    **attributes
+        Whatever else describes it.
+    """
+    data = np.asarray(values)
+    return Field(
+        name=name,
+        dims=tuple(coordinates),
+        shape=data.shape,
+        offset=(0,) * data.ndim,
+        data=data,
+        coordinates={axis: np.asarray(along, dtype=float) for axis, along in coordinates.items()},
+        attributes={"long_name": long_name, **attributes},
+    )
+
+
+def spectrum_fields(
+    spectra: Mapping[str, tuple[np.ndarray, np.ndarray]], labels: Mapping[str, str]
+) -> Iterator[Field]:
+    """Yield spectra as fields, which share a wavenumber axis if all have the same one.
+
+    Parameters
+    ----------
+    spectra : mapping of str to (wavenumber, values)
+        One-dimensional arrays of equal length.
+    labels : mapping of str to str
+        Long names, with units.
+    """
+    axes = [wavenumber for wavenumber, _ in spectra.values()]
+    is_shared = all(np.array_equal(axes[0], axis) for axis in axes)
+    for name, (wavenumber, values) in spectra.items():
+        axis = "wavenumber" if is_shared else f"wavenumber_{name}"
+        yield whole_field(name, labels.get(name, name), values, {axis: wavenumber})

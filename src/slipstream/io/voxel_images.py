@@ -1,0 +1,297 @@
+"""Voxel images of porous media: any box of them as a mask, 1 where there is pore, 0 where solid.
+
+Values are compared in blocks of planes that stay in a processor's cache, so that reading costs
+little more than moving the file's bytes. Ranks read a raw file together, through MPI-IO; of other
+formats each reads what its own box needs.
+"""
+
+from __future__ import annotations
+
+import operator
+import os
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from slipstream.decomposition import Box, whole
+from slipstream.errors import InputError
+from slipstream.io.image_formats import (
+    Source,
+    array_source,
+    hdf5_source,
+    npy_source,
+    readable,
+    tiff_source,
+    zarr_source,
+)
+from slipstream.io.raw_images import RawView, raw_source
+from slipstream.mpi_launch import on_every_rank
+
+# What reads each suffix, and the arguments that it takes.
+_RAW = (raw_source, ("shape", "dtype", "byte_order", "offset"))
+_TIFF, _HDF5 = (tiff_source, ()), (hdf5_source, ("dataset",))
+FORMATS = {
+    ".raw": _RAW,
+    ".bin": _RAW,
+    ".dat": _RAW,
+    ".tif": _TIFF,
+    ".tiff": _TIFF,
+    ".npy": (npy_source, ()),
+    ".h5": _HDF5,
+    ".hdf5": _HDF5,
+    ".nxs": _HDF5,
+    ".zarr": (zarr_source, ("dataset",)),
+}
+# Bytes that are read before they are compared: they stay in the cache for it.
+_BLOCK_BYTES = 4 * 2**20
+# More threads than this would wait for memory.
+_MOST_THREADS = 8
+
+
+def open_image(
+    source: str | os.PathLike | np.ndarray,
+    *,
+    pore: int | Sequence[int] | None = None,
+    shape: Sequence[int] | None = None,
+    dtype: Any = None,
+    byte_order: str = "little",
+    offset: int = 0,
+    dataset: str | None = None,
+    comm: Any = None,
+) -> Image:
+    """Open a voxel image. Collective.
+
+    Parameters
+    ----------
+    source : path or numpy.ndarray of three axes
+        The suffix of a path tells the format: raw values (.raw, .bin, .dat), TIFF (.tif, .tiff),
+        NumPy (.npy), HDF5 (.h5, .hdf5, .nxs) or a zarr folder (.zarr). An array is on every rank.
+    pore : int or sequence of int, optional
+        Which values are pore; all but zero by default.
+    shape : sequence of int
+        Number of voxels along z, y and x; of raw files only, which need it.
+    dtype : dtype
+        Type of the values, as "uint8"; of raw files only, which need it.
+    byte_order : {"little", "big"}
+        That of raw files.
+    offset : int
+        Bytes before the first value of a raw file.
+    dataset : str, optional
+        Name of the array in an HDF5 file or zarr group; not needed if just one has three axes.
+    comm : mpi4py.MPI.Comm, optional
+        The ranks that read.
+
+    Raises
+    ------
+    InputError
+        If there is no such image, or an argument does not fit it; on all ranks alike.
+    """
+    options = {
+        name: value
+        for name, value, given in (
+            ("shape", shape, shape is not None),
+            ("dtype", dtype, dtype is not None),
+            ("byte_order", byte_order, byte_order != "little"),
+            ("offset", offset, offset != 0),
+            ("dataset", dataset, dataset is not None),
+        )
+        if given
+    }
+    values, found = on_every_rank(comm, lambda: (_pore_values(pore), _find(source, options)))
+    return Image(found, values, comm)
+
+
+class Image:
+    """An image of which any box can be read; made by `open_image`.
+
+    Attributes
+    ----------
+    shape : tuple of int
+        Number of voxels along z, y and x.
+    """
+
+    def __init__(self, source: Source, pore: tuple[int, ...] | None, comm: Any) -> None:
+        self.shape = source.shape
+        self._source, self._pore, self._comm = source, pore, comm
+
+    def read(self, box: Box) -> np.ndarray:
+        """Return the mask of a box. Collective: each rank asks for its own, which may be empty.
+
+        Parameters
+        ----------
+        box : Box
+            The voxels, by their index in the image.
+
+        Returns
+        -------
+        numpy.ndarray of uint8, shape ``box.shape``
+            1 in pores, 0 in solid.
+
+        Raises
+        ------
+        InputError
+            If a box reaches beyond the image, or the file cannot be read; on all ranks alike.
+        """
+        several = self._comm is not None and self._comm.size > 1
+        if several and self._source.raw is not None:
+            return self._read_together(box)
+        return on_every_rank(self._comm, lambda: self._read_alone(box))
+
+    def _empty(self, box: Box) -> np.ndarray:
+        """Return the mask of a box, not filled yet."""
+        if box.size and whole(self.shape).intersect(box) != box:
+            raise InputError(
+                f"image.path: {self._source.name} has shape {self.shape}; there is no box from "
+                f"{box.start} to {box.stop} in it"
+            )
+        return np.empty(box.shape, np.uint8)
+
+    def _read_alone(self, box: Box) -> np.ndarray:
+        mask = self._empty(box)
+        if mask.size:
+            with readable(f"image.path: {self._source.name}"), self._source.open() as values:
+                self._convert(values, box, mask)
+        return mask
+
+    def _convert(self, values: Any, box: Box, mask: np.ndarray) -> None:
+        first, (_, rows, columns) = box.start[0], box.slices()
+
+        def convert(planes: tuple[int, int]) -> None:
+            low, high = planes
+            self._mark(values[low:high, rows, columns], mask[low - first : high - first])
+
+        if self._source.threaded:
+            with ThreadPoolExecutor(_threads()) as pool:
+                list(pool.map(convert, self._blocks(box)))
+        else:
+            for planes in self._blocks(box):
+                convert(planes)
+
+    def _mark(self, values: np.ndarray, target: np.ndarray) -> None:
+        """Set a mask to 1 where values are pore, to 0 elsewhere."""
+        if values.dtype.kind == "f" and np.isnan(values).any():
+            raise InputError(
+                f"image.path: {self._source.name} has voxels that are not a number (NaN); accepted:"
+                " numbers, so replace these by that of solid or of pore"
+            )
+        _mark(values, self._pore, target)
+
+    def _blocks(self, box: Box) -> Iterator[tuple[int, int]]:
+        """Divide the planes of a box; what is stored together is read once."""
+        together = self._source.planes
+        plane_bytes = box.shape[1] * box.shape[2] * self._source.dtype.itemsize
+        count = max(1, _BLOCK_BYTES // (plane_bytes * together)) * together
+        low = box.start[0]
+        while low < box.stop[0]:
+            high = min((low // count + 1) * count, box.stop[0])
+            yield low, high
+            low = high
+
+    def _read_together(self, box: Box) -> np.ndarray:
+        """Read a box of a raw file, all ranks at the same time."""
+        from mpi4py import MPI
+
+        mask = on_every_rank(self._comm, lambda: self._empty(box))
+        flat, dtype = mask.reshape(-1), self._source.dtype
+        block = np.empty(max(1, _BLOCK_BYTES // dtype.itemsize), dtype)
+        turns = self._comm.allreduce(-(-flat.size // block.size), MPI.MAX)
+        failure = None
+        with self._open_view(box) as view:
+            # Who is done, or has failed, goes on taking part: the others wait for all.
+            for turn in range(turns):
+                values = block[: max(0, flat.size - turn * block.size)]
+                start = turn * block.size
+                try:
+                    view.read_next(values)
+                    self._mark(values, flat[start : start + values.size])
+                except (MPI.Exception, InputError) as error:
+                    failure = failure or error
+        on_every_rank(self._comm, lambda: self._raise(failure))
+        return mask
+
+    def _open_view(self, box: Box) -> RawView:
+        def open_view() -> RawView:
+            with readable(f"image.path: {self._source.name}"):
+                return RawView(self._comm, self._source, box)
+
+        return on_every_rank(self._comm, open_view)
+
+    def _raise(self, failure: Exception | None) -> None:
+        with readable(f"image.path: {self._source.name}"):
+            if failure is not None:
+                raise failure
+
+
+def _find(source: Any, options: dict[str, Any]) -> Source:
+    """Return what reads an image, with the options that were given for it."""
+    if isinstance(source, np.ndarray):
+        _check_options("an array", options, ())
+        if isinstance(source, np.ma.MaskedArray):
+            raise InputError(
+                "image.path is a masked array; accepted: a plain one, such as its .filled(0)"
+            )
+        return array_source(source)
+    if not isinstance(source, str | os.PathLike):
+        # Not the value itself: a list may be a whole image.
+        kind = type(source).__name__
+        raise InputError(f"image.path is of type {kind}; accepted: a path, or a NumPy array")
+    path = Path(source)
+    suffix = path.suffix.lower()
+    if suffix not in FORMATS:
+        accepted = ", ".join(FORMATS)
+        raise InputError(f"image.path: {path} has suffix {suffix!r}; accepted: {accepted}")
+    read, accepted = FORMATS[suffix]
+    _check_options(f"a {suffix} file", options, accepted)
+    if not path.exists():
+        raise InputError(f"image.path: {path} does not exist")
+    if path.is_dir() != (suffix == ".zarr"):
+        raise InputError(f"image.path: {path} is {'a' if path.is_dir() else 'no'} folder")
+    with readable(f"image.path: {path}"):
+        return read(path, **options)
+
+
+def _check_options(what: str, options: dict[str, Any], accepted: Sequence[str]) -> None:
+    """Refuse options that say nothing of an image, all of them at once."""
+    foreign = [name for name in options if name not in accepted]
+    if not foreign:
+        return
+    names, them = ", ".join(f"image.{name}" for name in foreign), "them" if foreign[1:] else "it"
+    reason = f"{what} tells its own {' and '.join(foreign)}"
+    if not {"shape", "dtype"}.issuperset(foreign):
+        reason = f"not of {what}"
+    listed = ", ".join(f"image.{one}" for one in ("pore", *accepted))
+    raise InputError(f"{names}: remove {them}, {reason}; accepted: {listed}")
+
+
+def _pore_values(pore: Any) -> tuple[int, ...] | None:
+    """Return the values that are pore; None for all but zero."""
+    if pore is None:
+        return None
+    try:
+        values = tuple(operator.index(one) for one in (pore if np.iterable(pore) else (pore,)))
+    except TypeError:
+        values = ()
+    if not values:
+        raise InputError(f"image.pore is {pore!r}; accepted: a whole number, or several")
+    return values
+
+
+def _mark(values: np.ndarray, pore: tuple[int, ...] | None, target: np.ndarray) -> None:
+    """Set a mask to 1 where values are pore, to 0 elsewhere."""
+    if values.dtype.kind == "b":
+        # Any byte but zero is true, and bytes are compared faster.
+        values = values.view(np.uint8)
+    mask = target.view(bool)
+    if pore is None:
+        np.not_equal(values, 0, out=mask)
+        return
+    np.equal(values, pore[0], out=mask)
+    for value in pore[1:]:
+        np.logical_or(mask, values == value, out=mask)
+
+
+def _threads() -> int:
+    return min(_MOST_THREADS, len(os.sched_getaffinity(0)))

@@ -1,0 +1,234 @@
+"""Arrays of all ranks in one zarr group.
+
+Rank 0 creates an array and its description; after a barrier every rank writes its own part,
+in chunks that no two ranks share (see `chunks`). Snapshots have a leading time axis, which
+grows by one with each; a static array has none.
+"""
+
+import shutil
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import zarr
+
+from slipstream.errors import InputError
+from slipstream.field import Field
+from slipstream.io.zarr_chunks import aligned_chunks
+
+_TIMES_PER_CHUNK = 1024
+
+
+class FieldStore:
+    """A new zarr group into which all ranks write fields. Every method is collective.
+
+    Parameters
+    ----------
+    path : str or pathlib.Path
+        Folder of the group; what is there already is replaced.
+    comm : mpi4py.MPI.Comm or None
+        The ranks that write; None for a serial run.
+    attributes : mapping, optional
+        Description of the whole group.
+    """
+
+    def __init__(
+        self,
+        path: str | Path,
+        comm: Any = None,
+        attributes: Mapping[str, Any] | None = None,
+    ):
+        self.path = Path(path)
+        self._comm = comm
+        self._is_first = comm is None or comm.rank == 0
+        self._snapshots = 0
+        self._names: set[str] = set()
+        if self._is_first:
+            if self.path.exists():
+                shutil.rmtree(self.path)
+            zarr.create_group(store=self.path, attributes=dict(attributes or {}))
+        self._barrier()
+
+    def append(self, time: float, fields: Iterable[Field]) -> None:
+        """Write a snapshot.
+
+        Parameters
+        ----------
+        time : float
+            Time of the snapshot (non-dimensional).
+        fields : iterable of Field
+            The same fields in the same order on all ranks, each with the same parts as in
+            earlier snapshots; taken one by one, so that only one needs to be in memory.
+        """
+        if self._is_first:
+            self._append_time(time)
+        # Others may write only after the arrays have grown.
+        self._barrier()
+        index = self._snapshots
+        self._snapshots += 1
+        for field in fields:
+            if field.name not in self._names:
+                self._create(field, snapshots=self._snapshots)
+            self._write_part(field, (index,))
+        self._publish()
+
+    def write(self, fields: Iterable[Field]) -> None:
+        """Write static arrays, without a time axis.
+
+        Parameters
+        ----------
+        fields : iterable of Field
+            The same fields in the same order on all ranks.
+        """
+        for field in fields:
+            self._create(field, snapshots=None)
+            self._write_part(field, ())
+        self._publish()
+
+    def _append_time(self, time: float) -> None:
+        """Lengthen the time axis of all arrays; only rank 0 does this."""
+        size = self._snapshots + 1
+        group = zarr.open_group(self.path, mode="r+", use_consolidated=False)
+        if self._snapshots == 0:
+            group.create_array(
+                "time",
+                shape=(1,),
+                chunks=(_TIMES_PER_CHUNK,),
+                dtype="float64",
+                fill_value=np.nan,
+                dimension_names=("time",),
+                attributes={"long_name": "time", "units": "1", "axis": "T"},
+            )
+        # All arrays are lengthened before any is filled: readers refuse unequal lengths.
+        for name in ("time", *sorted(self._names)):
+            array = group[name]
+            if array.shape[0] != size:
+                array.resize((size, *array.shape[1:]))
+        group["time"][size - 1] = time
+
+    def _create(self, field: Field, snapshots: int | None) -> None:
+        """Create the array of a field, and its coordinates, on rank 0; the others wait."""
+        self._names.add(field.name)
+        part = (field.offset, field.data.shape)
+        parts = [part] if self._comm is None else self._comm.allgather(part)
+        if self._is_first:
+            group = zarr.open_group(self.path, mode="r+", use_consolidated=False)
+            chunks = aligned_chunks(field.shape, parts, field.data.itemsize)
+            leading = () if snapshots is None else (snapshots,)
+            group.create_array(
+                field.name,
+                shape=leading + tuple(field.shape),
+                chunks=tuple(1 for _ in leading) + chunks,
+                dtype=field.data.dtype,
+                fill_value=_missing(field.data.dtype),
+                dimension_names=("time",) * len(leading) + tuple(field.dims),
+                attributes={"units": "1", **_plain(field.attributes)},
+                # The digits of turbulence do not compress; trying costs more than the disk.
+                compressors=None,
+            )
+            self._create_coordinates(group, field)
+        self._barrier()
+
+    @staticmethod
+    def _create_coordinates(group: zarr.Group, field: Field) -> None:
+        for name, values in field.coordinates.items():
+            if name in group:
+                continue
+            values = np.asarray(values)
+            array = group.create_array(
+                name,
+                shape=values.shape,
+                chunks=tuple(max(1, size) for size in values.shape),
+                dtype=values.dtype,
+                dimension_names=(name,),
+                attributes={"long_name": name, "units": field.coordinate_unit},
+            )
+            array[...] = values
+
+    def _write_part(self, field: Field, leading: tuple[int, ...]) -> None:
+        if field.data.size:
+            array = zarr.open_array(self.path, path=field.name, mode="r+")
+            array[leading + field.region()] = field.data
+
+    def _publish(self) -> None:
+        """Wait until all parts are there, then let the group's summary of its arrays tell of them.
+
+        Readers such as xarray go by the summary, so they never see a snapshot half written.
+        """
+        self._barrier()
+        if self._is_first:
+            with warnings.catch_warnings():
+                # zarr warns that the summary is not yet in the standard; readers warn without it.
+                warnings.simplefilter("ignore")
+                zarr.consolidate_metadata(self.path)
+
+    def _barrier(self) -> None:
+        if self._comm is not None:
+            self._comm.Barrier()
+
+
+def read_field(
+    path: str | Path,
+    name: str,
+    offset: Sequence[int] | None = None,
+    shape: Sequence[int] | None = None,
+) -> np.ndarray:
+    """Read a box of a stored array, on any number of ranks, each its own.
+
+    Parameters
+    ----------
+    path : str or pathlib.Path
+        The zarr group.
+    name : str
+        Name of the array in it.
+    offset : sequence of int, optional
+        Index of the first element along each of the array's dimensions (time included where it
+        has one); the origin by default.
+    shape : sequence of int, optional
+        Shape of the box; up to the end of the array by default.
+
+    Returns
+    -------
+    numpy.ndarray
+        The box, of the stored dtype.
+
+    Raises
+    ------
+    InputError
+        If there is no such array, or the box reaches beyond it.
+    """
+    try:
+        array = zarr.open_array(Path(path), path=name, mode="r")
+    except (FileNotFoundError, KeyError, ValueError) as error:
+        raise InputError(f"{path}: holds no array {name!r}") from error
+    start = tuple(offset) if offset is not None else (0,) * array.ndim
+    if shape is None:
+        shape = tuple(size - first for size, first in zip(array.shape, start, strict=False))
+    fits = len(start) == len(shape) == array.ndim and all(
+        first >= 0 and size >= 0 and first + size <= whole
+        for first, size, whole in zip(start, shape, array.shape, strict=True)
+    )
+    if not fits:
+        raise InputError(
+            f"{path}: {name!r} has shape {array.shape}; there is no box of shape {tuple(shape)}"
+            f" at {start} in it"
+        )
+    if 0 in shape:
+        return np.empty(shape, dtype=array.dtype)
+    region = tuple(slice(first, first + size) for first, size in zip(start, shape, strict=True))
+    return np.asarray(array[region])
+
+
+def _missing(dtype: np.dtype) -> Any:
+    """Return the value of what was never written: not-a-number where the dtype has it."""
+    return dtype.type(np.nan if dtype.kind in "fc" else 0)
+
+
+def _plain(attributes: Mapping[str, Any]) -> dict[str, Any]:
+    """Return attributes that JSON can hold."""
+    return {
+        key: value.tolist() if isinstance(value, np.ndarray | np.generic) else value
+        for key, value in attributes.items()
+    }

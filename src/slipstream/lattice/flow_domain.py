@@ -1,0 +1,173 @@
+"""The simulated domain around a sample: a part of it, mirrored, between layers of pore.
+
+Flow through periodic boxes needs a sample that continues at its ends. Mirror images do that for
+any sample; layers of pore in front and behind join what does not meet. Each axis is mapped by
+itself: a box of the domain is made of at most two ranges of the sample per axis, one of them
+reversed.
+"""
+
+from __future__ import annotations
+
+import itertools
+import operator
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from slipstream.decomposition import Box
+from slipstream.errors import InputError
+from slipstream.lattice.d3q19 import AXES
+from slipstream.lattice.sample_parameters import check_box
+
+# Ranges of the domain and of the sample that correspond, and whether the latter runs backwards.
+_Piece = tuple[tuple[int, int], tuple[int, int], bool]
+
+
+class Domain:
+    """A sample cut to size, mirrored and put between layers of pore.
+
+    Parameters
+    ----------
+    source : object with ``shape`` and ``read(box)``
+        An image, a generated sample, or another domain.
+    crop : sequence of three (int, int), optional
+        First voxel, and the one after the last, along z, y and x; all of the sample by default.
+    mirror : sequence of {"x", "y", "z"}
+        Axes along which the mirror image of the sample follows it, so that it becomes periodic.
+    buffer : int
+        Layers of pore before, and as many after, the sample and its mirror images.
+    buffer_axis : {"x", "y", "z"}
+        What these layers are normal to.
+
+    Attributes
+    ----------
+    shape : tuple of int
+        Number of voxels along z, y and x.
+    sample : Box
+        The part of the domain that is sample, with mirror images and without layers of pore.
+
+    Raises
+    ------
+    InputError
+        If the crop is no part of the sample, or an axis or the number of layers is wrong.
+    """
+
+    def __init__(
+        self,
+        source: Any,
+        crop: Sequence[Sequence[int]] | None = None,
+        mirror: Sequence[str] = (),
+        buffer: int = 0,
+        buffer_axis: str = "z",
+    ) -> None:
+        self._source = source
+        self._crop = _checked_crop(crop, source.shape)
+        self._mirrored = tuple(name in _checked_axes(mirror) for name in AXES)
+        if buffer_axis not in AXES:
+            raise InputError(f"domain.buffer_axis is {buffer_axis!r}; accepted: x, y, z")
+        if not isinstance(buffer, int | np.integer) or buffer < 0:
+            raise InputError(f"domain.buffer is {buffer!r}; accepted: 0 layers or more")
+        self._axis = AXES.index(buffer_axis)
+        start = [int(buffer) if axis == self._axis else 0 for axis in range(3)]
+        sizes = [n * (1 + m) for n, m in zip(self._crop.shape, self._mirrored, strict=True)]
+        self.sample = Box((0, 0, 0), tuple(sizes)).shifted(start)
+        self.shape = tuple(b + a for a, b in zip(start, self.sample.stop, strict=True))
+
+    @property
+    def sample_fraction(self) -> float:
+        """How much of the domain's length along `buffer_axis` is sample."""
+        return self.sample.shape[self._axis] / self.shape[self._axis]
+
+    def read(self, box: Box) -> np.ndarray:
+        """Return the mask of a box; as collective as the source's own method.
+
+        Parameters
+        ----------
+        box : Box
+            The voxels, by their index in the domain.
+
+        Returns
+        -------
+        numpy.ndarray of uint8, shape ``box.shape``
+            1 in pores, 0 in solid.
+
+        Raises
+        ------
+        InputError
+            What reading the source raises.
+        ValueError
+            If the box reaches beyond the domain.
+        """
+        check_box(box, self.shape)
+        pieces = [self._pieces(box, axis) for axis in range(3)]
+        needed = _bounds([[origin for _, origin, _ in along] for along in pieces])
+        values = self._source.read(needed)
+        if values.shape == box.shape and not any(flipped for *_, flipped in sum(pieces, [])):
+            return values
+        mask = np.ones(box.shape, np.uint8)
+        for place in itertools.product(*pieces):
+            to = tuple(slice(*target) for target, _, _ in place)
+            mask[to] = values[
+                tuple(
+                    _part(origin, first, flipped)
+                    for (_, origin, flipped), first in zip(place, needed.start, strict=True)
+                )
+            ]
+        return mask
+
+    def _pieces(self, box: Box, axis: int) -> list[_Piece]:
+        """Return what ranges of a box along an axis are of the sample, counted from its start."""
+        first, size = self.sample.start[axis], self._crop.shape[axis]
+        low, high = self._crop.start[axis], self._crop.stop[axis]
+        found = []
+        for start, flipped in ((first, False), (first + size, True))[: 1 + self._mirrored[axis]]:
+            a, b = max(box.start[axis], start) - start, min(box.stop[axis] - start, size)
+            if a < b:
+                shift = start - box.start[axis]
+                origin = (high - b, high - a) if flipped else (low + a, low + b)
+                found.append(((a + shift, b + shift), origin, flipped))
+        return found
+
+
+def _bounds(ranges: Sequence[Sequence[tuple[int, int]]]) -> Box:
+    """Return the box around ranges along each axis; an empty one if there are none along some."""
+    if not all(ranges):
+        return Box((0, 0, 0), (0, 0, 0))
+    return Box(
+        tuple(min(start for start, _ in along) for along in ranges),
+        tuple(max(stop for _, stop in along) for along in ranges),
+    )
+
+
+def _part(origin: tuple[int, int], first: int, flipped: bool) -> slice:
+    """Return the slice of what has been read from `first` on."""
+    start, stop = origin[0] - first, origin[1] - first
+    if not flipped:
+        return slice(start, stop)
+    return slice(stop - 1, start - 1 if start else None, -1)
+
+
+def _checked_crop(crop: Any, shape: Sequence[int]) -> Box:
+    """Return the part of a sample that is taken."""
+    try:
+        pairs = [(0, n) for n in shape] if crop is None else [tuple(pair) for pair in crop]
+        pairs = [(operator.index(low), operator.index(high)) for low, high in pairs]
+    except (TypeError, ValueError):
+        pairs = []
+    if len(pairs) != 3 or not all(
+        0 <= low < high <= n for (low, high), n in zip(pairs, shape, strict=True)
+    ):
+        raise InputError(
+            f"domain.crop is {crop}; accepted: first and last + 1 along three axes, within the "
+            f"sample's {tuple(shape)} voxels along z, y and x"
+        )
+    return Box(*(tuple(corner) for corner in zip(*pairs, strict=True)))
+
+
+def _checked_axes(names: Any) -> tuple[str, ...]:
+    """Return the axes to be mirrored."""
+    names = tuple(names) if isinstance(names, str | Sequence) else (names,)
+    if not set(names) <= set(AXES):
+        raise InputError(f"domain.mirror is {names}; accepted: any of x, y, z")
+    return names

@@ -1,0 +1,207 @@
+"""Pores: which voxels of an image a flow can reach and leave, and which are enclosed.
+
+Connected pore voxels percolate along an axis if they join its two faces or, where the axis is
+periodic, if a way through them leads from a voxel to its own periodic image. Each rank unites what
+is connected in its planes. How its lowest plane touches the plane below becomes edges between sets,
+and every rank unites all sets along the edges of all ranks.
+"""
+
+from __future__ import annotations
+
+import itertools
+import operator
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from slipstream.decomposition import split
+from slipstream.device import HostDevice
+from slipstream.errors import InputError
+from slipstream.lattice.connected_components import EDGE, PLACE, Plane, PoreRuns
+from slipstream.mpi_launch import on_every_rank
+
+_TAG = 0
+
+
+@dataclass(frozen=True)
+class Connectivity:
+    """What has been found of the pores of a whole image.
+
+    Attributes
+    ----------
+    voxels : int
+        Number of voxels.
+    pores : int
+        Number of pore voxels.
+    kept : int
+        Number of those that belong to components which percolate along a wanted axis.
+    components : int
+        Number of connected components.
+    percolates : tuple of bool
+        Whether any component percolates along z, y and x.
+    """
+
+    voxels: int
+    pores: int
+    kept: int
+    components: int
+    percolates: tuple[bool, bool, bool]
+
+    @property
+    def porosity(self) -> float:
+        """Pore voxels as a fraction of all."""
+        return self.pores / self.voxels
+
+    @property
+    def open_porosity(self) -> float:
+        """Kept voxels as a fraction of all."""
+        return self.kept / self.voxels
+
+
+def keep_percolating(
+    voxels: np.ndarray,
+    shape: Sequence[int],
+    periodic: Sequence[bool],
+    axes: Sequence[int],
+    comm: Any = None,
+    device: HostDevice | None = None,
+) -> Connectivity:
+    """Turn pore voxels into solid that no flow along the wanted axes passes. Collective.
+
+    Two voxels are neighbours if they share a face or an edge, as the velocities of D3Q19 link them.
+
+    Parameters
+    ----------
+    voxels : numpy.ndarray
+        This rank's planes of the image, ``split(shape[0], ranks)[rank]``: C-ordered uint8 of shape
+        ``(planes, *shape[1:])``, 1 where there is a pore, 0 where there is solid. Pores of
+        components that percolate along none of `axes` become 0 in place.
+    shape : sequence of int
+        Shape of the whole image, along z, y and x.
+    periodic : sequence of bool
+        Whether the faces normal to z, y and x are joined.
+    axes : sequence of int
+        Axes along which flow is wanted: one or more of 0 (z), 1 (y) and 2 (x).
+    comm : mpi4py.MPI.Comm, optional
+        The ranks that share the image; None for a single one.
+    device : HostDevice, optional
+        The CPU that computes; all of its threads by default.
+
+    Returns
+    -------
+    Connectivity
+        The same on all ranks. If nothing percolates along a wanted axis, nothing is kept.
+
+    Raises
+    ------
+    InputError
+        On all ranks, if an argument is wrong on any.
+    """
+    rank, ranks = (0, 1) if comm is None else (comm.rank, comm.size)
+    shape, axes = (tuple(map(operator.index, numbers)) for numbers in (shape, axes))
+    periodic = tuple(map(bool, periodic))
+    on_every_rank(comm, lambda: _check(voxels, shape, periodic, axes, rank, ranks))
+    start, _ = split(shape[0], ranks)[rank]
+    slab = PoreRuns(device or HostDevice(), voxels, start, shape, periodic)
+    unions = 0
+    if ranks > 1 or periodic[0]:
+        unions = _join_slabs(slab, shape, periodic[0], comm)
+    totals = slab.clear(sum(1 << axis for axis in set(axes)))
+    gathered = np.array([totals] if comm is None else comm.allgather(totals))
+    pores, kept, roots = (int(total) for total in gathered[:, :3].sum(axis=0))
+    percolated = int(np.bitwise_or.reduce(gathered[:, 3]))
+    z, y, x = (bool(percolated >> axis & 1) for axis in range(3))
+    size = shape[0] * shape[1] * shape[2]
+    return Connectivity(size, pores, kept, roots - unions, (z, y, x))
+
+
+def _check(voxels, shape, periodic, axes, rank, ranks) -> None:
+    if len(shape) != 3 or min(shape) < 1 or shape[2] >= 2**31 - 1:
+        raise InputError(f"shape {shape} must be three positive integers, the last below 2^31 - 1")
+    if len(periodic) != 3:
+        raise InputError(f"periodic {periodic} must be three booleans, for z, y and x")
+    if not axes or not set(axes) <= {0, 1, 2}:
+        raise InputError(f"axes {axes} must be one or more of 0 (z), 1 (y) and 2 (x)")
+    start, stop = split(shape[0], ranks)[rank]
+    wanted = (stop - start, *shape[1:])
+    if not isinstance(voxels, np.ndarray) or voxels.dtype != np.uint8 or voxels.shape != wanted:
+        found = f"{getattr(voxels, 'dtype', type(voxels).__name__)} {np.shape(voxels)}"
+        raise InputError(
+            f"voxels of rank {rank} must be a uint8 array of shape {wanted}, not {found}"
+        )
+    if not (voxels.flags.c_contiguous and voxels.flags.writeable):
+        raise InputError(f"voxels of rank {rank} must be C-ordered and writable")
+
+
+def _join_slabs(slab: PoreRuns, shape: tuple[int, ...], z_periodic: bool, comm: Any) -> int:
+    """Give the sets of a slab the flags of the components to which they belong in the image.
+
+    Few of a rank's edges tell what its other ones do not; only these are sent, to all ranks.
+
+    Returns
+    -------
+    int
+        How many more sets than components all slabs have.
+    """
+    counts = [slab.count] if comm is None else comm.allgather(slab.count)
+    rank = 0 if comm is None else comm.rank
+    base = sum(counts[:rank])
+    used = min(len(counts), shape[0])
+    edges = np.empty((0, EDGE), np.int64)
+    if rank < used:  # the others have no planes
+        lowest, highest = slab.plane(0, base), slab.plane(-1, base)
+        below = highest
+        if used > 1:
+            below = _pass_up(highest, shape[1], used, z_periodic, comm)
+        if rank or z_periodic:
+            edges = slab.edges(lowest, below, 0 if rank else -1)
+    united = slab.unite(_gather(edges[slab.unite(edges).useful], comm))
+    own = (united.roots >= base) & (united.roots < base + slab.count)
+    slab.flags[united.roots[own] - base] = united.flags[own]
+    return united.unions
+
+
+def _pass_up(plane: Plane, rows: int, used: int, ring: bool, comm: Any) -> Plane:
+    """Send a plane to the next of the ranks that are used, and return that of the one before.
+
+    Without a ring, what the first rank returns has no runs.
+    """
+    from mpi4py import MPI
+
+    rank = comm.rank
+    above, below = (rank + 1) % used, (rank - 1) % used
+    target = above if ring or above else MPI.PROC_NULL
+    source = below if ring or rank else MPI.PROC_NULL
+
+    def passed(table: np.ndarray, other: np.ndarray) -> np.ndarray:
+        row = _row_type(table)
+        comm.Sendrecv(
+            [table, len(table), row], target, _TAG, [other, len(other), row], source, _TAG
+        )
+        row.Free()
+        return other
+
+    first = passed(plane.first[:, None], np.zeros((rows + 1, 1), np.int64)).ravel()
+    runs = passed(plane.runs, np.empty((first[-1], 2), np.int32))
+    return Plane(first, runs, passed(plane.places, np.empty((first[-1], PLACE), np.int64)))
+
+
+def _gather(table: np.ndarray, comm: Any) -> np.ndarray:
+    """Return the rows of all ranks' tables, in the order of ranks."""
+    if comm is None:
+        return table
+    counts = comm.allgather(len(table))
+    offsets = [0, *itertools.accumulate(counts)]
+    gathered, row = np.empty((offsets.pop(), table.shape[1]), table.dtype), _row_type(table)
+    comm.Allgatherv([table, len(table), row], [gathered, counts, offsets, row])
+    row.Free()
+    return gathered
+
+
+def _row_type(table: np.ndarray) -> Any:
+    """Return MPI's type of a row: counts of rows stay below 2^31 where those of numbers may not."""
+    from mpi4py import MPI
+
+    return MPI.BYTE.Create_contiguous(table.shape[1] * table.itemsize).Commit()

@@ -1,0 +1,381 @@
+"""Flow through the pores of a rank's portion: populations, and the pair of steps that moves them.
+
+A step advances the sites whose populations other ranks wait for, swaps those, and meanwhile
+advances the rest. Steps come in pairs, the two kinds of the AA pattern, or to and fro between two
+lattices; after a pair every population lies with the site that it has come to.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from slipstream.decomposition import split
+from slipstream.device import Device, RowLaunch
+from slipstream.errors import InputError
+from slipstream.exchange import SparseExchange, Transport, swap_plan
+from slipstream.lattice.d3q19 import DIRECTIONS
+from slipstream.lattice.domain_decomposition import Portion
+from slipstream.lattice.neighbour_tables import AA_EVEN, AA_ODD, TWO_LATTICE, Links
+from slipstream.lattice.population_layout import SEGMENT, Storage
+from slipstream.lattice.pore_sites import Sites
+from slipstream.lattice.pressure_boundary import inlets
+from slipstream.lattice.relaxation_rates import Fluid
+from slipstream.schedule import StepGraph, Timeline, commit
+
+# Sites that one row of threads sums over.
+_SUM_COLUMNS = 4096
+# Units that a rank with one core advances between two looks for messages.
+_PIECE = 1 << 15
+
+
+class PoreFlow:
+    """Flow through the pores of an image. Collective.
+
+    Parameters
+    ----------
+    portion : Portion
+        This rank's portion of the image.
+    fluid : Fluid
+        The fluid and what drives it.
+    storage : Storage
+        How populations are stored.
+    device : Device
+        What computes.
+    transport : Transport or None
+        What swaps populations with other ranks; None for a single rank.
+    policy : {"overlap", "serial"}
+        Whether the swap goes on while most sites are advanced.
+
+    Attributes
+    ----------
+    sites : Sites
+        The sites.
+    links : Links
+        Their links.
+    pair : list of CommittedStep
+        The first and the second step of a pair.
+    steps : int
+        Number of steps done.
+    """
+
+    def __init__(
+        self,
+        portion: Portion,
+        fluid: Fluid,
+        storage: Storage,
+        device: Device,
+        transport: Transport | None = None,
+        policy: str = "overlap",
+    ) -> None:
+        if storage.encoding == "strips" and device.kind != "cpu":
+            raise InputError(
+                "encoding 'strips' is for CPUs; accepted on a GPU: auto, compact, wide"
+            )
+        self.portion, self.storage, self.device = portion, storage, device
+        self._policy, self._transport = policy, transport
+        self.sites = Sites(device, portion.own, portion.images, storage.order)
+        wide = self.sites.wide_links()
+        self.links = Links(self.sites, storage, wide)
+        slots = [self._slots(ends) for ends in portion.neighbours.values()]
+        every = np.concatenate([np.empty(0, np.int64), *slots])
+        self._edges = np.unique(every // DIRECTIONS)
+        places, _ = self._located(every, wide)
+        self._falling = np.flatnonzero(fluid.pressure_drop)
+        ends, self._inlet_weights = inlets(portion, self._falling)
+        self._inlet_places = self._located(self._slots(ends), wide)
+        del wide
+        self.sites.release()
+        populations = [self._empty() for _ in range(1 if self._in_place else 2)]
+        self._arrays = [populations[0], populations[-1]]
+        self._swap = None
+        if transport is not None:
+            counts = {peer: len(one) for peer, one in zip(portion.neighbours, slots, strict=True)}
+            plan = swap_plan(counts, portion.rank)
+            targets = [self._arrays[1], self._arrays[0]]
+            self._swap = SparseExchange(device, plan, places, targets, transport)
+        # Stand for the sites that others wait for, and for the rest, in dependencies.
+        self._tokens = [device.zeros((device.lanes,), np.float64) for _ in range(2)]
+        self.steps = 0
+        self.drive(fluid)
+        self.rest()
+
+    # -- setting up --------------------------------------------------------------------------
+
+    def _empty(self) -> Any:
+        return self.device.empty((DIRECTIONS, self.sites.stored), self.storage.dtype)
+
+    def _slots(self, ends: np.ndarray) -> np.ndarray:
+        numbers = self.sites.numbers(ends[:, :3].T)
+        return numbers * DIRECTIONS + ends[:, 3]
+
+    def _located(self, slots: np.ndarray, wide: Any) -> tuple[Any, Any]:
+        """Return where the populations of slots lie: after pairs, and after first steps of AA."""
+        device = self.device
+        own, linked = (device.zeros((len(slots),), np.int64) for _ in range(2))
+        kernel = device.kernel("lattice_output.hpp", "locate_slots", **self._output_constants())
+        rows = RowLaunch(-(-len(slots) // SEGMENT), SEGMENT)
+        if len(slots):
+            given = device.array(slots)
+            device.run(kernel.bind(rows, wide, given, len(slots), self.sites.stored, own, linked))
+        return own, linked
+
+    def drive(self, fluid: Fluid) -> None:
+        """Change the fluid, or what drives it; the state stays. Collective.
+
+        Raises
+        ------
+        InputError
+            If the pressure falls along an axis along which it did not when the flow was made.
+        """
+        if not set(np.flatnonzero(fluid.pressure_drop)) <= set(self._falling):
+            raise InputError(
+                f"pressure_drop {fluid.pressure_drop} falls along other axes than when the flow was"
+                " made; accepted: along the same ones, or none"
+            )
+        self.fluid = fluid
+        change = self._inlet_weights @ np.array(fluid.pressure_drop, float)
+        self._jump = self.device.array(change) if np.any(fluid.pressure_drop) else None
+        self.pair = [commit(self._record(number), self._policy) for number in (0, 1)]
+
+    # -- steps -------------------------------------------------------------------------------
+
+    def _record(self, number: int) -> StepGraph:
+        """Record the first or the second step of a pair."""
+        graph = StepGraph(self.device)
+        propagation = (AA_EVEN, AA_ODD)[number] if self._in_place else TWO_LATTICE
+        if self._swap is None or self._policy == "serial":
+            self._advance(graph, number, propagation, None, "all sites", self._tokens)
+            if self._swap is not None:
+                self._swap.record(graph, number, self._tokens[0], "populations")
+        else:
+            units = self.links.units(propagation)
+            edge = units.of_sites(self._edges)
+            inner = np.setdiff1d(np.arange(units.count), edge)
+            self._advance(graph, number, propagation, edge, "edge sites", self._tokens[:1])
+            self._swap.record(graph, number, self._tokens[0], "populations")
+            self._advance(graph, number, propagation, inner, "inner sites", self._tokens[1:])
+        if self._jump is not None:
+            self._add_jump(graph, number)
+        return graph
+
+    @property
+    def _in_place(self) -> bool:
+        return self.storage.propagation == "aa"
+
+    def _advance(self, graph, number: int, propagation: int, chosen, label: str, tokens) -> None:
+        units = self.links.units(propagation)
+        count = units.count if chosen is None else len(chosen)
+        listed = None if chosen is None else self.device.array(chosen, np.uint32)
+        source, target = self._arrays[number], self._arrays[1 - number]
+        for lane in range(self.device.lanes):
+            low, high = split(count, self.device.lanes)[lane]
+            step = _PIECE if self.device.inline else max(1, high - low)
+            for first in range(low, high, step):
+                graph.add(
+                    units.advance(
+                        propagation,
+                        self.fluid.inertia,
+                        source,
+                        target,
+                        listed,
+                        first,
+                        min(step, high - first),
+                        self.fluid.numbers,
+                    ),
+                    writes=[token[lane : lane + 1] for token in tokens],
+                    label=label,
+                    category="compute",
+                    device=self.device,
+                    lane=graph.lane_of_chunk(lane)[1],
+                )
+
+    def _add_jump(self, graph: StepGraph, number: int) -> None:
+        places = self._inlet_places[1 if self._in_place and number == 0 else 0]
+        count = len(places)
+        if not count:
+            return
+        kernel = self.device.kernel(
+            "lattice_output.hpp", "add_to_slots", **self._output_constants()
+        )
+        rows = RowLaunch(-(-count // SEGMENT), SEGMENT)
+        graph.add(
+            kernel.bind(rows, self._arrays[1 - number], places, self._jump, count),
+            writes=self._tokens,
+            label="pressure drop",
+            category="compute",
+            device=self.device,
+        )
+
+    def advance(self, steps: int, profile: bool = False) -> None:
+        """Advance the flow. Collective.
+
+        Work on a GPU may still be under way when this returns; see `synchronize`.
+
+        Parameters
+        ----------
+        steps : int
+            How many; an even number.
+        profile : bool
+            Whether to record when everything ran, for `timeline`.
+
+        Raises
+        ------
+        InputError
+            If the number is odd.
+        RunError
+            If something fails, or another rank does not answer.
+        """
+        if steps % 2:
+            raise InputError(f"steps come in pairs; accepted: even numbers, not {steps}")
+        for _ in range(steps // 2):
+            for step in self.pair:
+                step.run(profile)
+        self.steps += steps
+
+    def synchronize(self) -> None:
+        """Wait until all steps are done.
+
+        Raises
+        ------
+        RunError
+            If another rank has not answered.
+        """
+        for step in self.pair:
+            step.synchronize()
+        self.device.synchronize()
+        if self._transport is not None:
+            self._transport.check()
+
+    def timeline(self, forget: bool = False) -> Timeline:
+        """Return what ran when in the profiled steps.
+
+        Parameters
+        ----------
+        forget : bool
+            Whether to keep nothing of it, so that the next timeline is that of later steps.
+        """
+        return Timeline.merged([step.timeline for step in self.pair], forget)
+
+    # -- state -------------------------------------------------------------------------------
+
+    def _output_constants(self) -> dict[str, object]:
+        return {**self.storage.constants, "ENCODING": 0, "INERTIA": False}
+
+    def _run(self, name: str, launch: RowLaunch, *arguments: Any) -> None:
+        kernel = self.device.kernel("lattice_output.hpp", name, **self._output_constants())
+        self.device.run(kernel.bind(launch, *arguments))
+
+    def rest(self) -> None:
+        """Set a fluid at rest with density one.
+
+        Half of the force is a part of the velocity, so the populations have the other sign of it.
+        """
+        self.synchronize()
+        momentum = [-part / 2 for part in self.fluid.numbers[2:]]
+        segments = self.sites.stored // SEGMENT
+        if segments:
+            self._run(
+                "set_momentum",
+                RowLaunch(segments, SEGMENT),
+                self._arrays[0],
+                segments,
+                self.sites.stored,
+                *momentum,
+            )
+        self.steps = 0
+
+    def sums(self) -> tuple[np.ndarray, float]:
+        """Return sums over this rank's sites, and the largest velocity.
+
+        Returns
+        -------
+        numpy.ndarray
+            Sums of the velocity along z, y and x and of the density's deviation from one.
+        float
+            The largest velocity.
+        """
+        self.synchronize()
+        rows = -(-self.sites.count // _SUM_COLUMNS)
+        if not rows:
+            return np.zeros(4), 0.0
+        sums = self.device.zeros((rows, 4), np.float64)
+        fastest = self.device.zeros((rows,), np.int64)
+        self._run(
+            "sum_sites",
+            RowLaunch(rows, _SUM_COLUMNS, reduces=True),
+            self._arrays[0],
+            sums,
+            fastest,
+            rows,
+            _SUM_COLUMNS,
+            self.sites.count,
+            self.sites.stored,
+            *self.fluid.numbers[2:],
+        )
+        square = self.device.to_host(fastest).max().view(np.float64)
+        return self.device.to_host(sums).sum(axis=0), float(np.sqrt(square))
+
+    def fields(self, planes: tuple[int, int] | None = None) -> np.ndarray:
+        """Return velocity (z, y, x) and density at the voxels of the box, shape (4, *box.shape).
+
+        The velocity of solid voxels is 0, their density 1.
+
+        Parameters
+        ----------
+        planes : (int, int), optional
+            First plane of the box, and the one after the last; all by default.
+        """
+        self.synchronize()
+        sites, (depth, height, width) = self.sites, self.sites.box_shape
+        low, high = planes or (0, depth)
+        result = self.device.zeros((4, high - low, height, width), self.storage.real)
+        if result.size:
+            rows = sites.rows[low * height : high * height]
+            self._run(
+                "write_fields",
+                RowLaunch(len(rows), width, reduces=True),
+                self._arrays[0],
+                sites.voxels,
+                sites.first,
+                rows,
+                len(rows),
+                width,
+                sites.stored,
+                *self.fluid.numbers[2:],
+                result,
+            )
+        return self.device.to_host(result)
+
+    def _move(self, name: str, order: np.ndarray, direction: int, values: Any) -> None:
+        count = len(order)
+        if not count:
+            return
+        rows = -(-count // _SUM_COLUMNS)
+        self._run(
+            name,
+            RowLaunch(rows, _SUM_COLUMNS),
+            self._arrays[0],
+            self.device.array(order),
+            rows,
+            _SUM_COLUMNS,
+            count,
+            self.sites.stored,
+            direction,
+            values,
+        )
+
+    def populations(self, order: np.ndarray, direction: int) -> np.ndarray:
+        """Return the populations of one direction at some sites, given by number."""
+        self.synchronize()
+        values = self.device.zeros((len(order),), self.storage.dtype)
+        self._move("take_populations", order, direction, values)
+        return self.device.to_host(values)
+
+    def set_populations(self, order: np.ndarray, direction: int, values: np.ndarray) -> None:
+        """Set the populations of one direction at some sites, given by number."""
+        self.synchronize()
+        self._move(
+            "put_populations", order, direction, self.device.array(values, self.storage.dtype)
+        )

@@ -1,0 +1,184 @@
+"""Sites: the pores of a box, numbered, and how they are linked.
+
+Only pores are stored. They are numbered along x within rows, and the order of rows is a choice. A
+link says which site is upstream of a site in a direction, or that the population bounces back:
+from solid, or from what another rank has, which overwrites it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from slipstream.decomposition import Box
+from slipstream.device import Device, RowLaunch
+from slipstream.errors import InputError
+from slipstream.lattice.d3q19 import DIRECTIONS
+from slipstream.lattice.population_layout import SEGMENT, Storage
+
+# Rows of a tile along z and y.
+_TILE = 8
+_LINKS = DIRECTIONS - 1
+# Populations of all directions of a site would compete for the same lines of a cache if they lay a
+# multiple of its 4096 bytes apart: of the segments of one direction, this many are over.
+_OVER, _TURN = 3, 32
+# Links have 31 bits for the number of a site, ranks 16 for a place in a row.
+_MOST_SITES, _MOST_COLUMNS = 2**31, 2**16
+
+
+class Sites:
+    """The numbered pores of one rank's box.
+
+    Parameters
+    ----------
+    device : Device
+        Where tables are made and kept.
+    voxels : numpy.ndarray of uint8
+        Shape (planes + 2, rows + 2, columns + 2), 1 is pore: the box, and a shell of one voxel,
+        which is solid except where it is the image of the box's own other end.
+    own : sequence of (Box, Box)
+        What of the box has an image in the shell, and where; indices count from the first voxel of
+        the box.
+    order : {"raster", "row-tiles"}
+        Order of rows.
+
+    Attributes
+    ----------
+    count : int
+        Number of sites.
+    stored : int
+        Number of sites for which memory is needed: a multiple of `SEGMENT`.
+    box_shape : tuple of int
+        Shape of the box.
+    voxels : array of uint8
+        The voxels, on the device.
+    first : array of int64
+        Number of each row's first site, on the device, by row of `voxels`.
+    rows : array of int64
+        The rows of `voxels` that are in the box, in raster order, on the device.
+
+    Raises
+    ------
+    InputError
+        If there are too many sites, or voxels in a row, for one rank.
+    """
+
+    def __init__(
+        self, device: Device, voxels: np.ndarray, own: Sequence[tuple[Box, Box]], order: str
+    ) -> None:
+        self.device = device
+        self.box_shape = tuple(size - 2 for size in voxels.shape)
+        check_size(self.box_shape[2], 0)
+        self.voxels = device.array(voxels)
+        self._ranks = device.zeros(voxels.shape, np.uint16)
+        rows = math.prod(voxels.shape[:2])
+        counts = device.zeros((rows,), np.int64)
+        self._run(
+            "lattice_setup.hpp",
+            "rank_sites",
+            RowLaunch(rows, self.box_shape[2], reduces=True),
+            self.voxels,
+            self._ranks,
+            counts,
+            rows,
+            self.box_shape[2],
+        )
+        self._counts = counts
+        self._number(device.to_host(counts).reshape(voxels.shape[:2]), own, order)
+        self.stored = SEGMENT * _apart(-(-self.count // SEGMENT))
+        check_size(self.box_shape[2], self.count)
+
+    def _number(self, counts: np.ndarray, own: Sequence[tuple[Box, Box]], order: str) -> None:
+        planes, rows, _ = self.box_shape
+        numbers = np.arange(counts.size).reshape(counts.shape)[1:-1, 1:-1]
+        in_order = numbers.reshape(-1)[row_order(planes, rows, order)]
+        before = np.cumsum(counts.reshape(-1)[in_order])
+        first = np.zeros(counts.size, np.int64)
+        first[in_order[1:]] = before[:-1]
+        self.count = int(before[-1]) if before.size else 0
+        first = first.reshape(counts.shape)
+        for pair in own:
+            source, target = (box.shifted((1, 1, 1)).slices()[:2] for box in pair)
+            first[target] = first[source]
+        self.first = self.device.array(first.reshape(-1))
+        self.rows = self.device.array(numbers.reshape(-1))
+
+    def numbers(self, voxels: Sequence[np.ndarray]) -> np.ndarray:
+        """Return the numbers of sites by their voxels, three arrays of indices within the box."""
+        z, y, x = (np.asarray(index, np.int64) + 1 for index in voxels)
+        row = self.device.array(z * (self.box_shape[1] + 2) + y)
+        place = row * (self.box_shape[2] + 2) + self.device.array(x)
+        numbers = self.first[row] + self._ranks.reshape(-1)[place]
+        return self.device.to_host(numbers)
+
+    def release(self) -> None:
+        """Give up what only `numbers` and `wide_links` need."""
+        self._ranks = self._counts = None
+
+    def wide_links(self) -> Any:
+        """Return the links of all sites, [direction - 1][site]."""
+        links = self.device.empty((_LINKS, self.stored), np.uint32)
+        # What is stored beyond the last site is enclosed by walls.
+        links[:, self.count :] = 1 << 31
+        self._run(
+            "lattice_setup.hpp",
+            "link_sites",
+            RowLaunch(len(self.rows), self.box_shape[2]),
+            self.voxels,
+            self._ranks,
+            self.first,
+            self._counts,
+            self.rows,
+            len(self.rows),
+            self.box_shape[2],
+            self.box_shape[1] + 2,
+            self.stored,
+            links,
+        )
+        return links
+
+    def _run(self, header: str, name: str, launch: Any, *arguments: Any) -> None:
+        kernel = self.device.kernel(header, name, **Storage().constants)
+        self.device.run(kernel.bind(launch, *arguments))
+
+
+def check_size(columns: int, sites: int) -> None:
+    """Make sure that links can tell all sites of a rank apart.
+
+    Parameters
+    ----------
+    columns : int
+        Width of its box.
+    sites : int
+        Number of its sites.
+
+    Raises
+    ------
+    InputError
+        If there are too many.
+    """
+    if columns >= _MOST_COLUMNS:
+        raise InputError(
+            f"a rank's box is {columns} voxels wide; accepted: up to {_MOST_COLUMNS - 1}; "
+            "use more ranks"
+        )
+    if sites > _MOST_SITES - SEGMENT:
+        raise InputError(
+            f"a rank's box has {sites} pore voxels; accepted: fewer than 2^31; use more ranks"
+        )
+
+
+def row_order(planes: int, rows: int, order: str) -> np.ndarray:
+    """Return the indices of rows, ``z * rows + y``, in the order of their sites."""
+    z, y = np.indices((planes, rows)).reshape(2, -1)
+    if order == "raster":
+        return np.arange(z.size)
+    return np.lexsort((y, z, y // _TILE, z // _TILE))
+
+
+def _apart(segments: int) -> int:
+    """Return the next number of segments with which directions do not compete."""
+    return segments + (_OVER - segments) % _TURN

@@ -1,0 +1,61 @@
+"""The fluid, and what drives it through the pores."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from numbers import Real
+
+from slipstream.errors import InputError
+from slipstream.lattice.d3q19 import SOUND_SPEED_SQUARED
+
+
+@dataclass(frozen=True)
+class Fluid:
+    """The fluid and what drives it, in lattice units: voxels, steps, and the density at rest.
+
+    Attributes
+    ----------
+    relaxation_time : float
+        Of the even part; the viscosity is (relaxation_time - 1/2) / 3.
+    magic : float
+        (relaxation_time - 1/2) times the same of the odd part; with 3/16 walls are half way between
+        solid and pore (Ginzburg and d'Humieres 2003).
+    force : tuple of float
+        Force per volume along z, y and x.
+    pressure_drop : tuple of float
+        By how much the pressure falls from the first to the last plane, beyond what the force does,
+        along z, y and x; such axes are periodic but for this.
+    inertia : bool
+        Navier-Stokes instead of Stokes flow.
+
+    Raises
+    ------
+    InputError
+        If a number is out of range.
+    """
+
+    relaxation_time: float = 1.0
+    magic: float = 3 / 16
+    force: tuple[float, float, float] = (0.0, 0.0, 0.0)
+    pressure_drop: tuple[float, float, float] = (0.0, 0.0, 0.0)
+    inertia: bool = False
+
+    def __post_init__(self) -> None:
+        if not (isinstance(self.relaxation_time, Real) and self.relaxation_time > 0.5):
+            raise InputError(
+                f"relaxation_time is {self.relaxation_time!r}; accepted: a number more than 0.5, "
+                "where the viscosity vanishes"
+            )
+        if not (isinstance(self.magic, Real) and self.magic > 0):
+            raise InputError(f"magic is {self.magic!r}; accepted: a number more than 0, as 3/16")
+
+    @property
+    def viscosity(self) -> float:
+        """Kinematic viscosity."""
+        return SOUND_SPEED_SQUARED * (self.relaxation_time - 0.5)
+
+    @property
+    def numbers(self) -> tuple[float, ...]:
+        """What the kernels take: rates of relaxation, even and odd, and the force along x, y, z."""
+        odd = 0.5 + self.magic / (self.relaxation_time - 0.5)
+        return (1 / self.relaxation_time, 1 / odd, *(float(part) for part in self.force[::-1]))

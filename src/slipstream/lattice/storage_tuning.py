@@ -1,0 +1,170 @@
+"""Which storage is fastest: measured on the image itself, or on some planes of it."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from slipstream.decomposition import Box
+from slipstream.device import Device
+from slipstream.errors import InputError
+from slipstream.lattice.domain_decomposition import Portion
+from slipstream.lattice.lattice_memory import check_room, memory_needed
+from slipstream.lattice.population_layout import Storage
+from slipstream.lattice.pore_flow import PoreFlow
+from slipstream.lattice.relaxation_rates import Fluid
+
+# What is worth a try on each kind of device, with any propagation, the usual winner first.
+_CANDIDATES = {
+    "cpu": [
+        {"layout": "stream", "order": "raster", "encoding": "strips"},
+        {"layout": "stream", "order": "row-tiles", "encoding": "strips"},
+    ],
+    "cuda": [
+        {"layout": layout, "order": order, "encoding": encoding}
+        for layout, order, encoding in (
+            ("vector-collision", "raster", "compact"),
+            ("vector-collision", "row-tiles", "compact"),
+            ("vector-collision", "row-tiles", "wide"),
+            ("stream", "raster", "compact"),
+            ("stream", "raster", "wide"),
+        )
+    ],
+}
+_PROPAGATION = "aa"
+# Voxels that suffice to tell, and pairs of steps that are timed, after one that is not.
+_VOXELS = {"cpu": 1 << 23, "cuda": 1 << 28}
+_PAIRS = 3
+
+
+def choose_storage(
+    wishes: dict[str, str],
+    portion: Portion,
+    device: Device,
+    comm: Any = None,
+    need: Callable[[Storage], int] | None = None,
+) -> tuple[Storage, dict[Storage, float]]:
+    """Return the storage to use, the same on all ranks. Collective.
+
+    Parameters
+    ----------
+    wishes : dict of str to str
+        Arguments of `Storage`; "auto" stands for whatever is fastest.
+    portion : Portion
+        This rank's portion of the image.
+    device : Device
+        What will compute.
+    comm : mpi4py.MPI.Comm or None
+        The ranks.
+    need : callable, optional
+        Tells how many bytes this rank's run needs on its device, if so stored; by default those
+        that the flow needs.
+
+    Returns
+    -------
+    Storage
+        The choice.
+    dict of Storage to float
+        Seconds of a pair of steps of the slowest rank, for each one measured; empty if there was no
+        choice.
+
+    Raises
+    ------
+    InputError
+        If the wishes cannot be met, or there is a choice, but memory for none; on all ranks, before
+        anything is allocated.
+    """
+    candidates = _candidates(wishes, device.kind)
+    if len(candidates) > 1:
+        candidates = _that_fit(candidates, need or _flow_need(portion), device, comm)
+    if len(candidates) == 1:
+        return candidates[0], {}
+    part = some_planes(portion, _VOXELS[device.kind])
+    seconds = np.array([_time_pair(part, candidate, device) for candidate in candidates])
+    if comm is not None:
+        from mpi4py import MPI
+
+        slowest = np.empty_like(seconds)
+        comm.Allreduce(seconds, slowest, MPI.MAX)
+        seconds = slowest
+    table = dict(zip(candidates, seconds.tolist(), strict=True))
+    return min(table, key=table.get), table
+
+
+def _candidates(wishes: dict[str, str], kind: str) -> list[Storage]:
+    """Return what is worth a try of all that agrees with the wishes; if nothing is, all of it."""
+    open_ = [name for name, value in wishes.items() if value == "auto"]
+    fixed = {name: value for name, value in wishes.items() if value != "auto"}
+    if fixed.get("encoding") == "strips" and kind != "cpu":
+        raise InputError("encoding 'strips' is for CPUs; accepted on a GPU: auto, compact, wide")
+    if not open_:
+        return [Storage(**fixed)]
+    likely = [
+        Storage(**{"propagation": _PROPAGATION, **candidate, **fixed})
+        for candidate in _CANDIDATES[kind]
+        if all(fixed.get(name, value) == value for name, value in candidate.items())
+    ]
+    if likely:
+        return likely
+    usual = {"propagation": _PROPAGATION, "precision": "float64", **_CANDIDATES[kind][0]}
+    choices = [("compact", "wide") if name == "encoding" else (usual[name],) for name in open_]
+    return [
+        Storage(**fixed, **dict(zip(open_, values, strict=True)))
+        for values in itertools.product(*choices)
+    ]
+
+
+def _flow_need(portion: Portion) -> Callable[[Storage], int]:
+    sites = int(np.count_nonzero(portion.own[1:-1, 1:-1, 1:-1]))
+    return lambda storage: memory_needed(sites, portion.box.size, storage)
+
+
+def _that_fit(
+    candidates: list[Storage], need: Callable[[Storage], int], device: Device, comm: Any
+) -> list[Storage]:
+    """Return those for which memory suffices; refuse if it does for none. Collective."""
+    mine = device.identity, device.memory_free(), np.array([need(one) for one in candidates])
+    everyone = [mine] if comm is None else comm.allgather(mine)
+    needs = {identity: 0 for identity, _, _ in everyone}
+    for identity, _, own in everyone:
+        needs[identity] = needs[identity] + own
+    fits = np.all([needs[identity] <= free for identity, free, _ in everyone], axis=0)
+    if fits.any():
+        return list(itertools.compress(candidates, fits))
+    least = int(np.argmin(sum(needs.values())))
+    check_room(comm, device, int(needs[device.identity][least]))
+    return [candidates[least]]
+
+
+def some_planes(portion: Portion, voxels: int) -> Portion:
+    """Return the middle of a portion, walled, with about so many voxels."""
+    planes, rows, columns = portion.box.shape
+    wanted = max(1, min(planes, voxels // max(1, rows * columns)))
+    first = (planes - wanted) // 2
+    own = np.zeros((wanted + 2, rows + 2, columns + 2), np.uint8)
+    own[1:-1, 1:-1, 1:-1] = portion.own[1 + first : 1 + first + wanted, 1:-1, 1:-1]
+    start = (portion.box.start[0] + first, *portion.box.start[1:])
+    box = Box(
+        start,
+        tuple(a + n for a, n in zip(start, (min(wanted, planes), rows, columns), strict=True)),
+    )
+    return dataclasses.replace(portion, box=box, own=own, images=[], neighbours={})
+
+
+def _time_pair(portion: Portion, storage: Storage, device: Device) -> float:
+    """Return the seconds of a pair of steps, the median of a few."""
+    flow = PoreFlow(portion, Fluid(), storage, device)
+    flow.advance(2)
+    seconds = []
+    for _ in range(_PAIRS):
+        flow.synchronize()
+        began = time.perf_counter()
+        flow.advance(2)
+        flow.synchronize()
+        seconds.append(time.perf_counter() - began)
+    return float(np.median(seconds))

@@ -1,0 +1,106 @@
+"""What this machine and this installation offer, for people and for benchmark records.
+
+Each fact is found independently and none may fail: a machine without GPU, MPI or compiler is
+as legitimate as any, and says so in its table.
+"""
+
+import importlib.metadata
+import importlib.util
+import os
+import platform
+import subprocess
+from collections.abc import Callable
+
+from slipstream import __version__
+from slipstream.mpi_launch import INSTALL_MPI, find_mpiexec, how_to_install
+
+
+def gather_facts() -> dict[str, str]:
+    """Return what is known of machine and installation, in the order in which to show it."""
+    sources: dict[str, Callable[[], str]] = {
+        "Slipstream": lambda: __version__,
+        "Python": platform.python_version,
+        "NumPy": lambda: importlib.metadata.version("numpy"),
+        "CPU": _processor,
+        "GPU": _graphics_processors,
+        "MPI": _mpi_library,
+        "mpiexec": _mpiexec,
+        "C++ compiler": _compiler,
+        "FFTW": _fftw,
+        "transports": _transports,
+        "cache folder": _cache_folder,
+    }
+    return {name: _found(source) for name, source in sources.items()}
+
+
+def _found(source: Callable[[], str]) -> str:
+    try:
+        return source()
+    except Exception as error:  # any library may be missing or broken in any way
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        return f"not available ({reason})"
+
+
+def _processor() -> str:
+    from slipstream.device.cpu_device import processor_name
+
+    cores = len(os.sched_getaffinity(0))
+    return f"{processor_name()}, {cores} {'core' if cores == 1 else 'cores'}"
+
+
+def _graphics_processors() -> str:
+    if importlib.util.find_spec("cupy") is None:
+        return f"none: CuPy is not installed; {how_to_install('cuda13')}"
+    import cupy
+
+    lines = []
+    for index in range(cupy.cuda.runtime.getDeviceCount()):
+        properties = cupy.cuda.runtime.getDeviceProperties(index)
+        memory = properties["totalGlobalMem"] / 2**30
+        lines.append(f"{properties['name'].decode()}, {memory:.0f} GiB")
+    return "\n".join(lines) or "none"
+
+
+def _mpi_library() -> str:
+    if importlib.util.find_spec("mpi4py") is None:
+        return f"none: mpi4py is not installed; {INSTALL_MPI}"
+    import mpi4py
+
+    # Asking for the version needs no running MPI, whose start may take long or print.
+    mpi4py.rc.initialize = False
+    from mpi4py import MPI
+
+    library = MPI.Get_library_version().partition(",")[0].splitlines()[0].strip("\0 ")
+    return f"{library}, mpi4py {mpi4py.__version__}"
+
+
+def _mpiexec() -> str:
+    return find_mpiexec()
+
+
+def _compiler() -> str:
+    from slipstream.device.host_compiler import find_compiler
+
+    command = [*find_compiler(), "--version"]
+    answer = subprocess.run(command, capture_output=True, text=True, check=True, timeout=20)
+    return answer.stdout.splitlines()[0]
+
+
+def _fftw() -> str:
+    return f"by pyFFTW {importlib.metadata.version('pyfftw')}"
+
+
+def _transports() -> str:
+    if importlib.util.find_spec("mpi4py") is None:
+        return "none (one rank only)"
+    from slipstream.device import cuda_device_count
+    from slipstream.exchange.nccl_transport import nccl_is_available
+
+    nccl = ["nccl"] if cuda_device_count() and nccl_is_available() else []
+    return ", ".join(["peer", *nccl, "mpi-p2p", "mpi"])
+
+
+def _cache_folder() -> str:
+    from slipstream.device.host_compiler import cache_folder
+
+    return str(cache_folder())

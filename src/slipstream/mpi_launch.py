@@ -1,0 +1,354 @@
+"""Starting MPI ranks, joining those that a launcher started, and leaving together.
+
+``--ranks N`` replaces the command by itself under ``mpiexec``; under ``mpiexec`` or ``srun``
+the command joins the ranks that are there. Without either no MPI is imported at all, so one
+rank needs no MPI installation.
+
+Signals need care: launchers answer an interrupt by killing the ranks before they can write
+anything, but all of them pass on SIGUSR1. The starting process therefore turns interrupts
+into SIGUSR1, which a run takes as the request to finish its step, write and leave.
+"""
+
+import importlib.util
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+from slipstream.errors import InputError, SlipstreamError
+
+Result = TypeVar("Result")
+
+STOP_SIGNAL = signal.SIGUSR1
+STATUS_FILE = "SLIPSTREAM_STATUS_FILE"
+TERMINAL = "SLIPSTREAM_TERMINAL"
+_SECONDS_TO_LEAVE_TOGETHER = 5.0
+
+
+def how_to_install(extra: str) -> str:
+    """Return what to do where an optional part of the installation is missing.
+
+    Parameters
+    ----------
+    extra : str
+        Name of the extra that has it, such as ``"mpi"``.
+    """
+    return (
+        f'install the extra `{extra}` (pip install "slipstream[{extra}]",'
+        f' in a checkout pip install -e ".[{extra}]")'
+    )
+
+
+INSTALL_MPI = how_to_install("mpi")
+
+
+def launched_size(environment: Mapping[str, str] = os.environ) -> int | None:
+    """Return how many ranks an MPI launcher started.
+
+    Parameters
+    ----------
+    environment : mapping of str to str
+        Environment variables in which launchers leave their traces.
+
+    Returns
+    -------
+    int or None
+        Number of ranks; 0 if there is a launcher that does not tell; None without a launcher.
+    """
+    for name in ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE"):
+        if environment.get(name, "").isdigit():
+            return int(environment[name])
+    # Slurm also sets these in a batch script itself, which srun did not start: only a step counts.
+    if "SLURM_PROCID" in environment and "SLURM_STEP_ID" in environment:
+        tasks = environment.get("SLURM_STEP_NUM_TASKS") or environment.get("SLURM_NTASKS", "")
+        if tasks.isdigit() and int(tasks) > 1:
+            return int(tasks)
+    return 0 if "PMIX_RANK" in environment else None
+
+
+def world_comm() -> Any:
+    """Return the world communicator if a launcher started this process.
+
+    Returns
+    -------
+    mpi4py.MPI.Comm or None
+        None means a serial run, for which mpi4py is not imported.
+
+    Raises
+    ------
+    InputError
+        If mpi4py is missing, or belongs to another MPI than the launcher.
+    """
+    size = launched_size()
+    if size is None:
+        return None
+    try:
+        from mpi4py import MPI
+    except (ImportError, RuntimeError) as error:
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise InputError(
+            f"this process was started by an MPI launcher, but mpi4py cannot be used ({reason});"
+            f" {INSTALL_MPI}, or set MPI4PY_LIBMPI to the launcher's libmpi"
+        ) from error
+    world = MPI.COMM_WORLD
+    if size > 1 and world.size == 1:
+        raise InputError(
+            f"the launcher started {size} ranks but mpi4py sees one: it belongs to another MPI;"
+            " set MPI4PY_LIBMPI to the launcher's libmpi, or use the mpiexec of mpi4py's own MPI"
+        )
+    return world
+
+
+def on_first_rank(comm: Any, function: Callable[[], Result]) -> Result:
+    """Evaluate `function` on rank 0 and return its result on all ranks.
+
+    Parameters
+    ----------
+    comm : mpi4py.MPI.Comm or None
+        The ranks; None for a serial run.
+    function : callable
+        Takes no arguments; its result must be picklable.
+
+    Raises
+    ------
+    SlipstreamError
+        The one that `function` raised, on all ranks.
+    """
+    if comm is None:
+        return function()
+    result, error = None, None
+    if comm.rank == 0:
+        try:
+            result = function()
+        except SlipstreamError as caught:
+            error = caught
+    result, error = comm.bcast((result, error), root=0)
+    if error is not None:
+        raise error
+    return result
+
+
+def on_every_rank(comm: Any, function: Callable[[], Result]) -> Result:
+    """Evaluate `function` on each rank; if it fails on any, fail on all.
+
+    Parameters
+    ----------
+    comm : mpi4py.MPI.Comm or None
+        The ranks; None for a serial run.
+    function : callable
+        Takes no arguments and must not communicate.
+
+    Raises
+    ------
+    SlipstreamError
+        That of the lowest rank that raised one, on all ranks.
+    """
+    if comm is None:
+        return function()
+    result, error = None, None
+    try:
+        result = function()
+    except SlipstreamError as caught:
+        error = caught
+    errors = comm.allgather(error)
+    for one in errors:
+        if one is not None:
+            raise one
+    return result
+
+
+def should_relaunch(ranks: int | None) -> bool:
+    """Return whether ``--ranks`` asks this process to start MPI ranks.
+
+    Parameters
+    ----------
+    ranks : int or None
+        The option's value; None where it was not given.
+
+    Raises
+    ------
+    InputError
+        If `ranks` is not positive, or contradicts the launcher that started this process.
+    """
+    if ranks is None:
+        return False
+    if ranks < 1:
+        raise InputError(f"--ranks must be at least 1, not {ranks}")
+    size = launched_size()
+    if size is None:
+        return ranks > 1
+    if size not in (0, ranks):
+        raise InputError(
+            f"--ranks {ranks} contradicts the MPI launcher, which started {size}; leave it out"
+        )
+    return False
+
+
+def relaunch(ranks: int, arguments: list[str] | None = None) -> int:
+    """Run this command again under ``mpiexec`` and return its exit status.
+
+    Parameters
+    ----------
+    ranks : int
+        Number of MPI ranks to start.
+    arguments : list of str, optional
+        Arguments of the ``slipstream`` command; those of this process by default.
+
+    Raises
+    ------
+    InputError
+        If there is no ``mpiexec``.
+    """
+    arguments = sys.argv[1:] if arguments is None else arguments
+    command = [find_mpiexec(), "-n", str(ranks), sys.executable, "-m", "slipstream", *arguments]
+    with tempfile.TemporaryDirectory(prefix="slipstream-") as folder:
+        status_file = Path(folder) / "status"
+        status_file.touch()
+        environment = {**os.environ, **launch_environment(ranks), STATUS_FILE: str(status_file)}
+        # A session of its own keeps the terminal's Ctrl-C from reaching mpiexec, which would kill.
+        child = subprocess.Popen(command, env=environment, start_new_session=True)
+        status = _wait_forwarding_signals(child)
+        reported = status_file.read_text()
+    return int(reported) if status == 0 and reported else status
+
+
+def find_mpiexec() -> str:
+    """Return the path of ``mpiexec``: the environment's own if there is one, else the PATH's.
+
+    Raises
+    ------
+    InputError
+        If there is none, or mpi4py is not installed.
+    """
+    own = Path(sys.executable).with_name("mpiexec")
+    found = str(own) if os.access(own, os.X_OK) else shutil.which("mpiexec")
+    if found is None or importlib.util.find_spec("mpi4py") is None:
+        missing = "mpiexec" if found is None else "mpi4py"
+        raise InputError(f"several ranks need MPI, and there is no {missing}: {INSTALL_MPI}")
+    return found
+
+
+def launch_environment(ranks: int, environment: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """Return the environment variables to add for `ranks` ranks on this machine.
+
+    What the user has set is left alone.
+
+    Parameters
+    ----------
+    ranks : int
+        Number of MPI ranks to start.
+    environment : mapping of str to str
+        The present environment.
+    """
+    wanted = {
+        "OMP_NUM_THREADS": str(max(1, len(os.sched_getaffinity(0)) // ranks)),
+        # Open MPI counts physical cores and would refuse more ranks; it would also bind each
+        # rank to one core, which starves the rank's threads.
+        "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
+        "PRTE_MCA_hwloc_default_binding_policy": "none",
+        "OMPI_MCA_rmaps_base_oversubscribe": "1",
+        "OMPI_MCA_hwloc_base_binding_policy": "none",
+    }
+    if os.geteuid() == 0:
+        wanted["OMPI_ALLOW_RUN_AS_ROOT"] = "1"
+        wanted["OMPI_ALLOW_RUN_AS_ROOT_CONFIRM"] = "1"
+    # Some launchers give ranks a terminal of their own, whatever their output really goes to.
+    wanted[TERMINAL] = "1" if sys.stdout.isatty() else "0"
+    wanted["COLUMNS"] = str(shutil.get_terminal_size().columns)
+    return {name: value for name, value in wanted.items() if name not in environment}
+
+
+def _wait_forwarding_signals(child: subprocess.Popen) -> int:
+    """Wait for `child`; the first interrupt asks its ranks to stop, a later one ends it."""
+    asked_at: list[float] = []
+
+    def forward(number: int, _frame: Any) -> None:
+        now = time.monotonic()
+        asked_at.append(now)
+        # Terminals and supervisors often send two signals at once; that is one request.
+        child.send_signal(STOP_SIGNAL if now - asked_at[0] < 1.0 else signal.SIGTERM)
+
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    previous = {number: signal.signal(number, forward) for number in numbers}
+    try:
+        status = child.wait()
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+    return status if status >= 0 else 128 - status
+
+
+def leave(comm: Any, status: int, message: str) -> int:
+    """Report a failure and bring all ranks to an end, whether or not all of them failed.
+
+    A failure that all ranks share ends them one after another, quietly. One that only some
+    ranks met would leave the others waiting for them for ever, so it aborts the whole run.
+
+    Parameters
+    ----------
+    comm : mpi4py.MPI.Comm or None
+        The ranks; None for a serial run.
+    status : int
+        Exit status.
+    message : str
+        What to print on standard error, once.
+
+    Returns
+    -------
+    int
+        The status with which this process has to exit.
+    """
+    if comm is None or comm.size == 1:
+        print(message, file=sys.stderr, flush=True)
+        return status
+    if comm.rank == 0:
+        print(message, file=sys.stderr, flush=True)
+    if not _all_arrive(comm):
+        if comm.rank != 0:
+            print(f"rank {comm.rank}: {message}", file=sys.stderr, flush=True)
+        comm.Abort(status)
+    return comm.bcast(_hand_over_status(status) if comm.rank == 0 else None, root=0)
+
+
+def abort(comm: Any, message: str) -> None:
+    """Print `message` with the rank and end all ranks at once with status 1.
+
+    Parameters
+    ----------
+    comm : mpi4py.MPI.Comm
+        The ranks.
+    message : str
+        What to print on standard error.
+    """
+    print(f"rank {comm.rank}: {message}", file=sys.stderr, flush=True)
+    comm.Abort(1)
+
+
+def _all_arrive(comm: Any) -> bool:
+    """Return whether all ranks reach this point within a few seconds."""
+    request = comm.Ibarrier()
+    deadline = time.monotonic() + _SECONDS_TO_LEAVE_TOGETHER
+    while not request.Test():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.01)
+    return True
+
+
+def _hand_over_status(status: int) -> int:
+    """Leave the status to the process that started mpiexec; return what the ranks exit with.
+
+    Launchers comment a non-zero status with a paragraph of their own below our one line.
+    """
+    path = os.environ.get(STATUS_FILE)
+    # The file is there only on the machine, and during the life, of the process that made it.
+    if path is None or not os.path.exists(path):
+        return status
+    Path(path).write_text(str(status))
+    return 0

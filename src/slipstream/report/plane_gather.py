@@ -1,0 +1,159 @@
+"""One plane of a distributed field, brought together on rank 0 for a picture.
+
+The plane is the one in which most happens. The middle of the box would be the obvious choice,
+but it is a plane of symmetry of the Taylor-Green vortex, and the emptiest of all. Where there is no
+such symmetry a family may choose it nevertheless.
+"""
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from slipstream.field import Field
+from slipstream.report.picture_choice import PictureChoice
+
+
+@dataclass(frozen=True)
+class Plane:
+    """A plane of a field at a fixed position along one of its dimensions.
+
+    Attributes
+    ----------
+    name : str
+        Name of the field.
+    values : numpy.ndarray
+        Shape (rows, columns), float; masked where there is nothing to draw.
+    row_name, column_name : str
+        Names of the two dimensions.
+    rows, columns : numpy.ndarray
+        Coordinates along them.
+    normal_name : str
+        Name of the dimension that is fixed.
+    position : float
+        Coordinate at which it is fixed.
+    label : str
+        What is shown, with its unit.
+    time : float
+        Time of the field (non-dimensional).
+    unit : str
+        Unit of the coordinates; "1" if they are non-dimensional.
+    """
+
+    name: str
+    values: np.ndarray
+    row_name: str
+    column_name: str
+    rows: np.ndarray
+    columns: np.ndarray
+    normal_name: str
+    position: float
+    label: str
+    time: float
+    unit: str = "1"
+
+
+def gather_plane(
+    field: Field,
+    comm: Any,
+    time: float,
+    normal: str | None = None,
+    is_central: bool = False,
+) -> Plane | None:
+    """Bring a plane of a field to rank 0. Collective.
+
+    Parameters
+    ----------
+    field : Field
+        Each rank's part of a three-dimensional real field.
+    comm : mpi4py.MPI.Comm or None
+        The ranks that hold parts.
+    time : float
+        Time of the field (non-dimensional).
+    normal : str, optional
+        Dimension to which the plane is normal; the first by default.
+    is_central : bool
+        Whether to take the plane in the middle, instead of the one with the largest mean square.
+
+    Returns
+    -------
+    Plane or None
+        None on all ranks but the first.
+    """
+    axis = 0 if normal is None else field.dims.index(normal)
+    across = [other for other in range(3) if other != axis]
+    index = field.shape[axis] // 2 if is_central else _liveliest_plane(field, axis, comm)
+    local = index - field.offset[axis]
+    holds = 0 <= local < field.data.shape[axis] and field.data.size > 0
+    part = None
+    if holds:
+        where = field.region()
+        part = tuple(where[other] for other in across), np.array(field.data.take(local, axis))
+    parts = [part] if comm is None else comm.gather(part, root=0)
+    if parts is None:
+        return None
+    values = np.zeros([field.shape[other] for other in across], dtype=field.data.dtype)
+    for region, data in filter(None, parts):
+        values[region] = data
+    coordinates = [
+        np.asarray(field.coordinates.get(name, np.arange(size)))
+        for name, size in zip(field.dims, field.shape, strict=True)
+    ]
+    row, column = across
+    return Plane(
+        name=field.name,
+        values=values,
+        row_name=field.dims[row],
+        column_name=field.dims[column],
+        rows=coordinates[row],
+        columns=coordinates[column],
+        normal_name=field.dims[axis],
+        position=float(coordinates[axis][index]),
+        label=str(field.attributes.get("long_name", field.name)),
+        time=time,
+        unit=field.coordinate_unit,
+    )
+
+
+def compose_plane(planes: Mapping[str, Plane | None], choice: PictureChoice) -> Plane | None:
+    """Return the plane that a choice wants, of those of the fields that it needs.
+
+    Parameters
+    ----------
+    planes : mapping of str to Plane or None
+        By name of the field.
+    choice : PictureChoice
+        What is drawn.
+
+    Returns
+    -------
+    Plane or None
+        None if one is missing.
+    """
+    found = [planes.get(name) for name in choice.needed]
+    if any(plane is None for plane in found):
+        return None
+    first, values = found[0], found[0].values
+    if choice.components:
+        squares = sum(np.square(planes[name].values) for name in choice.components)
+        first = dataclasses.replace(first, name=choice.field, label=choice.field)
+        values = np.sqrt(squares)
+    if choice.mask:
+        values = np.ma.masked_where(planes[choice.mask].values == 0, values)
+    return dataclasses.replace(first, values=values)
+
+
+def _liveliest_plane(field: Field, axis: int, comm: Any) -> int:
+    """Return the index along a dimension where the mean square is largest."""
+    squares = np.zeros(field.shape[axis])
+    if field.data.size:
+        planes = np.moveaxis(field.data, axis, 0)
+        squares[field.region()[axis]] = [np.vdot(plane, plane) for plane in planes]
+    if comm is not None:
+        from mpi4py import MPI
+
+        comm.Allreduce(MPI.IN_PLACE, squares, op=MPI.SUM)
+    # Symmetric flows have several such planes; rounding must not choose between them.
+    return int(np.argmax(squares >= (1 - 1e-6) * squares.max()))

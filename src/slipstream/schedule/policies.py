@@ -1,0 +1,253 @@
+"""Committed steps: a recorded graph with an order, ready to run again and again.
+
+Policies differ only in when nodes run; every one gives the same bits.
+
+``serial``
+    Bulk-synchronous: nodes run in the order of recording, nothing is computed while data travel
+    between ranks, and a GPU finishes each node before the next. Side by side run only several
+    devices, and those lanes of a CPU that are the threads of a loop over chunks, beside one for
+    all else.
+``overlap``
+    Nodes that feed a transfer come first, and transfers are in flight while everything that does
+    not depend on them runs. Where a graph has no transfers, a GPU replays it as one CUDA graph,
+    and a CPU runs its lanes side by side, whatever they are for.
+
+Waiting for other ranks has an end, ``SLIPSTREAM_TIMEOUT``: where one has died, the rest stop too.
+"""
+
+from __future__ import annotations
+
+import time
+from functools import partial
+
+from slipstream.device import Event, Stream
+from slipstream.errors import InputError
+from slipstream.schedule.overlap_executor import Progress, urgency_order
+from slipstream.schedule.step_graph import MAIN_LANE, Node, StepGraph
+from slipstream.schedule.streams import Lanes, drained, naming
+from slipstream.schedule.timeline import Timeline
+from slipstream.schedule.timeouts import Patience
+
+POLICIES = ("serial", "overlap")
+
+
+def commit(graph: StepGraph, policy: str = "overlap") -> CommittedStep:
+    """Order a graph by a policy.
+
+    Parameters
+    ----------
+    graph : StepGraph
+        The recorded step; it must not be changed afterwards.
+    policy : {"overlap", "serial"}
+        See the module's docstring.
+
+    Raises
+    ------
+    InputError
+        If the policy is unknown.
+    """
+    if policy not in POLICIES:
+        raise InputError(f"schedule {policy!r} is unknown; accepted: {', '.join(POLICIES)}")
+    has_transfers = any(node.transfer for node in graph.nodes)
+    several_devices = _several_devices(graph)
+    if policy == "overlap" and (has_transfers or several_devices):
+        return OverlappedStep(graph)
+    if policy == "overlap" and graph.device.kind == "cuda":
+        return CapturedStep(graph)
+    several_lanes = graph.device.lanes > 1 or several_devices
+    if policy == "overlap":
+        several_lanes |= any(node.lane != MAIN_LANE for node in graph.nodes)
+    return PhasedStep(graph) if several_lanes else SerialStep(graph)
+
+
+def _several_devices(graph: StepGraph) -> bool:
+    return any(node.device is not graph.device for node in graph.nodes)
+
+
+class CommittedStep:
+    """A step that can be run.
+
+    Attributes
+    ----------
+    timeline : Timeline
+        What ran when, collected by ``run(profile=True)``.
+    """
+
+    def __init__(self, graph: StepGraph) -> None:
+        self.device = graph.device
+        self.nodes = graph.nodes
+        self._devices = list({graph.device: None} | {n.device: None for n in graph.nodes})
+        self._several_devices = _several_devices(graph)
+        self.timeline = Timeline(self._several_devices)
+
+    def run(self, profile: bool = False, stream: Stream | None = None) -> None:
+        """Run the step.
+
+        It starts after all that the stream has been given so far. Work on a GPU may still be
+        under way when this returns; it is ordered before all that the stream does next.
+
+        Parameters
+        ----------
+        profile : bool
+            Record when every node ran, in `timeline`. Costs some microseconds per node.
+        stream : Stream, optional
+            Whose work the step is part of; the device's default stream if not given.
+
+        Raises
+        ------
+        InputError
+            If ``SLIPSTREAM_TIMEOUT`` is not a positive number.
+        RunError
+            If a node fails, or waits for other ranks for longer than ``SLIPSTREAM_TIMEOUT``
+            seconds; the message names it. A step whose exchange was given up must not be run again.
+        """
+        raise NotImplementedError
+
+    def synchronize(self) -> None:
+        """Wait until all that the last run submitted has finished.
+
+        Where the host orders the exchanges that is so when `run` returns. Where the device does,
+        this waits for all work of the last run's stream.
+
+        Raises
+        ------
+        InputError, RunError
+            As in `run`.
+        """
+
+    def _follow(self, stream: Stream | None, patience: Patience) -> Event:
+        """Let the step start after what a stream has been given; return that one's event."""
+        start = (stream or self.device.default_stream).record()
+        if self._several_devices:  # the others cannot wait for this event
+            patience.wait(start.done, "what came before the step")
+            start.synchronize()  # raises what failed
+        self._lanes.main.wait(start)
+        return start
+
+    def _run_alone(self, node: Node, profile: bool, stream: Stream, patience: Patience) -> None:
+        """Run a node and wait for its end, with nothing beside it."""
+        began = time.perf_counter()
+        if node.transfer:
+            naming(node, node.transfer.start)
+            patience.wait(partial(naming, node, node.transfer.test), f"exchange {node.label!r}")
+        else:
+            naming(node, stream.submit, node.operation)
+            if node.category == "communication":
+                patience.wait(stream.record().done, f"exchange {node.label!r}")
+            naming(node, stream.synchronize)
+        if profile:
+            self.timeline.add(node, began, time.perf_counter())
+
+
+class SerialStep(CommittedStep):
+    """One node after another."""
+
+    def run(self, profile: bool = False, stream: Stream | None = None) -> None:
+        patience, stream = Patience(*self._devices), stream or self.device.default_stream
+        patience.wait(stream.record().done, "what came before the step")
+        stream.synchronize()  # raises what failed
+        for node in self.nodes:
+            self._run_alone(node, profile, stream, patience)
+
+
+class PhasedStep(CommittedStep):
+    """Devices, and lanes that work on chunks, side by side from one exchange to the next.
+
+    An exchange has the ranks to itself.
+    """
+
+    def __init__(self, graph: StepGraph) -> None:
+        super().__init__(graph)
+        self._lanes = Lanes(graph, bulk=True)
+
+    def run(self, profile: bool = False, stream: Stream | None = None) -> None:
+        patience, lanes = Patience(*self._devices), self._lanes
+        self._follow(stream, patience)
+        lanes.begin(profile)
+        with drained(lanes):
+            for node in self.nodes:
+                if node.category != "communication":
+                    lanes.issue(node)
+                    continue
+                lanes.drain()
+                if node.transfer:
+                    self._run_alone(node, profile, lanes.main, patience)
+                else:
+                    lanes.issue(node)
+                    end = lanes.stream(node).record()
+                    patience.wait(end.done, f"exchange {node.label!r}")
+        if profile:
+            for index, span in lanes.spans.items():
+                self.timeline.add(self.nodes[index], *span.interval())
+
+
+class CapturedStep(CommittedStep):
+    """All nodes as one CUDA graph, replayed by one call."""
+
+    def __init__(self, graph: StepGraph) -> None:
+        super().__init__(graph)
+        self._lanes = Lanes(graph)
+        self._replay = self._lanes.main.capture(self._enqueue)
+        self._latest = self.device.default_stream
+
+    def _enqueue(self, profile: bool = False) -> None:
+        self._lanes.begin(profile)
+        for node in self.nodes:
+            self._lanes.issue(node)
+        self._lanes.join()
+
+    def run(self, profile: bool = False, stream: Stream | None = None) -> None:
+        stream = stream or self.device.default_stream
+        if profile:
+            self._run_profiled(stream)
+        else:
+            # Replays wait for each other on the device, also those of different streams.
+            stream.submit(self._replay)
+        self._latest = stream
+
+    def synchronize(self) -> None:
+        self._await(self._latest.record())
+
+    def _await(self, event: Event) -> None:
+        Patience(*self._devices).wait(event.done, "the step")
+        event.synchronize()  # raises what failed
+
+    def _run_profiled(self, stream: Stream) -> None:
+        main = self._lanes.main
+        self.synchronize()  # nodes on their own do not wait for a replay elsewhere
+        main.wait(stream.record())
+        self._enqueue(profile=True)
+        self._await(main.record())
+        for index, span in self._lanes.spans.items():
+            self.timeline.add(self.nodes[index], *span.interval())
+
+
+class OverlappedStep(CommittedStep):
+    """Nodes are issued as soon as what they depend on allows it, most urgent first.
+
+    Operations wait for each other on the device, by streams and events. Transfers need the host:
+    one is started once the operations before it are done, and polled; whatever depends on it is
+    issued when it has arrived, in whichever order that happens. What waits for another device is
+    issued when that is done.
+    """
+
+    def __init__(self, graph: StepGraph) -> None:
+        super().__init__(graph)
+        self._lanes = Lanes(graph)
+        self._order = urgency_order(self.nodes)
+
+    def run(self, profile: bool = False, stream: Stream | None = None) -> None:
+        patience = Patience(*self._devices)
+        start = self._follow(stream, patience)
+        self._lanes.begin(profile)
+        progress = Progress(self._order, self._lanes, start, patience)
+        with drained(self._lanes):
+            while not progress.finished():
+                if progress.advance():
+                    patience.moved()
+                else:
+                    patience.check_moved(progress.obstacle)
+                    patience.rest()
+        if profile:
+            for node in self.nodes:
+                self.timeline.add(node, *progress.interval(node))

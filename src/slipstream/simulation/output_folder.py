@@ -1,0 +1,112 @@
+"""The output folder: made for one run, and never emptied of what Slipstream did not write."""
+
+import os
+import shutil
+from pathlib import Path
+
+from slipstream.errors import InputError
+from slipstream.io.checkpoint import CHECKPOINT_NAME, PARTIAL_NAME, PREVIOUS_NAME
+from slipstream.simulation.simulation_base import STATISTICS
+
+OUTPUT_NAMES = (
+    "case.toml",
+    "diagnostics.csv",
+    "diagnostics.zarr",
+    "spectra.zarr",
+    *(f"{kind}.{ending}" for kind in STATISTICS for ending in ("zarr", "png")),
+    "fields.zarr",
+    CHECKPOINT_NAME,
+    PARTIAL_NAME,
+    PREVIOUS_NAME,
+    "energy.png",
+    "spectrum.png",
+    "vorticity.png",
+    "tracer.png",
+    "error.png",
+    "permeability.png",
+    "speed.png",
+    "flow.vti",
+    "summary.png",
+    "timeline.png",
+    "timeline.json",
+)
+
+
+def check_folder(folder: str | Path, overwrite: bool, restart: str | None = None) -> Path:
+    """Find out whether a run may write into a folder, without changing anything.
+
+    Parameters
+    ----------
+    folder : str or pathlib.Path
+        The output folder.
+    overwrite : bool
+        Whether the output of an earlier run may be replaced.
+    restart : str, optional
+        What to go on from, which must not be replaced: the output folder of a run, or the
+        checkpoint in it.
+
+    Returns
+    -------
+    pathlib.Path
+        The folder.
+
+    Raises
+    ------
+    InputError
+        If the folder is not empty and may not be overwritten, is no folder, or is needed.
+    """
+    path = Path(folder)
+    if path.exists() and not path.is_dir():
+        raise InputError(f"output folder {path} exists and is a file; choose another with --out")
+    if restart is not None and Path(restart).resolve().is_relative_to(path.resolve()):
+        raise InputError(
+            f"output folder {path} holds the state to go on from (initial.restart); choose another"
+            " with --out"
+        )
+    if path.is_dir() and any(path.iterdir()) and not overwrite:
+        raise InputError(
+            f"output folder {path} exists and is not empty; choose another with --out, or add"
+            " --overwrite"
+        )
+    existing = next(one for one in (path, *path.absolute().parents) if one.exists())
+    if not os.access(existing, os.W_OK):
+        raise InputError(
+            f"output folder {path} cannot be written: no permission in {existing}; choose another"
+            " with --out"
+        )
+    return path
+
+
+def prepare_folder(folder: str | Path) -> Path:
+    """Make an output folder, free of the output of earlier runs; for rank 0.
+
+    Parameters
+    ----------
+    folder : str or pathlib.Path
+        The output folder. Files in it that Slipstream did not write are left alone.
+
+    Returns
+    -------
+    pathlib.Path
+        The folder.
+
+    Raises
+    ------
+    InputError
+        If the folder cannot be made.
+    """
+    path = Path(folder)
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        for name in OUTPUT_NAMES:
+            _remove(path / name)
+    except OSError as error:
+        raise InputError(f"output folder {path} cannot be made: {error.strerror}") from error
+    return path
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)

@@ -1,0 +1,233 @@
+"""Writing what a case asks for, when it is due.
+
+Time steps are never altered for output: what is due at a certain time is written after the
+first step that reaches it.
+"""
+
+import math
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from pathlib import Path
+
+from slipstream.case.common_tables import Case
+from slipstream.errors import RunError
+from slipstream.field import Field
+from slipstream.io.checkpoint import write_checkpoint
+from slipstream.io.time_series import Series, spectrum_fields
+from slipstream.io.zarr_store import FieldStore
+from slipstream.report.plane_gather import Plane, compose_plane, gather_plane
+from slipstream.simulation.simulation_base import STATISTICS, Simulation
+
+
+class DueTimes:
+    """Tells when something that recurs is due.
+
+    Parameters
+    ----------
+    interval : float or None
+        Time between two occasions (non-dimensional); None: never.
+    start : float
+        The first occasion.
+    """
+
+    def __init__(self, interval: float | None, start: float):
+        self._interval = interval
+        self._start = start
+        self._occasions = 0
+
+    def due(self, time: float) -> bool:
+        """Return whether an occasion has been reached since the last one that was.
+
+        Parameters
+        ----------
+        time : float
+            The present time, which never decreases from call to call.
+        """
+        if self._interval is None:
+            return False
+        # Steps that add up to an occasion may fall short of it by rounding.
+        passed = math.floor((time - self._start) / self._interval * (1 + 1e-12) + 1e-9) + 1
+        if passed <= self._occasions:
+            return False
+        self._occasions = passed
+        return True
+
+
+class Recorder:
+    """Writes the output of one run. Its methods are collective.
+
+    Parameters
+    ----------
+    case : Case
+        The case; its ``output`` table says what is written.
+    simulation : Simulation
+        The simulation, in its initial state.
+    folder : pathlib.Path
+        The output folder.
+    """
+
+    def __init__(self, case: Case, simulation: Simulation, folder: Path):
+        self._case = case
+        self._simulation = simulation
+        self._folder = folder
+        comm = simulation.comm
+        self._is_first = comm is None or comm.rank == 0
+        self.labels = simulation.labels()
+        self.choice = simulation.pictures()
+        self.series = Series(folder, self.labels) if self._is_first else None
+        self.spectra: list[tuple[float, dict]] = []
+        # The last of each kind that was written, by name: what is drawn.
+        self.statistics: dict[str, tuple[float, dict[str, Field]]] = {}
+        self.plane: Plane | None = None
+        self.extras: list[Path] = []
+        self._stores: dict[str, FieldStore] = {}
+        self._written_at: dict[str, float] = {}
+        self._asked = [kind for kind in STATISTICS if case.output.interval(kind) is not None]
+        self._due = {
+            kind: DueTimes(case.output.interval(kind), simulation.time)
+            for kind in self._writers(0.0)
+        }
+        if self._is_first:
+            (folder / "case.toml").write_text(case.to_toml(), encoding="utf-8")
+
+    def record(self, step_size: float) -> None:
+        """Write what is due at the present time.
+
+        Parameters
+        ----------
+        step_size : float
+            The time step that follows (non-dimensional).
+
+        Raises
+        ------
+        RunError
+            If a diagnostic is not finite: the flow has blown up.
+        """
+        time = self._simulation.time
+        for kind, write in self._writers(step_size).items():
+            if self._due[kind].due(time):
+                write()
+                self._written_at[kind] = time
+
+    def record_last(self, step_size: float) -> None:
+        """Write the last state: all that is ever written, unless just written.
+
+        And what only the simulation's family has.
+
+        Parameters
+        ----------
+        step_size : float
+            The time step that would follow (non-dimensional).
+
+        Raises
+        ------
+        RunError
+            If a diagnostic is not finite: the flow has blown up.
+        """
+        time = self._simulation.time
+        for kind, write in self._writers(step_size).items():
+            if self._written_at.get(kind) != time:
+                write()
+        self.extras = self._simulation.write_at_end(self._folder)
+
+    def close(self) -> None:
+        """Complete the time series, whatever has happened."""
+        if self.series is not None:
+            self.series.close()
+
+    def _writers(self, step_size: float) -> dict[str, Callable[[], None]]:
+        """Return what writes each kind of output, in the order in which it is written."""
+        return {
+            "diagnostics": lambda: self._write_diagnostics(step_size),
+            "spectra": self._write_spectra,
+            # The state comes first: it must not be lost because the rest could not be written.
+            "checkpoint": self._write_checkpoint,
+            **{kind: partial(self._write_statistics, kind) for kind in self._asked},
+            "fields": self._write_fields,
+        }
+
+    def _write_diagnostics(self, step_size: float) -> None:
+        diagnostics = self._simulation.diagnostics()
+        for name, value in diagnostics.items():
+            check_finite(name, value, self._simulation)
+        if self.series is not None:
+            simulation = self._simulation
+            self.series.append(simulation.step, simulation.time, step_size, diagnostics)
+
+    def _write_spectra(self) -> None:
+        spectra = self._simulation.spectra()
+        time = self._simulation.time
+        if self._is_first and spectra:
+            self.spectra.append((time, spectra))
+            # Spectra are the same on all ranks, so rank 0 writes them alone.
+            store = self._store("spectra.zarr", comm=None)
+            store.append(time, spectrum_fields(spectra, self.labels))
+
+    def _write_statistics(self, kind: str) -> None:
+        fields = list(self._simulation.statistics(kind))
+        if self._is_first and fields:
+            time = self._simulation.time
+            self.statistics[kind] = time, {field.name: field for field in fields}
+            self._store(f"{kind}.zarr", comm=None).append(time, fields)
+
+    def _write_fields(self) -> None:
+        store = self._store("fields.zarr", self._simulation.comm)
+        store.append(self._simulation.time, self._watched(self._simulation.fields()))
+
+    def _write_checkpoint(self) -> None:
+        if not self._case.output.checkpoint:
+            return
+        simulation = self._simulation
+        write_checkpoint(
+            self._folder,
+            simulation.checkpoint(),
+            simulation.comm,
+            step=simulation.step,
+            time=simulation.time,
+            case=self._case.to_toml(),
+        )
+
+    def _store(self, name: str, comm: object) -> FieldStore:
+        if name not in self._stores:
+            attributes = {"title": self._case.title, "case": self._case.to_toml()}
+            self._stores[name] = FieldStore(self._folder / name, comm, attributes)
+        return self._stores[name]
+
+    def _watched(self, fields: Iterable[Field]) -> Iterator[Field]:
+        """Pass the fields on, keeping a plane of what gets a picture."""
+        choice, planes = self.choice, {}
+        for field in fields:
+            if field.name in choice.needed and self._case.output.pictures:
+                planes[field.name] = gather_plane(
+                    field,
+                    self._simulation.comm,
+                    self._simulation.time,
+                    choice.normal,
+                    choice.is_central,
+                )
+            yield field
+        self.plane = compose_plane(planes, choice)
+
+
+def check_finite(name: str, value: float, simulation: Simulation) -> None:
+    """Raise if a value shows that the flow has blown up.
+
+    Parameters
+    ----------
+    name : str
+        What the value is, for the message.
+    value : float
+        The value, the same on all ranks.
+    simulation : Simulation
+        Where it comes from.
+
+    Raises
+    ------
+    RunError
+        If the value is infinite or not a number.
+    """
+    if not math.isfinite(value):
+        raise RunError(
+            f"{name} became {value} at step {simulation.step}, t = {simulation.time:.6g}: the flow"
+            " has blown up; a smaller time.cfl or time.step, or more grid.points, may help"
+        )

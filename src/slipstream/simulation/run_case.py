@@ -1,0 +1,265 @@
+"""Taking a simulation from its initial state to the end of its case.
+
+The order of events: announce, allocate, initialise, then step and write until the end time,
+then sum up. Whatever ends a run early, what was written stays and is readable.
+"""
+
+import time as clock
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from slipstream.case.common_tables import Case
+from slipstream.errors import InputError, RunError
+from slipstream.mpi_launch import on_every_rank, on_first_rank
+from slipstream.report.console import (
+    STEPPING,
+    Progress,
+    Summary,
+    announce,
+    announce_steps,
+    make_console,
+    summarise,
+)
+from slipstream.simulation.output_folder import prepare_folder
+from slipstream.simulation.output_writer import Recorder, check_finite
+from slipstream.simulation.simulation_base import Simulation
+from slipstream.simulation.stop_requests import Interrupted, Interruption
+
+
+@dataclass
+class _Effort:
+    """What the run has cost so far; times in seconds."""
+
+    began: float = field(default_factory=clock.perf_counter)
+    first_step: int = 0
+    steps: int = 0
+    starting: float = 0.0
+    stepping: float = 0.0
+    writing: float = 0.0
+
+    def time_writing(self, write: Callable[..., None], *arguments: Any) -> None:
+        """Call a function that writes, and add what it takes."""
+        began = clock.perf_counter()
+        write(*arguments)
+        self.writing += clock.perf_counter() - began
+
+
+def run_case(
+    case: Case, simulation: Simulation, output: str | Path, console: Console | None = None
+) -> None:
+    """Run a case to its end. Collective.
+
+    Parameters
+    ----------
+    case : Case
+        What to run.
+    simulation : Simulation
+        Made for the case, nothing allocated yet.
+    output : str or pathlib.Path
+        The output folder, made if need be. The output of an earlier run in it is replaced once
+        the initial state is there; `slipstream.simulation.check_folder` tells beforehand.
+    console : rich.console.Console, optional
+        Where rank 0 reports; standard output by default.
+
+    Raises
+    ------
+    InputError
+        If memory does not suffice or there is nothing to do.
+    RunError
+        If the flow blows up; what was written stays.
+    Interrupted
+        If the run was asked to stop; its last state is written.
+    """
+    effort, folder, comm = _Effort(), Path(output), simulation.comm
+    is_first = comm is None or comm.rank == 0
+    console = (console or make_console()) if is_first else Console(quiet=True)
+    with Interruption(comm) as interruption:
+        recorder = _begin(case, simulation, folder, console)
+        effort.starting = clock.perf_counter() - effort.began
+        try:
+            was_interrupted = _step_to_end(
+                case, simulation, recorder, interruption, effort, console
+            )
+        finally:
+            effort.time_writing(recorder.close)
+    if comm is not None:
+        # Rank 0 closes the files: nobody returns to code that might read them before that.
+        comm.Barrier()
+    if was_interrupted:
+        raise Interrupted(
+            f"interrupted at step {simulation.step}, t = {simulation.time:.6g};"
+            + _how_to_go_on(case, folder)
+        )
+    _finish(case, simulation, recorder, effort, folder, console)
+
+
+def _begin(case: Case, simulation: Simulation, folder: Path, console: Console) -> Recorder:
+    """Announce the run, make its initial state, and open its output folder."""
+    announce(console, case, simulation.describe(), folder)
+    # What fails on one rank fails on all of them.
+    on_every_rank(simulation.comm, simulation.allocate)
+    simulation.initialise()
+    if simulation.time >= case.time.end:
+        raise InputError(
+            f"time.end: must be beyond t = {simulation.time:g}, from where the run goes on,"
+            f" not {case.time.end:g}"
+        )
+    # Only now: a run that cannot even begin must not cost the output of an earlier one.
+    on_first_rank(simulation.comm, lambda: prepare_folder(folder))
+    return Recorder(case, simulation, folder)
+
+
+def _step_to_end(
+    case: Case,
+    simulation: Simulation,
+    recorder: Recorder,
+    interruption: Interruption,
+    effort: _Effort,
+    console: Console,
+) -> bool:
+    """Step until the end or a request to stop; return whether it was such a request."""
+    step_size = _next_step_size(simulation)
+    announce_steps(console, case, simulation.describe_step(), simulation.time, step_size)
+    effort.first_step = simulation.step
+    was_interrupted = False
+    with Progress(console, simulation.time, case.time.end) as progress:
+        effort.time_writing(recorder.record, step_size)
+        while _goes_on(case, simulation, effort):
+            was_interrupted = interruption.requested()
+            if was_interrupted:
+                break
+            began = clock.perf_counter()
+            simulation.advance(_clipped(step_size, case.time.end - simulation.time))
+            step_size = _next_step_size(simulation)
+            effort.stepping += clock.perf_counter() - began
+            effort.steps = simulation.step - effort.first_step
+            effort.time_writing(recorder.record, step_size)
+            progress.update(simulation.time, simulation.progress(step_size))
+            progress.warn(simulation.warnings())
+    effort.time_writing(recorder.record_last, step_size)
+    return was_interrupted
+
+
+def _goes_on(case: Case, simulation: Simulation, effort: _Effort) -> bool:
+    """Return whether there are time and steps left, and something to use them for."""
+    if case.time.max_steps is not None and effort.steps >= case.time.max_steps:
+        return False
+    return not (simulation.finished or _is_at_end(case, simulation))
+
+
+def _is_at_end(case: Case, simulation: Simulation) -> bool:
+    # Times are sums of many steps: without a tolerance rounding could ask for one more.
+    return case.time.end - simulation.time <= 1e-12 * case.time.end
+
+
+def _next_step_size(simulation: Simulation) -> float:
+    """Return the next time step, having made sure that it is one."""
+    step_size = simulation.step_size()
+    # In a fluid at rest a Courant number allows any step, so infinity is legitimate.
+    if step_size != float("inf"):
+        check_finite("the time step", step_size, simulation)
+    if simulation.time + step_size <= simulation.time:
+        raise RunError(
+            f"the time step shrank to {step_size:.3g} at step {simulation.step},"
+            f" t = {simulation.time:.6g}: the flow has blown up"
+        )
+    return step_size
+
+
+def _clipped(step_size: float, remaining: float) -> float:
+    """Return the step, or what remains if that is shorter or the same but for rounding."""
+    return remaining if remaining <= step_size * (1 + 1e-9) else step_size
+
+
+def _finish(
+    case: Case,
+    simulation: Simulation,
+    recorder: Recorder,
+    effort: _Effort,
+    folder: Path,
+    console: Console,
+) -> None:
+    """Draw the pictures and sum up."""
+    began = clock.perf_counter()
+    timers = _mean_timers(simulation)
+    results = simulation.results(effort.stepping, effort.steps)
+    if recorder.series is None:
+        return
+    pictures = _draw(case, recorder, folder) if case.output.pictures else []
+    if case.run.timeline:
+        pictures += simulation.write_timeline(folder)
+    parts = {
+        "start": effort.starting,
+        STEPPING: effort.stepping,
+        "diagnostics and output": effort.writing,
+        "pictures": clock.perf_counter() - began,
+    }
+    summary = Summary(
+        wall=clock.perf_counter() - effort.began,
+        steps=effort.steps,
+        time=simulation.time,
+        points=case.points,
+        parts=parts,
+        timers=timers,
+        results=results,
+        stopped_by=_stopped_by(case, simulation),
+        folder=folder,
+        pictures=pictures,
+        extras=recorder.extras,
+        advice=_advice(case, simulation, folder),
+    )
+    summarise(console, summary)
+
+
+def _stopped_by(case: Case, simulation: Simulation) -> str:
+    """Return what ended a run; nothing if its time was over."""
+    if simulation.finished:
+        return simulation.finished
+    return "" if _is_at_end(case, simulation) else "time.max_steps"
+
+
+def _advice(case: Case, simulation: Simulation, folder: Path) -> str:
+    """Return how to go on with a run that was to end early, but has come to its last step."""
+    if not case.ends_early or simulation.finished:
+        return ""
+    longer = f" --set time.end={2 * case.time.end}" if _is_at_end(case, simulation) else ""
+    if not case.output.checkpoint:
+        return f"not converged: run again with{longer or ' a larger time.max_steps'}"
+    return f"not converged: go on with --set initial.restart={folder}{longer} --out OTHER"
+
+
+def _how_to_go_on(case: Case, folder: Path) -> str:
+    if not case.output.checkpoint:
+        return f" what was computed is in {folder}"
+    return f" the state is in {folder}: go on with --set initial.restart={folder} --out OTHER"
+
+
+def _mean_timers(simulation: Simulation) -> dict[str, float]:
+    """Return the seconds by category, averaged over the ranks; empty on all but the first."""
+    timers, comm = simulation.timers(), simulation.comm
+    if comm is None:
+        return timers
+    ranks = comm.gather(timers, root=0) or []
+    names = dict.fromkeys(name for one in ranks for name in one)
+    return {name: sum(one.get(name, 0.0) for one in ranks) / len(ranks) for name in names}
+
+
+def _draw(case: Case, recorder: Recorder, folder: Path) -> list[Path]:
+    # Drawing needs a large library, which a run without pictures should not wait for.
+    from slipstream.report.run_pictures import write_pictures
+    from slipstream.report.statistics_pictures import write_statistics_pictures
+
+    pictures = write_pictures(
+        folder,
+        choice=recorder.choice,
+        title=case.title,
+        series=recorder.series.columns(),
+        labels=recorder.labels,
+        spectra=recorder.spectra,
+        plane=recorder.plane,
+    )
+    return pictures + write_statistics_pictures(folder, case.title, recorder.statistics)

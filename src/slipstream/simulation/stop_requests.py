@@ -1,0 +1,65 @@
+"""Requests to stop, which a run obeys between two time steps and on all ranks alike."""
+
+import signal
+import threading
+import time
+from types import FrameType
+from typing import Any
+
+import numpy as np
+
+from slipstream.errors import RunError
+from slipstream.mpi_launch import STOP_SIGNAL
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, STOP_SIGNAL)
+_SECONDS_OF_PATIENCE = 1.0
+
+
+class Interrupted(RunError):
+    """The run ended in order, before its end, because it was asked to."""
+
+
+class Interruption:
+    """While entered, signals that would end the process only raise a flag.
+
+    A second Ctrl-C, a while after the first, raises KeyboardInterrupt as usual. Outside the
+    main thread, where signals cannot be caught, nothing changes.
+
+    Parameters
+    ----------
+    comm : mpi4py.MPI.Comm or None
+        The ranks that have to agree.
+    """
+
+    def __init__(self, comm: Any = None):
+        self._comm = comm
+        self._first_at: float | None = None
+        self._previous: dict[int, Any] = {}
+
+    def __enter__(self) -> "Interruption":
+        if threading.current_thread() is threading.main_thread():
+            self._previous = {n: signal.signal(n, self._handle) for n in _SIGNALS}
+        return self
+
+    def __exit__(self, *_details: object) -> None:
+        for number, handler in self._previous.items():
+            signal.signal(number, handler)
+
+    def _handle(self, number: int, _frame: FrameType | None) -> None:
+        now = time.monotonic()
+        if self._first_at is None:
+            self._first_at = now
+        # One request may arrive as several signals, from the terminal and from the launcher.
+        elif number == signal.SIGINT and now - self._first_at > _SECONDS_OF_PATIENCE:
+            raise KeyboardInterrupt
+
+    def requested(self) -> bool:
+        """Return whether any rank was asked to stop. Collective."""
+        mine = self._first_at is not None
+        if self._comm is None:
+            return mine
+        from mpi4py import MPI
+
+        flag = np.array([mine], dtype=np.int32)
+        self._comm.Allreduce(MPI.IN_PLACE, flag, op=MPI.MAX)
+        return bool(flag[0])

@@ -1,0 +1,243 @@
+"""What a pseudospectral step is recorded for: equations, a box, and how they are discretised."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import sympy
+
+from slipstream.device import Device
+from slipstream.equations import Lowered, cpp_generation
+from slipstream.equations.forms import WAVENUMBERS
+from slipstream.equations.lowering import MeanPart
+from slipstream.fft import SlabGeometry, plane_pass_bytes
+from slipstream.spectral.dealiasing import DEALIASING, Dealiasing
+from slipstream.spectral.runge_kutta import RungeKutta
+from slipstream.spectral.wavenumbers import Wavenumbers
+
+
+@dataclass(frozen=True)
+class SpectralProblem:
+    """What a step is recorded for.
+
+    Attributes
+    ----------
+    geometry : SlabGeometry
+        This rank's part of physical and spectral space.
+    lengths : tuple of float
+        Box lengths (Lz, Ly, Lx), non-dimensional.
+    model : Lowered
+        The equations.
+    parameters : mapping of str to float
+        Their parameters; at least those of `model.parameters`.
+    method : RungeKutta
+        Time integrator.
+    integrating_factor : bool
+        Whether the decay of modes is integrated exactly.
+    real_dtype : dtype
+        float32 or float64.
+    forced : tuple of int
+        The component that each pattern of force drives.
+    dealiasing : Dealiasing
+        Which of the geometry's modes are kept, and whether substages shift the grid.
+    """
+
+    geometry: SlabGeometry
+    lengths: tuple[float, float, float]
+    model: Lowered
+    parameters: Mapping[str, float] = field(hash=False)
+    method: RungeKutta
+    integrating_factor: bool
+    real_dtype: np.dtype
+    forced: tuple[int, ...] = ()
+    dealiasing: Dealiasing = DEALIASING["2/3"]
+
+    @property
+    def complex_dtype(self) -> np.dtype:
+        """The dtype of spectral arrays."""
+        return np.result_type(self.real_dtype, np.complex64)
+
+    @property
+    def size(self) -> int:
+        """Number of components of the state."""
+        return len(self.model.components)
+
+    @property
+    def state_copies(self) -> int:
+        """Number of states kept in spectral space."""
+        return 3 if self.method.has_total else 2
+
+    @property
+    def transformed(self) -> int:
+        """Largest number of fields that are transformed together."""
+        return max(len(self.model.inputs), len(self.model.products), self.stage_size)
+
+    @property
+    def stage_size(self) -> int:
+        """Number of fields of the stage, which serves diagnostics between steps."""
+        parts = (len(part.inputs) for mean in self.model.means for part in mean.parts)
+        return max(self.size, *parts, 0)
+
+    @property
+    def has_inputs(self) -> bool:
+        """Whether what goes to physical space is kept beside the state."""
+        return self.dealiasing.is_shifted or not self.model.inputs_are_state
+
+    @property
+    def over_radii(self) -> list[float]:
+        """One over the square of the largest wavenumber of the sphere along x, y and z."""
+        # Less by what float32 rounds: a mode exactly on the sphere is never kept.
+        part = 2 * math.pi * self.dealiasing.fraction * (1 - 1e-6)
+        sizes = zip(reversed(self.geometry.shape), reversed(self.lengths), strict=True)
+        return [(length / (part * n)) ** 2 for n, length in sizes]
+
+    @property
+    def values(self) -> dict[sympy.Symbol, float]:
+        """The parameters, by their symbols."""
+        return {name: self.parameters[str(name)] for name in self.model.parameters}
+
+    @property
+    def numbers(self) -> list[float]:
+        """The parameters, in the model's order."""
+        return [float(self.parameters[str(name)]) for name in self.model.parameters]
+
+    @cached_property
+    def decays(self) -> list[sympy.Expr]:
+        """The rates of decay that differ, of the wavenumbers alone."""
+        values = self.values
+        return [rate.subs(values) for rate in dict.fromkeys(self.model.decay)]
+
+    @property
+    def decay_functions(self) -> list[Callable[..., Any]]:
+        """The same as functions of kx, ky and kz."""
+        return [sympy.lambdify(WAVENUMBERS, rate, "numpy") for rate in self.decays]
+
+    @cached_property
+    def means(self) -> dict[str, list[tuple[MeanPart, Callable[..., Any]]]]:
+        """What is averaged, by name: parts, and these as functions of arrays of points."""
+        return {
+            mean.name: [
+                (part, sympy.lambdify(part.symbols, part.expression.subs(self.values), "numpy"))
+                for part in mean.parts
+            ]
+            for mean in self.model.means
+        }
+
+    @cached_property
+    def is_separable(self) -> bool:
+        """Whether decay is a product of factors along x, y and z."""
+        return all(map(cpp_generation.is_separable, dict.fromkeys(self.model.decay)))
+
+    @property
+    def decay_size(self) -> int:
+        """Number of decay factors that are kept."""
+        nz, ny, nx = self.geometry.spectral_box.shape
+        return len(self.decays) * (nz + ny + nx if self.is_separable else nz * ny * nx)
+
+    def accesses(self, substage: int) -> tuple[set[str], set[str]]:
+        """Return which spectral fields the update of a substage reads, and which it writes.
+
+        Named are "state" (the start of the step, and its end), "stage", "total", "inputs",
+        "forcing" and "decay".
+        """
+        method, last = self.method, substage + 1 == self.method.substages
+        has_result = last or method.weights[substage] != 0
+        reads_total = any(method.weights[:substage])
+        needs_current = any(self.model.linear) or not self.integrating_factor
+        reads = {"state"} if not last or (has_result and not reads_total) else set()
+        reads |= {"stage" if substage else "state"} if needs_current else set()
+        reads |= {"total"} if reads_total else set()
+        reads |= {"forcing"} if self.forced else set()
+        reads |= {"decay"} if self.integrating_factor and not self.is_separable else set()
+        writes = {"stage"} if not last else set()
+        writes |= {"state" if last else "total"} if has_result else set()
+        writes |= {"inputs"} if not last and self.has_inputs else set()
+        return reads, writes
+
+    @property
+    def lasting(self) -> set[str]:
+        """What of the fields of `accesses` is read after the update that writes it, or kept."""
+        substages = range(self.method.substages)
+        return {"state"} | set().union(*(self.accesses(substage)[0] for substage in substages))
+
+    @cached_property
+    def wave_rate(self) -> float:
+        """The largest frequency, or rate of growth, of the linear part that is not decay."""
+        return max((float(np.abs(rates).max()) for rates in self._linear_rates), default=0.0)
+
+    @cached_property
+    def step_rate(self) -> float:
+        """The largest rate of the linear part that limits an explicit time step."""
+        if self.integrating_factor:
+            return self.wave_rate
+        tried = list(self._wavevectors())
+        decays = self.decay_functions
+        largest = max((abs(decay(*k)) for decay in decays for k in tried), default=0.0)
+        return self.wave_rate + float(largest)
+
+    @cached_property
+    def grows(self) -> bool:
+        """Whether the linear part makes some modes grow."""
+        tried = list(self._wavevectors())
+        negative = any(decay(*k) < 0 for decay in self.decay_functions for k in tried)
+        return negative or any(float(rates.real.max()) > 1e-12 for rates in self._linear_rates)
+
+    def _wavevectors(self) -> Iterator[tuple[float, ...]]:
+        """Yield wavevectors along axes, edges and diagonals of what is kept, and the smallest.
+
+        Between them lie the frequencies of the usual waves.
+        """
+        waves = Wavenumbers(self.geometry, self.lengths)
+        tried = []
+        for axis in reversed(waves.all_axes):
+            largest = float(axis.max())
+            tried.append(sorted({0.0, min(waves.unit, largest), largest, -largest}))
+        return (k for k in itertools.product(*tried) if any(k))
+
+    @cached_property
+    def _linear_rates(self) -> list[np.ndarray]:
+        """Rates of growth (complex) of what is linear and not decay, at some wavevectors."""
+        if not any(self.model.linear):
+            return []
+        return [
+            np.linalg.eigvals(self.projector(k) @ self.linear_part(k)) for k in self._wavevectors()
+        ]
+
+    def linear_part(self, k: tuple[float, ...]) -> np.ndarray:
+        """Return the matrix whose product with a mode is its rate of change, decay apart."""
+        return np.array(self._linear_function(*k), complex)
+
+    @cached_property
+    def _linear_function(self) -> Callable[..., Any]:
+        values, matrix = self.values, sympy.zeros(self.size, self.size)
+        for own, row in enumerate(self.model.linear):
+            for other, factor in row.items():
+                matrix[own, other] = factor.subs(values)
+        return sympy.lambdify(WAVENUMBERS, matrix, "numpy")
+
+    def projector(self, k: tuple[float, ...]) -> np.ndarray:
+        """Return the matrix that takes gradient parts away."""
+        result = np.eye(self.size)
+        for first in self.model.vectors:
+            part = slice(first, first + 3)
+            result[part, part] -= np.outer(k, k) / np.dot(k, k)
+        return result
+
+    def memory(self, device: Device) -> int:
+        """Return the bytes that `SpectralStep` allocates on a device."""
+        g, item = self.geometry, np.dtype(self.complex_dtype).itemsize
+        states = (self.state_copies - 1) * self.size + self.stage_size
+        states += len(self.model.inputs) if self.has_inputs else 0
+        states += len(self.forced)
+        columns = self.transformed * math.prod(g.columns_shape)
+        planes = self.transformed * g.planes_size if g.ranks > 1 else 0
+        chunk = plane_pass_bytes(g, self.transformed, self.complex_dtype, device)
+        rows = 2 * 8 * g.planes * g.shape[1]
+        decay = 0 if self.is_separable else item // 2 * self.decay_size
+        return item * (states * math.prod(g.stored_shape) + columns + planes) + chunk + rows + decay

@@ -1,0 +1,115 @@
+"""Formulas of x, y and z, as people write them in a case: ``"sin(x) * cos(2*y)"``.
+
+Only arithmetic, numbers, names that are known and functions that are known are let through, so that
+a case file cannot do anything but compute.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import sympy
+
+from slipstream.equations.forms import COORDINATES, TIME
+from slipstream.errors import InputError
+
+FUNCTIONS = ("sin", "cos", "tan", "exp", "log", "sqrt", "tanh", "cosh", "sinh", "Abs", "sign")
+_KNOWN = {name: getattr(sympy, name) for name in FUNCTIONS}
+_KNOWN |= {"pi": sympy.pi, **{str(one): one for one in COORDINATES}}
+_NO_NUMBERS = (sympy.I, sympy.zoo, sympy.oo, -sympy.oo, sympy.nan)
+_ALLOWED = (
+    ast.Expression,
+    ast.BinOp,
+    ast.UnaryOp,
+    ast.Constant,
+    ast.Name,
+    ast.Call,
+    ast.Load,
+    ast.Add,
+    ast.Sub,
+    ast.Mult,
+    ast.Div,
+    ast.Pow,
+    ast.USub,
+    ast.UAdd,
+)
+
+
+def formula(text: str, where: str) -> Callable[..., Any]:
+    """Return a formula as a function.
+
+    Parameters
+    ----------
+    text : str
+        The formula.
+    where : str
+        The key that has it, for messages.
+
+    Returns
+    -------
+    callable
+        Takes x, y and z (arrays that broadcast together) and a module, NumPy or CuPy.
+
+    Raises
+    ------
+    InputError
+        If it is none.
+    """
+    return evaluator(parsed(text, where))
+
+
+def parsed(text: str, where: str, has_time: bool = False) -> sympy.Expr:
+    """Return a formula as an expression of `COORDINATES`.
+
+    Parameters
+    ----------
+    text, where : str
+        As for `formula`.
+    has_time : bool
+        Whether `TIME` may be in it.
+
+    Raises
+    ------
+    InputError
+        If it is none.
+    """
+    known = {**_KNOWN, "t": TIME} if has_time else _KNOWN
+    names = "x, y, z, t" if has_time else "x, y, z"
+    accepted = f"accepted: {names}, pi, numbers, + - * / **, {', '.join(FUNCTIONS)}"
+    try:
+        tree = ast.parse(text, mode="eval")
+    except SyntaxError:
+        raise InputError(f"{where}: {text!r} is no formula; {accepted}") from None
+    for node in ast.walk(tree):
+        is_known = not isinstance(node, ast.Name) or node.id in known
+        if not isinstance(node, _ALLOWED) or not is_known:
+            what = node.id if isinstance(node, ast.Name) else type(node).__name__
+            raise InputError(f"{where}: {text!r} has {what!r}; {accepted}")
+        if isinstance(node, ast.Constant) and not isinstance(node.value, int | float):
+            raise InputError(f"{where}: {text!r} has {node.value!r}; {accepted}")
+    try:
+        expression = sympy.sympify(text, locals=known)
+    except TypeError:
+        # What is no function was called, or a function is not called as it should be.
+        raise InputError(f"{where}: {text!r} is no formula; {accepted}") from None
+    if not isinstance(expression, sympy.Expr) or expression.has(*_NO_NUMBERS):
+        raise InputError(f"{where}: {text!r} is {expression}, no real number; {accepted}")
+    return expression
+
+
+def evaluator(expression: sympy.Expr) -> Callable[..., Any]:
+    """Return an expression of `COORDINATES`, and perhaps `TIME`, as a function.
+
+    It takes x, y, z and a module, and the time as `time`.
+    """
+
+    @functools.cache
+    def function_of(module: Any) -> Callable[..., Any]:
+        functions = {name.lower(): getattr(module, name.lower()) for name in FUNCTIONS}
+        functions["Abs"] = module.abs
+        return sympy.lambdify((*COORDINATES, TIME), expression, [functions, "numpy"])
+
+    return lambda x, y, z, module, time=0.0: function_of(module)(x, y, z, time)

@@ -1,0 +1,175 @@
+"""Plane waves: eigenmodes of what is linear in a model and does not decay.
+
+Of a mode ``a exp(i (k . x - omega t))`` the vector a has one number for each component of the state
+and is an eigenvector of the linear part, to the eigenvalue ``-i omega``, among the states that have
+no divergence where there may be none.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from slipstream.errors import InputError
+from slipstream.spectral.discretised_equations import SpectralProblem
+from slipstream.spectral.grid_functions import check_waves
+from slipstream.spectral.initial_conditions.quantum_fluids import coefficients, is_quantum_fluid
+
+# Below this part of the largest rate, a rate is a rounding, and two are the same.
+_ROUNDING = 1e-9
+
+
+@dataclass(frozen=True)
+class Wave:
+    """A plane wave.
+
+    Attributes
+    ----------
+    frequency : float
+        omega; where it is positive, the wave travels along its wavevector, else against it.
+    mode : numpy.ndarray of complex, shape (components,)
+        The vector a, of length 1.
+    """
+
+    frequency: float
+    mode: np.ndarray
+
+
+def waves_of(problem: SpectralProblem, wavevector: tuple[int, int, int]) -> list[Wave]:
+    """Return the waves of a wavevector, from the highest frequency to the lowest, a negative one.
+
+    Of those of the same frequency the first has as much of the first component as can be. The waves
+    of `gpe` are those about psi = 1 of Bogoliubov, ``omega = +-c k sqrt(1 + (k xi)^2 / 2)``; other
+    models' are about rest.
+
+    Parameters
+    ----------
+    problem : SpectralProblem
+        Model and box.
+    wavevector : tuple of int
+        Number of waves along x, y and z, not all 0.
+    """
+    k = physical(problem, wavevector)
+    matrix, allowed = _linear_part(problem, k), _without_divergence(problem, k)
+    rates, modes = np.linalg.eig(allowed.T @ matrix @ allowed)
+    modes = allowed @ modes
+    rounding = _ROUNDING * np.abs(rates).max(initial=0.0)
+    waves, left = [], np.abs(rates.imag) > rounding
+    while left.any():
+        same = left & (np.abs(rates - rates[left.argmax()]) <= rounding)
+        frequency = -float(rates[same].imag.mean())
+        waves += [Wave(frequency, mode) for mode in _standard(modes[:, same])]
+        left &= ~same
+    return sorted(waves, key=lambda wave: -wave.frequency)
+
+
+def wave_formulas(
+    problem: SpectralProblem, wavevector: tuple[int, int, int], amplitude: float, branch: int
+) -> dict[str, Callable[..., Any]]:
+    """Return the formulas of a wave, by component.
+
+    Parameters
+    ----------
+    problem : SpectralProblem
+        Model and box.
+    wavevector : tuple of int
+        Number of waves along x, y and z.
+    amplitude : float
+        Root mean square of the state, of all its components together: the energy is half its
+        square. Of `gpe` that of psi - 1.
+    branch : int
+        Which of the waves, as `waves_of` counts them, from 0.
+
+    Raises
+    ------
+    InputError
+        If the grid cannot hold it, or the model has no such wave.
+    """
+    if problem.model.coefficients:
+        raise InputError(
+            "initial.flow: 'wave' is for models that are the same everywhere; this one has "
+            "functions of x, y and z that multiply fields"
+        )
+    text = list(wavevector)
+    if not any(wavevector):
+        raise InputError(f"initial.wavevector: {text} is no wave; accepted: not all of them 0")
+    check_waves(problem, wavevector, "initial.wavevector")
+    if not any(problem.model.linear):
+        raise InputError(
+            "initial.flow: 'wave' needs a model with waves, and this one has no linear terms but "
+            "decay; accepted: rotation, stratification, a mean field, gpe, or another flow"
+        )
+    waves = waves_of(problem, wavevector)
+    if not waves:
+        raise InputError(
+            f"initial.wavevector: no wave of this model has {text}: every frequency is 0; accepted:"
+            " another direction"
+        )
+    if branch >= len(waves):
+        frequencies = ", ".join(f"{wave.frequency:.6g}" for wave in waves)
+        raise InputError(
+            f"initial.branch: {branch} is beyond the {len(waves)} waves of {text}, which have the "
+            f"frequencies {frequencies}; accepted: 0 to {len(waves) - 1}"
+        )
+    k, strength = physical(problem, wavevector), math.sqrt(2) * amplitude
+    result = {}
+    for value, factor in zip(problem.model.components, waves[branch].mode, strict=True):
+        rest = 1.0 if is_quantum_fluid(problem) and str(value) == "psi_real" else 0.0
+        parts = strength * float(factor.real), strength * float(factor.imag)
+        result[str(value)] = functools.partial(_plane_wave, k, *parts, rest)
+    return result
+
+
+def physical(problem: SpectralProblem, wavevector: tuple[int, int, int]) -> tuple[float, ...]:
+    """Return a wavevector in radians per unit of length, along x, y and z."""
+    lengths = reversed(problem.lengths)
+    return tuple(2 * math.pi * n / length for n, length in zip(wavevector, lengths, strict=True))
+
+
+def _plane_wave(
+    k: tuple[float, ...],
+    real: float,
+    imaginary: float,
+    rest: float,
+    x: Any,
+    y: Any,
+    z: Any,
+    module: Any,
+) -> Any:
+    phase = k[0] * x + k[1] * y + k[2] * z
+    return rest + real * module.cos(phase) - imaginary * module.sin(phase)
+
+
+def _linear_part(problem: SpectralProblem, k: tuple[float, ...]) -> np.ndarray:
+    """Return the matrix whose product with a mode is the mode's rate of change."""
+    if is_quantum_fluid(problem):
+        # Of psi = 1 + a + i b: what the product adds to the linear part about rest.
+        (alpha, beta), square = coefficients(problem), float(np.dot(k, k))
+        return np.array([[0, alpha * square], [-alpha * square - 2 * beta, 0]])
+    return problem.linear_part(k)
+
+
+def _without_divergence(problem: SpectralProblem, k: tuple[float, ...]) -> np.ndarray:
+    """Return states across the wavevector that are at right angles, as columns."""
+    sizes, columns = np.linalg.eigh(problem.projector(k))
+    return columns[:, sizes > 0.5]
+
+
+def _standard(modes: np.ndarray) -> list[np.ndarray]:
+    """Return modes at right angles that depend on nothing but what the given columns span.
+
+    Which ones a library returns where frequencies are equal, and their phases, are chance.
+    """
+    columns, sizes, _ = np.linalg.svd(modes, full_matrices=False)
+    columns = columns[:, sizes > 1e-6]
+    result: list[np.ndarray] = []
+    for column in (columns @ columns.conj().T).T:
+        own = column - sum((np.vdot(other, column) * other for other in result), 0)
+        if len(result) < columns.shape[1] and np.linalg.norm(own) > 1e-6:
+            result.append(own / np.linalg.norm(own))
+    return result

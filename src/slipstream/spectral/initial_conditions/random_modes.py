@@ -1,0 +1,170 @@
+"""Random modes, drawn from a hash of their wavenumber: no mode depends on who draws it."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from slipstream.errors import InputError
+from slipstream.spectral.wavenumbers import Wavenumbers
+
+
+def random_flow(
+    waves: Wavenumbers, peak: float, amplitude: float, seed: int, dtype: Any
+) -> np.ndarray:
+    """Solenoidal random flow with the spectrum ``E(k) ~ k^4 exp(-2 (k/peak)^2)``.
+
+    Parameters
+    ----------
+    waves : Wavenumbers
+        This rank's modes.
+    peak : float
+        Wavenumber of the spectrum's maximum, in shells.
+    amplitude : float
+        Root mean square of one velocity component: the energy is 3/2 amplitude^2.
+    seed : int
+        Another seed gives another flow.
+    dtype : dtype
+        complex64 or complex128.
+
+    Returns
+    -------
+    numpy.ndarray, shape (3, kz, ky of this rank, kx)
+        Fourier coefficients of the velocity.
+
+    Raises
+    ------
+    InputError
+        If the grid keeps no mode that moves.
+    """
+    shells = np.arange(waves.shell_count)
+    spectrum = shells**4.0 * np.exp(-2.0 * (shells / peak) ** 2)
+    counts = _modes_per_shell(waves.all_axes, waves.unit)
+    # In a long box there are shells without a mode, which cannot take their share.
+    spectrum[counts == 0] = 0
+    if not spectrum.sum() > 0:
+        raise InputError(
+            "grid.points: this grid is too coarse for a random flow with initial.peak_wavenumber "
+            f"{peak:g}; use more points"
+        )
+    spectrum *= 1.5 * amplitude**2 / spectrum.sum()
+    # Energy of one mode, half of the sum of squares of two transverse components.
+    per_mode = spectrum / np.maximum(counts, 1)
+    per_mode[0] = 0
+    shape = (3, waves.z.size, waves.y.size, waves.x.size)
+    flow = np.zeros(shape, dtype)
+    across = waves.y[:, None], waves.x[None, :]
+    for z, kz in enumerate(waves.z):
+        flow[:, z] = _random_plane(kz, *across, waves.unit, (seed, 0), np.sqrt(per_mode))
+    return flow
+
+
+def random_modes(
+    waves: Wavenumbers, shells: tuple[float, float], amplitude: float, seed: int, number: int
+) -> tuple[list[np.ndarray], np.ndarray]:
+    """Solenoidal random modes of some shells, all of the same strength.
+
+    Parameters
+    ----------
+    waves : Wavenumbers
+        This rank's modes.
+    shells : (float, float)
+        The first and the last shell.
+    amplitude : float
+        Root mean square of a component.
+    seed, number : int
+        Another one of them gives other modes.
+
+    Returns
+    -------
+    list of numpy.ndarray
+        Which z, y and x of this rank's modes they are, as indices that broadcast.
+    numpy.ndarray, shape (3, z, y, x)
+        Fourier coefficients.
+    """
+    reach = (shells[1] + 0.5) * waves.unit
+    axes = waves.z, waves.y, waves.x
+    places = [np.flatnonzero(np.abs(axis) <= reach) for axis in axes]
+    near = [axis[np.abs(axis) <= reach] for axis in waves.all_axes]
+    counts = _modes_per_shell(near, waves.unit)
+    strengths = np.zeros(counts.size)
+    low, high = round(shells[0]), round(shells[1]) + 1
+    number_of_modes = counts[low:high].sum()
+    if not number_of_modes:
+        raise InputError(
+            f"forcing.shells: the grid keeps no mode of shells {low} to {high - 1}; accepted: from "
+            f"1 to {round(waves.largest / waves.unit)}"
+        )
+    strengths[low:high] = amplitude * math.sqrt(1.5 / max(1.0, number_of_modes))
+    kz, ky, kx = (axis[place] for axis, place in zip(axes, places, strict=True))
+    modes = np.zeros((3, kz.size, ky.size, kx.size), complex)
+    for z, one in enumerate(kz):
+        # The first numbers are those of initial flows.
+        draw = seed, 3 * (number + 1)
+        modes[:, z] = _random_plane(one, ky[:, None], kx[None, :], waves.unit, draw, strengths)
+    return list(np.ix_(*places)), modes
+
+
+def _random_plane(
+    kz: float,
+    ky: np.ndarray,
+    kx: np.ndarray,
+    unit: float,
+    draw: tuple[int, int],
+    amplitudes: np.ndarray,
+) -> np.ndarray:
+    # A real field has u(-k) = conj(u(k)): of the pairs within kx = 0 one is drawn, one conjugated.
+    flipped = (kx == 0) & ((ky < 0) | ((ky == 0) & (kz < 0)))
+    sign = np.where(flipped, -1, 1)
+    seed, first_number = draw
+    key = [np.rint(sign * k / unit * 4096).astype(np.int64) for k in (kx, ky, kz)]
+    phases = [2 * np.pi * _hash_uniform(seed, first_number + i, *key) for i in range(3)]
+    square = kx**2 + ky**2 + kz**2
+    length = np.sqrt(np.where(square > 0, square, 1))
+    horizontal = np.sqrt(kx**2 + ky**2)
+    safe = np.where(horizontal > 0, horizontal, 1)
+    upright = horizontal == 0
+    # Two unit vectors across k (and across -k alike): one horizontal, one completing the frame.
+    first_x = np.where(upright, 1, sign * ky / safe)
+    first_y = np.where(upright, 0, -sign * kx / safe)
+    first = np.stack([first_x, first_y, np.zeros_like(square)])
+    wave = np.stack(np.broadcast_arrays(sign * kx, sign * ky, sign * kz + 0 * square)) / length
+    second = np.cross(wave, first, axis=0)
+    # Equal shares on average, and exactly the shell's energy in every mode: |c1|^2 + |c2|^2 = 2 E.
+    c1 = np.sqrt(2) * np.cos(phases[2]) * np.exp(1j * phases[0])
+    c2 = np.sqrt(2) * np.sin(phases[2]) * np.exp(1j * phases[1])
+    shells = np.rint(np.sqrt(square) / unit).astype(np.int64)
+    plane = amplitudes[np.minimum(shells, amplitudes.size - 1)] * (c1 * first + c2 * second)
+    return np.where(flipped, plane.conj(), plane)
+
+
+def _modes_per_shell(axes: list[np.ndarray], unit: float) -> np.ndarray:
+    kz, ky, kx = axes
+    weight = np.where(kx == 0, 1, 2)
+    square = sum(float(np.max(axis**2, initial=0.0)) for axis in axes)
+    shells = int(np.rint(math.sqrt(square) / unit)) + 1
+    counts = np.zeros(shells)
+    for value in kz:
+        square = value**2 + ky[:, None] ** 2 + kx**2
+        shell = np.rint(np.sqrt(square) / unit).astype(np.int64)
+        weights = np.broadcast_to(weight, shell.shape)
+        counts += np.bincount(shell.ravel(), weights.ravel(), shells)
+    return counts
+
+
+def _hash_uniform(seed: int, number: int, *keys: np.ndarray) -> np.ndarray:
+    """Return numbers in [0, 1) that depend on nothing but the arguments.
+
+    The mixing function is that of SplitMix64 (Steele, Lea and Flood, OOPSLA 2014).
+    """
+    golden = np.uint64(0x9E3779B97F4A7C15)
+    with np.errstate(over="ignore"):
+        state = np.uint64(seed % 2**64) + golden * np.uint64(number + 1)
+        for key in keys:
+            state = (state ^ key.astype(np.uint64)) + golden
+            state = (state ^ (state >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+            state = (state ^ (state >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+            state = state ^ (state >> np.uint64(31))
+    return (state >> np.uint64(11)).astype(np.float64) * 2.0**-53

@@ -1,0 +1,107 @@
+"""What the kernels of a step read besides fields, on one device: small tables and numbers."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from slipstream import kernels
+from slipstream.device import Device, Operation
+from slipstream.equations import Lowered, cpp_generation
+from slipstream.fft import PointProduct
+from slipstream.spectral.discretised_equations import SpectralProblem
+from slipstream.spectral.wavenumbers import Wavenumbers
+
+
+class StepConstants:
+    """The constants of a step on a device through which it goes.
+
+    Parameters
+    ----------
+    problem : SpectralProblem
+        What to solve.
+    device : Device
+        Where kernels run.
+    waves : Wavenumbers
+        Of this rank's modes.
+    patterns : int
+        Number of patterns of force, each of which has a factor in every substage.
+
+    Attributes
+    ----------
+    product, unmeasured : PointProduct
+        What is computed at the points. Only the first substage of a step measures its velocity,
+        which the time step is made of.
+    numbers, table, phases : array
+        Parameters of the model, wavenumbers, and factors that shift a grid by half a spacing.
+    step : array
+        The time step, and the factors of the patterns of force.
+    decay : array
+        Factors of decay along x, y and z, where decay is separable; else nothing.
+    """
+
+    def __init__(
+        self, problem: SpectralProblem, device: Device, waves: Wavenumbers, patterns: int
+    ) -> None:
+        geometry = problem.geometry
+        self.device = device
+        # Along an axis of one point nothing varies, so nothing can move.
+        sizes = zip(geometry.shape, problem.lengths, strict=True)
+        per_spacing = [n / L if n > 1 else 0.0 for n, L in sizes]
+        rows = (max(1, geometry.planes * geometry.shape[1]),)
+        self.product = product_of_model(
+            problem.model,
+            device.array([*per_spacing[::-1], *problem.numbers], np.float64),
+            device.zeros(rows, np.int64),
+        )
+        self.unmeasured = replace(self.product, maxima=device.zeros(rows, np.int64))
+        self.numbers = device.array([*problem.numbers, *problem.over_radii], np.float64)
+        half = [length / n / 2 for n, length in zip(geometry.shape, problem.lengths, strict=True)]
+        shifts = [waves.x * half[2], waves.y * half[1], waves.z * half[0]]
+        self.phases = device.array(np.exp(1j * np.concatenate(shifts)), problem.complex_dtype)
+        self.table = device.array(waves.table(), problem.real_dtype)
+        self.step = device.zeros((1 + problem.method.substages * patterns,), problem.real_dtype)
+        size = problem.decay_size if problem.is_separable else 0
+        self.decay = device.zeros((size,), problem.real_dtype)
+
+    def forget(self) -> Operation:
+        """Return the operation that forgets the velocity measured before."""
+        maxima = self.product.maxima
+        return lambda stream: maxima.fill(0)
+
+    def rate(self) -> float:
+        """Return the largest rate of crossing grid cells that was measured; may be no number."""
+        found: list[int] = []
+        self.device.synchronize()
+        self.device.run(lambda stream: found.append(int(self.product.maxima.max())))
+        self.device.synchronize()
+        return float(np.int64(found[0]).view(np.float64))
+
+
+def product_of_model(model: Lowered, parameters: Any = None, maxima: Any = None) -> PointProduct:
+    """Return what a model computes at the points; without arrays, what it is compiled from."""
+    header = kernels.write(cpp_generation.product_header(model))
+    return PointProduct(header, len(model.inputs), len(model.products), parameters, maxima)
+
+
+def rates_along(problem: SpectralProblem, waves: Wavenumbers) -> np.ndarray:
+    """Return the rates of decay along x, y and z, one after the other for each that differs.
+
+    Parameters
+    ----------
+    problem : SpectralProblem
+        Whose decay is separable.
+    waves : Wavenumbers
+        Of this rank's modes.
+    """
+    parts = []
+    for along in problem.decay_functions:
+        constant = float(along(0.0, 0.0, 0.0))
+        for axis, own in enumerate((waves.x, waves.y, waves.z)):
+            zeros = [np.zeros_like(own)] * 3
+            zeros[axis] = own
+            # What does not depend on the wavevector decays along x.
+            parts.append(along(*zeros) + np.zeros_like(own) - (constant if axis else 0.0))
+    return np.concatenate(parts)

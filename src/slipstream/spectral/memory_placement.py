@@ -1,0 +1,206 @@
+"""Where the fields of a simulation are, and through which devices its steps go."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from slipstream.byte_sizes import bytes_text
+from slipstream.case.spectral_run_table import SpectralRun
+from slipstream.device import Device
+from slipstream.device.pinned_memory import home_of
+from slipstream.family import check_memory, memory_text, ranks_per_device
+from slipstream.fft.residency import devices_of, memory_limit
+from slipstream.schedule import CommittedStep
+from slipstream.spectral.discretised_equations import SpectralProblem
+from slipstream.spectral.out_of_core_step import StepStreaming, StreamedPasses
+from slipstream.spectral.transform_passes import FieldTransforms
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Where fields are: on a device, or on the host, from which they stream through devices.
+
+    Attributes
+    ----------
+    problem : SpectralProblem
+        What is solved.
+    comm : mpi4py.MPI.Comm or None
+        The ranks.
+    device : Device
+        This rank's own device.
+    home : Device
+        Where the fields are.
+    devices : list of Device
+        Through which a step goes.
+    limit : int
+        Bytes that may be taken of each of them, if the fields are on the host.
+    streaming : StepStreaming or None
+        How fields stream; None where they are on the device.
+    is_chosen : bool
+        Whether the case left it to the memory.
+    """
+
+    problem: SpectralProblem
+    comm: Any
+    device: Device
+    home: Device
+    devices: list[Device]
+    limit: int = 0
+    streaming: StepStreaming | None = None
+    is_chosen: bool = False
+
+    @property
+    def residency(self) -> str:
+        """Either "device" or "host"."""
+        return "host" if self.streaming else "device"
+
+    @property
+    def lanes(self) -> int:
+        """How many lanes of a device work on a step side by side."""
+        return 1 if self.streaming else self.device.lanes
+
+    def passes(self) -> Callable[[FieldTransforms], StreamedPasses] | None:
+        """Return what makes the passes of a step, as `SpectralStep` takes it."""
+        if self.streaming is None:
+            return None
+        return lambda transforms: StreamedPasses(
+            transforms, self.problem, self.devices, self.comm, self.streaming, self.limit
+        )
+
+    def need(self) -> int:
+        """Return the bytes that this rank needs where its fields are."""
+        need = self.problem.memory(self.home)
+        if self.home.kind == "cpu":
+            # The fields that are written lie on the host too.
+            points = self.problem.geometry.physical_box.size
+            need += self.problem.size * points * self.problem.real_dtype.itemsize
+        return need
+
+    def memory(self) -> int:
+        """Return the bytes that all ranks need together where this rank's fields are."""
+        return ranks_per_device(self.comm, self.home) * self.need()
+
+    def check_memory(self) -> None:
+        """Refuse what does not fit where the fields are. Collective."""
+        check_memory(self.comm, [(self.home, self.memory())])
+
+    def describe(self) -> dict[str, str]:
+        """Return where what is, for people. Collective."""
+        text = memory_text(self.home, self.memory())
+        if self.streaming is None:
+            found = {"residency": "device: there is room for all fields"} if self.is_chosen else {}
+            return {"device": self.device.name, **found, "memory per device": text}
+        count = len(self.devices)
+        inward, outward = self._crossing_texts()
+        bus = f"{inward} in and {outward} out per step and rank"
+        if self.streaming.resident:
+            all_ky = self.problem.geometry.columns_shape[1]
+            inward, outward = self._crossing_texts(all_ky)
+            bus = f"at most {bus}, {inward} and {outward} if memory holds all columns"
+        return {
+            "device": f"{count} x {self.device.name}" if count > 1 else self.device.name,
+            "residency": f"host: {text}",
+            "memory per device": f"at most {bytes_text(self.limit)} for each rank",
+            "bus": f"{bus}; modes advanced on the {self.streaming.update}",
+        }
+
+    def describe_columns(self, passes: Any) -> str:
+        """Return which columns stay on the device, now that its memory is known; for people."""
+        if self.streaming is None:
+            return ""
+        stay, all_ky = passes.resident.ky, self.problem.geometry.columns_shape[1]
+        inward, outward = self._crossing_texts(stay)
+        return (
+            f"columns of {stay} of {all_ky} ky stay on the device; {inward} in and {outward} out "
+            f"per step, {passes.pencils} pencils"
+        )
+
+    def _crossing_texts(self, resident: int = 0) -> list[str]:
+        """Return what crosses the bus in a step, in and out, if columns of so many ky stay."""
+        ways = crossings(self.problem, self.streaming.update, resident)
+        return [bytes_text(one) for one in ways]
+
+    def run(self, step: CommittedStep, profile: bool = False) -> None:
+        """Run a step; what it leaves on the host is there afterwards."""
+        if self.streaming:
+            self.home.synchronize()
+        step.run(profile)
+        if self.streaming:
+            step.synchronize()
+
+
+def place(problem: SpectralProblem, run: SpectralRun, device: Device, comm: Any) -> Placement:
+    """Decide where the fields of a simulation are. Collective.
+
+    Parameters
+    ----------
+    problem : SpectralProblem
+        What is solved.
+    run : SpectralRun
+        What the case says of it.
+    device : Device
+        This rank's device.
+    comm : mpi4py.MPI.Comm or None
+        The ranks.
+
+    Raises
+    ------
+    InputError
+        If there are not so many devices.
+    """
+    there = Placement(problem, comm, device, device, [device])
+    if run.residency == "device":
+        return there
+    limit = memory_limit([device], run.memory, comm)
+    if run.residency == "auto":
+        fits = there.need() <= limit
+        if fits if comm is None else all(comm.allgather(fits)):
+            return replace(there, is_chosen=True)
+    streaming = StepStreaming(**(run.streaming.model_dump() if run.streaming else {}))
+    devices = devices_of(device, comm, streaming.devices)
+    if len(devices) > 1:
+        limit = memory_limit(devices, run.memory, comm)
+    own = devices[0]
+    return Placement(problem, comm, own, home_of(own), devices, limit, streaming)
+
+
+def crossings(problem: SpectralProblem, update: str, resident: int = 0) -> tuple[int, int]:
+    """Return the bytes that cross the bus in a step after another, of a rank: in and out.
+
+    Parameters
+    ----------
+    problem : SpectralProblem
+        What is solved.
+    update : {"device", "host"}
+        Where modes are advanced.
+    resident : int
+        Of how many ky columns stay on the device.
+    """
+    g, model = problem.geometry, problem.model
+    item, real = problem.complex_dtype.itemsize, problem.real_dtype.itemsize
+    inputs, products = len(model.inputs), len(model.products)
+    kz, ky, row = g.stored_shape
+    field, column = kz * ky * row * item, g.shape[0] * ky * row * item
+    plane = g.packed_size(g.planes) * item
+    sizes = {"inputs": inputs * field, "forcing": len(problem.forced) * field}
+    sizes["decay"] = len(problem.decays) * kz * ky * g.spectral_shape[2] * real
+
+    def total(names: set[str]) -> int:
+        return sum(sizes.get(name, problem.size * field) for name in names)
+
+    substages = problem.method.substages
+    # Planes in, products out; their columns in, and those of what goes to physical space next out.
+    kept = g.planes * resident * row * item
+    inward = substages * (inputs * (plane - kept) + products * (column - kept))
+    outward = substages * (products * (plane - kept) + inputs * (column - kept))
+    for substage in range(substages):
+        if update == "host":
+            outward += products * column
+            inward += inputs * field
+        else:
+            read, written = problem.accesses(substage)
+            inward += total(read)
+            outward += total(written & problem.lasting)
+    return inward, outward

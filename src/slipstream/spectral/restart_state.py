@@ -1,0 +1,83 @@
+"""Going on from a checkpoint, on any number of ranks and at any resolution of the same box."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from slipstream.case import SpectralCase
+from slipstream.decomposition import Box
+from slipstream.errors import InputError
+from slipstream.family import open_earlier_run
+from slipstream.io.checkpoint import Checkpoint
+from slipstream.spectral.discretised_equations import SpectralProblem
+
+
+def read_state(
+    folder: str, case: SpectralCase, problem: SpectralProblem
+) -> tuple[Checkpoint, np.ndarray]:
+    """Read this rank's modes of the state.
+
+    Modes that the checkpoint lacks are zero; those that the new grid cannot hold are dropped.
+
+    Parameters
+    ----------
+    folder : str
+        Output folder of the earlier run.
+    case : SpectralCase
+        The new case.
+    problem : SpectralProblem
+        The new grid.
+
+    Returns
+    -------
+    checkpoint : Checkpoint
+        Step and time of the state.
+    state : numpy.ndarray, shape (components, kz, ky of this rank, kx)
+        Fourier coefficients.
+
+    Raises
+    ------
+    InputError
+        If there is no complete checkpoint, or it is of another box.
+    """
+    checkpoint, earlier = open_earlier_run(folder, case)
+    if not np.allclose(earlier.grid.lengths_xyz, case.grid.lengths_xyz, rtol=1e-12):
+        raise InputError(
+            f"initial.restart: {folder} is of a box of {earlier.grid.lengths_xyz}, this case of "
+            f"{case.grid.lengths_xyz} (grid.length); both must be the same"
+        )
+    box, geometry = problem.geometry.spectral_box, problem.geometry
+    state = np.zeros((problem.size, *box.shape), problem.complex_dtype)
+    for component, name in enumerate(problem.model.unknowns):
+        array = f"{name}_hat"
+        stored = checkpoint.shapes.get(array)
+        if stored is None:
+            raise InputError(f"initial.restart: {folder} holds no {array}")
+        for mine, theirs in _common_modes(geometry.spectral_shape, stored):
+            part = mine.intersect(box)
+            if part.size:
+                shift = np.subtract(theirs.start, mine.start)
+                offset = tuple(int(n) for n in np.add(part.start, shift))
+                state[component][part.slices(box)] = checkpoint.read(array, offset, part.shape)
+    return checkpoint, state
+
+
+def _common_modes(shape: tuple[int, ...], stored: tuple[int, ...]) -> list[tuple[Box, Box]]:
+    """Return pairs of boxes, in the new and in the stored array, that hold the same modes.
+
+    Along z and y the modes 0..m are at the start and -m..-1 at the end, along x only 0..m exist.
+    """
+    x = [((0, min(shape[2], stored[2])), 0)]
+    z, y = (_common_ranges(shape[axis], stored[axis]) for axis in (0, 1))
+    pairs = []
+    for ranges in ((a, b, c) for a in z for b in y for c in x):
+        start, stop = (tuple(r[0][end] for r in ranges) for end in (0, 1))
+        shifts = [r[1] for r in ranges]
+        theirs = [tuple(int(n) for n in np.add(corner, shifts)) for corner in (start, stop)]
+        pairs.append((Box(start, stop), Box(*theirs)))
+    return pairs
+
+
+def _common_ranges(count: int, stored: int) -> list[tuple[tuple[int, int], int]]:
+    largest = (min(count, stored) - 1) // 2
+    return [((0, largest + 1), 0), ((count - largest, count), stored - count)]

@@ -1,0 +1,250 @@
+"""Patterns of force: what is added to the rates of components, parted into space and time.
+
+A force that people write as a function of x and t is a sum of terms ``g(t) f(x)`` where it can be
+parted so: then each f is transformed once, and each substage multiplies it by the g of its own
+time. What cannot be parted, such as a pulse that travels, is evaluated anew for every substage.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import sympy
+
+from slipstream.equations import Lowered
+from slipstream.equations.forms import COORDINATES, TIME
+from slipstream.errors import InputError
+from slipstream.spectral.energy_budget import FieldParts
+from slipstream.spectral.formula_parser import evaluator, parsed
+from slipstream.spectral.grid_functions import check_periodic
+from slipstream.spectral.initial_conditions import named_flows as flows
+from slipstream.spectral.runge_kutta import RungeKutta
+
+
+@dataclass(frozen=True)
+class Pattern:
+    """Forces on some components at once: all those of a vector, whose gradient part has no effect.
+
+    Attributes
+    ----------
+    components : tuple of int
+        The components of the state.
+    shapes : tuple of Expr, or None
+        Of each, a function of the coordinates, and of the time if it belongs to a node; None for
+        one that is drawn at random.
+    factor : Expr
+        A function of the time.
+    node : int or None
+        The node of the integrator for which alone it is made; None for one that serves all.
+    is_solenoidal : bool
+        Whether the gradient part is taken away.
+    """
+
+    components: tuple[int, ...]
+    shapes: tuple[sympy.Expr, ...] | None
+    factor: sympy.Expr = sympy.Integer(1)
+    node: int | None = None
+    is_solenoidal: bool = False
+
+    def factor_of_time(self) -> Callable[[float], float]:
+        """Return the factor as a function of a number."""
+        return sympy.lambdify([TIME], self.factor, "numpy")
+
+    @cached_property
+    def functions(self) -> list[Callable[..., Any]]:
+        """The shapes as functions, see `evaluator`: made once, since some are called every step."""
+        return [evaluator(shape) for shape in self.shapes]
+
+
+def forces_of(
+    settings: Any,
+    fields: Sequence[FieldParts],
+    model: Lowered,
+    lengths: tuple[float, float, float],
+    method: RungeKutta,
+) -> list[Pattern]:
+    """Return what the case's table of forcing asks for.
+
+    Parameters
+    ----------
+    settings : slipstream.case.spectral_case.Forcing or None
+        The table.
+    fields : sequence of FieldParts
+        The fields of the model.
+    model : Lowered
+        The equations.
+    lengths : tuple of float
+        Box lengths (Lz, Ly, Lx).
+    method : RungeKutta
+        The integrator.
+
+    Raises
+    ------
+    InputError
+        If the model has no such field, or it cannot be forced so.
+    """
+    if settings is None:
+        return []
+    field = _forced_field(settings, fields)
+    components = tuple(range(field.first, field.first + field.size))
+    if settings.kind == "random":
+        return [Pattern(components, None, is_solenoidal=field.first in model.vectors)]
+    key, texts = f"forcing.{settings.kind}", settings.formula
+    if settings.kind != "formula":
+        waves = [2 * math.pi / length for length in reversed(lengths)]
+        texts = {"taylor-green": flows.taylor_green, "abc": flows.abc}[settings.kind](
+            settings, waves
+        )
+    texts = [texts] if isinstance(texts, str | int | float) else list(texts)
+    if len(texts) != field.size:
+        raise InputError(f"{key}: {len(texts)} formulas for {field.name!r}; expected {field.size}")
+    expressions = [sympy.Integer(0)] * len(model.components)
+    for component, text in zip(components, texts, strict=True):
+        expressions[component] = parsed(str(text), f"{key}.{field.name}", has_time=True)
+        check_periodic(expressions[component], lengths, f"{key}.{field.name}")
+    if settings.injection is not None and any(one.has(TIME) for one in expressions):
+        raise InputError(
+            "forcing.injection: the strength cannot follow from a rate where the formula has t; "
+            "leave out one of them"
+        )
+    return patterns_of(expressions, [components], model.vectors, method)
+
+
+def sources_of(
+    model: Lowered,
+    values: Mapping[sympy.Symbol, float],
+    fields: Sequence[FieldParts],
+    lengths: tuple[float, float, float],
+    method: RungeKutta,
+) -> list[Pattern]:
+    """Return what the equations themselves add to rates, whatever the fields are.
+
+    Parameters
+    ----------
+    model : Lowered
+        The equations.
+    values : mapping of Symbol to float
+        Their parameters.
+    fields, lengths, method
+        As of `forces_of`.
+
+    Raises
+    ------
+    InputError
+        If one is not periodic in this box.
+    """
+    expressions = [source.subs(values) for source in model.sources]
+    for expression in expressions:
+        if expression != 0:
+            check_periodic(expression, lengths, "equation.model")
+    together = [tuple(range(field.first, field.first + field.size)) for field in fields]
+    return patterns_of(expressions, together, model.vectors, method)
+
+
+def _forced_field(settings: Any, fields: Sequence[FieldParts]) -> FieldParts:
+    for field in fields:
+        if field.name == settings.field:
+            if settings.kind != "formula" and not field.is_vector:
+                raise InputError(
+                    f"forcing.kind: {settings.kind!r} is for vectors, {field.name!r} is a scalar; "
+                    "accepted for it: formula"
+                )
+            return field
+    accepted = ", ".join(field.name for field in fields)
+    raise InputError(
+        f"forcing.field: the model has no field {settings.field!r}; it has: {accepted}"
+    )
+
+
+def patterns_of(
+    expressions: Sequence[sympy.Expr],
+    fields: Sequence[tuple[int, ...]],
+    solenoidal: Sequence[int],
+    method: RungeKutta,
+) -> list[Pattern]:
+    """Part functions of coordinates and time.
+
+    Parameters
+    ----------
+    expressions : sequence of Expr
+        By component of the state.
+    fields : sequence of tuple of int
+        Which components belong together.
+    solenoidal : sequence of int
+        Components with which vectors without divergence begin.
+    method : RungeKutta
+        The integrator, at whose nodes is evaluated what cannot be parted.
+    """
+    patterns = []
+    for components in fields:
+        parted: dict[sympy.Expr | None, list[sympy.Expr]] = {}
+        for place, component in enumerate(components):
+            for factor, shape in _parted(expressions[component]):
+                shapes = parted.setdefault(factor, [sympy.Integer(0)] * len(components))
+                shapes[place] += shape
+        for factor, shapes in parted.items():
+            nodes = [None] if factor is not None else sorted(set(method.nodes))
+            patterns += [
+                Pattern(
+                    components,
+                    tuple(shapes),
+                    sympy.Integer(1) if factor is None else factor,
+                    node,
+                    components[0] in solenoidal,
+                )
+                for node in nodes
+            ]
+    return patterns
+
+
+def _parted(expression: sympy.Expr) -> list[tuple[sympy.Expr | None, sympy.Expr]]:
+    """Return pairs of a factor of time and a function of coordinates; None: of both together."""
+    factors: dict[sympy.Expr, sympy.Expr] = {}
+    together = sympy.Integer(0)
+    for term in sympy.Add.make_args(sympy.expand(expression)):
+        pairs = [_factors(term)]
+        if pairs[0][1].has(TIME):
+            expanded = sympy.expand(term.replace(_is_of_both, _by_addition))
+            pairs = [_factors(one) for one in sympy.Add.make_args(expanded)]
+        if any(shape.has(TIME) for _, shape in pairs):
+            together += term
+            continue
+        for factor, shape in pairs:
+            factors[shape] = factors.get(shape, 0) + factor
+    result: list[tuple[sympy.Expr | None, sympy.Expr]] = []
+    for shape, factor in factors.items():
+        number, of_time = factor.as_independent(TIME, as_Add=False)
+        result.append((of_time, number * shape))
+    result = [(factor, shape) for factor, shape in result if shape != 0]
+    return result + ([(None, together)] if together != 0 else [])
+
+
+def _is_of_both(expression: sympy.Expr) -> bool:
+    """Return whether an expression is the sine or cosine of a sum over coordinates and time."""
+    if not isinstance(expression, sympy.sin | sympy.cos):
+        return False
+    terms = sympy.Add.make_args(sympy.expand(expression.args[0]))
+    together = [term.has(TIME) and term.has(*COORDINATES) for term in terms]
+    return expression.has(TIME) and expression.has(*COORDINATES) and not any(together)
+
+
+def _by_addition(expression: sympy.Expr) -> sympy.Expr:
+    """Return sin(a + b) or cos(a + b), b of time alone, by the addition theorem.
+
+    Multiple angles stay: expanded to powers they would cancel each other's digits.
+    """
+    of_time, of_space = sympy.expand(expression.args[0]).as_independent(*COORDINATES, as_Add=True)
+    a, b = of_space, of_time
+    if isinstance(expression, sympy.sin):
+        return sympy.sin(a) * sympy.cos(b) + sympy.cos(a) * sympy.sin(b)
+    return sympy.cos(a) * sympy.cos(b) - sympy.sin(a) * sympy.sin(b)
+
+
+def _factors(term: sympy.Expr) -> tuple[sympy.Expr, sympy.Expr]:
+    if not term.has(*COORDINATES):
+        return term, sympy.Integer(1)
+    return term.as_independent(*COORDINATES, as_Add=False)

@@ -1,0 +1,385 @@
+"""A pseudospectral run: a case's settings, its recorded step, and what people ask about it."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from slipstream.case import SpectralCase
+from slipstream.device import Device, Operation
+from slipstream.equations import models
+from slipstream.equations.forms import AXES
+from slipstream.errors import InputError
+from slipstream.exchange import make_transport, open_matching_device
+from slipstream.family import (
+    PlainSimulation,
+    StepTimer,
+    busy_seconds,
+    grid_field,
+    ranks_per_device,
+    sum_over_ranks,
+)
+from slipstream.fft import SlabGeometry, truncate
+from slipstream.field import Field
+from slipstream.report.figure_style import pi_text
+from slipstream.report.picture_choice import PictureChoice
+from slipstream.schedule import CommittedStep, StepGraph, Timeline, commit
+from slipstream.spectral.dealiasing import DEALIASING
+from slipstream.spectral.discretised_equations import SpectralProblem
+from slipstream.spectral.energy_budget import (
+    EnergyBudget,
+    field_parts,
+    labels_of,
+    pictures_of,
+)
+from slipstream.spectral.forcing import Forcing
+from slipstream.spectral.grid_functions import (
+    check_resolution,
+    make_real,
+    mean_over_box,
+    set_coefficients,
+)
+from slipstream.spectral.initial_conditions import set_initial_flow
+from slipstream.spectral.memory_placement import place
+from slipstream.spectral.restart_state import read_state
+from slipstream.spectral.runge_kutta import METHODS
+from slipstream.spectral.source_terms import forces_of, sources_of
+from slipstream.spectral.statistics import STATISTICS
+from slipstream.spectral.statistics.mode_statistics import energy_spectrum
+from slipstream.spectral.time_step import SpectralStep
+
+# Steps after which modes that belong together are made to, where the linear part makes them grow.
+_SYMMETRY_INTERVAL = 8
+
+
+class SpectralSimulation(PlainSimulation):
+    """A pseudospectral simulation of any model in a periodic box.
+
+    Parameters
+    ----------
+    case : SpectralCase
+        The settings.
+    comm : mpi4py.MPI.Comm or None
+        The ranks that share the box.
+    device : Device
+        This rank's device.
+    """
+
+    def __init__(self, case: SpectralCase, comm: Any, device: Device) -> None:
+        self.case, self.comm = case, comm
+        self.step, self.time = 0, 0.0
+        self._timer = StepTimer(eager=case.run.timeline)
+        rank, ranks = (comm.rank, comm.size) if comm else (0, 1)
+        shape = tuple(reversed(case.grid.points_xyz))
+        dealiasing = DEALIASING[case.numerics.dealiasing]
+        dealiasing.check(case.numerics.dealiasing, METHODS[case.time.integrator])
+        modes = truncate(shape, dealiasing.truncation(shape), real=True)
+        itemsize = 2 * np.dtype(case.numerics.precision).itemsize
+        alignment = max(1, device.row_bytes // itemsize)
+        parameters = case.equation.parameters
+        model = models.lowered(case.equation.model, parameters)
+        self._fields = field_parts(model)
+        lengths, method = tuple(reversed(case.grid.lengths_xyz)), METHODS[case.time.integrator]
+        values = {name: parameters[str(name)] for name in model.parameters}
+        self._forces = forces_of(case.forcing, self._fields, model, lengths, method)
+        self._sources = sources_of(model, values, self._fields, lengths, method)
+        patterns = *self._forces, *self._sources
+        self.problem = SpectralProblem(
+            geometry=SlabGeometry(shape, modes, rank, ranks, alignment),
+            lengths=lengths,
+            model=model,
+            parameters=parameters,
+            method=method,
+            integrating_factor=case.numerics.integrating_factor,
+            real_dtype=np.dtype(case.numerics.precision),
+            forced=tuple(itertools.chain(*(pattern.components for pattern in patterns))),
+            dealiasing=dealiasing,
+        )
+        self._check_step()
+        self.placement = place(self.problem, case.run, device, comm)
+        self.device = self.placement.home
+        self._transport = make_transport(case.run.transport, comm, self.device)
+        self._sharing = ranks_per_device(comm, device)
+
+    def _check_step(self) -> None:
+        """Refuse an adaptive step that nothing would bound."""
+        time, problem = self.case.time, self.problem
+        bounded = problem.model.speeds or problem.step_rate > 0
+        if time.step is None and time.max_step is None and (problem.forced or not bounded):
+            why = "a forced flow may start at rest" if bounded else "the model has no speed"
+            raise InputError(f"time.max_step: needed with time.cfl, since {why}")
+
+    # -- before the run ----------------------------------------------------------------------
+
+    def describe(self) -> dict[str, str]:
+        """Return what will be run, for people."""
+        case, problem = self.case, self.problem
+        ranks = problem.geometry.ranks
+        lengths = " x ".join(_length_text(length) for length in case.grid.lengths_xyz)
+        transforms = problem.model.transforms * problem.method.substages
+        given = (f"{name} {value:g}" for name, value in problem.parameters.items() if value)
+        kept = " x ".join(str(m.count) for m in reversed(problem.geometry.modes))
+        return {
+            "equation": ", ".join([case.equation.model, *given]),
+            "grid": f"{' x '.join(map(str, case.grid.points_xyz))} points in {lengths} (x, y, z)",
+            "modes": f"{kept} kept (dealiasing {case.numerics.dealiasing})",
+            "precision": case.numerics.precision,
+            "integrator": f"{problem.method.name}, {transforms} transforms a step",
+            **self.placement.describe(),
+            "ranks": f"{ranks}" + (f", {self._sharing} to a device" if ranks > 1 else ""),
+            "transport": self._transport.name if self._transport else "none (one rank)",
+            "schedule": case.run.schedule,
+        }
+
+    def describe_step(self) -> str:
+        """Return which columns stay on the device, where fields are on the host."""
+        return self.placement.describe_columns(self.flow.passes)
+
+    def allocate(self) -> None:
+        """Allocate the fields and record the step. Collective.
+
+        Raises
+        ------
+        InputError
+            On all ranks, if a device's free memory does not suffice for the ranks that share it.
+        """
+        self.placement.check_memory()
+        self.flow = SpectralStep(
+            self.problem, self.device, self._transport, self.placement.passes()
+        )
+        self._steps = {False: self._commit(self.flow.record_step())}
+        self._steps[True] = self._steps[False]
+        if self.flow.passes.goes_ahead:
+            self._steps[True] = self._commit(self.flow.record_step(begins=False))
+        viscous = (
+            any(field.is_vector for field in self._fields)
+            and self.problem.parameters.get("viscosity_power", 1) == 1
+        )
+        viscosity = self.problem.parameters.get("viscosity") if viscous else None
+        self._budget = EnergyBudget(self._fields, viscosity, self.flow.wavenumbers.largest)
+
+    def initialise(self) -> None:
+        """Set the initial flow, or the checkpoint to go on from."""
+        self._forcing = self._make_forcing()
+        settings = self.case.initial
+        if settings.restart is not None:
+            checkpoint, state = read_state(settings.restart, self.case, self.problem)
+            self.step, self.time = checkpoint.step, checkpoint.time
+            self._set(self.flow.state, state)
+        else:
+            set_initial_flow(self.flow, settings, self._fields, self.comm)
+        self.flow.keep_sphere(self.flow.state)
+        set_coefficients(self.flow)
+        self.placement.run(self._commit(self.flow.record_courant()))
+
+    def _set(self, target: Any, modes: np.ndarray) -> None:
+        self.device.run(self.device.copy(self.flow.modes_of(target), modes))
+
+    def _make_forcing(self) -> Forcing | None:
+        """Return what drives the fields."""
+        settings = self.case.forcing
+        if settings is not None and settings.kind in ("taylor-green", "abc"):
+            check_resolution(self.problem, settings.wavenumber, settings.kind, "forcing")
+        if not self.problem.forced:
+            return None
+        return Forcing(settings, self.flow, self.comm, self._forces, self._sources)
+
+    # -- stepping ----------------------------------------------------------------------------
+
+    def step_size(self) -> float:
+        """Return the next time step: fixed, or ``cfl / (max(|u|/dx + |v|/dy + |w|/dz) + w)``.
+
+        Here w is the largest frequency of the model's waves, 0 if it has none, and the largest rate
+        of decay if that is not integrated exactly. The velocity is the
+        one at the beginning of the step before, where the step's own first substage has measured it
+        for nothing.
+        """
+        rate = self._maximum(self.flow.courant_rate()) + self.problem.step_rate
+        settings = self.case.time
+        if not math.isfinite(rate):
+            return math.nan
+        if settings.step is not None:
+            return settings.step
+        step = settings.cfl / rate if rate > 0 else math.inf
+        return min(step, settings.max_step or math.inf)
+
+    def advance(self, step_size: float) -> None:
+        """Do one time step."""
+        factors = self._forcing.prepare(self.time, step_size) if self._forcing else None
+        self.flow.set_step_size(step_size, factors)
+        profile = self._timer.wants_next()
+        step = self._steps[self.flow.is_ahead]
+        self.placement.run(step, profile)
+        self.flow.is_ahead = self.flow.passes.goes_ahead
+        if profile:
+            timeline = Timeline()
+            timeline.entries = list(step.timeline.entries)
+            step.timeline.clear()
+            self._timer.add(timeline, busy_seconds(timeline, self.placement.lanes))
+        self.step += 1
+        self.time += step_size
+        if self.problem.grows and self.step % _SYMMETRY_INTERVAL == 0:
+            make_real(self.flow, self.comm)
+
+    def timers(self) -> dict[str, float]:
+        """Return seconds by category so far, extrapolated from the steps that were timed."""
+        return self._timer.seconds()
+
+    def write_timeline(self, folder: Path) -> list[Path]:
+        """Write the timeline of the last step that was timed, as picture and Chrome trace."""
+        return self._timer.write(folder, self.case.run.schedule, self.problem.geometry.rank)
+
+    # -- results -----------------------------------------------------------------------------
+
+    def diagnostics(self) -> dict[str, float]:
+        """Return box means; see `labels_of`."""
+        unknowns = len(self.problem.model.unknowns)
+        squares = sum_over_ranks(self.comm, self.flow.energies())[:, :unknowns]
+        vectors = {
+            field.name: sum_over_ranks(self.comm, self.flow.vector_sums(field.first))
+            for field in self._fields
+            if field.is_vector
+        }
+        if self._forcing:
+            self._forcing.measure(self.time)
+        power = self._forcing.power if self._forcing else None
+        means = {
+            mean.name: mean_over_box(self.flow, mean.name, self.comm)
+            for mean in self.problem.model.means
+        }
+        return self._budget.update(self.time, squares, vectors, power) | means
+
+    def labels(self) -> dict[str, str]:
+        """Return the long names of diagnostics and spectra."""
+        means = {mean.name: f"mean of {mean.name}" for mean in self.problem.model.means}
+        return labels_of(self._fields, self._forcing is not None) | means
+
+    def pictures(self) -> PictureChoice:
+        """Return what is drawn at the end."""
+        densities = [f"{name}_density" for name, _ in self.problem.model.complexes]
+        return pictures_of(self._fields, densities, [m.name for m in self.problem.model.means])
+
+    def spectra(self) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+        """Return the energy spectrum, which sums to the energy, and those of fields."""
+        spectra = {"energy_spectrum": self._spectrum(0, len(self.problem.model.unknowns))}
+        if len(self._fields) > 1:
+            for field in self._fields:
+                spectra[f"{field.name}_spectrum"] = self._spectrum(field.first, field.size)
+        return spectra
+
+    def _spectrum(self, first: int, size: int) -> tuple[np.ndarray, np.ndarray]:
+        values = energy_spectrum(self.flow, first, size, self.comm)
+        return self.flow.wavenumbers.unit * np.arange(values.size), values
+
+    def statistics(self, kind: str) -> Iterator[Field]:
+        """Yield one kind of `STATISTICS` of the state, made in memory of the stage."""
+        return STATISTICS[kind](self.flow, self._fields, self.comm)
+
+    def fields(self) -> Iterator[Field]:
+        """Yield all fields at the grid points, and what of them people look at.
+
+        That is the square of the magnitude of complex fields, and the magnitude of the curl of the
+        first vector.
+        """
+        unknowns = self.problem.model.unknowns
+        points_of_all = self._points_of(self.flow.state[: len(unknowns)])
+        for value, points in zip(unknowns, points_of_all, strict=True):
+            along = "" if value.component is None else f" along {AXES[value.component]}"
+            yield self._field(str(value), points, value.field + along)
+            del points
+        for name, first in self.problem.model.complexes:
+            density = np.square(points_of_all[first])
+            density += np.square(points_of_all[first + 1])
+            yield self._field(f"{name}_density", density, f"|{name}|^2")
+        del points_of_all
+        vectors = [field for field in self._fields if field.is_vector]
+        if not vectors:
+            return
+        curl = self._points_of(self.flow.vorticity(vectors[0].first))
+        magnitude = curl[0]
+        for component in curl:
+            np.square(component, out=component)
+        for component in curl[1:]:
+            magnitude += component
+        np.sqrt(magnitude, out=magnitude)
+        yield self._field("vorticity_magnitude", magnitude, "vorticity magnitude")
+
+    def checkpoint(self) -> Iterator[Field]:
+        """Yield the Fourier coefficients of the state."""
+        state = self.flow.modes_of(self.device.to_host(self.flow.read_state()))
+        geometry = self.problem.geometry
+        for value, modes in zip(self.problem.model.unknowns, state, strict=False):
+            name = str(value).replace("_", " ")
+            yield Field(
+                name=f"{value}_hat",
+                dims=("kz", "ky", "kx"),
+                shape=geometry.spectral_shape,
+                offset=geometry.spectral_box.start,
+                data=modes,
+                attributes={"long_name": f"Fourier coefficients of {name}"},
+            )
+
+    def _points_of(self, spectral: Any) -> np.ndarray:
+        """Return spectral fields at this rank's grid points, on the host."""
+        values = np.empty(
+            (len(spectral), *self.problem.geometry.physical_box.shape), self.problem.real_dtype
+        )
+
+        def store(points: Any, plane: int) -> tuple[Operation, list[Any]]:
+            target = values[:, plane : plane + points.shape[1]]
+            return self.device.copy(target, points), [target]
+
+        self._commit(self.flow.record_backward(spectral, store)).run()
+        self.device.synchronize()
+        return values
+
+    def _field(self, name: str, values: np.ndarray, long_name: str) -> Field:
+        geometry = self.problem.geometry
+        return grid_field(
+            name, long_name, values, geometry.physical_box, geometry.shape, self.problem.lengths
+        )
+
+    # -- ranks -------------------------------------------------------------------------------
+
+    def _commit(self, graph: StepGraph) -> CommittedStep:
+        return commit(graph, self.case.run.schedule)
+
+    def _maximum(self, value: float) -> float:
+        if self.comm is None:
+            return value
+        # Not-a-number has no place in an order, so MPI's maximum might lose it.
+        values = self.comm.allgather(value)
+        return math.nan if any(math.isnan(v) for v in values) else max(values)
+
+
+def _length_text(length: float) -> str:
+    """Return a length as a multiple of pi where it is a simple one."""
+    quarters = 4 * length / math.pi
+    simple = abs(quarters - round(quarters)) < 1e-9
+    return pi_text(round(quarters) / 4) if simple else f"{length:.6g}"
+
+
+def make_simulation(case: SpectralCase, comm: Any, device: str) -> SpectralSimulation:
+    """Make the simulation of a case.
+
+    Parameters
+    ----------
+    case : SpectralCase
+        The settings.
+    comm : mpi4py.MPI.Comm or None
+        The ranks to run on.
+    device : {"auto", "cpu", "cuda"}
+        Which kind of device each rank opens; ranks of a node share its GPUs in turn.
+
+    Raises
+    ------
+    InputError
+        If there is no such device.
+    """
+    opened = open_matching_device(device, comm)
+    return SpectralSimulation(case, comm, opened)

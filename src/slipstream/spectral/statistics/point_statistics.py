@@ -1,0 +1,219 @@
+"""Statistics of points: structure functions and probability densities.
+
+The difference u(x + r) - u(x) of a periodic field is the inverse transform of (exp(i k.r) - 1)
+u_hat: with a transform for each separation there is nothing to exchange between ranks but what
+transforms exchange anyway.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from slipstream.equations.forms import AXES
+from slipstream.family import sum_over_ranks
+from slipstream.field import Field
+from slipstream.io.time_series import whole_field
+from slipstream.spectral.energy_budget import FieldParts
+from slipstream.spectral.statistics.mode_statistics import sums_in_bins
+from slipstream.spectral.statistics.sums_over_points import (
+    multiplied,
+    sum_over_points,
+    wavenumbers_along,
+)
+from slipstream.spectral.time_step import SpectralStep
+
+ORDERS = 6
+# Bins of a tenth of the root mean square, up to ten of these on either side.
+_BINS_TO_ONE, _FARTHEST = 10, 10
+_BINS = 2 * _BINS_TO_ONE * _FARTHEST
+
+
+def structure(flow: SpectralStep, parts: Sequence[FieldParts], comm: Any) -> Iterator[Field]:
+    """Yield the structure functions of all fields along x, y and z. Collective.
+
+    Means over the box of powers of differences at separations of 1, 2, 4 ... spacings, up to half
+    of the box; of vectors along the separation, whose third power is also taken with its sign, and
+    across it, the mean of both components there. Axes of one point are left out.
+    """
+    shape, lengths = flow.problem.geometry.shape, flow.problem.lengths
+    for axis, name in enumerate(AXES):
+        size, length = shape[2 - axis], lengths[2 - axis]
+        steps = [1 << power for power in range(size.bit_length()) if 2 << power <= size]
+        if not steps:
+            continue
+        distances = np.array(steps) * (length / size)
+        means = [_powers_of_differences(flow, _size(parts), axis, r, comm) for r in distances]
+        powers = np.moveaxis(np.array(means), 0, -1)  # [component, power, separation]
+        yield from _structure_fields(parts, powers, axis, {f"separation_{name}": distances})
+
+
+def _structure_fields(
+    parts: Sequence[FieldParts], powers: np.ndarray, axis: int, separation: dict[str, np.ndarray]
+) -> Iterator[Field]:
+    name, orders = AXES[axis], {"order": np.arange(1.0, ORDERS + 1)}
+    for part in parts:
+        own = powers[part.first : part.first + part.size]
+        text = f"structure functions of {part.name} along {name}, <|difference|^order>"
+        if not part.is_vector:
+            yield whole_field(
+                f"{part.name}_structure_{name}", text, own[0, :ORDERS], orders | separation
+            )
+            continue
+        others = [own[other, :ORDERS] for other in range(3) if other != axis]
+        yield whole_field(
+            f"{part.name}_longitudinal_{name}",
+            f"longitudinal {text}",
+            own[axis, :ORDERS],
+            orders | separation,
+        )
+        yield whole_field(
+            f"{part.name}_transverse_{name}",
+            f"transverse {text}",
+            sum(others) / 2,
+            orders | separation,
+        )
+        yield whole_field(
+            f"{part.name}_longitudinal_third_{name}",
+            f"<difference^3> with its sign, of {part.name} along {name}",
+            own[axis, ORDERS],
+            separation,
+        )
+
+
+def _powers_of_differences(
+    flow: SpectralStep, size: int, axis: int, distance: float, comm: Any
+) -> np.ndarray:
+    """Return means of |difference|^1 ... |difference|^ORDERS, and of difference^3, by component."""
+
+    def sums(points: Any, module: Any) -> Any:
+        return module.stack([_power_sums(component, module) for component in points])
+
+    shift = np.expm1(1j * wavenumbers_along(flow, axis) * distance)
+    differences = multiplied(flow, 0, size, shift, axis)
+    values = sum_over_points(flow, differences, sums, (size, ORDERS + 1), comm)
+    return values / math.prod(flow.problem.geometry.shape)
+
+
+def _power_sums(values: Any, module: Any) -> Any:
+    values = values.ravel()
+    size, square = module.absolute(values), values * values
+    cube, dot = size * square, module.vdot
+    return module.stack(
+        [
+            size.sum(),
+            square.sum(),
+            cube.sum(),
+            dot(square, square),
+            dot(square, cube),
+            dot(cube, cube),
+            dot(values, square),
+        ]
+    )
+
+
+def pdf(flow: SpectralStep, parts: Sequence[FieldParts], comm: Any) -> Iterator[Field]:
+    """Yield probability densities, and moments, of fields and their derivatives. Collective.
+
+    Of every component of every field, of vectors also of the components of the curl, and of each
+    component's derivative along its own axis. The variable is the distance from the mean in root
+    mean squares, bins of a tenth of which go from -10 to 10; what lies beyond is counted in the
+    outermost. A field that is constant has no skewness and no flatness: they are not numbers.
+    """
+    size = _size(parts)
+    names = [str(value) for value in flow.problem.model.components[:size]]
+    yield from _densities(flow, flow.state[:size], names, names, "component", comm)
+    for part in parts:
+        if part.is_vector:
+            curl = [f"{part.name}_curl_{axis}" for axis in AXES]
+            texts = [f"the {axis} component of curl {part.name}" for axis in AXES]
+            yield from _densities(flow, flow.vorticity(part.first), curl, texts, "curl", comm)
+            slopes = [f"{part.name}_derivative_{axis}" for axis in AXES]
+            texts = [f"d {part.name}_{axis} / d {axis}" for axis in AXES]
+            yield from _densities(
+                flow, _own_derivatives(flow, part.first), slopes, texts, "derivative", comm
+            )
+
+
+def _own_derivatives(flow: SpectralStep, first: int) -> Any:
+    """Return the derivatives of a vector's components along their axes, in memory of the stage."""
+    for axis in range(3):
+        multiplied(flow, first + axis, 1, 1j * wavenumbers_along(flow, axis), axis)
+    return flow.stage[first : first + 3]
+
+
+def _densities(
+    flow: SpectralStep,
+    spectral: Any,
+    names: Sequence[str],
+    texts: Sequence[str],
+    kind: str,
+    comm: Any,
+) -> Iterator[Field]:
+    mean, sigma = _means_and_deviations(flow, flow.modes_of(spectral), comm)
+    # What is constant is at its mean, however that is scaled.
+    over = np.divide(1.0, sigma, out=np.zeros_like(sigma), where=sigma > 0)
+
+    def sums(points: Any, module: Any) -> Any:
+        each = zip(points, mean, over, strict=True)
+        return module.stack([_counts_and_powers((p - m) * o, module) for p, m, o in each])
+
+    values = sum_over_points(flow, spectral, sums, (len(names), _BINS + 3), comm)
+    values /= math.prod(flow.problem.geometry.shape)
+    axis = {"value": (np.arange(_BINS) + 0.5) / _BINS_TO_ONE - _FARTHEST}
+    for place, (name, text) in enumerate(zip(names, texts, strict=True)):
+        density, (square, cube, fourth) = values[place, :_BINS], values[place, _BINS:]
+        yield whole_field(
+            f"{name}_pdf",
+            f"probability density of {text}, in root mean squares from its mean",
+            density * _BINS_TO_ONE,
+            axis,
+            kind=kind,
+        )
+        moments = {
+            "mean": mean[place],
+            "rms": sigma[place],
+            "skewness": cube / square**1.5 if square > 0 else np.nan,
+            "flatness": fourth / square**2 if square > 0 else np.nan,
+        }
+        for word, number in moments.items():
+            long = "root mean square distance from the mean" if word == "rms" else word
+            yield whole_field(f"{name}_{word}", f"{long} of {text}", number, {})
+
+
+def _counts_and_powers(values: Any, module: Any) -> Any:
+    """Return how many values are in each bin, and sums of their second, third and fourth powers."""
+    values = values.ravel()
+    # Not-a-number, of a flow that has blown up, is in the first bin.
+    with np.errstate(invalid="ignore"):
+        bins = module.floor(values * _BINS_TO_ONE).astype(np.int64) + _FARTHEST * _BINS_TO_ONE
+    counts = module.bincount(module.clip(bins, 0, _BINS - 1), minlength=_BINS)
+    square, dot = values * values, module.vdot
+    powers = module.stack([square.sum(), dot(values, square), dot(square, square)])
+    return module.concatenate([counts.astype(np.float64), powers])
+
+
+def _means_and_deviations(
+    flow: SpectralStep, modes: Any, comm: Any
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the mean, and the root mean square distance from it, of each component."""
+    own = np.zeros(len(modes))
+    if modes.size and not any(flow.problem.geometry.spectral_box.start):
+        own[:] = flow.device.to_host(modes[:, 0, 0, 0]).real
+
+    def is_no_mean(z: Any, y: Any, x: Any, module: Any) -> Any:
+        return z**2 + (y**2 + x**2) > 0
+
+    squares = [
+        sums_in_bins(flow, one, one, is_no_mean, 2, comm)[1]
+        for one in (modes[place : place + 1] for place in range(len(modes)))
+    ]
+    return sum_over_ranks(comm, own), np.sqrt(squares)
+
+
+def _size(parts: Sequence[FieldParts]) -> int:
+    """Return how many components of the state are fields of the model."""
+    return sum(part.size for part in parts)

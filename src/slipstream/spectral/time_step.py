@@ -1,0 +1,411 @@
+"""The time step of any model, recorded once.
+
+Per Runge-Kutta substage the fields that the model's products need go to physical space, the
+products come back, and one pass over the modes does the rest: derivatives, the pressure, the linear
+part and the substage itself. See `transforms` for how these are fused with the transforms.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from slipstream import kernels
+from slipstream.device import Device, RowLaunch
+from slipstream.equations import cpp_generation
+from slipstream.exchange import Transport
+from slipstream.fft import PointOperation, PointProduct
+from slipstream.fft.row_tables import real_name
+from slipstream.schedule import StepGraph
+from slipstream.spectral.discretised_equations import SpectralProblem
+from slipstream.spectral.kernel_constants import StepConstants, rates_along
+from slipstream.spectral.mode_operations import ModeOperations
+from slipstream.spectral.nonlinear_term import ProductRates
+from slipstream.spectral.transform_passes import (
+    ChunkUpdate,
+    ColumnChunk,
+    ColumnUpdate,
+    FieldTransforms,
+    Passes,
+)
+from slipstream.spectral.wavenumbers import Wavenumbers
+
+
+class SpectralStep(ProductRates, ModeOperations):
+    """A state on one rank and the graphs that advance it.
+
+    Parameters
+    ----------
+    problem : SpectralProblem
+        What to solve.
+    device : Device
+        Where.
+    transport : Transport or None
+        How ranks exchange; None on one rank.
+    passes : callable, optional
+        Makes, of the transforms where the fields are, what takes them through a step; by default
+        these transforms themselves. Between steps everything happens where the fields are.
+
+    Attributes
+    ----------
+    device : Device
+        Where the fields are.
+    is_ahead : bool
+        Whether the planes have what the next step begins with: set by who runs steps.
+    state : array, shape (components, kz, ky of this rank, row)
+        Fourier coefficients: ``u(x) = sum_k u_hat(k) exp(i k . x)``; see `modes_of`.
+    passes : Passes
+        What takes fields through a step.
+    stage, working : array
+        What lies between substages, like the state. Between steps it serves diagnostics, and
+        `working`, which begins with it, has as many fields as their largest need.
+    """
+
+    def __init__(
+        self,
+        problem: SpectralProblem,
+        device: Device,
+        transport: Transport | None,
+        passes: Callable[[FieldTransforms], Passes] | None = None,
+    ) -> None:
+        self.problem, self.device = problem, device
+        geometry, model = problem.geometry, problem.model
+        self.wavenumbers = Wavenumbers(geometry, problem.lengths)
+        dtype = problem.complex_dtype
+
+        def fields(count: int) -> Any:
+            return device.zeros((count, *geometry.stored_shape), dtype)
+
+        state, self.working = fields(problem.size), fields(problem.stage_size)
+        self.stage = self.working[: problem.size]
+        self._inputs = fields(len(model.inputs)) if problem.has_inputs else None
+        self.forcing = fields(len(problem.forced)) if problem.forced else None
+        # Rates of decay along x, y and z, of which a change of the step makes factors; or factors.
+        self._rates = rates_along(problem, self.wavenumbers) if problem.is_separable else None
+        decays = 0 if problem.is_separable else len(problem.decays)
+        self._fields = {
+            "state": state,
+            "stage": self.stage,
+            "total": fields(problem.size) if problem.method.has_total else state,
+            "inputs": self.stage if self._inputs is None else self._inputs,
+            "forcing": self.forcing,
+            "decay": device.zeros(
+                (decays, *problem.geometry.spectral_box.shape), problem.real_dtype
+            ),
+        }
+        self._transforms = FieldTransforms(device, geometry, problem.transformed, dtype, transport)
+        self.passes = self._transforms if passes is None else passes(self._transforms)
+        # The factors of the patterns of force in each substage, and what a step takes of both.
+        self._steady = np.ones((problem.method.substages, len(problem.forced)))
+        self._step_values = np.zeros(0)
+        self._constants = {
+            one: StepConstants(problem, one, self.wavenumbers, len(problem.forced))
+            for one in {device: None} | dict.fromkeys(self.passes.devices)
+        }
+        self._here = self._constants[device]
+        self._model_header = f'"{kernels.write(cpp_generation.mode_header(model))}"'
+        self._step_size: float | None = None
+        self.is_ahead = False
+
+    @property
+    def state(self) -> Any:
+        """The state. Who holds it may change it: what a step has left of it counts no more."""
+        self.is_ahead = False
+        return self._fields["state"]
+
+    def read_state(self) -> Any:
+        """Return the state to those who do not change it."""
+        return self._fields["state"]
+
+    # -- recording ---------------------------------------------------------------------------
+
+    def record_step(self, compute: bool = True, begins: bool = True) -> StepGraph:
+        """Return the graph of one time step.
+
+        Parameters
+        ----------
+        compute : bool
+            False records the transforms and exchanges of the step alone, for benchmarks.
+        begins : bool
+            Whether the step begins with the state; if not, with the planes, where the step before
+            has left what goes to physical space: to be run only if `is_ahead`.
+        """
+        graph, method, model = self._new_graph(), self.problem.method, self.problem.model
+        passes = self.passes
+        if begins:
+            self._record_inputs(graph, passes)
+        for substage in range(method.substages):
+            passes.record_through(
+                graph,
+                self._product(substage == 0) if compute else None,
+                len(model.inputs),
+                len(model.products),
+            )
+            last = substage + 1 == method.substages
+            updates = [self._substage(substage)] if compute else []
+            source = None if last else self._fields["inputs"]
+            if last and passes.goes_ahead:
+                source, taken = self._beginning()
+                updates += taken
+            passes.record_columns(graph, source, updates, len(model.products))
+        return graph
+
+    def _product(self, is_measured: bool) -> Callable[[Device], PointProduct]:
+        """Return what makes the product on a device."""
+        name = "product" if is_measured else "unmeasured"
+        return lambda device: getattr(self._constants[device], name)
+
+    def _record_inputs(self, graph: StepGraph, passes: Passes) -> None:
+        """Record the first half of the way to physical space."""
+        source, updates = self._beginning()
+        passes.record_columns(graph, source, updates)
+
+    def _beginning(self) -> tuple[Any, list[ColumnUpdate]]:
+        """Return what goes to physical space first, and what is done to have it."""
+        if self._inputs is None:
+            return self._fields["state"], []
+        return self._inputs, [self._take_inputs]
+
+    def record_backward(self, source: Any, store: PointOperation) -> StepGraph:
+        """Return the graph that takes spectral fields to physical space.
+
+        Parameters
+        ----------
+        source : array, shape (count, kz, ky of this rank, row)
+            No more fields than are transformed together; kept.
+        store : callable
+            Called with each chunk of points, see `PlanePass.record_backward`.
+        """
+        graph, self.is_ahead = StepGraph(self.device), False
+        self._transforms.record_backward(graph, source, store)
+        return graph
+
+    def record_forward(self, load: PointOperation, target: Any) -> StepGraph:
+        """Return the graph that sets spectral fields from physical space.
+
+        Parameters
+        ----------
+        load : callable
+            Called with each chunk of points, see `PlanePass.record_forward`.
+        target : array, shape (count, kz, ky of this rank, row)
+            No more fields than are transformed together. The result is not normalised; see
+            `normalise`.
+        """
+        graph, self.is_ahead = StepGraph(self.device), False
+        self._transforms.record_forward(graph, load, target)
+        return graph
+
+    def record_courant(self) -> StepGraph:
+        """Return the graph that measures the velocity, as the first substage of a step does."""
+        graph, model = self._new_graph(), self.problem.model
+        self.is_ahead = False
+        self._record_inputs(graph, self.passes)
+        counts = len(model.inputs), len(model.products)
+        self.passes.record_through(graph, self._product(True), *counts)
+        return graph
+
+    def _new_graph(self) -> StepGraph:
+        """Return a graph that begins by forgetting the velocity measured before."""
+        graph = StepGraph(self.passes.devices[0])
+        for device in self.passes.devices:
+            constants = self._constants[device]
+            graph.add(
+                constants.forget(),
+                writes=[constants.product.maxima],
+                label="reset",
+                category="compute",
+                device=device,
+            )
+        return graph
+
+    def _take_inputs(self, chunk: ColumnChunk) -> ChunkUpdate:
+        state, inputs = chunk.part(self._fields["state"]), chunk.part(self._inputs)
+        (nz, all_y, nx), row = self.problem.geometry.spectral_box.shape, self.problem.geometry.row
+        constants, height = self._constants[chunk.device], chunk.high - chunk.low
+        operation = self._kernel("take_inputs", device=chunk.device).bind(
+            RowLaunch(nz * height, nx),
+            state,
+            inputs,
+            constants.table,
+            constants.numbers,
+            nz,
+            height,
+            nx,
+            row,
+            *(stride // state.itemsize for stride in state.strides[:2]),
+            chunk.low,
+            all_y,
+        )
+        return ChunkUpdate(operation, [state], [inputs], [])
+
+    def _constants_of(self, substage: int) -> dict[str, Any]:
+        """Return what the kernel of a substage is compiled for."""
+        problem, method = self.problem, self.problem.method
+        last = substage + 1 == method.substages
+        return {
+            "NODE": method.nodes[substage],
+            "NODE_NEXT": method.divisions if last else method.nodes[substage + 1],
+            "NODE_END": method.divisions,
+            "WRITES_STAGE": not last,
+            "WRITES_RESULT": last or method.weights[substage] != 0,
+            "WRITES_INPUTS": self._inputs is not None,
+            "READS_TOTAL": any(method.weights[:substage]),
+            "INTEGRATING_FACTOR": problem.integrating_factor,
+            "SPHERE": len(problem.numbers) if problem.dealiasing.is_spherical else -1,
+            "SHIFTED_NOW": problem.dealiasing.is_shifted and substage % 2 == 1,
+            "SHIFTED_NEXT": problem.dealiasing.is_shifted and substage % 2 == 0,
+            "FORCES": len(problem.forced),
+            "FORCED": "{" + ", ".join(map(str, problem.forced or (0,))) + "}",
+            "SUBSTAGE": substage,
+        }
+
+    def _substage(self, substage: int) -> ColumnUpdate:
+        """Return what makes the update of a range of ky."""
+        problem, method = self.problem, self.problem.method
+        last, weight = substage + 1 == method.substages, method.weights[substage]
+        kernel_constants = self._constants_of(substage)
+        read, written = problem.accesses(substage)
+        lasting = problem.lasting
+        feed = 0.0 if last else method.feeds[substage]
+        z_modes = problem.geometry.modes[0]
+        nz, all_y, nx = problem.geometry.spectral_box.shape
+        row, scale = problem.geometry.row, 1.0 / math.prod(problem.geometry.shape)
+
+        def update(chunk: ColumnChunk) -> ChunkUpdate:
+            constants, height = self._constants[chunk.device], chunk.high - chunk.low
+            parts = {name: chunk.part(self._fields[name]) for name in sorted(read | written)}
+            # What the kernel does not access may be anything.
+            products, some = chunk.products, next(iter(parts.values()))
+            names = (
+                "state",
+                "stage" if substage else "state",
+                "total",
+                "stage",
+                "state" if last else "total",
+                "inputs",
+                "forcing",
+            )
+            decay = parts.get("decay", constants.decay)
+            decay_strides = [stride // decay.itemsize for stride in decay.strides[:2]]
+            plane = products.strides[1] // products.itemsize
+            kernel = self._kernel("advance_substage", device=chunk.device, **kernel_constants)
+            operation = kernel.bind(
+                RowLaunch(nz * height, nx),
+                products,
+                *(parts.get(name, some) for name in names),
+                constants.step,
+                decay,
+                constants.table,
+                constants.phases,
+                constants.numbers,
+                nz,
+                height,
+                nx,
+                row,
+                z_modes.low,
+                z_modes.gap,
+                products.strides[0] // products.itemsize,
+                self._field_stride(parts),
+                plane,
+                chunk.low,
+                all_y,
+                *[*decay_strides, 0][:2],
+                feed,
+                weight,
+                scale,
+            )
+            reads = [products, constants.step, constants.decay]
+            reads += [parts[name] for name in sorted(read)]
+            writes, kept = (
+                [parts[name] for name in sorted(names)] for names in (written, written & lasting)
+            )
+            return ChunkUpdate(operation, reads, writes, kept)
+
+        return update
+
+    @staticmethod
+    def _field_stride(parts: dict[str, Any]) -> int:
+        """Return the distance of two fields, the same in all parts of a chunk but its decay."""
+        field = next(part for name, part in parts.items() if name != "decay")
+        return field.strides[0] // field.itemsize
+
+    def _kernel(
+        self,
+        name: str,
+        header: str = "spectral_substage.hpp",
+        device: Device | None = None,
+        **constants: Any,
+    ):
+        real = real_name(self.problem.real_dtype)
+        return (device or self.device).kernel(
+            header, name, REAL=real, MODEL_HEADER=self._model_header, **constants
+        )
+
+    # -- between steps -----------------------------------------------------------------------
+
+    def set_step_size(self, step: float, factors: np.ndarray | None = None) -> None:
+        """Set the step that the recorded graph takes, and the decay factors that go with it.
+
+        Parameters
+        ----------
+        step : float
+            The time step.
+        factors : numpy.ndarray, shape (substages, patterns of force), optional
+            What these are multiplied by; 1 by default.
+        """
+        factors = self._steady if factors is None else factors
+        values = np.concatenate([[step], factors.ravel()])
+        if np.array_equal(values, self._step_values):
+            return
+        problem = self.problem
+        duration = step / problem.method.divisions
+        decays = None
+        if step != self._step_size and problem.integrating_factor and self._rates is not None:
+            decays = np.exp(-duration * self._rates).astype(problem.real_dtype)
+        self.device.synchronize()
+        for constants in self._constants.values():
+            constants.device.synchronize()
+            self._copy(constants.device, constants.step, values.astype(problem.real_dtype))
+            if decays is not None:
+                self._copy(constants.device, constants.decay, decays)
+        self._step_values = values
+        if step != self._step_size and problem.integrating_factor and self._rates is None:
+            self._fill_decay(duration)
+        self._step_size = step
+
+    def _fill_decay(self, duration: float) -> None:
+        """Set the factors of decay of every mode."""
+        nz, ny, nx = self.problem.geometry.spectral_box.shape
+        constants = self._here
+        if nz * ny:
+            kernel = self._kernel("fill_decay")
+            self.device.run(
+                kernel.bind(
+                    RowLaunch(nz * ny, nx),
+                    self._fields["decay"],
+                    constants.table,
+                    constants.numbers,
+                    nz,
+                    ny,
+                    nx,
+                    duration,
+                )
+            )
+
+    @staticmethod
+    def _copy(device: Device, target: Any, values: np.ndarray) -> None:
+        device.run(device.copy(target, values))
+        device.synchronize()
+
+    def courant_rate(self) -> float:
+        """Return max(|u|/dx + |v|/dy + |w|/dz) at the start of the last step.
+
+        Of all velocities of the model together, over this rank; not-a-number if they contain one.
+        """
+        if not self.problem.geometry.planes:
+            return 0.0
+        rates = [self._constants[device].rate() for device in self.passes.devices]
+        return math.nan if any(map(math.isnan, rates)) else max(rates)
