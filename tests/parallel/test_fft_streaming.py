@@ -21,8 +21,8 @@ def streaming(kinds=COPIES):
     """Return a strategy for everything that streaming lets one choose."""
     return st.fixed_dictionaries(
         {
-            "pencils": st.one_of(st.none(), st.integers(1, 6)),
-            "pencils_per_exchange": st.one_of(st.none(), st.integers(1, 6)),
+            "tiles": st.one_of(st.none(), st.integers(1, 6)),
+            "tiles_per_exchange": st.one_of(st.none(), st.integers(1, 6)),
             "streams": st.sampled_from([0, 0, 1, 2, 5]),
             "copies": st.sampled_from(kinds),
             "exchange": st.sampled_from(["host", "device"]),
@@ -54,10 +54,10 @@ def test_bits_depend_neither_on_the_policy_nor_on_what_overlaps(
         "residency": "host",
         "truncation": data.draw(st.sampled_from([None, "2/3"])),
     }
-    pencils = data.draw(st.integers(1, 4))
+    tiles = data.draw(st.integers(1, 4))
     results = []
     for schedule in POLICIES:
-        how = data.draw(streaming()) | {"pencils": pencils}
+        how = data.draw(streaming()) | {"tiles": tiles}
         if ranks > 1:
             usual = usual_transports(transports, device, how["exchange"])
             options["transport"] = data.draw(st.sampled_from(usual))
@@ -88,10 +88,10 @@ def test_bricks_stream_too(comm, device, ranks, transports, data):
     ("options", "message"),
     [
         ({"streams": True}, "streaming: streams is True; accepted: 0 to 16"),
-        ({"pencils": 0}, "streaming: pencils is 0; accepted: whole numbers of at least 1"),
+        ({"tiles": 0}, "streaming: tiles is 0; accepted: whole numbers of at least 1"),
         ({"streams": 17}, "streaming: streams is 17; accepted: 0 to 16"),
         ({"copies": "teleport"}, "copies 'teleport'; accepted: memcpy2D, zero-copy, packed"),
-        ({"slabs": 3}, "accepted: a mapping with pencils, pencils_per_exchange, streams"),
+        ({"slabs": 3}, "accepted: a mapping with tiles, tiles_per_exchange, streams"),
         ({"devices": 0}, "streaming: devices is 0"),
         ({"exchange": "moon"}, "exchange 'moon'; accepted: host, device"),
         ({"exchange": "device", "devices": 2}, "exchange 'device' with 2 devices of a rank"),
@@ -195,7 +195,7 @@ def test_array_between_passes_stays_on_a_device_that_has_room(ranks, device):
     np.testing.assert_allclose(results[0], results[1], atol=1e-11)
 
 
-def test_several_devices_of_a_rank_share_the_pencils(comm, device_kind):
+def test_several_devices_of_a_rank_share_the_tiles(comm, device_kind):
     if device_kind == "cuda":
         return  # tests do not know how many there are
     check(
@@ -205,7 +205,7 @@ def test_several_devices_of_a_rank_share_the_pencils(comm, device_kind):
         "float64",
         2,
         residency="host",
-        streaming={"devices": 3, "pencils": 4},
+        streaming={"devices": 3, "tiles": 4},
     )
 
 

@@ -201,7 +201,7 @@ def test_what_needs_more_than_is_free_today_is_measured_again(
     tried = len(streamed)
     needed = largest(comm, plan().streamed.device_bytes)
     ((key, entry),) = entries(comm, folder).items()
-    greedy = entry | asdict(Streaming(streams=16, pencils=1))
+    greedy = entry | asdict(Streaming(streams=16, tiles=1))
     if comm is None or comm.rank == 0:
         (folder / "tuning.json").write_text(json.dumps({key: greedy}))
     assert list(entries(comm, folder).values()) == [greedy]
@@ -215,7 +215,7 @@ def test_what_needs_more_than_is_free_today_is_measured_again(
 
 
 def test_what_the_user_says_of_streaming_is_not_tuned(comm, device, folder, streamed):
-    given = {"streams": 3, "pencils": 2, "copies": "packed"}
+    given = {"streams": 3, "tiles": 2, "copies": "packed"}
     fft = on_the_host(comm, device, "full", streaming=given)
     for name, value in given.items():
         assert {getattr(way, name) for way in streamed} == {value}

@@ -13,7 +13,7 @@ from slipstream.fft.fft_arguments import largest
 from slipstream.spectral import memory_placement
 from slipstream.spectral.memory_placement import crossings
 from slipstream.spectral.spectral_simulation import SpectralSimulation
-from slipstream.spectral.tile_buffers import PencilDevice, Slot
+from slipstream.spectral.tile_buffers import Slot, TileDevice
 
 BOX = ("grid.points=[16, 12, 10]", 'grid.length=["2 pi", 7.0, 5.0]', "initial.peak_wavenumber=2.0")
 MODELS = {
@@ -46,18 +46,18 @@ STREAMED = ("run.residency=host",)
 # Memory that ranks share and a GPU reaches takes its time to be made: for one model.
 BY_MPI = (*STREAMED, "run.transport=mpi-p2p")
 OPTIONS = (
-    "{ pencils = 1 }",
-    "{ pencils = 3, streams = 1 }",
-    "{ pencils = 3, resident = false }",
-    '{ pencils = 100, copies = "zero-copy" }',
-    '{ pencils = 2, copies = "packed" }',
-    '{ pencils = 100, copies = "zero-copy", resident = false }',
-    '{ pencils = 2, copies = "packed", resident = false }',
-    "{ pencils = 5, streams = 4 }",
-    "{ pencils = 5, streams = 4, resident = false }",
+    "{ tiles = 1 }",
+    "{ tiles = 3, streams = 1 }",
+    "{ tiles = 3, resident = false }",
+    '{ tiles = 100, copies = "zero-copy" }',
+    '{ tiles = 2, copies = "packed" }',
+    '{ tiles = 100, copies = "zero-copy", resident = false }',
+    '{ tiles = 2, copies = "packed", resident = false }',
+    "{ tiles = 5, streams = 4 }",
+    "{ tiles = 5, streams = 4, resident = false }",
     "{ devices = 2 }",
-    "{ pencils = 4, pencils_per_exchange = 1 }",
-    '{ pencils = 3, streams = 2, pencils_per_exchange = 3, update = "host" }',
+    "{ tiles = 4, tiles_per_exchange = 1 }",
+    '{ tiles = 3, streams = 2, tiles_per_exchange = 3, update = "host" }',
 )
 
 
@@ -194,9 +194,7 @@ def test_columns_stay_on_the_device_as_far_as_memory_allows(comm, device, ranks,
     if ranks > 6:
         return  # too few ky for each
     settings = (*BOX, *MODELS["mhd"], *streaming(comm, device))
-    streamed = start(
-        device, *settings, "run.streaming={ pencils = 6, resident = false }", comm=comm
-    )
+    streamed = start(device, *settings, "run.streaming={ tiles = 6, resident = false }", comm=comm)
     none = largest(comm, streamed.flow.passes.device_bytes)
     expected = modes_of(advance(streamed, 3))
     # On a CPU the fields themselves are in the same memory.
@@ -205,7 +203,7 @@ def test_columns_stay_on_the_device_as_far_as_memory_allows(comm, device, ranks,
     kept = []
     for memory in (none, none + fields + (24 << 10), none + fields + (1 << 24)):
         some = start(
-            device, *settings, "run.streaming={ pencils = 6 }", f"run.memory={memory}", comm=comm
+            device, *settings, "run.streaming={ tiles = 6 }", f"run.memory={memory}", comm=comm
         )
         passes = some.flow.passes
         assert passes.device_bytes <= memory
@@ -217,7 +215,7 @@ def test_columns_stay_on_the_device_as_far_as_memory_allows(comm, device, ranks,
 
 
 def test_fewer_columns_stay_where_a_device_has_less_room_than_it_said(comm, device, monkeypatch):
-    settings = (*BOX, *MODELS["mhd"], *streaming(comm, device), "run.streaming={ pencils = 6 }")
+    settings = (*BOX, *MODELS["mhd"], *streaming(comm, device), "run.streaming={ tiles = 6 }")
     whole = start(device, *settings, comm=comm)
     expected, ky = modes_of(advance(whole, 3)), whole.flow.passes.resident.ky
     empty = type(device).empty
@@ -231,7 +229,7 @@ def test_fewer_columns_stay_where_a_device_has_less_room_than_it_said(comm, devi
     some = start(device, *settings, comm=comm)
     monkeypatch.undo()
     left = some.flow.passes.resident
-    assert left.pencils == min(1, whole.flow.passes.resident.pencils)
+    assert left.tiles == min(1, whole.flow.passes.resident.tiles)
     assert left.ky < ky or ky < 2
     assert some.flow.passes.device_bytes <= whole.flow.passes.device_bytes
     assert modes_of(advance(some, 3)).tobytes() == expected.tobytes()
@@ -336,6 +334,6 @@ def test_memory_that_one_rank_alone_lacks_is_an_error_on_all(comm, device, ranks
         if comm is None or comm.rank == ranks - 1:
             raise InputError("no memory left for scratch")
 
-    monkeypatch.setattr(PencilDevice, "provide_scratch", scarce)
+    monkeypatch.setattr(TileDevice, "provide_scratch", scarce)
     with pytest.raises(InputError, match="no memory left for scratch"):
         start(device, *BOX, *streaming(comm, device), comm=comm)

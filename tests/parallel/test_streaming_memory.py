@@ -17,18 +17,18 @@ from slipstream.fft.out_of_core_fft import StreamedPlan
 from slipstream.schedule import POLICIES
 
 
-def test_memory_is_obeyed_and_more_pencils_are_cut_for_less(comm, device):
+def test_memory_is_obeyed_and_more_tiles_are_cut_for_less(comm, device):
     shape = (32, 24, 40)
-    sizes, pencils = [], []
+    sizes, tiles = [], []
     for memory in (1 << 22, 1 << 17, 100_000):
         fft = plan_on_host(comm, device, shape, memory=memory)
         assert fft._plan.device_bytes <= memory
         sizes.append(fft._plan.device_bytes)
-        pencils.append(fft._plan.pencils[0])
+        tiles.append(fft._plan.tiles[0])
         oracle = Oracle(shape, "float64")
         oracle.assert_modes(fft, fft.forward(oracle.input(fft)))
     assert sizes[0] >= sizes[1] >= sizes[2]
-    assert pencils[0] <= pencils[1] <= pencils[2]
+    assert tiles[0] <= tiles[1] <= tiles[2]
 
 
 def test_too_little_memory_is_refused_with_the_smallest_that_would_do(comm, device):
@@ -81,7 +81,7 @@ def test_exchanges_between_devices_take_the_memory_that_they_say(comm, device, m
                 comm,
                 device,
                 shape,
-                streaming={"exchange": "device", "pencils": 4},
+                streaming={"exchange": "device", "tiles": 4},
                 order=order,
                 transport=transport,
                 memory="24 MiB",
@@ -106,8 +106,8 @@ def transform_often(comm, device, transports, count, seed=0):
     oracle = Oracle(shape, "float64")
     for _ in range(count):
         how = {
-            "pencils": int(generator.integers(2, 7)),
-            "pencils_per_exchange": int(generator.integers(1, 7)),
+            "tiles": int(generator.integers(2, 7)),
+            "tiles_per_exchange": int(generator.integers(1, 7)),
             "streams": int(generator.choice([0, 0, 1, 2, 5])),
             "copies": str(generator.choice(COPIES)),
             "exchange": str(generator.choice(["host", "device"])),

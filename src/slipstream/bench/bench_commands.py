@@ -14,14 +14,14 @@ from slipstream.bench.bench_options import (
     Devices,
     Exchange,
     Memory,
-    Pencils,
-    PencilsPerExchange,
     Ranks,
     Record,
     Repetitions,
     Residency,
     Streams,
     Sweep,
+    Tiles,
+    TilesPerExchange,
     check_format,
     check_residency,
 )
@@ -55,8 +55,8 @@ def dns(
     ] = True,
     residency: Residency = "device",
     memory: Memory = None,
-    pencils: Pencils = None,
-    pencils_per_exchange: PencilsPerExchange = None,
+    tiles: Tiles = None,
+    tiles_per_exchange: TilesPerExchange = None,
     streams: Streams = 0,
     copies: Copies = "memcpy2D",
     devices: Devices = 1,
@@ -77,7 +77,7 @@ def dns(
     from slipstream.spectral.out_of_core_step import StepStreaming
     from slipstream.spectral.spectral_simulation import make_simulation
 
-    how = StepStreaming(pencils, pencils_per_exchange, streams, copies, devices, update, resident)
+    how = StepStreaming(tiles, tiles_per_exchange, streams, copies, devices, update, resident)
     others = {"--memory": memory is not None, "--no-resident": not resident, "--sweep": sweep}
     check_residency(residency, how, others)
     settings = case_of_step(n, model, integrator, precision, device, schedule, transport)
@@ -178,8 +178,8 @@ def fft(
     ] = True,
     residency: Residency = "device",
     memory: Memory = None,
-    pencils: Pencils = None,
-    pencils_per_exchange: PencilsPerExchange = None,
+    tiles: Tiles = None,
+    tiles_per_exchange: TilesPerExchange = None,
     streams: Streams = 0,
     copies: Copies = "memcpy2D",
     devices: Devices = 1,
@@ -213,7 +213,7 @@ def fft(
         repetitions,
         plain,
     )
-    how = Streaming(pencils, pencils_per_exchange, streams, copies, devices, exchange)
+    how = Streaming(tiles, tiles_per_exchange, streams, copies, devices, exchange)
     others = {
         "--memory": memory is not None,
         "--sweep": sweep,

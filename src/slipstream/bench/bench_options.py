@@ -21,14 +21,12 @@ Residency = Annotated[str, typer.Option(help="device, or host: arrays stream thr
 Memory = Annotated[
     str | None, typer.Option(metavar="SIZE", help="What a rank may take of a device: 8 GiB.")
 ]
-Pencils = Annotated[int | None, typer.Option(min=1, help="Pieces of a field.")]
-PencilsPerExchange = Annotated[
-    int | None, typer.Option(min=1, help="Pieces that are sent together.")
-]
+Tiles = Annotated[int | None, typer.Option(min=1, help="Tiles of a field.")]
+TilesPerExchange = Annotated[int | None, typer.Option(min=1, help="Tiles that are sent together.")]
 Streams = Annotated[int, typer.Option(help="0 for the pipeline, or 1 to 16 streams.")]
 Copies = Annotated[str, typer.Option(help="memcpy2D, zero-copy or packed.")]
 Devices = Annotated[int, typer.Option(min=1, help="GPUs of a rank.")]
-Exchange = Annotated[str, typer.Option(help="Send pieces from the host, or from the device.")]
+Exchange = Annotated[str, typer.Option(help="Send tiles from the host, or from the device.")]
 Sweep = Annotated[bool, typer.Option("--sweep", help="Vary how arrays stream.")]
 
 
@@ -53,7 +51,7 @@ def check_residency(residency: str, streaming: Any, others: Mapping[str, bool]) 
     ----------
     residency : str
         As asked.
-    streaming : PencilStreaming
+    streaming : TileStreaming
         How arrays shall stream.
     others : mapping of str to bool
         Which further options for arrays on the host were given.

@@ -161,13 +161,13 @@ def print_streaming(title: str, result: Mapping[str, Any]) -> None:
     table = Table(title=Text(title), box=box.HORIZONTALS, padding=(0, 0, 0, 1))
     table.add_column("", no_wrap=True)
     parts = ("copy in", "fft", "copy out", "pack", "communication")
-    for heading in ("pencils", "forward", "back", "of bus\nbound", "times\nsynchr.", *parts):
+    for heading in ("tiles", "forward", "back", "of bus\nbound", "times\nsynchr.", *parts):
         table.add_column(heading, justify="right", no_wrap=True)
     for row in result["rows"]:
         timers = row["timers of forward (s)"]
         table.add_row(
             row["name"],
-            str(max(row["pencils"])),
+            str(max(row["tiles"])),
             *(quantity(one, "s") for one in row["seconds"].values()),
             f"{row['of the bound']['forward']:.2f}",
             f"{row['synchronous / this']:.2f}",
@@ -195,13 +195,13 @@ def print_streamed_step(title: str, result: Mapping[str, Any]) -> None:
     table = Table(title=Text(title), box=box.HORIZONTALS, padding=(0, 0, 0, 1))
     table.add_column("", no_wrap=True)
     parts = ("copy in", "fft", "compute", "copy out", "pack", "communication")
-    for heading in ("pencils", "step", "of bus\nbound", "times\nsynchr.", *parts):
+    for heading in ("tiles", "step", "of bus\nbound", "times\nsynchr.", *parts):
         table.add_column(heading, justify="right", no_wrap=True)
     for row in result["rows"]:
         timers = row["timers (s)"]
         table.add_row(
             row["name"],
-            str(row["pencils"]),
+            str(row["tiles"]),
             quantity(row["seconds per step"], "s"),
             f"{row['of the bound']:.2f}",
             f"{row['synchronous / this']:.2f}",

@@ -137,7 +137,7 @@ def _row(
         "name": variant.name,
         "schedule": variant.schedule,
         "streaming": asdict(variant.streaming),
-        "pencils": flow.passes.pencils,
+        "tiles": flow.passes.tiles,
         "ky whose columns stay": flow.passes.resident.ky,
         "ky": problem.geometry.columns_shape[1],
         "seconds per step": seconds,

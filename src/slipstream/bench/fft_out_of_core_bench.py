@@ -24,7 +24,7 @@ from slipstream.bench.repetitions import extreme, medians
 from slipstream.device import Device, Operation, Stream
 from slipstream.errors import InputError
 from slipstream.fft import DistributedFFT, Streaming
-from slipstream.fft.streaming_options import PencilStreaming
+from slipstream.fft.streaming_options import TileStreaming
 from slipstream.schedule import Timeline
 from slipstream.schedule.timeline import legend_of
 
@@ -43,14 +43,14 @@ class Variant:
     ----------
     name : str
         For people.
-    streaming : PencilStreaming
+    streaming : TileStreaming
         The options.
     schedule : str
         The policy; "serial" overlaps nothing.
     """
 
     name: str
-    streaming: PencilStreaming
+    streaming: TileStreaming
     schedule: str = "overlap"
 
 
@@ -67,7 +67,7 @@ def variants_of(streaming: Streaming, sweep: bool, ranks: int) -> list[Variant]:
     exchanges = ("host", "device") if streaming.devices == 1 else ("host",)
     for together in (1, 4) if ranks > 1 else ():
         for exchange in exchanges:
-            changed = replace(streaming, pencils_per_exchange=together, exchange=exchange)
+            changed = replace(streaming, tiles_per_exchange=together, exchange=exchange)
             result.append(Variant(f"{together} at a time, from the {exchange}", changed))
     return each_once(result)
 
@@ -245,7 +245,7 @@ def _row(
         "name": variant.name,
         "schedule": variant.schedule,
         "streaming": asdict(streamed.streaming),
-        "pencils": streamed.pencils,
+        "tiles": streamed.tiles,
         "seconds": seconds,
         "pair (s)": sum(seconds.values()),
         "bytes over the bus, in and out": ways,

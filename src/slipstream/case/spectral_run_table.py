@@ -14,25 +14,25 @@ class SpectralStreaming(Table):
 
     Attributes
     ----------
-    pencils : int or None
-        Into how many pencils a pass cuts what a rank has; as many as memory asks for by default.
-    pencils_per_exchange : int or None
-        After how many pencils of planes ranks exchange; by default in four parts.
+    tiles : int or None
+        Into how many tiles a pass cuts what a rank has; as many as memory asks for by default.
+    tiles_per_exchange : int or None
+        After how many tiles of planes ranks exchange; by default in four parts.
     streams : int
         0 for a pipeline of copies in, work and copies out; 1 to 16 for streams that do all three.
     copies : {"memcpy2D", "zero-copy", "packed"}
-        How pencils cross the bus.
+        How tiles cross the bus.
     devices : int
         How many GPUs of its node a rank streams through.
     update : {"device", "host"}
-        Where modes are advanced: with their pencil, or on the host's cores.
+        Where modes are advanced: with their tile, or on the host's cores.
     resident : bool
         Whether columns stay on the device, as far as memory allows. None do where a rank has
         several devices, or modes are advanced on the host.
     """
 
-    pencils: Annotated[int, Field(ge=1)] | None = None
-    pencils_per_exchange: Annotated[int, Field(ge=1)] | None = None
+    tiles: Annotated[int, Field(ge=1)] | None = None
+    tiles_per_exchange: Annotated[int, Field(ge=1)] | None = None
     streams: Annotated[int, Field(ge=0, le=16)] = 0
     copies: Literal["memcpy2D", "zero-copy", "packed"] = "memcpy2D"
     devices: Annotated[int, Field(ge=1)] = 1

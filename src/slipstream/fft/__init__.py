@@ -2,7 +2,7 @@
 
 `DistributedFFT` is the plan that users call. `SlabGeometry`, `PlanePass` and `ColumnPass` are its
 parts, from which the spectral solvers record fused steps. Arrays on the host take the same routes
-pencil by pencil: see `streamed_plan`.
+tile by tile: see `streamed_plan`.
 """
 
 from slipstream.fft.column_transforms import ColumnPass

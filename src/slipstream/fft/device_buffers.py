@@ -1,8 +1,8 @@
-"""What pencils need on a device: rotating buffers, and memory for the transforms themselves.
+"""What tiles need on a device: rotating buffers, and memory for the transforms themselves.
 
-While one pencil is transformed, the next is copied in and the one before is copied out: with a lane
+While one tile is transformed, the next is copied in and the one before is copied out: with a lane
 each for copies in, for computing and for copies out, three slots make the pipeline. Or everything
-that a pencil needs happens in one of several streams, a slot each, as in GHOST.
+that a tile needs happens in one of several streams, a slot each, as in GHOST.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Kind:
         return np.zeros(0, self.complex_dtype).real.dtype
 
     def shapes(self, before: Sequence[int], axes: Sequence[int]) -> list[tuple[int, ...]]:
-        """Return the shapes of a pencil, from before its transforms to after the last."""
+        """Return the shapes of a tile, from before its transforms to after the last."""
         result = [tuple(before)]
         for axis in axes:
             count = self.modes[axis - 1].count
@@ -74,24 +74,24 @@ class Kind:
         return self.real and axis == len(self.modes)
 
     def dtype(self, step: int, axes: Sequence[int]) -> np.dtype:
-        """Return the type of a pencil before the transform of a number."""
+        """Return the type of a tile before the transform of a number."""
         real = step == 0 and bool(axes) and self.is_real_axis(axes[0])
         return self.real_dtype if real else self.complex_dtype
 
 
 class Workspace:
-    """Buffers on one device for pencils of several passes.
+    """Buffers on one device for tiles of several passes.
 
     Parameters
     ----------
     device : Device
         Where.
     bus : Bus
-        How pencils get there.
+        How tiles get there.
     kind : Kind
         Of the transform.
-    pencils : sequence of (shape, axes)
-        The different pencils: shapes before the transforms along some axes.
+    tiles : sequence of (shape, axes)
+        The different tiles: shapes before the transforms along some axes.
     streams : int
         0 for the pipeline, or how many streams there are.
     limit : int
@@ -108,7 +108,7 @@ class Workspace:
         device: Device,
         bus: Bus,
         kind: Kind,
-        pencils: Sequence[tuple[tuple[int, ...], tuple[int, ...]]],
+        tiles: Sequence[tuple[tuple[int, ...], tuple[int, ...]]],
         streams: int,
         limit: int,
     ) -> None:
@@ -116,8 +116,8 @@ class Workspace:
         self.slots = streams or PIPELINE_SLOTS
         self._streams, self._turn = streams, 0
         lanes = streams or 1
-        sizes = self._buffer_sizes(pencils)
-        spare = max((self._spare_size(shape, axes) for shape, axes in pencils), default=0)
+        sizes = self._buffer_sizes(tiles)
+        spare = max((self._spare_size(shape, axes) for shape, axes in tiles), default=0)
         self.bytes = self.slots * sum(sizes) + lanes * spare
         if self.bytes > limit:
             raise TooLittleMemory
@@ -126,12 +126,12 @@ class Workspace:
         self._spare = [device.empty((spare,), np.uint8) for _ in range(lanes)]
         self._scratch = [device.fft_scratch() for _ in range(lanes)]
         self._transforms: dict[tuple, list[AxisTransform]] = {}
-        self._provide_scratch(pencils, limit)
+        self._provide_scratch(tiles, limit)
 
-    def _buffer_sizes(self, pencils) -> list[int]:
-        """Return the bytes of the two buffers between which a pencil goes to and fro."""
+    def _buffer_sizes(self, tiles) -> list[int]:
+        """Return the bytes of the two buffers between which a tile goes to and fro."""
         sizes = [0, 0]
-        for before, axes in pencils:
+        for before, axes in tiles:
             for step, shape in enumerate(self._kind.shapes(before, axes)):
                 dtype = self._kind.dtype(step, axes)
                 row = padded_row(shape[-1]) if dtype.kind == "f" else shape[-1]
@@ -148,9 +148,9 @@ class Workspace:
             largest = max(largest, size * self._kind.complex_dtype.itemsize)
         return largest
 
-    def _provide_scratch(self, pencils, limit: int) -> None:
+    def _provide_scratch(self, tiles, limit: int) -> None:
         """Find out what transforms need to work in, allocate it, and plan them again."""
-        self._plan_all(pencils)
+        self._plan_all(tiles)
         needed = max(scratch.needed for scratch in self._scratch)
         self.bytes += needed * len(self._scratch)
         if self.bytes > limit:
@@ -158,9 +158,9 @@ class Workspace:
         for scratch in self._scratch:
             scratch.provide(self.device.empty((needed,), np.uint8))
 
-    def _plan_all(self, pencils) -> None:
+    def _plan_all(self, tiles) -> None:
         for slot in range(self.slots):
-            for before, axes in pencils:
+            for before, axes in tiles:
                 padded = {False, self._kind.dtype(0, axes).kind == "f"}
                 for forward, is_padded in itertools.product((True, False), padded):
                     arrays = self._arrays(slot, before, axes, is_padded)
@@ -171,13 +171,13 @@ class Workspace:
         self,
         graph: StepGraph,
         geometry: PassGeometry,
-        pencil: tuple[Box, Box],
+        tile: tuple[Box, Box],
         source: Any,
         target: Any,
         forward: bool,
         scale: float,
     ) -> None:
-        """Record that a pencil is copied in, transformed, and copied out.
+        """Record that a tile is copied in, transformed, and copied out.
 
         Parameters
         ----------
@@ -185,8 +185,8 @@ class Workspace:
             Where nodes are added.
         geometry : PassGeometry
             The pass.
-        pencil : (Box, Box)
-            The pencil before and after the transforms.
+        tile : (Box, Box)
+            The tile before and after the transforms.
         source, target : store
             Where it comes from and goes to, see `stores`.
         forward : bool
@@ -196,11 +196,11 @@ class Workspace:
         """
         slot, self._turn = self._turn, (self._turn + 1) % self.slots
         padded = (source if forward else target).padded
-        arrays = self._arrays(slot, pencil[0].shape, geometry.axes, padded)
+        arrays = self._arrays(slot, tile[0].shape, geometry.axes, padded)
         first, last = (0, -1) if forward else (-1, 0)
         lane = f"stream {slot}" if self._streams else ""
-        for box, view in source.read_views(pencil[first]):
-            place = arrays[first][box.slices(pencil[first])]
+        for box, view in source.read_views(tile[first]):
+            place = arrays[first][box.slices(tile[first])]
             if source.padded:
                 place, view = whole_rows(place), whole_rows(view)
             if source.read_on_device:
@@ -209,8 +209,8 @@ class Workspace:
                 staging = self._staging[slot][0]
                 self._bus.record(graph, place, view, True, lane or "copy in", staging)
         self._record_transforms(graph, slot, arrays, geometry.axes, forward, scale)
-        for box, view in target.write_views(pencil[last]):
-            part = arrays[last][box.slices(pencil[last])]
+        for box, view in target.write_views(tile[last]):
+            part = arrays[last][box.slices(tile[last])]
             if target.padded:
                 part, view = whole_rows(part), whole_rows(view)
             if target.written_on_device:
@@ -233,7 +233,7 @@ class Workspace:
                 scale = 1.0
 
     def _arrays(self, slot: int, before, axes, padded: bool = False) -> list[Any]:
-        """Return a pencil's arrays, one before each transform and one after the last.
+        """Return a tile's arrays, one before each transform and one after the last.
 
         The first may have the padded rows of transforms in place.
         """

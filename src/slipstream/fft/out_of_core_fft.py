@@ -1,9 +1,9 @@
-"""Transforms of arrays that stay on the host: pencil by pencil through devices.
+"""Transforms of arrays that stay on the host: tile by tile through devices.
 
 The route is that of arrays on devices (`route`). What a rank transforms in one layout becomes one
-or two passes over its array (`pencils`); each pencil is copied to a device, transformed there, and
+or two passes over its array (`tiles`); each tile is copied to a device, transformed there, and
 copied back (`workspace`), and while it is transformed the next is on its way in and the one before
-on its way out. Pencils leave packed for the ranks that get them (`stores`), and are sent as soon as
+on its way out. Tiles leave packed for the ranks that get them (`stores`), and are sent as soon as
 enough of them have left. What does not fit on a device is thus no limit: the host's memory is.
 
 The algorithm is that of Ravikumar, Appelhans and Yeung (SC 2019); with streams instead of the
@@ -29,7 +29,7 @@ from slipstream.fft.layout_search import Stage, find_route, with_fields
 from slipstream.fft.padded_rows import has_padding
 from slipstream.fft.streaming_options import Streaming
 from slipstream.fft.tile_exchanges import Exchanges
-from slipstream.fft.tile_geometry import PassGeometry, passes_of, pencil_counts
+from slipstream.fft.tile_geometry import PassGeometry, passes_of, tile_counts
 from slipstream.fft.tile_targets import ArrayStore
 from slipstream.schedule import StepGraph
 
@@ -42,7 +42,7 @@ class StreamedPlan:
     arguments : Arguments
         What to transform.
     devices : sequence of Device
-        Where pencils are transformed, in turn.
+        Where tiles are transformed, in turn.
     home : Device
         The host, whose arrays all devices copy from and to.
     comm : mpi4py.MPI.Comm or None
@@ -59,11 +59,11 @@ class StreamedPlan:
     Attributes
     ----------
     devices : list of Device
-        Where pencils are transformed.
+        Where tiles are transformed.
     passes : list of PassGeometry
         What is done one after the other going forward.
-    pencils : list of int
-        Into how many pencils each pass cuts a field.
+    tiles : list of int
+        Into how many tiles each pass cuts a field.
     transport : Transport or None
         How ranks exchange.
     workers : int
@@ -118,8 +118,8 @@ class StreamedPlan:
         self.transport = self._exchanges.transport
         self._on_device: list[Any] = []
         self._workspaces, count = self._fitting(comm, limit)
-        self.pencils = self._cut(count)
-        self._exchanges.provide(self.pencils)
+        self.tiles = self._cut(count)
+        self._exchanges.provide(self.tiles)
         # The way back is made when it is first taken, which all ranks do together.
         self._exchanges.stores(forward=True)
         self._turn = 0
@@ -128,11 +128,11 @@ class StreamedPlan:
     # -- memory ------------------------------------------------------------------------------
 
     def _fitting(self, comm: Any, limit: int) -> tuple[list[Workspace], int]:
-        """Return workspaces within the limit, and the number of pencils. Collective."""
+        """Return workspaces within the limit, and the number of tiles. Collective."""
         reserve = self._field_bytes() if not any(self._exchanged) and len(self.passes) > 1 else 0
         reserve = reserve if len(self.devices) == 1 else 0
         counts = list(self._counts())
-        # An array that stays on the device is not worth pencils that are many times smaller.
+        # An array that stays on the device is not worth tiles that are many times smaller.
         larger = [count for count in counts if count <= 4 * counts[0]]
         for kept, tried in ((reserve, larger if reserve else []), (0, counts)):
             for count in tried:
@@ -157,14 +157,14 @@ class StreamedPlan:
         return size * self.arguments.complex_dtype.itemsize
 
     def _counts(self) -> Iterator[int]:
-        """Yield numbers of pencils to try, larger ones when smaller ones do not fit."""
+        """Yield numbers of tiles to try, larger ones when smaller ones do not fit."""
         longest = max(one.longest_cut for one in self.passes)
         largest_box = max(box.size for one in self.passes for box in one.before)
         size = largest_box // max(1, self.arguments.fields) * self.arguments.complex_dtype.itemsize
-        return pencil_counts(size, longest, self.streaming.pencils)
+        return tile_counts(size, longest, self.streaming.tiles)
 
     def _tried(self, comm: Any, count: int, limit: int) -> list[Workspace] | None:
-        """Return workspaces for so many pencils if they fit on all ranks. Collective."""
+        """Return workspaces for so many tiles if they fit on all ranks. Collective."""
         made, problem = None, ""
         try:
             left = limit - self._exchanges.device_bytes(self._cut(count))
@@ -182,21 +182,21 @@ class StreamedPlan:
         return made if all(fits for fits, _ in outcomes) else None
 
     def _smallest(self, count: int) -> int:
-        """Return how many bytes of each device the smallest pencils need."""
+        """Return how many bytes of each device the smallest tiles need."""
         largest_one = max((one.bytes for one in self._workspaces_of(count, 1 << 62)), default=0)
         return largest_one + self._exchanges.device_bytes(self._cut(count))
 
     def _cut(self, count: int) -> list[int]:
-        """Return into how many pencils passes cut a field where the finest cuts it into so many."""
+        """Return into how many tiles passes cut a field where the finest cuts it into so many."""
         return [min(count, max(1, one.longest_cut)) for one in self.passes]
 
     def _workspaces_of(self, count: int, limit: int) -> list[Workspace]:
         kinds = {
             (before.shape, one.axes): None
-            for one, pencils in zip(self.passes, self._cut(count), strict=True)
+            for one, tiles in zip(self.passes, self._cut(count), strict=True)
             if one.axes
             for field in range(self.arguments.fields)
-            for before, _ in one.pencils(self._rank, field, pencils)
+            for before, _ in one.tiles(self._rank, field, tiles)
             if before.size
         }
         return [
@@ -215,7 +215,7 @@ class StreamedPlan:
     def device_bytes(self) -> int:
         """Bytes allocated on each device."""
         resident = sum(array.nbytes for array in self._on_device)
-        resident += self._exchanges.device_bytes(self.pencils)
+        resident += self._exchanges.device_bytes(self.tiles)
         return max((one.bytes for one in self._workspaces), default=0) + resident
 
     # -- recording ---------------------------------------------------------------------------
@@ -258,11 +258,11 @@ class StreamedPlan:
     def describe_parts(self) -> list[str]:
         """Return a line for each pass, for people."""
         lines = []
-        for number, (one, pencils) in enumerate(zip(self.passes, self.pencils, strict=True)):
+        for number, (one, tiles) in enumerate(zip(self.passes, self.tiles, strict=True)):
             axes = ", ".join(str(axis - 1) for axis in one.axes)
             what = f"along axes {axes}, " if one.axes else "no transform, "
             shape = one.before[self._rank].shape
-            lines.append(f"pass {number + 1}: {what}{pencils} pencils of {shape}")
+            lines.append(f"pass {number + 1}: {what}{tiles} tiles of {shape}")
         exchanged = sum(one.allocated for one in self._exchanges.stores(True) if one)
         if exchanged:
             where = "between devices" if self._exchanges.from_device else "from host to host"
@@ -311,21 +311,19 @@ class StreamedPlan:
             for number, geometry in order if forward else order[::-1]:
                 ends = stores[number], stores[number + 1]
                 source, target = ends if forward else ends[::-1]
-                for place, pencil in enumerate(
-                    geometry.pencils(self._rank, field, self.pencils[number])
-                ):
+                for place, tile in enumerate(geometry.tiles(self._rank, field, self.tiles[number])):
                     target.record_before(graph, field, place)
-                    self._record_pencil(graph, geometry, pencil, source, target, forward, scale)
+                    self._record_tile(graph, geometry, tile, source, target, forward, scale)
                     target.record_written(graph, field, place)
                 scale = 1.0 if geometry.axes else scale
 
-    def _record_pencil(self, graph, geometry, pencil, source, target, forward, scale) -> None:
+    def _record_tile(self, graph, geometry, tile, source, target, forward, scale) -> None:
         if not geometry.axes:
-            self._record_move(graph, pencil[0], source, target)
-        elif pencil[0].size:
+            self._record_move(graph, tile[0], source, target)
+        elif tile[0].size:
             workspace = self._workspaces[self._turn]
             self._turn = (self._turn + 1) % len(self._workspaces)
-            workspace.record(graph, geometry, pencil, source, target, forward, scale)
+            workspace.record(graph, geometry, tile, source, target, forward, scale)
 
     def _record_move(self, graph: StepGraph, box: Box, source: Any, target: Any) -> None:
         """Record that a box goes from one store to the next, on the host."""
@@ -342,7 +340,7 @@ class StreamedPlan:
                 )
 
     def _stores(self, physical: Any, spectral: Any, forward: bool) -> list[Any]:
-        """Return where each pass finds, and leaves, its pencils."""
+        """Return where each pass finds, and leaves, its tiles."""
         padded = has_padding(physical, spectral)
         box = self.passes[0].before[self._rank]
         stores: list[Any] = [ArrayStore(box, physical, padded=padded)]

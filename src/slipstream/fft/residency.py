@@ -146,7 +146,7 @@ def streamed(
     arguments, comm, transport, workers
         As of `DistributedFFT`.
     devices : sequence of Device
-        Where pencils are transformed.
+        Where tiles are transformed.
     streaming : Streaming
         How.
     limit : int

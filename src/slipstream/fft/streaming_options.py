@@ -10,27 +10,27 @@ from slipstream.fft.host_device_copy import COPIES
 
 
 @dataclass(frozen=True)
-class PencilStreaming:
-    """How pencils stream through devices: no choice changes the result.
+class TileStreaming:
+    """How tiles stream through devices: no choice changes the result.
 
     Attributes
     ----------
-    pencils : int or None
-        Into how many pencils a pass cuts each field of a rank; None: as many as memory asks for.
-    pencils_per_exchange : int or None
-        How many pencils are sent together; None: see those who exchange.
+    tiles : int or None
+        Into how many tiles a pass cuts each field of a rank; None: as many as memory asks for.
+    tiles_per_exchange : int or None
+        How many tiles are sent together; None: see those who exchange.
     streams : int
         0 for the pipeline of copies in, transforms and copies out; 1 to 16 for so many streams,
-        each of which does all three for its pencils.
+        each of which does all three for its tiles.
     copies : {"memcpy2D", "zero-copy", "packed"}
-        How pencils cross the bus, see `host_device_copy`; what has arrived on a device from
+        How tiles cross the bus, see `host_device_copy`; what has arrived on a device from
         other ranks always crosses by the copy engines.
     devices : int
         How many GPUs of its node a rank streams through.
     """
 
-    pencils: int | None = None
-    pencils_per_exchange: int | None = None
+    tiles: int | None = None
+    tiles_per_exchange: int | None = None
     streams: int = 0
     copies: str = "memcpy2D"
     devices: int = 1
@@ -43,7 +43,7 @@ class PencilStreaming:
         InputError
             If a value is not among those accepted.
         """
-        for name in ("pencils", "pencils_per_exchange"):
+        for name in ("tiles", "tiles_per_exchange"):
             if getattr(self, name) is not None:
                 whole_number(f"streaming: {name}", getattr(self, name), 1)
         whole_number("streaming: streams", self.streams, 0, 16)
@@ -53,16 +53,16 @@ class PencilStreaming:
 
 
 @dataclass(frozen=True)
-class Streaming(PencilStreaming):
-    """How transforms of arrays on the host stream: what `PencilStreaming` says, and exchanges.
+class Streaming(TileStreaming):
+    """How transforms of arrays on the host stream: what `TileStreaming` says, and exchanges.
 
-    All pencils of a field are sent together, or one from a device, unless a number is given.
+    All tiles of a field are sent together, or one from a device, unless a number is given.
 
     Attributes
     ----------
     exchange : {"host", "device"}
-        From where ranks exchange pencils: the host, or the device that has transformed them, for
-        which some pencils that are sent together are on the device at the same time.
+        From where ranks exchange tiles: the host, or the device that has transformed them, for
+        which some tiles that are sent together are on the device at the same time.
     """
 
     exchange: str = "host"
@@ -73,7 +73,7 @@ class Streaming(PencilStreaming):
         return self.exchange == "device"
 
     def check(self) -> None:
-        """Refuse what cannot be, as `PencilStreaming.check` does."""
+        """Refuse what cannot be, as `TileStreaming.check` does."""
         super().check()
         if self.exchange not in ("host", "device"):
             raise InputError(f"streaming: exchange {self.exchange!r}; accepted: host, device")

@@ -22,12 +22,12 @@ from slipstream.fft.streaming_options import Streaming
 # What is tried for options that the user has left at their defaults.
 _TRIED: dict[str, tuple[Any, ...]] = {
     "streams": (0, 2, 4),
-    "pencils": (None, 4, 16, 64),
+    "tiles": (None, 4, 16, 64),
     "copies": ("memcpy2D", "zero-copy"),
-    "pencils_per_exchange": (None, 1, 4),
+    "tiles_per_exchange": (None, 1, 4),
     "exchange": ("host", "device"),
 }
-_BETWEEN_RANKS = ("pencils_per_exchange", "exchange")
+_BETWEEN_RANKS = ("tiles_per_exchange", "exchange")
 
 
 def choose_streaming(

@@ -1,6 +1,6 @@
-"""What lies between the passes of a streamed transform: exchanges of groups of pencils.
+"""What lies between the passes of a streamed transform: exchanges of groups of tiles.
 
-Ranks exchange from host to host, or from the devices that have transformed pencils; then some
+Ranks exchange from host to host, or from the devices that have transformed tiles; then some
 groups are on the device at the same time, and their memory counts.
 """
 
@@ -43,14 +43,14 @@ class Exchanges:
     rank : int
         This rank.
     streaming : Streaming
-        How pencils stream.
+        How tiles stream.
     transport : str
         How ranks exchange; from a device, what is not transformed before goes from the host, by
         what is automatic there.
     comm : mpi4py.MPI.Comm or None
         The ranks.
     device, home : Device
-        Where pencils are transformed, and the host.
+        Where tiles are transformed, and the host.
 
     Attributes
     ----------
@@ -96,7 +96,7 @@ class Exchanges:
         return device_buffer_bytes(self.transport, self._sizes(cut)) if self.from_device else 0
 
     def provide(self, cut: Sequence[int]) -> None:
-        """Allocate what exchanges need if passes are cut into so many pencils. Collective."""
+        """Allocate what exchanges need if passes are cut into so many tiles. Collective."""
         self._cut = list(cut)
         if self.from_device:
             sizes = self._sizes(cut)
@@ -120,8 +120,8 @@ class Exchanges:
         return self.from_device and self._exchanged[number] and bool(feeding.axes)
 
     def _store(self, number: int, forward: bool) -> ExchangeStore:
-        sources, targets, pencils, sent_together = self._groups(number, self._cut, forward)
-        common = sources, targets, pencils, sent_together, self._rank, self.dtype(number)
+        sources, targets, tiles, sent_together = self._groups(number, self._cut, forward)
+        common = sources, targets, tiles, sent_together, self._rank, self.dtype(number)
         if not self.leaves_device(number, forward):
             return ExchangeStore(self._from_host, *common)
         shape, dtype = targets[self._rank].shape, self.dtype(number)
@@ -149,27 +149,27 @@ class Exchanges:
     def _groups(
         self, number: int, cut: Sequence[int], forward: bool
     ) -> tuple[list[list[Box]], Sequence[Box], int, int]:
-        """Return, behind a pass, what is sent and wanted, and numbers of pencils.
+        """Return, behind a pass, what is sent and wanted, and numbers of tiles.
 
-        The boxes of all ranks for each group of pencils, the box that each rank wants, the number
-        of pencils of a field, and of those that are sent together.
+        The boxes of all ranks for each group of tiles, the box that each rank wants, the number
+        of tiles of a field, and of those that are sent together.
         """
         left, right = self._passes[number], self._passes[number + 1]
-        feeding, pencils = (left, cut[number]) if forward else (right, cut[number + 1])
-        usual = 1 if self.leaves_device(number, forward) else pencils
-        sent_together = self._streaming.pencils_per_exchange or usual
+        feeding, tiles = (left, cut[number]) if forward else (right, cut[number + 1])
+        usual = 1 if self.leaves_device(number, forward) else tiles
+        sent_together = self._streaming.tiles_per_exchange or usual
         groups = []
         for field in range(self._arguments.fields):
             of_ranks = [
-                [pencil[1 if forward else 0] for pencil in feeding.pencils(rank, field, pencils)]
+                [tile[1 if forward else 0] for tile in feeding.tiles(rank, field, tiles)]
                 for rank in range(self._arguments.ranks)
             ]
-            for low in range(0, pencils, sent_together):
+            for low in range(0, tiles, sent_together):
                 groups.append([_spanned(own[low : low + sent_together]) for own in of_ranks])
-        return groups, right.before if forward else left.after, pencils, sent_together
+        return groups, right.before if forward else left.after, tiles, sent_together
 
 
 def _spanned(boxes: Sequence[Box]) -> Box:
-    """Return the box that consecutive pencils make together."""
+    """Return the box that consecutive tiles make together."""
     filled = [box for box in boxes if box.size]
     return Box(filled[0].start, filled[-1].stop) if filled else boxes[0]

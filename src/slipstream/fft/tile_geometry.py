@@ -1,7 +1,7 @@
-"""Pencils: the pieces into which a local array is cut so that they fit on a device one by one.
+"""Tiles: the pieces into which a local array is cut so that they fit on a device one by one.
 
 A rank transforms some axes of its array in one pass: the array is cut along another axis, which
-is not transformed in it, and every piece, a pencil, is transformed for itself. All of this is
+is not transformed in it, and every piece, a tile, is transformed for itself. All of this is
 integer geometry; indices are those of an array [field, ...axes].
 """
 
@@ -14,8 +14,8 @@ from slipstream.decomposition import Box, split
 from slipstream.fft.layout_search import Boxes, Stage
 from slipstream.fft.truncation import Modes
 
-# Bytes of a pencil that keep the bus busy, and pencils that keep a pipeline filled.
-_PENCIL, _FEWEST = 128 << 20, 8
+# Bytes of a tile that keep the bus busy, and tiles that keep a pipeline filled.
+_TILE, _FEWEST = 128 << 20, 8
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class PassGeometry:
         Axes that are transformed, in this order; 1 is the first after the fields. A pass without
         any moves data from one exchange, or from the user's array, to the next.
     cut : int
-        The axis along which pencils are cut; 0 leaves every field whole.
+        The axis along which tiles are cut; 0 leaves every field whole.
     """
 
     before: Boxes
@@ -40,11 +40,11 @@ class PassGeometry:
 
     @property
     def longest_cut(self) -> int:
-        """The largest number of pencils of a field that are not empty, on any rank."""
+        """The largest number of tiles of a field that are not empty, on any rank."""
         return max(box.shape[self.cut] if self.cut else 1 for box in self.before)
 
-    def pencils(self, rank: int, field: int, count: int) -> list[tuple[Box, Box]]:
-        """Return a rank's pencils of a field, before and after; some may be empty.
+    def tiles(self, rank: int, field: int, count: int) -> list[tuple[Box, Box]]:
+        """Return a rank's tiles of a field, before and after; some may be empty.
 
         Parameters
         ----------
@@ -71,15 +71,15 @@ class PassGeometry:
         return Box(tuple(start), tuple(stop))
 
 
-def pencil_counts(size: int, longest: int, asked: int | None) -> Iterator[int]:
-    """Yield numbers of pencils to try, larger ones when smaller ones do not fit.
+def tile_counts(size: int, longest: int, asked: int | None) -> Iterator[int]:
+    """Yield numbers of tiles to try, larger ones when smaller ones do not fit.
 
     Parameters
     ----------
     size : int
         Bytes of what is cut.
     longest : int
-        Into how many pencils it can be cut.
+        Into how many tiles it can be cut.
     asked : int or None
         How many the user wants.
     """
@@ -87,7 +87,7 @@ def pencil_counts(size: int, longest: int, asked: int | None) -> Iterator[int]:
     if asked is not None:
         yield min(asked, longest)
         return
-    count = max(_FEWEST, -(-size // _PENCIL))
+    count = max(_FEWEST, -(-size // _TILE))
     while count < longest:
         yield count
         count = max(count + 1, count * 5 // 4)

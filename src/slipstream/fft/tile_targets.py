@@ -1,10 +1,10 @@
-"""Where pencils come from and go to: arrays, and the packed buffers of exchanges.
+"""Where tiles come from and go to: arrays, and the packed buffers of exchanges.
 
-A pencil is a box of the global index space. A store names the arrays that hold such a box, part by
+A tile is a box of the global index space. A store names the arrays that hold such a box, part by
 part: one view of an array, or a part of every block that is sent to, or has come from, another
-rank. What copies a pencil to the host so packs it for its receivers, and what copies it back
+rank. What copies a tile to the host so packs it for its receivers, and what copies it back
 unpacks it: nothing is packed on the host. Where ranks see each other's memory, the copy from the
-device goes straight to the receiver, and nothing is left to be sent. Or pencils are exchanged
+device goes straight to the receiver, and nothing is left to be sent. Or tiles are exchanged
 between devices, and only what has arrived goes to the host.
 """
 
@@ -21,7 +21,7 @@ from slipstream.exchange import Block, ExchangePlan, Transport, part_of
 from slipstream.fft.host_device_copy import Bus
 from slipstream.schedule import StepGraph
 
-# Groups of pencils that are exchanged between devices at the same time.
+# Groups of tiles that are exchanged between devices at the same time.
 _IN_FLIGHT = 2
 
 # Parts of a box, each with the view that holds it.
@@ -60,15 +60,15 @@ class ArrayStore:
 
     read_views = write_views
 
-    def record_before(self, graph: StepGraph, field: int, pencil: int) -> None:
-        """Record what must come before a pencil is written: nothing."""
+    def record_before(self, graph: StepGraph, field: int, tile: int) -> None:
+        """Record what must come before a tile is written: nothing."""
 
-    def record_written(self, graph: StepGraph, field: int, pencil: int) -> None:
-        """Record what follows when a pencil has been written: nothing."""
+    def record_written(self, graph: StepGraph, field: int, tile: int) -> None:
+        """Record what follows when a tile has been written: nothing."""
 
 
 class ExchangeStore:
-    """Packed buffers of an exchange between all ranks, in groups of pencils. Collective.
+    """Packed buffers of an exchange between all ranks, in groups of tiles. Collective.
 
     Parameters
     ----------
@@ -78,8 +78,8 @@ class ExchangeStore:
         By group, the box that each rank sends.
     targets : sequence of Box
         What each rank wants.
-    pencils, together : int
-        How many pencils a field has, and a group: the last one of a field may have fewer.
+    tiles, together : int
+        How many tiles a field has, and a group: the last one of a field may have fewer.
     rank : int
         This rank.
     dtype : dtype
@@ -93,12 +93,12 @@ class ExchangeStore:
         transport: Transport,
         sources: Sequence[Sequence[Box]],
         targets: Sequence[Box],
-        pencils: int,
+        tiles: int,
         together: int,
         rank: int,
         dtype: Any,
     ) -> None:
-        self._pencils, self._together, self._rank = pencils, together, rank
+        self._tiles, self._together, self._rank = tiles, together, rank
         plans = [ExchangePlan.redistribution(boxes, targets, rank) for boxes in sources]
         pairs = self._buffers(transport, [group_sizes(plan) for plan in plans], np.dtype(dtype))
         self._groups = [
@@ -156,36 +156,36 @@ class ExchangeStore:
             for view in _views(receive, block, box)
         ]
 
-    def record_before(self, graph: StepGraph, field: int, pencil: int) -> None:
-        """Record the wait for the receivers' memory before the first pencil of a group."""
-        _, _, exchange = self._groups[self._group_of(field, pencil)]
-        if pencil % self._together == 0 and exchange.places:
+    def record_before(self, graph: StepGraph, field: int, tile: int) -> None:
+        """Record the wait for the receivers' memory before the first tile of a group."""
+        _, _, exchange = self._groups[self._group_of(field, tile)]
+        if tile % self._together == 0 and exchange.places:
             exchange.record_open(graph, "transpose")
 
-    def record_written(self, graph: StepGraph, field: int, pencil: int) -> None:
-        """Record the exchange of a group when its last pencil has been written."""
-        if self._is_last(pencil):
-            _, _, exchange = self._groups[self._group_of(field, pencil)]
+    def record_written(self, graph: StepGraph, field: int, tile: int) -> None:
+        """Record the exchange of a group when its last tile has been written."""
+        if self._is_last(tile):
+            _, _, exchange = self._groups[self._group_of(field, tile)]
             if exchange.places:
                 exchange.record_close(graph, "transpose")
             else:
                 exchange.record(graph, "transpose", own=False)
 
-    def _is_last(self, pencil: int) -> bool:
-        return (pencil + 1) % self._together == 0 or pencil + 1 == self._pencils
+    def _is_last(self, tile: int) -> bool:
+        return (tile + 1) % self._together == 0 or tile + 1 == self._tiles
 
-    def _group_of(self, field: int, pencil: int) -> int:
-        return field * -(-self._pencils // self._together) + pencil // self._together
+    def _group_of(self, field: int, tile: int) -> int:
+        return field * -(-self._tiles // self._together) + tile // self._together
 
 
 class DeviceExchangeStore(ExchangeStore):
     """An exchange between the devices of ranks, which leaves on the host what has arrived.
 
-    Groups of pencils take turns in a few buffers on the device. Collective.
+    Groups of tiles take turns in a few buffers on the device. Collective.
 
     Parameters
     ----------
-    transport, sources, targets, pencils, together, rank, dtype
+    transport, sources, targets, tiles, together, rank, dtype
         As of `ExchangeStore`; the transport exchanges from device to device.
     bus : Bus
         How to get to the host.
@@ -202,7 +202,7 @@ class DeviceExchangeStore(ExchangeStore):
         transport: Transport,
         sources: Sequence[Sequence[Box]],
         targets: Sequence[Box],
-        pencils: int,
+        tiles: int,
         together: int,
         rank: int,
         dtype: Any,
@@ -212,7 +212,7 @@ class DeviceExchangeStore(ExchangeStore):
     ) -> None:
         self._bus, self._in_turn = bus, buffers
         self._box, self._arrived = targets[rank], arrived
-        super().__init__(transport, sources, targets, pencils, together, rank, dtype)
+        super().__init__(transport, sources, targets, tiles, together, rank, dtype)
 
     def _buffers(
         self, transport: Transport, sizes: Sequence[tuple[int, int]], dtype: np.dtype
@@ -244,11 +244,11 @@ class DeviceExchangeStore(ExchangeStore):
         part = box.intersect(self._box)
         return [(part, self._arrived[part.slices(self._box)])] if part.size else []
 
-    def record_written(self, graph: StepGraph, field: int, pencil: int) -> None:
+    def record_written(self, graph: StepGraph, field: int, tile: int) -> None:
         """Record the exchange of a group, and the copy to the host of what arrives."""
-        if not self._is_last(pencil):
+        if not self._is_last(tile):
             return
-        plan, (_, received), exchange = self._groups[self._group_of(field, pencil)]
+        plan, (_, received), exchange = self._groups[self._group_of(field, tile)]
         if exchange.places:
             exchange.record_close(graph, "transpose")
         else:

@@ -95,7 +95,7 @@ class Progress:
     def _ready(self, node: Node) -> bool:
         """Return whether a node may be issued, or started; if not, see when to look again."""
         left = self._unfulfilled[node.index]
-        # Each pencil of a pass waits for all of the pass before: most are known to be over.
+        # Each tile of a pass waits for all of the pass before: most are known to be over.
         while left and (left[-1] in self._done or self._fulfilled(node, left[-1])):
             left.pop()
         if left and (self._nodes[left[-1]].transfer or left[-1] not in self._begun):

@@ -114,7 +114,7 @@ class Placement:
         inward, outward = self._crossing_texts(stay)
         return (
             f"columns of {stay} of {all_ky} ky stay on the device; {inward} in and {outward} out "
-            f"per step, {passes.pencils} pencils"
+            f"per step, {passes.tiles} tiles"
         )
 
     def _crossing_texts(self, resident: int = 0) -> list[str]:

@@ -1,4 +1,4 @@
-"""Steps of fields that stay on the host: pencil by pencil through devices.
+"""Steps of fields that stay on the host: tile by tile through devices.
 
 A substage takes its fields over the bus twice. In the pass over the columns a range of ky comes in,
 is transformed back from the products' planes, advanced, and transformed towards physical space
@@ -22,13 +22,13 @@ from slipstream.decomposition import Box, split
 from slipstream.device import Device
 from slipstream.errors import InputError
 from slipstream.fft.fft_arguments import largest, together
-from slipstream.fft.streaming_options import PencilStreaming
-from slipstream.fft.tile_geometry import pencil_counts
+from slipstream.fft.streaming_options import TileStreaming
+from slipstream.fft.tile_geometry import tile_counts
 from slipstream.schedule import StepGraph
 from slipstream.spectral.discretised_equations import SpectralProblem
 from slipstream.spectral.kernel_constants import product_of_model
 from slipstream.spectral.resident_columns import ResidentColumns
-from slipstream.spectral.tile_buffers import PencilChunk, PencilDevice, PencilNeeds, Slot
+from slipstream.spectral.tile_buffers import Slot, TileChunk, TileDevice, TileNeeds
 from slipstream.spectral.tile_outlets import Outlet
 from slipstream.spectral.transform_passes import ColumnUpdate, FieldTransforms, ProductOf
 
@@ -37,13 +37,13 @@ _PARTS = 4
 
 
 @dataclass(frozen=True)
-class StepStreaming(PencilStreaming):
-    """How a step streams: what `PencilStreaming` says, and where modes are advanced.
+class StepStreaming(TileStreaming):
+    """How a step streams: what `TileStreaming` says, and where modes are advanced.
 
     Attributes
     ----------
     update : {"device", "host"}
-        With their pencil, or on the host's cores, which takes more trips over the bus.
+        With their tile, or on the host's cores, which takes more trips over the bus.
     resident : bool
         Whether columns stay on the device, as far as memory allows; false where a rank has
         several devices, or modes are advanced on the host.
@@ -63,11 +63,11 @@ class StreamedPasses:
     Parameters
     ----------
     transforms : FieldTransforms
-        On the host, whose arrays pencils come from and go to.
+        On the host, whose arrays tiles come from and go to.
     problem : SpectralProblem
         What to solve.
     devices : sequence of Device
-        Through which pencils go, in turn.
+        Through which tiles go, in turn.
     comm : mpi4py.MPI.Comm or None
         The ranks.
     streaming : StepStreaming
@@ -79,8 +79,8 @@ class StreamedPasses:
     ----------
     devices : list of Device
         Where passes run.
-    pencils : int
-        Into how many pencils a pass cuts the columns of this rank, and its planes at least.
+    tiles : int
+        Into how many tiles a pass cuts the columns of this rank, and its planes at least.
     device_bytes : int
         Bytes allocated on each device; small tables are reckoned generously.
     resident : ResidentColumns
@@ -117,10 +117,10 @@ class StreamedPasses:
 
     # -- memory ------------------------------------------------------------------------------
 
-    def _fitting(self, limit: int) -> list[PencilDevice]:
-        """Return devices with the fewest pencils that fit on all ranks. Collective."""
+    def _fitting(self, limit: int) -> list[TileDevice]:
+        """Return devices with the fewest tiles that fit on all ranks. Collective."""
         for count in self._counts():
-            self.pencils, self.device_bytes = count, self._needed(count)
+            self.tiles, self.device_bytes = count, self._needed(count)
             if largest(self._comm, self.device_bytes) > limit:
                 continue
             made = together(self._comm, self._made)
@@ -132,30 +132,30 @@ class StreamedPasses:
         raise InputError(
             f"run.memory: {bytes_text(limit)} on each device is too little for this step; it "
             f"takes at least {math.ceil(smallest / 2**20)} MiB"
-            + (f" with {count} pencils" if self._streaming.pencils else "")
+            + (f" with {count} tiles" if self._streaming.tiles else "")
         )
 
     def _counts(self) -> Iterator[int]:
-        """Yield numbers of pencils to try, larger ones when smaller ones do not fit."""
+        """Yield numbers of tiles to try, larger ones when smaller ones do not fit."""
         g = self._geometry
         longest = max(-(-g.shape[0] // g.ranks), -(-g.spectral_shape[1] // g.ranks))
         size = self._needs.fields * g.field_size * self._needs.dtype.itemsize
-        return pencil_counts(size, longest, self._streaming.pencils)
+        return tile_counts(size, longest, self._streaming.tiles)
 
     def _most(self, count: int) -> tuple[int, int]:
-        """Return how many planes, and how many ky, pencils have at most."""
+        """Return how many planes, and how many ky, tiles have at most."""
         g = self._geometry
         return max(1, -(-g.planes // count)), max(1, -(-g.columns_shape[1] // count))
 
     def _needed(self, count: int) -> int:
-        """Return the bytes of a device that so many pencils take, scratch apart."""
+        """Return the bytes of a device that so many tiles take, scratch apart."""
         streams = self._streaming.streams
         return max(self._needs.device_bytes(*self._most(count), d, streams) for d in self.devices)
 
-    def _made(self) -> list[PencilDevice]:
-        most = self._most(self.pencils)
+    def _made(self) -> list[TileDevice]:
+        most = self._most(self.tiles)
         return [
-            PencilDevice(
+            TileDevice(
                 self._needs, one, self._home, *most, self._parts(), self._streaming, self._product
             )
             for one in self.devices
@@ -163,11 +163,11 @@ class StreamedPasses:
 
     def _keep(self, left: int) -> ResidentColumns:
         """Return the columns for which there is memory left."""
-        g, needs, most = self._geometry, self._needs, self._most(self.pencils)[1]
+        g, needs, most = self._geometry, self._needs, self._most(self.tiles)[1]
         size = needs.column_bytes(most)
         count = min(left // size, -(-g.columns_shape[1] // most)) if self._streaming.resident else 0
         kept = ResidentColumns(g, self.devices[0], needs.fields, needs.dtype, most, count)
-        self.device_bytes += kept.pencils * size
+        self.device_bytes += kept.tiles * size
         return kept
 
     # -- recording ---------------------------------------------------------------------------
@@ -183,18 +183,18 @@ class StreamedPasses:
         if updates and self._streaming.update == "host":
             # What has to be on the host before, and comes from there after.
             if forward:
-                self._record_pencils(graph, None, (), forward)
+                self._record_tiles(graph, None, (), forward)
             self._host.record_columns(graph.on(self._home), None, updates)
             updates, forward = (), 0
         outlet = None if source is None else Outlet(self._host, len(source), False)
         if outlet:
             outlet.record_open(graph)
         if outlet or updates or forward:
-            self._record_pencils(graph, source, updates, forward, outlet)
+            self._record_tiles(graph, source, updates, forward, outlet)
         if outlet:
             outlet.record_close(graph)
 
-    def _record_pencils(
+    def _record_tiles(
         self,
         graph: StepGraph,
         source: Any,
@@ -203,13 +203,13 @@ class StreamedPasses:
         outlet: Outlet | None = None,
     ) -> None:
         columns, ky = self._host.columns, self._geometry.columns_shape[1]
-        most = self._most(self.pencils)[1]
+        most = self._most(self.tiles)[1]
         for low in range(0, ky, most):
             high, slot = min(low + most, ky), self._next_slot()
             shape = (self._needs.fields, columns.shape[1], most, columns.shape[3])
             place, own = self.resident.columns(low), columns[:, :, low:high]
             place = slot.place(shape, columns.dtype) if place is None else place
-            chunk, work, size = PencilChunk(slot, place, low, high), slot.work(graph), high - low
+            chunk, work, size = TileChunk(slot, place, low, high), slot.work(graph), high - low
             kept: list[Any] = []
             if forward:
                 for z in self.resident.elsewhere(low):
@@ -240,7 +240,7 @@ class StreamedPasses:
                     slot.record_out(graph, target, columns[field][part.slices(box)])
 
     def _record_update(
-        self, graph: StepGraph, slot: Slot, chunk: PencilChunk, update: ColumnUpdate
+        self, graph: StepGraph, slot: Slot, chunk: TileChunk, update: ColumnUpdate
     ) -> list[Any]:
         """Record an update of a chunk; return what of it has to leave the device."""
         done = update(chunk.columns())
@@ -256,7 +256,7 @@ class StreamedPasses:
         return done.kept
 
     def _record_missing(
-        self, graph: StepGraph, slot: Slot, chunk: PencilChunk, arrays: Sequence[Any]
+        self, graph: StepGraph, slot: Slot, chunk: TileChunk, arrays: Sequence[Any]
     ) -> None:
         """Record copies of those arrays that are parts of fields, and not in the slot yet."""
         for array in chunk.missing(arrays):
@@ -267,7 +267,7 @@ class StreamedPasses:
         self, graph: StepGraph, product_of: ProductOf | None, inputs: int, outputs: int
     ) -> None:
         """Record a pass over the planes; parameters as of `FieldTransforms.record_through`."""
-        g, most = self._geometry, self._most(self.pencils)[0]
+        g, most = self._geometry, self._most(self.tiles)[0]
         parts = self._parts()
         for part, (first, last) in enumerate(split(g.planes, parts)):
             outlet = Outlet(self._host, outputs, True, part, parts)
@@ -288,7 +288,7 @@ class StreamedPasses:
         outlet: Outlet,
     ) -> None:
         g, slot, source = self._geometry, self._next_slot(), self._host.planes
-        most = self._most(self.pencils)[0]
+        most = self._most(self.tiles)[0]
         place = slot.place((self._needs.fields, g.packed_size(most)), source.dtype)
         blocks = list(zip(g.packed_blocks(), g.packed_blocks(most), strict=True))
         work, kept = slot.work(graph), self.resident.ky
@@ -327,8 +327,8 @@ class StreamedPasses:
         """Return in how many parts products are sent."""
         if self._geometry.ranks == 1:
             return 1
-        sent = self._streaming.pencils_per_exchange
-        return -(-self.pencils // sent) if sent else _PARTS
+        sent = self._streaming.tiles_per_exchange
+        return -(-self.tiles // sent) if sent else _PARTS
 
     def _next_slot(self) -> Slot:
         """Return the slot whose turn it is: of one device after the other."""
@@ -340,8 +340,8 @@ class StreamedPasses:
         return slot
 
 
-def needs_of(problem: SpectralProblem, update: str) -> PencilNeeds:
-    """Return what a step needs of pencils.
+def needs_of(problem: SpectralProblem, update: str) -> TileNeeds:
+    """Return what a step needs of tiles.
 
     Parameters
     ----------
@@ -363,7 +363,7 @@ def needs_of(problem: SpectralProblem, update: str) -> PencilNeeds:
         used, reals = [inputs], 0
     real = np.dtype(problem.real_dtype).itemsize
     tables = 1024 * sum(g.shape) + real * problem.decay_size * problem.is_separable
-    return PencilNeeds(
+    return TileNeeds(
         geometry=g,
         dtype=np.dtype(problem.complex_dtype),
         inputs=inputs,

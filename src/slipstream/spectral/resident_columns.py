@@ -1,7 +1,7 @@
 """Columns that stay on a device: of as many ky as its memory allows, nothing crosses the bus.
 
 Between the pass over the columns and that over the planes, what both passes of this rank share lies
-on the device, pencil by pencil of ky; the rest of these columns, which belongs to planes of other
+on the device, tile by tile of ky; the rest of these columns, which belongs to planes of other
 ranks, comes and goes as ever. The less a grid exceeds the GPU, the less crosses the bus.
 """
 
@@ -30,13 +30,13 @@ class ResidentColumns:
     dtype : dtype
         complex64 or complex128.
     ky, count : int
-        How many ky a pencil has, and how many pencils stay, if the device has room for them; it
+        How many ky a tile has, and how many tiles stay, if the device has room for them; it
         is tried with fewer if not.
 
     Attributes
     ----------
-    ky, pencils : int
-        How many ky, and pencils, stay.
+    ky, tiles : int
+        How many ky, and tiles, stay.
     """
 
     def __init__(
@@ -51,21 +51,21 @@ class ResidentColumns:
                 self._columns = device.empty((count, fields, nz, ky, row), dtype)
             except InputError:  # the device has less room than it said
                 count //= 2
-        self.pencils, self.ky = count, min(count * ky, all_ky)
+        self.tiles, self.ky = count, min(count * ky, all_ky)
 
     def columns(self, low: int) -> Any:
-        """Return the columns of the pencil that begins at a ky of this rank; None if they leave."""
+        """Return the columns of the tile that begins at a ky of this rank; None if they leave."""
         return self._columns[low // self._step] if low < self.ky else None
 
     def elsewhere(self, low: int) -> list[slice]:
-        """Return which z of a pencil come and go: those of other ranks, or all."""
+        """Return which z of a tile come and go: those of other ranks, or all."""
         if low >= self.ky:
             return [slice(None)]
         nz = self._columns.shape[2]
         return [slice(a, b) for a, b in ((0, self._first), (self._last, nz)) if a < b]
 
     def is_here(self, low: int, z: int) -> bool:
-        """Return whether a plane of a pencil stays."""
+        """Return whether a plane of a tile stays."""
         return low < self.ky and self._first <= z < self._last
 
     def record_in(self, graph: PlacedGraph, planes: Any, low: int) -> None:
@@ -89,14 +89,14 @@ class ResidentColumns:
             graph.add_copy(own, part, label="keep")
 
     def _shared(self, planes: Any, low: int) -> Iterator[tuple[Any, Any]]:
-        if not self.pencils:
+        if not self.tiles:
             return
         fields, count, _, row = planes.shape
         z, step = self._first + low, self._step
         own = self._columns[:, :fields, z : z + count].transpose(1, 2, 0, 3, 4)
-        # All whole pencils at once, as an axis of their own, and the last if it has fewer ky.
+        # All whole tiles at once, as an axis of their own, and the last if it has fewer ky.
         whole = self.ky // step
         part = planes[:, :, : whole * step].reshape(fields, count, whole, step, row)
         yield part, own[:, :, :whole]
-        if whole < self.pencils:
+        if whole < self.tiles:
             yield planes[:, :, whole * step : self.ky], own[:, :, whole, : self.ky - whole * step]

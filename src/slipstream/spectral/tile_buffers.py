@@ -1,6 +1,6 @@
-"""Pencils of a step on a device: some planes, or some columns, of fields that are on the host.
+"""Tiles of a step on a device: some planes, or some columns, of fields that are on the host.
 
-A slot has room for a pencil. It is filled over the bus, worked on, and emptied over the bus; with
+A slot has room for a tile. It is filled over the bus, worked on, and emptied over the bus; with
 three slots in turn, or one per stream, all of this happens at the same time.
 """
 
@@ -21,15 +21,15 @@ from slipstream.errors import InputError
 from slipstream.fft import ColumnPass, PlanePass, PointProduct, SlabGeometry, plane_pass_bytes
 from slipstream.fft.device_buffers import ALIGNMENT, PIPELINE_SLOTS, aligned
 from slipstream.fft.host_device_copy import Bus
-from slipstream.fft.streaming_options import PencilStreaming
+from slipstream.fft.streaming_options import TileStreaming
 from slipstream.schedule import MAIN_LANE, StepGraph
 from slipstream.schedule.step_graph import PlacedGraph
 from slipstream.spectral.transform_passes import ColumnChunk
 
 
 @dataclass(frozen=True)
-class PencilNeeds:
-    """What a step needs of every pencil.
+class TileNeeds:
+    """What a step needs of every tile.
 
     Attributes
     ----------
@@ -74,21 +74,21 @@ class PencilNeeds:
         return max(packed, self.column_bytes(ky) + spectral)
 
     def device_bytes(self, planes: int, ky: int, device: Device, streams: int) -> int:
-        """Return the bytes of a device that such pencils take, a library's scratch apart."""
+        """Return the bytes of a device that such tiles take, a library's scratch apart."""
         work = plane_pass_bytes(self.geometry, self.fields, self.dtype, device, planes)
         slots = streams or PIPELINE_SLOTS
         return self.constants + slots * self.slot_bytes(planes, ky) + (streams or 1) * work
 
 
 class Slot:
-    """Room for one pencil at a time, and the lanes in which things happen to it.
+    """Room for one tile at a time, and the lanes in which things happen to it.
 
     Parameters
     ----------
     device : Device
         Where.
     bus : Bus
-        How pencils get there.
+        How tiles get there.
     size : int
         Bytes.
     stream : str
@@ -103,18 +103,18 @@ class Slot:
         self._staging = [bus.staging(size) for _ in range(2)]
 
     def clear(self) -> None:
-        """Make room for the next pencil."""
+        """Make room for the next tile."""
         self._used = 0
 
     def place(self, shape: tuple[int, ...], dtype: Any) -> Any:
-        """Return an uninitialised array of this pencil."""
+        """Return an uninitialised array of this tile."""
         size = math.prod(shape) * np.dtype(dtype).itemsize
         array = self._buffer[self._used : self._used + size].view(dtype).reshape(shape)
         self._used = aligned(self._used + size)
         return array
 
     def work(self, graph: StepGraph) -> PlacedGraph:
-        """Return where work on this pencil is recorded."""
+        """Return where work on this tile is recorded."""
         return graph.on(self.device, self._stream or MAIN_LANE)
 
     def record_in(self, graph: StepGraph, target: Any, source: Any) -> None:
@@ -129,23 +129,21 @@ class Slot:
 
 
 class Station:
-    """Transforms of pencils, one after the other.
+    """Transforms of tiles, one after the other.
 
     Parameters
     ----------
-    needs : PencilNeeds
+    needs : TileNeeds
         Of a step.
     device : Device
         Where.
     planes, ky : int
-        How many a pencil has at most.
+        How many a tile has at most.
     parts : int
         In how many ranges planes are taken one after the other.
     """
 
-    def __init__(
-        self, needs: PencilNeeds, device: Device, planes: int, ky: int, parts: int
-    ) -> None:
+    def __init__(self, needs: TileNeeds, device: Device, planes: int, ky: int, parts: int) -> None:
         arguments = device, needs.geometry, needs.fields, needs.dtype
         self._needs, self._device, self._held = needs, device, (planes, ky)
         self._ranges = [high - low for low, high in split(needs.geometry.planes, parts)]
@@ -159,7 +157,7 @@ class Station:
         Parameters
         ----------
         slot : Slot
-            Where a pencil may be.
+            Where a tile may be.
         product : PointProduct or None
             What is computed at the points.
         """
@@ -176,32 +174,32 @@ class Station:
             slot.clear()
 
 
-class PencilDevice:
-    """A device with slots for pencils, which take turns.
+class TileDevice:
+    """A device with slots for tiles, which take turns.
 
     Parameters
     ----------
-    needs : PencilNeeds
+    needs : TileNeeds
         Of a step.
     device, home : Device
         The device, and the host.
     planes, ky, parts : int
-        How many a pencil has at most; in how many ranges planes are taken.
-    streaming : PencilStreaming
-        How pencils stream.
+        How many a tile has at most; in how many ranges planes are taken.
+    streaming : TileStreaming
+        How tiles stream.
     product : PointProduct or None
         What is computed at the points.
     """
 
     def __init__(
         self,
-        needs: PencilNeeds,
+        needs: TileNeeds,
         device: Device,
         home: Device,
         planes: int,
         ky: int,
         parts: int,
-        streaming: PencilStreaming,
+        streaming: TileStreaming,
         product: PointProduct | None,
     ) -> None:
         self.device, streams = device, streaming.streams
@@ -210,7 +208,7 @@ class PencilDevice:
         if packed > home.memory_free():
             raise InputError(
                 f"run.streaming: packed copies take {bytes_text(packed)} of the host, of which "
-                f"{bytes_text(home.memory_free())} are free; cut more pencils, or leave copies out"
+                f"{bytes_text(home.memory_free())} are free; cut more tiles, or leave copies out"
             )
         stations = [Station(needs, device, planes, ky, parts) for _ in range(streams or 1)]
         self._stations = stations
@@ -229,14 +227,14 @@ class PencilDevice:
             station.scratch.provide(self.device.empty((station.scratch.needed,), np.uint8))
 
 
-class PencilChunk:
+class TileChunk:
     """The part of spectral fields, and of products, that a slot has; see `ColumnChunk`.
 
     Parameters
     ----------
     slot : Slot
         Where.
-    columns : array, shape (fields, nz, ky of a pencil, row)
+    columns : array, shape (fields, nz, ky of a tile, row)
         Products, or what becomes of the inputs.
     low, high : int
         Which ky, among those of this rank.
@@ -282,5 +280,5 @@ class PencilChunk:
 
 
 def _sizes(count: int, most: int) -> set[int]:
-    """Return the different sizes of pencils into which so many planes, or ky, are cut."""
+    """Return the different sizes of tiles into which so many planes, or ky, are cut."""
     return {min(most, count - low) for low in range(0, count, most)}

@@ -1,4 +1,4 @@
-"""Where the pencils of a pass go when they leave a device: to whoever reads them in the next pass.
+"""Where the tiles of a pass go when they leave a device: to whoever reads them in the next pass.
 
 That is this rank's own memory, packed for the ranks that get it, or, where ranks see each other's
 memory, the memory of those ranks at once: nothing is then copied on the host.
@@ -37,12 +37,12 @@ class Outlet:
         self._places = self._exchange.places if self._exchange else None
 
     def record_open(self, graph: StepGraph) -> None:
-        """Record what has to be before the first pencil leaves."""
+        """Record what has to be before the first tile leaves."""
         if self._places:
             self._exchange.record_open(graph, "transpose")
 
     def record_close(self, graph: StepGraph) -> None:
-        """Record what follows when the last pencil has left."""
+        """Record what follows when the last tile has left."""
         if self._places:
             self._exchange.record_close(graph, "transpose")
         elif self._exchange:
