@@ -12,7 +12,7 @@ ROOT = Path(slipstream.__file__).parent
 # From the bottom to the top; a layer may import those below it. Layers of one line do not know
 # each other: the solver families, and what records a run beside what computes it.
 LAYERS = (
-    {"__init__", "array_types", "errors", "field"},
+    {"__init__", "accepted", "array_types", "errors", "field"},
     {"kernels", "decomposition", "mpi_launch", "equations", "byte_sizes"},
     {"device", "case", "io"},
     {"schedule", "report"},

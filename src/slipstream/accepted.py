@@ -1,0 +1,185 @@
+"""Names that cases, options and arguments accept, each with one line for people.
+
+This module has only data and is at the bottom: cases, templates, help texts and messages take their
+lists from it. What a name stands for is registered in the layer that implements it, and
+``tests/unit/test_accepted.py`` compares both sides, so a name that only one of them has is found.
+"auto" is no name of its own: keys and options that choose for themselves accept it as well.
+"""
+
+from collections.abc import Iterable, Mapping
+
+Names = Mapping[str, str]
+
+DEVICES: Names = {
+    "cpu": "the cores of the host",
+    "cuda": "an NVIDIA GPU",
+}
+PRECISIONS: Names = {
+    "float64": "double precision",
+    "float32": "single precision",
+}
+SCHEDULES: Names = {
+    "serial": "one kind of work after the other",
+    "overlap": "communication hides behind computation",
+}
+TRANSPORTS: Names = {
+    "peer": "memory that ranks share, on CPUs and GPUs; between nodes another one",
+    "nccl": "NCCL, between GPUs",
+    "mpi-p2p": "MPI's point-to-point messages, from the host",
+    "mpi": "MPI's all-to-all, from the host",
+    "mpi-device-p2p": "point-to-point messages by an MPI library that takes GPU memory",
+    "mpi-device": "all-to-all by an MPI library that takes GPU memory",
+}
+# Transports that only GPUs have, so that they cannot move arrays of the host.
+GPU_TRANSPORTS = frozenset({"nccl"})
+RESIDENCIES: Names = {
+    "device": "in the device's memory",
+    "host": "in the host's memory, from which they stream through the device",
+}
+COPIES: Names = {
+    "memcpy2D": "strided copies by the copy engines",
+    "zero-copy": "kernels that read and write the host's memory",
+    "packed": "contiguous copies, packed by the host's cores",
+}
+
+# The distributed FFT.
+FFT_LAYOUTS: Names = {
+    "slab": "one axis is divided",
+    "pencil": "two axes are divided",
+    "root": "the first rank has all",
+}
+FFT_ORDERS: Names = {
+    "transposed": "modes stay where the last transform leaves them",
+    "natural": "modes are divided as points are",
+}
+WIRES: Names = {
+    "float32": "half of the bytes of double precision",
+    "bfloat16": "a quarter of the bytes of double precision",
+}
+TUNES: Names = {
+    "off": "nothing is measured",
+    "quick": "every transport, then every division with the best of them",
+    "full": "every division with every transport",
+}
+
+# The spectral family.
+MODELS: Names = {
+    "hd": "incompressible Navier-Stokes equations",
+    "boussinesq": "incompressible flow with buoyancy",
+    "mhd": "incompressible magnetohydrodynamics",
+    "gpe": "Gross-Pitaevskii equation of a quantum fluid",
+}
+INTEGRATORS: Names = {
+    "rk2": "Runge-Kutta, midpoint rule",
+    "heun": "Runge-Kutta, Heun's method of second order",
+    "rk3": "Runge-Kutta, Heun's method of third order",
+    "rk4": "Runge-Kutta, the classical method",
+    "jst3": "Jameson, Schmidt and Turkel's, as in GHOST: second order, three substages",
+    "jst4": "Jameson, Schmidt and Turkel's, as in GHOST: second order, four substages",
+}
+DEALIASINGS: Names = {
+    "2/3": "two thirds of the modes along each axis",
+    "2/3 sphere": "of these the modes in a sphere",
+    "phase-shift": 'a larger sphere, with shifted grids; goes with "heun" and "rk4"',
+    "1/2": "half of the modes along each axis, for products of three",
+    "none": "all modes, with their errors",
+}
+INITIAL_FLOWS: Names = {
+    "taylor-green": "the Taylor-Green vortex",
+    "abc": "Arnold, Beltrami and Childress",
+    "random": "random modes in every vector",
+    "orszag-tang": 'of "mhd": the vortex of Orszag and Tang',
+    "orszag-tang-3d": 'of "mhd": the same in three dimensions',
+    "quantum-taylor-green": 'of "gpe": vortex lines that are Taylor and Green\'s flow at large',
+    "solitons": 'of "gpe": two dark solitons',
+    "wave": "a plane wave of the model's linear part",
+    "file": "fields from an earlier run, or from a file of yours",
+    "formula": "formulas of x, y and z",
+}
+MAGNETIC_FIELDS: Names = {
+    "none": "no field",
+    "insulating": "of Lee et al. (2010), insulating walls",
+    "conducting": "of Lee et al. (2010), conducting walls",
+    "alternative": "of Lee et al. (2010), the third one",
+}
+FORCINGS: Names = {
+    "random": "random modes",
+    "taylor-green": "the pattern of the Taylor-Green vortex",
+    "abc": "the pattern of Arnold, Beltrami and Childress",
+    "formula": "formulas of x, y, z and t",
+}
+
+# The advection family.
+STRATEGIES: Names = {
+    "single": "the CPU's threads, on one rank",
+    "mpi": "CPUs: a step, then its exchange by MPI",
+    "mpi-nonblocking": "CPUs: the exchange travels while the rest is advanced",
+    "mpi-threaded": "CPUs: the same, with one core that only communicates",
+    "gpu": "a GPU, on one rank",
+    "gpu-mpi": "GPUs: a step, then its exchange by MPI",
+    "gpu-mpi-streams": "GPUs: the exchange travels while the rest is advanced",
+    "gpu-peer": "GPUs: the same, stored into each other's memory",
+    "hybrid": "GPUs with a shell that the CPU advances, then the exchange by MPI",
+    "hybrid-overlap": "the same, overlapped, with one core that only communicates",
+}
+
+# The lattice family.
+LATTICE_PRECISIONS: Names = {
+    **PRECISIONS,
+    "mixed": "stores float32, computes float64",
+}
+PROPAGATIONS: Names = {
+    "two-lattice": "from one array to another",
+    "aa": "in place, in even and odd steps",
+}
+POPULATION_LAYOUTS: Names = {
+    "stream": "direction by direction",
+    "collision": "site by site",
+    "bundle": "directions that move to the same row together",
+    "vector-collision": '"collision" for vectors of 16 sites',
+    "vector-bundle": '"bundle" for vectors of 16 sites',
+}
+SITE_ORDERS: Names = {
+    "raster": "rows one after the other",
+    "row-tiles": "rows in tiles of 8 x 8",
+}
+ENCODINGS: Names = {
+    "wide": "72 bytes of links a site",
+    "compact": "20 bytes of links a site",
+    "strips": 'links of vectors of sites; CPUs only, with layout "stream"',
+}
+PARTITIONS: Names = {
+    "bisection": "ranks get boxes with as many pores each",
+    "cartesian": "ranks get boxes of the same size",
+}
+SAMPLES: Names = {
+    "channel": "between two walls",
+    "duct": "between four walls",
+    "spheres": "a regular lattice of spheres",
+    "random-pack": "spheres at random that do not overlap",
+    "sandstone": "overlapping grains",
+}
+SPHERE_LATTICES: Names = {
+    "simple": "one sphere in a cell",
+    "body-centred": "two spheres in a cell",
+    "face-centred": "four spheres in a cell",
+}
+# By suffix: the format of a file.
+IMAGE_FORMATS: Names = {
+    ".raw": "raw values",
+    ".bin": "raw values",
+    ".dat": "raw values",
+    ".tif": "TIFF",
+    ".tiff": "TIFF",
+    ".npy": "NumPy",
+    ".h5": "HDF5",
+    ".hdf5": "HDF5",
+    ".nxs": "HDF5",
+    ".zarr": "Zarr",
+}
+
+
+def listed(names: Iterable[str]) -> str:
+    """Return names as people list them: ``a, b or c``."""
+    *others, last = names
+    return f"{', '.join(others)} or {last}" if others else last

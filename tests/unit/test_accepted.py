@@ -1,0 +1,63 @@
+"""What cases and options accept is what the layers above have, by the same names."""
+
+import pytest
+
+from slipstream import accepted
+from slipstream.advection import STRATEGIES
+from slipstream.equations import models
+from slipstream.exchange import TRANSPORTS
+from slipstream.fft import fft_arguments, host_device_copy, residency
+from slipstream.io.voxel_images import FORMATS
+from slipstream.lattice import SAMPLES, population_layout, sphere_samples
+from slipstream.lattice.domain_decomposition import PARTITIONS
+from slipstream.schedule.policies import POLICIES
+from slipstream.spectral.dealiasing import DEALIASING
+from slipstream.spectral.runge_kutta import METHODS
+
+
+@pytest.mark.parametrize(
+    ("names", "registry"),
+    [
+        (accepted.SCHEDULES, POLICIES),
+        (accepted.TRANSPORTS, TRANSPORTS),
+        (("device", "host", "auto"), residency.RESIDENCIES),
+        (accepted.COPIES, host_device_copy.COPIES),
+        (accepted.FFT_LAYOUTS, fft_arguments.LAYOUTS),
+        (accepted.FFT_ORDERS, fft_arguments.ORDERS),
+        (accepted.WIRES, fft_arguments.WIRES),
+        (accepted.TUNES, fft_arguments.TUNES),
+        (accepted.MODELS, models.SHIPPED),
+        (accepted.INTEGRATORS, METHODS),
+        (accepted.DEALIASINGS, DEALIASING),
+        (accepted.STRATEGIES, STRATEGIES),
+        (accepted.LATTICE_PRECISIONS, population_layout.PRECISIONS),
+        (accepted.PROPAGATIONS, population_layout.PROPAGATIONS),
+        (accepted.POPULATION_LAYOUTS, population_layout.LAYOUTS),
+        (accepted.SITE_ORDERS, population_layout.ORDERS),
+        (accepted.ENCODINGS, population_layout.ENCODINGS),
+        (accepted.PARTITIONS, PARTITIONS),
+        (accepted.SAMPLES, SAMPLES),
+        (accepted.SPHERE_LATTICES, sphere_samples._CELLS),
+        (accepted.IMAGE_FORMATS, FORMATS),
+    ],
+)
+def test_names_are_those_of_the_registry(names, registry):
+    assert list(names) == list(registry)
+
+
+def test_every_name_has_one_line_for_people():
+    registries = {name: one for name, one in vars(accepted).items() if isinstance(one, dict)}
+    registries.pop("__builtins__", None)
+    registries.pop("__annotations__", None)
+    assert {"DEVICES", "TRANSPORTS", "INTEGRATORS", "SAMPLES"} <= set(registries)
+    for name, registry in registries.items():
+        for line in registry.values():
+            assert line, name
+            assert len(line) < 80, line
+            assert "\n" not in line
+
+
+def test_names_are_listed_as_people_do():
+    assert accepted.listed(["a"]) == "a"
+    assert accepted.listed(["a", "b"]) == "a or b"
+    assert accepted.listed("abc") == "a, b or c"
