@@ -19,11 +19,13 @@ from flows import (
     start,
 )
 from products import NAVIER_STOKES
-from slipstream.device import HostDevice, RowLaunch
+from slipstream.device import HostDevice, RowLaunch, open_device
+from slipstream.fft import DistributedFFT
 from slipstream.fft.row_tables import RowMover, RowTables
 from slipstream.fft.slab_layout import NOT_KEPT
 from slipstream.fft.strided_fft import StridedTransform
 from slipstream.fft.truncation import Modes
+from slipstream.schedule.policies import CapturedStep
 
 pytestmark = pytest.mark.gpu
 
@@ -143,6 +145,17 @@ def test_transform_gives_the_same_bits_as_a_graph_and_node_by_node(device, dtype
     ]
     for one, other in zip(*results, strict=True):
         assert one.tobytes() == other.tobytes()
+
+
+def test_every_plan_of_a_process_is_captured_as_a_graph():
+    for _ in range(3):
+        fft = DistributedFFT((32, 32, 32), device="cuda")
+        u, u_hat = fft.empty_input(), fft.empty_output()
+        assert type(fft._step("forward", u, u_hat)) is CapturedStep
+    assert fft.device is open_device("cuda")
+    from slipstream.device.cuda_device import CudaDevice
+
+    assert fft.device == CudaDevice(fft.device.ordinal)
 
 
 # -- kernels -----------------------------------------------------------------------------------

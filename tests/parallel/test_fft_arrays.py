@@ -220,3 +220,17 @@ def test_what_is_no_stream_is_refused(comm, device, residency):
     fft = DistributedFFT((6, 4, 4), comm=comm, device=device, residency=residency)
     with pytest.raises(InputError, match="stream <object .*; accepted: a stream of this device"):
         fft.forward(fft.empty_input(), stream=object())
+
+
+def test_plans_of_one_process_run_steps_of_one_kind(comm, device_kind, transports):
+    """What plans share, such as memory that other ranks see, was made for the first of them."""
+    kind = "cuda" if device_kind == "cuda" else "cpu"
+    for transport in transports:
+        for schedule in ("serial", "overlap"):
+            steps = []
+            for _ in range(3):
+                fft = DistributedFFT(
+                    (8, 8, 8), comm=comm, device=kind, transport=transport, schedule=schedule
+                )
+                steps.append(fft._step("forward", fft.empty_input(), fft.empty_output()))
+            assert len({type(step) for step in steps}) == 1

@@ -1,12 +1,12 @@
 """Which device is opened, and how many threads and lanes a CPU has."""
 
+import sys
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
-import slipstream.device
-from slipstream.device import HostDevice, RowLaunch, open_device
+from slipstream.device import HostDevice, RowLaunch, device_choice, open_device, open_devices
 from slipstream.device.cpu_device import thread_count
 from slipstream.errors import InputError
 from slipstream.exchange import open_matching_device, transport_registry
@@ -65,12 +65,54 @@ def test_without_a_setting_all_cores_of_the_process_are_used(monkeypatch, settin
 
 
 def test_open_device(monkeypatch):
-    monkeypatch.setattr(slipstream.device, "cuda_device_count", lambda: 0)
+    monkeypatch.setattr(device_choice, "cuda_device_count", lambda: 0)
     assert open_device("cpu").kind == open_device("auto").kind == open_device().kind == "cpu"
     with pytest.raises(InputError, match="'cuda' was asked for.*slipstream\\[cuda13\\].*'cpu'"):
         open_device("cuda")
     with pytest.raises(InputError, match="'gpu' is unknown; accepted: auto, cpu, cuda"):
         open_device("gpu")
+
+
+def test_the_cpu_is_the_same_device_every_time(monkeypatch):
+    assert open_device("cpu") is open_device("cpu")
+    monkeypatch.setenv("OMP_NUM_THREADS", "7")
+    assert open_device("cpu").threads == 7
+
+
+@pytest.mark.parametrize("tiled", [False, True])
+def test_a_cpu_stands_for_several_gpus_that_differ_but_stay_the_same(tiled):
+    first = HostDevice(tiled=tiled)
+    devices, again = (open_devices(first, 0, 3) for _ in range(2))
+    assert devices[0] is first
+    assert len(set(devices)) == 3
+    assert all(one is other for one, other in zip(devices, again, strict=True))
+    assert all(one.tiled_transforms() is tiled for one in devices)
+
+
+def test_a_gpu_is_one_device_and_the_first_of_several_is_current(monkeypatch):
+    current = []
+
+    class Gpu:
+        kind = "cuda"
+
+        def __init__(self, ordinal):
+            self.ordinal = ordinal
+
+        def make_current(self):
+            current.append(self.ordinal)
+
+    module = SimpleNamespace(CudaDevice=Gpu)
+    monkeypatch.setitem(sys.modules, "slipstream.device.cuda_device", module)
+    monkeypatch.setattr(device_choice, "cuda_device_count", lambda: 4)
+    device_choice._opened_gpu.cache_clear()
+    try:
+        first = open_device("cuda", 6)
+        assert first.ordinal == 2
+        assert open_device("auto", 2) is first
+        assert open_devices(first, 1, 2) == [first, open_device("cuda", 3)]
+    finally:
+        device_choice._opened_gpu.cache_clear()
+    assert current == [2, 2, 3, 2, 3]
 
 
 @pytest.mark.parametrize("kinds", [("cpu", "cpu"), ("cpu", "cuda"), ("cuda", "cuda", "cpu")])

@@ -51,7 +51,7 @@ def refused(capsys, *arguments, status=2, **options):
     ],
 )
 def test_what_does_not_suit_is_one_line_with_status_2(capsys, monkeypatch, settings, expected):
-    monkeypatch.setattr("slipstream.device.cuda_device_count", lambda: 0)
+    monkeypatch.setattr("slipstream.device.device_choice.cuda_device_count", lambda: 0)
     assert expected in refused(capsys, *settings)
 
 

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from slipstream.device import HostDevice, RowLaunch
 from slipstream.errors import RunError
 from slipstream.schedule import POLICIES, StepGraph, commit
+from slipstream.schedule.policies import CapturedStep
 from slipstream.schedule.timeouts import Patience
 
 FOREVER = 30
@@ -27,6 +28,21 @@ class AsGpu(HostDevice):
     """A CPU that calls itself a GPU, as which devices of one rank can be told apart."""
 
     kind = "cuda"
+
+
+class SameGpu(AsGpu):
+    """Objects that all mean one GPU, as those of CUDA with the same ordinal."""
+
+    def __eq__(self, other):
+        return isinstance(other, SameGpu)
+
+    def __hash__(self):
+        return 0
+
+    def stream(self, urgent=False):
+        stream = super().stream(urgent)
+        stream.capture = lambda enqueue: lambda stream: enqueue()
+        return stream
 
 
 FIRST, SECOND = HostDevice(threads=1), HostDevice(threads=3)
@@ -447,3 +463,23 @@ def test_polls_pause_where_a_processor_needs_the_interpreter(monkeypatch, pauses
     monkeypatch.setattr("slipstream.schedule.timeouts.time.sleep", slept.append)
     Patience(*devices).rest()
     assert slept == [2e-5]
+
+
+def test_objects_of_one_gpu_are_one_device():
+    """What plans share may have been made with another object for the same GPU."""
+    first, second = SameGpu(threads=1), SameGpu(threads=1)
+    graph, data = StepGraph(first), np.zeros(2)
+
+    def add_one(stream):
+        data[:] += 1
+
+    def double(stream):
+        data[:] *= 2
+
+    graph.add(add_one, writes=[data], label="add", category="compute")
+    graph.add(double, reads=[data], writes=[data], label="double", category="pack", device=second)
+    step = commit(graph)
+    assert type(step) is CapturedStep
+    step.run()
+    step.synchronize()
+    assert data.tolist() == [2, 2]

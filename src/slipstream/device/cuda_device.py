@@ -67,14 +67,14 @@ class CudaEvent(Event):
 
 
 class CudaSpan(Span):
-    """Two CUDA events, placed in the host's time by the device's first event."""
+    """Two CUDA events, placed in the host's time by an earlier event of the device."""
 
     def __init__(self, device: CudaDevice) -> None:
-        self._device = device
+        self._origin = device.origin
         self.start, self.stop = cupy.cuda.Event(), cupy.cuda.Event()
 
     def interval(self) -> tuple[float, float]:
-        origin, at = self._device.origin
+        origin, at = self._origin
         elapsed = cupy.cuda.get_elapsed_time
         return at + elapsed(origin, self.start) * 1e-3, at + elapsed(origin, self.stop) * 1e-3
 
@@ -189,8 +189,6 @@ class CudaDevice(Device):
     def __init__(self, ordinal: int = 0) -> None:
         self.ordinal = ordinal
         self.context = cupy.cuda.Device(ordinal)
-        # Arrays made by users and by default streams live on this GPU too.
-        self.context.use()
         properties = cupy.cuda.runtime.getDeviceProperties(ordinal)
         self.name = properties["name"].decode()
         bus = cupy.cuda.runtime.deviceGetPCIBusId(ordinal)
@@ -199,6 +197,20 @@ class CudaDevice(Device):
         # CuPy's own default, so that array expressions, and memory that is freed and allocated
         # again between them, are in order with the operations submitted here.
         self.default_stream = CudaStream(self, cupy.cuda.Stream.null)
+        self.make_current()
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, CudaDevice) and self.ordinal == other.ordinal
+
+    def __hash__(self) -> int:
+        return hash((CudaDevice, self.ordinal))
+
+    def make_current(self) -> None:
+        """Let arrays made by users and by default streams live on this GPU; set its clock anew.
+
+        The times of spans count from a recent event, as CUDA rounds them to single precision.
+        """
+        self.context.use()
         event = cupy.cuda.Event()
         event.record(self.default_stream.handle)
         event.synchronize()

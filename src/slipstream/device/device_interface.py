@@ -137,6 +137,9 @@ class Scratch:
 class Device(ABC):
     """One processor with its memory.
 
+    Devices are equal if this process means the same GPU by them. Several objects of the CPU, which
+    may stand for several GPUs, are not equal.
+
     Attributes
     ----------
     name : str

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
@@ -40,6 +41,14 @@ class PinnedHost(HostDevice):
         return super().holds(array) and self._device.is_pinned(array)
 
 
+@functools.cache
+def _pinned_host(device: Device) -> PinnedHost:
+    return PinnedHost(device)
+
+
 def home_of(device: Device) -> Device:
-    """Return the host as the home of arrays that a device copies; that may be itself."""
-    return device if device.kind == "cpu" else PinnedHost(device)
+    """Return the host as the home of arrays that a device copies, always the same object.
+
+    A CPU is its own home.
+    """
+    return device if device.kind == "cpu" else _pinned_host(device)

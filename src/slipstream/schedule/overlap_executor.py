@@ -112,7 +112,7 @@ class Progress:
         if earlier.transfer or dependency not in self._begun:
             return dependency in self._done
         # A transfer's data must be there, and a device cannot wait for another one's events.
-        host_waits = node.transfer or earlier.device is not node.device
+        host_waits = node.transfer or earlier.device != node.device
         return not host_waits or self._is_over(dependency)
 
     def _is_over(self, index: int | None) -> bool:

@@ -61,7 +61,7 @@ def commit(graph: StepGraph, policy: str = "overlap") -> CommittedStep:
 
 
 def _several_devices(graph: StepGraph) -> bool:
-    return any(node.device is not graph.device for node in graph.nodes)
+    return any(node.device != graph.device for node in graph.nodes)
 
 
 class CommittedStep:

@@ -91,7 +91,7 @@ class Lanes:
         """Submit an operation behind the events that it has to wait for."""
         stream = self.stream(node)
         for index in self._last_of_each_lane(node):
-            if self._nodes[index].device is node.device:
+            if self._nodes[index].device == node.device:
                 stream.wait(self._events[index])
             else:
                 self._events[index].synchronize()
