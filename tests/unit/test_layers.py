@@ -34,18 +34,22 @@ EXCHANGE = {
     "HaloExchange",
     "HaloPlan",
     "NarrowWire",
+    "PackTargets",
     "SparseExchange",
     "TRANSPORTS",
     "Transport",
+    "Views",
     "check_devices",
     "chosen_transport",
     "local_rank",
     "make_transport",
     "move",
     "open_matching_device",
+    "pack_targets",
     "part_of",
     "redistribute",
     "swap_plan",
+    "views_of",
 }
 
 

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from slipstream.decomposition import slabs
 from slipstream.errors import InputError
-from slipstream.exchange import ExchangePlan, Transport
+from slipstream.exchange import ExchangePlan, Transport, part_of
 from slipstream.exchange.reduced_precision_wire import WIRES, NarrowWire
-from slipstream.exchange.transport_base import Exchange, part_of
+from slipstream.exchange.transport_base import Exchange
 from slipstream.schedule import POLICIES, StepGraph, commit
 
 POISON = 777 + 777j

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
+from slipstream.array_types import Array
 from slipstream.decomposition import Box, split
 
 
@@ -110,6 +111,11 @@ class ExchangePlan:
     def off_rank_elements(self) -> int:
         """Return the number of elements that leave this rank."""
         return sum(block.count for block in self.sends if block.peer != self.rank)
+
+
+def part_of(array: Array, block: Block) -> Array:
+    """Return the part of a flat packed array that a block describes."""
+    return array[block.offset : block.offset + block.count]
 
 
 def _blocks(parts) -> tuple[Block, ...]:

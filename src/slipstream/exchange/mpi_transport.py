@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from slipstream.device import Device
-from slipstream.exchange.exchange_plan import Block
-from slipstream.exchange.transport_base import Exchange, Transport, part_of
+from slipstream.exchange.exchange_plan import Block, part_of
+from slipstream.exchange.transport_base import Exchange, Transport
 from slipstream.schedule import StepGraph
 
 # The standard guarantees tags up to 32767 only.

@@ -10,8 +10,9 @@ import atexit
 from typing import Any
 
 from slipstream.device import Device, Operation, Stream
+from slipstream.exchange.exchange_plan import part_of
 from slipstream.exchange.mpi_transport import world_ranks
-from slipstream.exchange.transport_base import Exchange, Transport, part_of
+from slipstream.exchange.transport_base import Exchange, Transport
 from slipstream.schedule import StepGraph
 
 

@@ -18,10 +18,11 @@ import numpy as np
 
 from slipstream.device import Device, Operation, RowLaunch, address_of
 from slipstream.errors import RunError
-from slipstream.exchange.exchange_plan import ExchangePlan
+from slipstream.exchange.exchange_plan import ExchangePlan, part_of
 from slipstream.exchange.mpi_transport import private, world_ranks
+from slipstream.exchange.pack_targets import PackTargets
 from slipstream.exchange.shared_memory import Segment, allocated_bytes
-from slipstream.exchange.transport_base import Exchange, Transport, part_of
+from slipstream.exchange.transport_base import Exchange, Transport
 from slipstream.schedule import StepGraph, timeout
 
 # Flags of a rank in one piece of memory; every exchange takes one or two per rank.
@@ -83,6 +84,20 @@ class PeerTransport(Transport):
     def allocated_bytes(self, size: int) -> int:
         """Return how many bytes of the device an array of so many takes."""
         return allocated_bytes(size)
+
+    def stored_targets(
+        self, plan: ExchangePlan, targets: Sequence[Any], alternating: bool
+    ) -> StoredTargets | None:
+        """Return where blocks belong in the memory of their receivers; see `Transport`."""
+        return StoredTargets(self, plan, targets, alternating) if self.reaches_all else None
+
+    def pack_buffer(self, shape: Sequence[int], dtype: Any) -> Any:
+        """Return memory to pack blocks in, see `Transport`; nothing is packed if all is stored."""
+        return np.empty(shape, dtype) if self.reaches_all else self.empty(shape, dtype)
+
+    def pack_buffer_bytes(self, size: int) -> int:
+        """Return how many bytes of the device a `pack_buffer` of so many takes."""
+        return 0 if self.reaches_all else self.allocated_bytes(size)
 
     def prepare(self, plan, pairs) -> Exchange:
         """Prepare an exchange; see `Transport.prepare`."""
@@ -164,53 +179,75 @@ class PeerTransport(Transport):
             segment.free()
 
 
+class StoredTargets(PackTargets):
+    """Blocks are stored in the memory of their receivers, between two handshakes. Collective."""
+
+    stores = True
+
+    def __init__(
+        self,
+        transport: PeerTransport,
+        plan: ExchangePlan,
+        targets: Sequence[Any],
+        alternating: bool = False,
+    ) -> None:
+        targets = [target.reshape(-1) for target in targets]
+        super().__init__(plan, transport.exchange_places(plan, targets))
+        receivers = [block.peer for block in plan.sends if block.peer != plan.rank]
+        senders = [block.peer for block in plan.receives if block.peer != plan.rank]
+        self._ready = None if alternating else transport.handshake(senders, receivers)
+        self._arrived = transport.handshake(receivers, senders)
+        self._stored = [place for where in self.blocks for place in where.values()]
+        self._arriving = [part_of(target, block) for target in targets for block in plan.receives]
+
+    def record_open(self, graph: StepGraph, label: str) -> None:
+        """Record that this rank's targets are free, and the wait for those of others."""
+        if self._ready:
+            lanes = ("ready", "ready")
+            self._ready.record(graph, [], self._arriving, self._stored, f"{label}: ready", lanes)
+
+    def record_close(self, graph: StepGraph, label: str) -> None:
+        """Record that this rank has stored all, and the wait for what others store."""
+        lanes = ("signal", "arrival")
+        self._arrived.record(graph, self._stored, [], self._arriving, f"{label}: wait", lanes)
+
+
 class PeerExchange(Exchange):
-    """An exchange through shared memory: two handshakes, and stores between them."""
+    """Packed blocks are copied to their receivers; those out of reach take another transport."""
 
     def __init__(self, transport: PeerTransport, plan, pairs, far: Exchange | None) -> None:
         super().__init__(transport.device, plan, pairs)
         self._far, rank, size = far, transport.comm.rank, transport.comm.size
         near = plan.among([peer for peer in range(size) if transport.near[peer]])
-        targets = [target for _, target in self.pairs]
-        self._stores = transport.exchange_places(near, targets)
+        self._targets = StoredTargets(transport, near, [target for _, target in self.pairs])
         if far is None:
-            self.places = self._stores
-        receivers = [block.peer for block in near.sends if block.peer != rank]
-        senders = [block.peer for block in near.receives if block.peer != rank]
-        self._ready = transport.handshake(senders, receivers)
-        self._arrived = transport.handshake(receivers, senders)
-        self._stored = [place for where in self._stores for place in where.values()]
-        self._mine = [part_of(target, block) for target in targets for block in near.receives]
+            self.places = self._targets.blocks
         # Everybody begins with another receiver.
         others = [block for block in near.sends if block.peer != rank]
         self._near_sends = sorted(others, key=lambda block: (block.peer - rank) % size)
 
     def record_open(self, graph: StepGraph, label: str) -> None:
         """Record that this rank's targets are free, and the wait for those of others."""
-        self._ready.record(
-            graph, [], self._mine, self._stored, f"{label}: ready", ("ready", "ready")
-        )
+        self._targets.record_open(graph, label)
 
     def record_close(self, graph: StepGraph, label: str) -> None:
         """Record that this rank has stored all, and the wait for what others store."""
-        lanes = ("signal", "arrival")
-        self._arrived.record(graph, self._stored, [], self._mine, f"{label}: wait", lanes)
+        self._targets.record_close(graph, label)
 
     def _record_messages(self, graph: StepGraph, label: str) -> None:
-        self.record_open(graph, label)
-        for (source, _), places in zip(self.pairs, self._stores, strict=True):
+        self._targets.record_open(graph, label)
+        for (source, _), places in zip(self.pairs, self._targets.blocks, strict=True):
             for block in self._near_sends:
-                part, place = part_of(source, block), places[block.peer]
                 # In one lane: side by side, all pieces for one rank might go before the others'.
                 graph.add_copy(
-                    place,
-                    part,
+                    places[block.peer],
+                    part_of(source, block),
                     label=label,
                     category="communication",
                     lane="communication",
                     device=self.device,
                 )
-        self.record_close(graph, label)
+        self._targets.record_close(graph, label)
         if self._far:
             self._far.record(graph, label, own=False)
 

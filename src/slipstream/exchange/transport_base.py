@@ -14,7 +14,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from slipstream.device import Device
-from slipstream.exchange.exchange_plan import Block, ExchangePlan
+from slipstream.exchange.exchange_plan import ExchangePlan, part_of
+from slipstream.exchange.pack_targets import PackTargets
 from slipstream.schedule import StepGraph
 
 
@@ -133,6 +134,26 @@ class Transport(ABC):
             more, of any shape, made by `empty`.
         """
 
+    def stored_targets(
+        self, plan: ExchangePlan, targets: Sequence[Any], alternating: bool
+    ) -> PackTargets | None:
+        """Return where blocks belong in the memory of all receivers, None if out of reach.
+
+        Collective; what `pack_targets` asks for. All ranks get an object, or none.
+        """
+        return None
+
+    def pack_buffer(self, shape: Sequence[int], dtype: Any) -> Any:
+        """Return memory to pack blocks in. Collective.
+
+        It is never touched, and takes none of the device, where blocks are stored at receivers.
+        """
+        return self.empty(shape, dtype)
+
+    def pack_buffer_bytes(self, size: int) -> int:
+        """Return how many bytes of the device a `pack_buffer` of so many takes."""
+        return self.allocated_bytes(size)
+
     def record(
         self, graph: StepGraph, plan: ExchangePlan, pairs: Sequence[tuple[Any, Any]], label: str
     ) -> None:
@@ -142,8 +163,3 @@ class Transport(ABC):
     def check(self) -> None:
         """Raise `RunError` if a device has given up waiting for another rank."""
         return
-
-
-def part_of(array: Any, block: Block) -> Any:
-    """Return the part of a flat packed array that a block describes."""
-    return array[block.offset : block.offset + block.count]

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from slipstream.device import address_of
-from slipstream.exchange import Block, ExchangePlan, Transport, part_of
+from slipstream.exchange import Block, ExchangePlan, Transport, pack_targets
 from slipstream.fft.batch_size import balanced_chunk
 from slipstream.fft.line_transforms import LineTransform
 from slipstream.fft.row_tables import RowTables
@@ -177,12 +177,8 @@ class Flight:
     def __init__(self, piece: Piece, whole: ExchangePlan, plan, source, target) -> None:
         self._piece, self._plan, self._source = piece, plan, source
         pairs = list(zip(source, target, strict=True))
-        transport = piece.transport
-        self._exchange = transport.prepare(plan, pairs) if transport else None
-        self.stores = bool(
-            self._exchange and self._exchange.places is not None and piece.options.store
-        )
-        self._places = self._exchange.places if self.stores else _packed(plan, pairs)
+        self._targets = pack_targets(piece.transport, plan, pairs, piece.options.store)
+        self.stores, self._places = self._targets.stores, self._targets.blocks
         # Tables are made for whole blocks, of which these may be parts.
         starts = {block.peer: block.offset for block in whole.sends}
         shifts = {block.peer: block.offset - starts[block.peer] for block in plan.sends}
@@ -201,15 +197,11 @@ class Flight:
 
     def record_open(self, graph: StepGraph) -> None:
         """Record what must come before anything is stored."""
-        if self.stores:
-            self._exchange.record_open(graph, "transpose")
+        self._targets.record_open(graph, "transpose")
 
     def record_close(self, graph: StepGraph) -> None:
         """Record that all blocks of this exchange are stored."""
-        if self.stores:
-            self._exchange.record_close(graph, "transpose")
-        elif self._exchange:
-            self._exchange.record(graph, "transpose", own=False)
+        self._targets.record_close(graph, "transpose")
 
     def record_y(self, graph: StepGraph, modes: Any, low: int, high: int, lane: str) -> None:
         """Record x modes of local planes `low` to `high` -> planes of the receivers."""
@@ -251,14 +243,3 @@ def lane_after_exchange(graph: StepGraph, lane: str, transport: Transport | None
     others are still being stored. The lanes of a CPU are its threads, of which there are no more.
     """
     return "after exchange" if transport and graph.device.kind == "cuda" else lane
-
-
-def _packed(plan: ExchangePlan, pairs: list[tuple[Any, Any]]) -> list[dict[int, Any]]:
-    """Return where blocks are packed for others, and belong in one's own memory."""
-    own = [block for block in plan.receives if block.peer == plan.rank]
-    places = []
-    for source, target in pairs:
-        where = {block.peer: part_of(source, block) for block in plan.sends}
-        where.update((block.peer, part_of(target, block)) for block in own)
-        places.append(where)
-    return places

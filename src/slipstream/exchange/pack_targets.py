@@ -1,0 +1,126 @@
+"""Pack targets: where whoever computes the blocks of an exchange has to write them.
+
+An exchange moves blocks from a packed source to a packed target. Where a transport lets every rank
+store into the memory of the others, blocks are written straight to where they belong there, and
+flags tell the receivers. Elsewhere they are written to the packed source, and the transport moves
+them. `pack_targets` decides which, and nobody above needs to know::
+
+    targets = pack_targets(transport, plan, [(source, target)])      # collective
+    targets.record_open(graph, "transpose")
+    ...                   # nodes that write the blocks targets.blocks[0][peer], for all receivers
+    targets.record_close(graph, "transpose")
+    ...                   # nodes that read the blocks which have arrived in `target`
+
+- `blocks[i][peer]` is the flat array in which the block for `peer` of the i-th pair belongs. What
+  a rank sends to itself is always written to its place in the rank's own target.
+- `views(i, box)` gives the same as arrays of the shape of (parts of) a box of global indices.
+- `record_open` comes before the first node that writes a block, `record_close` after the last. Both
+  concern one rank alone: an object is recorded in as many graphs as one likes.
+- A source that nothing else uses is allocated by ``transport.pack_buffer``, which takes no memory
+  of the device where blocks never pass through it; ``pack_buffer_bytes`` says how much.
+- With no transport, on a single rank, there is nothing to exchange, and the object still works.
+- `stores` is for reports to people only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from slipstream.array_types import Array
+from slipstream.decomposition import Box
+from slipstream.exchange.exchange_plan import Block, ExchangePlan, part_of
+from slipstream.schedule import StepGraph
+
+if TYPE_CHECKING:
+    from slipstream.exchange.transport_base import Transport
+
+# Parts of a box of global indices, each with the array of its shape that holds it.
+Views = list[tuple[Box, Array]]
+
+
+class PackTargets:
+    """Where the blocks of an exchange are written: here, of one rank, to whom nothing travels."""
+
+    # Whether blocks are written into the memory of the ranks that get them.
+    stores = False
+
+    def __init__(self, plan: ExchangePlan, blocks: Sequence[dict[int, Array]]) -> None:
+        self.plan, self.blocks = plan, list(blocks)
+
+    def views(self, number: int, box: Box) -> Views:
+        """Return where the parts of a box of the `number`-th pair are written, block by block."""
+        return [
+            view
+            for block in self.plan.sends
+            for view in views_of(self.blocks[number][block.peer], block, box)
+        ]
+
+    def record_open(self, graph: StepGraph, label: str) -> None:
+        """Record what must come before a block is written."""
+
+    def record_close(self, graph: StepGraph, label: str) -> None:
+        """Record that all blocks are written, and that those of others arrive."""
+
+
+class _PackedTargets(PackTargets):
+    """Blocks for others are packed in the source, from which the transport takes them."""
+
+    def __init__(
+        self, transport: Transport, plan: ExchangePlan, pairs: Sequence[tuple[Array, Array]]
+    ) -> None:
+        super().__init__(plan, _packed(plan, pairs))
+        self._exchange = transport.prepare(plan, pairs)
+
+    def record_close(self, graph: StepGraph, label: str) -> None:
+        self._exchange.record(graph, label, own=False)
+
+
+def pack_targets(
+    transport: Transport | None,
+    plan: ExchangePlan,
+    pairs: Sequence[tuple[Array, Array]],
+    store: bool = True,
+    alternating: bool = False,
+) -> PackTargets:
+    """Return where the blocks of an exchange are to be written. Collective.
+
+    Parameters
+    ----------
+    transport : Transport or None
+        How blocks travel; None on one rank.
+    plan : ExchangePlan
+        This rank's plan.
+    pairs : sequence of (source, target)
+        As for `Transport.prepare`; sources may be from `Transport.pack_buffer` if `store`.
+    store : bool
+        False packs blocks even where they could be stored.
+    alternating : bool
+        Exchanges with two sets of targets alternate, each of which all neighbours take part in: a
+        rank's blocks then tell that it has done with the targets before, and nobody need ask.
+    """
+    if transport is None:
+        return PackTargets(plan, _packed(plan, pairs))
+    if store:
+        stored = transport.stored_targets(plan, [target for _, target in pairs], alternating)
+        if stored is not None:
+            return stored
+    return _PackedTargets(transport, plan, pairs)
+
+
+def views_of(values: Array, block: Block, box: Box) -> Views:
+    """Return the part of a block, whose values these are, that is in a box; nothing if none is."""
+    part = box.intersect(block.box)
+    if not part.size:
+        return []
+    return [(part, values.reshape(block.box.shape)[part.slices(block.box)])]
+
+
+def _packed(plan: ExchangePlan, pairs: Sequence[tuple[Array, Array]]) -> list[dict[int, Array]]:
+    own = [block for block in plan.receives if block.peer == plan.rank]
+    blocks = []
+    for source, target in pairs:
+        where = {block.peer: part_of(source.reshape(-1), block) for block in plan.sends}
+        where.update((block.peer, part_of(target.reshape(-1), block)) for block in own)
+        blocks.append(where)
+    return blocks
