@@ -42,6 +42,11 @@ COPIES: Names = {
     "packed": "contiguous copies, packed by the host's cores",
 }
 
+UPDATES: Names = {
+    "device": "with their tile, on the device",
+    "host": "by the host's cores, with more trips over the bus",
+}
+
 # The distributed FFT.
 FFT_LAYOUTS: Names = {
     "slab": "one axis is divided",

@@ -12,7 +12,7 @@ from slipstream.bench.dns_out_of_core_bench import measure_streamed_step, step_v
 from slipstream.bench.exchange_patterns import PATTERNS
 from slipstream.bench.idle_ranks import OnFirstRank
 from slipstream.bench.measured_transform import FixedTransforms, TransformRequest
-from slipstream.case.spectral_run_table import SpectralStreaming
+from slipstream.case.spectral_case import SpectralStreaming
 from slipstream.errors import InputError
 from slipstream.spectral.out_of_core_step import StepStreaming
 from slipstream.spectral.spectral_simulation import SpectralSimulation

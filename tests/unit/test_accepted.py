@@ -4,6 +4,8 @@ import pytest
 
 from slipstream import accepted
 from slipstream.advection import STRATEGIES
+from slipstream.case import AdvectionCase, LatticeCase, SpectralCase
+from slipstream.case.validation_messages import choices_at
 from slipstream.equations import models
 from slipstream.exchange import TRANSPORTS
 from slipstream.fft import fft_arguments, host_device_copy, residency
@@ -43,6 +45,41 @@ from slipstream.spectral.runge_kutta import METHODS
 )
 def test_names_are_those_of_the_registry(names, registry):
     assert list(names) == list(registry)
+
+
+@pytest.mark.parametrize(
+    ("case", "key", "registry"),
+    [
+        (SpectralCase, "initial.flow", accepted.INITIAL_FLOWS),
+        (SpectralCase, "initial.magnetic", accepted.MAGNETIC_FIELDS),
+        (SpectralCase, "forcing.kind", accepted.FORCINGS),
+        (SpectralCase, "time.integrator", METHODS),
+        (SpectralCase, "numerics.precision", accepted.PRECISIONS),
+        (SpectralCase, "numerics.dealiasing", DEALIASING),
+        (SpectralCase, "run.device", ("auto", *accepted.DEVICES)),
+        (SpectralCase, "run.schedule", POLICIES),
+        (SpectralCase, "run.transport", ("auto", *TRANSPORTS)),
+        (SpectralCase, "run.residency", residency.RESIDENCIES),
+        (SpectralCase, "run.streaming.copies", host_device_copy.COPIES),
+        (SpectralCase, "run.streaming.update", accepted.UPDATES),
+        (AdvectionCase, "numerics.precision", accepted.PRECISIONS),
+        (AdvectionCase, "run.device", ("auto", *accepted.DEVICES)),
+        (AdvectionCase, "run.strategy", ("auto", *STRATEGIES)),
+        (LatticeCase, "image.sample", SAMPLES),
+        (LatticeCase, "image.lattice", sphere_samples._CELLS),
+        (LatticeCase, "numerics.precision", population_layout.PRECISIONS),
+        (LatticeCase, "numerics.propagation", ("auto", *population_layout.PROPAGATIONS)),
+        (LatticeCase, "numerics.layout", ("auto", *population_layout.LAYOUTS)),
+        (LatticeCase, "numerics.order", ("auto", *population_layout.ORDERS)),
+        (LatticeCase, "numerics.encoding", ("auto", *population_layout.ENCODINGS)),
+        (LatticeCase, "run.device", ("auto", *accepted.DEVICES)),
+        (LatticeCase, "run.partition", PARTITIONS),
+        (LatticeCase, "run.schedule", POLICIES),
+        (LatticeCase, "run.transport", ("auto", *TRANSPORTS)),
+    ],
+)
+def test_keys_accept_what_there_is(case, key, registry):
+    assert set(choices_at(case, tuple(key.split(".")))) == set(registry)
 
 
 def test_every_name_has_one_line_for_people():

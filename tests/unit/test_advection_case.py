@@ -2,7 +2,6 @@
 
 import math
 from pathlib import Path
-from typing import get_args
 
 import pytest
 from hypothesis import given
@@ -10,7 +9,6 @@ from hypothesis import strategies as st
 
 from slipstream.advection import STRATEGIES
 from slipstream.case import load_case, parse_case, validate_case
-from slipstream.case.advection_case import AdvectionRun
 from slipstream.errors import InputError
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -45,10 +43,6 @@ def test_minimal_case_has_the_documented_defaults():
 
 def test_example_case_loads():
     assert load_case(REPOSITORY / "cases" / "advection.toml").solver == "advection"
-
-
-def test_strategies_are_those_of_the_solver():
-    assert get_args(AdvectionRun.model_fields["strategy"].annotation) == ("auto", *STRATEGIES)
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from slipstream.accepted import TRANSPORTS
 from slipstream.case import SOLVERS, load_case, parse_case, validate_case, write_template
 from slipstream.case.spectral_case import Forcing, length_value
 from slipstream.case.toml_writer import to_toml
@@ -119,6 +120,21 @@ def test_wrong_settings_are_named_in_one_line(override, expected):
 )
 def test_wrong_files_are_explained(text, expected):
     assert expected in failure(text=text)
+
+
+@pytest.mark.parametrize("name", ["auto", *TRANSPORTS])
+def test_every_transport_that_auto_may_choose_can_be_asked_for(name):
+    assert parse_case(MINIMAL, [f"run.transport={name}"]).run.transport == name
+
+
+def test_fields_on_the_host_refuse_transports_of_gpus():
+    message = failure("run.residency=host", "run.transport=nccl")
+    assert (
+        "transport 'nccl' exchanges between GPUs; with residency 'host' accepted: auto" in message
+    )
+    assert message.endswith("peer, mpi-p2p, mpi, mpi-device-p2p, mpi-device")
+    host = parse_case(MINIMAL, ["run.residency=host", "run.transport=peer"])
+    assert host.run.transport == "peer"
 
 
 def test_unreadable_files_are_explained(tmp_path):

@@ -2,28 +2,17 @@
 
 import dataclasses
 from pathlib import Path
-from typing import get_args
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from slipstream.accepted import IMAGE_FORMATS
 from slipstream.case import load_case, parse_case, validate_case
-from slipstream.case.lattice_case import Convergence, LatticeRun, Numerics
-from slipstream.case.lattice_image_table import SAMPLE_KEYS, SELF_DESCRIBING, Image
+from slipstream.case.lattice_case import SAMPLE_KEYS, SELF_DESCRIBING, Convergence, Image
 from slipstream.errors import InputError
-from slipstream.exchange import TRANSPORTS
 from slipstream.io.voxel_images import FORMATS
 from slipstream.lattice import SAMPLES
-from slipstream.lattice.domain_decomposition import PARTITIONS
-from slipstream.lattice.population_layout import (
-    ENCODINGS,
-    LAYOUTS,
-    ORDERS,
-    PRECISIONS,
-    PROPAGATIONS,
-)
-from slipstream.schedule.policies import POLICIES
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 MINIMAL = """
@@ -77,23 +66,6 @@ def test_example_case_loads_and_takes_another_image():
     assert load_case(path, ["image.path=rock.tif"]).image == Image(path="rock.tif", voxel_size=2e-6)
 
 
-@pytest.mark.parametrize(
-    ("table", "key", "names"),
-    [
-        (Numerics, "precision", PRECISIONS),
-        (Numerics, "propagation", ("auto", *PROPAGATIONS)),
-        (Numerics, "layout", ("auto", *LAYOUTS)),
-        (Numerics, "order", ("auto", *ORDERS)),
-        (Numerics, "encoding", ("auto", *ENCODINGS)),
-        (LatticeRun, "partition", PARTITIONS),
-        (LatticeRun, "schedule", POLICIES),
-        (LatticeRun, "transport", ("auto", *TRANSPORTS)),
-    ],
-)
-def test_names_are_those_of_the_solver(table, key, names):
-    assert set(get_args(table.model_fields[key].annotation)) == set(names)
-
-
 def test_samples_and_their_keys_are_those_of_the_solver():
     assert list(SAMPLE_KEYS) == list(SAMPLES)
     for name, keys in SAMPLE_KEYS.items():
@@ -135,10 +107,10 @@ def test_all_that_a_file_does_not_need_is_named_at_once():
 
 
 def test_formats_and_their_keys_are_those_of_the_reader():
-    raw = {suffix for suffix, (_, keys) in FORMATS.items() if "shape" in keys}
-    assert set(SELF_DESCRIBING) == set(FORMATS) - raw
-    for suffix, (_, keys) in SELF_DESCRIBING.items():
-        assert keys == FORMATS[suffix][1]
+    assert set(IMAGE_FORMATS.values()) == {*SELF_DESCRIBING, "raw values"}
+    for suffix, name in IMAGE_FORMATS.items():
+        keys = FORMATS[suffix][1]
+        assert keys == SELF_DESCRIBING[name] if name in SELF_DESCRIBING else "shape" in keys
 
 
 def test_a_sample_takes_the_place_of_a_file_and_may_have_its_shape():

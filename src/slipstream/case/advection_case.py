@@ -10,7 +10,17 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field, field_validator
 
-from slipstream.case.common_tables import Case, Grid, Precision, Run, Table, as_tuple, three
+from slipstream.accepted import STRATEGIES
+from slipstream.case.common_tables import (
+    Case,
+    Grid,
+    Precision,
+    Run,
+    Table,
+    as_tuple,
+    one_of,
+    three,
+)
 
 
 def _number(value: Any) -> bool:
@@ -46,7 +56,8 @@ class Flow(Table):
     @property
     def courant_xyz(self) -> tuple[float, float, float]:
         """Courant numbers along x, y and z."""
-        return tuple(float(number) for number in three(self.courant))
+        cx, cy, cz = (float(number) for number in three(self.courant))
+        return cx, cy, cz
 
 
 class Initial(Table):
@@ -69,8 +80,8 @@ class Numerics(Table):
 
     Attributes
     ----------
-    precision : {"float64", "float32"}
-        Floating-point type of the field.
+    precision : str
+        Floating-point type of the field, a name of `slipstream.accepted.PRECISIONS`.
     """
 
     precision: Precision = "float64"
@@ -82,7 +93,8 @@ class AdvectionRun(Run):
     Attributes
     ----------
     strategy : str
-        Where a step runs and what overlaps what; "auto" suits the devices and ranks at hand.
+        Where a step runs and what overlaps what: a name of `slipstream.accepted.STRATEGIES`, or
+        "auto", which suits the devices and ranks at hand.
     grid : tuple of 3 int or None
         Number of ranks along x, y and z; by default what exchanges least.
     shell : int
@@ -90,19 +102,7 @@ class AdvectionRun(Run):
         points to the GPU.
     """
 
-    strategy: Literal[
-        "auto",
-        "single",
-        "mpi",
-        "mpi-nonblocking",
-        "mpi-threaded",
-        "gpu",
-        "gpu-mpi",
-        "gpu-mpi-streams",
-        "gpu-peer",
-        "hybrid",
-        "hybrid-overlap",
-    ] = "auto"
+    strategy: Annotated[str, one_of(STRATEGIES, auto=True)] = "auto"
     grid: Annotated[Any, BeforeValidator(as_tuple)] = None
     shell: Annotated[int, Field(ge=0)] = 1
 

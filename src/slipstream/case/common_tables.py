@@ -1,13 +1,42 @@
 """The tables that cases of every solver family share, and what its own tables are made of."""
 
-from typing import Annotated, Any, ClassVar, Literal
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    GetCoreSchemaHandler,
+    field_validator,
+    model_validator,
+)
+from pydantic_core import CoreSchema, core_schema
 
+from slipstream.accepted import DEVICES, PRECISIONS
 from slipstream.case.toml_writer import to_toml
 
+
+@dataclass(frozen=True)
+class OneOf:
+    """The constraint of a key to some names; make it by `one_of`."""
+
+    names: tuple[str, ...]
+
+    def __get_pydantic_core_schema__(self, _: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        """Return the schema of a literal, whose error `validation_messages` puts into words."""
+        return core_schema.literal_schema(list(self.names))
+
+
+def one_of(names: Iterable[str], auto: bool = False) -> OneOf:
+    """Return the constraint of a key to names of `slipstream.accepted`, and to "auto" if asked."""
+    return OneOf(("auto", *names) if auto else tuple(names))
+
+
 Positive = Annotated[float, Field(gt=0)]
-Precision = Literal["float64", "float32"]
+Precision = Annotated[str, one_of(PRECISIONS)]
 
 
 def as_tuple(value: Any) -> Any:
@@ -15,7 +44,14 @@ def as_tuple(value: Any) -> Any:
     return tuple(value) if isinstance(value, list) else value
 
 
-def three(value: Any) -> tuple:
+def as_three(value: Any) -> Any:
+    """Let a list of three pass as a tuple, and nothing else."""
+    if not isinstance(value, list | tuple) or len(value) != 3:
+        raise ValueError(f"accepted: a list of three numbers, not {value!r}")
+    return tuple(value)
+
+
+def three(value: Any) -> tuple[Any, ...]:
     """Return one value for all three axes, or three values, as a tuple of three."""
     return value if isinstance(value, tuple) else (value,) * 3
 
@@ -51,7 +87,8 @@ class Grid(Table):
     @property
     def points_xyz(self) -> tuple[int, int, int]:
         """Number of points along x, y and z."""
-        return three(self.points)
+        nx, ny, nz = three(self.points)
+        return nx, ny, nz
 
 
 class Time(Table):
@@ -75,13 +112,13 @@ class Run(Table):
 
     Attributes
     ----------
-    device : {"auto", "cpu", "cuda"}
-        Processor; "auto" takes a GPU where there is one.
+    device : str
+        "auto", which takes a GPU where there is one, or a name of `slipstream.accepted.DEVICES`.
     timeline : bool
         Whether to draw which work was done when.
     """
 
-    device: Literal["auto", "cpu", "cuda"] = "auto"
+    device: Annotated[str, one_of(DEVICES, auto=True)] = "auto"
     timeline: bool = False
 
 

@@ -1,4 +1,4 @@
-"""The tables of the ``spectral`` family: turbulence in periodic boxes.
+"""The tables of the ``spectral`` family: equations, turbulence above all, in periodic boxes.
 
 Sizes and lengths are given in the order x, y, z; arrays in memory are [z, y, x]. All
 quantities are non-dimensional.
@@ -7,23 +7,53 @@ quantities are non-dimensional.
 import functools
 import math
 import re
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import BeforeValidator, Field, create_model, field_validator, model_validator
 
+from slipstream.accepted import (
+    COPIES,
+    DEALIASINGS,
+    FORCINGS,
+    GPU_TRANSPORTS,
+    INITIAL_FLOWS,
+    INTEGRATORS,
+    MAGNETIC_FIELDS,
+    RESIDENCIES,
+    SCHEDULES,
+    TRANSPORTS,
+    UPDATES,
+)
+from slipstream.byte_sizes import bytes_of
 from slipstream.case.common_tables import (
     Case,
     Grid,
     Output,
     Positive,
     Precision,
+    Run,
     Table,
     Time,
+    as_three,
     as_tuple,
+    one_of,
     three,
 )
-from slipstream.case.spectral_initial_table import Initial, as_three
-from slipstream.case.spectral_run_table import SpectralRun
+from slipstream.errors import InputError
+
+# The keys of each flow and their defaults; `...` is none.
+FLOW_KEYS: dict[str, dict[str, Any]] = {
+    "taylor-green": {"amplitude": 1.0, "wavenumber": 1, "magnetic": "none"},
+    "abc": {"amplitude": 1.0, "wavenumber": 1, "coefficients": (1.0, 1.0, 1.0)},
+    "random": {"amplitude": 1.0, "seed": 0, "peak_wavenumber": 4.0},
+    "orszag-tang": {"amplitude": 1.0},
+    "orszag-tang-3d": {"amplitude": 1.0},
+    "quantum-taylor-green": {"amplitude": 1.0},
+    "solitons": {"speed": 0.5},
+    "wave": {"wavevector": ..., "amplitude": 1.0, "branch": 0},
+    "file": {"path": ..., "time": None},
+    "formula": {"fields": {}},
+}
 
 _MULTIPLE_OF_PI = re.compile(
     r"\s*(?P<factor>[0-9]+(\.[0-9]*)?|\.[0-9]+)?\s*\*?\s*pi\s*(/\s*(?P<divisor>[0-9.]+))?\s*"
@@ -92,7 +122,8 @@ class SpectralGrid(Grid):
     @property
     def lengths_xyz(self) -> tuple[float, float, float]:
         """Length of the box along x, y and z (non-dimensional)."""
-        return tuple(length_value(length) for length in three(self.length))
+        lx, ly, lz = (length_value(length) for length in three(self.length))
+        return lx, ly, lz
 
 
 class Equation(Table):
@@ -101,7 +132,7 @@ class Equation(Table):
     Attributes
     ----------
     model : str
-        "hd", "boussinesq", "mhd", "gpe", or "FILE.py:FUNCTION" for one of the user's own.
+        A name of `slipstream.accepted.MODELS`, or "FILE.py:FUNCTION" for one of the user's own.
     """
 
     model: str = "hd"
@@ -112,13 +143,94 @@ class Equation(Table):
         return {key: value for key, value in self if key != "model"}
 
 
+class Initial(Table):
+    """``[initial]``: the state at the start; keys of other flows are refused.
+
+    Attributes
+    ----------
+    flow : str or None
+        A name of `slipstream.accepted.INITIAL_FLOWS`; exactly one of `flow` and `restart` is given.
+        What it does not tell of is zero.
+    amplitude : float
+        Velocity scale; for "random" the root-mean-square velocity (non-dimensional), for "wave"
+        that of all components of the state together, of which half the square is the energy.
+    wavenumber : int
+        Number of waves of "taylor-green" and "abc" along each axis of the box.
+    magnetic : str
+        Magnetic field that "taylor-green" has, of the same energy: a name of
+        `slipstream.accepted.MAGNETIC_FIELDS`.
+    coefficients : tuple of 3 float
+        A, B and C of "abc".
+    seed : int
+        Seed of "random": the same seed gives the same flow on any number of ranks.
+    peak_wavenumber : float
+        Wavenumber at which the spectrum of "random" is largest.
+    fields : dict
+        Of "formula": by field, a formula of x, y and z, or three for a vector.
+    speed : float
+        Of "solitons": that of the first, in units of the speed of sound, above -1 and below 1.
+    wavevector : tuple of 3 int
+        Of "wave": number of waves along x, y and z.
+    branch : int
+        Of "wave": which one, from 0 for that of the highest frequency.
+    path : str
+        Of "file": output folder of a run, zarr folder, HDF5 file or .npz file, with arrays that are
+        named as components are and have the grid's points.
+    time : int or None
+        Of "file": which snapshot, from 0; by default the last.
+    restart : str or None
+        Output folder of an earlier run whose last state to go on from.
+    """
+
+    flow: Annotated[str, one_of(INITIAL_FLOWS)] | None = None
+    amplitude: float | None = None
+    wavenumber: Annotated[int, Field(gt=0)] | None = None
+    magnetic: Annotated[str, one_of(MAGNETIC_FIELDS)] | None = None
+    coefficients: Annotated[tuple[float, float, float], BeforeValidator(as_three)] | None = None
+    seed: Annotated[int, Field(ge=0)] | None = None
+    peak_wavenumber: Positive | None = None
+    fields: dict[str, Annotated[Any, BeforeValidator(as_tuple)]] | None = None
+    speed: Annotated[float, Field(gt=-1, lt=1)] | None = None
+    wavevector: Annotated[tuple[int, int, int], BeforeValidator(as_three)] | None = None
+    branch: Annotated[int, Field(ge=0)] | None = None
+    path: Annotated[str, Field(min_length=1)] | None = None
+    time: Annotated[int, Field(ge=0)] | None = None
+    restart: Annotated[str, Field(min_length=1)] | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _only_the_flows_own_keys(cls, data: Any) -> Any:
+        if not isinstance(data, dict):
+            return data
+        flow, others = data.get("flow"), set(data) - {"flow", "restart"}
+        if (flow is None) == (data.get("restart") is None):
+            raise ValueError(
+                f"exactly one of 'flow' ({', '.join(INITIAL_FLOWS)}) and 'restart' (an earlier"
+                f" run's output folder) is needed, {'neither' if flow is None else 'both'} given"
+            )
+        if flow is not None and flow not in INITIAL_FLOWS:
+            return data
+        accepted = FLOW_KEYS[flow] if flow is not None else {}
+        for key in sorted(others & set(cls.model_fields) - set(accepted)):
+            belongs = f"flow = {flow!r}" if flow is not None else "'restart'"
+            raise ValueError(
+                f"{key!r} does not belong to {belongs}; accepted with it:"
+                f" {', '.join(accepted) or 'nothing else'}"
+            )
+        needed = [key for key, default in accepted.items() if default is ... and key not in data]
+        if needed:
+            raise ValueError(f"{needed[0]!r} is missing, which flow = {flow!r} needs")
+        return {**{key: one for key, one in accepted.items() if one is not ...}, **data}
+
+
 class Forcing(Table):
     """``[forcing]``: what drives a field; without this table nothing does.
 
     Attributes
     ----------
-    kind : {"random", "taylor-green", "abc", "formula"}
-        Random modes, a pattern that does not change, or a function of position and time.
+    kind : str
+        A name of `slipstream.accepted.FORCINGS`: random modes, a pattern that does not change, or a
+        function of position and time.
     field : str
         The field that is forced.
     amplitude : float
@@ -139,7 +251,7 @@ class Forcing(Table):
         Energy injected per time; the force's strength follows from it.
     """
 
-    kind: Literal["random", "taylor-green", "abc", "formula"]
+    kind: Annotated[str, one_of(FORCINGS)]
     field: str = "velocity"
     amplitude: float = 1.0
     wavenumber: Annotated[int, Field(gt=0)] = 1
@@ -151,7 +263,7 @@ class Forcing(Table):
     injection: Positive | None = None
 
     @model_validator(mode="after")
-    def _agree(self):
+    def _agree(self) -> Self:
         if (self.formula is not None) != (self.kind == "formula"):
             raise ValueError("'formula' goes with kind = \"formula\", and only with that")
         if not 1 <= self.shells[0] <= self.shells[1]:
@@ -170,18 +282,17 @@ class SpectralTime(Time):
         Courant number of an adaptive time step, 0 < cfl <= 2.
     max_step : float or None
         Upper bound of an adaptive time step (non-dimensional).
-    integrator : {"rk2", "heun", "rk3", "rk4", "jst3", "jst4"}
-        Runge-Kutta method of order 2, 2, 3 or 4, or of Jameson, Schmidt and Turkel in 3 or 4
-        substages.
+    integrator : str
+        Runge-Kutta method, a name of `slipstream.accepted.INTEGRATORS`.
     """
 
     step: Positive | None = None
     cfl: Annotated[float, Field(gt=0, le=2)] | None = None
     max_step: Positive | None = None
-    integrator: Literal["rk2", "heun", "rk3", "rk4", "jst3", "jst4"] = "rk4"
+    integrator: Annotated[str, one_of(INTEGRATORS)] = "rk4"
 
     @model_validator(mode="after")
-    def _one_way_to_step(self):
+    def _one_way_to_step(self) -> Self:
         if (self.step is None) == (self.cfl is None):
             given = "neither" if self.step is None else "both"
             raise ValueError(
@@ -189,6 +300,87 @@ class SpectralTime(Time):
             )
         if self.max_step is not None and self.cfl is None:
             raise ValueError("'max_step' bounds an adaptive step: it goes with 'cfl', not 'step'")
+        return self
+
+
+class SpectralStreaming(Table):
+    """``run.streaming``: how fields on the host stream; results do not depend on it.
+
+    Attributes
+    ----------
+    tiles : int or None
+        Into how many tiles a pass cuts what a rank has; as many as memory asks for by default.
+    tiles_per_exchange : int or None
+        After how many tiles of planes ranks exchange; by default in four parts.
+    streams : int
+        0 for a pipeline of copies in, work and copies out; 1 to 16 for streams that do all three.
+    copies : str
+        How tiles cross the bus: a name of `slipstream.accepted.COPIES`.
+    devices : int
+        How many GPUs of its node a rank streams through.
+    update : str
+        Where modes are advanced: with their tile on the "device", or by the cores of the "host".
+    resident : bool
+        Whether columns stay on the device, as far as memory allows. None do where a rank has
+        several devices, or modes are advanced on the host.
+    """
+
+    tiles: Annotated[int, Field(ge=1)] | None = None
+    tiles_per_exchange: Annotated[int, Field(ge=1)] | None = None
+    streams: Annotated[int, Field(ge=0, le=16)] = 0
+    copies: Annotated[str, one_of(COPIES)] = "memcpy2D"
+    devices: Annotated[int, Field(ge=1)] = 1
+    update: Annotated[str, one_of(UPDATES)] = "device"
+    resident: bool = True
+
+
+class SpectralRun(Run):
+    """``[run]`` of the spectral family.
+
+    Attributes
+    ----------
+    residency : {"device", "host", "auto"}
+        Where the fields are: on the device, or on the host, from which they stream through it;
+        "auto" takes the device if they fit there.
+    memory : int, str or None
+        What each rank may take of each of its devices, if the fields are on the host: bytes, or
+        text such as "8 GiB"; by default its share of what is free.
+    streaming : SpectralStreaming or None
+        How fields on the host stream.
+    schedule : str
+        Whether communication hides behind computation: a name of `slipstream.accepted.SCHEDULES`,
+        all of which give identical bits.
+    transport : str
+        How ranks exchange data: "auto", or a name of `slipstream.accepted.TRANSPORTS`.
+    """
+
+    schedule: Annotated[str, one_of(SCHEDULES)] = "overlap"
+    transport: Annotated[str, one_of(TRANSPORTS, auto=True)] = "auto"
+    residency: Annotated[str, one_of(RESIDENCIES, auto=True)] = "device"
+    memory: int | str | None = None
+    streaming: SpectralStreaming | None = None
+
+    @field_validator("memory", mode="before")
+    @classmethod
+    def _is_a_size(cls, memory: Any) -> Any:
+        try:
+            if memory is not None:
+                bytes_of(memory if isinstance(memory, int | str) else "")
+        except InputError as error:
+            raise ValueError(str(error)) from None
+        return memory
+
+    @model_validator(mode="after")
+    def _has_effect(self) -> Self:
+        for name in ("memory", "streaming"):
+            if self.residency == "device" and getattr(self, name) is not None:
+                raise ValueError(f'\'{name}\' goes with residency "host" or "auto"')
+        if self.residency != "device" and self.transport in GPU_TRANSPORTS:
+            others = ", ".join(name for name in TRANSPORTS if name not in GPU_TRANSPORTS)
+            raise ValueError(
+                f"transport {self.transport!r} exchanges between GPUs; with residency "
+                f"{self.residency!r} accepted: auto, {others}"
+            )
         return self
 
 
@@ -216,17 +408,17 @@ class Numerics(Table):
 
     Attributes
     ----------
-    precision : {"float64", "float32"}
-        Floating-point type of the fields.
-    dealiasing : {"2/3", "2/3 sphere", "phase-shift", "1/2", "none"}
-        Which modes are dropped so that products do not alias: of two factors, also in a sphere or
-        with shifted grids; of three.
+    precision : str
+        Floating-point type of the fields, a name of `slipstream.accepted.PRECISIONS`.
+    dealiasing : str
+        Which modes are dropped so that products do not alias: a name of
+        `slipstream.accepted.DEALIASINGS`.
     integrating_factor : bool
         Whether the viscous term is integrated exactly.
     """
 
     precision: Precision = "float64"
-    dealiasing: Literal["2/3", "2/3 sphere", "phase-shift", "1/2", "none"] = "2/3"
+    dealiasing: Annotated[str, one_of(DEALIASINGS)] = "2/3"
     integrating_factor: bool = True
 
 
@@ -281,7 +473,7 @@ class SpectralCase(Case):
         name = equation.get("model", "hd") if isinstance(equation, dict) else "hd"
         return _case_of_model(name) if isinstance(name, str) else cls
 
-    def __reduce__(self):
+    def __reduce__(self) -> tuple[Any, ...]:
         """Let ranks send cases to each other, though classes are made for models."""
         return _again, (self.model_dump(exclude_unset=True),)
 

@@ -9,6 +9,8 @@ from typing import Any, Literal, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 
+from slipstream.case.common_tables import OneOf
+
 _BOUNDS = {
     "greater_than": ("gt", "greater than"),
     "greater_than_equal": ("ge", "at least"),
@@ -29,19 +31,9 @@ _KINDS = {
 
 
 def explain(model: type[BaseModel], error: ValidationError) -> tuple[str, str]:
-    """Return the dotted key that failed first and one line about it.
+    """Return the dotted key that failed first, and one line about it that begins with the key.
 
-    Parameters
-    ----------
-    model : type
-        The case class that was being validated.
-    error : pydantic.ValidationError
-        What validation found; unknown keys are reported first, since they tend to cause the rest.
-
-    Returns
-    -------
-    tuple of str
-        Dotted key, and the message, which begins with it.
+    Unknown keys are reported first, since they tend to cause the rest.
     """
     problems = error.errors(include_url=False)
     problems.sort(key=lambda problem: problem["type"] != "extra_forbidden")
@@ -55,15 +47,7 @@ def explain(model: type[BaseModel], error: ValidationError) -> tuple[str, str]:
 
 
 def nearest(word: str, accepted: list[str]) -> str:
-    """Return ``"; did you mean ...?"`` with the nearest accepted word, or nothing if none is near.
-
-    Parameters
-    ----------
-    word : str
-        What was given.
-    accepted : list of str
-        What could have been given.
-    """
+    """Return ``"; did you mean ...?"`` with the nearest accepted word, nothing if none is near."""
     close = difflib.get_close_matches(word, accepted, n=1, cutoff=0.5)
     return f"; did you mean {close[0]!r}?" if close else ""
 
@@ -78,9 +62,10 @@ def _describe(model: type[BaseModel], problem: Any) -> str:
             f" {', '.join(accepted)}"
         ).replace("key accepted", "key; accepted")
     if kind == "missing":
-        return f"is required{_choices_text(_annotation_at(model, location))}"
+        choices = choices_at(model, location)
+        return f"is required; accepted: {', '.join(choices)}" if choices else "is required"
     if kind == "literal_error":
-        choices = _choices(_annotation_at(model, location))
+        choices = choices_at(model, location)
         guess = nearest(value, choices) if isinstance(value, str) else ""
         return f"{value!r} is not accepted{guess or ';'} accepted: {', '.join(choices)}"
     if kind in _BOUNDS:
@@ -94,7 +79,7 @@ def _describe(model: type[BaseModel], problem: Any) -> str:
     return f"{problem['msg'][0].lower()}{problem['msg'][1:]}, not {value!r}"
 
 
-def _table_at(model: type[BaseModel], location: tuple) -> type[BaseModel]:
+def _table_at(model: type[BaseModel], location: tuple[Any, ...]) -> type[BaseModel]:
     """Return the table class at a location, following the names in it."""
     for part in location:
         annotation = model.model_fields[part].annotation
@@ -104,19 +89,17 @@ def _table_at(model: type[BaseModel], location: tuple) -> type[BaseModel]:
     return model
 
 
-def _annotation_at(model: type[BaseModel], location: tuple) -> Any:
-    """Return the type of the key at a location, or of the list that an item is in."""
-    location = tuple(part for part in location if isinstance(part, str))
-    return _table_at(model, location[:-1]).model_fields[location[-1]].annotation
+def choices_at(model: type[BaseModel], location: tuple[Any, ...]) -> list[str]:
+    """Return the words that the key at a location accepts, or the items of its list."""
+    *path, name = (part for part in location if isinstance(part, str))
+    field = _table_at(model, tuple(path)).model_fields[name]
+    return [word for one in (field.annotation, *field.metadata) for word in _choices(one)]
 
 
 def _choices(annotation: Any) -> list[str]:
     """Return the accepted words of a type, also inside unions; none if it is not a choice."""
+    if isinstance(annotation, OneOf):
+        return list(annotation.names)
     if get_origin(annotation) is Literal:
         return [str(word) for word in get_args(annotation)]
     return [word for part in get_args(annotation) for word in _choices(part)]
-
-
-def _choices_text(annotation: Any) -> str:
-    choices = _choices(annotation)
-    return f"; accepted: {', '.join(choices)}" if choices else ""

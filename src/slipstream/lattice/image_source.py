@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from slipstream.case.lattice_image_table import Image
+from slipstream.case.lattice_case import Image
 from slipstream.errors import InputError
 from slipstream.io.voxel_images import open_image
 from slipstream.lattice.flow_domain import Domain

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from slipstream.byte_sizes import bytes_text
-from slipstream.case.spectral_run_table import SpectralRun
+from slipstream.case.spectral_case import SpectralRun
 from slipstream.device import Device
 from slipstream.device.pinned_memory import home_of
 from slipstream.family import check_memory, memory_text, ranks_per_device
