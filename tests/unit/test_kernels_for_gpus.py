@@ -28,9 +28,14 @@ from slipstream.fft import DistributedFFT, SlabGeometry, truncate
 from slipstream.lattice import Fluid, PoreFlow, Storage
 from slipstream.lattice.population_layout import LAYOUTS
 from slipstream.schedule import StepGraph
-from slipstream.spectral.discretised_equations import SpectralProblem
+from slipstream.spectral.cfl import record_courant
+from slipstream.spectral.energy_budget import component_sums, vector_sums
+from slipstream.spectral.nonlinear_term import record_nonlinear_term
+from slipstream.spectral.projection import make_solenoidal
 from slipstream.spectral.runge_kutta import METHODS
+from slipstream.spectral.spectral_problem import SpectralProblem
 from slipstream.spectral.time_step import SpectralStep
+from slipstream.spectral.vorticity import vorticity
 
 ARCHITECTURES = ("sm_80", "sm_90")
 REALS = ("float64", "float32")
@@ -103,16 +108,16 @@ def used_kernels(real, shape):
             graphs = (
                 flow.record_step(),
                 flow.record_step(False),
-                flow.record_courant(),
-                flow.record_product_rates(),
+                record_courant(flow),
+                record_nonlinear_term(flow),
             )
             assert all(graph.nodes for graph in graphs)
             flow.set_step_size(0.01)
-            flow.energies()
+            component_sums(flow)
             if problem.size >= 3:
-                flow.vector_sums(0)
-                flow.vorticity()
-                flow.make_solenoidal(flow.state[:3])
+                vector_sums(flow, 0)
+                vorticity(flow)
+                make_solenoidal(flow, flow.state[:3])
     return set(devices[0].noted) | set(devices[1].noted)
 
 

@@ -15,7 +15,7 @@ from slipstream.device import Device
 from slipstream.equations import models
 from slipstream.exchange import chosen_transport
 from slipstream.schedule import Timeline, commit
-from slipstream.spectral.discretised_equations import SpectralProblem
+from slipstream.spectral.spectral_problem import SpectralProblem
 from slipstream.spectral.spectral_simulation import SpectralSimulation
 
 # Steps whose nodes are timed one by one.

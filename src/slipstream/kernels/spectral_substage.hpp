@@ -129,7 +129,7 @@ KERNEL take_inputs(const Complex* RESTRICT state, Complex* RESTRICT inputs,
 }
 
 // Decays that are not separable: exp(-rate duration) of every mode.
-KERNEL fill_decay(Real* RESTRICT decay, const Real* RESTRICT wavenumbers,
+KERNEL fill_integrating_factor(Real* RESTRICT decay, const Real* RESTRICT wavenumbers,
                   const double* RESTRICT parameters, Index nz, Index ny, Index nx, double duration) {
   FOR_ROWS(row, nz * ny) {
     const Real kz = wavenumbers[nx + ny + row / ny], ky = wavenumbers[nx + row % ny];

@@ -14,9 +14,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
+from slipstream.array_types import Array
 from slipstream.errors import InputError
 from slipstream.spectral.runge_kutta import RungeKutta
+
+if TYPE_CHECKING:
+    from slipstream.spectral.time_step import SpectralStep
 
 
 @dataclass(frozen=True)
@@ -42,6 +47,15 @@ class Dealiasing:
         # An exact multiple is not kept: of 12 points a third is 4, which aliases with itself.
         return [math.ceil(n * self.fraction - 1e-9) - 1 if n > 1 else 0 for n in shape]
 
+    def over_radii(
+        self, shape: tuple[int, ...], lengths: tuple[float, float, float]
+    ) -> list[float]:
+        """Return one over the square of the sphere's largest wavenumber along x, y and z."""
+        # Less by what float32 rounds: a mode exactly on the sphere is never kept.
+        part = 2 * math.pi * self.fraction * (1 - 1e-6)
+        sizes = zip(reversed(shape), reversed(lengths), strict=True)
+        return [(length / (part * n)) ** 2 for n, length in sizes]
+
     def check(self, name: str, method: RungeKutta) -> None:
         """Refuse shifts with integrators whose substages do not balance.
 
@@ -65,3 +79,15 @@ DEALIASING = {
     "1/2": Dealiasing(1 / 4),
     "none": Dealiasing(1 / 2),
 }
+
+
+def keep_sphere(flow: SpectralStep, fields: Array) -> None:
+    """Set modes of spectral fields to 0 that lie outside of the sphere, if one is kept."""
+    if not flow.problem.dealiasing.is_spherical:
+        return
+    waves, module = flow.wavenumbers, flow.device.array_module
+    axes = zip((waves.x, waves.y, waves.z), flow.problem.over_radii, strict=True)
+    x, y, z = (flow.device.array(axis**2 * over) for axis, over in axes)
+    outside = z[:, None, None] + y[:, None] + x >= 1
+    for component in flow.modes_of(fields):
+        module.copyto(component, 0, where=outside)

@@ -14,6 +14,7 @@ import numpy as np
 
 from slipstream.equations import Lowered
 from slipstream.report.picture_choice import PictureChoice
+from slipstream.spectral.time_step import SpectralStep
 
 _LABELS = {
     "energy": "energy, mean of half the squares of all fields (non-dimensional)",
@@ -197,3 +198,25 @@ class EnergyBudget:
             residual = change / mean if mean > 0 else change
         self._previous = (time, energy, dissipation, loss)
         return residual
+
+
+def component_sums(flow: SpectralStep) -> np.ndarray:
+    """Return this rank's share of mean squares of components, and of the rates at which they decay.
+
+    The shape is (2, components).
+    """
+    nz, ny, _ = flow.problem.geometry.stored_shape
+    sums, tables = flow.device.zeros((nz * ny, 2 * flow.problem.size), np.float64), flow.tables
+    flow.run_over_rows(
+        "component_sums", flow.read_state(), tables.wavenumbers, tables.parameters, sums
+    )
+    return flow.device.to_host(sums).sum(axis=0).reshape(2, -1)
+
+
+def vector_sums(flow: SpectralStep, first: int) -> np.ndarray:
+    """Return this rank's share of a vector's energy, enstrophy, helicity and squared divergence."""
+    nz, ny, _ = flow.problem.geometry.stored_shape
+    sums = flow.device.zeros((nz * ny, 4), np.float64)
+    vector = flow.read_state()[first : first + 3]
+    flow.run_over_rows("flow_sums", vector, flow.tables.wavenumbers, sums)
+    return flow.device.to_host(sums).sum(axis=0)

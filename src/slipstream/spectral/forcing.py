@@ -18,8 +18,10 @@ from typing import Any
 import numpy as np
 
 from slipstream.family import sum_over_ranks
+from slipstream.spectral.dealiasing import keep_sphere
 from slipstream.spectral.grid_functions import set_points
 from slipstream.spectral.initial_conditions.random_modes import random_modes
+from slipstream.spectral.projection import make_solenoidal
 from slipstream.spectral.source_terms import Pattern
 from slipstream.spectral.time_step import SpectralStep
 
@@ -81,8 +83,8 @@ class Forcing:
         functions = [functools.partial(one, time=time) for one in pattern.functions]
         set_points(self._flow, target, functions)
         if pattern.is_solenoidal:
-            self._flow.make_solenoidal(target)
-        self._flow.keep_sphere(target)
+            make_solenoidal(self._flow, target)
+        keep_sphere(self._flow, target)
 
     def prepare(self, time: float, step: float) -> np.ndarray:
         """Set the forces of a step; return the factors of patterns. Collective.
@@ -157,7 +159,7 @@ class Forcing:
             values = (1 - part) * values + part * self._drawn[number + 1]
         target = self._flow.forcing[place]
         self._flow.modes_of(target)[(slice(None), *self._places)] = values
-        self._flow.keep_sphere(target)
+        keep_sphere(self._flow, target)
 
     def _pattern(self, number: int) -> tuple[tuple[Any, ...], Any]:
         """Return where a random pattern has modes, as indices that broadcast, and these."""

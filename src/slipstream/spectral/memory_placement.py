@@ -13,8 +13,8 @@ from slipstream.device.pinned_memory import home_of
 from slipstream.family import check_memory, memory_text, ranks_per_device
 from slipstream.fft.residency import devices_of, memory_limit
 from slipstream.schedule import CommittedStep
-from slipstream.spectral.discretised_equations import SpectralProblem
 from slipstream.spectral.out_of_core_step import StepStreaming, StreamedPasses
+from slipstream.spectral.spectral_problem import SpectralProblem
 from slipstream.spectral.transform_passes import FieldTransforms
 
 

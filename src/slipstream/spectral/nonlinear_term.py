@@ -1,109 +1,109 @@
-"""What products alone do to the modes of a state: the rates without linear terms and forcing.
+"""The nonlinear term: what products alone add to the rates of modes.
 
-A part of `SpectralStep`, in a module of its own. Energy that products move from scale to scale is
-made of these rates.
+Energy that products move from scale to scale is made of these rates. In a time step the same
+products go straight into the substage (`time_step`).
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import Any
 
+from slipstream.array_types import Array
 from slipstream.device import RowLaunch
 from slipstream.schedule import StepGraph, commit
+from slipstream.spectral.time_step import SpectralStep
 from slipstream.spectral.transform_passes import ChunkUpdate, ColumnChunk, ColumnUpdate
 
 
-class ProductRates:
-    """What `SpectralStep` knows of the products of its state."""
+def nonlinear_term(flow: SpectralStep) -> Array:
+    """Return what products add to the rate of every mode, in memory of the stage. Collective.
 
-    def product_rates(self) -> Any:
-        """Return what products add to the rate of every mode, in memory of the stage. Collective.
+    What an equation adds at all points alike is left out too. Where substages shift the grid, it is
+    the mean of both grids: without aliases, as in a step.
+    """
+    grids = (False, True) if flow.problem.dealiasing.is_shifted else (False,)
+    for is_shifted in grids:
+        commit(record_nonlinear_term(flow, is_shifted, 1 / len(grids)), "serial").run()
+    flow.device.synchronize()
+    return flow.stage
 
-        Without linear terms, decay and forcing, and without what an equation adds at all points
-        alike. Where substages shift the grid, the mean of both grids: without aliases, as a step.
-        """
-        grids = (False, True) if self.problem.dealiasing.is_shifted else (False,)
-        for is_shifted in grids:
-            commit(self.record_product_rates(is_shifted, 1 / len(grids)), "serial").run()
-        self.device.synchronize()
-        return self.stage
 
-    def record_product_rates(self, is_shifted: bool = False, weight: float = 1.0) -> StepGraph:
-        """Return the graph that sets `stage` to what products add to the rates.
+def record_nonlinear_term(
+    flow: SpectralStep, is_shifted: bool = False, weight: float = 1.0
+) -> StepGraph:
+    """Return the graph that sets the stage to the term, times a weight.
 
-        Parameters
-        ----------
-        is_shifted : bool
-            Compute the products on the grid that is shifted by half a spacing, and add to the stage
-            what comes of them.
-        weight : float
-            What the result is multiplied by.
-        """
-        graph, model = StepGraph(self.device), self.problem.model
-        self.is_ahead = False
-        transforms, outputs = self._transforms, len(model.products)
-        if is_shifted:
-            transforms.record_columns(graph, self._inputs, [self._take_shifted_inputs])
-        else:
-            self._record_inputs(graph, transforms)
-        transforms.record_through(graph, self._product(False), len(model.inputs), outputs)
-        update = self._product_update(is_shifted, weight)
-        transforms.record_columns(graph, None, [update], outputs)
-        return graph
+    On the grid that is shifted by half a spacing it is added to what the stage has.
+    """
+    graph, model = StepGraph(flow.device), flow.problem.model
+    flow.is_ahead = False
+    transforms, outputs = flow.transforms, len(model.products)
+    if is_shifted:
 
-    def _take_shifted_inputs(self, chunk: ColumnChunk) -> ChunkUpdate:
-        taken = self._take_inputs(chunk)
-        nz, ny, nx = self.problem.geometry.spectral_box.shape
-        inputs, phases = self.modes_of(taken.writes[0]), self._here.phases
-        x, y, z = phases[:nx], phases[nx : nx + ny][chunk.low : chunk.high], phases[nx + ny :]
-        factors = x, y[:, None], z[:, None, None]
-        multiply = self.device.array_module.multiply
+        def take_shifted(chunk: ColumnChunk) -> ChunkUpdate:
+            return _shifted(flow, flow.take_inputs(chunk), chunk)
 
-        def shift(stream: Any) -> None:
-            taken.operation(stream)
-            for factor in factors:
-                multiply(inputs, factor, out=inputs)
+        transforms.record_columns(graph, flow.inputs, [take_shifted])
+    else:
+        flow.record_inputs(graph, transforms)
+    transforms.record_through(graph, flow.product_on(False), len(model.inputs), outputs)
+    transforms.record_columns(graph, None, [_update(flow, is_shifted, weight)], outputs)
+    return graph
 
-        return replace(taken, operation=shift)
 
-    def _product_update(self, is_shifted: bool, weight: float) -> ColumnUpdate:
-        problem = self.problem
-        kernel = self._kernel(
-            "product_rates",
-            "mode_sums.hpp",
-            SPHERE=len(problem.numbers) if problem.dealiasing.is_spherical else -1,
-            SHIFTED=is_shifted,
-            ADDS=is_shifted,
+def _shifted(flow: SpectralStep, taken: ChunkUpdate, chunk: ColumnChunk) -> ChunkUpdate:
+    """Return the update that takes the inputs, and then shifts them by half a spacing."""
+    nz, ny, nx = flow.problem.geometry.spectral_box.shape
+    inputs, phases = flow.modes_of(taken.writes[0]), flow.tables.phases
+    x, y, z = phases[:nx], phases[nx : nx + ny][chunk.low : chunk.high], phases[nx + ny :]
+    factors = x, y[:, None], z[:, None, None]
+    multiply = flow.device.array_module.multiply
+
+    def shift(stream: object) -> None:
+        taken.operation(stream)
+        for factor in factors:
+            multiply(inputs, factor, out=inputs)
+
+    return replace(taken, operation=shift)
+
+
+def _update(flow: SpectralStep, is_shifted: bool, weight: float) -> ColumnUpdate:
+    problem, tables = flow.problem, flow.tables
+    kernel = flow.kernel(
+        "product_rates",
+        "mode_sums.hpp",
+        SPHERE=len(problem.numbers) if problem.dealiasing.is_spherical else -1,
+        SHIFTED=is_shifted,
+        ADDS=is_shifted,
+    )
+    z_modes, row = problem.geometry.modes[0], problem.geometry.row
+    nz, all_y, nx = problem.geometry.spectral_box.shape
+    scale = weight / math.prod(problem.geometry.shape)
+
+    def update(chunk: ColumnChunk) -> ChunkUpdate:
+        products, stage = chunk.products, chunk.part(flow.stage)
+        height = chunk.high - chunk.low
+        operation = kernel.bind(
+            RowLaunch(nz * height, nx),
+            products,
+            stage,
+            tables.wavenumbers,
+            tables.phases,
+            tables.parameters,
+            nz,
+            height,
+            nx,
+            row,
+            z_modes.low,
+            z_modes.gap,
+            products.strides[0] // products.itemsize,
+            stage.strides[0] // stage.itemsize,
+            all_y * row,
+            chunk.low,
+            all_y,
+            scale,
         )
-        z_modes, row = problem.geometry.modes[0], problem.geometry.row
-        nz, all_y, nx = problem.geometry.spectral_box.shape
-        scale = weight / math.prod(problem.geometry.shape)
+        return ChunkUpdate(operation, [products], [stage], [stage])
 
-        def update(chunk: ColumnChunk) -> ChunkUpdate:
-            products, stage = chunk.products, chunk.part(self.stage)
-            constants, height = self._here, chunk.high - chunk.low
-            operation = kernel.bind(
-                RowLaunch(nz * height, nx),
-                products,
-                stage,
-                constants.table,
-                constants.phases,
-                constants.numbers,
-                nz,
-                height,
-                nx,
-                row,
-                z_modes.low,
-                z_modes.gap,
-                products.strides[0] // products.itemsize,
-                stage.strides[0] // stage.itemsize,
-                all_y * row,
-                chunk.low,
-                all_y,
-                scale,
-            )
-            return ChunkUpdate(operation, [products], [stage], [stage])
-
-        return update
+    return update

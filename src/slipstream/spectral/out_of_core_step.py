@@ -25,9 +25,9 @@ from slipstream.fft.fft_arguments import largest, together
 from slipstream.fft.streaming_options import TileStreaming
 from slipstream.fft.tile_geometry import tile_counts
 from slipstream.schedule import StepGraph
-from slipstream.spectral.discretised_equations import SpectralProblem
-from slipstream.spectral.kernel_constants import product_of_model
+from slipstream.spectral.kernel_tables import product_of_model
 from slipstream.spectral.resident_columns import ResidentColumns
+from slipstream.spectral.spectral_problem import SpectralProblem
 from slipstream.spectral.tile_buffers import Slot, TileChunk, TileDevice, TileNeeds
 from slipstream.spectral.tile_outlets import Outlet
 from slipstream.spectral.transform_passes import ColumnUpdate, FieldTransforms, ProductOf

@@ -9,7 +9,7 @@ from slipstream.decomposition import Box
 from slipstream.errors import InputError
 from slipstream.family import open_earlier_run
 from slipstream.io.checkpoint import Checkpoint
-from slipstream.spectral.discretised_equations import SpectralProblem
+from slipstream.spectral.spectral_problem import SpectralProblem
 
 
 def read_state(

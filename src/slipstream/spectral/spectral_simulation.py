@@ -14,7 +14,6 @@ from slipstream.case import SpectralCase
 from slipstream.device import Device, Operation
 from slipstream.equations import models
 from slipstream.equations.forms import AXES
-from slipstream.errors import InputError
 from slipstream.exchange import make_transport, open_matching_device
 from slipstream.family import (
     PlainSimulation,
@@ -29,13 +28,15 @@ from slipstream.field import Field
 from slipstream.report.figure_style import pi_text
 from slipstream.report.picture_choice import PictureChoice
 from slipstream.schedule import CommittedStep, StepGraph, Timeline, commit
-from slipstream.spectral.dealiasing import DEALIASING
-from slipstream.spectral.discretised_equations import SpectralProblem
+from slipstream.spectral import cfl
+from slipstream.spectral.dealiasing import DEALIASING, keep_sphere
 from slipstream.spectral.energy_budget import (
     EnergyBudget,
+    component_sums,
     field_parts,
     labels_of,
     pictures_of,
+    vector_sums,
 )
 from slipstream.spectral.forcing import Forcing
 from slipstream.spectral.grid_functions import (
@@ -45,13 +46,16 @@ from slipstream.spectral.grid_functions import (
     set_coefficients,
 )
 from slipstream.spectral.initial_conditions import set_initial_flow
+from slipstream.spectral.linear_operator import LinearOperator
 from slipstream.spectral.memory_placement import place
 from slipstream.spectral.restart_state import read_state
 from slipstream.spectral.runge_kutta import METHODS
 from slipstream.spectral.source_terms import forces_of, sources_of
+from slipstream.spectral.spectral_problem import SpectralProblem
 from slipstream.spectral.statistics import STATISTICS
 from slipstream.spectral.statistics.mode_statistics import energy_spectrum
 from slipstream.spectral.time_step import SpectralStep
+from slipstream.spectral.vorticity import vorticity
 
 # Steps after which modes that belong together are made to, where the linear part makes them grow.
 _SYMMETRY_INTERVAL = 8
@@ -100,19 +104,12 @@ class SpectralSimulation(PlainSimulation):
             forced=tuple(itertools.chain(*(pattern.components for pattern in patterns))),
             dealiasing=dealiasing,
         )
-        self._check_step()
+        self._linear = LinearOperator(self.problem)
+        cfl.check_step(case.time, self.problem, self._linear)
         self.placement = place(self.problem, case.run, device, comm)
         self.device = self.placement.home
         self._transport = make_transport(case.run.transport, comm, self.device)
         self._sharing = ranks_per_device(comm, device)
-
-    def _check_step(self) -> None:
-        """Refuse an adaptive step that nothing would bound."""
-        time, problem = self.case.time, self.problem
-        bounded = problem.model.speeds or problem.step_rate > 0
-        if time.step is None and time.max_step is None and (problem.forced or not bounded):
-            why = "a forced flow may start at rest" if bounded else "the model has no speed"
-            raise InputError(f"time.max_step: needed with time.cfl, since {why}")
 
     # -- before the run ----------------------------------------------------------------------
 
@@ -173,9 +170,9 @@ class SpectralSimulation(PlainSimulation):
             self._set(self.flow.state, state)
         else:
             set_initial_flow(self.flow, settings, self._fields, self.comm)
-        self.flow.keep_sphere(self.flow.state)
+        keep_sphere(self.flow, self.flow.state)
         set_coefficients(self.flow)
-        self.placement.run(self._commit(self.flow.record_courant()))
+        self.placement.run(self._commit(cfl.record_courant(self.flow)))
 
     def _set(self, target: Any, modes: np.ndarray) -> None:
         self.device.run(self.device.copy(self.flow.modes_of(target), modes))
@@ -192,21 +189,8 @@ class SpectralSimulation(PlainSimulation):
     # -- stepping ----------------------------------------------------------------------------
 
     def step_size(self) -> float:
-        """Return the next time step: fixed, or ``cfl / (max(|u|/dx + |v|/dy + |w|/dz) + w)``.
-
-        Here w is the largest frequency of the model's waves, 0 if it has none, and the largest rate
-        of decay if that is not integrated exactly. The velocity is the
-        one at the beginning of the step before, where the step's own first substage has measured it
-        for nothing.
-        """
-        rate = self._maximum(self.flow.courant_rate()) + self.problem.step_rate
-        settings = self.case.time
-        if not math.isfinite(rate):
-            return math.nan
-        if settings.step is not None:
-            return settings.step
-        step = settings.cfl / rate if rate > 0 else math.inf
-        return min(step, settings.max_step or math.inf)
+        """Return the next time step, see `cfl.step_size`."""
+        return cfl.step_size(self.flow, self.case.time, self._linear, self.comm)
 
     def advance(self, step_size: float) -> None:
         """Do one time step."""
@@ -223,7 +207,7 @@ class SpectralSimulation(PlainSimulation):
             self._timer.add(timeline, busy_seconds(timeline, self.placement.lanes))
         self.step += 1
         self.time += step_size
-        if self.problem.grows and self.step % _SYMMETRY_INTERVAL == 0:
+        if self._linear.grows and self.step % _SYMMETRY_INTERVAL == 0:
             make_real(self.flow, self.comm)
 
     def timers(self) -> dict[str, float]:
@@ -239,9 +223,9 @@ class SpectralSimulation(PlainSimulation):
     def diagnostics(self) -> dict[str, float]:
         """Return box means; see `labels_of`."""
         unknowns = len(self.problem.model.unknowns)
-        squares = sum_over_ranks(self.comm, self.flow.energies())[:, :unknowns]
+        squares = sum_over_ranks(self.comm, component_sums(self.flow))[:, :unknowns]
         vectors = {
-            field.name: sum_over_ranks(self.comm, self.flow.vector_sums(field.first))
+            field.name: sum_over_ranks(self.comm, vector_sums(self.flow, field.first))
             for field in self._fields
             if field.is_vector
         }
@@ -300,7 +284,7 @@ class SpectralSimulation(PlainSimulation):
         vectors = [field for field in self._fields if field.is_vector]
         if not vectors:
             return
-        curl = self._points_of(self.flow.vorticity(vectors[0].first))
+        curl = self._points_of(vorticity(self.flow, vectors[0].first))
         magnitude = curl[0]
         for component in curl:
             np.square(component, out=component)
@@ -348,13 +332,6 @@ class SpectralSimulation(PlainSimulation):
 
     def _commit(self, graph: StepGraph) -> CommittedStep:
         return commit(graph, self.case.run.schedule)
-
-    def _maximum(self, value: float) -> float:
-        if self.comm is None:
-            return value
-        # Not-a-number has no place in an order, so MPI's maximum might lose it.
-        values = self.comm.allgather(value)
-        return math.nan if any(math.isnan(v) for v in values) else max(values)
 
 
 def _length_text(length: float) -> str:

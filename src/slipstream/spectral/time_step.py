@@ -14,16 +14,15 @@ from typing import Any
 import numpy as np
 
 from slipstream import kernels
-from slipstream.device import Device, RowLaunch
+from slipstream.device import Device, Kernel, RowLaunch
 from slipstream.equations import cpp_generation
 from slipstream.exchange import Transport
 from slipstream.fft import PointOperation, PointProduct
 from slipstream.fft.row_tables import real_name
 from slipstream.schedule import StepGraph
-from slipstream.spectral.discretised_equations import SpectralProblem
-from slipstream.spectral.kernel_constants import StepConstants, rates_along
-from slipstream.spectral.mode_operations import ModeOperations
-from slipstream.spectral.nonlinear_term import ProductRates
+from slipstream.spectral.integrating_factor import IntegratingFactor
+from slipstream.spectral.kernel_tables import KernelTables
+from slipstream.spectral.spectral_problem import SpectralProblem
 from slipstream.spectral.transform_passes import (
     ChunkUpdate,
     ColumnChunk,
@@ -34,7 +33,7 @@ from slipstream.spectral.transform_passes import (
 from slipstream.spectral.wavenumbers import Wavenumbers
 
 
-class SpectralStep(ProductRates, ModeOperations):
+class SpectralStep:
     """A state on one rank and the graphs that advance it.
 
     Parameters
@@ -81,31 +80,27 @@ class SpectralStep(ProductRates, ModeOperations):
 
         state, self.working = fields(problem.size), fields(problem.stage_size)
         self.stage = self.working[: problem.size]
-        self._inputs = fields(len(model.inputs)) if problem.has_inputs else None
+        self.inputs = fields(len(model.inputs)) if problem.has_inputs else None
         self.forcing = fields(len(problem.forced)) if problem.forced else None
-        # Rates of decay along x, y and z, of which a change of the step makes factors; or factors.
-        self._rates = rates_along(problem, self.wavenumbers) if problem.is_separable else None
-        decays = 0 if problem.is_separable else len(problem.decays)
+        self._integrating_factor = IntegratingFactor(problem, self.wavenumbers, device)
         self._fields = {
             "state": state,
             "stage": self.stage,
             "total": fields(problem.size) if problem.method.has_total else state,
-            "inputs": self.stage if self._inputs is None else self._inputs,
+            "inputs": self.stage if self.inputs is None else self.inputs,
             "forcing": self.forcing,
-            "decay": device.zeros(
-                (decays, *problem.geometry.spectral_box.shape), problem.real_dtype
-            ),
+            "decay": self._integrating_factor.of_modes,
         }
-        self._transforms = FieldTransforms(device, geometry, problem.transformed, dtype, transport)
-        self.passes = self._transforms if passes is None else passes(self._transforms)
+        self.transforms = FieldTransforms(device, geometry, problem.transformed, dtype, transport)
+        self.passes = self.transforms if passes is None else passes(self.transforms)
         # The factors of the patterns of force in each substage, and what a step takes of both.
         self._steady = np.ones((problem.method.substages, len(problem.forced)))
         self._step_values = np.zeros(0)
-        self._constants = {
-            one: StepConstants(problem, one, self.wavenumbers, len(problem.forced))
+        self.tables_on = {
+            one: KernelTables(problem, one, self.wavenumbers, len(problem.forced))
             for one in {device: None} | dict.fromkeys(self.passes.devices)
         }
-        self._here = self._constants[device]
+        self.tables = self.tables_on[device]
         self._model_header = f'"{kernels.write(cpp_generation.mode_header(model))}"'
         self._step_size: float | None = None
         self.is_ahead = False
@@ -120,6 +115,10 @@ class SpectralStep(ProductRates, ModeOperations):
         """Return the state to those who do not change it."""
         return self._fields["state"]
 
+    def modes_of(self, array: Any) -> Any:
+        """Return the kept modes of a spectral array, without the padding of its rows."""
+        return array[..., : self.problem.geometry.spectral_shape[2]]
+
     # -- recording ---------------------------------------------------------------------------
 
     def record_step(self, compute: bool = True, begins: bool = True) -> StepGraph:
@@ -133,14 +132,14 @@ class SpectralStep(ProductRates, ModeOperations):
             Whether the step begins with the state; if not, with the planes, where the step before
             has left what goes to physical space: to be run only if `is_ahead`.
         """
-        graph, method, model = self._new_graph(), self.problem.method, self.problem.model
+        graph, method, model = self.new_graph(), self.problem.method, self.problem.model
         passes = self.passes
         if begins:
-            self._record_inputs(graph, passes)
+            self.record_inputs(graph, passes)
         for substage in range(method.substages):
             passes.record_through(
                 graph,
-                self._product(substage == 0) if compute else None,
+                self.product_on(substage == 0) if compute else None,
                 len(model.inputs),
                 len(model.products),
             )
@@ -153,21 +152,21 @@ class SpectralStep(ProductRates, ModeOperations):
             passes.record_columns(graph, source, updates, len(model.products))
         return graph
 
-    def _product(self, is_measured: bool) -> Callable[[Device], PointProduct]:
+    def product_on(self, is_measured: bool) -> Callable[[Device], PointProduct]:
         """Return what makes the product on a device."""
         name = "product" if is_measured else "unmeasured"
-        return lambda device: getattr(self._constants[device], name)
+        return lambda device: getattr(self.tables_on[device], name)
 
-    def _record_inputs(self, graph: StepGraph, passes: Passes) -> None:
+    def record_inputs(self, graph: StepGraph, passes: Passes) -> None:
         """Record the first half of the way to physical space."""
         source, updates = self._beginning()
         passes.record_columns(graph, source, updates)
 
     def _beginning(self) -> tuple[Any, list[ColumnUpdate]]:
         """Return what goes to physical space first, and what is done to have it."""
-        if self._inputs is None:
+        if self.inputs is None:
             return self._fields["state"], []
-        return self._inputs, [self._take_inputs]
+        return self.inputs, [self.take_inputs]
 
     def record_backward(self, source: Any, store: PointOperation) -> StepGraph:
         """Return the graph that takes spectral fields to physical space.
@@ -180,7 +179,7 @@ class SpectralStep(ProductRates, ModeOperations):
             Called with each chunk of points, see `PlanePass.record_backward`.
         """
         graph, self.is_ahead = StepGraph(self.device), False
-        self._transforms.record_backward(graph, source, store)
+        self.transforms.record_backward(graph, source, store)
         return graph
 
     def record_forward(self, load: PointOperation, target: Any) -> StepGraph:
@@ -195,42 +194,33 @@ class SpectralStep(ProductRates, ModeOperations):
             `normalise`.
         """
         graph, self.is_ahead = StepGraph(self.device), False
-        self._transforms.record_forward(graph, load, target)
+        self.transforms.record_forward(graph, load, target)
         return graph
 
-    def record_courant(self) -> StepGraph:
-        """Return the graph that measures the velocity, as the first substage of a step does."""
-        graph, model = self._new_graph(), self.problem.model
-        self.is_ahead = False
-        self._record_inputs(graph, self.passes)
-        counts = len(model.inputs), len(model.products)
-        self.passes.record_through(graph, self._product(True), *counts)
-        return graph
-
-    def _new_graph(self) -> StepGraph:
+    def new_graph(self) -> StepGraph:
         """Return a graph that begins by forgetting the velocity measured before."""
         graph = StepGraph(self.passes.devices[0])
         for device in self.passes.devices:
-            constants = self._constants[device]
+            tables = self.tables_on[device]
             graph.add(
-                constants.forget(),
-                writes=[constants.product.maxima],
+                tables.forget(),
+                writes=[tables.product.maxima],
                 label="reset",
                 category="compute",
                 device=device,
             )
         return graph
 
-    def _take_inputs(self, chunk: ColumnChunk) -> ChunkUpdate:
-        state, inputs = chunk.part(self._fields["state"]), chunk.part(self._inputs)
+    def take_inputs(self, chunk: ColumnChunk) -> ChunkUpdate:
+        state, inputs = chunk.part(self._fields["state"]), chunk.part(self.inputs)
         (nz, all_y, nx), row = self.problem.geometry.spectral_box.shape, self.problem.geometry.row
-        constants, height = self._constants[chunk.device], chunk.high - chunk.low
-        operation = self._kernel("take_inputs", device=chunk.device).bind(
+        tables, height = self.tables_on[chunk.device], chunk.high - chunk.low
+        operation = self.kernel("take_inputs", device=chunk.device).bind(
             RowLaunch(nz * height, nx),
             state,
             inputs,
-            constants.table,
-            constants.numbers,
+            tables.wavenumbers,
+            tables.parameters,
             nz,
             height,
             nx,
@@ -251,7 +241,7 @@ class SpectralStep(ProductRates, ModeOperations):
             "NODE_END": method.divisions,
             "WRITES_STAGE": not last,
             "WRITES_RESULT": last or method.weights[substage] != 0,
-            "WRITES_INPUTS": self._inputs is not None,
+            "WRITES_INPUTS": self.inputs is not None,
             "READS_TOTAL": any(method.weights[:substage]),
             "INTEGRATING_FACTOR": problem.integrating_factor,
             "SPHERE": len(problem.numbers) if problem.dealiasing.is_spherical else -1,
@@ -275,7 +265,7 @@ class SpectralStep(ProductRates, ModeOperations):
         row, scale = problem.geometry.row, 1.0 / math.prod(problem.geometry.shape)
 
         def update(chunk: ColumnChunk) -> ChunkUpdate:
-            constants, height = self._constants[chunk.device], chunk.high - chunk.low
+            tables, height = self.tables_on[chunk.device], chunk.high - chunk.low
             parts = {name: chunk.part(self._fields[name]) for name in sorted(read | written)}
             # What the kernel does not access may be anything.
             products, some = chunk.products, next(iter(parts.values()))
@@ -288,19 +278,19 @@ class SpectralStep(ProductRates, ModeOperations):
                 "inputs",
                 "forcing",
             )
-            decay = parts.get("decay", constants.decay)
+            decay = parts.get("decay", tables.decay)
             decay_strides = [stride // decay.itemsize for stride in decay.strides[:2]]
             plane = products.strides[1] // products.itemsize
-            kernel = self._kernel("advance_substage", device=chunk.device, **kernel_constants)
+            kernel = self.kernel("advance_substage", device=chunk.device, **kernel_constants)
             operation = kernel.bind(
                 RowLaunch(nz * height, nx),
                 products,
                 *(parts.get(name, some) for name in names),
-                constants.step,
+                tables.step,
                 decay,
-                constants.table,
-                constants.phases,
-                constants.numbers,
+                tables.wavenumbers,
+                tables.phases,
+                tables.parameters,
                 nz,
                 height,
                 nx,
@@ -317,7 +307,7 @@ class SpectralStep(ProductRates, ModeOperations):
                 weight,
                 scale,
             )
-            reads = [products, constants.step, constants.decay]
+            reads = [products, tables.step, tables.decay]
             reads += [parts[name] for name in sorted(read)]
             writes, kept = (
                 [parts[name] for name in sorted(names)] for names in (written, written & lasting)
@@ -332,17 +322,27 @@ class SpectralStep(ProductRates, ModeOperations):
         field = next(part for name, part in parts.items() if name != "decay")
         return field.strides[0] // field.itemsize
 
-    def _kernel(
+    def kernel(
         self,
         name: str,
         header: str = "spectral_substage.hpp",
         device: Device | None = None,
         **constants: Any,
-    ):
+    ) -> Kernel:
+        """Return a kernel that is compiled for the model."""
         real = real_name(self.problem.real_dtype)
         return (device or self.device).kernel(
             header, name, REAL=real, MODEL_HEADER=self._model_header, **constants
         )
+
+    def run_over_rows(self, name: str, *arrays: Any) -> None:
+        """Run a kernel that takes every row of a field."""
+        nz, ny, row = self.problem.geometry.stored_shape
+        nx = self.problem.geometry.spectral_shape[2]
+        if nz * ny:
+            kernel = self.kernel(name, "mode_sums.hpp")
+            launch = RowLaunch(nz * ny, nx, reduces=True)
+            self.device.run(kernel.bind(launch, *arrays, nz, ny, nx, row, nz * ny * row))
 
     # -- between steps -----------------------------------------------------------------------
 
@@ -362,50 +362,25 @@ class SpectralStep(ProductRates, ModeOperations):
             return
         problem = self.problem
         duration = step / problem.method.divisions
-        decays = None
-        if step != self._step_size and problem.integrating_factor and self._rates is not None:
-            decays = np.exp(-duration * self._rates).astype(problem.real_dtype)
+        changes = step != self._step_size and problem.integrating_factor
+        decays = self._integrating_factor.along_axes(duration) if changes else None
         self.device.synchronize()
-        for constants in self._constants.values():
-            constants.device.synchronize()
-            self._copy(constants.device, constants.step, values.astype(problem.real_dtype))
+        for tables in self.tables_on.values():
+            tables.device.synchronize()
+            self._copy(tables.device, tables.step, values.astype(problem.real_dtype))
             if decays is not None:
-                self._copy(constants.device, constants.decay, decays)
+                self._copy(tables.device, tables.decay, decays)
         self._step_values = values
-        if step != self._step_size and problem.integrating_factor and self._rates is None:
-            self._fill_decay(duration)
-        self._step_size = step
-
-    def _fill_decay(self, duration: float) -> None:
-        """Set the factors of decay of every mode."""
-        nz, ny, nx = self.problem.geometry.spectral_box.shape
-        constants = self._here
-        if nz * ny:
-            kernel = self._kernel("fill_decay")
-            self.device.run(
-                kernel.bind(
-                    RowLaunch(nz * ny, nx),
-                    self._fields["decay"],
-                    constants.table,
-                    constants.numbers,
-                    nz,
-                    ny,
-                    nx,
-                    duration,
-                )
+        if changes and decays is None:
+            self._integrating_factor.fill(
+                self.kernel("fill_integrating_factor"),
+                self.tables.wavenumbers,
+                self.tables.parameters,
+                duration,
             )
+        self._step_size = step
 
     @staticmethod
     def _copy(device: Device, target: Any, values: np.ndarray) -> None:
         device.run(device.copy(target, values))
         device.synchronize()
-
-    def courant_rate(self) -> float:
-        """Return max(|u|/dx + |v|/dy + |w|/dz) at the start of the last step.
-
-        Of all velocities of the model together, over this rank; not-a-number if they contain one.
-        """
-        if not self.problem.geometry.planes:
-            return 0.0
-        rates = [self._constants[device].rate() for device in self.passes.devices]
-        return math.nan if any(map(math.isnan, rates)) else max(rates)

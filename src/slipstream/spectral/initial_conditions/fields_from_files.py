@@ -17,7 +17,7 @@ import numpy as np
 from slipstream.errors import InputError
 from slipstream.io.image_formats import readable
 from slipstream.mpi_launch import on_every_rank
-from slipstream.spectral.discretised_equations import SpectralProblem
+from slipstream.spectral.spectral_problem import SpectralProblem
 
 _FIELDS = "fields.zarr"
 

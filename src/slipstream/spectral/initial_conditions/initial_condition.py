@@ -7,7 +7,6 @@ from collections.abc import Callable
 from typing import Any
 
 from slipstream.errors import InputError
-from slipstream.spectral.discretised_equations import SpectralProblem
 from slipstream.spectral.energy_budget import FieldParts
 from slipstream.spectral.formula_parser import formula
 from slipstream.spectral.grid_functions import (
@@ -20,6 +19,7 @@ from slipstream.spectral.initial_conditions import named_flows, quantum_fluids
 from slipstream.spectral.initial_conditions.fields_from_files import read_points
 from slipstream.spectral.initial_conditions.linear_waves import wave_formulas
 from slipstream.spectral.initial_conditions.random_modes import random_flow
+from slipstream.spectral.spectral_problem import SpectralProblem
 from slipstream.spectral.time_step import SpectralStep
 
 

@@ -16,9 +16,11 @@ from typing import Any
 import numpy as np
 
 from slipstream.errors import InputError
-from slipstream.spectral.discretised_equations import SpectralProblem
 from slipstream.spectral.grid_functions import check_waves
 from slipstream.spectral.initial_conditions.quantum_fluids import coefficients, is_quantum_fluid
+from slipstream.spectral.linear_operator import LinearOperator
+from slipstream.spectral.projection import projector
+from slipstream.spectral.spectral_problem import SpectralProblem
 
 # Below this part of the largest rate, a rate is a rounding, and two are the same.
 _ROUNDING = 1e-9
@@ -151,12 +153,12 @@ def _linear_part(problem: SpectralProblem, k: tuple[float, ...]) -> np.ndarray:
         # Of psi = 1 + a + i b: what the product adds to the linear part about rest.
         (alpha, beta), square = coefficients(problem), float(np.dot(k, k))
         return np.array([[0, alpha * square], [-alpha * square - 2 * beta, 0]])
-    return problem.linear_part(k)
+    return LinearOperator(problem).matrix(k)
 
 
 def _without_divergence(problem: SpectralProblem, k: tuple[float, ...]) -> np.ndarray:
     """Return states across the wavevector that are at right angles, as columns."""
-    sizes, columns = np.linalg.eigh(problem.projector(k))
+    sizes, columns = np.linalg.eigh(projector(k, problem.size, problem.model.vectors))
     return columns[:, sizes > 0.5]
 
 

@@ -12,9 +12,9 @@ from collections.abc import Callable
 from typing import Any
 
 from slipstream.errors import InputError
-from slipstream.spectral.discretised_equations import SpectralProblem
 from slipstream.spectral.formula_parser import formula
 from slipstream.spectral.grid_functions import check_waves
+from slipstream.spectral.spectral_problem import SpectralProblem
 
 _COMPONENTS = ["psi_real", "psi_imaginary"]
 _PARAMETERS = {"sound_speed", "healing_length"}

@@ -17,6 +17,7 @@ from slipstream.family import sum_over_ranks
 from slipstream.field import Field
 from slipstream.io.time_series import whole_field
 from slipstream.spectral.energy_budget import FieldParts
+from slipstream.spectral.nonlinear_term import nonlinear_term
 from slipstream.spectral.time_step import SpectralStep
 
 _MODES_AT_A_TIME = 1 << 22
@@ -54,7 +55,7 @@ def transfer(flow: SpectralStep, parts: Sequence[FieldParts], comm: Any) -> Iter
     it. What an equation adds at all points alike belongs to neither.
     """
     waves = flow.wavenumbers
-    rates = flow.modes_of(flow.product_rates())
+    rates = flow.modes_of(nonlinear_term(flow))
     state = flow.modes_of(flow.read_state())
 
     def sums(first: int, size: int) -> np.ndarray:

@@ -25,6 +25,7 @@ from slipstream.spectral.statistics.sums_over_points import (
     wavenumbers_along,
 )
 from slipstream.spectral.time_step import SpectralStep
+from slipstream.spectral.vorticity import vorticity
 
 ORDERS = 6
 # Bins of a tenth of the root mean square, up to ten of these on either side.
@@ -130,7 +131,7 @@ def pdf(flow: SpectralStep, parts: Sequence[FieldParts], comm: Any) -> Iterator[
         if part.is_vector:
             curl = [f"{part.name}_curl_{axis}" for axis in AXES]
             texts = [f"the {axis} component of curl {part.name}" for axis in AXES]
-            yield from _densities(flow, flow.vorticity(part.first), curl, texts, "curl", comm)
+            yield from _densities(flow, vorticity(flow, part.first), curl, texts, "curl", comm)
             slopes = [f"{part.name}_derivative_{axis}" for axis in AXES]
             texts = [f"d {part.name}_{axis} / d {axis}" for axis in AXES]
             yield from _densities(

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -19,7 +18,6 @@ from slipstream.equations.lowering import MeanPart
 from slipstream.fft import SlabGeometry, plane_pass_bytes
 from slipstream.spectral.dealiasing import DEALIASING, Dealiasing
 from slipstream.spectral.runge_kutta import RungeKutta
-from slipstream.spectral.wavenumbers import Wavenumbers
 
 
 @dataclass(frozen=True)
@@ -92,10 +90,7 @@ class SpectralProblem:
     @property
     def over_radii(self) -> list[float]:
         """One over the square of the largest wavenumber of the sphere along x, y and z."""
-        # Less by what float32 rounds: a mode exactly on the sphere is never kept.
-        part = 2 * math.pi * self.dealiasing.fraction * (1 - 1e-6)
-        sizes = zip(reversed(self.geometry.shape), reversed(self.lengths), strict=True)
-        return [(length / (part * n)) ** 2 for n, length in sizes]
+        return self.dealiasing.over_radii(self.geometry.shape, self.lengths)
 
     @property
     def values(self) -> dict[sympy.Symbol, float]:
@@ -165,69 +160,6 @@ class SpectralProblem:
         """What of the fields of `accesses` is read after the update that writes it, or kept."""
         substages = range(self.method.substages)
         return {"state"} | set().union(*(self.accesses(substage)[0] for substage in substages))
-
-    @cached_property
-    def wave_rate(self) -> float:
-        """The largest frequency, or rate of growth, of the linear part that is not decay."""
-        return max((float(np.abs(rates).max()) for rates in self._linear_rates), default=0.0)
-
-    @cached_property
-    def step_rate(self) -> float:
-        """The largest rate of the linear part that limits an explicit time step."""
-        if self.integrating_factor:
-            return self.wave_rate
-        tried = list(self._wavevectors())
-        decays = self.decay_functions
-        largest = max((abs(decay(*k)) for decay in decays for k in tried), default=0.0)
-        return self.wave_rate + float(largest)
-
-    @cached_property
-    def grows(self) -> bool:
-        """Whether the linear part makes some modes grow."""
-        tried = list(self._wavevectors())
-        negative = any(decay(*k) < 0 for decay in self.decay_functions for k in tried)
-        return negative or any(float(rates.real.max()) > 1e-12 for rates in self._linear_rates)
-
-    def _wavevectors(self) -> Iterator[tuple[float, ...]]:
-        """Yield wavevectors along axes, edges and diagonals of what is kept, and the smallest.
-
-        Between them lie the frequencies of the usual waves.
-        """
-        waves = Wavenumbers(self.geometry, self.lengths)
-        tried = []
-        for axis in reversed(waves.all_axes):
-            largest = float(axis.max())
-            tried.append(sorted({0.0, min(waves.unit, largest), largest, -largest}))
-        return (k for k in itertools.product(*tried) if any(k))
-
-    @cached_property
-    def _linear_rates(self) -> list[np.ndarray]:
-        """Rates of growth (complex) of what is linear and not decay, at some wavevectors."""
-        if not any(self.model.linear):
-            return []
-        return [
-            np.linalg.eigvals(self.projector(k) @ self.linear_part(k)) for k in self._wavevectors()
-        ]
-
-    def linear_part(self, k: tuple[float, ...]) -> np.ndarray:
-        """Return the matrix whose product with a mode is its rate of change, decay apart."""
-        return np.array(self._linear_function(*k), complex)
-
-    @cached_property
-    def _linear_function(self) -> Callable[..., Any]:
-        values, matrix = self.values, sympy.zeros(self.size, self.size)
-        for own, row in enumerate(self.model.linear):
-            for other, factor in row.items():
-                matrix[own, other] = factor.subs(values)
-        return sympy.lambdify(WAVENUMBERS, matrix, "numpy")
-
-    def projector(self, k: tuple[float, ...]) -> np.ndarray:
-        """Return the matrix that takes gradient parts away."""
-        result = np.eye(self.size)
-        for first in self.model.vectors:
-            part = slice(first, first + 3)
-            result[part, part] -= np.outer(k, k) / np.dot(k, k)
-        return result
 
     def memory(self, device: Device) -> int:
         """Return the bytes that `SpectralStep` allocates on a device."""

@@ -11,12 +11,12 @@ from slipstream import kernels
 from slipstream.device import Device, Operation
 from slipstream.equations import Lowered, cpp_generation
 from slipstream.fft import PointProduct
-from slipstream.spectral.discretised_equations import SpectralProblem
+from slipstream.spectral.spectral_problem import SpectralProblem
 from slipstream.spectral.wavenumbers import Wavenumbers
 
 
-class StepConstants:
-    """The constants of a step on a device through which it goes.
+class KernelTables:
+    """What the kernels of a step read besides fields, on a device through which it goes.
 
     Parameters
     ----------
@@ -34,12 +34,12 @@ class StepConstants:
     product, unmeasured : PointProduct
         What is computed at the points. Only the first substage of a step measures its velocity,
         which the time step is made of.
-    numbers, table, phases : array
-        Parameters of the model, wavenumbers, and factors that shift a grid by half a spacing.
+    parameters, wavenumbers, phases : array
+        Of the model; of this rank's modes; factors that shift a grid by half a spacing.
     step : array
         The time step, and the factors of the patterns of force.
     decay : array
-        Factors of decay along x, y and z, where decay is separable; else nothing.
+        The integrating factor along x, y and z, where it is separable; else nothing.
     """
 
     def __init__(
@@ -57,11 +57,11 @@ class StepConstants:
             device.zeros(rows, np.int64),
         )
         self.unmeasured = replace(self.product, maxima=device.zeros(rows, np.int64))
-        self.numbers = device.array([*problem.numbers, *problem.over_radii], np.float64)
+        self.parameters = device.array([*problem.numbers, *problem.over_radii], np.float64)
         half = [length / n / 2 for n, length in zip(geometry.shape, problem.lengths, strict=True)]
         shifts = [waves.x * half[2], waves.y * half[1], waves.z * half[0]]
         self.phases = device.array(np.exp(1j * np.concatenate(shifts)), problem.complex_dtype)
-        self.table = device.array(waves.table(), problem.real_dtype)
+        self.wavenumbers = device.array(waves.table(), problem.real_dtype)
         self.step = device.zeros((1 + problem.method.substages * patterns,), problem.real_dtype)
         size = problem.decay_size if problem.is_separable else 0
         self.decay = device.zeros((size,), problem.real_dtype)
@@ -71,7 +71,7 @@ class StepConstants:
         maxima = self.product.maxima
         return lambda stream: maxima.fill(0)
 
-    def rate(self) -> float:
+    def measured_rate(self) -> float:
         """Return the largest rate of crossing grid cells that was measured; may be no number."""
         found: list[int] = []
         self.device.synchronize()
@@ -84,24 +84,3 @@ def product_of_model(model: Lowered, parameters: Any = None, maxima: Any = None)
     """Return what a model computes at the points; without arrays, what it is compiled from."""
     header = kernels.write(cpp_generation.product_header(model))
     return PointProduct(header, len(model.inputs), len(model.products), parameters, maxima)
-
-
-def rates_along(problem: SpectralProblem, waves: Wavenumbers) -> np.ndarray:
-    """Return the rates of decay along x, y and z, one after the other for each that differs.
-
-    Parameters
-    ----------
-    problem : SpectralProblem
-        Whose decay is separable.
-    waves : Wavenumbers
-        Of this rank's modes.
-    """
-    parts = []
-    for along in problem.decay_functions:
-        constant = float(along(0.0, 0.0, 0.0))
-        for axis, own in enumerate((waves.x, waves.y, waves.z)):
-            zeros = [np.zeros_like(own)] * 3
-            zeros[axis] = own
-            # What does not depend on the wavevector decays along x.
-            parts.append(along(*zeros) + np.zeros_like(own) - (constant if axis else 0.0))
-    return np.concatenate(parts)

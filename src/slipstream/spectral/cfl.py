@@ -1,0 +1,69 @@
+"""The Courant-Friedrichs-Lewy condition: how large a time step may be.
+
+The first substage of a step measures max(|u|/dx + |v|/dy + |w|/dz) at the points, since it has the
+velocity there anyway. What is linear and not integrated exactly limits the step too.
+"""
+
+from __future__ import annotations
+
+import math
+
+from slipstream.array_types import Comm
+from slipstream.case.spectral_case import SpectralTime
+from slipstream.errors import InputError
+from slipstream.schedule import StepGraph
+from slipstream.spectral.linear_operator import LinearOperator
+from slipstream.spectral.spectral_problem import SpectralProblem
+from slipstream.spectral.time_step import SpectralStep
+
+
+def check_step(time: SpectralTime, problem: SpectralProblem, linear: LinearOperator) -> None:
+    """Refuse an adaptive step that nothing would bound."""
+    bounded = problem.model.speeds or linear.explicit_rate > 0
+    if time.step is None and time.max_step is None and (problem.forced or not bounded):
+        why = "a forced flow may start at rest" if bounded else "the model has no speed"
+        raise InputError(f"time.max_step: needed with time.cfl, since {why}")
+
+
+def step_size(flow: SpectralStep, time: SpectralTime, linear: LinearOperator, comm: Comm) -> float:
+    """Return the next time step: fixed, or ``cfl / (max(|u|/dx + |v|/dy + |w|/dz) + w)``.
+
+    Collective. Here w is the largest frequency of the model's waves, 0 if it has none, and the
+    largest rate of decay if that is not integrated exactly. The velocity is that at the beginning
+    of the step before, whose first substage has measured it for nothing.
+    """
+    rate = courant_rate(flow)
+    if comm is not None:
+        # Not-a-number has no place in an order, so MPI's maximum might lose it.
+        rate = _largest(comm.allgather(rate))
+    rate += linear.explicit_rate
+    if not math.isfinite(rate):
+        return math.nan
+    if time.step is not None:
+        return time.step
+    step = time.cfl / rate if rate > 0 else math.inf
+    return min(step, time.max_step or math.inf)
+
+
+def courant_rate(flow: SpectralStep) -> float:
+    """Return max(|u|/dx + |v|/dy + |w|/dz) at the start of the last step, over this rank's points.
+
+    All velocities of the model count together; not-a-number if they contain one.
+    """
+    if not flow.problem.geometry.planes:
+        return 0.0
+    return _largest([flow.tables_on[device].measured_rate() for device in flow.passes.devices])
+
+
+def record_courant(flow: SpectralStep) -> StepGraph:
+    """Return the graph that measures the velocity, as the first substage of a step does."""
+    graph, model = flow.new_graph(), flow.problem.model
+    flow.is_ahead = False
+    flow.record_inputs(graph, flow.passes)
+    counts = len(model.inputs), len(model.products)
+    flow.passes.record_through(graph, flow.product_on(True), *counts)
+    return graph
+
+
+def _largest(rates: list[float]) -> float:
+    return math.nan if any(map(math.isnan, rates)) else max(rates)

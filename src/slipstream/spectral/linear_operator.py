@@ -1,0 +1,84 @@
+"""What is linear in a model and not decay: its matrix at a wavevector, and the rates it causes."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import sympy
+
+from slipstream.equations.forms import WAVENUMBERS
+from slipstream.spectral.projection import projector
+from slipstream.spectral.spectral_problem import SpectralProblem
+from slipstream.spectral.wavenumbers import Wavenumbers
+
+
+class LinearOperator:
+    """The linear terms of a problem's model: waves, and growth where there is some."""
+
+    def __init__(self, problem: SpectralProblem) -> None:
+        self._problem = problem
+
+    def matrix(self, k: tuple[float, ...]) -> np.ndarray:
+        """Return the matrix whose product with a mode is its rate of change, decay apart."""
+        return np.array(self._matrix_of(*k), complex)
+
+    @cached_property
+    def _matrix_of(self) -> Callable[..., Any]:
+        problem = self._problem
+        values, matrix = problem.values, sympy.zeros(problem.size, problem.size)
+        for own, row in enumerate(problem.model.linear):
+            for other, factor in row.items():
+                matrix[own, other] = factor.subs(values)
+        return sympy.lambdify(WAVENUMBERS, matrix, "numpy")
+
+    @cached_property
+    def wave_rate(self) -> float:
+        """The largest frequency, or rate of growth."""
+        return max((float(np.abs(rates).max()) for rates in self._rates), default=0.0)
+
+    @cached_property
+    def explicit_rate(self) -> float:
+        """The largest rate of what is linear that limits an explicit time step."""
+        problem = self._problem
+        if problem.integrating_factor:
+            return self.wave_rate
+        tried = list(self._wavevectors())
+        decays = problem.decay_functions
+        largest = max((abs(decay(*k)) for decay in decays for k in tried), default=0.0)
+        return self.wave_rate + float(largest)
+
+    @cached_property
+    def grows(self) -> bool:
+        """Whether it makes some modes grow."""
+        tried = list(self._wavevectors())
+        decays = self._problem.decay_functions
+        negative = any(decay(*k) < 0 for decay in decays for k in tried)
+        return negative or any(float(rates.real.max()) > 1e-12 for rates in self._rates)
+
+    def _wavevectors(self) -> Iterator[tuple[float, ...]]:
+        """Yield wavevectors along axes, edges and diagonals of what is kept, and the smallest.
+
+        Between them lie the frequencies of the usual waves.
+        """
+        waves = Wavenumbers(self._problem.geometry, self._problem.lengths)
+        tried = []
+        for axis in reversed(waves.all_axes):
+            largest = float(axis.max())
+            tried.append(sorted({0.0, min(waves.unit, largest), largest, -largest}))
+        return (k for k in itertools.product(*tried) if any(k))
+
+    @cached_property
+    def _rates(self) -> list[np.ndarray]:
+        """Rates of growth (complex) at some wavevectors."""
+        problem = self._problem
+        if not any(problem.model.linear):
+            return []
+        size, vectors = problem.size, problem.model.vectors
+        return [
+            np.linalg.eigvals(projector(k, size, vectors) @ self.matrix(k))
+            for k in self._wavevectors()
+        ]
