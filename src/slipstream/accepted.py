@@ -10,6 +10,11 @@ from collections.abc import Iterable, Mapping
 
 Names = Mapping[str, str]
 
+SOLVERS: Names = {
+    "spectral": "turbulence, or equations of your own, in a periodic box",
+    "advection": "a Gaussian carried through a periodic box",
+    "lattice": "flow through a voxel image, its permeability",
+}
 DEVICES: Names = {
     "cpu": "the cores of the host",
     "cuda": "an NVIDIA GPU",
@@ -19,7 +24,7 @@ PRECISIONS: Names = {
     "float32": "single precision",
 }
 SCHEDULES: Names = {
-    "serial": "one kind of work after the other",
+    "serial": "computation and communication take turns",
     "overlap": "communication hides behind computation",
 }
 TRANSPORTS: Names = {
@@ -75,16 +80,16 @@ MODELS: Names = {
     "gpe": "Gross-Pitaevskii equation of a quantum fluid",
 }
 INTEGRATORS: Names = {
-    "rk2": "Runge-Kutta, midpoint rule",
-    "heun": "Runge-Kutta, Heun's method of second order",
-    "rk3": "Runge-Kutta, Heun's method of third order",
-    "rk4": "Runge-Kutta, the classical method",
+    "rk2": "midpoint rule",
+    "heun": "Heun's method of second order",
+    "rk3": "Heun's method of third order",
+    "rk4": "the classical method",
     "jst3": "Jameson, Schmidt and Turkel's, as in GHOST: second order, three substages",
     "jst4": "Jameson, Schmidt and Turkel's, as in GHOST: second order, four substages",
 }
 DEALIASINGS: Names = {
     "2/3": "two thirds of the modes along each axis",
-    "2/3 sphere": "of these the modes in a sphere",
+    "2/3 sphere": "of these, the modes in a sphere",
     "phase-shift": 'a larger sphere, with shifted grids; goes with "heun" and "rk4"',
     "1/2": "half of the modes along each axis, for products of three",
     "none": "all modes, with their errors",
@@ -105,7 +110,7 @@ MAGNETIC_FIELDS: Names = {
     "none": "no field",
     "insulating": "of Lee et al. (2010), insulating walls",
     "conducting": "of Lee et al. (2010), conducting walls",
-    "alternative": "of Lee et al. (2010), the third one",
+    "alternative": "of Lee et al. (2010), the alternative one",
 }
 FORCINGS: Names = {
     "random": "random modes",

@@ -1,4 +1,4 @@
-"""The command line: ``run``, ``new``, ``info`` and ``bench``.
+"""The command line: ``run``, ``new``, ``explain``, ``info`` and ``bench``.
 
 What a person can cure is printed as one line, with exit status 2 for input and 1 for a run
 that failed; a traceback is shown only for defects of Slipstream itself, or on request by the
@@ -18,8 +18,9 @@ from rich.table import Table
 from rich.text import Text
 
 from slipstream import __version__, mpi_launch
+from slipstream.accepted import DEVICES, MODELS, SOLVERS, listed
 from slipstream.bench import app as bench
-from slipstream.case import SOLVERS, Case, load_case, write_template
+from slipstream.case import Case, load_case, write_template
 from slipstream.errors import InputError, RunError, SlipstreamError
 
 # What Typer raises for options that are wrong: the class of the click that it brings.
@@ -59,7 +60,7 @@ def run(
     ranks: Annotated[
         int | None, typer.Option(metavar="N", help="Start N MPI ranks on this machine.")
     ] = None,
-    device: Annotated[str | None, typer.Option(help="cpu, cuda or auto.")] = None,
+    device: Annotated[str | None, typer.Option(help=f"{listed([*DEVICES, 'auto'])}.")] = None,
     out: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Output folder (default: runs/CASE).")
     ] = None,
@@ -110,9 +111,7 @@ def _restart(case: Case) -> str | None:
 @app.command()
 def new(
     name: Annotated[str, typer.Argument(help="Name of the case; writes NAME.toml.")],
-    solver: Annotated[
-        str, typer.Option(help=f"Solver family: {' or '.join(SOLVERS)}.")
-    ] = "spectral",
+    solver: Annotated[str, typer.Option(help=f"Solver family: {listed(SOLVERS)}.")] = "spectral",
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Replace a file that exists.")
     ] = False,
@@ -132,7 +131,8 @@ def explain(
         typer.Option("--set", metavar="SECTION.KEY=VALUE", help="Override a key of the case."),
     ] = None,
     model: Annotated[
-        str | None, typer.Option(help="A model instead of a case: NAME or FILE.py:FUNCTION.")
+        str | None,
+        typer.Option(help=f"A model instead of a case: {', '.join(MODELS)} or FILE.py:FUNCTION."),
     ] = None,
 ) -> None:
     """Show what equations are made into: transforms, kernels and memory."""

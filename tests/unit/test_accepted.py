@@ -1,10 +1,13 @@
 """What cases and options accept is what the layers above have, by the same names."""
 
+import re
+from pathlib import Path
+
 import pytest
 
 from slipstream import accepted
 from slipstream.advection import STRATEGIES
-from slipstream.case import AdvectionCase, LatticeCase, SpectralCase
+from slipstream.case import SOLVERS, AdvectionCase, LatticeCase, SpectralCase, write_template
 from slipstream.case.validation_messages import choices_at
 from slipstream.equations import models
 from slipstream.exchange import TRANSPORTS
@@ -20,6 +23,7 @@ from slipstream.spectral.runge_kutta import METHODS
 @pytest.mark.parametrize(
     ("names", "registry"),
     [
+        (accepted.SOLVERS, SOLVERS),
         (accepted.SCHEDULES, POLICIES),
         (accepted.TRANSPORTS, TRANSPORTS),
         (("device", "host", "auto"), residency.RESIDENCIES),
@@ -47,39 +51,99 @@ def test_names_are_those_of_the_registry(names, registry):
     assert list(names) == list(registry)
 
 
-@pytest.mark.parametrize(
-    ("case", "key", "registry"),
-    [
-        (SpectralCase, "initial.flow", accepted.INITIAL_FLOWS),
-        (SpectralCase, "initial.magnetic", accepted.MAGNETIC_FIELDS),
-        (SpectralCase, "forcing.kind", accepted.FORCINGS),
-        (SpectralCase, "time.integrator", METHODS),
-        (SpectralCase, "numerics.precision", accepted.PRECISIONS),
-        (SpectralCase, "numerics.dealiasing", DEALIASING),
-        (SpectralCase, "run.device", ("auto", *accepted.DEVICES)),
-        (SpectralCase, "run.schedule", POLICIES),
-        (SpectralCase, "run.transport", ("auto", *TRANSPORTS)),
-        (SpectralCase, "run.residency", residency.RESIDENCIES),
-        (SpectralCase, "run.streaming.copies", host_device_copy.COPIES),
-        (SpectralCase, "run.streaming.update", accepted.UPDATES),
-        (AdvectionCase, "numerics.precision", accepted.PRECISIONS),
-        (AdvectionCase, "run.device", ("auto", *accepted.DEVICES)),
-        (AdvectionCase, "run.strategy", ("auto", *STRATEGIES)),
-        (LatticeCase, "image.sample", SAMPLES),
-        (LatticeCase, "image.lattice", sphere_samples._CELLS),
-        (LatticeCase, "numerics.precision", population_layout.PRECISIONS),
-        (LatticeCase, "numerics.propagation", ("auto", *population_layout.PROPAGATIONS)),
-        (LatticeCase, "numerics.layout", ("auto", *population_layout.LAYOUTS)),
-        (LatticeCase, "numerics.order", ("auto", *population_layout.ORDERS)),
-        (LatticeCase, "numerics.encoding", ("auto", *population_layout.ENCODINGS)),
-        (LatticeCase, "run.device", ("auto", *accepted.DEVICES)),
-        (LatticeCase, "run.partition", PARTITIONS),
-        (LatticeCase, "run.schedule", POLICIES),
-        (LatticeCase, "run.transport", ("auto", *TRANSPORTS)),
-    ],
-)
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+KEYS = [
+    (SpectralCase, "initial.flow", accepted.INITIAL_FLOWS),
+    (SpectralCase, "initial.magnetic", accepted.MAGNETIC_FIELDS),
+    (SpectralCase, "forcing.kind", accepted.FORCINGS),
+    (SpectralCase, "time.integrator", METHODS),
+    (SpectralCase, "numerics.precision", accepted.PRECISIONS),
+    (SpectralCase, "numerics.dealiasing", DEALIASING),
+    (SpectralCase, "run.device", ("auto", *accepted.DEVICES)),
+    (SpectralCase, "run.schedule", POLICIES),
+    (SpectralCase, "run.transport", ("auto", *TRANSPORTS)),
+    (SpectralCase, "run.residency", residency.RESIDENCIES),
+    (SpectralCase, "run.streaming.copies", host_device_copy.COPIES),
+    (SpectralCase, "run.streaming.update", accepted.UPDATES),
+    (AdvectionCase, "numerics.precision", accepted.PRECISIONS),
+    (AdvectionCase, "run.device", ("auto", *accepted.DEVICES)),
+    (AdvectionCase, "run.strategy", ("auto", *STRATEGIES)),
+    (LatticeCase, "image.sample", SAMPLES),
+    (LatticeCase, "image.lattice", sphere_samples._CELLS),
+    (LatticeCase, "numerics.precision", population_layout.PRECISIONS),
+    (LatticeCase, "numerics.propagation", ("auto", *population_layout.PROPAGATIONS)),
+    (LatticeCase, "numerics.layout", ("auto", *population_layout.LAYOUTS)),
+    (LatticeCase, "numerics.order", ("auto", *population_layout.ORDERS)),
+    (LatticeCase, "numerics.encoding", ("auto", *population_layout.ENCODINGS)),
+    (LatticeCase, "run.device", ("auto", *accepted.DEVICES)),
+    (LatticeCase, "run.partition", PARTITIONS),
+    (LatticeCase, "run.schedule", POLICIES),
+    (LatticeCase, "run.transport", ("auto", *TRANSPORTS)),
+]
+
+
+@pytest.mark.parametrize(("case", "key", "registry"), KEYS)
 def test_keys_accept_what_there_is(case, key, registry):
     assert set(choices_at(case, tuple(key.split(".")))) == set(registry)
+
+
+@pytest.mark.parametrize("case", [SpectralCase, AdvectionCase, LatticeCase])
+def test_template_lists_what_keys_accept(case, tmp_path):
+    solver = case.model_fields["solver"].annotation.__args__[0]
+    text = write_template(str(tmp_path / "case"), solver=solver).read_text()
+    assert not re.search(r"\{[a-z_]+\}", text)
+    for other, key, registry in KEYS:
+        if other is case and not key.startswith("run.streaming."):
+            own = rf"^(?:# )?{key.rpartition('.')[2]} = .*\n(?:# +# .*\n)*"
+            sections = re.split(r"^(?:# )?\[", text, flags=re.M)
+            section = next(one for one in sections if one.startswith(key.partition(".")[0]))
+            explained = re.search(own, section, flags=re.M)[0]
+            assert all(f'"{name}"' in explained for name in registry), key
+
+
+def section_of(document, heading):
+    """Return the text below a heading of a document, up to the next one."""
+    text = "\n" + (DOCS / document).read_text()
+    return re.split(r"^#+ ", text.partition(f"\n{heading}\n")[2], flags=re.M)[0]
+
+
+def column(section, header, number=0):
+    """Return the names in quotes or backticks in a column of the table of such a header."""
+    rows = section.partition(f"| {header} |")[2].partition("\n\n")[0].splitlines()[2:]
+    cells = [row.split("|")[number + 1] for row in rows]
+    return {name for cell in cells for name in re.findall(r"[`\"]+([^`\"]+)[`\"]+", cell)}
+
+
+@pytest.mark.parametrize(
+    ("document", "heading", "header", "names"),
+    [
+        ("cases.md", "# Cases and output", "`solver`", accepted.SOLVERS),
+        ("cases.md", '## Advection: `solver = "advection"`', "strategy", accepted.STRATEGIES),
+        ("equations.md", "## Models that come along", "model", accepted.MODELS),
+        ("equations.md", "## Beginning and driving", "`initial.flow`", accepted.INITIAL_FLOWS),
+        ("equations.md", "## Beginning and driving", "`forcing.kind`", accepted.FORCINGS),
+        ("equations.md", "## Numerics", "`time.integrator`", accepted.INTEGRATORS),
+        ("equations.md", "## Numerics", "`numerics.dealiasing`", accepted.DEALIASINGS),
+        ("fft.md", "## Transports", "name", ("auto", *accepted.TRANSPORTS)),
+        ("fft.md", "## Pipelining and tuning", "`tune`", accepted.TUNES),
+        ("fft.md", "## Layouts", "`layout`", accepted.FFT_LAYOUTS),
+    ],
+)
+def test_tables_of_documents_have_every_name(document, heading, header, names):
+    assert column(section_of(document, heading), header) == set(names)
+
+
+def test_table_of_storage_has_every_name():
+    text = (DOCS / "lattice.md").read_text()
+    for choice, names in (
+        ("propagation", accepted.PROPAGATIONS),
+        ("layout", accepted.POPULATION_LAYOUTS),
+        ("order", accepted.SITE_ORDERS),
+        ("encoding", accepted.ENCODINGS),
+        ("precision", accepted.LATTICE_PRECISIONS),
+    ):
+        row = re.search(rf"^\| {choice} \| ([^|]*) \|", text, flags=re.M)
+        assert set(re.findall(r"`([^`]+)`", row[1])) == set(names)
 
 
 def test_every_name_has_one_line_for_people():
