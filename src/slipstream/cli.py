@@ -21,6 +21,7 @@ from slipstream import __version__, mpi_launch
 from slipstream.accepted import DEVICES, MODELS, SOLVERS, listed
 from slipstream.bench import app as bench
 from slipstream.case import Case, load_case, write_template
+from slipstream.collective import on_first_rank
 from slipstream.errors import InputError, RunError, SlipstreamError
 
 # What Typer raises for options that are wrong: the class of the click that it brings.
@@ -86,7 +87,7 @@ def run(
         read()
         raise typer.Exit(mpi_launch.relaunch(ranks))
     comm = mpi_launch.world_comm()
-    settled = mpi_launch.on_first_rank(comm, read)
+    settled = on_first_rank(comm, read)
     _run_settled(settled, comm, folder)
 
 

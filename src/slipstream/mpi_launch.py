@@ -17,13 +17,11 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
-from slipstream.errors import InputError, SlipstreamError
-
-Result = TypeVar("Result")
+from slipstream.errors import InputError
 
 STOP_SIGNAL = signal.SIGUSR1
 STATUS_FILE = "SLIPSTREAM_STATUS_FILE"
@@ -103,64 +101,6 @@ def world_comm() -> Any:
             " set MPI4PY_LIBMPI to the launcher's libmpi, or use the mpiexec of mpi4py's own MPI"
         )
     return world
-
-
-def on_first_rank(comm: Any, function: Callable[[], Result]) -> Result:
-    """Evaluate `function` on rank 0 and return its result on all ranks.
-
-    Parameters
-    ----------
-    comm : mpi4py.MPI.Comm or None
-        The ranks; None for a serial run.
-    function : callable
-        Takes no arguments; its result must be picklable.
-
-    Raises
-    ------
-    SlipstreamError
-        The one that `function` raised, on all ranks.
-    """
-    if comm is None:
-        return function()
-    result, error = None, None
-    if comm.rank == 0:
-        try:
-            result = function()
-        except SlipstreamError as caught:
-            error = caught
-    result, error = comm.bcast((result, error), root=0)
-    if error is not None:
-        raise error
-    return result
-
-
-def on_every_rank(comm: Any, function: Callable[[], Result]) -> Result:
-    """Evaluate `function` on each rank; if it fails on any, fail on all.
-
-    Parameters
-    ----------
-    comm : mpi4py.MPI.Comm or None
-        The ranks; None for a serial run.
-    function : callable
-        Takes no arguments and must not communicate.
-
-    Raises
-    ------
-    SlipstreamError
-        That of the lowest rank that raised one, on all ranks.
-    """
-    if comm is None:
-        return function()
-    result, error = None, None
-    try:
-        result = function()
-    except SlipstreamError as caught:
-        error = caught
-    errors = comm.allgather(error)
-    for one in errors:
-        if one is not None:
-            raise one
-    return result
 
 
 def should_relaunch(ranks: int | None) -> bool:

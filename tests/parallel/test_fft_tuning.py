@@ -7,9 +7,9 @@ from functools import partial
 import pytest
 
 from fft_oracle import check
+from slipstream.collective import largest
 from slipstream.errors import InputError
 from slipstream.fft import DistributedFFT, Streaming, fft_tuning, streaming_tuning
-from slipstream.fft.fft_arguments import largest
 
 SHAPE = (6, 12, 10)
 BROKEN = {

@@ -10,11 +10,11 @@ from rich.console import Console
 from slipstream.advection.advection_simulation import AdvectionSimulation
 from slipstream.advection.strategy_choice import automatic_strategy
 from slipstream.case import parse_case
+from slipstream.collective import on_every_rank
 from slipstream.decomposition import factorisations
 from slipstream.device import HostDevice
 from slipstream.errors import InputError
 from slipstream.io import open_checkpoint, write_checkpoint
-from slipstream.mpi_launch import on_every_rank
 from slipstream.simulation import run_case
 
 CASE = """

@@ -6,10 +6,10 @@ import zarr
 from rich.console import Console
 
 from lattice_flows import CASE, CHANNEL, SANDSTONE, advance, make, save, saved, start, state
+from slipstream.collective import on_every_rank
 from slipstream.errors import InputError, RunError
 from slipstream.io import open_checkpoint
 from slipstream.lattice.population_layout import TUNED
-from slipstream.mpi_launch import on_every_rank
 from slipstream.simulation import run_case
 
 

@@ -13,8 +13,8 @@ from flows import (
     relative_error,
     start,
 )
+from slipstream.collective import on_every_rank
 from slipstream.errors import InputError
-from slipstream.mpi_launch import on_every_rank
 from slipstream.spectral.cfl import courant_rate
 from slipstream.spectral.spectral_simulation import SpectralSimulation
 

@@ -7,9 +7,9 @@ import pytest
 
 from flows import advance, leave_state, make_case, modes_of, own_part, start
 from slipstream.byte_sizes import bytes_text
+from slipstream.collective import largest
 from slipstream.device import HostDevice
 from slipstream.errors import InputError
-from slipstream.fft.fft_arguments import largest
 from slipstream.spectral import memory_placement
 from slipstream.spectral.cfl import courant_rate
 from slipstream.spectral.memory_placement import crossings

@@ -13,7 +13,7 @@ ROOT = Path(slipstream.__file__).parent
 # each other: the solver families, and what records a run beside what computes it.
 LAYERS = (
     {"__init__", "accepted", "array_types", "errors", "field"},
-    {"kernels", "decomposition", "mpi_launch", "equations", "byte_sizes"},
+    {"kernels", "decomposition", "collective", "mpi_launch", "equations", "byte_sizes"},
     {"device", "case", "io"},
     {"schedule", "report"},
     {"exchange"},  # its transports record nodes into step graphs

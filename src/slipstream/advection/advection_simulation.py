@@ -16,6 +16,7 @@ from slipstream.advection.advection_solver import Advection
 from slipstream.advection.lax_wendroff import gaussian
 from slipstream.advection.strategy_choice import automatic_strategy, check_device, strategy_of_case
 from slipstream.case import AdvectionCase
+from slipstream.collective import on_every_rank
 from slipstream.decomposition import grid_boxes
 from slipstream.device import Device
 from slipstream.errors import InputError
@@ -30,7 +31,6 @@ from slipstream.family import (
     ranks_per_device,
 )
 from slipstream.field import Field
-from slipstream.mpi_launch import on_every_rank
 from slipstream.report.picture_choice import PictureChoice
 from slipstream.schedule import CATEGORIES, Timeline
 

@@ -23,7 +23,7 @@ from slipstream.bench.fft_out_of_core_bench import (
 )
 from slipstream.bench.repetitions import extreme, medians
 from slipstream.case import SpectralCase
-from slipstream.fft.fft_arguments import together
+from slipstream.collective import on_every_rank
 from slipstream.schedule import Timeline, commit
 from slipstream.spectral.memory_placement import crossings
 from slipstream.spectral.out_of_core_step import StepStreaming
@@ -93,7 +93,7 @@ def measure_streamed_step(
 
 def _allocated(simulation: SpectralSimulation) -> SpectralSimulation:
     """Return a simulation when all ranks have the memory for it. Collective."""
-    together(simulation.comm, simulation.allocate)
+    on_every_rank(simulation.comm, simulation.allocate)
     return simulation
 
 

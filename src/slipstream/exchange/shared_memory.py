@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 
+from slipstream.collective import on_every_rank
 from slipstream.device import Device
-from slipstream.mpi_launch import on_every_rank
 
 # CUDA hands out smaller allocations from common ones of this size, whose handle they would share.
 _GRANULARITY = 2 << 20

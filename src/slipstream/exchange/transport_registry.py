@@ -5,13 +5,13 @@ from __future__ import annotations
 import ctypes
 from typing import Any
 
+from slipstream.collective import on_every_rank
 from slipstream.device import Device, open_device
 from slipstream.errors import InputError
 from slipstream.exchange.mpi_transport import MpiTransport
 from slipstream.exchange.nccl_transport import NcclTransport, nccl_is_available
 from slipstream.exchange.peer_transport import peer_transport
 from slipstream.exchange.transport_base import Transport
-from slipstream.mpi_launch import on_every_rank
 
 TRANSPORTS = ("peer", "nccl", "mpi-p2p", "mpi", "mpi-device-p2p", "mpi-device")
 

@@ -8,18 +8,12 @@ from typing import Any
 
 import numpy as np
 
+from slipstream.collective import on_every_rank
 from slipstream.decomposition import Box
 from slipstream.device import Device, open_device
 from slipstream.errors import InputError
 from slipstream.exchange import check_devices, local_rank
-from slipstream.fft.fft_arguments import (
-    TUNES,
-    Arguments,
-    agree,
-    check_arguments,
-    together,
-    whole_number,
-)
+from slipstream.fft.fft_arguments import TUNES, Arguments, agree, check_arguments, whole_number
 from slipstream.fft.fft_plan import Plan
 from slipstream.fft.fft_tuning import choose
 from slipstream.fft.known_arrays import array_key
@@ -177,7 +171,7 @@ class DistributedFFT:
                 wire,
             )
 
-        how = together(comm, lambda: checked_streaming(streaming))
+        how = on_every_rank(comm, lambda: checked_streaming(streaming))
         settings = {
             "transport": transport,
             "workers": workers,
@@ -189,7 +183,7 @@ class DistributedFFT:
         }
         self.arguments = agree(comm, make, settings)
         local = local_rank(comm)
-        device = together(
+        device = on_every_rank(
             comm, lambda: open_device(device, local) if isinstance(device, str) else device
         )
         check_devices(comm, device)

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from slipstream.collective import on_every_rank
 from slipstream.decomposition import Box, grid_boxes, whole
 from slipstream.decomposition import process_grid as best_grid
 from slipstream.errors import InputError
@@ -152,7 +153,7 @@ def agree(comm: Any, make: Callable[[], Arguments], settings: dict[str, Any]) ->
     InputError
         On all ranks, if it fails on any, or if ranks differ; the message names the argument.
     """
-    arguments = together(comm, make)
+    arguments = on_every_rank(comm, make)
     if comm is None or comm.size == 1:
         return arguments
     mine = settings | {f.name: getattr(arguments, f.name) for f in fields(arguments)}
@@ -166,40 +167,6 @@ def agree(comm: Any, make: Callable[[], Arguments], settings: dict[str, Any]) ->
                     f"{_short(theirs[name])}; all ranks must give the same"
                 )
     return arguments
-
-
-def largest(comm: Any, value: int) -> int:
-    """Return the largest value of any rank. Collective."""
-    return value if comm is None else max(comm.allgather(value))
-
-
-def together(comm: Any, make: Callable[[], Any]) -> Any:
-    """Return what `make` returns if it refuses on no rank. Collective.
-
-    Parameters
-    ----------
-    comm : mpi4py.MPI.Comm or None
-        The ranks.
-    make : callable
-        What every rank does by itself.
-
-    Raises
-    ------
-    InputError
-        On all ranks, if it refuses its input on any.
-    """
-    result = failure = None
-    try:
-        result = make()
-    except InputError as error:
-        failure = error
-    failures = [failure] if comm is None else comm.allgather(failure and str(failure))
-    if failure:
-        raise failure
-    for rank, problem in enumerate(failures):
-        if problem:
-            raise InputError(f"rank {rank} asks for what cannot be: {problem}")
-    return result
 
 
 def whole_number(name: str, value: Any, low: int, high: int | None = None) -> int:

@@ -19,11 +19,12 @@ from typing import Any
 import numpy as np
 
 from slipstream.byte_sizes import bytes_text
+from slipstream.collective import largest, on_every_rank
 from slipstream.decomposition import Box
 from slipstream.device import Device
 from slipstream.errors import InputError
 from slipstream.fft.device_buffers import Kind, TooLittleMemory, Workspace
-from slipstream.fft.fft_arguments import Arguments, largest, together
+from slipstream.fft.fft_arguments import Arguments
 from slipstream.fft.host_device_copy import Bus
 from slipstream.fft.layout_search import Stage, find_route, with_fields
 from slipstream.fft.padded_rows import has_padding
@@ -139,7 +140,7 @@ class StreamedPlan:
                 made = self._tried(comm, count, limit - kept)
                 if made is not None:
                     if kept:
-                        self._on_device = [together(comm, self._field_on_device)]
+                        self._on_device = [on_every_rank(comm, self._field_on_device)]
                     return made, count
         smallest = largest(comm, self._smallest(counts[-1]))
         raise InputError(

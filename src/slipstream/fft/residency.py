@@ -11,11 +11,12 @@ from functools import partial
 from typing import Any
 
 from slipstream.byte_sizes import bytes_of
+from slipstream.collective import on_every_rank
 from slipstream.device import Device, open_devices
 from slipstream.device.pinned_memory import home_of
 from slipstream.errors import InputError
 from slipstream.exchange import local_rank
-from slipstream.fft.fft_arguments import Arguments, together
+from slipstream.fft.fft_arguments import Arguments
 from slipstream.fft.out_of_core_fft import StreamedPlan
 from slipstream.fft.streaming_options import Streaming
 from slipstream.fft.streaming_tuning import choose_streaming
@@ -83,7 +84,7 @@ def devices_of(device: Device, comm: Any, count: int) -> list[Device]:
     if count == 1:
         return [device]
     local = local_rank(comm)
-    return together(comm, lambda: open_devices(device, local, count))
+    return on_every_rank(comm, lambda: open_devices(device, local, count))
 
 
 def memory_limit(devices: Sequence[Device], memory: int | str | None, comm: Any) -> int:
@@ -101,7 +102,7 @@ def memory_limit(devices: Sequence[Device], memory: int | str | None, comm: Any)
     mine = [one.identity for one in devices]
     everyone = mine if comm is None else list(itertools.chain(*comm.allgather(mine)))
     if memory is not None:
-        return together(comm, lambda: bytes_of(memory, "memory"))
+        return on_every_rank(comm, lambda: bytes_of(memory, "memory"))
     shares = (one.memory_free() / everyone.count(one.identity) for one in devices)
     return int(_USABLE * min(shares))
 

@@ -12,11 +12,12 @@ from typing import Any
 
 import numpy as np
 
+from slipstream.collective import on_every_rank
 from slipstream.decomposition import Box
 from slipstream.device import Device
 from slipstream.exchange import ExchangePlan, make_transport
 from slipstream.fft.device_buffers import aligned
-from slipstream.fft.fft_arguments import Arguments, together
+from slipstream.fft.fft_arguments import Arguments
 from slipstream.fft.host_device_copy import Bus
 from slipstream.fft.streaming_options import Streaming
 from slipstream.fft.tile_geometry import PassGeometry
@@ -100,7 +101,7 @@ class Exchanges:
         self._cut = list(cut)
         if self.from_device:
             sizes = self._sizes(cut)
-            self._buffers = together(self._comm, lambda: device_buffers(self.transport, sizes))
+            self._buffers = on_every_rank(self._comm, lambda: device_buffers(self.transport, sizes))
 
     def stores(self, forward: bool) -> list[ExchangeStore | None]:
         """Return what each pass leaves for the next: an exchange, or None for an array.
@@ -125,7 +126,7 @@ class Exchanges:
         if not self.leaves_device(number, forward):
             return ExchangeStore(self._from_host, *common)
         shape, dtype = targets[self._rank].shape, self.dtype(number)
-        arrived = together(self._comm, lambda: self._home.empty(shape, dtype))
+        arrived = on_every_rank(self._comm, lambda: self._home.empty(shape, dtype))
         bus = Bus(self._device, self._home, "memcpy2D")
         return DeviceExchangeStore(self.transport, *common, bus, arrived, self._buffers)
 

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from slipstream.collective import on_every_rank
 from slipstream.decomposition import Box, whole
 from slipstream.errors import InputError
 from slipstream.io.image_formats import (
@@ -28,7 +29,6 @@ from slipstream.io.image_formats import (
     zarr_source,
 )
 from slipstream.io.raw_images import RawView, raw_source
-from slipstream.mpi_launch import on_every_rank
 
 # What reads each suffix, and the arguments that it takes.
 _RAW = (raw_source, ("shape", "dtype", "byte_order", "offset"))

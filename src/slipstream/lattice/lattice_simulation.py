@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from slipstream.case import LatticeCase
+from slipstream.collective import on_every_rank
 from slipstream.decomposition import slabs
 from slipstream.device import Device, HostDevice
 from slipstream.errors import InputError
@@ -54,7 +55,6 @@ from slipstream.lattice.pore_sites import check_size
 from slipstream.lattice.steady_state import Steadiness, driving_force, fluid_of
 from slipstream.lattice.storage_tuning import choose_storage
 from slipstream.lattice.voxel_fields import LABELS, PIECE_BYTES, VoxelFields, picture_choice
-from slipstream.mpi_launch import on_every_rank
 from slipstream.report.picture_choice import PictureChoice
 
 # A GPU has as many pairs of steps to do, at most, before the host waits for it.

@@ -16,11 +16,11 @@ from typing import Any
 
 import numpy as np
 
+from slipstream.collective import on_every_rank
 from slipstream.decomposition import split
 from slipstream.device import HostDevice
 from slipstream.errors import InputError
 from slipstream.lattice.connected_components import EDGE, PLACE, Plane, PoreRuns
-from slipstream.mpi_launch import on_every_rank
 
 _TAG = 0
 

@@ -13,8 +13,8 @@ from typing import Any
 from rich.console import Console
 
 from slipstream.case.common_tables import Case
+from slipstream.collective import on_every_rank, on_first_rank
 from slipstream.errors import InputError, RunError
-from slipstream.mpi_launch import on_every_rank, on_first_rank
 from slipstream.report.console import (
     STEPPING,
     Progress,

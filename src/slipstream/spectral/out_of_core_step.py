@@ -18,10 +18,10 @@ from typing import Any
 import numpy as np
 
 from slipstream.byte_sizes import bytes_text
+from slipstream.collective import largest, on_every_rank
 from slipstream.decomposition import Box, split
 from slipstream.device import Device
 from slipstream.errors import InputError
-from slipstream.fft.fft_arguments import largest, together
 from slipstream.fft.streaming_options import TileStreaming
 from slipstream.fft.tile_geometry import tile_counts
 from slipstream.schedule import StepGraph
@@ -109,7 +109,7 @@ class StreamedPasses:
         self._product = product_of_model(problem.model)
         # Ranks may have been told different limits: each looks at its own devices.
         self._stations = self._fitting(-largest(comm, -limit))
-        together(comm, lambda: [station.provide_scratch() for station in self._stations])
+        on_every_rank(comm, lambda: [station.provide_scratch() for station in self._stations])
         # On a CPU the fields themselves are in the same memory.
         fields = problem.memory(self._home) if self._home in self.devices else 0
         self.resident = self._keep(max(0, limit - self.device_bytes - fields))
@@ -123,7 +123,7 @@ class StreamedPasses:
             self.tiles, self.device_bytes = count, self._needed(count)
             if largest(self._comm, self.device_bytes) > limit:
                 continue
-            made = together(self._comm, self._made)
+            made = on_every_rank(self._comm, self._made)
             self.device_bytes += max(one.scratch_bytes for one in made)
             if largest(self._comm, self.device_bytes) <= limit:
                 return made

@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
+from slipstream.collective import on_every_rank
 from slipstream.errors import InputError
 from slipstream.io.image_formats import readable
-from slipstream.mpi_launch import on_every_rank
 from slipstream.spectral.spectral_problem import SpectralProblem
 
 _FIELDS = "fields.zarr"

@@ -1,0 +1,60 @@
+"""What fails on one rank fails on all, whatever it is, and nobody waits."""
+
+import pytest
+
+from slipstream.collective import largest, on_every_rank, on_first_rank
+from slipstream.errors import InputError, RunError, SlipstreamError
+
+
+def failing(rank, failures):
+    if rank in failures:
+        raise failures[rank]
+    return 10 * rank
+
+
+@pytest.mark.parametrize(
+    ("error", "others", "text"),
+    [
+        (InputError("no such file"), InputError, "no such file"),
+        (RunError("too late"), RunError, "too late"),
+        (ZeroDivisionError("one by none"), RunError, "ZeroDivisionError: one by none"),
+        (MemoryError(), RunError, "MemoryError"),
+    ],
+)
+def test_all_say_what_happened_on_the_rank_that_failed(comm, ranks, error, others, text):
+    rank, last = (0 if comm is None else comm.rank), ranks - 1
+    with pytest.raises(type(error) if rank == last else others) as caught:
+        on_every_rank(comm, lambda: failing(rank, {last: error}))
+    if ranks == 1 or rank == last and not isinstance(error, SlipstreamError):
+        assert caught.value is error
+    else:
+        assert str(caught.value).startswith(f"rank {last}: {text}")
+    assert on_every_rank(comm, lambda: failing(rank, {})) == 10 * rank
+
+
+def test_what_all_say_is_said_without_a_number(comm, ranks):
+    rank = 0 if comm is None else comm.rank
+    with pytest.raises(InputError) as caught:
+        on_every_rank(comm, lambda: failing(rank, {rank: InputError("refused")}))
+    assert str(caught.value) == "refused"
+
+
+def test_the_lowest_rank_speaks_for_all(comm, ranks):
+    rank = 0 if comm is None else comm.rank
+    with pytest.raises(InputError) as caught:
+        on_every_rank(comm, lambda: failing(rank, {rank: InputError(f"refused by {rank}")}))
+    assert str(caught.value) == ("" if ranks == 1 else "rank 0: ") + "refused by 0"
+
+
+def test_the_first_rank_does_it_for_all(comm, ranks):
+    rank, calls = (0 if comm is None else comm.rank), []
+    assert on_first_rank(comm, lambda: calls.append(rank) or [1, 2]) == [1, 2]
+    assert calls == ([0] if rank == 0 else [])
+    with pytest.raises(InputError, match="no case"):
+        on_first_rank(comm, lambda: failing(0, {0: InputError("no case")}))
+
+
+def test_largest(comm, ranks):
+    rank = 0 if comm is None else comm.rank
+    assert largest(comm, -rank) == 0
+    assert largest(comm, rank) == ranks - 1
