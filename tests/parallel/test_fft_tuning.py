@@ -47,13 +47,13 @@ def folder(monkeypatch, shared_folder, comm, device):
 @pytest.fixture
 def measured(monkeypatch):
     """What has been measured since the test began."""
-    choices, seconds = [], fft_tuning._seconds
+    choices, prepare = [], fft_tuning._pair
 
-    def noting(arguments, device, comm, candidate, *others):
-        choices.append(candidate)
-        return seconds(arguments, device, comm, candidate, *others)
+    def noting(*arguments):
+        choices.append(arguments[-1])
+        return prepare(*arguments)
 
-    monkeypatch.setattr(fft_tuning, "_seconds", noting)
+    monkeypatch.setattr(fft_tuning, "_pair", noting)
     return choices
 
 
@@ -153,13 +153,13 @@ def test_full_tuning_measures_again_what_was_measured_quickly(comm, device, fold
 @pytest.fixture
 def streamed(monkeypatch):
     """What ways to stream have been measured since the test began."""
-    ways, seconds = [], streaming_tuning._seconds
+    ways, plan = [], streaming_tuning.StreamedPlan
 
     def noting(*arguments):
         ways.append(next(one for one in arguments if isinstance(one, Streaming)))
-        return seconds(*arguments)
+        return plan(*arguments)
 
-    monkeypatch.setattr(streaming_tuning, "_seconds", noting)
+    monkeypatch.setattr(streaming_tuning, "StreamedPlan", noting)
     return ways
 
 

@@ -15,7 +15,7 @@ LAYERS = (
     {"__init__", "accepted", "array_types", "errors", "field"},
     {"kernels", "decomposition", "collective", "mpi_launch", "equations", "byte_sizes"},
     {"device", "case", "io"},
-    {"schedule", "report"},
+    {"schedule", "report", "tuner"},
     {"exchange"},  # its transports record nodes into step graphs
     {"fft", "machine_info", "family"},
     {"spectral", "lattice", "advection", "simulation"},

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import itertools
-import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from slipstream.advection.advection_solver import Advection
+from slipstream.tuner import measure
 
 SHELLS = (0, 1, 2, 4, 8)
 
@@ -33,32 +33,25 @@ def tuned_shell(
     threads : sequence of int or None
         Numbers of threads to try; None stands for all.
     steps : int
-        Steps to time, of which the fastest counts.
+        Steps to time, of which the median counts.
 
     Returns
     -------
     dict
         "shell" and "threads", to be given to `Advection`, and "seconds", per step by pair of them.
     """
-    seconds = {}
-    for pair in itertools.product(shells, threads):
+
+    def prepare(pair: tuple[int, int | None]) -> Callable[[], None]:
         solver = Advection(shape, strategy=strategy, shell=pair[0], threads=pair[1], **arguments)
         solver.set(np.ones(solver.box.shape, solver.dtype))
-        seconds[pair] = _fastest(solver, steps)
-    shell, best = min(seconds, key=seconds.get)
+
+        def step() -> None:
+            solver.advance()
+            solver.synchronize()
+
+        return step
+
+    pairs = list(itertools.product(shells, threads))
+    seconds = measure(lambda _: pairs, prepare, arguments.get("comm"), repetitions=steps)
+    shell, best = seconds.best()
     return {"shell": shell, "threads": best, "seconds": seconds}
-
-
-def _fastest(solver: Advection, steps: int) -> float:
-    """Return the seconds of the fastest step, the slowest rank counting, after one untimed."""
-    samples = []
-    for _ in range(steps + 1):
-        began = time.perf_counter()
-        solver.advance()
-        solver.synchronize()
-        samples.append(time.perf_counter() - began)
-    slowest = samples[1:]
-    if solver.comm is not None:
-        everyone = solver.comm.allgather(slowest)
-        slowest = [max(times) for times in zip(*everyone, strict=True)]
-    return min(slowest)

@@ -77,7 +77,7 @@ class DistributedFFT:
     wire : None, "float32" or "bfloat16"
         Narrower type in which data of double precision travel; see `wire_error`.
     tune : {"off", "quick", "full"}
-        Whether to measure what is fastest here, and remember it; see `slipstream.fft.fft_tuning`.
+        Whether to measure what is fastest here, and remember it; see `slipstream.tuner`.
     schedule : {"overlap", "serial"}
         See `slipstream.schedule.commit`.
     residency : {"device", "host", "auto"}

@@ -1,25 +1,20 @@
-"""Choices that do not change the result, measured for the whole transform and remembered.
+"""Choices that do not change a transform's result, measured for the whole of it and remembered.
 
-Measuring exchanges or local transforms alone misleads, since they compete for the same memory:
-what is timed is a forward and a backward transform, as the user will run them. The fastest choice
-goes to ``tuning.json`` in the cache folder, under a readable key of machine, ranks and transform;
-delete the file, or an entry, to measure again.
+What is timed is a forward and a backward transform, as the user will run them.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import json
 import math
 import operator
-import statistics
-import time
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
+from slipstream import tuner
+from slipstream.array_types import Comm
 from slipstream.device import Device
-from slipstream.device.host_compiler import cache_folder, write_atomically
 from slipstream.errors import InputError
 from slipstream.exchange import TRANSPORTS, chosen_transport
 from slipstream.fft.fft_arguments import Arguments
@@ -27,8 +22,6 @@ from slipstream.fft.fft_plan import Choices, Plan
 from slipstream.fft.out_of_core_fft import StreamedPlan
 from slipstream.fft.slab_pipeline import SlabOptions
 from slipstream.schedule import StepGraph, commit
-
-REPETITIONS = {"quick": 5, "full": 11}
 
 # Bytes of a GPU's modes from which copy engines beat transforms that store into other GPUs: they
 # are faster, but take longer to start. And bytes of a piece, of which there should be 4 to 8.
@@ -41,56 +34,32 @@ _WHOLE = range(256, 513)
 def choose(
     arguments: Arguments,
     device: Device,
-    comm: Any,
+    comm: Comm,
     transport: str,
     workers: int | None,
     tune: str,
     schedule: str,
 ) -> Choices:
-    """Return the choices for a transform. Collective.
+    """Return the choices for a transform; "auto" and None leave them open. Collective.
 
-    Parameters
-    ----------
-    arguments : Arguments
-        The transform.
-    device : Device
-        This rank's device.
-    comm : mpi4py.MPI.Comm or None
-        The ranks.
-    transport, workers
-        What the user has chosen; "auto" and None leave it open.
-    tune : {"off", "quick", "full"}
-        "off" goes by rules from our measurements. "quick" measures transports and pieces, one after
-        the other; "full" all transports with all divisions. Both take what an earlier measurement
-        found.
-    schedule : str
-        The policy to measure with.
+    "off" goes by rules from our measurements. "quick" measures transports and divisions, one after
+    the other; "full" also numbers of workers, and all combinations that are not far behind.
     """
     default = default_choices(arguments, device, comm, transport, workers)
     if tune == "off":
         return default
-    key = transform_key(arguments, device, comm, transport, workers, schedule)
-    remembered = recall(key, comm)
-    known = _from_record(remembered)
-    if known and not _possible(known, arguments.ranks, comm, device):
-        known = None
-    if known and not (tune == "full" and remembered["tune"] == "quick"):
-        return known
-    times: dict[Choices, float] = {}
-    for candidates in _rounds(arguments, device, comm, default, transport, workers, tune, times):
-        for candidate in candidates:
-            if candidate not in times:
-                times[candidate] = _seconds(
-                    arguments, device, comm, candidate, REPETITIONS[tune], schedule
-                )
-    best = min(times, key=times.__getitem__)
-    if comm is None or comm.rank == 0:
-        remember(key, dataclasses.asdict(best), times[best], max(times.values()), tune)
-    return best
+    return tuner.tuned(
+        transform_key(arguments, device, comm, transport, workers, schedule),
+        partial(_from_record, ranks=arguments.ranks, comm=comm, device=device),
+        partial(_candidates, arguments, device, comm, default, transport, workers, tune),
+        partial(_pair, arguments, device, comm, schedule),
+        comm,
+        tune,
+    )
 
 
 def default_choices(
-    arguments: Arguments, device: Device, comm: Any, transport: str, workers: int | None
+    arguments: Arguments, device: Device, comm: Comm, transport: str, workers: int | None
 ) -> Choices:
     """Return the choices by rule. Collective."""
     name = chosen_transport(transport, comm, device)
@@ -108,49 +77,44 @@ def default_choices(
     return Choices(name, workers or arguments.ranks, slab)
 
 
-def _rounds(
+def _candidates(
     arguments: Arguments,
     device: Device,
-    comm: Any,
+    comm: Comm,
     default: Choices,
     transport: str,
     workers: int | None,
     tune: str,
-    times: dict[Choices, float],
-) -> Iterator[list[Choices]]:
-    """Yield candidates, round after round; later rounds look at the times of earlier ones."""
+    times: tuner.Times[Choices],
+) -> Iterator[Choices]:
+    several, full = arguments.ranks > 1, tune == "full"
     names = [default.transport]
-    if transport == "auto" and arguments.ranks > 1:
+    if transport == "auto" and several:
         names = [name for name in TRANSPORTS if _usable(name, comm, device)]
-    pieces = (1, 2, 4, 8, 16) if arguments.ranks > 1 else (1,)
+    pieces = (1, 2, 4, 8, 16) if several else (1,)
     divisions = [
         SlabOptions(pieces=p, parts=q, store=store, tiled=tiled, whole=whole)
         for p in pieces
         # On GPUs planes in parts were never faster than ranges of kx.
-        for q in (pieces if tune == "full" and p == 1 and device.kind == "cpu" else (1,))
-        for store in ((True, False) if arguments.ranks > 1 else (True,))
+        for q in (pieces if full and p == 1 and device.kind == "cpu" else (1,))
+        for store in ((True, False) if several else (True,))
         for tiled in ((True, False) if device.tiled_transforms() else (True,))
-        for whole in ((True, False) if arguments.ranks == 1 else (False,))
+        for whole in ((True, False) if not several else (False,))
     ]
     teams = [default.workers]
-    if workers is None and arguments.ranks > 1 and tune == "full":
+    if workers is None and several and full:
         teams.append(1)
-    if tune == "full":
-        yield [Choices(n, w, d) for n in names for w in teams for d in divisions]
-        return
-    yield [dataclasses.replace(default, transport=name) for name in names]
-    best = min(times, key=times.__getitem__)
-    yield [dataclasses.replace(best, slab=division) for division in divisions]
+    options = {"transport": names, "workers": teams, "slab": divisions}
+    for one in tuner.variations(default, options, tune)(times):
+        # Others cannot store at the receivers, and one worker has nobody to exchange with.
+        stores = one.transport == "peer" or one.slab.store == default.slab.store
+        alone = several and one.workers == 1
+        as_default = dataclasses.replace(one.slab, tiled=default.slab.tiled) == default.slab
+        if stores and (not alone or as_default):
+            yield one
 
 
-def _possible(choices: Choices, ranks: int, comm: Any, device: Device) -> bool:
-    """Return whether choices that were remembered can be made here. Collective."""
-    if choices.workers > ranks or (choices.transport == "none") != (ranks == 1):
-        return False
-    return ranks == 1 or _usable(choices.transport, comm, device)
-
-
-def _usable(name: str, comm: Any, device: Device) -> bool:
+def _usable(name: str, comm: Comm, device: Device) -> bool:
     try:
         chosen_transport(name, comm, device)
     except InputError:
@@ -158,39 +122,22 @@ def _usable(name: str, comm: Any, device: Device) -> bool:
     return True
 
 
-def _seconds(
-    arguments: Arguments,
-    device: Device,
-    comm: Any,
-    choices: Choices,
-    repetitions: int,
-    schedule: str,
-) -> float:
-    """Return the median time of a pair of transforms, on the slowest rank. Collective."""
+def _pair(
+    arguments: Arguments, device: Device, comm: Comm, schedule: str, choices: Choices
+) -> Callable[[], None]:
     plan = Plan(arguments, device, comm, choices)
-    return seconds_of(plan, arguments, device, device, comm, repetitions, schedule)
+    return pair_of(plan, arguments, device, device, comm, schedule)
 
 
-def seconds_of(
+def pair_of(
     plan: Plan | StreamedPlan,
     arguments: Arguments,
     device: Device,
     home: Device,
-    comm: Any,
-    repetitions: int,
+    comm: Comm,
     schedule: str,
-) -> float:
-    """Return the median time of a pair of transforms, on the slowest rank. Collective.
-
-    Parameters
-    ----------
-    plan : Plan or StreamedPlan
-        Of the transform that `arguments` describe.
-    device, home : Device
-        Where graphs run, and where the arrays are.
-    comm, repetitions, schedule
-        The ranks; how many pairs are timed, after two others; the policy.
-    """
+) -> Callable[[], None]:
+    """Return what runs a forward and a backward transform between arrays of `home`."""
     rank = comm.rank if comm is not None else 0
     boxes = arguments.input_boxes[rank], arguments.output_boxes[rank]
     physical = home.zeros((arguments.fields, *boxes[0].shape), arguments.dtype)
@@ -199,23 +146,25 @@ def seconds_of(
     plan.record_forward(forward, physical, spectral)
     plan.record_backward(backward, spectral, physical)
     steps = commit(forward, schedule), commit(backward, schedule)
-    times = []
-    for _ in range(repetitions + 2):
-        device.synchronize()
-        if comm is not None:
-            comm.Barrier()
-        began = time.perf_counter()
+
+    def run() -> None:
         for step in steps:
             step.run()
             if home is not device:  # several devices are in no order but that of a step
                 step.synchronize()
         device.synchronize()
-        times.append(time.perf_counter() - began)
-    seconds = statistics.median(times[2:])
-    return max(comm.allgather(seconds)) if comm is not None else seconds
+
+    return run
 
 
-def transform_key(arguments, device, comm, transport, workers, schedule) -> str:
+def transform_key(
+    arguments: Arguments,
+    device: Device,
+    comm: Comm,
+    transport: str,
+    workers: int | None,
+    schedule: str,
+) -> str:
     """Return the readable key of a transform on this machine."""
     a = arguments
     # Boxes can be many: the first ones make the key readable, a digest tells arrangements apart.
@@ -229,41 +178,8 @@ def transform_key(arguments, device, comm, transport, workers, schedule) -> str:
     )
 
 
-def _file() -> Path:
-    return cache_folder() / "tuning.json"
-
-
-def _read(path: Path) -> dict[str, Any]:
-    try:
-        content = json.loads(path.read_text())
-    except (OSError, ValueError):
-        return {}
-    return content if isinstance(content, dict) else {}
-
-
-def recall(key: str, comm: Any) -> Any:
-    """Return what is remembered of a transform; None if nothing is. Collective."""
-    found = _read(_file()).get(key) if comm is None or comm.rank == 0 else None
-    return comm.bcast(found) if comm is not None else found
-
-
-def remember(key: str, choices: dict[str, Any], fastest: float, slowest: float, tune: str) -> None:
-    """Remember choices, and the seconds of these and of the slowest that were tried."""
-    entries = _read(_file())
-    entries[key] = {
-        "tune": tune,
-        **choices,
-        "milliseconds of forward and backward": round(fastest * 1e3, 4),
-        "slowest of those tried": round(slowest * 1e3, 4),
-    }
-    try:
-        write_atomically(_file(), json.dumps(entries, indent=1, sort_keys=True).encode())
-    except OSError:
-        return  # it will be measured again
-
-
-def _from_record(record: Any) -> Choices | None:
-    """Return remembered choices; None if there are none, or not those of this version."""
+def _from_record(record: dict[str, Any], ranks: int, comm: Comm, device: Device) -> Choices | None:
+    """Return remembered choices; None if they are not those of this version, or of here."""
     try:
         known = Choices(record["transport"], record["workers"], SlabOptions(**record["slab"]))
         numbers = [operator.index(n) for n in (known.workers, known.slab.pieces, known.slab.parts)]
@@ -272,4 +188,8 @@ def _from_record(record: Any) -> Choices | None:
         return None
     valid = min(numbers) >= 1 and all(isinstance(switch, bool) for switch in switches)
     named = known.transport in ("none", *TRANSPORTS) and record.get("tune") in ("quick", "full")
-    return known if valid and named else None
+    if not (valid and named) or known.workers > ranks:
+        return None
+    if ranks == 1:
+        return known if known.transport == "none" else None
+    return known if known.transport != "none" and _usable(known.transport, comm, device) else None

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import time
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
+from slipstream import tuner
+from slipstream.array_types import Comm
 from slipstream.decomposition import Box
 from slipstream.device import Device
 from slipstream.errors import InputError
@@ -46,38 +46,15 @@ def choose_storage(
     wishes: dict[str, str],
     portion: Portion,
     device: Device,
-    comm: Any = None,
+    comm: Comm = None,
     need: Callable[[Storage], int] | None = None,
 ) -> tuple[Storage, dict[Storage, float]]:
-    """Return the storage to use, the same on all ranks. Collective.
+    """Return the storage to use, and seconds of a pair of steps of those measured. Collective.
 
-    Parameters
-    ----------
-    wishes : dict of str to str
-        Arguments of `Storage`; "auto" stands for whatever is fastest.
-    portion : Portion
-        This rank's portion of the image.
-    device : Device
-        What will compute.
-    comm : mpi4py.MPI.Comm or None
-        The ranks.
-    need : callable, optional
-        Tells how many bytes this rank's run needs on its device, if so stored; by default those
-        that the flow needs.
-
-    Returns
-    -------
-    Storage
-        The choice.
-    dict of Storage to float
-        Seconds of a pair of steps of the slowest rank, for each one measured; empty if there was no
-        choice.
-
-    Raises
-    ------
-    InputError
-        If the wishes cannot be met, or there is a choice, but memory for none; on all ranks, before
-        anything is allocated.
+    `wishes` are arguments of `Storage`; "auto" stands for whatever is fastest. Nothing is measured
+    where there is no choice. `need` tells the bytes that this rank's run needs on its device, by
+    default those of the flow; if memory suffices for no choice, InputError says so on all ranks
+    before anything is allocated.
     """
     candidates = _candidates(wishes, device.kind)
     if len(candidates) > 1:
@@ -85,15 +62,18 @@ def choose_storage(
     if len(candidates) == 1:
         return candidates[0], {}
     part = some_planes(portion, _VOXELS[device.kind])
-    seconds = np.array([_time_pair(part, candidate, device) for candidate in candidates])
-    if comm is not None:
-        from mpi4py import MPI
 
-        slowest = np.empty_like(seconds)
-        comm.Allreduce(seconds, slowest, MPI.MAX)
-        seconds = slowest
-    table = dict(zip(candidates, seconds.tolist(), strict=True))
-    return min(table, key=table.get), table
+    def prepare(storage: Storage) -> Callable[[], None]:
+        flow = PoreFlow(part, Fluid(), storage, device)
+
+        def pair() -> None:
+            flow.advance(2)
+            flow.synchronize()
+
+        return pair
+
+    times = tuner.measure(lambda _: candidates, prepare, comm, repetitions=_PAIRS)
+    return times.best(), times
 
 
 def _candidates(wishes: dict[str, str], kind: str) -> list[Storage]:
@@ -125,7 +105,7 @@ def _flow_need(portion: Portion) -> Callable[[Storage], int]:
 
 
 def _that_fit(
-    candidates: list[Storage], need: Callable[[Storage], int], device: Device, comm: Any
+    candidates: list[Storage], need: Callable[[Storage], int], device: Device, comm: Comm
 ) -> list[Storage]:
     """Return those for which memory suffices; refuse if it does for none. Collective."""
     mine = device.identity, device.memory_free(), np.array([need(one) for one in candidates])
@@ -154,17 +134,3 @@ def some_planes(portion: Portion, voxels: int) -> Portion:
         tuple(a + n for a, n in zip(start, (min(wanted, planes), rows, columns), strict=True)),
     )
     return dataclasses.replace(portion, box=box, own=own, images=[], neighbours={})
-
-
-def _time_pair(portion: Portion, storage: Storage, device: Device) -> float:
-    """Return the seconds of a pair of steps, the median of a few."""
-    flow = PoreFlow(portion, Fluid(), storage, device)
-    flow.advance(2)
-    seconds = []
-    for _ in range(_PAIRS):
-        flow.synchronize()
-        began = time.perf_counter()
-        flow.advance(2)
-        flow.synchronize()
-        seconds.append(time.perf_counter() - began)
-    return float(np.median(seconds))

@@ -1,0 +1,194 @@
+"""The tuner: candidates are timed in turn, slow ones are dropped early, the winner is remembered.
+
+A candidate is whatever does not change a result but its speed. Measuring the parts of a
+computation alone misleads, since they compete for the same memory; so a candidate is timed as it
+will be used. The fastest one goes to ``tuning.json`` in the cache folder, under a readable key;
+delete the file, or an entry, to measure again.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import json
+import math
+import statistics
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+from slipstream.array_types import Comm
+from slipstream.device.host_compiler import cache_folder, write_atomically
+from slipstream.errors import InputError
+
+Candidate = TypeVar("Candidate")
+
+# Timed runs of a candidate that is not dropped.
+REPETITIONS = {"quick": 5, "full": 11}
+# Seconds after which no further candidate is begun, or multiples of the best time if that is more.
+SECONDS = {"quick": 10.0, "full": 15.0}
+BEST_TIMES = 100
+# A candidate is dropped if its best run is so many times as long as the best candidate: after the
+# first run, after some, and before its options are combined with others.
+DROP_AT_ONCE, DROP = 4.0, 1.5
+_RUNS_TO_DROP = 3
+
+
+class Times(dict[Candidate, float]):
+    """Seconds by candidate, of those that were dropped too; infinite where memory does not do."""
+
+    def best(self) -> Candidate:
+        return min(self, key=self.__getitem__)
+
+    def shortest(self) -> float:
+        return min(self.values(), default=math.inf)
+
+
+def measure(
+    candidates: Callable[[Times[Candidate]], Iterable[Candidate]],
+    prepare: Callable[[Candidate], Callable[[], object]],
+    comm: Comm,
+    tune: str = "quick",
+    repetitions: int | None = None,
+) -> Times[Candidate]:
+    """Return the median seconds, on the slowest rank, of the candidates that can be. Collective.
+
+    `candidates` yields them and may look at the times so far, which are the same on all ranks.
+    `prepare` makes what is timed, which must have finished when it returns. A candidate for which
+    it raises InputError or MemoryError on any rank is left out on all; if it does so for every
+    candidate, the first error is raised. What a candidate needs is freed before the next.
+    """
+    times: Times[Candidate] = Times()
+    failure: Exception | None = None
+    began = time.perf_counter()
+    for candidate in candidates(times):
+        if candidate in times:
+            continue
+        action, error = None, None
+        try:
+            action = prepare(candidate)
+        except (InputError, MemoryError) as caught:
+            error = caught.with_traceback(None)  # whose frames would keep memory
+        if _slowest(comm, float(action is None)) or action is None:
+            failure = failure or error or InputError("another rank cannot do this")
+            times[candidate] = math.inf
+        else:
+            runs = repetitions or REPETITIONS[tune]
+            times[candidate] = _seconds(action, comm, runs, times.shortest())
+        del action
+        most = max(SECONDS[tune], BEST_TIMES * times.shortest())
+        if _slowest(comm, time.perf_counter() - began) > most:
+            break
+    possible = Times({one: seconds for one, seconds in times.items() if math.isfinite(seconds)})
+    if failure is not None and not possible:
+        raise failure
+    return possible
+
+
+def _seconds(action: Callable[[], object], comm: Comm, runs: int, best: float) -> float:
+    """Return the median of some runs, of fewer if the candidate is dropped."""
+    action()  # the first run prepares
+    samples: list[float] = []
+    while len(samples) < runs:
+        if comm is not None:
+            comm.Barrier()
+        start = time.perf_counter()
+        action()
+        samples.append(_slowest(comm, time.perf_counter() - start))
+        patience = DROP if len(samples) >= _RUNS_TO_DROP else DROP_AT_ONCE
+        if min(samples) > patience * best:
+            break
+    return statistics.median(samples)
+
+
+def _slowest(comm: Comm, value: float) -> float:
+    return value if comm is None else max(comm.allgather(value))
+
+
+def variations(
+    base: Candidate, options: Mapping[str, Sequence[Any]], tune: str
+) -> Callable[[Times[Candidate]], Iterator[Candidate]]:
+    """Return candidates that differ from `base`, a dataclass, in fields named by `options`.
+
+    One field is varied after the other, with the best so far of those before. "full" goes on with
+    all combinations of values that were not far behind, those that promise most first.
+    """
+
+    def vary(times: Times[Any]) -> Iterator[Any]:
+        best: Any = base
+        near: list[list[tuple[str, Any, float]]] = []
+        yield best
+        for name, values in options.items():
+            ways = {value: dataclasses.replace(best, **{name: value}) for value in values}
+            yield from ways.values()
+            # What is no candidate after all, such as one equal to another, stays in the race.
+            ratios = [times.get(way, times.shortest()) / times.shortest() for way in ways.values()]
+            pairs = zip(values, ratios, strict=True)
+            near.append([(name, value, ratio) for value, ratio in pairs if ratio <= DROP])
+            best = times.best()
+        if tune == "full":
+            combined = list(itertools.product(*near))
+            combined.sort(key=lambda fields: math.prod(ratio for _, _, ratio in fields))
+            for fields in combined:
+                yield dataclasses.replace(best, **{name: value for name, value, _ in fields})
+
+    return vary
+
+
+def recall(key: str, comm: Comm) -> Any:
+    """Return the entry of a key; None if there is none. Collective."""
+    found = _entries().get(key) if comm is None or comm.rank == 0 else None
+    return comm.bcast(found) if comm is not None else found
+
+
+def remember(key: str, times: Times[Any], tune: str) -> None:
+    """Remember the best candidate, a dataclass, with its seconds and those of the slowest."""
+    best = times.best()
+    entries = _entries()
+    entries[key] = {
+        "tune": tune,
+        **dataclasses.asdict(best),
+        "milliseconds of forward and backward": round(times[best] * 1e3, 4),
+        "slowest of those tried": round(max(times.values()) * 1e3, 4),
+    }
+    try:
+        write_atomically(_file(), json.dumps(entries, indent=1, sort_keys=True).encode())
+    except OSError:
+        return  # it will be measured again
+
+
+def tuned(
+    key: str,
+    read: Callable[[Any], Candidate | None],
+    candidates: Callable[[Times[Candidate]], Iterable[Candidate]],
+    prepare: Callable[[Candidate], Callable[[], object]],
+    comm: Comm,
+    tune: str,
+    again: bool = False,
+) -> Candidate:
+    """Return the fastest candidate, remembered or measured now. Collective.
+
+    `read` makes a candidate of an entry, or None if it is not one of this version; "full" measures
+    again what was measured quickly, and `again` whatever there is.
+    """
+    record = None if again else recall(key, comm)
+    known = read(record) if isinstance(record, dict) else None
+    if known is not None and (tune == "quick" or record.get("tune") == "full"):
+        return known
+    times = measure(candidates, prepare, comm, tune)
+    if comm is None or comm.rank == 0:
+        remember(key, times, tune)
+    return times.best()
+
+
+def _file() -> Path:
+    return cache_folder() / "tuning.json"
+
+
+def _entries() -> dict[str, Any]:
+    try:
+        content = json.loads(_file().read_text())
+    except (OSError, ValueError):
+        return {}
+    return content if isinstance(content, dict) else {}
