@@ -17,6 +17,9 @@ from slipstream.lattice import SAMPLES, population_layout, sphere_samples
 from slipstream.lattice.domain_decomposition import PARTITIONS
 from slipstream.schedule.policies import POLICIES
 from slipstream.spectral.dealiasing import DEALIASING
+from slipstream.spectral.forcing import FORCINGS
+from slipstream.spectral.initial_conditions import INITIAL_FLOWS
+from slipstream.spectral.initial_conditions.taylor_green import MAGNETIC_FIELDS
 from slipstream.spectral.runge_kutta import METHODS
 
 
@@ -35,6 +38,9 @@ from slipstream.spectral.runge_kutta import METHODS
         (accepted.MODELS, models.SHIPPED),
         (accepted.INTEGRATORS, METHODS),
         (accepted.DEALIASINGS, DEALIASING),
+        (accepted.INITIAL_FLOWS, INITIAL_FLOWS),
+        (accepted.MAGNETIC_FIELDS, ("none", *MAGNETIC_FIELDS)),
+        (accepted.FORCINGS, FORCINGS),
         (accepted.STRATEGIES, STRATEGIES),
         (accepted.LATTICE_PRECISIONS, population_layout.PRECISIONS),
         (accepted.PROPAGATIONS, population_layout.PROPAGATIONS),

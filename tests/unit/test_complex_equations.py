@@ -26,8 +26,8 @@ from slipstream.equations import (
 )
 from slipstream.equations.forms import COORDINATES, TIME
 from slipstream.errors import InputError
+from slipstream.spectral.force_patterns import patterns_of
 from slipstream.spectral.runge_kutta import METHODS
-from slipstream.spectral.source_terms import patterns_of
 
 A = Scalar("A", complex=True)
 X, Y, Z = COORDINATES

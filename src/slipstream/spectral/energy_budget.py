@@ -8,111 +8,11 @@ energy.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 
-from slipstream.equations import Lowered
-from slipstream.report.picture_choice import PictureChoice
+from slipstream.spectral.spectral_problem import FieldParts, vectors_of
 from slipstream.spectral.time_step import SpectralStep
-
-_LABELS = {
-    "energy": "energy, mean of half the squares of all fields (non-dimensional)",
-    "dissipation": "dissipation rate, at which linear terms take energy away",
-    "enstrophy": "enstrophy, mean of w.w/2, w = curl {} (non-dimensional)",
-    "helicity": "helicity, mean of {}.w (non-dimensional)",
-    "divergence": "root mean square of div {} (non-dimensional)",
-    "taylor_reynolds": "Taylor-scale Reynolds number, E sqrt(20 / (3 viscosity dissipation))",
-    "kmax_eta": "resolution, largest wavenumber times Kolmogorov length; 1 and more resolves",
-    "budget_residual": "(dE/dt + dissipation - injection) / dissipation since the row before; "
-    "an error where products conserve energy",
-    "energy_spectrum": "energy spectrum, sums to the energy (non-dimensional)",
-}
-
-
-@dataclass(frozen=True)
-class FieldParts:
-    """Where a field is in the state.
-
-    Attributes
-    ----------
-    name : str
-        Its name.
-    first, size : int
-        Its first component, and how many it has.
-    """
-
-    name: str
-    first: int
-    size: int
-
-    @property
-    def is_vector(self) -> bool:
-        """Whether it has three components."""
-        return self.size == 3
-
-
-def field_parts(model: Lowered) -> list[FieldParts]:
-    """Return the fields of a model's state."""
-    names = [value.field for value in model.unknowns]
-    return [FieldParts(name, names.index(name), names.count(name)) for name in dict.fromkeys(names)]
-
-
-def labels_of(fields: list[FieldParts], is_forced: bool) -> dict[str, str]:
-    """Return the long names of the diagnostics and spectra of a model."""
-    labels = {name: text for name, text in _LABELS.items() if "{}" not in text}
-    if is_forced:
-        labels["injection"] = "power of the forcing, mean of force times field"
-    if len(fields) > 1:
-        for field in fields:
-            labels[f"{field.name}_energy"] = f"mean of half the square of {field.name}"
-            labels[f"{field.name}_spectrum"] = f"spectrum of {field.name}, sums to its energy"
-    for prefix, field in _vectors(fields):
-        for name in ("enstrophy", "helicity", "divergence"):
-            labels[prefix + name] = _LABELS[name].format(field.name)
-    return labels
-
-
-def _vectors(fields: list[FieldParts]) -> list[tuple[str, FieldParts]]:
-    """Return vectors, and what begins the names of their diagnostics: nothing for the first."""
-    vectors = [field for field in fields if field.is_vector]
-    return [(f"{field.name}_" if number else "", field) for number, field in enumerate(vectors)]
-
-
-def pictures_of(fields: list[FieldParts], densities: list[str], means: list[str]) -> PictureChoice:
-    """Return what is drawn at the end of a run: curl, density of a complex field, or a scalar.
-
-    A model without vectors that has means of its own has these drawn against time.
-    """
-    vectors = [field for field in fields if field.is_vector]
-    curves = ("energy", "dissipation") if vectors or not means else tuple(means[:3])
-    name = "vorticity_magnitude" if vectors else [*densities, fields[0].name][0]
-    return PictureChoice(
-        curves=curves,
-        curves_file="energy.png",
-        peak="dissipation" if "dissipation" in curves else "",
-        field=name,
-        field_file="vorticity.png" if vectors else f"{name}.png",
-        plane="plane of largest enstrophy" if vectors else "plane of largest mean square",
-        # A few intense filaments would otherwise leave everything else black.
-        brightest=0.998 if vectors else 1.0,
-        # Long names suit files; an axis needs few words.
-        short_labels={
-            "energy": r"energy $E$"
-            if len(fields) > 1 or not vectors
-            else r"kinetic energy $\langle u^2 \rangle / 2$",
-            "dissipation": r"dissipation $\varepsilon$",
-            "energy_spectrum": "energy per shell $E(k)$",
-            "vorticity_magnitude": r"magnitude of vorticity $|\omega|$",
-            **{name: rf"density $|{_symbol(name)}|^2$" for name in densities},
-        },
-    )
-
-
-def _symbol(density: str) -> str:
-    """Return the mathematical name of a complex field, from the name of its density."""
-    name = density.removesuffix("_density")
-    return rf"\{name}" if name in ("psi", "phi") else rf"\mathrm{{{name}}}"
 
 
 class EnergyBudget:
@@ -170,13 +70,13 @@ class EnergyBudget:
         result["dissipation"] = dissipation
         if power is not None:
             result["injection"] = power
-        for prefix, field in _vectors(self._fields):
+        for prefix, field in vectors_of(self._fields):
             _, enstrophy, helicity, divergence = (float(one) for one in vectors[field.name])
             result[f"{prefix}enstrophy"] = enstrophy
             result[f"{prefix}helicity"] = helicity
             result[f"{prefix}divergence"] = math.sqrt(divergence) if divergence >= 0 else math.nan
         if self._viscosity is not None:
-            result |= self._scales(*vectors[_vectors(self._fields)[0][1].name][:2])
+            result |= self._scales(*vectors[vectors_of(self._fields)[0][1].name][:2])
         result["budget_residual"] = self._residual(time, energy, dissipation, power or 0.0)
         return result
 

@@ -13,17 +13,103 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import sympy
 
+from slipstream.array_types import Comm
+from slipstream.case.spectral_case import Forcing as ForcingTable
+from slipstream.equations import Lowered
+from slipstream.equations.forms import TIME
+from slipstream.errors import InputError
 from slipstream.family import sum_over_ranks
 from slipstream.spectral.dealiasing import keep_sphere
-from slipstream.spectral.grid_functions import set_points
-from slipstream.spectral.initial_conditions.random_modes import random_modes
+from slipstream.spectral.fields_at_points import set_points
+from slipstream.spectral.force_patterns import ForcePattern, patterns_of
+from slipstream.spectral.formula_parser import check_periodic, parsed
+from slipstream.spectral.initial_conditions.abc_flow import abc
+from slipstream.spectral.initial_conditions.random_field import random_modes
+from slipstream.spectral.initial_conditions.taylor_green import taylor_green
 from slipstream.spectral.projection import make_solenoidal
-from slipstream.spectral.source_terms import Pattern
+from slipstream.spectral.resolution import check_resolution
+from slipstream.spectral.runge_kutta import RungeKutta
+from slipstream.spectral.spectral_problem import FieldParts, SpectralProblem
 from slipstream.spectral.time_step import SpectralStep
+
+
+@dataclass(frozen=True)
+class ForcingKind:
+    """A ``forcing.kind``: its formulas, or none if it is drawn mode by mode."""
+
+    # Of x, y, z and t, from the case's table and 2 pi over the lengths of the box along x, y and z.
+    formulas: Callable[[ForcingTable, list[float]], Any] | None
+    is_for_scalars: bool = False
+    # Whether it has `wavenumber` waves along each axis, which the grid must hold.
+    has_waves: bool = False
+
+
+# By the name in a case; a line for people on each is in `slipstream.accepted`.
+FORCINGS = {
+    "random": ForcingKind(None),
+    "taylor-green": ForcingKind(taylor_green, has_waves=True),
+    "abc": ForcingKind(abc, has_waves=True),
+    "formula": ForcingKind(lambda settings, waves: settings.formula, is_for_scalars=True),
+}
+
+
+def check_forcing(settings: ForcingTable | None, problem: SpectralProblem) -> None:
+    """Refuse a forcing that the grid cannot hold."""
+    if settings is not None and FORCINGS[settings.kind].has_waves:
+        check_resolution(problem, settings.wavenumber, settings.kind, "forcing")
+
+
+def forces_of(
+    settings: ForcingTable | None,
+    fields: Sequence[FieldParts],
+    model: Lowered,
+    lengths: tuple[float, float, float],
+    method: RungeKutta,
+) -> list[ForcePattern]:
+    """Return what the case's table of forcing asks for, in a box of lengths (Lz, Ly, Lx)."""
+    if settings is None:
+        return []
+    field, kind = _forced_field(settings, fields), FORCINGS[settings.kind]
+    components = tuple(range(field.first, field.first + field.size))
+    if kind.formulas is None:
+        return [ForcePattern(components, None, is_solenoidal=field.first in model.vectors)]
+    key = f"forcing.{settings.kind}"
+    texts = kind.formulas(settings, [2 * math.pi / length for length in reversed(lengths)])
+    texts = [texts] if isinstance(texts, str | int | float) else list(texts)
+    if len(texts) != field.size:
+        raise InputError(f"{key}: {len(texts)} formulas for {field.name!r}; expected {field.size}")
+    expressions = [sympy.Integer(0)] * len(model.components)
+    for component, text in zip(components, texts, strict=True):
+        expressions[component] = parsed(str(text), f"{key}.{field.name}", has_time=True)
+        check_periodic(expressions[component], lengths, f"{key}.{field.name}")
+    if settings.injection is not None and any(one.has(TIME) for one in expressions):
+        raise InputError(
+            "forcing.injection: the strength cannot follow from a rate where the formula has t; "
+            "leave out one of them"
+        )
+    return patterns_of(expressions, [components], model.vectors, method)
+
+
+def _forced_field(settings: ForcingTable, fields: Sequence[FieldParts]) -> FieldParts:
+    for field in fields:
+        if field.name == settings.field:
+            if not FORCINGS[settings.kind].is_for_scalars and not field.is_vector:
+                accepted = ", ".join(name for name, one in FORCINGS.items() if one.is_for_scalars)
+                raise InputError(
+                    f"forcing.kind: {settings.kind!r} is for vectors, {field.name!r} is a scalar; "
+                    f"accepted for it: {accepted}"
+                )
+            return field
+    accepted = ", ".join(field.name for field in fields)
+    raise InputError(
+        f"forcing.field: the model has no field {settings.field!r}; it has: {accepted}"
+    )
 
 
 class Forcing:
@@ -37,9 +123,9 @@ class Forcing:
         What is forced; its `forcing` is set.
     comm : mpi4py.MPI.Comm or None
         The ranks.
-    forces : sequence of Pattern
+    forces : sequence of ForcePattern
         Those of the case's table, whose strength follows from the injection if that is given.
-    sources : sequence of Pattern
+    sources : sequence of ForcePattern
         Those of the model's equations.
 
     Attributes
@@ -50,11 +136,11 @@ class Forcing:
 
     def __init__(
         self,
-        settings: Any,
+        settings: ForcingTable | None,
         flow: SpectralStep,
-        comm: Any,
-        forces: Sequence[Pattern],
-        sources: Sequence[Pattern],
+        comm: Comm,
+        forces: Sequence[ForcePattern],
+        sources: Sequence[ForcePattern],
     ) -> None:
         self._settings, self._flow = settings, flow
         self._drawn: dict[int, Any] = {}
@@ -77,7 +163,7 @@ class Forcing:
         parts = entries[: len(forces)], entries[len(forces) :]
         self._forces, self._sources = (_Work(flow, comm, part) for part in parts)
 
-    def _evaluate(self, pattern: Pattern, place: slice, time: float) -> None:
+    def _evaluate(self, pattern: ForcePattern, place: slice, time: float) -> None:
         """Set a pattern to its functions of the points."""
         target = self._flow.forcing[place]
         functions = [functools.partial(one, time=time) for one in pattern.functions]
@@ -177,8 +263,8 @@ class _Work:
     def __init__(
         self,
         flow: SpectralStep,
-        comm: Any,
-        patterns: Sequence[tuple[tuple[Pattern, slice], Callable[[float], float]]],
+        comm: Comm,
+        patterns: Sequence[tuple[tuple[ForcePattern, slice], Callable[[float], float]]],
     ) -> None:
         self._flow, self._comm, self._patterns = flow, comm, patterns
         device = flow.device

@@ -173,3 +173,37 @@ class SpectralProblem:
         rows = 2 * 8 * g.planes * g.shape[1]
         decay = 0 if self.is_separable else item // 2 * self.decay_size
         return item * (states * math.prod(g.stored_shape) + columns + planes) + chunk + rows + decay
+
+
+@dataclass(frozen=True)
+class FieldParts:
+    """Where a field is in the state.
+
+    Attributes
+    ----------
+    name : str
+        Its name.
+    first, size : int
+        Its first component, and how many it has.
+    """
+
+    name: str
+    first: int
+    size: int
+
+    @property
+    def is_vector(self) -> bool:
+        """Whether it has three components."""
+        return self.size == 3
+
+
+def field_parts(model: Lowered) -> list[FieldParts]:
+    """Return the fields of a model's state."""
+    names = [value.field for value in model.unknowns]
+    return [FieldParts(name, names.index(name), names.count(name)) for name in dict.fromkeys(names)]
+
+
+def vectors_of(fields: list[FieldParts]) -> list[tuple[str, FieldParts]]:
+    """Return vectors, and what begins the names of their diagnostics: nothing for the first."""
+    vectors = [field for field in fields if field.is_vector]
+    return [(f"{field.name}_" if number else "", field) for number, field in enumerate(vectors)]

@@ -29,31 +29,26 @@ from slipstream.report.figure_style import pi_text
 from slipstream.report.picture_choice import PictureChoice
 from slipstream.schedule import CommittedStep, StepGraph, Timeline, commit
 from slipstream.spectral import cfl
+from slipstream.spectral.box_means import mean_over_box
 from slipstream.spectral.dealiasing import DEALIASING, keep_sphere
+from slipstream.spectral.diagnostic_labels import labels_of, pictures_of
 from slipstream.spectral.energy_budget import (
     EnergyBudget,
     component_sums,
-    field_parts,
-    labels_of,
-    pictures_of,
     vector_sums,
 )
-from slipstream.spectral.forcing import Forcing
-from slipstream.spectral.grid_functions import (
-    check_resolution,
-    make_real,
-    mean_over_box,
-    set_coefficients,
-)
+from slipstream.spectral.fields_at_points import set_coefficients
+from slipstream.spectral.force_patterns import sources_of
+from slipstream.spectral.forcing import Forcing, check_forcing, forces_of
+from slipstream.spectral.hermitian_symmetry import make_real
 from slipstream.spectral.initial_conditions import set_initial_flow
 from slipstream.spectral.linear_operator import LinearOperator
 from slipstream.spectral.memory_placement import place
 from slipstream.spectral.restart_state import read_state
 from slipstream.spectral.runge_kutta import METHODS
-from slipstream.spectral.source_terms import forces_of, sources_of
-from slipstream.spectral.spectral_problem import SpectralProblem
+from slipstream.spectral.spectral_problem import SpectralProblem, field_parts
+from slipstream.spectral.spectrum import energy_spectrum
 from slipstream.spectral.statistics import STATISTICS
-from slipstream.spectral.statistics.mode_statistics import energy_spectrum
 from slipstream.spectral.time_step import SpectralStep
 from slipstream.spectral.vorticity import vorticity
 
@@ -180,8 +175,7 @@ class SpectralSimulation(PlainSimulation):
     def _make_forcing(self) -> Forcing | None:
         """Return what drives the fields."""
         settings = self.case.forcing
-        if settings is not None and settings.kind in ("taylor-green", "abc"):
-            check_resolution(self.problem, settings.wavenumber, settings.kind, "forcing")
+        check_forcing(settings, self.problem)
         if not self.problem.forced:
             return None
         return Forcing(settings, self.flow, self.comm, self._forces, self._sources)

@@ -1,8 +1,5 @@
-"""Initial flows: by formula, by name, at random, or from a file; the same on any number of ranks.
+"""Initial flows: formulas, named flows, random fields, files; the same on any number of ranks."""
 
-`beginning` sets the state; the other modules each have one kind of flow.
-"""
+from slipstream.spectral.initial_conditions.initial_flows import INITIAL_FLOWS, set_initial_flow
 
-from slipstream.spectral.initial_conditions.initial_condition import set_initial_flow
-
-__all__ = ["set_initial_flow"]
+__all__ = ["INITIAL_FLOWS", "set_initial_flow"]

@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 
 from slipstream.errors import InputError
-from slipstream.spectral.grid_functions import check_waves
 from slipstream.spectral.initial_conditions.quantum_fluids import coefficients, is_quantum_fluid
 from slipstream.spectral.linear_operator import LinearOperator
 from slipstream.spectral.projection import projector
+from slipstream.spectral.resolution import check_waves
 from slipstream.spectral.spectral_problem import SpectralProblem
 
 # Below this part of the largest rate, a rate is a rounding, and two are the same.

@@ -13,7 +13,7 @@ from typing import Any
 
 from slipstream.errors import InputError
 from slipstream.spectral.formula_parser import formula
-from slipstream.spectral.grid_functions import check_waves
+from slipstream.spectral.resolution import check_waves
 from slipstream.spectral.spectral_problem import SpectralProblem
 
 _COMPONENTS = ["psi_real", "psi_imaginary"]

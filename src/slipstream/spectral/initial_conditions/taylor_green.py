@@ -1,4 +1,4 @@
-"""Flows that are a formula: each text is one of x, y and z, see `formulas.formula`.
+"""The Taylor-Green vortex, and magnetic fields that go with it, as formulas of x, y and z.
 
 Boxes need not be cubes: where a flow would have sources in a box whose sides differ, its components
 are scaled so that it has none.
@@ -15,13 +15,7 @@ def taylor_green(settings: Any, waves: list[float]) -> list[str]:
 
     Its energy is ``amplitude^2 (1 + aspect^2) / 16``, where all axes have more than one point; the
     aspect is the length of the box along y over that along x, without which there would be sources.
-
-    Parameters
-    ----------
-    settings : slipstream.case.spectral_case.Initial or slipstream.case.spectral_case.Forcing
-        The case's table: amplitude and wavenumber.
-    waves : list of float
-        2 pi over the lengths of the box along x, y and z; so also below.
+    `waves` are 2 pi over the lengths of the box along x, y and z; so also below.
     """
     kx, ky, kz = (settings.wavenumber * wave for wave in waves)
     x, y, z = f"{kx!r}*x", f"{ky!r}*y", f"{kz!r}*z"
@@ -31,7 +25,7 @@ def taylor_green(settings: Any, waves: list[float]) -> list[str]:
 
 # By kind of magnetic field: how often its waves fit into those of the flow, what each component is
 # a product of along x, y and z, and its share of the divergence, all of which add up to nothing.
-_MAGNETIC = {
+MAGNETIC_FIELDS = {
     "insulating": (1, ("css", "scs", "ssc"), (1, 1, -2)),
     "conducting": (2, ("scc", "csc", "ccs"), (1, 1, -2)),
     "alternative": (2, ("css", "scs", "ccc"), (1, -1, 0)),
@@ -44,13 +38,8 @@ def taylor_green_magnetic(settings: Any, waves: list[float]) -> list[str]:
     Lee, Brachet, Pouquet, Mininni and Rosenberg, Phys. Rev. E 81, 016318 (2010): the walls between
     the cells of the vortex are insulating or conducting, or the field is the alternative one. All
     axes need more than one point.
-
-    Parameters
-    ----------
-    settings, waves
-        As of `taylor_green`; `settings.magnetic` is the kind.
     """
-    multiple, products, shares = _MAGNETIC[settings.magnetic]
+    multiple, products, shares = MAGNETIC_FIELDS[settings.magnetic]
     names = {"s": "sin", "c": "cos"}
     phases = [
         f"{multiple * settings.wavenumber * wave!r}*{axis}"
@@ -72,46 +61,4 @@ def taylor_green_magnetic(settings: Any, waves: list[float]) -> list[str]:
 
 def magnetic_waves(kind: str, wavenumber: int) -> int:
     """Return the largest number of waves along an axis of a Taylor-Green magnetic field."""
-    return _MAGNETIC[kind][0] * wavenumber
-
-
-def abc(settings: Any, waves: list[float]) -> list[str]:
-    """Arnold-Beltrami-Childress flow, ``curl u = m u``; energy amplitude^2 (A^2+B^2+C^2)/2."""
-    kx, ky, kz = (settings.wavenumber * wave for wave in waves)
-    x, y, z = f"{kx!r}*x", f"{ky!r}*y", f"{kz!r}*z"
-    a, b, c = (settings.amplitude * value for value in settings.coefficients)
-    return [
-        f"{a!r}*sin({z}) + {c!r}*cos({y})",
-        f"{b!r}*sin({x}) + {a!r}*cos({z})",
-        f"{c!r}*sin({y}) + {b!r}*cos({x})",
-    ]
-
-
-def orszag_tang(settings: Any, waves: list[float]) -> tuple[list[str], list[str]]:
-    """Return the vortex of Orszag and Tang, J. Fluid Mech. 90, 129 (1979), in two dimensions."""
-    (kx, ky, _), a = waves, settings.amplitude
-    velocity = [f"-{a!r}*sin({ky!r}*y)", f"{a!r}*sin({kx!r}*x)", "0"]
-    magnetic = [f"-{a!r}*sin({ky!r}*y)", f"{a!r}*sin({2 * kx!r}*x)", "0"]
-    return velocity, magnetic
-
-
-# The largest numbers of waves along x, y and z of the flow below.
-ORSZAG_TANG_3D_WAVES = (1, 2, 1)
-
-
-def orszag_tang_3d(settings: Any, waves: list[float]) -> tuple[list[str], list[str]]:
-    """Return the vortex of Orszag and Tang in three dimensions.
-
-    Mininni, Pouquet and Montgomery, Phys. Rev. Lett. 97, 244503 (2006). Its kinetic energy is
-    ``2 amplitude^2``, its magnetic energy ``1.92 amplitude^2``.
-    """
-    (kx, ky, kz), a = waves, 2 * settings.amplitude
-    b, c = 0.8 * a, 0.4 * a
-    x, y, z = f"sin({kx!r}*x)", f"sin({ky!r}*y)", f"sin({kz!r}*z)"
-    velocity = [f"{-a!r}*{y}", f"{a!r}*{x}", "0"]
-    magnetic = [
-        f"{-b!r}*sin({2 * ky!r}*y) + {c!r}*{z}",
-        f"{b!r}*{x} + {c!r}*{z}",
-        f"{c!r}*{x} + {c!r}*{y}",
-    ]
-    return velocity, magnetic
+    return MAGNETIC_FIELDS[kind][0] * wavenumber

@@ -1,9 +1,4 @@
-"""Statistics of points: structure functions and probability densities.
-
-The difference u(x + r) - u(x) of a periodic field is the inverse transform of (exp(i k.r) - 1)
-u_hat: with a transform for each separation there is nothing to exchange between ranks but what
-transforms exchange anyway.
-"""
+"""Probability densities, and moments, of fields and their derivatives."""
 
 from __future__ import annotations
 
@@ -17,8 +12,8 @@ from slipstream.equations.forms import AXES
 from slipstream.family import sum_over_ranks
 from slipstream.field import Field
 from slipstream.io.time_series import whole_field
-from slipstream.spectral.energy_budget import FieldParts
-from slipstream.spectral.statistics.mode_statistics import sums_in_bins
+from slipstream.spectral.spectral_problem import FieldParts
+from slipstream.spectral.spectrum import sums_in_bins
 from slipstream.spectral.statistics.sums_over_points import (
     multiplied,
     sum_over_points,
@@ -27,93 +22,9 @@ from slipstream.spectral.statistics.sums_over_points import (
 from slipstream.spectral.time_step import SpectralStep
 from slipstream.spectral.vorticity import vorticity
 
-ORDERS = 6
 # Bins of a tenth of the root mean square, up to ten of these on either side.
 _BINS_TO_ONE, _FARTHEST = 10, 10
 _BINS = 2 * _BINS_TO_ONE * _FARTHEST
-
-
-def structure(flow: SpectralStep, parts: Sequence[FieldParts], comm: Any) -> Iterator[Field]:
-    """Yield the structure functions of all fields along x, y and z. Collective.
-
-    Means over the box of powers of differences at separations of 1, 2, 4 ... spacings, up to half
-    of the box; of vectors along the separation, whose third power is also taken with its sign, and
-    across it, the mean of both components there. Axes of one point are left out.
-    """
-    shape, lengths = flow.problem.geometry.shape, flow.problem.lengths
-    for axis, name in enumerate(AXES):
-        size, length = shape[2 - axis], lengths[2 - axis]
-        steps = [1 << power for power in range(size.bit_length()) if 2 << power <= size]
-        if not steps:
-            continue
-        distances = np.array(steps) * (length / size)
-        means = [_powers_of_differences(flow, _size(parts), axis, r, comm) for r in distances]
-        powers = np.moveaxis(np.array(means), 0, -1)  # [component, power, separation]
-        yield from _structure_fields(parts, powers, axis, {f"separation_{name}": distances})
-
-
-def _structure_fields(
-    parts: Sequence[FieldParts], powers: np.ndarray, axis: int, separation: dict[str, np.ndarray]
-) -> Iterator[Field]:
-    name, orders = AXES[axis], {"order": np.arange(1.0, ORDERS + 1)}
-    for part in parts:
-        own = powers[part.first : part.first + part.size]
-        text = f"structure functions of {part.name} along {name}, <|difference|^order>"
-        if not part.is_vector:
-            yield whole_field(
-                f"{part.name}_structure_{name}", text, own[0, :ORDERS], orders | separation
-            )
-            continue
-        others = [own[other, :ORDERS] for other in range(3) if other != axis]
-        yield whole_field(
-            f"{part.name}_longitudinal_{name}",
-            f"longitudinal {text}",
-            own[axis, :ORDERS],
-            orders | separation,
-        )
-        yield whole_field(
-            f"{part.name}_transverse_{name}",
-            f"transverse {text}",
-            sum(others) / 2,
-            orders | separation,
-        )
-        yield whole_field(
-            f"{part.name}_longitudinal_third_{name}",
-            f"<difference^3> with its sign, of {part.name} along {name}",
-            own[axis, ORDERS],
-            separation,
-        )
-
-
-def _powers_of_differences(
-    flow: SpectralStep, size: int, axis: int, distance: float, comm: Any
-) -> np.ndarray:
-    """Return means of |difference|^1 ... |difference|^ORDERS, and of difference^3, by component."""
-
-    def sums(points: Any, module: Any) -> Any:
-        return module.stack([_power_sums(component, module) for component in points])
-
-    shift = np.expm1(1j * wavenumbers_along(flow, axis) * distance)
-    differences = multiplied(flow, 0, size, shift, axis)
-    values = sum_over_points(flow, differences, sums, (size, ORDERS + 1), comm)
-    return values / math.prod(flow.problem.geometry.shape)
-
-
-def _power_sums(values: Any, module: Any) -> Any:
-    values = values.ravel()
-    size, square = module.absolute(values), values * values
-    cube, dot = size * square, module.vdot
-    return module.stack(
-        [
-            size.sum(),
-            square.sum(),
-            cube.sum(),
-            dot(square, square),
-            dot(square, cube),
-            dot(cube, cube),
-            dot(values, square),
-        ]
-    )
 
 
 def pdf(flow: SpectralStep, parts: Sequence[FieldParts], comm: Any) -> Iterator[Field]:
@@ -124,7 +35,7 @@ def pdf(flow: SpectralStep, parts: Sequence[FieldParts], comm: Any) -> Iterator[
     mean squares, bins of a tenth of which go from -10 to 10; what lies beyond is counted in the
     outermost. A field that is constant has no skewness and no flatness: they are not numbers.
     """
-    size = _size(parts)
+    size = sum(part.size for part in parts)
     names = [str(value) for value in flow.problem.model.components[:size]]
     yield from _densities(flow, flow.state[:size], names, names, "component", comm)
     for part in parts:
@@ -213,8 +124,3 @@ def _means_and_deviations(
         for one in (modes[place : place + 1] for place in range(len(modes)))
     ]
     return sum_over_ranks(comm, own), np.sqrt(squares)
-
-
-def _size(parts: Sequence[FieldParts]) -> int:
-    """Return how many components of the state are fields of the model."""
-    return sum(part.size for part in parts)

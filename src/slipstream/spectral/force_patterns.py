@@ -7,7 +7,6 @@ time. What cannot be parted, such as a pulse that travels, is evaluated anew for
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -17,16 +16,13 @@ import sympy
 
 from slipstream.equations import Lowered
 from slipstream.equations.forms import COORDINATES, TIME
-from slipstream.errors import InputError
-from slipstream.spectral.energy_budget import FieldParts
-from slipstream.spectral.formula_parser import evaluator, parsed
-from slipstream.spectral.grid_functions import check_periodic
-from slipstream.spectral.initial_conditions import named_flows as flows
+from slipstream.spectral.formula_parser import check_periodic, evaluator
 from slipstream.spectral.runge_kutta import RungeKutta
+from slipstream.spectral.spectral_problem import FieldParts
 
 
 @dataclass(frozen=True)
-class Pattern:
+class ForcePattern:
     """Forces on some components at once: all those of a vector, whose gradient part has no effect.
 
     Attributes
@@ -60,67 +56,13 @@ class Pattern:
         return [evaluator(shape) for shape in self.shapes]
 
 
-def forces_of(
-    settings: Any,
-    fields: Sequence[FieldParts],
-    model: Lowered,
-    lengths: tuple[float, float, float],
-    method: RungeKutta,
-) -> list[Pattern]:
-    """Return what the case's table of forcing asks for.
-
-    Parameters
-    ----------
-    settings : slipstream.case.spectral_case.Forcing or None
-        The table.
-    fields : sequence of FieldParts
-        The fields of the model.
-    model : Lowered
-        The equations.
-    lengths : tuple of float
-        Box lengths (Lz, Ly, Lx).
-    method : RungeKutta
-        The integrator.
-
-    Raises
-    ------
-    InputError
-        If the model has no such field, or it cannot be forced so.
-    """
-    if settings is None:
-        return []
-    field = _forced_field(settings, fields)
-    components = tuple(range(field.first, field.first + field.size))
-    if settings.kind == "random":
-        return [Pattern(components, None, is_solenoidal=field.first in model.vectors)]
-    key, texts = f"forcing.{settings.kind}", settings.formula
-    if settings.kind != "formula":
-        waves = [2 * math.pi / length for length in reversed(lengths)]
-        texts = {"taylor-green": flows.taylor_green, "abc": flows.abc}[settings.kind](
-            settings, waves
-        )
-    texts = [texts] if isinstance(texts, str | int | float) else list(texts)
-    if len(texts) != field.size:
-        raise InputError(f"{key}: {len(texts)} formulas for {field.name!r}; expected {field.size}")
-    expressions = [sympy.Integer(0)] * len(model.components)
-    for component, text in zip(components, texts, strict=True):
-        expressions[component] = parsed(str(text), f"{key}.{field.name}", has_time=True)
-        check_periodic(expressions[component], lengths, f"{key}.{field.name}")
-    if settings.injection is not None and any(one.has(TIME) for one in expressions):
-        raise InputError(
-            "forcing.injection: the strength cannot follow from a rate where the formula has t; "
-            "leave out one of them"
-        )
-    return patterns_of(expressions, [components], model.vectors, method)
-
-
 def sources_of(
     model: Lowered,
     values: Mapping[sympy.Symbol, float],
     fields: Sequence[FieldParts],
     lengths: tuple[float, float, float],
     method: RungeKutta,
-) -> list[Pattern]:
+) -> list[ForcePattern]:
     """Return what the equations themselves add to rates, whatever the fields are.
 
     Parameters
@@ -145,27 +87,12 @@ def sources_of(
     return patterns_of(expressions, together, model.vectors, method)
 
 
-def _forced_field(settings: Any, fields: Sequence[FieldParts]) -> FieldParts:
-    for field in fields:
-        if field.name == settings.field:
-            if settings.kind != "formula" and not field.is_vector:
-                raise InputError(
-                    f"forcing.kind: {settings.kind!r} is for vectors, {field.name!r} is a scalar; "
-                    "accepted for it: formula"
-                )
-            return field
-    accepted = ", ".join(field.name for field in fields)
-    raise InputError(
-        f"forcing.field: the model has no field {settings.field!r}; it has: {accepted}"
-    )
-
-
 def patterns_of(
     expressions: Sequence[sympy.Expr],
     fields: Sequence[tuple[int, ...]],
     solenoidal: Sequence[int],
     method: RungeKutta,
-) -> list[Pattern]:
+) -> list[ForcePattern]:
     """Part functions of coordinates and time.
 
     Parameters
@@ -189,7 +116,7 @@ def patterns_of(
         for factor, shapes in parted.items():
             nodes = [None] if factor is not None else sorted(set(method.nodes))
             patterns += [
-                Pattern(
+                ForcePattern(
                     components,
                     tuple(shapes),
                     sympy.Integer(1) if factor is None else factor,

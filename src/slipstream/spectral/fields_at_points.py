@@ -1,0 +1,122 @@
+"""Fields set from formulas, or from values, at the points of the box.
+
+They go chunk by chunk, on the device, so that no field of points is ever in memory as a whole.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from slipstream.device import Operation
+from slipstream.fft import PointOperation
+from slipstream.schedule import commit
+from slipstream.spectral.dealiasing import keep_sphere
+from slipstream.spectral.formula_parser import check_periodic, evaluator
+from slipstream.spectral.projection import make_solenoidal
+from slipstream.spectral.time_step import SpectralStep
+
+
+def set_formulas(flow: SpectralStep, formulas: Mapping[str, Callable[..., Any]]) -> None:
+    """Set the state to what has a formula; the rest is 0. Collective.
+
+    Parameters
+    ----------
+    flow : SpectralStep
+        Whose state is set; of vectors without divergence the gradient part is taken away.
+    formulas : mapping of str to callable
+        By component: functions of x, y, z and a module, see `formula`.
+    """
+    components = flow.problem.model.components
+    set_points(flow, flow.state, [formulas.get(str(value)) for value in components])
+    _make_state_solenoidal(flow)
+
+
+def set_points(
+    flow: SpectralStep, target: Any, functions: Sequence[Callable[..., Any] | None]
+) -> None:
+    """Set spectral fields to functions of the points; None is 0. Collective.
+
+    Parameters
+    ----------
+    flow : SpectralStep
+        Whose box it is.
+    target : array, shape (count, kz, ky of this rank, row)
+        The fields, no more than are transformed together.
+    functions : sequence of callable or None
+        For each a function of x, y, z and a module, see `formula`.
+    """
+    device, geometry, lengths = flow.device, flow.problem.geometry, flow.problem.lengths
+    start = geometry.physical_box.start[0]
+    axes = [length * np.arange(n) / n for n, length in zip(geometry.shape, lengths, strict=True)]
+
+    def load(points: Any, plane: int) -> tuple[Operation, list[Any]]:
+        first = start + plane
+        z = device.array(axes[0][first : first + points.shape[1]][:, None, None])
+        y = device.array(axes[1][None, :, None])
+        x = device.array(axes[2][None, None, :])
+
+        def fill(stream: Any) -> None:
+            for place, function in enumerate(functions):
+                points[place] = 0
+                if function is not None:
+                    points[place] += function(x, y, z, device.array_module)
+
+        return fill, []
+
+    _run_forward(flow, load, target)
+
+
+def _run_forward(flow: SpectralStep, load: PointOperation, target: Any) -> None:
+    commit(flow.record_forward(load, target), "serial").run()
+    # The forward transform leaves out the division by the number of points.
+    scale = target.dtype.type(1.0 / math.prod(flow.problem.geometry.shape))
+    flow.device.run(lambda stream: flow.device.array_module.multiply(target, scale, out=target))
+
+
+def _make_state_solenoidal(flow: SpectralStep) -> None:
+    for first in flow.problem.model.vectors:
+        make_solenoidal(flow, flow.state[first : first + 3])
+
+
+def set_values(flow: SpectralStep, values: np.ndarray) -> None:
+    """Set the state to values at this rank's points. Collective.
+
+    Parameters
+    ----------
+    flow : SpectralStep
+        Whose state is set; of vectors without divergence the gradient part is taken away.
+    values : numpy.ndarray, shape (components, z of this rank, y, x)
+        On the host, of the problem's precision.
+    """
+
+    def load(points: Any, plane: int) -> tuple[Operation, list[Any]]:
+        part = values[:, plane : plane + points.shape[1]]
+        return flow.device.copy(points, part), [part]
+
+    _run_forward(flow, load, flow.state)
+    _make_state_solenoidal(flow)
+    # The values are the caller's, who may let go of them.
+    flow.device.synchronize()
+
+
+def set_coefficients(flow: SpectralStep) -> None:
+    """Set what of the state does not change: functions of the points that multiply fields.
+
+    Raises
+    ------
+    InputError
+        If one is not periodic in this box.
+    """
+    model, values = flow.problem.model, flow.problem.values
+    if not model.coefficients:
+        return
+    functions = [expression.subs(values) for expression in model.coefficients]
+    for expression in functions:
+        check_periodic(expression, flow.problem.lengths, "equation.model")
+    target = flow.state[len(model.unknowns) :]
+    set_points(flow, target, [evaluator(expression) for expression in functions])
+    keep_sphere(flow, target)

@@ -1,0 +1,17 @@
+"""The flow of Arnold, Beltrami and Childress."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def abc(settings: Any, waves: list[float]) -> list[str]:
+    """Arnold-Beltrami-Childress flow, ``curl u = m u``; energy amplitude^2 (A^2+B^2+C^2)/2."""
+    kx, ky, kz = (settings.wavenumber * wave for wave in waves)
+    x, y, z = f"{kx!r}*x", f"{ky!r}*y", f"{kz!r}*z"
+    a, b, c = (settings.amplitude * value for value in settings.coefficients)
+    return [
+        f"{a!r}*sin({z}) + {c!r}*cos({y})",
+        f"{b!r}*sin({x}) + {a!r}*cos({z})",
+        f"{c!r}*sin({y}) + {b!r}*cos({x})",
+    ]

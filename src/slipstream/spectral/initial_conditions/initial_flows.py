@@ -1,0 +1,157 @@
+"""The state at the start of a run: what each ``initial.flow`` stands for, on any ranks."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from slipstream.array_types import Comm
+from slipstream.errors import InputError
+from slipstream.spectral.fields_at_points import set_formulas, set_values
+from slipstream.spectral.formula_parser import formula
+from slipstream.spectral.initial_conditions.abc_flow import abc
+from slipstream.spectral.initial_conditions.fields_from_files import read_points
+from slipstream.spectral.initial_conditions.linear_waves import wave_formulas
+from slipstream.spectral.initial_conditions.orszag_tang import (
+    ORSZAG_TANG_3D_WAVES,
+    orszag_tang,
+    orszag_tang_3d,
+)
+from slipstream.spectral.initial_conditions.quantum_fluids import quantum_taylor_green, solitons
+from slipstream.spectral.initial_conditions.random_field import random_flow
+from slipstream.spectral.initial_conditions.taylor_green import (
+    magnetic_waves,
+    taylor_green,
+    taylor_green_magnetic,
+)
+from slipstream.spectral.resolution import check_resolution, check_waves
+from slipstream.spectral.spectral_problem import FieldParts, SpectralProblem
+from slipstream.spectral.time_step import SpectralStep
+
+# A case's table `slipstream.case.spectral_case.Initial`, which has all keys of its flow.
+Settings = Any
+# By component: functions of x, y, z and a module, NumPy or CuPy.
+Formulas = dict[str, Callable[..., Any]]
+FormulasOf = Callable[[SpectralProblem, Settings, list[FieldParts]], Formulas]
+SetState = Callable[[SpectralStep, Settings, list[FieldParts], Comm], None]
+
+
+def set_initial_flow(
+    flow: SpectralStep, settings: Settings, fields: list[FieldParts], comm: Comm
+) -> None:
+    """Set the state to the case's initial flow; what that does not tell of is 0. Collective."""
+    INITIAL_FLOWS[settings.flow](flow, settings, fields, comm)
+
+
+def _set_random(
+    flow: SpectralStep, settings: Settings, fields: list[FieldParts], comm: Comm
+) -> None:
+    vectors = [field for field in fields if field.is_vector]
+    if not vectors:
+        raise InputError(
+            "initial.flow: 'random' is for vectors, of which the model has none; accepted "
+            "for scalars: formula"
+        )
+    for number, field in enumerate(vectors):
+        modes = random_flow(
+            flow.wavenumbers,
+            settings.peak_wavenumber,
+            settings.amplitude,
+            settings.seed + number,
+            flow.problem.complex_dtype,
+        )
+        target = flow.modes_of(flow.state[field.first : field.first + 3])
+        flow.device.run(flow.device.copy(target, modes))
+
+
+def _set_from_file(
+    flow: SpectralStep, settings: Settings, fields: list[FieldParts], comm: Comm
+) -> None:
+    set_values(flow, read_points(settings.path, settings.time, flow.problem, comm))
+
+
+def _from_formulas(formulas_of: FormulasOf) -> SetState:
+    def set_state(
+        flow: SpectralStep, settings: Settings, fields: list[FieldParts], comm: Comm
+    ) -> None:
+        set_formulas(flow, formulas_of(flow.problem, settings, fields))
+
+    return set_state
+
+
+def _taylor_green(
+    problem: SpectralProblem, settings: Settings, fields: list[FieldParts]
+) -> Formulas:
+    check_resolution(problem, settings.wavenumber, settings.flow, "initial")
+    waves = _waves(problem)
+    texts = {"velocity": taylor_green(settings, waves)}
+    if settings.magnetic not in (None, "none"):
+        count = magnetic_waves(settings.magnetic, settings.wavenumber)
+        check_waves(problem, (count,) * 3, "initial.magnetic")
+        texts["magnetic"] = taylor_green_magnetic(settings, waves)
+    return _parsed(texts, fields, "initial.flow")
+
+
+def _abc(problem: SpectralProblem, settings: Settings, fields: list[FieldParts]) -> Formulas:
+    check_resolution(problem, settings.wavenumber, settings.flow, "initial")
+    return _parsed({"velocity": abc(settings, _waves(problem))}, fields, "initial.flow")
+
+
+def _orszag_tang(
+    problem: SpectralProblem, settings: Settings, fields: list[FieldParts]
+) -> Formulas:
+    velocity, magnetic = orszag_tang(settings, _waves(problem))
+    return _parsed({"velocity": velocity, "magnetic": magnetic}, fields, "initial.flow")
+
+
+def _orszag_tang_3d(
+    problem: SpectralProblem, settings: Settings, fields: list[FieldParts]
+) -> Formulas:
+    check_waves(problem, ORSZAG_TANG_3D_WAVES, "initial.flow")
+    velocity, magnetic = orszag_tang_3d(settings, _waves(problem))
+    return _parsed({"velocity": velocity, "magnetic": magnetic}, fields, "initial.flow")
+
+
+def _waves(problem: SpectralProblem) -> list[float]:
+    """Return 2 pi over the lengths of the box along x, y and z."""
+    return [2 * math.pi / length for length in reversed(problem.lengths)]
+
+
+def _parsed(texts: dict[str, Any], fields: list[FieldParts], key: str) -> Formulas:
+    known, result = {field.name: field for field in fields}, {}
+    for name, own in texts.items():
+        if name not in known:
+            raise InputError(f"{key}: the model has no field {name!r}; it has: {', '.join(known)}")
+        parts = [own] if isinstance(own, str | int | float) else list(own)
+        if len(parts) != known[name].size:
+            raise InputError(
+                f"{key}: {len(parts)} formulas for {name!r}; expected {known[name].size}"
+            )
+        suffixes = [f"_{axis}" for axis in "xyz"] if known[name].is_vector else [""]
+        for suffix, part in zip(suffixes, parts, strict=True):
+            result[name + suffix] = formula(str(part), f"{key}.{name}")
+    return result
+
+
+# What sets the state, by the name in a case; a line for people on each is in `slipstream.accepted`.
+INITIAL_FLOWS: dict[str, SetState] = {
+    "taylor-green": _from_formulas(_taylor_green),
+    "abc": _from_formulas(_abc),
+    "random": _set_random,
+    "orszag-tang": _from_formulas(_orszag_tang),
+    "orszag-tang-3d": _from_formulas(_orszag_tang_3d),
+    "quantum-taylor-green": _from_formulas(
+        lambda problem, settings, fields: quantum_taylor_green(problem, settings.amplitude)
+    ),
+    "solitons": _from_formulas(lambda problem, settings, fields: solitons(problem, settings.speed)),
+    "wave": _from_formulas(
+        lambda problem, settings, fields: wave_formulas(
+            problem, settings.wavevector, settings.amplitude, settings.branch
+        )
+    ),
+    "file": _set_from_file,
+    "formula": _from_formulas(
+        lambda problem, settings, fields: _parsed(settings.fields, fields, "initial.fields")
+    ),
+}

@@ -1,0 +1,75 @@
+"""What a grid can hold: checks of waves that cases ask for."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from slipstream.errors import InputError
+from slipstream.spectral.spectral_problem import SpectralProblem
+
+
+def check_resolution(problem: SpectralProblem, wavenumber: int, kind: str, table: str) -> None:
+    """Refuse a pattern that the grid cannot hold: what it keeps of one would be another.
+
+    Parameters
+    ----------
+    problem : SpectralProblem
+        The grid.
+    wavenumber : int
+        Number of waves along each axis.
+    kind : str
+        Name of the pattern.
+    table : str
+        The case's table that asks for it.
+
+    Raises
+    ------
+    InputError
+        If there are too few points.
+    """
+    # The Taylor-Green vortex needs x and y; any other axis may have one point, without waves.
+    needed = (1, 2) if kind == "taylor-green" else ()
+    for axis, m in enumerate(problem.geometry.modes):
+        if wavenumber >= m.low and (m.size > 1 or axis in needed):
+            raise InputError(
+                f"{table}.wavenumber: {wavenumber} is beyond the {m.low - 1} waves "
+                f"that grid.points = {m.size} along {'zyx'[axis]} can resolve; use more points"
+            )
+
+
+def check_waves(problem: SpectralProblem, wavevector: tuple[int, int, int], key: str) -> None:
+    """Refuse waves that the grid cannot hold.
+
+    Parameters
+    ----------
+    problem : SpectralProblem
+        The grid.
+    wavevector : tuple of int
+        Number of waves along x, y and z.
+    key : str
+        The key of the case that asks for them.
+
+    Raises
+    ------
+    InputError
+        If there are too few points.
+    """
+    modes = reversed(problem.geometry.modes)
+    for axis, waves, m in zip("xyz", wavevector, modes, strict=True):
+        if abs(waves) >= m.low:
+            raise InputError(
+                f"{key}: needs {abs(waves)} waves along {axis}, and grid.points = {m.size} can "
+                f"resolve {m.low - 1}; use more points"
+            )
+    squares = [
+        (2 * math.pi * n / L) ** 2
+        for n, L in zip(wavevector, reversed(problem.lengths), strict=True)
+    ]
+    reach = np.dot(squares, problem.over_radii)
+    if problem.dealiasing.is_spherical and reach >= 1:
+        raise InputError(
+            f"{key}: needs the wavevector {list(wavevector)}, which is beyond the sphere that "
+            "numerics.dealiasing keeps; use more points"
+        )

@@ -1,0 +1,95 @@
+"""The energy spectrum in shells of wavenumbers, and sums over other bins of modes.
+
+Sums take some planes of modes at a time, so that no more than a few arrays of four million numbers
+are needed beside the state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from slipstream.array_types import Array, Comm
+from slipstream.family import sum_over_ranks
+from slipstream.spectral.spectral_problem import FieldParts
+from slipstream.spectral.time_step import SpectralStep
+
+_MODES_AT_A_TIME = 1 << 22
+
+# ``bins(z, y, x, module)`` returns the number of each mode's bin, from wavenumbers that broadcast.
+Bins = Callable[[Any, Any, Any, Any], Any]
+
+
+def energy_spectrum(flow: SpectralStep, first: int, size: int, comm: Any) -> np.ndarray:
+    """Return the shell-summed energy spectrum of some components of the state. Collective.
+
+    Returns
+    -------
+    numpy.ndarray
+        Entry s is the energy of the modes with ``round(|k| / unit) == s``; on all ranks.
+    """
+    modes = flow.modes_of(flow.read_state()[first : first + size])
+    return sums_in_shells(flow, modes, modes, comm) / 2
+
+
+def sums_in_shells(flow: SpectralStep, first: Array, second: Array, comm: Comm) -> np.ndarray:
+    """Return sums over shells of modes of the real part of conj(first) . second. Collective."""
+    waves = flow.wavenumbers
+
+    def shells(z: Any, y: Any, x: Any, module: Any) -> Any:
+        return module.rint(module.sqrt(z**2 + (y**2 + x**2)) / waves.unit)
+
+    return sums_in_bins(flow, first, second, shells, waves.shell_count, comm)
+
+
+def by_field(
+    parts: Sequence[FieldParts], sums: Callable[[int, int], np.ndarray]
+) -> Iterator[tuple[str, np.ndarray]]:
+    """Yield the sum over all fields, and those of each where there are several."""
+    each = {part.name: sums(part.first, part.size) for part in parts}
+    yield "energy", sum(each.values())
+    if len(each) > 1:
+        yield from each.items()
+
+
+def sums_in_bins(
+    flow: SpectralStep, first: Any, second: Any, bins: Bins, count: int, comm: Any
+) -> np.ndarray:
+    """Return sums over bins of modes of the real part of conj(first) . second. Collective.
+
+    Parameters
+    ----------
+    flow : SpectralStep
+        Whose modes they are.
+    first, second : array, shape (components, kz, ky of this rank, kx)
+        Fourier coefficients; both signs of kx are counted.
+    bins : callable
+        Tells which bin a mode is in.
+    count : int
+        Number of bins.
+    comm : mpi4py.MPI.Comm or None
+        The ranks.
+
+    Returns
+    -------
+    numpy.ndarray, shape (count,)
+        The same on all ranks.
+    """
+    device, waves = flow.device, flow.wavenumbers
+    module, sums = device.array_module, device.zeros((count,), np.float64)
+    z, y, x = (device.array(axis) for axis in (waves.z, waves.y, waves.x))
+    z, y, weight = z[:, None, None], y[:, None], device.array(waves.multiplicity)
+    plane = y.size * x.size
+    planes = max(1, _MODES_AT_A_TIME // max(1, plane))
+    for low in range(0, len(z) if plane else 0, planes):
+        part = slice(low, low + planes)
+        products = module.zeros(first[0, part].shape, np.float64)
+        for one, other in zip(first[:, part], second[:, part], strict=True):
+            products += one.real.astype(np.float64) * other.real
+            products += one.imag.astype(np.float64) * other.imag
+        products *= weight
+        numbers = module.broadcast_to(bins(z[part], y, x, module), products.shape)
+        sums += module.bincount(numbers.astype(np.int64).ravel(), products.ravel(), count)
+    return sum_over_ranks(comm, device.to_host(sums))

@@ -1,0 +1,59 @@
+"""Spectra of wavenumbers across z and along it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from slipstream.field import Field
+from slipstream.io.time_series import whole_field
+from slipstream.spectral.spectral_problem import FieldParts
+from slipstream.spectral.spectrum import by_field, sums_in_bins
+from slipstream.spectral.time_step import SpectralStep
+
+
+def anisotropic(flow: SpectralStep, parts: Sequence[FieldParts], comm: Any) -> Iterator[Field]:
+    """Yield spectra of wavenumbers across z and along it, which sum to the energy. Collective."""
+    waves, (length_z, *lengths), state = flow.wavenumbers, flow.problem.lengths, flow.read_state()
+    modes_z, *modes = flow.problem.geometry.modes
+    # An axis of one point has no wavenumber, however short it is.
+    extended = [length for length, m in zip(lengths, modes, strict=True) if m.size > 1]
+    across = 2 * math.pi / max(extended or lengths)
+    along, levels = 2 * math.pi / length_z, modes_z.low
+    largest = math.hypot(*(float(np.max(np.abs(axis))) for axis in waves.all_axes[1:]))
+    shells = int(np.rint(largest / across)) + 1
+
+    def bins(z: Any, y: Any, x: Any, module: Any) -> Any:
+        shell = module.rint(module.sqrt(y**2 + x**2) / across)
+        return shell * levels + module.rint(module.absolute(z) / along)
+
+    def sums(first: int, size: int) -> np.ndarray:
+        part = flow.modes_of(state[first : first + size])
+        count = shells * levels
+        return sums_in_bins(flow, part, part, bins, count, comm).reshape(shells, levels) / 2
+
+    perpendicular = {"wavenumber_perpendicular": across * np.arange(shells)}
+    parallel = {"wavenumber_parallel": along * np.arange(levels)}
+    for name, values in by_field(parts, sums):
+        text = f"spectrum of {name} over wavenumbers"
+        yield whole_field(
+            f"{name}_spectrum",
+            f"{text} across and along z, sums to its energy (non-dimensional)",
+            values,
+            perpendicular | parallel,
+        )
+        yield whole_field(
+            f"{name}_spectrum_perpendicular",
+            f"{text} across z, sums to its energy (non-dimensional)",
+            values.sum(axis=1),
+            perpendicular,
+        )
+        yield whole_field(
+            f"{name}_spectrum_parallel",
+            f"{text} along z, sums to its energy (non-dimensional)",
+            values.sum(axis=0),
+            parallel,
+        )
