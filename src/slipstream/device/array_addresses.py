@@ -11,32 +11,15 @@ REAL_NAMES = {"float32": "float", "float64": "double"}
 
 
 def address_of(array: Any) -> int:
-    """Return where the first element of an array is in memory.
-
-    Parameters
-    ----------
-    array : numpy.ndarray or cupy.ndarray
-        An array or a view.
-    """
+    """Return where the first element of an array, or of a view, is in memory."""
     return array.ctypes.data if isinstance(array, np.ndarray) else array.data.ptr
 
 
 def merged_axes(first: Any, second: Any) -> tuple[list[int], list[list[int]]]:
-    """Return what two arrays of one shape look like with as few axes as possible.
+    """Return the shape and the strides, in bytes, of two arrays of one shape with few axes.
 
-    Axes of one element are left out, and neighbours are one axis where both arrays allow it.
-
-    Parameters
-    ----------
-    first, second : array
-        Of the same shape.
-
-    Returns
-    -------
-    list of int
-        The shape; at least one axis.
-    list of list of int
-        The strides of either, in bytes.
+    Axes of one element are left out, and neighbours are one axis where both arrays allow it; at
+    least one axis remains.
     """
     shape: list[int] = []
     strides: list[list[int]] = [[], []]

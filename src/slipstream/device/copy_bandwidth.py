@@ -16,15 +16,8 @@ def large_copy(
 ) -> tuple[Callable[[], None], int]:
     """Return what copies a large array on a device, and how many bytes it reads plus writes.
 
-    Parameters
-    ----------
-    device : Device
-        Where.
-    size : int
-        Bytes of the array.
-    kernel : str
-        Of `copy.hpp`: "copy_rows", or "stream_rows" for a CPU's stores that bypass its caches; or
-        "library" for what the device copies with.
+    The kernel is one of `copy.hpp`, "copy_rows" or "stream_rows" (a CPU's stores that bypass its
+    caches), or "library" for what the device copies with; `size` is in bytes.
     """
     size = min(size, 1 << 28) if device.kind == "cpu" else size
     source, target = (device.zeros((size // 8,), "float64") for _ in range(2))
@@ -42,13 +35,6 @@ def quick_bandwidth(device: Device, size: int = 1 << 28) -> float:
     """Return the bytes read plus written per second by the faster of two ways to copy.
 
     The median of a few copies, which take a fraction of a second in all.
-
-    Parameters
-    ----------
-    device : Device
-        Where.
-    size : int
-        Bytes of the array.
     """
     found = []
     for kernel in ("copy_rows", "library"):

@@ -2,7 +2,7 @@
 
 Asynchronous schedules, overlap and out-of-core pipelines can thus be run, and tested, without a
 GPU. The threads, ``OMP_NUM_THREADS`` of them, are divided among the streams of a schedule, each of
-which works through chunks of its own; within a stream they are OpenMP's and FFTW's. Operations
+which works through batches of its own; within a stream they are OpenMP's and FFTW's. Operations
 on whole arrays, outside of schedules, have all of them. A device with a single thread has no
 workers: its streams run each operation at once.
 """
@@ -56,6 +56,11 @@ class HostEvent(Event):
             raise self._failure
 
 
+# What a stream records that has nothing under way.
+_REACHED = HostEvent()
+_REACHED.set()
+
+
 class HostSpan(Span):
     """Filled by the thread that runs the operation."""
 
@@ -84,13 +89,7 @@ class _TimedStream(Stream):
 
 
 class InlineStream(_TimedStream):
-    """Runs every operation at once in the calling thread: the host's bulk-synchronous stream.
-
-    Parameters
-    ----------
-    begin, end : Operation, optional
-        What to run before and after each.
-    """
+    """Runs every operation at once in the calling thread, between `begin` and `end` if given."""
 
     def __init__(self, begin: Operation | None = None, end: Operation | None = None) -> None:
         self._begin, self._end = begin, end
@@ -106,9 +105,7 @@ class InlineStream(_TimedStream):
             self._end(self)
 
     def record(self) -> Event:
-        event = HostEvent()
-        event.set()
-        return event
+        return _REACHED
 
     def wait(self, event: Event) -> None:
         event.synchronize()
@@ -118,10 +115,7 @@ class InlineStream(_TimedStream):
 
 
 class SoloStream(_TimedStream):
-    """Runs every operation at once, and otherwise behaves as `HostStream`.
-
-    Parameters as of `InlineStream`.
-    """
+    """Runs every operation at once, and otherwise behaves as `HostStream`."""
 
     def __init__(self, begin: Operation, end: Operation) -> None:
         self._stream = InlineStream(begin, end)
@@ -150,12 +144,7 @@ class SoloStream(_TimedStream):
 
 
 class HostStream(_TimedStream):
-    """A worker thread that runs operations in order.
-
-    Parameters
-    ----------
-    begin : Operation, optional
-        What to run first.
+    """A worker thread that runs operations in order, `begin` first.
 
     After an operation has failed, the rest of the queue is skipped; `synchronize` and the events
     behind the failure raise it. The thread ends with the stream object.
@@ -263,8 +252,8 @@ class HostDevice(Device):
         if spare_core:
             self.threads = max(1, self.threads - 1)
         self._tiled = tiled
-        # Threads that share one core would take it from each other at every turn: there, who
-        # schedules computes too, and looks for messages in between.
+        # Threads that share one core would take it from each other at every turn: there, the thread
+        # that schedules computes too, and looks for messages in between.
         self.inline = self.threads == 1
         self.lanes = lanes or _lanes(self.threads)
         self._threads_per_lane = max(1, self.threads // self.lanes)
@@ -330,7 +319,7 @@ def _load(text: str) -> ctypes.CDLL:
 
 
 def _lanes(threads: int) -> int:
-    """Return how many lanes leave the fewest threads idle; of several, the most lanes."""
+    """Return how many lanes leave the fewest threads idle; of equally good numbers, the largest."""
     # More lanes than this would wait for each other in the interpreter.
     return max(range(1, min(threads, 8) + 1), key=lambda lanes: (threads // lanes * lanes, lanes))
 

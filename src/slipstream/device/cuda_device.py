@@ -1,9 +1,8 @@
-"""An NVIDIA GPU as a device, through CuPy: run-time compiled kernels, cuFFT, streams, graphs."""
+"""An NVIDIA GPU as a device, through CuPy: memory, copies, streams, events and graphs."""
 
 from __future__ import annotations
 
 import contextlib
-import functools
 import itertools
 import math
 import os
@@ -19,25 +18,15 @@ import numpy as np
 from slipstream import kernels
 from slipstream.device.array_addresses import address_of, merged_axes
 from slipstream.device.cufft import CufftScratch, strided_plan, whole_plan
-from slipstream.device.device_interface import (
-    BlockLaunch,
-    Device,
-    Event,
-    Kernel,
-    Operation,
-    RowLaunch,
-    Span,
-    Stream,
-)
+from slipstream.device.device_interface import Device, Event, Kernel, Operation, Span, Stream
+from slipstream.device.nvrtc import CudaKernel
 from slipstream.errors import InputError
 
-# Streams beyond this many share queues of the device, where they wait for each other for nothing,
-# which can be for ever if one of them waits for another rank. CUDA reads it when it starts: who
-# uses the GPU before this is imported sets it in the environment.
+# Streams beyond this many share queues of the device and wait for each other without need, for ever
+# if one of them waits for another rank. CUDA reads this when it starts: whoever uses the GPU before
+# this module is imported sets it in the environment.
 os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "32")
 
-_THREADS = 256
-_MAXIMUM_BLOCKS = 1 << 30
 # Rectangles that are copied may not have longer rows, in bytes.
 _LONGEST_ROW = (1 << 31) - 1
 # Pinned arrays of fewer bytes share a pool.
@@ -123,61 +112,8 @@ class CudaStream(Stream):
         return lambda stream: graph.launch(stream.handle)
 
 
-class CudaKernel(Kernel):
-    """A kernel compiled by NVRTC. CuPy keeps the binary, under a key made from the full text."""
-
-    def __init__(self, device: CudaDevice, module: cupy.RawModule, name: str) -> None:
-        self._device, self._function = device, module.get_function(name)
-
-    def bind(self, launch: RowLaunch | BlockLaunch, *arguments: Any) -> Operation:
-        function, values = self._function, tuple(_argument(value) for value in arguments)
-        if isinstance(launch, BlockLaunch):
-            grid, block, shared = _block_grid(launch)
-            if shared > 48 * 1024:
-                with self._device.context:  # of each GPU there is a function of its own
-                    function.max_dynamic_shared_size_bytes = max(
-                        shared, function.max_dynamic_shared_size_bytes
-                    )
-        else:
-            grid, block = _row_grid(launch)
-            shared = 0
-        if 0 in grid:
-            return lambda stream: None
-
-        def operation(stream: Stream, keep_alive: Any = arguments) -> None:
-            function(grid, block, values, shared_mem=shared)
-
-        return operation
-
-
-def _argument(value: Any) -> Any:
-    if isinstance(value, float):
-        return np.float64(value)
-    if isinstance(value, np.ndarray):  # pinned memory, which the GPU reaches under its own address
-        return np.int64(value.ctypes.data)
-    return np.int64(value) if isinstance(value, int) else value
-
-
-def _row_grid(launch: RowLaunch) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    across = min(_THREADS, max(32, 1 << max(0, launch.columns - 1).bit_length()))
-    across = 32 if launch.reduces else across
-    rows_per_block = _THREADS // across
-    blocks = -(-launch.rows // rows_per_block)
-    return (min(blocks, _MAXIMUM_BLOCKS),), (across, rows_per_block)
-
-
-def _block_grid(launch: BlockLaunch) -> tuple[tuple[int, ...], tuple[int, ...], int]:
-    return (min(launch.blocks, _MAXIMUM_BLOCKS),), (launch.threads,), launch.shared_bytes
-
-
 class CudaDevice(Device):
-    """One GPU.
-
-    Parameters
-    ----------
-    ordinal : int
-        Which of the GPUs that this process sees.
-    """
+    """One GPU: that of an ordinal among those that this process sees."""
 
     kind = "cuda"
     array_module = cupy
@@ -264,9 +200,7 @@ class CudaDevice(Device):
         return CudaStream(self, handle)
 
     def kernel(self, header: str, name: str, **constants: Any) -> Kernel:
-        with self.context:
-            module = _module(kernels.source(header, constants), self.ordinal)
-            return CudaKernel(self, module, name)
+        return CudaKernel(self.context, kernels.source(header, constants), name)
 
     def copy(self, target: Any, source: Any) -> Operation:
         on_device = isinstance(target, cupy.ndarray) and isinstance(source, cupy.ndarray)
@@ -285,11 +219,11 @@ class CudaDevice(Device):
                 copy_1d(*run, source.nbytes, kind, stream.handle.ptr)
 
             return copy_all
-        pieces, copy_2d = _rectangles(target, source), cupy.cuda.runtime.memcpy2DAsync
+        rectangles, copy_2d = _rectangles(target, source), cupy.cuda.runtime.memcpy2DAsync
 
         def operation(stream: CudaStream, keep_alive: Any = (target, source)) -> None:
-            for piece in pieces:
-                copy_2d(*piece, kind, stream.handle.ptr)
+            for rectangle in rectangles:
+                copy_2d(*rectangle, kind, stream.handle.ptr)
 
         return operation
 
@@ -332,13 +266,6 @@ class CudaDevice(Device):
         self.context.synchronize()
 
 
-@functools.cache
-def _module(text: str, ordinal: int) -> cupy.RawModule:
-    # No contraction to fused multiply-adds: see FLAGS in `compiler`.
-    options = ("--std=c++17", "--fmad=false")
-    return cupy.RawModule(code=text, backend="nvrtc", options=options)
-
-
 def _rectangles(target: Any, source: Any) -> list[tuple[int, ...]]:
     """Split a strided copy into rectangles (target, pitch, source, pitch, width, height)."""
     shape, strides = merged_axes(target, source)
@@ -364,6 +291,6 @@ def _rectangles(target: Any, source: Any) -> list[tuple[int, ...]]:
             for array, own in zip((target, source), strides, strict=True)
         )
         for low in range(0, width, _LONGEST_ROW):
-            part = min(_LONGEST_ROW, width - low)
-            result.append((to + low, pitches[0], of + low, pitches[1], part, height))
+            length = min(_LONGEST_ROW, width - low)
+            result.append((to + low, pitches[0], of + low, pitches[1], length, height))
     return result

@@ -12,13 +12,7 @@ from slipstream.device.device_interface import Device
 
 
 class PinnedHost(HostDevice):
-    """The CPU, with arrays that a GPU reaches.
-
-    Parameters
-    ----------
-    device : CudaDevice
-        The GPU, which allocates them.
-    """
+    """The CPU, with arrays that a GPU allocates and reaches."""
 
     def __init__(self, device: Device) -> None:
         super().__init__()

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from slipstream.array_types import Array
 from slipstream.collective import on_every_rank
 from slipstream.decomposition import Box
-from slipstream.device import Device, open_device
+from slipstream.device import Device, Stream, open_device
 from slipstream.errors import InputError
 from slipstream.exchange import check_devices, local_rank
 from slipstream.fft.fft_arguments import TUNES, Arguments, agree, check_arguments, whole_number
 from slipstream.fft.fft_plan import Plan
 from slipstream.fft.fft_tuning import choose
-from slipstream.fft.known_arrays import array_key
 from slipstream.fft.out_of_core_fft import StreamedPlan
 from slipstream.fft.residency import (
     RESIDENCIES,
@@ -28,7 +28,7 @@ from slipstream.fft.residency import (
     streamed,
 )
 from slipstream.fft.streaming_options import Streaming
-from slipstream.fft.user_arrays import UserArrays
+from slipstream.fft.user_arrays import UserArrays, array_key
 from slipstream.schedule import POLICIES, CommittedStep, StepGraph, Timeline, commit
 
 # How many pairs of arrays each direction remembers.
@@ -213,8 +213,12 @@ class DistributedFFT:
             choices = choose(self.arguments, device, comm, transport, workers, tune, schedule)
             self._plan, home = Plan(self.arguments, device, comm, choices), device
         self._policy = "serial" if self._plan.is_alone else schedule
-        self._steps = {name: OrderedDict() for name in ("forward", "backward")}
+        # Steps between pairs of arrays, forward and backward, by `array_key` of either array.
+        self._steps: dict[bool, OrderedDict[Hashable, CommittedStep]] = {
+            forward: OrderedDict() for forward in (True, False)
+        }
         self._arrays = UserArrays(self.arguments, rank, device, home)
+        self._array_type = home.array_module.ndarray
         self.home = home
 
     @property
@@ -310,7 +314,7 @@ class DistributedFFT:
         RunError
             If another rank does not answer, see ``SLIPSTREAM_TIMEOUT``.
         """
-        return self._run("forward", u, out, stream)
+        return self._run(True, u, out, stream)
 
     def backward(self, u_hat: Any, out: Any = None, stream: Any = None) -> Any:
         """Transform spectral to physical space, divided by the number of points; collective.
@@ -335,13 +339,13 @@ class DistributedFFT:
         InputError, RunError
             As of `forward`.
         """
-        return self._run("backward", u_hat, out, stream)
+        return self._run(False, u_hat, out, stream)
 
     def profile(self, u: Any, u_hat: Any) -> dict[str, Timeline]:
         """Run both transforms between two arrays; return what ran when. Collective."""
         timelines = {}
-        for name, pair in (("forward", (u, u_hat)), ("backward", (u_hat, u))):
-            step = self._step(name, *pair)
+        for name, source, target in (("forward", u, u_hat), ("backward", u_hat, u)):
+            step = self._step(name == "forward", source, target)
             step.timeline.clear()
             step.run(profile=True)
             self.device.synchronize()
@@ -374,23 +378,20 @@ class DistributedFFT:
         ]
         return "\n".join(lines + [f"  {line}" for line in self._plan.describe_parts()])
 
-    def _run(self, name: str, source: Any, out: Any, stream: Any) -> Any:
-        sides = ("input", "output") if name == "forward" else ("output", "input")
-        source = source if hasattr(source, "dtype") else np.asarray(source)
-        arrays = self._arrays
-        arrays.check(source, sides[0])
-        if out is not None:
-            arrays.check(out, sides[1])
-            if not getattr(out.flags, "writeable", True):
-                raise InputError("out cannot be written; accepted: an array that can")
+    def _run(self, forward: bool, source: Array, out: Array | None, stream: Any) -> Array:
+        if stream is not None and not isinstance(stream, Stream):
+            stream = self._arrays.stream(stream)
+        steps, key, result = self._steps[forward], None, out
+        if type(source) is self._array_type is type(out):
+            key = array_key(source), array_key(out)
+        if key in steps:
+            steps.move_to_end(key)
+            step = steps[key]
+        else:
+            source, result = self._placed(forward, source, out, stream)
+            step = self._step(forward, source, result)
         if self._plan.transport:
             self._plan.transport.check()
-        stream = arrays.stream(stream)
-        used = source if arrays.usable(source) else arrays.own(sides[0])
-        result = out if out is not None and arrays.usable(out) else arrays.own(sides[1])
-        if used is not source:
-            arrays.copy(used, source, stream)
-        step = self._step(name, used, result)
         step.run(stream=stream)
         if self.residency == "host":  # where nothing else is in order with the stream
             step.synchronize()
@@ -398,18 +399,38 @@ class DistributedFFT:
             return out
         if out is None:
             out = self.home.empty(result.shape, result.dtype)
-        arrays.copy(out, result, stream)
+        self._arrays.copy(out, result, stream or self.device.default_stream)
         return out
 
-    def _step(self, name: str, source: Any, target: Any) -> CommittedStep:
+    def _placed(
+        self, forward: bool, source: Any, out: Array | None, stream: Stream | None
+    ) -> tuple[Array, Array]:
+        """Return the arrays to transform between: the user's where possible, else the plan's own.
+
+        A source that is not used in place is copied.
+        """
+        arrays, sides = self._arrays, ("input", "output") if forward else ("output", "input")
+        source = source if hasattr(source, "dtype") else np.asarray(source)
+        arrays.check(source, sides[0])
+        if out is not None:
+            arrays.check(out, sides[1])
+            if not getattr(out.flags, "writeable", True):
+                raise InputError("out cannot be written; accepted: an array that can")
+        used = source if arrays.usable(source) else arrays.own(sides[0])
+        result = out if out is not None and arrays.usable(out) else arrays.own(sides[1])
+        if used is not source:
+            arrays.copy(used, source, stream or self.device.default_stream)
+        return used, result
+
+    def _step(self, forward: bool, source: Array, target: Array) -> CommittedStep:
         """Return the step between two arrays, recorded at the first time."""
-        steps, key = self._steps[name], (array_key(source), array_key(target))
+        steps, key = self._steps[forward], (array_key(source), array_key(target))
         if key in steps:
             steps.move_to_end(key)
             return steps[key]
         graph = StepGraph(self.device)
         arrays = [a if self.arguments.fields > 1 else a[None] for a in (source, target)]
-        record = self._plan.record_forward if name == "forward" else self._plan.record_backward
+        record = self._plan.record_forward if forward else self._plan.record_backward
         record(graph, *arrays)
         steps[key] = commit(graph, self._policy)
         if len(steps) > _REMEMBERED:

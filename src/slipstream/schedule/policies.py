@@ -5,7 +5,7 @@ Policies differ only in when nodes run; every one gives the same bits.
 ``serial``
     Bulk-synchronous: nodes run in the order of recording, nothing is computed while data travel
     between ranks, and a GPU finishes each node before the next. Side by side run only several
-    devices, and those lanes of a CPU that are the threads of a loop over chunks, beside one for
+    devices, and those lanes of a CPU that are the threads of a loop over batches, beside one for
     all else.
 ``overlap``
     Nodes that feed a transfer come first, and transfers are in flight while everything that does
@@ -18,15 +18,14 @@ Waiting for other ranks has an end, ``SLIPSTREAM_TIMEOUT``: where one has died, 
 from __future__ import annotations
 
 import time
-from functools import partial
 
 from slipstream.device import Event, Stream
 from slipstream.errors import InputError
-from slipstream.schedule.overlap_executor import Progress, urgency_order
+from slipstream.schedule.overlap_executor import OverlapExecutor
 from slipstream.schedule.step_graph import MAIN_LANE, Node, StepGraph
-from slipstream.schedule.streams import Lanes, drained, naming
+from slipstream.schedule.streams import Lanes, named_error
 from slipstream.schedule.timeline import Timeline
-from slipstream.schedule.timeouts import Patience
+from slipstream.schedule.timeouts import Patience, WaitedTooLong
 
 POLICIES = ("serial", "overlap")
 
@@ -49,7 +48,7 @@ def commit(graph: StepGraph, policy: str = "overlap") -> CommittedStep:
     if policy not in POLICIES:
         raise InputError(f"schedule {policy!r} is unknown; accepted: {', '.join(POLICIES)}")
     has_transfers = any(node.transfer for node in graph.nodes)
-    several_devices = _several_devices(graph)
+    several_devices = any(node.device != graph.device for node in graph.nodes)
     if policy == "overlap" and (has_transfers or several_devices):
         return OverlappedStep(graph)
     if policy == "overlap" and graph.device.kind == "cuda":
@@ -58,10 +57,6 @@ def commit(graph: StepGraph, policy: str = "overlap") -> CommittedStep:
     if policy == "overlap":
         several_lanes |= any(node.lane != MAIN_LANE for node in graph.nodes)
     return PhasedStep(graph) if several_lanes else SerialStep(graph)
-
-
-def _several_devices(graph: StepGraph) -> bool:
-    return any(node.device != graph.device for node in graph.nodes)
 
 
 class CommittedStep:
@@ -76,8 +71,9 @@ class CommittedStep:
     def __init__(self, graph: StepGraph) -> None:
         self.device = graph.device
         self.nodes = graph.nodes
-        self._devices = list({graph.device: None} | {n.device: None for n in graph.nodes})
-        self._several_devices = _several_devices(graph)
+        devices = dict.fromkeys([graph.device, *(node.device for node in graph.nodes)])
+        self._several_devices = len(devices) > 1
+        self._patience = Patience(*devices)
         self.timeline = Timeline(self._several_devices)
 
     def run(self, profile: bool = False, stream: Stream | None = None) -> None:
@@ -115,26 +111,31 @@ class CommittedStep:
             As in `run`.
         """
 
-    def _follow(self, stream: Stream | None, patience: Patience) -> Event:
+    def _follow(self, main: Stream, stream: Stream | None) -> Event:
         """Let the step start after what a stream has been given; return that one's event."""
         start = (stream or self.device.default_stream).record()
         if self._several_devices:  # the others cannot wait for this event
-            patience.wait(start.done, "what came before the step")
+            self._patience.wait(start.done, "what came before the step")
             start.synchronize()  # raises what failed
-        self._lanes.main.wait(start)
+        main.wait(start)
         return start
 
-    def _run_alone(self, node: Node, profile: bool, stream: Stream, patience: Patience) -> None:
+    def _run_alone(self, node: Node, profile: bool, stream: Stream) -> None:
         """Run a node and wait for its end, with nothing beside it."""
         began = time.perf_counter()
-        if node.transfer:
-            naming(node, node.transfer.start)
-            patience.wait(partial(naming, node, node.transfer.test), f"exchange {node.label!r}")
-        else:
-            naming(node, stream.submit, node.operation)
-            if node.category == "communication":
-                patience.wait(stream.record().done, f"exchange {node.label!r}")
-            naming(node, stream.synchronize)
+        try:
+            if node.transfer:
+                node.transfer.start()
+                self._patience.wait(node.transfer.test, f"exchange {node.label!r}")
+            elif node.operation:
+                stream.submit(node.operation)
+                if node.category == "communication":
+                    self._patience.wait(stream.record().done, f"exchange {node.label!r}")
+                stream.synchronize()
+        except WaitedTooLong:
+            raise
+        except Exception as failure:
+            raise named_error(node, failure) from failure
         if profile:
             self.timeline.add(node, began, time.perf_counter())
 
@@ -143,15 +144,18 @@ class SerialStep(CommittedStep):
     """One node after another."""
 
     def run(self, profile: bool = False, stream: Stream | None = None) -> None:
-        patience, stream = Patience(*self._devices), stream or self.device.default_stream
-        patience.wait(stream.record().done, "what came before the step")
-        stream.synchronize()  # raises what failed
+        self._patience.begin()
+        if stream or self.device.kind != "cpu":  # a CPU's own stream never has anything under way
+            before = stream or self.device.default_stream
+            self._patience.wait(before.record().done, "what came before the step")
+            before.synchronize()  # raises what failed
+        stream = stream or self.device.default_stream
         for node in self.nodes:
-            self._run_alone(node, profile, stream, patience)
+            self._run_alone(node, profile, stream)
 
 
 class PhasedStep(CommittedStep):
-    """Devices, and lanes that work on chunks, side by side from one exchange to the next.
+    """Devices, and lanes that work on batches, side by side from one exchange to the next.
 
     An exchange has the ranks to itself.
     """
@@ -161,21 +165,22 @@ class PhasedStep(CommittedStep):
         self._lanes = Lanes(graph, bulk=True)
 
     def run(self, profile: bool = False, stream: Stream | None = None) -> None:
-        patience, lanes = Patience(*self._devices), self._lanes
-        self._follow(stream, patience)
+        self._patience.begin()
+        lanes = self._lanes
+        self._follow(lanes.main, stream)
         lanes.begin(profile)
-        with drained(lanes):
+        with lanes.drained():
             for node in self.nodes:
                 if node.category != "communication":
                     lanes.issue(node)
                     continue
                 lanes.drain()
                 if node.transfer:
-                    self._run_alone(node, profile, lanes.main, patience)
+                    self._run_alone(node, profile, lanes.main)
                 else:
                     lanes.issue(node)
-                    end = lanes.stream(node).record()
-                    patience.wait(end.done, f"exchange {node.label!r}")
+                    end = lanes.stream_of[node.index].record()
+                    self._patience.wait(end.done, f"exchange {node.label!r}")
         if profile:
             for index, span in lanes.spans.items():
                 self.timeline.add(self.nodes[index], *span.interval())
@@ -209,7 +214,8 @@ class CapturedStep(CommittedStep):
         self._await(self._latest.record())
 
     def _await(self, event: Event) -> None:
-        Patience(*self._devices).wait(event.done, "the step")
+        self._patience.begin()
+        self._patience.wait(event.done, "the step")
         event.synchronize()  # raises what failed
 
     def _run_profiled(self, stream: Stream) -> None:
@@ -234,20 +240,20 @@ class OverlappedStep(CommittedStep):
     def __init__(self, graph: StepGraph) -> None:
         super().__init__(graph)
         self._lanes = Lanes(graph)
-        self._order = urgency_order(self.nodes)
+        self._executor = OverlapExecutor(graph.nodes, self._lanes, self._patience)
 
     def run(self, profile: bool = False, stream: Stream | None = None) -> None:
-        patience = Patience(*self._devices)
-        start = self._follow(stream, patience)
+        patience, executor = self._patience, self._executor
+        patience.begin()
+        start = self._follow(self._lanes.main, stream)
         self._lanes.begin(profile)
-        progress = Progress(self._order, self._lanes, start, patience)
-        with drained(self._lanes):
-            while not progress.finished():
-                if progress.advance():
+        executor.begin(start)
+        with self._lanes.drained():
+            while not executor.finished():
+                if executor.advance():
                     patience.moved()
                 else:
-                    patience.check_moved(progress.obstacle)
-                    patience.rest()
+                    patience.rest(executor.obstacle)
         if profile:
             for node in self.nodes:
-                self.timeline.add(node, *progress.interval(node))
+                self.timeline.add(node, *executor.interval(node))

@@ -3,55 +3,65 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
-from typing import Any
 
-from slipstream.device import Device, Event, Span, Stream
+from slipstream.device import Device, Event, Operation, Span, Stream
 from slipstream.errors import RunError, SlipstreamError
 from slipstream.schedule.step_graph import MAIN_LANE, Node, StepGraph
 
 
 class Lanes:
-    """The streams of a committed step, one per lane, and the events between them.
+    """The streams of a committed step, and the events between them.
 
-    A device cannot wait for another one's events: the host does, before it issues what depends.
-
-    Parameters
-    ----------
-    graph : StepGraph
-        The recorded step.
-    bulk : bool
-        Whether a device has one lane for all, apart from those that work on chunks.
+    Each device has lanes of its own. A device cannot wait for another one's events: the host does,
+    before it issues what depends on them. With `bulk`, a device has one lane for everything but the
+    batches that are dealt out among the threads of a CPU.
 
     Attributes
     ----------
     main : Stream
         The lane that others fork from and join.
+    stream_of : list of Stream
+        Where each node runs; transfers run nowhere.
     spans : dict of int to Span
         When each node ran, in a profiled run.
     """
 
     def __init__(self, graph: StepGraph, bulk: bool = False) -> None:
-        self._nodes, self._home, self._bulk = graph.nodes, graph.device, bulk
-        lanes = dict.fromkeys(self._lane(node) for node in graph.nodes if not node.transfer)
-        home = graph.device, MAIN_LANE
-        self._awaited = [self._in_other_lanes(node) for node in graph.nodes]
-        self._operations = [partial(naming, node, node.operation) for node in graph.nodes]
+        def lane_of(node: Node) -> tuple[Device, str]:
+            merged = bulk and not node.lane.startswith(MAIN_LANE)
+            return node.device, MAIN_LANE if merged else node.lane
+
+        self._nodes, self._home = graph.nodes, (graph.device, MAIN_LANE)
+        self._lane_of = [lane_of(node) for node in graph.nodes]
+        used = [self._lane_of[node.index] for node in graph.nodes if not node.transfer]
         # What others wait for, perhaps on other ranks, must not queue behind large kernels.
         self._streams: dict[tuple[Device, str], Stream] = {
             (device, lane): device.stream(urgent=not lane.startswith(MAIN_LANE))
-            for device, lane in dict.fromkeys([home, *lanes])
+            for device, lane in dict.fromkeys([self._home, *used])
         }
-        self.main = self._streams[home]
+        self.main = self._streams[self._home]
+        self.stream_of = [self._streams.get(lane, self.main) for lane in self._lane_of]
+        self._operations = [
+            partial(run_named, node, node.operation) if node.operation else None
+            for node in graph.nodes
+        ]
+        # The operations for which each node waits in every other lane.
+        self._awaited: list[dict[tuple[Device, str], list[int]]] = [{} for _ in graph.nodes]
+        # The operations after which an event is recorded, since something waits for it.
+        self._marked: set[int] = set()
+        for node in graph.nodes:
+            for index in node.dependencies:
+                lane = self._lane_of[index]
+                if node.transfer:
+                    self._marked.add(index)
+                if not graph.nodes[index].transfer and lane != self._lane_of[node.index]:
+                    self._awaited[node.index].setdefault(lane, []).append(index)
+                    self._marked.add(index)
         self._events: dict[int, Event] = {}
         self._order: dict[int, int] = {}
         self._waited: dict[tuple, int] = {}
-        self._marked = {
-            index for node in graph.nodes if node.transfer for index in node.dependencies
-        } | {
-            index for awaited in self._awaited for indices in awaited.values() for index in indices
-        }
         self._profile = False
         self.spans: dict[int, Span] = {}
 
@@ -61,7 +71,7 @@ class Lanes:
             kept.clear()
         self._profile = profile
         starts = {device: device.default_stream.record() for device, _ in self._streams}
-        starts[self._home] = self.main.record()
+        starts[self._home[0]] = self.main.record()
         for (device, _), stream in self._streams.items():
             if stream is not self.main:
                 stream.wait(starts[device])
@@ -83,50 +93,44 @@ class Lanes:
         if failures:
             raise failures[0]
 
-    def stream(self, node: Node) -> Stream:
-        """Return where an operation runs."""
-        return self._streams[self._lane(node)]
+    @contextlib.contextmanager
+    def drained(self) -> Iterator[None]:
+        """Leave with all lanes done, so that who catches a failure may use what they work on.
+
+        Transfers in flight at a failure are not waited for, as the other side may have failed too:
+        a step with transfers must not be run again then.
+        """
+        try:
+            yield
+            self.drain()
+        except BaseException as failure:
+            with contextlib.suppress(Exception):
+                self.drain()
+            if isinstance(failure, SlipstreamError) or not isinstance(failure, Exception):
+                raise
+            raise RunError(f"the step failed: {failure}") from failure
 
     def issue(self, node: Node) -> None:
         """Submit an operation behind the events that it has to wait for."""
-        stream = self.stream(node)
-        for index in self._last_of_each_lane(node):
-            if self._nodes[index].device == node.device:
-                stream.wait(self._events[index])
-            else:
-                self._events[index].synchronize()
-        operation = self._operations[node.index]
-        if self._profile:
-            self.spans[node.index] = stream.submit_timed(operation)
-        else:
-            stream.submit(operation)
-        self._order[node.index] = len(self._order)
-        if node.index in self._marked:
-            self._events[node.index] = stream.record()
-
-    def _in_other_lanes(self, node: Node) -> dict[tuple[Device, str], list[int]]:
-        """Return the operations for which a node waits in each other lane."""
-        own, result = self._lane(node), {}
-        for index in node.dependencies:
-            lane = self._lane(self._nodes[index])
-            if not self._nodes[index].transfer and lane != own:
-                result.setdefault(lane, []).append(index)
-        return result
-
-    def _last_of_each_lane(self, node: Node) -> list[int]:
-        """Return, of the dependencies in each other lane, the last one not waited for yet."""
-        own, order, result = self._lane(node), self._order, []
-        for lane, indices in self._awaited[node.index].items():
+        number, order = node.index, self._order
+        own, stream = self._lane_of[number], self.stream_of[number]
+        for lane, indices in self._awaited[number].items():
+            # The last one in each other lane, unless this lane has waited for it before.
             index = max(indices, key=order.__getitem__)
             if self._waited.get((own, lane), -1) < order[index]:
                 self._waited[own, lane] = order[index]
-                result.append(index)
-        return result
-
-    def describe(self, index: int) -> str:
-        """Return a node's name, for people."""
-        node = self._nodes[index]
-        return f"{node.label!r} ({node.category}, on {node.device.name})"
+                if lane[0] == node.device:
+                    stream.wait(self._events[index])
+                else:
+                    self._events[index].synchronize()
+        operation = self._operations[number]
+        if self._profile:
+            self.spans[number] = stream.submit_timed(operation)
+        else:
+            stream.submit(operation)
+        order[number] = len(order)
+        if number in self._marked:
+            self._events[number] = stream.record()
 
     def done(self, index: int) -> bool:
         """Return whether an issued operation is done; raise what it raised."""
@@ -136,34 +140,15 @@ class Lanes:
             return True
         return False
 
-    def _lane(self, node: Node) -> tuple[Device, str]:
-        """Return the lane of a node, of which each device has its own."""
-        merged = self._bulk and not node.lane.startswith(MAIN_LANE)
-        return node.device, MAIN_LANE if merged else node.lane
 
-
-@contextlib.contextmanager
-def drained(lanes: Lanes) -> Iterator[None]:
-    """Leave with all lanes done, so that who catches a failure may use what they work on.
-
-    Transfers in flight at a failure are not waited for, as the other side may have failed too: a
-    step with transfers must not be run again then.
-    """
+def run_named(node: Node, operation: Operation, stream: Stream) -> None:
+    """Run a node's operation; if it fails, the error names the node."""
     try:
-        yield
-        lanes.drain()
-    except BaseException as failure:
-        with contextlib.suppress(Exception):
-            lanes.drain()
-        if isinstance(failure, SlipstreamError) or not isinstance(failure, Exception):
-            raise
-        raise RunError(f"the step failed: {failure}") from failure
-
-
-def naming(node: Node, function: Callable, *arguments: Any) -> Any:
-    """Call a function on behalf of a node, whose name its failure shall bear."""
-    try:
-        return function(*arguments)
+        operation(stream)
     except Exception as failure:
-        message = f"node {node.label!r} ({node.category}) failed: {failure}"
-        raise RunError(message) from failure
+        raise named_error(node, failure) from failure
+
+
+def named_error(node: Node, failure: Exception) -> RunError:
+    """Return the error that says which node failed."""
+    return RunError(f"node {node.label!r} ({node.category}) failed: {failure}")

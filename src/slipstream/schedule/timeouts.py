@@ -10,8 +10,8 @@ from collections.abc import Callable
 from slipstream.device import Device
 from slipstream.errors import InputError, RunError
 
-# Most exchanges are over within this many seconds: until then nobody waiting sleeps, lest the
-# wake-up take longer than what was waited for.
+# Most exchanges are over within this many seconds. Until then a rank that waits does not sleep:
+# waking up would take longer than the exchange.
 _BRISK = 2e-4
 
 
@@ -33,54 +33,66 @@ def timeout() -> float:
     return seconds
 
 
-class Patience:
-    """Waits during one run, which the environment limits.
+class WaitedTooLong(RunError):
+    """A rank has not answered within the time limit."""
 
-    Parameters
-    ----------
-    *devices : Device
-        Whose operations run: the longest of their pauses between polls is kept.
+
+class Patience:
+    """How long, and how, the runs of one step wait.
+
+    Of the devices whose operations run, the longest pause between polls is kept.
     """
 
     def __init__(self, *devices: Device) -> None:
-        # Where operations run at once, none wants the core while somebody polls.
+        # Where operations run at once, nobody else wants the core while this thread polls.
         self._inline = all(device.inline for device in devices)
         self._pause = max(device.pause for device in devices)
+        self._limit = math.inf
         self._moved = time.perf_counter()
+
+    def begin(self) -> None:
+        """Begin a run: the environment limits its waits."""
         self._limit = timeout()
+        self._moved = time.perf_counter()
 
     def wait(self, done: Callable[[], bool], what: str) -> None:
-        """Poll until something is done, with nothing beside; the poll that finds it is the last."""
+        """Poll until something is done, with nothing else to do."""
         began = time.perf_counter()
         while not done():
-            self.check(began, what)
-            self._rest(brisk=time.perf_counter() - began < _BRISK)
+            waited = time.perf_counter() - began
+            if waited > self._limit:
+                raise self._too_long(what)
+            self._leave_core(brisk=waited < _BRISK)
 
     def moved(self) -> None:
         """Note that something was done: more may be soon."""
         self._moved = time.perf_counter()
 
-    def check_moved(self, what: Callable[[], str]) -> None:
-        """Raise `RunError` if nothing has been done for too long; `what` tells who waits."""
-        if time.perf_counter() - self._moved > self._limit:
-            self.check(self._moved, what())
+    def check(self, since: float, what: str) -> None:
+        """Raise `WaitedTooLong` if something has been waited for too long."""
+        if time.perf_counter() - since > self._limit:
+            raise self._too_long(what)
 
-    def rest(self) -> None:
-        """Leave the core to kernels until the next poll."""
-        self._rest(brisk=self._inline and time.perf_counter() - self._moved < _BRISK)
+    def rest(self, obstacle: Callable[[], str] = str) -> None:
+        """Leave the core to kernels until the next poll, unless nothing was done for too long.
 
-    def _rest(self, brisk: bool) -> None:
+        `obstacle` says who waits.
+        """
+        idle = time.perf_counter() - self._moved
+        if idle > self._limit:
+            raise self._too_long(obstacle())
+        self._leave_core(brisk=self._inline and idle < _BRISK)
+
+    def _too_long(self, what: str) -> WaitedTooLong:
+        return WaitedTooLong(
+            f"{what} has waited for {self._limit:g} s: a rank has died or takes another path; "
+            "set SLIPSTREAM_TIMEOUT to wait longer"
+        )
+
+    def _leave_core(self, brisk: bool) -> None:
         if brisk or not self._pause:
             # Also lets the threads of other lanes have the interpreter, which a busy loop would
             # keep from them for milliseconds. time.sleep(0) would sleep for as long as a pause.
             os.sched_yield()
         else:
             time.sleep(self._pause)
-
-    def check(self, since: float, what: str) -> None:
-        """Raise `RunError` if something has been waited for too long."""
-        if time.perf_counter() - since > self._limit:
-            raise RunError(
-                f"{what} has waited for {self._limit:g} s: a rank has died or takes another path; "
-                "set SLIPSTREAM_TIMEOUT to wait longer"
-            )
