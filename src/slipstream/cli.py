@@ -20,7 +20,7 @@ from rich.text import Text
 from slipstream import __version__, mpi_launch
 from slipstream.accepted import DEVICES, MODELS, SOLVERS, listed
 from slipstream.bench import app as bench
-from slipstream.case import Case, load_case, write_template
+from slipstream.case import Case, SpectralCase, load_case, write_template
 from slipstream.collective import on_first_rank
 from slipstream.errors import InputError, RunError, SlipstreamError
 
@@ -82,7 +82,7 @@ def run(
         check_folder(folder, overwrite, _restart(loaded))
         return loaded
 
-    if mpi_launch.should_relaunch(ranks):
+    if ranks is not None and mpi_launch.should_relaunch(ranks):
         # Mistakes are found before any rank is started, while one line can say them.
         read()
         raise typer.Exit(mpi_launch.relaunch(ranks))
@@ -140,15 +140,15 @@ def explain(
     from slipstream.report.console import make_console
     from slipstream.spectral.cost_explanation import explanation_of_case, explanation_of_model
 
-    if (case is None) == (model is None):
-        raise InputError("explain takes either a case or --model NAME")
-    if case is not None:
+    if case is not None and model is None:
         loaded = load_case(case, settings or [])
-        if loaded.solver != "spectral":
+        if not isinstance(loaded, SpectralCase):
             raise InputError(f"{case}: explain is for cases of solver 'spectral'")
         found = explanation_of_case(loaded)
-    else:
+    elif model is not None and case is None:
         found = explanation_of_model(model)
+    else:
+        raise InputError("explain takes either a case or --model NAME")
     make_console().print(found, highlight=False)
 
 

@@ -13,8 +13,7 @@ from slipstream.report.console import Progress, Summary, duration, make_console,
 from slipstream.report.figure_style import pi_text, scaled_unit
 from slipstream.report.picture_choice import PictureChoice
 from slipstream.report.plane_gather import Plane, compose_plane, gather_plane
-from slipstream.report.plane_picture import draw_plane
-from slipstream.report.run_pictures import draw_spectrum, write_pictures
+from slipstream.report.run_pictures import draw_plane, draw_spectrum, write_pictures
 
 TIME = np.linspace(0, 10, 101)
 SERIES = {

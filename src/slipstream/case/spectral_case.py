@@ -502,10 +502,10 @@ def _case_of_model(name: str) -> type[SpectralCase]:
     # The language of equations takes a while to import, which other families need not wait for.
     from slipstream.equations import models
 
-    keys = models.parameters_of(models.find(name))
+    keys: dict[str, Any] = models.parameters_of(models.find(name))
     equation = create_model("Equation", __base__=Equation, **keys)
     return create_model("SpectralCase", __base__=SpectralCase, equation=(equation, ...))
 
 
-def _again(data: dict[str, Any]) -> SpectralCase:
+def _again(data: dict[str, Any]) -> Case:
     return SpectralCase.suited_to(data).model_validate(data)

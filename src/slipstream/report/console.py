@@ -39,15 +39,7 @@ def make_console() -> Console:
 
 
 def quantity(value: float, unit: str) -> str:
-    """Return a value with three digits and a metric prefix.
-
-    Parameters
-    ----------
-    value : float
-        The value in `unit`.
-    unit : str
-        Such as ``"s"`` or ``"points/s"``.
-    """
+    """Return a value with three digits and a metric prefix."""
     if value <= 0 or not math.isfinite(value):
         return f"{value:.3g} {unit}"
     prefixes = {-3: "n", -2: "µ", -1: "m", 0: "", 1: "k", 2: "M", 3: "G", 4: "T"}
@@ -56,13 +48,7 @@ def quantity(value: float, unit: str) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Return a duration as people write it: ``12.3 s``, ``4 min 10 s``, ``3 h 5 min``.
-
-    Parameters
-    ----------
-    seconds : float
-        The duration in seconds.
-    """
+    """Return a duration as people write it: ``12.3 s``, ``4 min 10 s``, ``3 h 5 min``."""
     if seconds < 60:
         return quantity(seconds, "s")
     if seconds < 3600:
@@ -71,19 +57,7 @@ def duration(seconds: float) -> str:
 
 
 def announce(console: Console, case: Case, description: dict[str, str], folder: Path) -> None:
-    """Print what will be run, before anything is allocated.
-
-    Parameters
-    ----------
-    console : rich.console.Console
-        Where to print.
-    case : Case
-        The case.
-    description : dict of str to str
-        What the simulation says of itself.
-    folder : pathlib.Path
-        The output folder.
-    """
+    """Print what will be run, before anything is allocated."""
     table = Table(
         title=Text(f"Slipstream {__version__}  {case.title}".rstrip(), style="bold"),
         title_justify="left",
@@ -103,21 +77,7 @@ def announce(console: Console, case: Case, description: dict[str, str], folder: 
 def announce_steps(
     console: Console, case: Case, description: str, time: float, step_size: float
 ) -> None:
-    """Print from where the run goes on, the first time step, and how many are to be expected.
-
-    Parameters
-    ----------
-    console : rich.console.Console
-        Where to print.
-    case : Case
-        The case.
-    description : str
-        What the simulation says of its steps, or nothing.
-    time : float
-        Time at which the run begins (non-dimensional).
-    step_size : float
-        The first time step (non-dimensional).
-    """
+    """Print from where the run goes on, the first time step, and how many are to be expected."""
     restart = getattr(getattr(case, "initial", None), "restart", None)
     origin = "" if restart is None else f"goes on from {restart} at t = {time:.6g}"
     for text in filter(None, (description, origin)):
@@ -134,17 +94,9 @@ def announce_steps(
 
 
 class Progress:
-    """Shows how far a run is, as a context manager.
+    """Shows how far a run between two times is, as a context manager."""
 
-    Parameters
-    ----------
-    console : rich.console.Console
-        Where to print.
-    start, end : float
-        Times between which the run goes (non-dimensional).
-    """
-
-    def __init__(self, console: Console, start: float, end: float):
+    def __init__(self, console: Console, start: float, end: float) -> None:
         self._console = console
         self._start, self._end = start, end
         self._tenths = 0
@@ -175,15 +127,7 @@ class Progress:
             self._console.print(Text(f"warning: {text}", style="yellow"), soft_wrap=True)
 
     def update(self, time: float, state: str) -> None:
-        """Show the state after a time step.
-
-        Parameters
-        ----------
-        time : float
-            Time reached (non-dimensional).
-        state : str
-            What the simulation says of it.
-        """
+        """Show the time reached, and what the simulation says of its state."""
         if self._bar is not None:
             self._bar.update(self._task, completed=time - self._start, state=state)
             return
@@ -196,61 +140,33 @@ class Progress:
 
 @dataclass(frozen=True)
 class Summary:
-    """What a finished run has done and cost.
+    """What a finished run has done and cost."""
 
-    Attributes
-    ----------
-    wall : float
-        Seconds from announcement to end.
-    steps : int
-        Number of time steps of this run.
-    time : float
-        Time reached (non-dimensional).
-    points : int or None
-        Number of grid points; None leaves it to the results to say how fast the run was.
-    parts : dict of str to float
-        Seconds by part of the run, one after the other; one of them is `STEPPING`.
-    timers : dict of str to float
-        Seconds in the time steps by category of work, mean over ranks. Work that overlaps counts
-        in each, so they may sum to more than the time steps took.
-    stopped_by : str
-        What ended the run before its end time, such as the key of a limit; empty if nothing did.
-    folder : pathlib.Path
-        The output folder.
-    pictures : list of pathlib.Path
-        The pictures drawn.
-    results : dict of str to (str, str)
-        What the run has found out, by name: a value and a remark.
-    extras : list of pathlib.Path
-        Files that only this solver family writes.
-    advice : str
-        What to do next; empty if the run has done all that it was for.
-    """
-
+    # Seconds from announcement to end.
     wall: float
     steps: int
     time: float
+    # Number of grid points; None leaves it to the results to say how fast the run was.
     points: int | None
+    # Seconds by part of the run, one after the other; one of them is `STEPPING`.
     parts: dict[str, float] = field(default_factory=dict)
+    # Seconds in the time steps by category of work, mean over ranks. Work that overlaps counts in
+    # each, so they may sum to more than the time steps took.
     timers: dict[str, float] = field(default_factory=dict)
+    # What ended the run before its end time, such as the key of a limit.
     stopped_by: str = ""
     folder: Path = Path()
     pictures: list[Path] = field(default_factory=list)
+    # What the run has found out, by name: a value and a remark.
     results: dict[str, tuple[str, str]] = field(default_factory=dict)
+    # Files that only this solver family writes.
     extras: list[Path] = field(default_factory=list)
+    # What to do next, if the run has not done all that it was for.
     advice: str = ""
 
 
 def summarise(console: Console, summary: Summary) -> None:
-    """Print what a finished run has done and cost.
-
-    Parameters
-    ----------
-    console : rich.console.Console
-        Where to print.
-    summary : Summary
-        What to print.
-    """
+    """Print what a finished run has done and cost."""
     table = Table(show_header=False, box=box.HORIZONTALS)
     table.add_column(style="dim")
     table.add_column(justify="right")

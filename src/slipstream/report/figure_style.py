@@ -6,12 +6,14 @@ that they survive a grey print too. Maps are perceptually uniform.
 
 import math
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.axis import Axis
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, MultipleLocator
+from matplotlib.ticker import FuncFormatter, LogLocator, MultipleLocator, NullFormatter
 
 BLUE = "#0072B2"
 VERMILLION = "#D55E00"
@@ -23,7 +25,7 @@ INTENSITY = "inferno"
 # Where there is nothing to show.
 NOTHING = "#c9c9c9"
 
-STYLE = {
+STYLE: dict[Any, Any] = {
     "figure.constrained_layout.use": True,
     "figure.dpi": 200,
     "savefig.dpi": 200,
@@ -51,15 +53,7 @@ STYLE = {
 
 
 def new_figure(size: tuple[float, float], title: str) -> Figure:
-    """Return a figure without panels, headed by a title.
-
-    Parameters
-    ----------
-    size : (float, float)
-        Width and height in inches.
-    title : str
-        May be empty.
-    """
+    """Return a figure without panels, of a size in inches, headed by a title that may be empty."""
     figure = Figure(figsize=size)
     FigureCanvasAgg(figure)
     if title:
@@ -75,22 +69,7 @@ def save_figure(figure: Figure, folder: str | Path, name: str) -> Path:
 
 
 def label_in_pi(axis_of: Axes, which: str, coordinates: np.ndarray) -> bool:
-    """Label an axis in multiples of pi if its box is a multiple of pi long.
-
-    Parameters
-    ----------
-    axis_of : matplotlib.axes.Axes
-        The axes.
-    which : {"x", "y"}
-        Which of its axes.
-    coordinates : numpy.ndarray
-        Equally spaced coordinates of the points along it (non-dimensional).
-
-    Returns
-    -------
-    bool
-        Whether it is.
-    """
+    """Label the "x" or "y" axis in multiples of pi, and return true, if its box is so many long."""
     if len(coordinates) < 2:
         return False
     length = len(coordinates) * (coordinates[1] - coordinates[0])
@@ -105,13 +84,7 @@ def label_in_pi(axis_of: Axes, which: str, coordinates: np.ndarray) -> bool:
 
 
 def pi_text(multiple: float) -> str:
-    """Return a multiple of pi as mathematical text, such as ``3π/2``.
-
-    Parameters
-    ----------
-    multiple : float
-        The number of which it is the multiple.
-    """
+    """Return a multiple of pi as mathematical text, such as ``3π/2``."""
     if abs(multiple) < 1e-9:
         return "0"
     for divisor in (1, 2, 3, 4):
@@ -123,17 +96,27 @@ def pi_text(multiple: float) -> str:
 
 
 def scaled_unit(unit: str, largest: float) -> tuple[float, str]:
-    """Return a unit in which a length is a handy number, and how many of the given one it is.
-
-    Parameters
-    ----------
-    unit : str
-        Metres get prefixes; other units stay as they are.
-    largest : float
-        The length.
-    """
+    """Return how many of a unit a handier one is for a length, and its name; only metres change."""
     if unit != "m":
         return 1.0, unit
     prefixes = {1.0: "m", 1e-3: "mm", 1e-6: "µm"}
     factor = next((factor for factor in prefixes if largest >= factor), 1e-9)
     return factor, prefixes.get(factor, "nm")
+
+
+def largest_value(values: np.ndarray) -> float:
+    """Return the largest value, or 1 where a scale would otherwise have no length."""
+    largest = float(np.max(values))
+    return largest if largest > 0 else 1.0
+
+
+def set_empty_limits(axes: Axes) -> None:
+    """Set limits that logarithmic axes cannot choose where a fluid at rest leaves them empty."""
+    axes.set(xlim=(1, 10), ylim=(1e-6, 1))
+
+
+def label_in_plain_numbers(axis: Axis) -> None:
+    """Label a logarithmic axis of two decades at most, where plain numbers are read fastest."""
+    axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axis.set_minor_formatter(NullFormatter())

@@ -1,58 +1,35 @@
-"""What of a run is drawn: a solver family chooses, `pictures` draws."""
+"""What of a run is drawn: a solver family chooses, `run_pictures` draws."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from dataclasses import field as attribute
 
 
 @dataclass(frozen=True)
 class PictureChoice:
-    """What is drawn of the runs of a solver family, besides their spectra.
+    """What is drawn of the runs of a solver family, besides their spectra."""
 
-    Attributes
-    ----------
-    curves : tuple of str
-        Diagnostics to draw against time, one above the other.
-    curves_file : str
-        File of their picture.
-    field : str
-        The field of which a plane is drawn; its dimensions are z, y and x.
-    field_file : str
-        File of its picture.
-    plane : str
-        What distinguishes the plane: by default the one where the mean square of the field is
-        largest.
-    brightest : float
-        Quantile of the values that is drawn brightest; 1 is the largest value.
-    peak : str
-        The diagnostic whose peak is marked; empty if none is.
-    short_labels : mapping of str to str
-        Labels of axes, for names whose long names are too long; mathematical text.
-    units : mapping of str to str
-        Units for these labels; what has none there is non-dimensional.
-    time_label : str
-        Label of the axis of time.
-    components : tuple of str
-        Fields of which `field` is the magnitude; empty if it is a field itself.
-    mask : str
-        A field that is 0 where there is nothing to draw; empty if there is none.
-    normal : str
-        Dimension that the plane is normal to.
-    is_central : bool
-        Whether the plane is the one in the middle of the box instead.
-    """
-
+    # Diagnostics to draw against time, one above the other, and the file of their picture.
     curves: tuple[str, ...]
     curves_file: str
+    # The field (dimensions z, y and x) of which a plane is drawn, and the file of that picture.
     field: str
     field_file: str
+    # What distinguishes the plane: where the mean square is largest, unless `is_central`.
     plane: str
+    # Quantile of the values that is drawn brightest; 1 is the largest value.
     brightest: float = 1.0
+    # The diagnostic whose peak is marked, if any.
     peak: str = ""
-    short_labels: Mapping[str, str] = field(default_factory=dict)
-    units: Mapping[str, str] = field(default_factory=dict)
+    # Mathematical text for names whose long names are too long, and units other than 1.
+    short_labels: Mapping[str, str] = attribute(default_factory=dict)
+    units: Mapping[str, str] = attribute(default_factory=dict)
     time_label: str = "time $t$ (non-dimensional)"
+    # Fields of which `field` is the magnitude; empty if it is a field itself.
     components: tuple[str, ...] = ()
+    # A field that is 0 where there is nothing to draw, if any.
     mask: str = ""
+    # Dimension that the plane is normal to.
     normal: str = "z"
     is_central: bool = False
 

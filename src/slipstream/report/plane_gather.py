@@ -8,41 +8,20 @@ such symmetry a family may choose it nevertheless.
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
+from slipstream.array_types import Comm
 from slipstream.field import Field
 from slipstream.report.picture_choice import PictureChoice
 
 
 @dataclass(frozen=True)
 class Plane:
-    """A plane of a field at a fixed position along one of its dimensions.
-
-    Attributes
-    ----------
-    name : str
-        Name of the field.
-    values : numpy.ndarray
-        Shape (rows, columns), float; masked where there is nothing to draw.
-    row_name, column_name : str
-        Names of the two dimensions.
-    rows, columns : numpy.ndarray
-        Coordinates along them.
-    normal_name : str
-        Name of the dimension that is fixed.
-    position : float
-        Coordinate at which it is fixed.
-    label : str
-        What is shown, with its unit.
-    time : float
-        Time of the field (non-dimensional).
-    unit : str
-        Unit of the coordinates; "1" if they are non-dimensional.
-    """
+    """A plane of a field at a fixed position along one of its dimensions, `normal_name`."""
 
     name: str
+    # Of shape (rows, columns), float; masked where there is nothing to draw.
     values: np.ndarray
     row_name: str
     column_name: str
@@ -50,37 +29,24 @@ class Plane:
     columns: np.ndarray
     normal_name: str
     position: float
+    # What is shown, with its unit.
     label: str
     time: float
+    # Of coordinates; "1" if they are non-dimensional.
     unit: str = "1"
 
 
 def gather_plane(
     field: Field,
-    comm: Any,
+    comm: Comm,
     time: float,
     normal: str | None = None,
     is_central: bool = False,
 ) -> Plane | None:
-    """Bring a plane of a field to rank 0. Collective.
+    """Bring a plane of a field to rank 0, None elsewhere. Collective.
 
-    Parameters
-    ----------
-    field : Field
-        Each rank's part of a three-dimensional real field.
-    comm : mpi4py.MPI.Comm or None
-        The ranks that hold parts.
-    time : float
-        Time of the field (non-dimensional).
-    normal : str, optional
-        Dimension to which the plane is normal; the first by default.
-    is_central : bool
-        Whether to take the plane in the middle, instead of the one with the largest mean square.
-
-    Returns
-    -------
-    Plane or None
-        None on all ranks but the first.
+    It is normal to the first dimension unless another is named, and in the middle or where the mean
+    square is largest.
     """
     axis = 0 if normal is None else field.dims.index(normal)
     across = [other for other in range(3) if other != axis]
@@ -118,34 +84,22 @@ def gather_plane(
 
 
 def compose_plane(planes: Mapping[str, Plane | None], choice: PictureChoice) -> Plane | None:
-    """Return the plane that a choice wants, of those of the fields that it needs.
-
-    Parameters
-    ----------
-    planes : mapping of str to Plane or None
-        By name of the field.
-    choice : PictureChoice
-        What is drawn.
-
-    Returns
-    -------
-    Plane or None
-        None if one is missing.
-    """
-    found = [planes.get(name) for name in choice.needed]
-    if any(plane is None for plane in found):
+    """Return the plane that a choice wants; None if one that it needs is missing."""
+    found = {name: plane for name in choice.needed if (plane := planes.get(name)) is not None}
+    if len(found) < len(choice.needed):
         return None
-    first, values = found[0], found[0].values
+    first = found[choice.needed[0]]
+    values = first.values
     if choice.components:
-        squares = sum(np.square(planes[name].values) for name in choice.components)
+        squares = sum(np.square(found[name].values) for name in choice.components)
         first = dataclasses.replace(first, name=choice.field, label=choice.field)
         values = np.sqrt(squares)
     if choice.mask:
-        values = np.ma.masked_where(planes[choice.mask].values == 0, values)
+        values = np.ma.masked_where(found[choice.mask].values == 0, values)
     return dataclasses.replace(first, values=values)
 
 
-def _liveliest_plane(field: Field, axis: int, comm: Any) -> int:
+def _liveliest_plane(field: Field, axis: int, comm: Comm) -> int:
     """Return the index along a dimension where the mean square is largest."""
     squares = np.zeros(field.shape[axis])
     if field.data.size:

@@ -1,11 +1,13 @@
-"""Pictures of a run: curves against time, spectrum, plane of a field, and all three for a talk.
+"""Pictures of a run: curves against time, spectrum, plane of a field, and all three together.
 
 Each panel is a function that draws into given axes, so that single pictures and the composed
 one show the same thing. No global state of matplotlib is touched.
 """
 
 import math
+import textwrap
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import matplotlib
@@ -13,25 +15,27 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure, SubFigure
-from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
+from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter
 
 from slipstream.report.figure_style import (
     BLUE,
     GREY,
+    INTENSITY,
+    NOTHING,
     SEQUENCE,
     STYLE,
     VERMILLION,
+    label_in_pi,
+    label_in_plain_numbers,
+    largest_value,
     new_figure,
+    pi_text,
     save_figure,
+    scaled_unit,
+    set_empty_limits,
 )
 from slipstream.report.picture_choice import PictureChoice
 from slipstream.report.plane_gather import Plane
-from slipstream.report.plane_picture import (
-    draw_plane,
-    height_over_width,
-    in_lines,
-    largest_value,
-)
 
 Spectra = Sequence[tuple[float, Mapping[str, tuple[np.ndarray, np.ndarray]]]]
 
@@ -55,29 +59,10 @@ def write_pictures(
     spectra: Spectra,
     plane: Plane | None,
 ) -> list[Path]:
-    """Draw every picture for which there are data.
+    """Draw every picture for which there are data, and return their paths.
 
-    Parameters
-    ----------
-    folder : str or pathlib.Path
-        Gets ``spectrum.png``, ``summary.png`` and the files that the choice names.
-    choice : PictureChoice
-        What is drawn.
-    title : str
-        Heads each picture.
-    series : mapping of str to numpy.ndarray
-        Columns of the time series, with ``time``.
-    labels : mapping of str to str
-        Long names, with units.
-    spectra : sequence of (time, {name: (wavenumber, values)})
-        Spectra in the order of time; the first of each is drawn.
-    plane : Plane or None
-        A plane of the chosen field.
-
-    Returns
-    -------
-    list of pathlib.Path
-        The pictures.
+    `series` has columns with ``time``, `spectra` are in the order of time, and the first of each is
+    drawn.
     """
     has_curves = len(series.get("time", ())) > 1 and any(name in series for name in choice.curves)
     has_spectrum = any(one for _, one in spectra)
@@ -93,7 +78,7 @@ def write_pictures(
             draw_spectrum(figure.subplots(), spectra, labels)
             written.append(save_figure(figure, folder, "spectrum.png"))
         if plane is not None:
-            width = max(4.2, min(6.4, 2.0 + 4.4 / height_over_width(plane)))
+            width = max(4.2, min(6.4, 2.0 + 4.4 / _height_over_width(plane)))
             figure = new_figure((width, 5.4), title)
             # A picture of fixed shape leaves room that labels may need.
             figure.set_layout_engine("compressed")
@@ -111,19 +96,7 @@ def draw_curves(
     labels: Mapping[str, str],
     choice: PictureChoice,
 ) -> None:
-    """Draw diagnostics against time, one above the other.
-
-    Parameters
-    ----------
-    figure : matplotlib.figure.Figure or SubFigure
-        Where to draw.
-    series : mapping of str to numpy.ndarray
-        Columns of the time series.
-    labels : mapping of str to str
-        What to write at the axes.
-    choice : PictureChoice
-        Which diagnostics, and which peak to mark.
-    """
+    """Draw diagnostics against time, one above the other."""
     curves = [
         (name, _COLOURS[index % len(_COLOURS)])
         for index, name in enumerate(choice.curves)
@@ -164,19 +137,10 @@ def _mark_peak(axes: Axes, time: np.ndarray, values: np.ndarray, colour: str) ->
 
 
 def draw_spectrum(axes: Axes, spectra: Spectra, labels: Mapping[str, str]) -> None:
-    """Draw the last spectrum in front of some earlier ones, with a guide where there is a slope.
-
-    Parameters
-    ----------
-    axes : matplotlib.axes.Axes
-        Where to draw.
-    spectra : sequence of (time, {name: (wavenumber, values)})
-        Spectra in the order of time.
-    labels : mapping of str to str
-        What to write at the axes.
-    """
+    """Draw the last spectrum in front of some earlier ones, with a guide where there is a slope."""
     name = next(iter(spectra[-1][1]))
-    shown = [spectra[i] for i in _spread(len(spectra), _SPECTRA_SHOWN)]
+    spread = np.linspace(0, len(spectra) - 1, min(len(spectra), _SPECTRA_SHOWN))
+    shown = [spectra[i] for i in sorted({round(i) for i in spread})]
     # A spectrum of one or two waves, such as that of an initial state, is no curve.
     shown = [one for one in shown[:-1] if len(_visible(*one[1][name])[0]) > 2] + shown[-1:]
     times = [time for time, _ in shown]
@@ -203,8 +167,7 @@ def draw_spectrum(axes: Axes, spectra: Spectra, labels: Mapping[str, str]) -> No
         if len(values) > _SHELLS_FOR_GUIDE:
             _draw_guide(axes, wavenumber, values)
     else:
-        # Logarithmic axes cannot choose limits where a fluid at rest leaves them nothing to show.
-        axes.set(xlim=(1, 10), ylim=(1e-6, 1))
+        set_empty_limits(axes)
     axes.set_xlabel("wavenumber $k$ (non-dimensional)")
     axes.set_ylabel(labels.get(name, name))
     # Beside the axes: inside, there is no place that the curves of every flow leave free.
@@ -231,10 +194,7 @@ def _limit(axes: Axes, shown: Spectra, name: str) -> None:
     )
     axes.yaxis.set_major_locator(LogLocator(numticks=8))
     axes.yaxis.set_minor_formatter(NullFormatter())
-    # Wavenumbers span two decades at most: plain numbers are read faster than powers.
-    axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    axes.xaxis.set_minor_formatter(NullFormatter())
+    label_in_plain_numbers(axes.xaxis)
 
 
 def _draw_guide(axes: Axes, wavenumber: np.ndarray, values: np.ndarray) -> None:
@@ -257,6 +217,83 @@ def _draw_guide(axes: Axes, wavenumber: np.ndarray, values: np.ndarray) -> None:
     )
 
 
+def draw_plane(axes: Axes, plane: Plane, labels: Mapping[str, str], choice: PictureChoice) -> None:
+    """Draw a plane of a field, bright where it is large and grey where there is nothing."""
+    plane, seen = _in_handy_unit(plane), np.ma.compressed(plane.values)
+    largest = float(np.quantile(seen, choice.brightest)) if seen.size else 1.0
+    image = axes.imshow(
+        plane.values,
+        origin="lower",
+        extent=(*_extent(plane.columns), *_extent(plane.rows)),
+        cmap=matplotlib.colormaps[INTENSITY].with_extremes(bad=NOTHING),
+        vmin=0,
+        vmax=largest or largest_value(seen),
+        # Borders of what is drawn are sharp.
+        interpolation="auto" if np.ma.is_masked(plane.values) else "bicubic",
+    )
+    for spine in axes.spines.values():
+        spine.set_visible(False)
+    title = [f"${plane.normal_name}$ = {_label_axes(axes, plane)}", f"$t$ = {_digits(plane.time)}"]
+    if _height_over_width(plane) < 1.3:
+        title = [f"{title[0]} ({choice.plane}),  {title[1]}"]
+    else:
+        title = [",  ".join(title), f"({choice.plane})"]
+    axes.set_title("\n".join(title))
+    extend = "max" if choice.brightest < 1 else "neither"
+    bar = axes.figure.colorbar(image, ax=axes, extend=extend, fraction=0.046, pad=0.02)
+    bar.outline.set_visible(False)
+    bar.ax.ticklabel_format(axis="y", scilimits=(-2, 4), useMathText=True)
+    bar.ax.yaxis.get_offset_text().set_horizontalalignment("left")
+    bar.set_label(labels.get(plane.name, _in_lines(plane.label)))
+
+
+def _label_axes(axes: Axes, plane: Plane) -> str:
+    """Label the axes of a plane; return where it is."""
+    unit = "" if plane.unit == "1" else f" ({plane.unit})"
+    axes.set_xlabel(f"${plane.column_name}${unit}")
+    axes.set_ylabel(f"${plane.row_name}${unit}")
+    if unit:
+        return f"{plane.position:.4g} {plane.unit}"
+    is_in_pi = label_in_pi(axes, "x", plane.columns)
+    label_in_pi(axes, "y", plane.rows)
+    return pi_text(plane.position / math.pi) if is_in_pi else f"{plane.position:.3g}"
+
+
+def _in_handy_unit(plane: Plane) -> Plane:
+    """Return a plane whose coordinates are neither tiny nor huge, if their unit can be changed."""
+    longest = max(abs(plane.columns[-1]), abs(plane.rows[-1]))
+    factor, unit = scaled_unit(plane.unit, float(longest))
+    return replace(
+        plane,
+        rows=plane.rows / factor,
+        columns=plane.columns / factor,
+        position=plane.position / factor,
+        unit=unit,
+    )
+
+
+def _digits(value: float) -> str:
+    """Return a number with three digits; a whole one with all that it has."""
+    return f"{value:.0f}" if value == round(value) and value < 1e9 else f"{value:.3g}"
+
+
+def _in_lines(text: str) -> str:
+    """Return a text in lines short enough for an axis."""
+    return "\n".join(textwrap.wrap(text, 28))
+
+
+def _height_over_width(plane: Plane) -> float:
+    """Return the shape of the picture of a plane."""
+    (left, right), (bottom, top) = _extent(plane.columns), _extent(plane.rows)
+    return (top - bottom) / (right - left)
+
+
+def _extent(coordinates: np.ndarray) -> tuple[float, float]:
+    """Return where the cells around equally spaced points begin and end."""
+    spacing = coordinates[1] - coordinates[0] if len(coordinates) > 1 else 1.0
+    return float(coordinates[0] - spacing / 2), float(coordinates[-1] + spacing / 2)
+
+
 def _summary(
     title: str,
     series: Mapping[str, np.ndarray],
@@ -268,8 +305,10 @@ def _summary(
     """Compose the three panels on a page as wide as a slide."""
     figure = new_figure((15.0, 5.0), title)
     # A tall plane is narrow and leaves its room to the curves.
-    width = max(0.6, min(1.12, 0.35 + 0.77 / height_over_width(plane)))
-    left, middle, right = figure.subfigures(1, 3, width_ratios=(1.0, 1.0, width), wspace=0.03)
+    width = max(0.6, min(1.12, 0.35 + 0.77 / _height_over_width(plane)))
+    left, middle, right = figure.subfigures(
+        1, 3, squeeze=False, width_ratios=(1.0, 1.0, width), wspace=0.03
+    )[0]
     draw_curves(left, series, labels, choice)
     draw_spectrum(middle.subplots(), spectra, labels)
     draw_plane(right.subplots(), plane, labels, choice)
@@ -282,7 +321,7 @@ def _axis_labels(long_names: Mapping[str, str], choice: PictureChoice) -> dict[s
         name: f"{text}\n({choice.units.get(name, 'non-dimensional')})"
         for name, text in choice.short_labels.items()
     }
-    return {**{name: in_lines(text) for name, text in long_names.items()}, **short}
+    return {**{name: _in_lines(text) for name, text in long_names.items()}, **short}
 
 
 def _visible(wavenumber: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -290,8 +329,3 @@ def _visible(wavenumber: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np
     wavenumber, values = np.asarray(wavenumber), np.asarray(values)
     shown = (wavenumber > 0) & (values > _SMALLEST_SHOWN * largest_value(values))
     return wavenumber[shown], values[shown]
-
-
-def _spread(count: int, wanted: int) -> list[int]:
-    """Return up to `wanted` indices spread over `count`, the last among them."""
-    return sorted({round(i) for i in np.linspace(0, count - 1, min(count, wanted))})

@@ -15,7 +15,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.colors import LogNorm
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
+from matplotlib.ticker import MaxNLocator, NullFormatter
 
 from slipstream.field import Field
 from slipstream.report.figure_style import (
@@ -23,10 +23,12 @@ from slipstream.report.figure_style import (
     GREY,
     INTENSITY,
     STYLE,
+    label_in_plain_numbers,
+    largest_value,
     new_figure,
     save_figure,
+    set_empty_limits,
 )
-from slipstream.report.plane_picture import largest_value
 
 Fields = Mapping[str, Field]
 
@@ -42,22 +44,7 @@ _TITLES = {
 def write_statistics_pictures(
     folder: str | Path, title: str, statistics: Mapping[str, tuple[float, Fields]]
 ) -> list[Path]:
-    """Draw a picture of every kind of statistics that there is.
-
-    Parameters
-    ----------
-    folder : str or pathlib.Path
-        Gets ``transfer.png``, ``anisotropic.png``, ``structure.png`` and ``pdf.png``.
-    title : str
-        Heads each picture.
-    statistics : mapping of str to (time, {name: Field})
-        By kind, what is known of a state.
-
-    Returns
-    -------
-    list of pathlib.Path
-        The pictures.
-    """
+    """Draw a picture of each kind of statistics, given time and fields; return the paths."""
     drawings = {
         "transfer": (draw_transfer, (6.4, 5.6)),
         "anisotropic": (draw_anisotropic, (10.4, 4.8)),
@@ -95,7 +82,7 @@ def draw_transfer(figure: Figure, fields: Fields) -> None:
         # Beside the axes: inside, there is no place that the curves of every flow leave free.
         rows[0].legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), fontsize="small")
     rows[-1].set_xscale("log")
-    _plain_numbers(rows[-1].xaxis)
+    label_in_plain_numbers(rows[-1].xaxis)
     rows[-1].set_xlabel("wavenumber $k$ (non-dimensional)")
     figure.align_ylabels(rows)
 
@@ -199,7 +186,7 @@ def _draw_third_order(axes: Axes, fields: Fields, name: str) -> None:
                 label=f"along ${axis}$",
             )
     axes.set_xscale("log")
-    _plain_numbers(axes.xaxis)
+    label_in_plain_numbers(axes.xaxis)
     axes.ticklabel_format(axis="y", scilimits=(-2, 3), useMathText=True)
     name = name.replace("_", " ")
     axes.set(
@@ -216,7 +203,7 @@ def draw_densities(figure: Figure, fields: Fields) -> None:
     }
     # What is constant, such as the third component of a plane flow, has no density worth drawing.
     shown = {name: one for name, one in every.items() if fields[f"{name}_rms"].data > 0} or every
-    kinds = dict.fromkeys(one.attributes["kind"] for one in shown.values())
+    kinds = dict.fromkeys(str(one.attributes["kind"]) for one in shown.values())
     panels = _panels(figure, len(kinds), sharey=True)
     for axes, kind in zip(panels, kinds, strict=True):
         own = {name: one for name, one in shown.items() if one.attributes["kind"] == kind}
@@ -252,24 +239,16 @@ def _draw_panel(axes: Axes, densities: Fields) -> None:
     )
 
 
-def _panels(figure: Figure, count: int, **options: object) -> list[Axes]:
+def _panels(figure: Figure, count: int, sharey: bool = False) -> list[Axes]:
     """Return panels side by side, in a figure that is as wide as they need."""
     if count == 1:
         figure.set_size_inches(6.4, 4.8)
-    return list(figure.subplots(1, count, squeeze=False, **options)[0])
+    return list(figure.subplots(1, count, squeeze=False, sharey=sharey)[0])
 
 
 def _logarithmic(axes: Axes) -> None:
-    if not any(np.any(line.get_ydata() > 0) for line in axes.lines):
-        # Logarithmic axes cannot choose limits where a fluid at rest leaves them nothing to show.
-        axes.set(xlim=(1, 10), ylim=(1e-6, 1))
+    if not any(np.any(np.asarray(line.get_ydata()) > 0) for line in axes.lines):
+        set_empty_limits(axes)
     axes.set(xscale="log", yscale="log")
-    _plain_numbers(axes.xaxis)
+    label_in_plain_numbers(axes.xaxis)
     axes.yaxis.set_minor_formatter(NullFormatter())
-
-
-def _plain_numbers(axis: matplotlib.axis.Axis) -> None:
-    """Label a logarithmic axis of two decades at most, which plain numbers suit."""
-    axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
-    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    axis.set_minor_formatter(NullFormatter())
