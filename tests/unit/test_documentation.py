@@ -1,0 +1,188 @@
+"""What README, docs, examples and cases show works: all is executed, made small."""
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tifffile
+import typer
+
+from flows import REPOSITORY, environment, slipstream
+from slipstream import cli
+from slipstream.case import load_case
+from slipstream.lattice import make_sample
+from slipstream.mpi_launch import find_mpiexec
+
+DOCUMENTS = [REPOSITORY / "README.md", *sorted((REPOSITORY / "docs").glob("*.md"))]
+CASES = sorted((REPOSITORY / "cases").glob("*.toml"))
+# What makes a run of each family one of seconds.
+SMALL = {
+    "spectral": ("time.max_steps=2", "output.pictures=false"),
+    "advection": ("grid.points=20", "time.max_steps=2", "output.pictures=false"),
+    "lattice": ("time.max_steps=20", "output.pictures=false"),
+}
+SMALL_SAMPLE = ("image.shape=[24, 24, 24]", "image.porosity=0.5", "image.radius=5")
+# A block of docs/fft.md is for four ranks; the other documents' are for one, or for any number.
+RANKS = {"fft.md": 4}
+# Examples of sizes that need a large machine.
+SMALLER = {"(2048, 2048, 2048)": "(64, 64, 64)", '"8 GiB"': '"32 MiB"'}
+
+
+def blocks(document, language):
+    """Return the fenced blocks of a language; of none for commands."""
+    found = re.findall(r"^```(\w*)\n(.*?)^```$", document.read_text(), re.M | re.S)
+    return [text for name, text in found if name == language]
+
+
+def commands(document):
+    """Return the arguments of every `slipstream` command in a document's blocks."""
+    lines = "\n".join(blocks(document, "")).replace("\\\n", " ").splitlines()
+    return [shlex.split(x, comments=True)[1:] for x in lines if x.startswith("slipstream ")]
+
+
+def with_python():
+    return [document for document in DOCUMENTS if blocks(document, "python")]
+
+
+def with_commands():
+    return [document for document in DOCUMENTS if commands(document)]
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """A folder as that of a checkout, with the image that the documents speak of."""
+    for name in ("cases", "examples"):
+        (tmp_path / name).symlink_to(REPOSITORY / name)
+    rock = make_sample("sandstone", (24, 24, 24), porosity=0.5, radius=5)
+    tifffile.imwrite(tmp_path / "rock.tif", np.asarray(rock) * 255)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", environment()["PYTHONPATH"])
+    return tmp_path
+
+
+def have_run(text):
+    """Run what a document supposes to have been run: the case that README begins with."""
+    if "vortex" in text and "slipstream new vortex" not in text:
+        run(["new", "vortex"])
+        run(made_small(["run", "vortex.toml"]))
+    if "runs/taylor-green" in text:
+        run(made_small(["run", "cases/taylor-green.toml"]))
+
+
+def run(arguments):
+    if "--ranks" in arguments:  # which starts the process's own command once more
+        result = slipstream(*arguments, cwd=Path.cwd(), ranks=2)
+        assert result.returncode == 0, result.stdout + result.stderr
+        return
+    with pytest.raises(SystemExit) as exit:
+        cli.main(arguments)
+    assert not exit.value.code, arguments
+
+
+def small_settings(case):
+    """Return settings that make a case small, whatever it was."""
+    if case.solver == "lattice":
+        return [*SMALL["lattice"], *(SMALL_SAMPLE if case.image.sample else ())]
+    if case.solver == "advection":
+        return SMALL["advection"]
+    points = [min(16, n) for n in case.grid.points_xyz]
+    return [f"grid.points={points}", *SMALL["spectral"]]
+
+
+def made_small(arguments):
+    """Return the arguments of a command that runs a case, with settings that make it small."""
+    given = [arguments[i + 1] for i, word in enumerate(arguments) if word == "--set"]
+    case = load_case(Path(arguments[1]), given)
+    settings = small_settings(case)
+    return [*arguments, "--overwrite", *(word for s in settings for word in ("--set", s))]
+
+
+def test_blocks_and_commands_are_found():
+    """The tests below would pass if there were none."""
+    assert len(blocks(REPOSITORY / "docs/fft.md", "python")) > 8
+    assert ["info"] in commands(REPOSITORY / "README.md")
+    assert len(CASES) > 5
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize("document", with_python(), ids=lambda path: path.name)
+def test_python_blocks_run(document, folder):
+    """One after the other in one process, as a reader would type them."""
+    code = "\n".join(blocks(document, "python"))
+    for large, small in SMALLER.items():
+        code = code.replace(large, small)
+    have_run(code)
+    script = folder / "script.py"
+    script.write_text(
+        "import matplotlib; matplotlib.use('Agg')\n"
+        "import numpy as np\nfrom mpi4py import MPI\ncomm = MPI.COMM_WORLD\n" + code
+    )
+    ranks = RANKS.get(document.name, 1)
+    launcher = [find_mpiexec(), "-n", str(ranks)] if ranks > 1 else []
+    result = subprocess.run(
+        [*launcher, sys.executable, "-W", "error::SyntaxWarning", str(script)],
+        env={**environment(ranks), "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert result.returncode == 0, result.stdout + result.stderr
+
+
+@pytest.mark.parametrize("document", with_commands(), ids=lambda path: path.name)
+def test_commands_are_accepted(document):
+    """Every option exists and takes what it is given."""
+    for arguments in commands(document):
+        command = typer.main.get_command(cli.app)
+        context = command.context_class(command)
+        while hasattr(command, "commands"):
+            name, command, arguments = command.resolve_command(context, arguments)
+        command.make_context(name, list(arguments), parent=context)
+
+
+@pytest.mark.parametrize("document", with_commands(), ids=lambda path: path.name)
+def test_commands_run(document, folder):
+    """In their order, in one folder; benchmarks, which take long, are left to the test above."""
+    have_run(document.read_text())
+    for arguments in commands(document):
+        if arguments[0] == "run":
+            run(made_small(arguments))
+        elif arguments[0] == "new":
+            run([*arguments, "--overwrite"])
+        elif arguments[0] != "bench":
+            run(arguments)
+
+
+@pytest.mark.parametrize("path", CASES, ids=lambda path: path.stem)
+def test_cases_step(path, folder):
+    settings = small_settings(load_case(path, []))
+    run(["run", str(path), *(word for s in settings for word in ("--set", s))])
+    assert (folder / "runs" / path.stem / "diagnostics.csv").exists()
+
+
+@pytest.mark.mpi
+def test_the_poisson_example_solves_on_two_ranks(folder):
+    script = (REPOSITORY / "examples" / "poisson.py").read_text().replace("n = 128", "n = 32")
+    (folder / "poisson.py").write_text(script)
+    result = subprocess.run(
+        [find_mpiexec(), "-n", "2", sys.executable, "poisson.py"],
+        env={**environment(2), "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert result.returncode == 0, result.stderr
+    error = re.search(r"largest error of the solution: (\S+)", result.stdout)
+    assert error and float(error[1]) < 1e-10, result.stdout
+
+
+def test_links_of_documents_lead_somewhere():
+    for document in DOCUMENTS:
+        for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", document.read_text()):
+            if not target.startswith("http"):
+                assert os.path.exists(document.parent / target), f"{document.name}: {target}"
