@@ -94,10 +94,9 @@ def _transports() -> str:
     if importlib.util.find_spec("mpi4py") is None:
         return "none (one rank only)"
     from slipstream.device import cuda_device_count
-    from slipstream.exchange.nccl_transport import nccl_is_available
+    from slipstream.exchange import names_on
 
-    nccl = ["nccl"] if cuda_device_count() and nccl_is_available() else []
-    return ", ".join(["peer", *nccl, "mpi-p2p", "mpi"])
+    return ", ".join(names_on("cuda" if cuda_device_count() else "cpu"))
 
 
 def _cache_folder() -> str:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from fft_cases import alike, together
 from slipstream.decomposition import PaddedBox, factorisations, grid_boxes
 from slipstream.exchange import HaloExchange, HaloPlan, make_transport
-from slipstream.exchange.mpi_transport import private
+from slipstream.exchange.communicators import private
 from slipstream.exchange.peer_transport import PeerTransport
 from slipstream.schedule import StepGraph, commit
 

@@ -11,7 +11,7 @@ import pytest
 from fft_oracle import Oracle
 from slipstream.decomposition import slabs
 from slipstream.exchange import ExchangePlan
-from slipstream.exchange.mpi_transport import private
+from slipstream.exchange.communicators import private
 from slipstream.exchange.peer_transport import PeerTransport
 from slipstream.exchange.transport_registry import make_transport
 from slipstream.fft import DistributedFFT, fft_plan

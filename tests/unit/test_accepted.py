@@ -11,6 +11,7 @@ from slipstream.case import SOLVERS, AdvectionCase, LatticeCase, SpectralCase, w
 from slipstream.case.validation_messages import choices_at
 from slipstream.equations import models
 from slipstream.exchange import TRANSPORTS
+from slipstream.exchange.transport_registry import transport_class
 from slipstream.fft import fft_arguments, host_device_copy, residency
 from slipstream.io.voxel_images import FORMATS
 from slipstream.lattice import SAMPLES, population_layout, sphere_samples
@@ -150,6 +151,16 @@ def test_table_of_storage_has_every_name():
     ):
         row = re.search(rf"^\| {choice} \| ([^|]*) \|", text, flags=re.M)
         assert set(re.findall(r"`([^`]+)`", row[1])) == set(names)
+
+
+def test_transports_that_only_gpus_have_are_those_that_serve_no_cpu():
+    only = {name for name in TRANSPORTS if "cpu" not in transport_class(name).devices}
+    assert only == accepted.GPU_TRANSPORTS
+
+
+@pytest.mark.parametrize("name", TRANSPORTS)
+def test_transports_are_called_as_they_are_registered(name):
+    assert transport_class(name).name == name
 
 
 def test_every_name_has_one_line_for_people():

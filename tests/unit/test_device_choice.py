@@ -9,7 +9,7 @@ import pytest
 from slipstream.device import HostDevice, RowLaunch, device_choice, open_device, open_devices
 from slipstream.device.cpu_device import thread_count
 from slipstream.errors import InputError
-from slipstream.exchange import open_matching_device, transport_registry
+from slipstream.exchange import matching_devices, open_matching_device
 
 
 @pytest.mark.parametrize(("setting", "count"), [("3", 3), ("5,2", 5), ("1", 1)])
@@ -123,9 +123,9 @@ def test_ranks_open_the_same_kind_of_device_or_none(monkeypatch, kinds):
         told.append((kind, local_rank))
         return SimpleNamespace(kind=kinds[local_rank])
 
-    monkeypatch.setattr(transport_registry, "open_device", opened)
+    monkeypatch.setattr(matching_devices, "open_device", opened)
     for rank, kind in enumerate(kinds):
-        monkeypatch.setattr(transport_registry, "local_rank", lambda comm, rank=rank: rank)
+        monkeypatch.setattr(matching_devices, "local_rank", lambda comm, rank=rank: rank)
         # Errors are gathered first: there are none.
         comm = SimpleNamespace(allgather=lambda one: kinds if one else [None])
         if len(set(kinds)) == 1:

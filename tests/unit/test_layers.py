@@ -44,6 +44,7 @@ EXCHANGE = {
     "local_rank",
     "make_transport",
     "move",
+    "names_on",
     "open_matching_device",
     "pack_targets",
     "part_of",

@@ -27,6 +27,7 @@ from slipstream.bench.repetitions import copy_bandwidth, medians
 from slipstream.device import Device
 from slipstream.errors import InputError
 from slipstream.exchange import TRANSPORTS, ExchangePlan, Transport, make_transport
+from slipstream.exchange.transport_registry import transport_class
 from slipstream.schedule import StepGraph, commit
 
 # A timing lasts at least so many seconds: less is mostly the start of a loop and its noise.
@@ -210,8 +211,8 @@ def usable_transports(
     made: dict[str, Transport] = {}
     skipped: dict[str, str] = {}
     for name in names or TRANSPORTS:
-        if not names and device.kind == "cpu" and name.startswith("mpi-device"):
-            same = name.replace("-device", "")
+        same = transport_class(name).without_gpu if name in TRANSPORTS else None
+        if not names and device.kind == "cpu" and same:
             skipped[name] = f"transport {name!r} is the same as {same!r} without a GPU"
             continue
         try:

@@ -1,25 +1,40 @@
 """Exchanges between ranks: one plan, many transports.
 
 An `ExchangePlan` says which elements go to whom; a `Transport` records its execution in a step
-graph.
+graph. A single rank imports no transport, and nothing of exchanges that it does not make.
 """
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from slipstream.exchange.communicators import local_rank
 from slipstream.exchange.exchange_plan import Block, ExchangePlan, part_of
-from slipstream.exchange.halo_exchange import HaloExchange, HaloPlan
+from slipstream.exchange.matching_devices import check_devices, open_matching_device
 from slipstream.exchange.pack_targets import PackTargets, Views, pack_targets, views_of
-from slipstream.exchange.pack_unpack import move
-from slipstream.exchange.redistribute import redistribute
-from slipstream.exchange.reduced_precision_wire import NarrowWire
-from slipstream.exchange.sparse_exchange import SparseExchange, swap_plan
 from slipstream.exchange.transport_base import Exchange, Transport
 from slipstream.exchange.transport_registry import (
     TRANSPORTS,
-    check_devices,
     chosen_transport,
-    local_rank,
     make_transport,
-    open_matching_device,
+    names_on,
 )
+
+if TYPE_CHECKING:
+    from slipstream.exchange.halo_exchange import HaloExchange, HaloPlan
+    from slipstream.exchange.host_redistribution import redistribute
+    from slipstream.exchange.pack_unpack import move
+    from slipstream.exchange.reduced_precision_wire import NarrowWire
+    from slipstream.exchange.sparse_exchange import SparseExchange, swap_plan
+
+# What not every run needs is imported when it is asked for.
+_MODULES = {
+    "halo_exchange": ("HaloExchange", "HaloPlan"),
+    "host_redistribution": ("redistribute",),
+    "pack_unpack": ("move",),
+    "reduced_precision_wire": ("NarrowWire",),
+    "sparse_exchange": ("SparseExchange", "swap_plan"),
+}
+_MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
 
 __all__ = [
     "TRANSPORTS",
@@ -38,6 +53,7 @@ __all__ = [
     "local_rank",
     "make_transport",
     "move",
+    "names_on",
     "open_matching_device",
     "pack_targets",
     "part_of",
@@ -45,3 +61,11 @@ __all__ = [
     "swap_plan",
     "views_of",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULE_OF:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(f"{__name__}.{_MODULE_OF[name]}"), name)
+    globals()[name] = value
+    return value

@@ -7,13 +7,16 @@ memory; ``mpi-device-p2p`` and ``mpi-device`` leave it there, for an MPI library
 
 from __future__ import annotations
 
+import ctypes
 import math
 import weakref
 from typing import Any
 
 import numpy as np
 
+from slipstream.array_types import Comm
 from slipstream.device import Device
+from slipstream.exchange.communicators import private
 from slipstream.exchange.exchange_plan import Block, part_of
 from slipstream.exchange.transport_base import Exchange, Transport
 from slipstream.schedule import StepGraph
@@ -22,26 +25,23 @@ from slipstream.schedule import StepGraph
 _TAGS = 32000
 
 
-class MpiTransport(Transport):
-    """Exchanges over MPI.
+class _MpiTransport(Transport):
+    """Exchanges over MPI, in a private duplicate of the communicator."""
 
-    Parameters
-    ----------
-    comm : mpi4py.MPI.Comm
-        Its private duplicate is used, so that messages cannot be taken for those of others.
-    device : Device
-        This rank's device.
-    name : {"mpi-p2p", "mpi", "mpi-device-p2p", "mpi-device"}
-        Point-to-point messages or collectives, from the host or from the device.
-    """
+    # Persistent messages, or collectives; and whether what is on a GPU goes by the host.
+    transfer: type[_Messages]
+    staged = True
 
-    def __init__(self, comm: Any, device: Device, name: str = "mpi-p2p") -> None:
+    def __init__(self, comm: Comm, device: Device) -> None:
         super().__init__(device)
-        self.name = name
         self.comm = private(comm)
-        self._staged = device.kind != "cpu" and not name.startswith("mpi-device")
+        self._staged = device.kind != "cpu" and self.staged
         self._next_tag = 0
         self._staging_arrays: dict[tuple, tuple[Any, np.ndarray]] = {}
+
+    @classmethod
+    def make(cls, comm: Comm, device: Device) -> _MpiTransport:
+        return cls(comm, device)
 
     def prepare(self, plan, pairs) -> Exchange:
         """Prepare an exchange; see `Transport.prepare`."""
@@ -71,13 +71,14 @@ class MpiTransport(Transport):
 class MpiExchange(Exchange):
     """Messages of one exchange, and the copies to and from the host that they need."""
 
-    def __init__(self, transport: MpiTransport, plan, pairs) -> None:
+    def __init__(self, transport: _MpiTransport, plan, pairs) -> None:
         super().__init__(transport.device, plan, pairs)
         staging = transport.staging
         self._staged = [(staging(source), staging(target)) for source, target in self.pairs]
-        kind = _PointToPoint if transport.name.endswith("p2p") else _AllToAll
         tag = transport.take_tags(len(self.pairs))
-        self._transfer = kind(transport.comm, self.sends, self.receives, self._staged, tag)
+        self._transfer = transport.transfer(
+            transport.comm, self.sends, self.receives, self._staged, tag
+        )
 
     def _record_messages(self, graph: StepGraph, label: str) -> None:
         self._record_copies(graph, f"{label}: copy out", 0)
@@ -105,34 +106,6 @@ class MpiExchange(Exchange):
                     lane=label.split(": ")[1],
                     device=self.device,
                 )
-
-
-def world_ranks(comm: Any) -> tuple[int, ...]:
-    """Return the numbers of a communicator's ranks in MPI's world."""
-    from mpi4py import MPI
-
-    group, world = comm.Get_group(), MPI.COMM_WORLD.Get_group()
-    ranks = tuple(MPI.Group.Translate_ranks(group, range(comm.size), world))
-    group.Free()
-    world.Free()
-    return ranks
-
-
-def private(comm: Any) -> Any:
-    """Return the duplicate of a communicator that all its transports use. Collective."""
-    from mpi4py import MPI
-
-    if not _duplicate:
-        _duplicate.append(MPI.Comm.Create_keyval())
-    duplicate = comm.Get_attr(_duplicate[0])
-    if duplicate is None:
-        duplicate = comm.Dup()
-        comm.Set_attr(_duplicate[0], duplicate)
-    return duplicate
-
-
-# The key under which a communicator remembers its duplicate, once there is one.
-_duplicate: list[int] = []
 
 
 def _free_with(owner: Any, handle: Any) -> None:
@@ -207,3 +180,62 @@ class _AllToAll(_Messages):
         self._requests = [
             self._comm.Ialltoallv(source, target) for source, target in self._messages
         ]
+
+
+class MpiPointToPoint(_MpiTransport):
+    """One message per peer and array."""
+
+    name = "mpi-p2p"
+    transfer = _PointToPoint
+
+
+class MpiAllToAll(_MpiTransport):
+    """One collective per array."""
+
+    name = "mpi"
+    transfer = _AllToAll
+
+
+class _FromDevice(_MpiTransport):
+    staged = False
+
+    @classmethod
+    def lacks(cls, kind: str) -> str:
+        """Return what this rank would need: an MPI library that takes a GPU's memory."""
+        if kind == "cpu" or mpi_takes_gpus():
+            return ""
+        return "needs an MPI library that takes GPU memory (CUDA-aware), and this one does not"
+
+
+class MpiDevicePointToPoint(_FromDevice):
+    """Messages whose data stay on the GPU."""
+
+    name = "mpi-device-p2p"
+    transfer = _PointToPoint
+    without_gpu = "mpi-p2p"
+
+
+class MpiDeviceAllToAll(_FromDevice):
+    """Collectives whose data stay on the GPU."""
+
+    name = "mpi-device"
+    transfer = _AllToAll
+    without_gpu = "mpi"
+
+
+def mpi_takes_gpus() -> bool:
+    """Return whether the MPI library says that messages may lie in a GPU's memory."""
+    try:
+        from mpi4py import MPI
+
+        # The module's file finds the symbols of the library that it is linked with.
+        library = ctypes.CDLL(MPI.__file__)
+    except (ImportError, OSError):
+        return False
+    if hasattr(library, "MPIX_Query_cuda_support"):  # Open MPI
+        return bool(library.MPIX_Query_cuda_support())
+    if hasattr(library, "MPIX_GPU_query_support"):  # MPICH; 0 stands for CUDA
+        supported = ctypes.c_int(0)
+        failed = library.MPIX_GPU_query_support(0, ctypes.byref(supported))
+        return not failed and bool(supported.value)
+    return False

@@ -9,9 +9,10 @@ from __future__ import annotations
 import atexit
 from typing import Any
 
+from slipstream.array_types import Comm
 from slipstream.device import Device, Operation, Stream
+from slipstream.exchange.communicators import world_ranks
 from slipstream.exchange.exchange_plan import part_of
-from slipstream.exchange.mpi_transport import world_ranks
 from slipstream.exchange.transport_base import Exchange, Transport
 from slipstream.schedule import StepGraph
 
@@ -27,21 +28,25 @@ def nccl_is_available() -> bool:
 
 
 class NcclTransport(Transport):
-    """Exchanges over NCCL. Collective; every rank must have a GPU of its own.
-
-    Parameters
-    ----------
-    comm : mpi4py.MPI.Comm
-        The ranks.
-    device : Device
-        This rank's GPU.
-    """
+    """Exchanges over NCCL; every rank must have a GPU of its own."""
 
     name = "nccl"
+    devices = ("cuda",)
+    needs_own_gpu = True
 
-    def __init__(self, comm: Any, device: Device) -> None:
+    def __init__(self, comm: Comm, device: Device) -> None:
         super().__init__(device)
         self._comm = _connected(comm, device)
+
+    @classmethod
+    def lacks(cls, kind: str) -> str:
+        """Return what this rank would need: CuPy and NCCL, on a GPU."""
+        missing = kind == "cuda" and not nccl_is_available()
+        return "needs CuPy with the NCCL library on every rank" if missing else ""
+
+    @classmethod
+    def make(cls, comm: Comm, device: Device) -> NcclTransport:
+        return cls(comm, device)
 
     def prepare(self, plan, pairs) -> Exchange:
         """Prepare an exchange; see `Transport.prepare`."""

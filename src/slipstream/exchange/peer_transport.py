@@ -16,39 +16,39 @@ from typing import Any
 
 import numpy as np
 
+from slipstream.array_types import Comm
 from slipstream.device import Device, Operation, RowLaunch, address_of
 from slipstream.errors import RunError
+from slipstream.exchange.communicators import private, world_ranks
 from slipstream.exchange.exchange_plan import ExchangePlan, part_of
-from slipstream.exchange.mpi_transport import private, world_ranks
 from slipstream.exchange.pack_targets import PackTargets
 from slipstream.exchange.shared_memory import Segment, allocated_bytes
 from slipstream.exchange.transport_base import Exchange, Transport
+from slipstream.exchange.transport_registry import make_far_transport
 from slipstream.schedule import StepGraph, timeout
 
 # Flags of a rank in one piece of memory; every exchange takes one or two per rank.
 _FLAGS = 1 << 18
 
 
-class PeerTransport(Transport):
-    """Exchanges through shared memory. Collective.
+# By this rank's device and the ranks of MPI's world: other ranks may have this one's memory open
+# for as long as they like, so what manages it lives as long as the process.
+_transports: dict[tuple[str, tuple[int, ...]], PeerTransport] = {}
 
-    Parameters
-    ----------
-    comm : mpi4py.MPI.Comm
-        The ranks.
-    device : Device
-        This rank's device.
-    fallback : Transport
-        Takes the blocks of ranks that do not see each other's memory.
-    reachable : callable, optional
-        ``reachable(rank)`` may exclude ranks, the same ones from either side.
+
+class PeerTransport(Transport):
+    """Exchanges through shared memory, and by another transport between ranks that share none.
+
+    Tests exclude ranks by `reachable`, the same ones from either side. Making one is collective.
     """
 
     name = "peer"
+    needs_own_gpu = True
+    within_node = True
 
     def __init__(
         self,
-        comm: Any,
+        comm: Comm,
         device: Device,
         fallback: Transport,
         reachable: Callable[[int], bool] = lambda rank: True,
@@ -69,6 +69,16 @@ class PeerTransport(Transport):
         # In the host's memory, for the host to see even while the device waits.
         self._failed = device.pinned((1,), np.int64)
         self._failed[:] = 0
+
+    @classmethod
+    def make(cls, comm: Comm, device: Device) -> PeerTransport:
+        """Return the transport of these ranks, made once. Collective."""
+        far = make_far_transport(comm, device)
+        key = device.identity, world_ranks(comm)
+        # All ranks must find it, or none: they might have been grouped differently before.
+        if comm.allreduce(int(key in _transports)) < comm.size:
+            _transports[key] = cls(private(comm), device, far)
+        return _transports[key]
 
     def empty(self, shape: Sequence[int], dtype: Any) -> Any:
         """Return an array that the other ranks see. Collective."""
@@ -342,17 +352,3 @@ class _Polled:
     def test(self) -> bool:
         self._test(None)
         return bool(self._raised[0])
-
-
-# By this rank's device and the ranks of MPI's world: other ranks may have this one's memory open
-# for as long as they like, so what manages it lives as long as the process.
-_transports: dict[tuple[str, tuple[int, ...]], PeerTransport] = {}
-
-
-def peer_transport(comm: Any, device: Device, fallback: Transport) -> PeerTransport:
-    """Return the transport of these ranks, made once. Collective; parameters as for the class."""
-    key = device.identity, world_ranks(comm)
-    # All ranks must find it, or none: they might have been grouped differently before.
-    if comm.allreduce(int(key in _transports)) < comm.size:
-        _transports[key] = PeerTransport(private(comm), device, fallback)
-    return _transports[key]

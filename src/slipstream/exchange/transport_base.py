@@ -13,6 +13,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
+from slipstream.array_types import Comm
 from slipstream.device import Device
 from slipstream.exchange.exchange_plan import ExchangePlan, part_of
 from slipstream.exchange.pack_targets import PackTargets
@@ -92,23 +93,28 @@ class Exchange(ABC):
 
 
 class Transport(ABC):
-    """Prepares exchanges between the ranks of a communicator.
+    """Prepares exchanges between the ranks of a communicator, from and to memory of a device."""
 
-    Parameters
-    ----------
-    device : Device
-        This rank's device.
-
-    Attributes
-    ----------
-    name : str
-        As in a case file.
-    reaches_all : bool
-        Whether every rank stores into the memory of every other: then all exchanges have places.
-    """
-
+    # As in a case file.
     name: str
+    # What the registry asks: kinds of devices that it serves, whether ranks cannot share a GPU,
+    # whether "auto" takes it for ranks of one node only, and what it is the same as without a GPU.
+    devices: tuple[str, ...] = ("cpu", "cuda")
+    needs_own_gpu = False
+    within_node = False
+    without_gpu: str | None = None
+    # Whether every rank stores into the memory of every other: then all exchanges have places.
     reaches_all = False
+
+    @classmethod
+    def lacks(cls, kind: str) -> str:
+        """Return what this rank would need for devices of a kind; "" if it lacks nothing."""
+        return ""
+
+    @classmethod
+    def make(cls, comm: Comm, device: Device) -> Transport:
+        """Return a transport between these ranks, a new one or one that they have. Collective."""
+        raise NotImplementedError
 
     def __init__(self, device: Device) -> None:
         self.device = device

@@ -1,0 +1,54 @@
+"""Communicators: a private duplicate for messages, ranks of the world, and ranks of a node."""
+
+from __future__ import annotations
+
+from slipstream.array_types import Comm
+
+# The key under which a communicator remembers its duplicate, once there is one.
+_duplicate: list[int] = []
+
+
+def private(comm: Comm) -> Comm:
+    """Return the duplicate of a communicator that all its transports use. Collective."""
+    from mpi4py import MPI
+
+    if not _duplicate:
+        _duplicate.append(MPI.Comm.Create_keyval())
+    duplicate = comm.Get_attr(_duplicate[0])
+    if duplicate is None:
+        duplicate = comm.Dup()
+        comm.Set_attr(_duplicate[0], duplicate)
+    return duplicate
+
+
+def world_ranks(comm: Comm) -> tuple[int, ...]:
+    """Return the numbers of a communicator's ranks in MPI's world."""
+    from mpi4py import MPI
+
+    group, world = comm.Get_group(), MPI.COMM_WORLD.Get_group()
+    ranks = tuple(MPI.Group.Translate_ranks(group, range(comm.size), world))
+    group.Free()
+    world.Free()
+    return ranks
+
+
+def one_node(comm: Comm) -> bool:
+    """Return whether all ranks are on one node. Collective."""
+    from mpi4py import MPI
+
+    _, size = _rank_and_size_in_node(comm)
+    return comm.allreduce(size, MPI.MIN) == comm.size
+
+
+def local_rank(comm: Comm) -> int:
+    """Return this process's rank among those of its node, 0 without a communicator. Collective."""
+    return 0 if comm is None else _rank_and_size_in_node(comm)[0]
+
+
+def _rank_and_size_in_node(comm: Comm) -> tuple[int, int]:
+    from mpi4py import MPI
+
+    node = comm.Split_type(MPI.COMM_TYPE_SHARED)
+    rank, size = node.rank, node.size
+    node.Free()
+    return rank, size

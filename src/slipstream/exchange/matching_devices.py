@@ -1,0 +1,33 @@
+"""Devices of several ranks: all of the same kind, and those of a node shared in turn."""
+
+from __future__ import annotations
+
+from slipstream.array_types import Comm
+from slipstream.collective import on_every_rank
+from slipstream.device import Device, open_device
+from slipstream.errors import InputError
+from slipstream.exchange.communicators import local_rank
+
+
+def check_devices(comm: Comm, device: Device) -> None:
+    """Raise `InputError` on all ranks unless all have the same kind of device. Collective.
+
+    Exchanged rows would differ in length.
+    """
+    if comm is None:
+        return
+    kinds = comm.allgather(device.kind)
+    if len(set(kinds)) > 1:
+        odd = [rank for rank, kind in enumerate(kinds) if kind != kinds[0]]
+        raise InputError(
+            f"device 'auto' found {kinds[0]!r} on rank 0, but {kinds[odd[0]]!r} on rank {odd[0]}; "
+            "name the device, 'cpu' or 'cuda', and see 'slipstream info' on that rank's machine"
+        )
+
+
+def open_matching_device(kind: str, comm: Comm) -> Device:
+    """Open this rank's device, of the same kind on all ranks, or raise `InputError`. Collective."""
+    local = local_rank(comm)
+    device = on_every_rank(comm, lambda: open_device(kind, local))
+    check_devices(comm, device)
+    return device
