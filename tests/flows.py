@@ -57,8 +57,7 @@ def make_case(*settings):
 def start(device, *settings, comm=None):
     """Return a simulation in its initial state."""
     simulation = SpectralSimulation(make_case(*settings), comm, device)
-    simulation.allocate()
-    simulation.initialise()
+    simulation.prepare()
     return simulation
 
 

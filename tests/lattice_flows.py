@@ -42,9 +42,7 @@ def make(device, *settings, comm=None, case=CASE):
 def start(*arguments, **options):
     """Return a simulation in its initial state."""
     simulation = make(*arguments, **options)
-    simulation.describe()
-    simulation.allocate()
-    simulation.initialise()
+    simulation.prepare()
     return simulation
 
 

@@ -5,7 +5,6 @@ that failed; a traceback is shown only for defects of Slipstream itself, or on r
 environment variable ``SLIPSTREAM_TRACEBACK=1``.
 """
 
-import importlib
 import os
 import sys
 import traceback
@@ -93,13 +92,10 @@ def run(
 
 def _run_settled(case: Case, comm: Any, folder: Path) -> None:
     """Make the simulation of a validated case and run it."""
-    from slipstream.simulation import Interrupted, run_case
+    from slipstream.simulation import Interrupted, make_simulation, run_case
 
-    # A family is a package of the solver's name; only the one that is needed is imported.
-    family = importlib.import_module(f"slipstream.{case.solver}.{case.solver}_simulation")
-    simulation = family.make_simulation(case, comm, case.run.device)
     try:
-        run_case(case, simulation, folder)
+        run_case(case, make_simulation(case, comm), folder)
     except Interrupted as interrupted:
         # What a person wanted is no error, but the case was not run to its end either.
         _fail(interrupted, heading="")

@@ -6,6 +6,8 @@ A rank that raised an exception alone would leave the others waiting for it for 
 from collections.abc import Callable
 from typing import TypeVar
 
+import numpy as np
+
 from slipstream.array_types import Comm
 from slipstream.errors import InputError, RunError, SlipstreamError
 
@@ -54,3 +56,12 @@ def on_first_rank(comm: Comm, function: Callable[[], Result]) -> Result:
 def largest(comm: Comm, value: int) -> int:
     """Return the largest value of any rank. Collective."""
     return value if comm is None else max(comm.allgather(value))
+
+
+def sum_over_ranks(comm: Comm, values: np.ndarray) -> np.ndarray:
+    """Return the sum of all ranks' arrays, the same on all of them. Collective."""
+    if comm is None:
+        return values
+    total = np.empty_like(values)
+    comm.Allreduce(values, total)
+    return total

@@ -5,7 +5,7 @@ years later: its name, the names of its dimensions, its coordinates and attribut
 no solver, no file format and no MPI, so every layer may use it.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -68,3 +68,20 @@ class Field:
             slice(start, start + size)
             for start, size in zip(self.offset, self.data.shape, strict=True)
         )
+
+
+def grid_field(
+    name: str,
+    long_name: str,
+    values: np.ndarray,
+    offset: tuple[int, ...],
+    shape: Sequence[int],
+    lengths: Sequence[float],
+) -> Field:
+    """Return a field at the points of a periodic grid; all arguments are in the order z, y, x."""
+    coordinates = {
+        axis: length * np.arange(points) / points
+        for axis, points, length in zip("zyx", shape, lengths, strict=True)
+    }
+    attributes = {"long_name": long_name, "units": "1"}
+    return Field(name, ("z", "y", "x"), tuple(shape), offset, values, coordinates, attributes)

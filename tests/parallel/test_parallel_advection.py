@@ -8,7 +8,6 @@ import zarr
 from rich.console import Console
 
 from slipstream.advection.advection_simulation import AdvectionSimulation
-from slipstream.advection.strategy_choice import automatic_strategy
 from slipstream.case import parse_case
 from slipstream.collective import on_every_rank
 from slipstream.decomposition import factorisations
@@ -33,21 +32,17 @@ fields_interval = 0.2
 
 def make(device, *settings, comm=None, strategy="auto"):
     """Return a simulation on devices like the one at hand."""
-    case = parse_case(CASE, settings)
+    case = parse_case(CASE, [*settings, f"run.strategy={strategy}"])
     if strategy == "auto":
-        strategy = automatic_strategy(comm, device)
-        devices = {"gpu" if device.kind == "cuda" else "cpu": device}
-    else:
-        gpu = device if device.kind == "cuda" else HostDevice(tiled=True)
-        devices = {"cpu": HostDevice(threads=1), "gpu": gpu}
-    return AdvectionSimulation(case, comm, strategy, devices)
+        return AdvectionSimulation(case, comm, device)
+    gpu = device if device.kind == "cuda" else HostDevice(tiled=True)
+    return AdvectionSimulation(case, comm, {"cpu": HostDevice(threads=1), "gpu": gpu})
 
 
 def start(*arguments, **options):
     """Return a simulation in its initial state."""
     simulation = make(*arguments, **options)
-    simulation.allocate()
-    simulation.initialise()
+    simulation.prepare()
     return simulation
 
 

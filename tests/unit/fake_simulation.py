@@ -4,9 +4,11 @@ import math
 
 import numpy as np
 
-from slipstream.family import PlainSimulation
+from slipstream.case import parse_case
+from slipstream.device import HostDevice
 from slipstream.field import Field
 from slipstream.report.picture_choice import PictureChoice
+from slipstream.simulation import Simulation
 
 CASE = """
 solver = "spectral"
@@ -23,26 +25,28 @@ step = 0.1
 """
 
 
-class FakeSimulation(PlainSimulation):
-    comm = None
+class FakeSimulation(Simulation):
+    transport, schedule = "none", "serial"
 
-    def __init__(self, step_size=0.1, blow_up_at=None, on_step=None, start=0.0):
-        self.step = 0
-        self.time = start
-        self.calls = []
+    def __init__(self, step_size=0.1, blow_up_at=None, on_step=None, start=(0, 0.0)):
+        super().__init__(parse_case(CASE), None, HostDevice(threads=1))
+        self._start = start
         self._step_size = step_size
         self._blow_up_at = blow_up_at
         self._on_step = on_step
         self.sizes = []
 
-    def describe(self):
-        return {"grid": "4 x 6 x 8", "memory per device": "1 kB"}
+    def describe_problem(self):
+        return {"grid": "4 x 6 x 8"}
+
+    def memory(self):
+        return [(self.device, 1024)]
 
     def allocate(self):
-        self.calls.append("allocate")
+        self.check_memory()
 
     def initialise(self):
-        self.calls.append("initialise")
+        self.step, self.time = self._start
 
     def _has_blown_up(self):
         return self._blow_up_at is not None and self.time >= self._blow_up_at
@@ -50,7 +54,7 @@ class FakeSimulation(PlainSimulation):
     def step_size(self):
         return math.nan if self._has_blown_up() else self._step_size
 
-    def advance(self, step_size):
+    def _advance(self, step_size, profile):
         self.sizes.append(step_size)
         self.time += step_size
         self.step += 1

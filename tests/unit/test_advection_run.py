@@ -160,21 +160,21 @@ def test_memory_is_known_before_it_is_allocated(strategy, shell):
     devices = {"cpu": HostDevice(threads=1), "gpu": HostDevice(tiled=True, threads=1)}
     if strategy == "single":
         del devices["gpu"]
-    case = parse_case(CASE, ["grid.points=[50, 40, 30]", f"run.shell={shell}"])
-    simulation = AdvectionSimulation(case, None, strategy, devices)
+    settings = ["grid.points=[50, 40, 30]", f"run.shell={shell}", f"run.strategy={strategy}"]
+    simulation = AdvectionSimulation(parse_case(CASE, settings), None, devices)
     simulation.allocate()
-    needs = dict(zip(devices, (need for _, need in simulation._needs()), strict=True))
+    needs = dict(zip(devices, (need for _, need in simulation.memory()), strict=True))
     for name in devices:
         part = simulation.solver._parts.get(name)
         allocated = sum(array.base.nbytes for array in part.arrays) if part else 0
-        output = 8 * case.points if name == "cpu" else 0
+        output = 8 * simulation.case.points if name == "cpu" else 0
         assert allocated <= needs[name] <= 1.1 * allocated + 2 * output
 
 
 def test_memory_that_does_not_suffice_is_named(monkeypatch):
-    from slipstream.advection.advection_simulation import make_simulation
+    from slipstream.advection.advection_simulation import AdvectionSimulation
 
-    simulation = make_simulation(parse_case(CASE), None, "cpu")
+    simulation = AdvectionSimulation(parse_case(CASE), device="cpu")
     monkeypatch.setattr(simulation.devices["cpu"], "memory_free", lambda: 1000)
     with pytest.raises(InputError, match=r"grid\.points.* 9\.31e-07 GiB are free"):
         simulation.allocate()

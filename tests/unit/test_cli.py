@@ -27,12 +27,12 @@ def simulation(monkeypatch):
     """Let the command line run a fake simulation; return it once it has been made."""
     made = {}
 
-    def make_simulation(case, comm, device_name):
-        made.update(case=case, comm=comm, device=device_name)
+    def make(case, comm, device):
+        made.update(case=case, comm=comm)
         return made.setdefault("simulation", FakeSimulation())
 
     module = types.ModuleType("slipstream.spectral.spectral_simulation")
-    module.make_simulation = make_simulation
+    module.SpectralSimulation = make
     monkeypatch.setitem(sys.modules, "slipstream.spectral.spectral_simulation", module)
     return made
 
@@ -68,7 +68,7 @@ def test_run_writes_everything_that_was_asked_for(folder, simulation, capsys):
         "vorticity.png",
         "summary.png",
     }
-    assert simulation["device"] == "cpu"
+    assert simulation["case"].run.device == "cpu"
     assert parse_case((out / "case.toml").read_text()) == simulation["case"]
     fields = xarray.open_zarr(out / "fields.zarr")
     np.testing.assert_allclose(fields["time"], [0.0, 0.5, 1.0])

@@ -51,8 +51,7 @@ def test_maximum_number_of_steps_ends_the_run_in_order(tmp_path):
 
 
 def test_maximum_number_of_steps_counts_those_of_this_run(tmp_path):
-    fake, console = FakeSimulation(), Console(file=io.StringIO())
-    fake.step = 100
+    fake, console = FakeSimulation(start=(100, 0.0)), Console(file=io.StringIO())
     run_case(parse_case(CASE, ["time.max_steps=3"]), fake, tmp_path, console)
     assert open_checkpoint(tmp_path).step == 103
     assert "stopped after 3 steps: time.max_steps" in console.file.getvalue()
@@ -149,7 +148,7 @@ def test_signals_finish_the_step_and_write(tmp_path, number):
 
 def test_run_beyond_its_end_is_refused(tmp_path):
     with pytest.raises(InputError, match=r"time\.end"):
-        run(FakeSimulation(start=2.0), tmp_path)
+        run(FakeSimulation(start=(20, 2.0)), tmp_path)
 
 
 def test_folder_that_a_restart_needs_is_not_overwritten(tmp_path):

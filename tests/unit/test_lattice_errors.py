@@ -9,7 +9,7 @@ from slipstream.case import parse_case
 from slipstream.device import HostDevice
 from slipstream.errors import InputError, RunError
 from slipstream.lattice import make_sample, permeability
-from slipstream.lattice.lattice_simulation import make_simulation
+from slipstream.lattice.lattice_simulation import LatticeSimulation
 from slipstream.lattice.permeability_arguments import mirrored_axes
 from slipstream.lattice.pore_sites import check_size
 
@@ -200,22 +200,19 @@ def test_images_are_mirrored_along_the_axes_named(mirror, expected):
 def test_memory_that_does_not_suffice_is_named_and_how_many_devices_have_enough(monkeypatch):
     simulation = make(HostDevice(threads=1))
     simulation.describe()
-    need = simulation._memory()
+    ((_, need),) = simulation.memory()
     monkeypatch.setattr(simulation.device, "memory_free", lambda: need // 3)
     with pytest.raises(InputError, match=r"image: this image needs .* \(about 4 like this one"):
         simulation.allocate()
-    assert simulation.flow is None
+    assert not hasattr(simulation, "flow")
 
 
 def test_strips_are_refused_on_a_gpu(monkeypatch):
     device = HostDevice(tiled=True)
     monkeypatch.setattr(device, "kind", "cuda")
-    monkeypatch.setattr(
-        "slipstream.lattice.lattice_simulation.open_matching_device", lambda *_: device
-    )
     case = parse_case(CASE, ["numerics.encoding=strips"])
     with pytest.raises(InputError, match=r"numerics\.encoding: 'strips' is for CPUs; accepted"):
-        make_simulation(case, None, "cuda")
+        LatticeSimulation(case, None, device)
 
 
 def test_boxes_beyond_what_links_can_tell_apart_are_refused():

@@ -335,7 +335,7 @@ def test_memory_is_known_before_it_is_allocated():
     allocated = (19 * 4 + 72) * sites.stored + sites.voxels.nbytes
     # Four fields of the rank's box, and two copies of one of them.
     output = 6 * 8 * 64 * 60 * 70
-    assert allocated + output <= simulation._memory() <= 1.3 * allocated + output
+    assert allocated + output <= simulation.memory()[0][1] <= 1.3 * allocated + output
 
 
 def test_new_writes_a_case_of_the_family(folder, capsys):

@@ -1,29 +1,36 @@
 """Imports point downward only, so that every layer can be read, and used, without those above."""
 
 import ast
+import importlib
 from pathlib import Path
 
 import pytest
 
 import slipstream
+from slipstream.case import SOLVERS
+from slipstream.simulation.simulation_base import Simulation
+from slipstream.simulation.solver_registry import SIMULATIONS
 
 ROOT = Path(slipstream.__file__).parent
 
 # From the bottom to the top; a layer may import those below it. Layers of one line do not know
-# each other: the solver families, and what records a run beside what computes it.
+# each other: the solver families, and what runs a case beside what computes it.
 LAYERS = (
     {"__init__", "accepted", "array_types", "errors", "field"},
     {"kernels", "decomposition", "collective", "mpi_launch", "equations", "byte_sizes"},
     {"device", "case", "io"},
     {"schedule", "report", "tuner"},
     {"exchange"},  # its transports record nodes into step graphs
-    {"fft", "machine_info", "family"},
-    {"spectral", "lattice", "advection", "simulation"},
+    {"fft", "machine_info", "simulation"},
+    {"spectral", "lattice", "advection", "run_case"},
     {"bench"},
     {"cli"},
     {"__main__", "gpu_check"},
 )
 FAMILIES = ("spectral", "lattice", "advection")
+# Of the package `simulation`, what runs a case: it knows what all simulations have, but simulations
+# know nothing of it.
+RUNNING = ("run_case", "output_folder", "output_writer", "stop_requests")
 LEVEL = {layer: level for level, layers in enumerate(LAYERS) for layer in layers}
 MODULES = sorted(ROOT.rglob("*.py"))
 # What solvers and transforms may know of exchanges: plans, and that there are transports.
@@ -55,7 +62,16 @@ EXCHANGE = {
 
 
 def layer_of(path):
-    return path.relative_to(ROOT).with_suffix("").parts[0]
+    return layer(path.relative_to(ROOT).with_suffix("").parts)
+
+
+def layer(parts):
+    """Return the layer of a module, given by its names within this package."""
+    if parts[0] != "simulation":
+        return parts[0]
+    # The package itself offers all that is in it.
+    inner = parts[1] if len(parts) > 1 and parts[1] is not None else "__init__"
+    return "run_case" if inner in (*RUNNING, "__init__") else "simulation"
 
 
 def imports(path):
@@ -75,7 +91,7 @@ def imported_layers(path):
     layers = set()
     for module, name in imports(path):
         parts = [*module.split("."), name]
-        layers.add(parts[1] if parts[1] in LEVEL else "__init__")
+        layers.add(layer(parts[1:]) if parts[1] in LEVEL else "__init__")
     return layers
 
 
@@ -90,6 +106,7 @@ def test_imports_are_found():
     assert "mpi_launch" in imported_layers(ROOT / "cli.py")
     assert "__init__" in imported_layers(ROOT / "machine_info.py")
     assert imported_layers(ROOT / "device" / "cuda_device.py") >= {"kernels", "device"}
+    assert imported_layers(ROOT / "simulation" / "run_case.py") >= {"run_case", "simulation"}
 
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(ROOT)))
@@ -107,6 +124,13 @@ def test_families_do_not_import_each_other_or_the_inside_of_a_transport():
             for module, name in imports(path):
                 assert not module.startswith("slipstream.exchange.")
                 assert module != "slipstream.exchange" or name in EXCHANGE
+
+
+def test_the_solver_registry_names_classes_that_there_are():
+    """By name, so that only the family that is needed is imported."""
+    assert set(SIMULATIONS) == set(FAMILIES) == set(SOLVERS)
+    for module, name in SIMULATIONS.values():
+        assert issubclass(getattr(importlib.import_module(module), name), Simulation)
 
 
 def test_only_the_cuda_modules_import_cupy_at_all_times():

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 import numpy as np
 
 from slipstream.advection.advection_solver import Advection
+from slipstream.collective import sum_over_ranks
 from slipstream.decomposition import Box
-from slipstream.family import sum_over_ranks
 from slipstream.report.picture_choice import PictureChoice
 
 LABELS = {

@@ -75,7 +75,7 @@ def dns(
     from slipstream.bench.dns_out_of_core_bench import measure_streamed_step, step_variants
     from slipstream.bench.repetitions import write_record
     from slipstream.spectral.out_of_core_step import StepStreaming
-    from slipstream.spectral.spectral_simulation import make_simulation
+    from slipstream.spectral.spectral_simulation import SpectralSimulation
 
     how = StepStreaming(tiles, tiles_per_exchange, streams, copies, devices, update, resident)
     others = {"--memory": memory is not None, "--no-resident": not resident, "--sweep": sweep}
@@ -84,7 +84,7 @@ def dns(
     if residency == "device":
         case = settings()
         _relaunch_if_asked(ranks)
-        simulation = make_simulation(case, mpi_launch.world_comm(), device)
+        simulation = SpectralSimulation(case, mpi_launch.world_comm(), device)
         result, opened = measure_step(case, simulation, repetitions, plain), simulation.device
         show, title, name = print_figures, f"time step of turbulence on {opened.name}", "dns"
     else:
@@ -95,7 +95,7 @@ def dns(
 
         def make(variant: Any) -> Any:
             case = settings(memory, variant.streaming, variant.schedule)
-            return make_simulation(case, mpi_launch.world_comm(), device)
+            return SpectralSimulation(case, mpi_launch.world_comm(), device)
 
         result = measure_streamed_step(make, step_variants(how, sweep, schedule), repetitions)
         title = f"time step of fields on the host, through {opened.name}"

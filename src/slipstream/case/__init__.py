@@ -6,7 +6,7 @@ its own tables, chosen by the top-level key ``solver``.
 """
 
 from slipstream.case.advection_case import AdvectionCase
-from slipstream.case.case_loading import SOLVERS, load_case, parse_case, validate_case
+from slipstream.case.case_loading import SOLVERS, load_case, make_case, parse_case, validate_case
 from slipstream.case.case_template import write_template
 from slipstream.case.common_tables import Case
 from slipstream.case.lattice_case import LatticeCase
@@ -19,6 +19,7 @@ __all__ = [
     "LatticeCase",
     "SpectralCase",
     "load_case",
+    "make_case",
     "parse_case",
     "validate_case",
     "write_template",

@@ -26,6 +26,32 @@ SOLVERS: dict[str, type[Case]] = {
 }
 
 
+def make_case(solver: str, **tables: Any) -> Case:
+    """Make a case of its tables, as keywords.
+
+    >>> case = make_case(
+    ...     "spectral",
+    ...     grid={"points": 32},
+    ...     equation={"viscosity": 0.01},
+    ...     initial={"flow": "taylor-green"},
+    ...     time={"end": 1.0, "step": 0.01},
+    ... )
+
+    Parameters
+    ----------
+    solver : {"spectral", "advection", "lattice"}
+        The solver family.
+    **tables : dict
+        The tables of a case file, and its ``title``.
+
+    Raises
+    ------
+    InputError
+        If a key or value is not accepted.
+    """
+    return validate_case({"solver": solver, **tables})
+
+
 def load_case(path: str | Path, overrides: Iterable[str] = ()) -> Case:
     """Read and validate a case file.
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from slipstream.collective import sum_over_ranks
 from slipstream.device import quick_bandwidth
-from slipstream.family import sum_over_ranks
 from slipstream.lattice.percolation import Connectivity
 from slipstream.lattice.permeability import DARCY
 from slipstream.lattice.pore_flow import PoreFlow

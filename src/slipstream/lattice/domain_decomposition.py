@@ -12,11 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from slipstream.collective import on_every_rank
+from slipstream.collective import on_every_rank, sum_over_ranks
 from slipstream.decomposition import Box, grid_boxes, process_grid, recursive_bisection, slabs
 from slipstream.errors import InputError
 from slipstream.exchange import HaloPlan, redistribute
-from slipstream.family import sum_over_ranks
 from slipstream.lattice.d3q19 import AXES, DIRECTIONS, VELOCITIES, opposite
 from slipstream.lattice.percolation import Connectivity, keep_percolating
 

@@ -15,38 +15,15 @@ from slipstream.lattice.steady_state import fluid_of
 
 @dataclass(frozen=True)
 class Share:
-    """What one rank has of a run.
-
-    Attributes
-    ----------
-    sites : int
-        Number of its sites.
-    neighbours : int
-        Number of ranks with which it exchanges populations.
-    device : str
-        Identity of its device.
-    memory : int
-        Bytes that it needs there.
-    """
+    """A rank's number of sites and of ranks to swap populations with; its device's identity."""
 
     sites: int
     neighbours: int
     device: str
-    memory: int
 
 
-def describe_problem(case: LatticeCase, domain: Domain, found: Connectivity) -> dict[str, str]:
-    """Return what is solved, and in which pores.
-
-    Parameters
-    ----------
-    case : LatticeCase
-        The settings.
-    domain : Domain
-        What the fluid flows through.
-    found : Connectivity
-        What is known of its pores.
-    """
+def problem_text(case: LatticeCase, domain: Domain, found: Connectivity) -> dict[str, str]:
+    """Return what is solved, and in which pores."""
     axis, fluid = case.flow.axis, fluid_of(case)
     isolated = found.pores - found.kept
     fate = "removed" if case.image.isolated == "remove" else "kept"

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from slipstream.device import Device
-from slipstream.family import check_memory
 from slipstream.lattice.d3q19 import DIRECTIONS
 from slipstream.lattice.population_layout import Storage
+from slipstream.simulation.device_memory import check_memory
 
 # Bytes of the links of a site, when all is set up; while links are made, all of them are wide too.
 _LINKS = {"wide": 72.0, "compact": 20.2, "strips": 40.0}

@@ -2,28 +2,19 @@
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
+from slipstream.array_types import Comm
 from slipstream.case import LatticeCase
 from slipstream.collective import on_every_rank
 from slipstream.decomposition import slabs
 from slipstream.device import Device, HostDevice
 from slipstream.errors import InputError
-from slipstream.exchange import make_transport, open_matching_device
-from slipstream.family import (
-    PlainSimulation,
-    StepTimer,
-    busy_seconds,
-    memory_text,
-    open_earlier_run,
-    ranks_per_device,
-)
+from slipstream.exchange import chosen_transport, make_transport
 from slipstream.field import Field
 from slipstream.lattice.d3q19 import AXES
 from slipstream.lattice.darcy import (
@@ -32,7 +23,8 @@ from slipstream.lattice.darcy import (
     porosity_result,
     speed_results,
 )
-from slipstream.lattice.domain_decomposition import hand_out
+from slipstream.lattice.domain_decomposition import Portion, hand_out
+from slipstream.lattice.flow_domain import Domain
 from slipstream.lattice.image_source import in_case_order, open_domain
 from slipstream.lattice.lattice_checkpoint import (
     check_same_image,
@@ -43,7 +35,7 @@ from slipstream.lattice.lattice_checkpoint import (
 )
 from slipstream.lattice.lattice_description import (
     Share,
-    describe_problem,
+    problem_text,
     ranks_text,
     storage_parts,
 )
@@ -53,9 +45,13 @@ from slipstream.lattice.population_layout import TUNED, Storage
 from slipstream.lattice.pore_flow import PoreFlow
 from slipstream.lattice.pore_sites import check_size
 from slipstream.lattice.steady_state import Steadiness, driving_force, fluid_of
-from slipstream.lattice.storage_tuning import choose_storage
+from slipstream.lattice.storage_tuning import choose_storage, storage_candidates
 from slipstream.lattice.voxel_fields import LABELS, PIECE_BYTES, VoxelFields, picture_choice
 from slipstream.report.picture_choice import PictureChoice
+from slipstream.schedule import Timeline
+from slipstream.simulation.device_memory import ranks_per_device
+from slipstream.simulation.earlier_run import open_earlier_run
+from slipstream.simulation.simulation_base import Simulation
 
 # A GPU has as many pairs of steps to do, at most, before the host waits for it.
 _PAIRS_UNDER_WAY = 16
@@ -64,53 +60,42 @@ _LOOKS = "look"
 _BYTES_TO_READ = 3
 
 
-class LatticeSimulation(PlainSimulation):
-    """Flow through the pores of a voxel image; see `slipstream.simulation.Simulation`.
+class LatticeSimulation(Simulation):
+    """Flow through the pores of a voxel image.
 
-    Its steps come in pairs, which cannot be parted.
-
-    Parameters
-    ----------
-    case : LatticeCase
-        The settings.
-    comm : mpi4py.MPI.Comm or None
-        The ranks that share the image.
-    device : Device
-        This rank's device.
-
-    Raises
-    ------
-    InputError
-        If the case does not suit the device or the ranks.
+    Its steps come in pairs, which cannot be parted. Time is counted in time steps.
     """
 
-    def __init__(self, case: LatticeCase, comm: Any, device: Device) -> None:
-        self.case, self.comm, self.device = case, comm, device
-        self.finished = ""
-        self.flow: PoreFlow | None = None
-        self._timer = StepTimer(eager=case.run.timeline)
-        self._ranks = comm.size if comm else 1
-        self._transport = make_transport(case.run.transport, comm, device)
-        self._is_prepared = False
+    timed = "a pair of time steps"
+    memory_is_for = "image: this image", "a part of it (image.crop)"
 
-    @property
-    def step(self) -> int:
-        """Number of time steps done."""
-        return 0 if self.flow is None else self.flow.steps
+    case: LatticeCase
+    domain: Domain
+    portion: Portion
+    sites: int
+    flow: PoreFlow
 
-    @property
-    def time(self) -> float:
-        """Time reached, in time steps."""
-        return float(self.step)
+    def __init__(self, case: LatticeCase, comm: Comm = None, device: str | Device = "auto") -> None:
+        super().__init__(case, comm, device)
+        if case.numerics.encoding == "strips" and self.device.kind != "cpu":
+            raise InputError(
+                "numerics.encoding: 'strips' is for CPUs; accepted on a GPU: auto, compact, wide"
+            )
+        self.schedule = case.run.schedule
+        self.transport = chosen_transport(case.run.transport, comm, self.device)
+        self._shares: list[Share] = []
+        # How populations may be stored, one way once that has been chosen; and the seconds of those
+        # that were measured.
+        self._storages: list[Storage] = []
+        self._tried: dict[Storage, float] = {}
 
     # -- before the run ----------------------------------------------------------------------
 
-    def _prepare(self) -> None:
-        """Read the image, hand it out, and choose how to store populations. Collective."""
-        if self._is_prepared:
+    def _read_image(self) -> None:
+        """Read the image and hand it out, unless that has been done. Collective."""
+        if self._shares:
             return
         case = self.case
-        axis = AXES.index(case.flow.axis)
         self.domain = open_domain(case.image, case.flow.axis, self.comm)
         self._check_room()
         periodic = [name not in case.image.walls for name in AXES]
@@ -118,77 +103,98 @@ class LatticeSimulation(PlainSimulation):
             self.portion = hand_out(
                 self.domain,
                 periodic,
-                [axis],
+                [AXES.index(case.flow.axis)],
                 case.run.partition,
                 self.comm,
                 case.image.isolated,
             )
-        box = self.portion.box
-        mine = int(np.count_nonzero(self.portion.own[1:-1, 1:-1, 1:-1]))
-        on_every_rank(self.comm, lambda: check_size(box.shape[2], mine))
-        numerics = case.numerics
-        wishes = {name: getattr(numerics, name) for name in (*TUNED, "precision")}
-        need = functools.partial(self._own_memory, mine)
-        self.storage, self._tried = choose_storage(
-            wishes, self.portion, self.device, self.comm, need
+        self._own_sites = int(np.count_nonzero(self.portion.own[1:-1, 1:-1, 1:-1]))
+        on_every_rank(self.comm, lambda: check_size(self.portion.box.shape[2], self._own_sites))
+        self._storages = storage_candidates(
+            self._wishes(), self.portion, self.device, self.comm, self._own_memory
         )
-        neighbours = len(self.portion.neighbours)
-        share = Share(mine, neighbours, self.device.identity, need(self.storage))
-        shares = [share] if self.comm is None else self.comm.allgather(share)
-        self._shares, self.sites = shares, sum(one.sites for one in shares)
-        self._is_prepared = True
+        share = Share(self._own_sites, len(self.portion.neighbours), self.device.identity)
+        self._shares = [share] if self.comm is None else self.comm.allgather(share)
+        self.sites = sum(one.sites for one in self._shares)
 
     def _check_room(self) -> None:
         """Refuse an image that the hosts cannot even hold, before it is read. Collective."""
         host = self.device if self.device.kind == "cpu" else HostDevice()
-        rank = self.comm.rank if self.comm else 0
-        voxels = slabs(self.domain.shape, 0, self._ranks)[rank].size
+        voxels = slabs(self.domain.shape, 0, self.ranks)[self.rank].size
         need = ranks_per_device(self.comm, host) * _BYTES_TO_READ * voxels
         check_room(self.comm, host, need)
 
-    def _own_memory(self, sites: int, storage: Storage) -> int:
+    def _wishes(self) -> dict[str, str]:
+        """Return what the case says of how populations are stored."""
+        return {name: getattr(self.case.numerics, name) for name in (*TUNED, "precision")}
+
+    def _own_memory(self, storage: Storage) -> int:
         """Return the bytes that this rank needs on its device, output included."""
         voxels, real = self.portion.box.size, storage.real.itemsize
-        need = memory_needed(sites, voxels, storage) + min(4 * voxels * real, PIECE_BYTES)
+        need = memory_needed(self._own_sites, voxels, storage)
+        need += min(4 * voxels * real, PIECE_BYTES)
         # Where the device is the host, one of the fields that are written lies on it too, twice.
         return need + (2 * voxels * real if self.device.kind == "cpu" else 0)
 
-    def _memory(self) -> int:
-        """Return the bytes that the ranks of one device need on it."""
-        return sum(one.memory for one in self._shares if one.device == self.device.identity)
+    def memory(self) -> list[tuple[Device, int]]:
+        """Return the bytes that the ranks of one device need on it, at most. Collective."""
+        self._read_image()
+        mine = self.device.identity, np.array([self._own_memory(one) for one in self._storages])
+        everyone = [mine] if self.comm is None else self.comm.allgather(mine)
+        here = sum(needs for identity, needs in everyone if identity == self.device.identity)
+        return [(self.device, int(np.max(here)))]
+
+    def describe_problem(self) -> dict[str, str]:
+        """Return what is solved, in which pores. Collective: reads and analyses the image."""
+        self._read_image()
+        return problem_text(self.case, self.domain, self.portion.connectivity)
+
+    def describe_devices(self) -> dict[str, str]:
+        """Return how populations are stored, on what. Collective."""
+        found = super().describe_devices()
+        if len(self._storages) == 1:
+            return {"storage": "{} ({})".format(*self._storage_parts()), **found}
+        return {
+            "storage": f"fastest of {len(self._storages)}, to be measured",
+            **found,
+            "memory per device": f"at most {found['memory per device']}",
+        }
+
+    def _storage_parts(self) -> tuple[str, str]:
+        return storage_parts(self._storages[0], len(self._tried))
+
+    def ranks_text(self) -> str:
+        """Return how many ranks there are, and how evenly they share the pores."""
+        return ranks_text(self._shares, self.rank, self.case.run.partition)
 
     def describe(self) -> dict[str, str]:
         """Return what will be run, for people. Collective: reads and analyses the image."""
-        self._prepare()
-        return {
-            **describe_problem(self.case, self.domain, self.portion.connectivity),
-            "storage": "{} ({})".format(*storage_parts(self.storage, len(self._tried))),
-            "device": self.device.name,
-            "memory per device": memory_text(self.device, self._memory()),
-            "ranks": ranks_text(self._shares, self.portion.rank, self.case.run.partition),
-            "transport": self._transport.name if self._transport else "none (one rank)",
-            "schedule": self.case.run.schedule,
-        }
+        return {**super().describe(), "schedule": self.schedule}
+
+    def describe_step(self) -> str:
+        """Return how populations are stored, where that has been measured."""
+        return "storage: {} ({})".format(*self._storage_parts()) if self._tried else ""
 
     def allocate(self) -> None:
-        """Allocate the populations and record the steps. Collective.
-
-        Raises
-        ------
-        InputError
-            On all ranks, if a device's free memory does not suffice for the ranks that share it.
-        """
-        self._prepare()
+        """Choose how to store populations, allocate them, and record the steps. Collective."""
+        self._read_image()
         case = self.case
-        check_room(self.comm, self.device, self._memory())
-        self.flow = PoreFlow(
-            self.portion,
-            fluid_of(case),
-            self.storage,
-            self.device,
-            self._transport,
-            case.run.schedule,
+        transport = make_transport(self.transport, self.comm, self.device)
+        storage, self._tried = choose_storage(
+            self._wishes(), self.portion, self.device, self.comm, self._own_memory
         )
+        self._storages = [storage]
+        self.check_memory()
+        self.flow = PoreFlow(
+            self.portion, fluid_of(case), storage, self.device, transport, case.run.schedule
+        )
+        self._fields = VoxelFields(self.flow, self.comm, case.image.voxel_size)
+
+    def initialise(self) -> None:
+        """Set a fluid at rest, or go on from a checkpoint."""
+        case = self.case
+        if self.flow.steps:
+            self.flow.rest()
         convergence = case.convergence
         self._steadiness = Steadiness(
             self.flow,
@@ -198,11 +204,7 @@ class LatticeSimulation(PlainSimulation):
             convergence.interval,
             self.comm,
         )
-        self._fields = VoxelFields(self.flow, self.comm, case.image.voxel_size)
-
-    def initialise(self) -> None:
-        """Go on from a checkpoint, if there is one; the fluid is at rest else."""
-        folder = self.case.initial.restart
+        folder = case.initial.restart
         if folder is not None:
             on_every_rank(self.comm, lambda: self._go_on_from(folder))
             self._judge()
@@ -212,6 +214,7 @@ class LatticeSimulation(PlainSimulation):
         check_same_image(checkpoint, folder, self.portion, self.sites)
         read_state(checkpoint, folder, self.flow)
         self.flow.steps = checkpoint.step
+        self.step, self.time = checkpoint.step, float(checkpoint.step)
         # What was seen of another flow, or at other intervals, tells nothing of this one.
         interval = self.case.convergence.interval
         if earlier.flow == self.case.flow and earlier.convergence.interval == interval:
@@ -226,22 +229,20 @@ class LatticeSimulation(PlainSimulation):
             self.flow.synchronize()
         return self.case.fixed_step
 
-    def advance(self, step_size: float) -> None:
+    def _advance(self, step_size: float, profile: bool) -> Timeline | None:
         """Do a pair of steps, whatever the wanted size, and look at the permeability now and then.
 
-        Raises
-        ------
-        RunError
-            If the flow has become faster than the method holds for.
+        Raises RunError if the flow has become faster than the method holds for.
         """
-        profile = self._timer.wants_next()
         self.flow.advance(2, profile)
+        self.step, self.time = self.flow.steps, float(self.flow.steps)
+        timeline = None
         if profile:
             self.flow.synchronize()
             timeline = self.flow.timeline(forget=True)
-            self._timer.add(timeline, busy_seconds(timeline, self.device.lanes))
         self._steadiness.look()
         self._judge()
+        return timeline
 
     def _judge(self) -> None:
         if self._steadiness.is_steady:
@@ -265,15 +266,6 @@ class LatticeSimulation(PlainSimulation):
     def warnings(self) -> list[str]:
         """Return what people should be warned of, that they have not been told yet."""
         return self._steadiness.warnings()
-
-    def timers(self) -> dict[str, float]:
-        """Return seconds by category so far, extrapolated from the steps that were timed."""
-        return self._timer.seconds()
-
-    def write_timeline(self, folder: Path) -> list[Path]:
-        """Write the timeline of the last pair that was timed, as picture and Chrome trace."""
-        schedule, rank = self.case.run.schedule, self.portion.rank
-        return self._timer.write(folder, schedule, rank, "a pair of time steps")
 
     # -- results -----------------------------------------------------------------------------
 
@@ -307,7 +299,7 @@ class LatticeSimulation(PlainSimulation):
         return {
             **flow_results(means, self.case.image.voxel_size, residual, bool(self.finished)),
             "porosity": porosity_result(self.portion.connectivity),
-            "storage": storage_parts(self.storage, len(self._tried)),
+            "storage": self._storage_parts(),
             **speed_results(self.flow, self.comm, self.sites, steps, seconds, devices),
         }
 
@@ -319,10 +311,6 @@ class LatticeSimulation(PlainSimulation):
         """Return what is drawn at the end."""
         return picture_choice(self.case.flow.axis, self.case.image.in_metres)
 
-    def spectra(self) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-        """Return nothing: there are no waves in pores."""
-        return {}
-
     def fields(self) -> Iterator[Field]:
         """Yield velocity, density, pressure and pores at all voxels."""
         yield from self._fields.fields()
@@ -332,33 +320,8 @@ class LatticeSimulation(PlainSimulation):
         yield from state(self.flow, self.comm)
         # There is always something to write.
         looks = np.array(self._steadiness.looks or [math.nan])
-        yield rank_0_field(_LOOKS, looks, self.portion.rank, "permeabilities looked at")
+        yield rank_0_field(_LOOKS, looks, self.rank, "permeabilities looked at")
 
     def write_at_end(self, folder: Path) -> list[Path]:
         """Write the last state for ParaView, if that is asked for."""
         return self._fields.write_vtk(folder / "flow.vti") if self.case.output.vtk else []
-
-
-def make_simulation(case: LatticeCase, comm: Any, device: str) -> LatticeSimulation:
-    """Make the simulation of a case. Collective.
-
-    Parameters
-    ----------
-    case : LatticeCase
-        The settings.
-    comm : mpi4py.MPI.Comm or None
-        The ranks to run on.
-    device : {"auto", "cpu", "cuda"}
-        Which kind of device each rank opens; ranks of a node share its GPUs in turn.
-
-    Raises
-    ------
-    InputError
-        If there is no such device, or the case does not suit it.
-    """
-    opened = open_matching_device(device, comm)
-    if case.numerics.encoding == "strips" and opened.kind != "cpu":
-        raise InputError(
-            "numerics.encoding: 'strips' is for CPUs; accepted on a GPU: auto, compact, wide"
-        )
-    return LatticeSimulation(case, comm, opened)

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from slipstream.case import LatticeCase
+from slipstream.collective import sum_over_ranks
 from slipstream.errors import RunError
-from slipstream.family import sum_over_ranks
 from slipstream.lattice.convergence_estimate import Convergence
 from slipstream.lattice.d3q19 import AXES
 from slipstream.lattice.flow_domain import Domain

@@ -56,9 +56,7 @@ def choose_storage(
     default those of the flow; if memory suffices for no choice, InputError says so on all ranks
     before anything is allocated.
     """
-    candidates = _candidates(wishes, device.kind)
-    if len(candidates) > 1:
-        candidates = _that_fit(candidates, need or _flow_need(portion), device, comm)
+    candidates = storage_candidates(wishes, portion, device, comm, need)
     if len(candidates) == 1:
         return candidates[0], {}
     part = some_planes(portion, _VOXELS[device.kind])
@@ -74,6 +72,20 @@ def choose_storage(
 
     times = tuner.measure(lambda _: candidates, prepare, comm, repetitions=_PAIRS)
     return times.best(), times
+
+
+def storage_candidates(
+    wishes: dict[str, str],
+    portion: Portion,
+    device: Device,
+    comm: Comm = None,
+    need: Callable[[Storage], int] | None = None,
+) -> list[Storage]:
+    """Return what `choose_storage` would choose from: what is worth a try and fits. Collective."""
+    candidates = _candidates(wishes, device.kind)
+    if len(candidates) == 1:
+        return candidates
+    return _that_fit(candidates, need or _flow_need(portion), device, comm)
 
 
 def _candidates(wishes: dict[str, str], kind: str) -> list[Storage]:

@@ -1,6 +1,7 @@
-"""Running a case: the same for every solver family.
+"""Simulations of any solver family, and running a case with one.
 
-A family offers a `Simulation`; `run_case` announces it, steps it to the end, writes what the
+`make_simulation` makes the simulation of a case, which can be described, prepared, advanced and
+asked for results without files. `run_case` runs one to its end: it announces it, writes what the
 case asks for, and sums up. A run that is interrupted or blows up ends in order, with one line.
 """
 
@@ -8,6 +9,15 @@ from slipstream.field import Field
 from slipstream.simulation.output_folder import check_folder, prepare_folder
 from slipstream.simulation.run_case import run_case
 from slipstream.simulation.simulation_base import Simulation
+from slipstream.simulation.solver_registry import make_simulation
 from slipstream.simulation.stop_requests import Interrupted
 
-__all__ = ["Field", "Interrupted", "Simulation", "check_folder", "prepare_folder", "run_case"]
+__all__ = [
+    "Field",
+    "Interrupted",
+    "Simulation",
+    "check_folder",
+    "make_simulation",
+    "prepare_folder",
+    "run_case",
+]

@@ -1,6 +1,6 @@
 """Taking a simulation from its initial state to the end of its case.
 
-The order of events: announce, allocate, initialise, then step and write until the end time,
+The order of events: describe, prepare, then step and write until the end time,
 then sum up. Whatever ends a run early, what was written stays and is readable.
 """
 
@@ -13,7 +13,7 @@ from typing import Any
 from rich.console import Console
 
 from slipstream.case.common_tables import Case
-from slipstream.collective import on_every_rank, on_first_rank
+from slipstream.collective import on_first_rank
 from slipstream.errors import InputError, RunError
 from slipstream.report.console import (
     STEPPING,
@@ -100,9 +100,7 @@ def run_case(
 def _begin(case: Case, simulation: Simulation, folder: Path, console: Console) -> Recorder:
     """Announce the run, make its initial state, and open its output folder."""
     announce(console, case, simulation.describe(), folder)
-    # What fails on one rank fails on all of them.
-    on_every_rank(simulation.comm, simulation.allocate)
-    simulation.initialise()
+    simulation.prepare()
     if simulation.time >= case.time.end:
         raise InputError(
             f"time.end: must be beyond t = {simulation.time:g}, from where the run goes on,"

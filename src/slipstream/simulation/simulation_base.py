@@ -1,71 +1,154 @@
-"""What a solver family has to offer so that its cases can be run.
+"""What all simulations have, whatever they solve, and the few methods that a family adds.
 
-The driver knows nothing of equations, devices or decompositions; it asks a simulation for
-these few things. Methods marked *collective* are called by all ranks at the same point.
+A simulation is made for a case, ranks and a device. To *describe* it (memory, transport, storage)
+allocates no field; to *prepare* it allocates them and sets the initial state. After that it is
+advanced step by step and asked for diagnostics and fields. It writes no files and prints nothing:
+`run_case` does that, for any family. What is marked *collective* is called by all ranks at the
+same point.
 """
 
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Protocol
 
 import numpy as np
 
+from slipstream.array_types import Comm
+from slipstream.case import Case
+from slipstream.collective import on_every_rank
+from slipstream.device import Device
+from slipstream.exchange import open_matching_device
 from slipstream.field import Field
 from slipstream.report.picture_choice import PictureChoice
+from slipstream.schedule import Timeline
+from slipstream.simulation.device_memory import check_memory, memory_text
+from slipstream.simulation.step_timer import StepTimer
 
 # Kinds of statistics, each with an interval of its own, and a file of that name. A family that does
 # not have them has no key for the interval either.
 STATISTICS = ("transfer", "anisotropic", "structure", "pdf")
 
 
-class Simulation(Protocol):
-    """A simulation between two time steps.
+class Simulation(ABC):
+    """A simulation of a case between two time steps.
 
     Attributes
     ----------
+    case : Case
+        The settings.
+    comm : mpi4py.MPI.Comm or None
+        The ranks that share the work; None for a serial run.
+    rank, ranks : int
+        This one, and how many there are.
+    device : Device
+        Where this rank's fields are.
     step : int
         Number of time steps done, those before a restart included.
     time : float
         Time reached (non-dimensional).
-    comm : mpi4py.MPI.Comm or None
-        The ranks that share the work; None for a serial run.
     finished : str
         Why the run is over although its end time has not come, for people, such as that a steady
         state has been reached; empty as long as it is not. The same on all ranks.
+    transport : str
+        Name of what carries blocks between ranks; "none" if there is one rank.
+    schedule : str
+        Policy or strategy by which the nodes of a step are ordered.
     """
 
-    step: int
-    time: float
-    comm: Any
-    finished: str
+    # What is timed at a time, as pictures of it say.
+    timed = "one time step"
+    # What needs memory, the key of the case first; and what would need less.
+    memory_is_for = "grid.points: this grid", "fewer points"
+
+    transport: str
+    schedule: str
+
+    def __init__(self, case: Case, comm: Comm = None, device: str | Device = "auto") -> None:
+        self.case, self.comm = case, comm
+        self.rank, self.ranks = (0, 1) if comm is None else (comm.rank, comm.size)
+        if isinstance(device, str):
+            device = open_matching_device(wanted_device(case, device), comm)
+        self.device = device
+        self._is_allocated = False
+        self._begin_anew()
+
+    def _begin_anew(self) -> None:
+        self.step, self.time, self.finished = 0, 0.0, ""
+        self._timer = StepTimer(eager=self.case.run.timeline)
+
+    # -- before the run ----------------------------------------------------------------------
 
     def describe(self) -> dict[str, str]:
-        """Return what will be run, for people, before anything is allocated. Collective.
+        """Return what will be run, for people, without allocating any field. Collective."""
+        return {
+            **self.describe_problem(),
+            **self.describe_devices(),
+            "ranks": self.ranks_text(),
+            "transport": "none (one rank)" if self.transport == "none" else self.transport,
+        }
 
-        Such as grid, memory per device, ranks, transport, precision and names of the devices.
+    @abstractmethod
+    def describe_problem(self) -> dict[str, str]:
+        """Return what is solved, and how, for people. Collective."""
+
+    def describe_devices(self) -> dict[str, str]:
+        """Return what computes, and what it needs there, for people. Collective."""
+        needs = self.memory()
+        return {
+            "device": " and ".join(device.name for device, _ in needs),
+            "memory per device": " and ".join(memory_text(*need) for need in needs),
+        }
+
+    def ranks_text(self) -> str:
+        """Return how many ranks there are, and how they share the work. Collective."""
+        return str(self.ranks)
+
+    @abstractmethod
+    def memory(self) -> list[tuple[Device, int]]:
+        """Return this rank's devices, and the bytes that all ranks on one need there. Collective.
+
+        What is written is included: where the device is the host, it lies there too.
         """
 
-    def allocate(self) -> None:
-        """Allocate everything that the run needs, without communicating: any rank may fail alone.
+    def check_memory(self) -> None:
+        """Refuse, on all ranks, what does not fit into the free memory of some device."""
+        check_memory(self.comm, self.memory(), *self.memory_is_for)
+
+    def prepare(self) -> None:
+        """Allocate all fields, and set the initial state or that of an earlier run. Collective.
+
+        Of a simulation that has been advanced before, it begins anew.
 
         Raises
         ------
         InputError
-            If memory does not suffice, which is found out before allocating.
+            If memory does not suffice, which is found out before allocating, or there is no state
+            to go on from, or it does not suit the case.
         """
+        if not self._is_allocated:
+            # What fails on one rank fails on all of them.
+            on_every_rank(self.comm, self.allocate)
+            self._is_allocated = True
+        self._begin_anew()
+        self.initialise()
+
+    @abstractmethod
+    def allocate(self) -> None:
+        """Allocate everything that the run needs, if memory suffices. Collective."""
+
+    @abstractmethod
+    def initialise(self) -> None:
+        """Set the initial state, or that of the run to go on from. Collective."""
 
     def describe_step(self) -> str:
         """Return what is known of the step once all is allocated, for people, or nothing."""
+        return ""
 
-    def initialise(self) -> None:
-        """Set the initial state, or that of the run to go on from. Collective.
+    # -- stepping ----------------------------------------------------------------------------
 
-        Raises
-        ------
-        InputError
-            If there is no state to go on from, or it does not suit the case.
-        """
-
+    @abstractmethod
     def step_size(self) -> float:
         """Return the size of the next time step (non-dimensional). Collective.
 
@@ -81,78 +164,89 @@ class Simulation(Protocol):
         within it. A simulation whose steps cannot be shortened does a whole one, and then the
         run ends with the first step that reaches its end. `step` tells how many have been done.
         """
+        timeline = self._advance(step_size, self._timer.wants_next())
+        if timeline is not None:
+            self._timer.add(timeline, self._busy_seconds(timeline))
 
+    @abstractmethod
+    def _advance(self, step_size: float, profile: bool) -> Timeline | None:
+        """Advance step and time; with `profile`, return what ran when in this step alone."""
+
+    def _busy_seconds(self, timeline: Timeline) -> dict[str, float]:
+        """Return a step's seconds by category; where lanes work side by side, of one of them."""
+        return {
+            category: seconds / (1 if category == "communication" else self.lanes)
+            for category, seconds in timeline.totals().items()
+        }
+
+    @property
+    def lanes(self) -> int:
+        """How many lanes work on a step side by side."""
+        return self.device.lanes
+
+    def timers(self) -> dict[str, float]:
+        """Return this rank's seconds so far by category, extrapolated from the steps timed."""
+        return self._timer.seconds()
+
+    def write_timeline(self, folder: Path) -> list[Path]:
+        """Write ``timeline.png`` and ``timeline.json`` of the last step that was timed.
+
+        Returns the paths, pictures only; none if no step was timed.
+        """
+        title = f"{self.timed}, rank {self.rank}, {self.schedule}"
+        return self._timer.write(folder, title, self.rank)
+
+    def progress(self, step_size: float) -> str:
+        """Return how far the run is, and the time step that follows, for people."""
+        return f"step {self.step}, t = {self.time:.4g}, time step {step_size:.3g}"
+
+    def warnings(self) -> list[str]:
+        """Return what people should be warned of, that they have not been told yet."""
+        return []
+
+    # -- results -----------------------------------------------------------------------------
+
+    @abstractmethod
     def diagnostics(self) -> dict[str, float]:
         """Return named values such as energy and dissipation, the same on all ranks. Collective."""
 
+    @abstractmethod
     def labels(self) -> dict[str, str]:
         """Return the long name, with unit, of each diagnostic and spectrum."""
 
+    @abstractmethod
     def pictures(self) -> PictureChoice:
         """Return which diagnostics and which field are drawn at the end."""
 
     def spectra(self) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-        """Return pairs of wavenumbers and values by name, the same on all ranks. Collective.
-
-        Empty for a family that has none.
-        """
+        """Return pairs of wavenumbers and values by name, the same on all ranks. Collective."""
+        return {}
 
     def statistics(self, kind: str) -> Iterator[Field]:
-        """Yield small arrays, of which every rank has the whole. Collective.
+        """Yield one kind of `STATISTICS`: small arrays, whole on every rank. Collective."""
+        return iter(())
 
-        Parameters
-        ----------
-        kind : str
-            One of `STATISTICS`; only those are asked for of which the case has an interval.
-        """
-
+    @abstractmethod
     def fields(self) -> Iterator[Field]:
         """Yield the fields for people to look at, in the same order on all ranks. Collective."""
 
+    @abstractmethod
     def checkpoint(self) -> Iterator[Field]:
         """Yield the state to go on from, in the same order on all ranks. Collective."""
-
-    def progress(self, step_size: float) -> str:
-        """Return how far the run is, for people: what they would want to see again and again.
-
-        Does not communicate.
-
-        Parameters
-        ----------
-        step_size : float
-            The time step that follows (non-dimensional).
-        """
-
-    def warnings(self) -> list[str]:
-        """Return what people should be warned of, that they have not been told yet."""
 
     def results(self, seconds: float, steps: int) -> dict[str, tuple[str, str]]:
         """Return what the run has found out, and how fast it was, for people. Collective.
 
-        Parameters
-        ----------
-        seconds : float
-            How long this run's time steps took on this rank.
-        steps : int
-            How many there were.
-
-        Returns
-        -------
-        dict of str to (str, str)
-            By name, a value and a remark, which may be empty.
+        By name, a value and a remark, which may be empty; `seconds` are those that this run's
+        `steps` time steps took on this rank.
         """
+        return {}
 
     def write_at_end(self, folder: Path) -> list[Path]:
-        """Write what only this family has into the output folder. Collective.
+        """Write what only this family has; return what it was, on the first rank. Collective."""
+        return []
 
-        Returns what has been written, on the first rank.
-        """
 
-    def write_timeline(self, folder: Path) -> list[Path]:
-        """Write ``timeline.png`` and ``timeline.json`` of one of this rank's steps.
-
-        Returns the paths, pictures only; none if no step was timed.
-        """
-
-    def timers(self) -> dict[str, float]:
-        """Return the seconds that this rank has spent so far, by category of work."""
+def wanted_device(case: Case, device: str) -> str:
+    """Return the kind of device that is asked for, "auto" if neither caller nor case cares."""
+    return case.run.device if device == "auto" else device

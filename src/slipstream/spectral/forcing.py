@@ -21,10 +21,10 @@ import sympy
 
 from slipstream.array_types import Comm
 from slipstream.case.spectral_case import Forcing as ForcingTable
+from slipstream.collective import sum_over_ranks
 from slipstream.equations import Lowered
 from slipstream.equations.forms import TIME
 from slipstream.errors import InputError
-from slipstream.family import sum_over_ranks
 from slipstream.spectral.dealiasing import keep_sphere
 from slipstream.spectral.fields_at_points import set_points
 from slipstream.spectral.force_patterns import ForcePattern, patterns_of

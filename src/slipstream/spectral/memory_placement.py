@@ -10,9 +10,9 @@ from slipstream.byte_sizes import bytes_text
 from slipstream.case.spectral_case import SpectralRun
 from slipstream.device import Device
 from slipstream.device.pinned_memory import home_of
-from slipstream.family import check_memory, memory_text, ranks_per_device
 from slipstream.fft.residency import devices_of, memory_limit
 from slipstream.schedule import CommittedStep
+from slipstream.simulation.device_memory import check_memory, memory_text, ranks_per_device
 from slipstream.spectral.out_of_core_step import StepStreaming, StreamedPasses
 from slipstream.spectral.spectral_problem import SpectralProblem
 from slipstream.spectral.transform_passes import FieldTransforms

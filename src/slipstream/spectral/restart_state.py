@@ -7,8 +7,8 @@ import numpy as np
 from slipstream.case import SpectralCase
 from slipstream.decomposition import Box
 from slipstream.errors import InputError
-from slipstream.family import open_earlier_run
 from slipstream.io.checkpoint import Checkpoint
+from slipstream.simulation.earlier_run import open_earlier_run
 from slipstream.spectral.spectral_problem import SpectralProblem
 
 

@@ -5,29 +5,24 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from slipstream.array_types import Comm
 from slipstream.case import SpectralCase
+from slipstream.collective import sum_over_ranks
 from slipstream.device import Device, Operation
 from slipstream.equations import models
 from slipstream.equations.forms import AXES
-from slipstream.exchange import make_transport, open_matching_device
-from slipstream.family import (
-    PlainSimulation,
-    StepTimer,
-    busy_seconds,
-    grid_field,
-    ranks_per_device,
-    sum_over_ranks,
-)
+from slipstream.exchange import chosen_transport, make_transport
 from slipstream.fft import SlabGeometry, truncate
-from slipstream.field import Field
+from slipstream.field import Field, grid_field
 from slipstream.report.figure_style import pi_text
 from slipstream.report.picture_choice import PictureChoice
 from slipstream.schedule import CommittedStep, StepGraph, Timeline, commit
+from slipstream.simulation.device_memory import ranks_per_device
+from slipstream.simulation.simulation_base import Simulation
 from slipstream.spectral import cfl
 from slipstream.spectral.box_means import mean_over_box
 from slipstream.spectral.dealiasing import DEALIASING, keep_sphere
@@ -56,24 +51,17 @@ from slipstream.spectral.vorticity import vorticity
 _SYMMETRY_INTERVAL = 8
 
 
-class SpectralSimulation(PlainSimulation):
-    """A pseudospectral simulation of any model in a periodic box.
+class SpectralSimulation(Simulation):
+    """A pseudospectral simulation of any model in a periodic box."""
 
-    Parameters
-    ----------
-    case : SpectralCase
-        The settings.
-    comm : mpi4py.MPI.Comm or None
-        The ranks that share the box.
-    device : Device
-        This rank's device.
-    """
+    case: SpectralCase
+    flow: SpectralStep
 
-    def __init__(self, case: SpectralCase, comm: Any, device: Device) -> None:
-        self.case, self.comm = case, comm
-        self.step, self.time = 0, 0.0
-        self._timer = StepTimer(eager=case.run.timeline)
-        rank, ranks = (comm.rank, comm.size) if comm else (0, 1)
+    def __init__(
+        self, case: SpectralCase, comm: Comm = None, device: str | Device = "auto"
+    ) -> None:
+        super().__init__(case, comm, device)
+        device = self.device
         shape = tuple(reversed(case.grid.points_xyz))
         dealiasing = DEALIASING[case.numerics.dealiasing]
         dealiasing.check(case.numerics.dealiasing, METHODS[case.time.integrator])
@@ -89,7 +77,7 @@ class SpectralSimulation(PlainSimulation):
         self._sources = sources_of(model, values, self._fields, lengths, method)
         patterns = *self._forces, *self._sources
         self.problem = SpectralProblem(
-            geometry=SlabGeometry(shape, modes, rank, ranks, alignment),
+            geometry=SlabGeometry(shape, modes, self.rank, self.ranks, alignment),
             lengths=lengths,
             model=model,
             parameters=parameters,
@@ -103,15 +91,15 @@ class SpectralSimulation(PlainSimulation):
         cfl.check_step(case.time, self.problem, self._linear)
         self.placement = place(self.problem, case.run, device, comm)
         self.device = self.placement.home
-        self._transport = make_transport(case.run.transport, comm, self.device)
+        self.transport = chosen_transport(case.run.transport, comm, self.device)
+        self.schedule = case.run.schedule
         self._sharing = ranks_per_device(comm, device)
 
     # -- before the run ----------------------------------------------------------------------
 
-    def describe(self) -> dict[str, str]:
-        """Return what will be run, for people."""
+    def describe_problem(self) -> dict[str, str]:
+        """Return what is solved, and how it is discretised, for people."""
         case, problem = self.case, self.problem
-        ranks = problem.geometry.ranks
         lengths = " x ".join(_length_text(length) for length in case.grid.lengths_xyz)
         transforms = problem.model.transforms * problem.method.substages
         given = (f"{name} {value:g}" for name, value in problem.parameters.items() if value)
@@ -122,41 +110,46 @@ class SpectralSimulation(PlainSimulation):
             "modes": f"{kept} kept (dealiasing {case.numerics.dealiasing})",
             "precision": case.numerics.precision,
             "integrator": f"{problem.method.name}, {transforms} transforms a step",
-            **self.placement.describe(),
-            "ranks": f"{ranks}" + (f", {self._sharing} to a device" if ranks > 1 else ""),
-            "transport": self._transport.name if self._transport else "none (one rank)",
-            "schedule": case.run.schedule,
         }
+
+    def describe_devices(self) -> dict[str, str]:
+        """Return where the fields are, and what crosses the bus, for people. Collective."""
+        return self.placement.describe()
+
+    def ranks_text(self) -> str:
+        """Return how many ranks there are, and how many of them share a device."""
+        return f"{self.ranks}" + (f", {self._sharing} to a device" if self.ranks > 1 else "")
+
+    def describe(self) -> dict[str, str]:
+        """Return what will be run, for people. Collective."""
+        return {**super().describe(), "schedule": self.schedule}
 
     def describe_step(self) -> str:
         """Return which columns stay on the device, where fields are on the host."""
         return self.placement.describe_columns(self.flow.passes)
 
-    def allocate(self) -> None:
-        """Allocate the fields and record the step. Collective.
+    def memory(self) -> list[tuple[Device, int]]:
+        """Return the bytes that the ranks of one device need where fields are. Collective."""
+        return [(self.placement.home, self.placement.memory())]
 
-        Raises
-        ------
-        InputError
-            On all ranks, if a device's free memory does not suffice for the ranks that share it.
-        """
-        self.placement.check_memory()
-        self.flow = SpectralStep(
-            self.problem, self.device, self._transport, self.placement.passes()
-        )
+    def allocate(self) -> None:
+        """Allocate the fields and record the step. Collective."""
+        transport = make_transport(self.transport, self.comm, self.device)
+        self.check_memory()
+        self.flow = SpectralStep(self.problem, self.device, transport, self.placement.passes())
         self._steps = {False: self._commit(self.flow.record_step())}
         self._steps[True] = self._steps[False]
         if self.flow.passes.goes_ahead:
             self._steps[True] = self._commit(self.flow.record_step(begins=False))
+
+    def initialise(self) -> None:
+        """Set the initial flow, or the checkpoint to go on from."""
         viscous = (
             any(field.is_vector for field in self._fields)
             and self.problem.parameters.get("viscosity_power", 1) == 1
         )
         viscosity = self.problem.parameters.get("viscosity") if viscous else None
         self._budget = EnergyBudget(self._fields, viscosity, self.flow.wavenumbers.largest)
-
-    def initialise(self) -> None:
-        """Set the initial flow, or the checkpoint to go on from."""
         self._forcing = self._make_forcing()
         settings = self.case.initial
         if settings.restart is not None:
@@ -186,31 +179,23 @@ class SpectralSimulation(PlainSimulation):
         """Return the next time step, see `cfl.step_size`."""
         return cfl.step_size(self.flow, self.case.time, self._linear, self.comm)
 
-    def advance(self, step_size: float) -> None:
+    @property
+    def lanes(self) -> int:
+        """How many lanes work on a step side by side."""
+        return self.placement.lanes
+
+    def _advance(self, step_size: float, profile: bool) -> Timeline | None:
         """Do one time step."""
         factors = self._forcing.prepare(self.time, step_size) if self._forcing else None
         self.flow.set_step_size(step_size, factors)
-        profile = self._timer.wants_next()
         step = self._steps[self.flow.is_ahead]
         self.placement.run(step, profile)
         self.flow.is_ahead = self.flow.passes.goes_ahead
-        if profile:
-            timeline = Timeline()
-            timeline.entries = list(step.timeline.entries)
-            step.timeline.clear()
-            self._timer.add(timeline, busy_seconds(timeline, self.placement.lanes))
         self.step += 1
         self.time += step_size
         if self._linear.grows and self.step % _SYMMETRY_INTERVAL == 0:
             make_real(self.flow, self.comm)
-
-    def timers(self) -> dict[str, float]:
-        """Return seconds by category so far, extrapolated from the steps that were timed."""
-        return self._timer.seconds()
-
-    def write_timeline(self, folder: Path) -> list[Path]:
-        """Write the timeline of the last step that was timed, as picture and Chrome trace."""
-        return self._timer.write(folder, self.case.run.schedule, self.problem.geometry.rank)
+        return Timeline.merged([step.timeline], forget=True) if profile else None
 
     # -- results -----------------------------------------------------------------------------
 
@@ -318,9 +303,8 @@ class SpectralSimulation(PlainSimulation):
 
     def _field(self, name: str, values: np.ndarray, long_name: str) -> Field:
         geometry = self.problem.geometry
-        return grid_field(
-            name, long_name, values, geometry.physical_box, geometry.shape, self.problem.lengths
-        )
+        start, lengths = geometry.physical_box.start, self.problem.lengths
+        return grid_field(name, long_name, values, start, geometry.shape, lengths)
 
     # -- ranks -------------------------------------------------------------------------------
 
@@ -333,24 +317,3 @@ def _length_text(length: float) -> str:
     quarters = 4 * length / math.pi
     simple = abs(quarters - round(quarters)) < 1e-9
     return pi_text(round(quarters) / 4) if simple else f"{length:.6g}"
-
-
-def make_simulation(case: SpectralCase, comm: Any, device: str) -> SpectralSimulation:
-    """Make the simulation of a case.
-
-    Parameters
-    ----------
-    case : SpectralCase
-        The settings.
-    comm : mpi4py.MPI.Comm or None
-        The ranks to run on.
-    device : {"auto", "cpu", "cuda"}
-        Which kind of device each rank opens; ranks of a node share its GPUs in turn.
-
-    Raises
-    ------
-    InputError
-        If there is no such device.
-    """
-    opened = open_matching_device(device, comm)
-    return SpectralSimulation(case, comm, opened)

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from slipstream.array_types import Array, Comm
-from slipstream.family import sum_over_ranks
+from slipstream.collective import sum_over_ranks
 from slipstream.spectral.spectral_problem import FieldParts
 from slipstream.spectral.time_step import SpectralStep
 

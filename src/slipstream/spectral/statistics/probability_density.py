@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from slipstream.collective import sum_over_ranks
 from slipstream.equations.forms import AXES
-from slipstream.family import sum_over_ranks
 from slipstream.field import Field
 from slipstream.io.time_series import whole_field
 from slipstream.spectral.spectral_problem import FieldParts

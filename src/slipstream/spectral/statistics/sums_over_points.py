@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
+from slipstream.collective import sum_over_ranks
 from slipstream.device import Operation
 from slipstream.equations.forms import AXES
-from slipstream.family import sum_over_ranks
 from slipstream.schedule import commit
 from slipstream.spectral.time_step import SpectralStep
 
