@@ -69,7 +69,7 @@ def run(
     ] = False,
 ) -> None:
     """Run a case and write its output into a folder."""
-    from slipstream.simulation.output_folder import check_folder
+    from slipstream.simulation import Interrupted, check_folder, make_simulation, run_case
 
     overrides = list(settings or [])
     if device is not None:
@@ -78,7 +78,8 @@ def run(
 
     def read() -> Case:
         loaded = load_case(case, overrides)
-        check_folder(folder, overwrite, _restart(loaded))
+        restart = getattr(getattr(loaded, "initial", None), "restart", None)
+        check_folder(folder, overwrite, restart)
         return loaded
 
     if ranks is not None and mpi_launch.should_relaunch(ranks):
@@ -87,22 +88,11 @@ def run(
         raise typer.Exit(mpi_launch.relaunch(ranks))
     comm = mpi_launch.world_comm()
     settled = on_first_rank(comm, read)
-    _run_settled(settled, comm, folder)
-
-
-def _run_settled(case: Case, comm: Any, folder: Path) -> None:
-    """Make the simulation of a validated case and run it."""
-    from slipstream.simulation import Interrupted, make_simulation, run_case
-
     try:
-        run_case(case, make_simulation(case, comm), folder)
+        run_case(make_simulation(settled, comm), folder)
     except Interrupted as interrupted:
         # What a person wanted is no error, but the case was not run to its end either.
         _fail(interrupted, heading="")
-
-
-def _restart(case: Case) -> str | None:
-    return getattr(getattr(case, "initial", None), "restart", None)
 
 
 @app.command()

@@ -125,7 +125,7 @@ def test_run_of_one_rank_is_gone_on_with_by_several(comm, device, tmp_path, stra
 def test_output_does_not_depend_on_the_number_of_ranks(comm, device, shared_folder, tmp_path):
     one, many = tmp_path / "one", shared_folder / "many"
     for simulation, folder in ((make(device), one), (make(device, comm=comm), many)):
-        run_case(simulation.case, simulation, folder, Console(quiet=True))
+        run_case(simulation, folder, Console(quiet=True))
     for name in ("fields.zarr", "checkpoint.zarr"):
         stored = [zarr.open_group(folder / name, mode="r") for folder in (one, many)]
         expected, found = (group["tracer"][...] for group in stored)

@@ -71,7 +71,7 @@ def test_output_does_not_depend_on_the_number_of_ranks(comm, device, shared_fold
         (make(device, *settings), one),
         (make(device, *settings, comm=comm), many),
     ):
-        run_case(simulation.case, simulation, folder, Console(quiet=True))
+        run_case(simulation, folder, Console(quiet=True))
     stored = [zarr.open_group(folder / "fields.zarr", mode="r") for folder in (one, many)]
     assert sorted(stored[0].array_keys()) == sorted(stored[1].array_keys())
     for name, array in stored[0].arrays():

@@ -74,8 +74,8 @@ def test_output_does_not_depend_on_the_number_of_ranks(comm, device, shared_fold
     case = make_case(*RUN)
     alone, together = tmp_path / "alone", shared_folder / "together"
     quiet = Console(quiet=True)
-    run_case(case, SpectralSimulation(case, None, device), alone, quiet)
-    run_case(case, SpectralSimulation(case, comm, device), together, quiet)
+    run_case(SpectralSimulation(case, None, device), alone, quiet)
+    run_case(SpectralSimulation(case, comm, device), together, quiet)
     if comm is not None:
         comm.Barrier()  # rank 0 closes the time series after the others have left
     for store in ("fields.zarr", "checkpoint.zarr", "spectra.zarr", "diagnostics.zarr"):

@@ -317,7 +317,7 @@ def test_each_kind_is_written_at_its_own_interval_and_at_the_end(device, tmp_pat
         "output.structure_interval=0.03",
         "output.checkpoint=false",
     )
-    run_case(case, SpectralSimulation(case, None, device), tmp_path, Console(quiet=True))
+    run_case(SpectralSimulation(case, None, device), tmp_path, Console(quiet=True))
     times = {"transfer": [0, 0.02, 0.04, 0.05], "pdf": [0, 0.05], "structure": [0, 0.03, 0.05]}
     for kind, expected in times.items():
         stored = xarray.open_zarr(tmp_path / f"{kind}.zarr")
@@ -341,7 +341,7 @@ def test_pictures_of_what_was_asked_for_are_drawn(device, tmp_path):
         "output.transfer_interval=1",
         "output.anisotropic_interval=1",
     )
-    run_case(case, SpectralSimulation(case, None, device), tmp_path, Console(quiet=True))
+    run_case(SpectralSimulation(case, None, device), tmp_path, Console(quiet=True))
     drawn = {path.stem for path in tmp_path.glob("*.png")} & set(KINDS)
     assert drawn == {"transfer", "anisotropic"}
 

@@ -29,7 +29,9 @@ def simulation(monkeypatch):
 
     def make(case, comm, device):
         made.update(case=case, comm=comm)
-        return made.setdefault("simulation", FakeSimulation())
+        fake = made.setdefault("simulation", FakeSimulation())
+        fake.case = case
+        return fake
 
     module = types.ModuleType("slipstream.spectral.spectral_simulation")
     module.SpectralSimulation = make

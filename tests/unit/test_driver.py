@@ -18,9 +18,9 @@ from slipstream.io import open_checkpoint, write_checkpoint
 from slipstream.simulation import check_folder, prepare_folder, run_case
 
 
-def run(simulation, folder, *overrides):
-    case = parse_case(CASE, overrides)
-    run_case(case, simulation, folder, Console(quiet=True))
+def run(simulation, folder, *overrides, console=None):
+    simulation.case = parse_case(CASE, overrides)
+    run_case(simulation, folder, console or Console(quiet=True))
 
 
 def test_last_step_hits_the_end_exactly_and_others_are_not_altered(tmp_path):
@@ -52,7 +52,7 @@ def test_maximum_number_of_steps_ends_the_run_in_order(tmp_path):
 
 def test_maximum_number_of_steps_counts_those_of_this_run(tmp_path):
     fake, console = FakeSimulation(start=(100, 0.0)), Console(file=io.StringIO())
-    run_case(parse_case(CASE, ["time.max_steps=3"]), fake, tmp_path, console)
+    run(fake, tmp_path, "time.max_steps=3", console=console)
     assert open_checkpoint(tmp_path).step == 103
     assert "stopped after 3 steps: time.max_steps" in console.file.getvalue()
 
@@ -62,7 +62,7 @@ def test_run_ends_when_the_simulation_is_finished(tmp_path):
         simulation.finished = "converged" if simulation.step == 4 else ""
 
     simulation, console = FakeSimulation(on_step=settle), Console(file=io.StringIO(), width=100)
-    run_case(parse_case(CASE), simulation, tmp_path / "out", console)
+    run(simulation, tmp_path / "out", console=console)
     assert simulation.step == 4
     assert "stopped after 4 steps: converged\n" in console.file.getvalue()
     assert open_checkpoint(tmp_path / "out").step == 4
@@ -85,7 +85,7 @@ def test_what_a_family_has_to_say_is_told(tmp_path):
             return [folder / "extra.txt"]
 
     console = Console(file=io.StringIO(), width=100)
-    run_case(parse_case(CASE), Talkative(), tmp_path / "out", console)
+    run(Talkative(), tmp_path / "out", console=console)
     text = console.file.getvalue()
     assert text.count("in two halves\n") == 1
     assert text.count("warning: half way\n") == 1
@@ -96,7 +96,7 @@ def test_what_a_family_has_to_say_is_told(tmp_path):
 
 def test_run_that_reaches_its_end_was_not_stopped(tmp_path):
     console = Console(file=io.StringIO())
-    run_case(parse_case(CASE, ["time.max_steps=10"]), FakeSimulation(), tmp_path, console)
+    run(FakeSimulation(), tmp_path, "time.max_steps=10", console=console)
     assert "stopped" not in console.file.getvalue()
 
 

@@ -33,27 +33,9 @@ OUTPUT_NAMES = (
 
 
 def check_folder(folder: str | Path, overwrite: bool, restart: str | None = None) -> Path:
-    """Find out whether a run may write into a folder, without changing anything.
+    """Refuse a folder that a run may not write into, without changing anything.
 
-    Parameters
-    ----------
-    folder : str or pathlib.Path
-        The output folder.
-    overwrite : bool
-        Whether the output of an earlier run may be replaced.
-    restart : str, optional
-        What to go on from, which must not be replaced: the output folder of a run, or the
-        checkpoint in it.
-
-    Returns
-    -------
-    pathlib.Path
-        The folder.
-
-    Raises
-    ------
-    InputError
-        If the folder is not empty and may not be overwritten, is no folder, or is needed.
+    `restart` is what the run goes on from, which must not be replaced: a folder or a checkpoint.
     """
     path = Path(folder)
     if path.exists() and not path.is_dir():
@@ -78,35 +60,15 @@ def check_folder(folder: str | Path, overwrite: bool, restart: str | None = None
 
 
 def prepare_folder(folder: str | Path) -> Path:
-    """Make an output folder, free of the output of earlier runs; for rank 0.
-
-    Parameters
-    ----------
-    folder : str or pathlib.Path
-        The output folder. Files in it that Slipstream did not write are left alone.
-
-    Returns
-    -------
-    pathlib.Path
-        The folder.
-
-    Raises
-    ------
-    InputError
-        If the folder cannot be made.
-    """
+    """Make an output folder, on rank 0; of what is there, remove what Slipstream has written."""
     path = Path(folder)
     try:
         path.mkdir(parents=True, exist_ok=True)
         for name in OUTPUT_NAMES:
-            _remove(path / name)
+            if (path / name).is_dir() and not (path / name).is_symlink():
+                shutil.rmtree(path / name)
+            else:
+                (path / name).unlink(missing_ok=True)
     except OSError as error:
         raise InputError(f"output folder {path} cannot be made: {error.strerror}") from error
     return path
-
-
-def _remove(path: Path) -> None:
-    if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path)
-    else:
-        path.unlink(missing_ok=True)

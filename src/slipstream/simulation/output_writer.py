@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
 
-from slipstream.case.common_tables import Case
+from slipstream.array_types import Comm
 from slipstream.errors import RunError
 from slipstream.field import Field
 from slipstream.io.checkpoint import write_checkpoint
@@ -20,29 +20,15 @@ from slipstream.simulation.simulation_base import STATISTICS, Simulation
 
 
 class DueTimes:
-    """Tells when something that recurs is due.
+    """Tells when something is due that recurs at an interval of time; never if that is None."""
 
-    Parameters
-    ----------
-    interval : float or None
-        Time between two occasions (non-dimensional); None: never.
-    start : float
-        The first occasion.
-    """
-
-    def __init__(self, interval: float | None, start: float):
+    def __init__(self, interval: float | None, start: float) -> None:
         self._interval = interval
         self._start = start
         self._occasions = 0
 
     def due(self, time: float) -> bool:
-        """Return whether an occasion has been reached since the last one that was.
-
-        Parameters
-        ----------
-        time : float
-            The present time, which never decreases from call to call.
-        """
+        """Return whether an occasion has been reached since the last call; time never decreases."""
         if self._interval is None:
             return False
         # Steps that add up to an occasion may fall short of it by rounding.
@@ -53,25 +39,14 @@ class DueTimes:
         return True
 
 
-class Recorder:
-    """Writes the output of one run. Its methods are collective.
+class OutputWriter:
+    """Writes what the case of a simulation asks for. Its methods are collective."""
 
-    Parameters
-    ----------
-    case : Case
-        The case; its ``output`` table says what is written.
-    simulation : Simulation
-        The simulation, in its initial state.
-    folder : pathlib.Path
-        The output folder.
-    """
-
-    def __init__(self, case: Case, simulation: Simulation, folder: Path):
-        self._case = case
+    def __init__(self, simulation: Simulation, folder: Path) -> None:
+        self._case = case = simulation.case
         self._simulation = simulation
         self._folder = folder
-        comm = simulation.comm
-        self._is_first = comm is None or comm.rank == 0
+        self._is_first = simulation.rank == 0
         self.labels = simulation.labels()
         self.choice = simulation.pictures()
         self.series = Series(folder, self.labels) if self._is_first else None
@@ -91,18 +66,7 @@ class Recorder:
             (folder / "case.toml").write_text(case.to_toml(), encoding="utf-8")
 
     def record(self, step_size: float) -> None:
-        """Write what is due at the present time.
-
-        Parameters
-        ----------
-        step_size : float
-            The time step that follows (non-dimensional).
-
-        Raises
-        ------
-        RunError
-            If a diagnostic is not finite: the flow has blown up.
-        """
+        """Write what is due, before a time step of this size; fail if the flow has blown up."""
         time = self._simulation.time
         for kind, write in self._writers(step_size).items():
             if self._due[kind].due(time):
@@ -110,20 +74,7 @@ class Recorder:
                 self._written_at[kind] = time
 
     def record_last(self, step_size: float) -> None:
-        """Write the last state: all that is ever written, unless just written.
-
-        And what only the simulation's family has.
-
-        Parameters
-        ----------
-        step_size : float
-            The time step that would follow (non-dimensional).
-
-        Raises
-        ------
-        RunError
-            If a diagnostic is not finite: the flow has blown up.
-        """
+        """Write all of the last state that has not just been written, and what its family adds."""
         time = self._simulation.time
         for kind, write in self._writers(step_size).items():
             if self._written_at.get(kind) != time:
@@ -187,7 +138,7 @@ class Recorder:
             case=self._case.to_toml(),
         )
 
-    def _store(self, name: str, comm: object) -> FieldStore:
+    def _store(self, name: str, comm: Comm) -> FieldStore:
         if name not in self._stores:
             attributes = {"title": self._case.title, "case": self._case.to_toml()}
             self._stores[name] = FieldStore(self._folder / name, comm, attributes)
@@ -195,7 +146,8 @@ class Recorder:
 
     def _watched(self, fields: Iterable[Field]) -> Iterator[Field]:
         """Pass the fields on, keeping a plane of what gets a picture."""
-        choice, planes = self.choice, {}
+        choice = self.choice
+        planes: dict[str, Plane | None] = {}
         for field in fields:
             if field.name in choice.needed and self._case.output.pictures:
                 planes[field.name] = gather_plane(
@@ -210,22 +162,7 @@ class Recorder:
 
 
 def check_finite(name: str, value: float, simulation: Simulation) -> None:
-    """Raise if a value shows that the flow has blown up.
-
-    Parameters
-    ----------
-    name : str
-        What the value is, for the message.
-    value : float
-        The value, the same on all ranks.
-    simulation : Simulation
-        Where it comes from.
-
-    Raises
-    ------
-    RunError
-        If the value is infinite or not a number.
-    """
+    """Raise if a value, the same on all ranks, shows that the flow has blown up."""
     if not math.isfinite(value):
         raise RunError(
             f"{name} became {value} at step {simulation.step}, t = {simulation.time:.6g}: the flow"

@@ -25,7 +25,7 @@ from slipstream.report.console import (
     summarise,
 )
 from slipstream.simulation.output_folder import prepare_folder
-from slipstream.simulation.output_writer import Recorder, check_finite
+from slipstream.simulation.output_writer import OutputWriter, check_finite
 from slipstream.simulation.simulation_base import Simulation
 from slipstream.simulation.stop_requests import Interrupted, Interruption
 
@@ -48,17 +48,13 @@ class _Effort:
         self.writing += clock.perf_counter() - began
 
 
-def run_case(
-    case: Case, simulation: Simulation, output: str | Path, console: Console | None = None
-) -> None:
-    """Run a case to its end. Collective.
+def run_case(simulation: Simulation, output: str | Path, console: Console | None = None) -> None:
+    """Run the case of a simulation to its end, from its beginning. Collective.
 
     Parameters
     ----------
-    case : Case
-        What to run.
     simulation : Simulation
-        Made for the case, nothing allocated yet.
+        Made for the case.
     output : str or pathlib.Path
         The output folder, made if need be. The output of an earlier run in it is replaced once
         the initial state is there; `slipstream.simulation.check_folder` tells beforehand.
@@ -75,30 +71,28 @@ def run_case(
         If the run was asked to stop; its last state is written.
     """
     effort, folder, comm = _Effort(), Path(output), simulation.comm
-    is_first = comm is None or comm.rank == 0
-    console = (console or make_console()) if is_first else Console(quiet=True)
+    console = (console or make_console()) if simulation.rank == 0 else Console(quiet=True)
     with Interruption(comm) as interruption:
-        recorder = _begin(case, simulation, folder, console)
+        writer = _begin(simulation, folder, console)
         effort.starting = clock.perf_counter() - effort.began
         try:
-            was_interrupted = _step_to_end(
-                case, simulation, recorder, interruption, effort, console
-            )
+            was_interrupted = _step_to_end(simulation, writer, interruption, effort, console)
         finally:
-            effort.time_writing(recorder.close)
+            effort.time_writing(writer.close)
     if comm is not None:
         # Rank 0 closes the files: nobody returns to code that might read them before that.
         comm.Barrier()
     if was_interrupted:
         raise Interrupted(
             f"interrupted at step {simulation.step}, t = {simulation.time:.6g};"
-            + _how_to_go_on(case, folder)
+            + _how_to_go_on(simulation.case, folder)
         )
-    _finish(case, simulation, recorder, effort, folder, console)
+    _finish(simulation, writer, effort, folder, console)
 
 
-def _begin(case: Case, simulation: Simulation, folder: Path, console: Console) -> Recorder:
+def _begin(simulation: Simulation, folder: Path, console: Console) -> OutputWriter:
     """Announce the run, make its initial state, and open its output folder."""
+    case = simulation.case
     announce(console, case, simulation.describe(), folder)
     simulation.prepare()
     if simulation.time >= case.time.end:
@@ -108,25 +102,24 @@ def _begin(case: Case, simulation: Simulation, folder: Path, console: Console) -
         )
     # Only now: a run that cannot even begin must not cost the output of an earlier one.
     on_first_rank(simulation.comm, lambda: prepare_folder(folder))
-    return Recorder(case, simulation, folder)
+    return OutputWriter(simulation, folder)
 
 
 def _step_to_end(
-    case: Case,
     simulation: Simulation,
-    recorder: Recorder,
+    writer: OutputWriter,
     interruption: Interruption,
     effort: _Effort,
     console: Console,
 ) -> bool:
     """Step until the end or a request to stop; return whether it was such a request."""
-    step_size = _next_step_size(simulation)
+    case, step_size = simulation.case, _next_step_size(simulation)
     announce_steps(console, case, simulation.describe_step(), simulation.time, step_size)
     effort.first_step = simulation.step
     was_interrupted = False
     with Progress(console, simulation.time, case.time.end) as progress:
-        effort.time_writing(recorder.record, step_size)
-        while _goes_on(case, simulation, effort):
+        effort.time_writing(writer.record, step_size)
+        while _goes_on(simulation, effort):
             was_interrupted = interruption.requested()
             if was_interrupted:
                 break
@@ -135,23 +128,25 @@ def _step_to_end(
             step_size = _next_step_size(simulation)
             effort.stepping += clock.perf_counter() - began
             effort.steps = simulation.step - effort.first_step
-            effort.time_writing(recorder.record, step_size)
+            effort.time_writing(writer.record, step_size)
             progress.update(simulation.time, simulation.progress(step_size))
             progress.warn(simulation.warnings())
-    effort.time_writing(recorder.record_last, step_size)
+    effort.time_writing(writer.record_last, step_size)
     return was_interrupted
 
 
-def _goes_on(case: Case, simulation: Simulation, effort: _Effort) -> bool:
+def _goes_on(simulation: Simulation, effort: _Effort) -> bool:
     """Return whether there are time and steps left, and something to use them for."""
-    if case.time.max_steps is not None and effort.steps >= case.time.max_steps:
+    most = simulation.case.time.max_steps
+    if most is not None and effort.steps >= most:
         return False
-    return not (simulation.finished or _is_at_end(case, simulation))
+    return not (simulation.finished or _is_at_end(simulation))
 
 
-def _is_at_end(case: Case, simulation: Simulation) -> bool:
+def _is_at_end(simulation: Simulation) -> bool:
+    end = simulation.case.time.end
     # Times are sums of many steps: without a tolerance rounding could ask for one more.
-    return case.time.end - simulation.time <= 1e-12 * case.time.end
+    return end - simulation.time <= 1e-12 * end
 
 
 def _next_step_size(simulation: Simulation) -> float:
@@ -174,20 +169,20 @@ def _clipped(step_size: float, remaining: float) -> float:
 
 
 def _finish(
-    case: Case,
     simulation: Simulation,
-    recorder: Recorder,
+    writer: OutputWriter,
     effort: _Effort,
     folder: Path,
     console: Console,
 ) -> None:
     """Draw the pictures and sum up."""
+    case = simulation.case
     began = clock.perf_counter()
     timers = _mean_timers(simulation)
     results = simulation.results(effort.stepping, effort.steps)
-    if recorder.series is None:
+    if simulation.rank > 0:
         return
-    pictures = _draw(case, recorder, folder) if case.output.pictures else []
+    pictures = _draw(case.title, writer, folder) if case.output.pictures else []
     if case.run.timeline:
         pictures += simulation.write_timeline(folder)
     parts = {
@@ -204,27 +199,28 @@ def _finish(
         parts=parts,
         timers=timers,
         results=results,
-        stopped_by=_stopped_by(case, simulation),
+        stopped_by=_stopped_by(simulation),
         folder=folder,
         pictures=pictures,
-        extras=recorder.extras,
-        advice=_advice(case, simulation, folder),
+        extras=writer.extras,
+        advice=_advice(simulation, folder),
     )
     summarise(console, summary)
 
 
-def _stopped_by(case: Case, simulation: Simulation) -> str:
+def _stopped_by(simulation: Simulation) -> str:
     """Return what ended a run; nothing if its time was over."""
     if simulation.finished:
         return simulation.finished
-    return "" if _is_at_end(case, simulation) else "time.max_steps"
+    return "" if _is_at_end(simulation) else "time.max_steps"
 
 
-def _advice(case: Case, simulation: Simulation, folder: Path) -> str:
+def _advice(simulation: Simulation, folder: Path) -> str:
     """Return how to go on with a run that was to end early, but has come to its last step."""
+    case = simulation.case
     if not case.ends_early or simulation.finished:
         return ""
-    longer = f" --set time.end={2 * case.time.end}" if _is_at_end(case, simulation) else ""
+    longer = f" --set time.end={2 * case.time.end}" if _is_at_end(simulation) else ""
     if not case.output.checkpoint:
         return f"not converged: run again with{longer or ' a larger time.max_steps'}"
     return f"not converged: go on with --set initial.restart={folder}{longer} --out OTHER"
@@ -246,18 +242,18 @@ def _mean_timers(simulation: Simulation) -> dict[str, float]:
     return {name: sum(one.get(name, 0.0) for one in ranks) / len(ranks) for name in names}
 
 
-def _draw(case: Case, recorder: Recorder, folder: Path) -> list[Path]:
+def _draw(title: str, writer: OutputWriter, folder: Path) -> list[Path]:
     # Drawing needs a large library, which a run without pictures should not wait for.
     from slipstream.report.run_pictures import write_pictures
     from slipstream.report.statistics_pictures import write_statistics_pictures
 
     pictures = write_pictures(
         folder,
-        choice=recorder.choice,
-        title=case.title,
-        series=recorder.series.columns(),
-        labels=recorder.labels,
-        spectra=recorder.spectra,
-        plane=recorder.plane,
+        choice=writer.choice,
+        title=title,
+        series=writer.series.columns() if writer.series else {},
+        labels=writer.labels,
+        spectra=writer.spectra,
+        plane=writer.plane,
     )
-    return pictures + write_statistics_pictures(folder, case.title, recorder.statistics)
+    return pictures + write_statistics_pictures(folder, title, writer.statistics)

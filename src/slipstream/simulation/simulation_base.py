@@ -62,6 +62,8 @@ class Simulation(ABC):
     # What needs memory, the key of the case first; and what would need less.
     memory_is_for = "grid.points: this grid", "fewer points"
 
+    rank: int
+    ranks: int
     transport: str
     schedule: str
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from slipstream.array_types import Comm
 from slipstream.errors import RunError
 from slipstream.mpi_launch import STOP_SIGNAL
 
@@ -24,14 +25,9 @@ class Interruption:
 
     A second Ctrl-C, a while after the first, raises KeyboardInterrupt as usual. Outside the
     main thread, where signals cannot be caught, nothing changes.
-
-    Parameters
-    ----------
-    comm : mpi4py.MPI.Comm or None
-        The ranks that have to agree.
     """
 
-    def __init__(self, comm: Any = None):
+    def __init__(self, comm: Comm = None) -> None:
         self._comm = comm
         self._first_at: float | None = None
         self._previous: dict[int, Any] = {}
