@@ -8,8 +8,11 @@ import pytest
 from slipstream import accepted
 from slipstream.advection import STRATEGIES
 from slipstream.case import SOLVERS, AdvectionCase, LatticeCase, SpectralCase, write_template
+from slipstream.case.spectral_case import FLOW_KEYS
 from slipstream.case.validation_messages import choices_at
+from slipstream.device import open_device
 from slipstream.equations import models
+from slipstream.errors import InputError
 from slipstream.exchange import TRANSPORTS
 from slipstream.exchange.transport_registry import transport_class
 from slipstream.fft import fft_arguments, host_device_copy, residency
@@ -40,6 +43,7 @@ from slipstream.spectral.runge_kutta import METHODS
         (accepted.INTEGRATORS, METHODS),
         (accepted.DEALIASINGS, DEALIASING),
         (accepted.INITIAL_FLOWS, INITIAL_FLOWS),
+        (accepted.INITIAL_FLOWS, FLOW_KEYS),
         (accepted.MAGNETIC_FIELDS, ("none", *MAGNETIC_FIELDS)),
         (accepted.FORCINGS, FORCINGS),
         (accepted.STRATEGIES, STRATEGIES),
@@ -60,9 +64,9 @@ def test_names_are_those_of_the_registry(names, registry):
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 KEYS = [
-    (SpectralCase, "initial.flow", accepted.INITIAL_FLOWS),
-    (SpectralCase, "initial.magnetic", accepted.MAGNETIC_FIELDS),
-    (SpectralCase, "forcing.kind", accepted.FORCINGS),
+    (SpectralCase, "initial.flow", INITIAL_FLOWS),
+    (SpectralCase, "initial.magnetic", ("none", *MAGNETIC_FIELDS)),
+    (SpectralCase, "forcing.kind", FORCINGS),
     (SpectralCase, "time.integrator", METHODS),
     (SpectralCase, "numerics.precision", accepted.PRECISIONS),
     (SpectralCase, "numerics.dealiasing", DEALIASING),
@@ -106,6 +110,11 @@ def test_template_lists_what_keys_accept(case, tmp_path):
             section = next(one for one in sections if one.startswith(key.partition(".")[0]))
             explained = re.search(own, section, flags=re.M)[0]
             assert all(f'"{name}"' in explained for name in registry), key
+
+
+def test_devices_that_can_be_opened_are_those_that_are_accepted():
+    with pytest.raises(InputError, match=f"accepted: {', '.join(['auto', *accepted.DEVICES])}$"):
+        open_device("abacus")
 
 
 def section_of(document, heading):
