@@ -22,7 +22,7 @@ def test_thread_count_respects_the_environment(monkeypatch, setting, count):
 def test_lanes_share_the_threads(monkeypatch, tmp_path, threads, lanes, each):
     """Kernels on a stream have the threads of one lane."""
     (tmp_path / "count.hpp").write_text(
-        '#include "core.hpp"\n#include <omp.h>\n'
+        '#include "portability.hpp"\n#include <omp.h>\n'
         "KERNEL count(Index* out) { *out = omp_get_max_threads(); }"
     )
     monkeypatch.setenv("OMP_NUM_THREADS", str(threads))

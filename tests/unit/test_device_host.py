@@ -131,7 +131,7 @@ def test_threads_end_with_their_streams():
 
 
 ARGUMENTS = """
-#include "core.hpp"
+#include "portability.hpp"
 KERNEL take(double* out, Index i, double d, float f, int small, const float* array) {
   out[0] = double(i); out[1] = d; out[2] = f; out[3] = small; out[4] = array[1];
 }

@@ -124,7 +124,7 @@ def used_kernels(real, shape):
 def tiled_kernels(real, lengths):
     """Return the tiled kernels of further lengths: every radix, and the largest tiles."""
     tiles = [gpu_fft_launch.strided_fft(n, real, sign) for n in lengths for sign in (-1, 1)]
-    tiles += [gpu_fft_launch.physical_pass(n, real, 3, 5, PRODUCT) for n in lengths]
+    tiles += [gpu_fft_launch.fused_product(n, real, 3, 5, PRODUCT) for n in lengths]
     tiles += [gpu_fft_launch.real_rows(n, real, sign) for n in lengths for sign in (-1, 1)]
     return {(tile.header, tile.name, tuple(sorted(tile.constants.items()))) for tile in tiles}
 
@@ -221,8 +221,8 @@ def compiler():
 
 @cache
 def options():
-    """Return the options that `CudaDevice` compiles with, read from its text: CuPy is not here."""
-    tree = ast.parse(Path(slipstream.device.__file__).with_name("cuda_device.py").read_text())
+    """Return the options that kernels are compiled with, read from the text: CuPy is not here."""
+    tree = ast.parse(Path(slipstream.device.__file__).with_name("nvrtc.py").read_text())
     (value,) = (
         node.value
         for node in ast.walk(tree)
@@ -286,7 +286,7 @@ def test_headers_only_for_cpus_are_empty_to_gpus(header):
     ids=["syntax", "only on a CPU", "no such header"],
 )
 def test_a_kernel_that_does_not_compile_is_noticed(mistake):
-    text = kernels.source("rows.hpp", {"REAL": "double"})
+    text = kernels.source("gather_scatter.hpp", {"REAL": "double"})
     compiler().compile(text, "sm_90", options())
-    with pytest.raises(CompilationError, match="rows.hpp.*error"):
+    with pytest.raises(CompilationError, match="gather_scatter.hpp.*error"):
         compiler().compile(text + mistake, "sm_90", options())

@@ -96,7 +96,8 @@ def test_gather_rows_pads_and_scatter_rows_truncates(low, gap):
     )
     launch = RowLaunch(fields * planes * rows, columns)
     gather, scatter = (
-        DEVICE.kernel("rows.hpp", f"{name}_rows", REAL="double") for name in ("gather", "scatter")
+        DEVICE.kernel("gather_scatter.hpp", f"{name}_rows", REAL="double")
+        for name in ("gather", "scatter")
     )
     DEVICE.run(gather.bind(launch, packed, work, offset, pitch, *sizes))
     np.testing.assert_array_equal(work, expected)

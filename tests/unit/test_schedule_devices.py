@@ -380,8 +380,8 @@ def test_timelines_tell_devices_apart_and_lanes_of_one_device_not(policy):
 
 def test_chunks_are_dealt_out_to_the_lanes_of_each_device():
     graph = StepGraph(FIRST)
-    assert [graph.lane_of_chunk(n) for n in range(3)] == [(0, "compute")] * 3
-    assert [graph.lane_of_chunk(n, SECOND) for n in range(4)] == [
+    assert [graph.lane_of_batch(n) for n in range(3)] == [(0, "compute")] * 3
+    assert [graph.lane_of_batch(n, SECOND) for n in range(4)] == [
         (0, "compute"),
         (1, "compute 1"),
         (2, "compute 2"),
@@ -411,7 +411,7 @@ def test_a_spare_core_is_one_that_does_not_compute_and_polls_without_a_pause(thr
 
 
 TEAM = """
-#include "core.hpp"
+#include "portability.hpp"
 #include <omp.h>
 KERNEL team(Index* out, Index rows) { FOR_ROWS(row, rows) out[row] = omp_get_num_threads(); }
 """
@@ -432,7 +432,7 @@ def test_lanes_of_a_step_share_the_threads_of_their_cpu(
     team, sizes = device.threads // device.lanes, np.zeros((device.lanes, 64), int)
     kernel, graph = device.kernel(str(header), "team"), StepGraph(device)
     for number, out in enumerate(sizes):
-        lane, name = graph.lane_of_chunk(number)
+        lane, name = graph.lane_of_batch(number)
         assert lane == number
         graph.add(
             kernel.bind(RowLaunch(64, 1), out, 64),
@@ -441,10 +441,10 @@ def test_lanes_of_a_step_share_the_threads_of_their_cpu(
             category="compute",
             lane=name,
         )
-    assert graph.lane_of_chunk(device.lanes)[0] == 0
+    assert graph.lane_of_batch(device.lanes)[0] == 0
 
     def run():  # OpenMP reads the variable when a process begins: this is what it does then
-        device.kernel("threads.hpp", "set_threads").bind(RowLaunch(1, 1), 3)(None)
+        device.kernel("openmp_threads.hpp", "set_threads").bind(RowLaunch(1, 1), 3)(None)
         commit(graph, policy).run()
 
     thread = threading.Thread(target=run)

@@ -182,12 +182,12 @@ def navier_stokes(u, v, w):
 
 
 class Physical:
-    """Run `physical_pass` and compare it with irfft, product, rfft."""
+    """Run `fused_product` and compare it with irfft, product, rfft."""
 
     def __init__(self, n, real, inputs=3, outputs=5, header=PRODUCT, product=navier_stokes):
         self.n, self.real, self.inputs, self.outputs = n, np.dtype(real), inputs, outputs
         self.product, self.parameters = product, np.array([2.0, 0.5, 3.0])
-        self.tile = gpu_fft_launch.physical_pass(n, real, inputs, outputs, header)
+        self.tile = gpu_fft_launch.fused_product(n, real, inputs, outputs, header)
         self.run, self.roots = compiled(self.tile), gpu_fft_launch.roots(n, real)
 
     def points(self, source):

@@ -43,7 +43,7 @@ def test_kernels_fit_the_machine(real, n):
     limit = 100 * 1024
     for kernel in (
         gpu_fft_launch.strided_fft(n, real, -1, limit),
-        gpu_fft_launch.physical_pass(n, real, 3, 5, PRODUCT, limit),
+        gpu_fft_launch.fused_product(n, real, 3, 5, PRODUCT, limit),
     ):
         if kernel is None:
             continue
@@ -58,7 +58,7 @@ def test_kernels_fit_the_machine(real, n):
 def test_lengths_that_do_not_fit_have_no_kernel():
     assert gpu_fft_launch.strided_fft(16384, "float64", -1) is None
     assert gpu_fft_launch.strided_fft(17, "float64", -1) is None
-    assert gpu_fft_launch.physical_pass(4096, "float64", 3, 5, PRODUCT) is None
+    assert gpu_fft_launch.fused_product(4096, "float64", 3, 5, PRODUCT) is None
 
 
 def test_launch_covers_all_columns():

@@ -116,7 +116,7 @@ class Part:
                     label=label,
                     category="compute",
                     device=self.device,
-                    lane=graph.lane_of_chunk(lane, self.device)[1],
+                    lane=graph.lane_of_batch(lane, self.device)[1],
                 )
 
 

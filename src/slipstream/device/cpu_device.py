@@ -279,7 +279,7 @@ class HostDevice(Device):
 
     def _limit(self, threads: int) -> Operation:
         """Return what gives the kernels of the calling thread so many threads."""
-        return self.kernel("threads.hpp", "set_threads").bind(RowLaunch(1, 1), threads)
+        return self.kernel("openmp_threads.hpp", "set_threads").bind(RowLaunch(1, 1), threads)
 
     def kernel(self, header: str, name: str, **constants: Any) -> Kernel:
         library = _load(kernels.source(header, constants))

@@ -154,7 +154,7 @@ class Device(ABC):
         Which piece of hardware this is: ranks whose devices have the same identity share it.
     lanes : int
         How many streams of work on parts of an array keep the device busy: the threads of a CPU,
-        which share nothing while each works through chunks of its own; one on a GPU.
+        which share nothing while each works through batches of its own; one on a GPU.
     shared_memory_limit : int
         Bytes of shared memory that a block of a tiled kernel may have.
     inline : bool
@@ -224,7 +224,7 @@ class Device(ABC):
 
     @abstractmethod
     def tiled_transforms(self) -> bool:
-        """Return whether this device prefers the tiled kernels of `fft.hpp` where they fit."""
+        """Return whether this device prefers tiled kernels (`strided_fft.hpp`) where they fit."""
 
     @abstractmethod
     def memory_free(self) -> int:

@@ -1,6 +1,6 @@
-"""Constants and launch sizes of the tiled transforms, ``fft.hpp`` and ``physical_pass.hpp``.
+"""Constants and launch sizes of the tiled transforms, as in ``strided_fft.hpp``.
 
-Both kernels hold whole transforms in shared memory, so what limits them is how many bytes and
+The kernels hold whole transforms in shared memory, so what limits them is how many bytes and
 registers fit on one multiprocessor at a time. This module factorises lengths into radices that
 registers can hold, and chooses tiles that leave several blocks per multiprocessor: while one
 computes, the others keep the memory busy.
@@ -89,7 +89,7 @@ class TiledKernel:
     shared_bytes : int
         Dynamic shared memory per block; on a CPU the same array lies on the stack.
     items_per_block : int
-        Columns (`strided_fft`), rows (`physical_pass`) or pairs of rows (`real_rows`) per block.
+        Columns (`strided_fft`), rows (`fused_product`) or pairs of rows (`real_rows`) per block.
     """
 
     header: str
@@ -136,10 +136,10 @@ def strided_fft(
     registers = (64 if real.itemsize == 8 else 40) * max(1, max(radices) // 8)
     blocks = max(1, min(_resident(shared_bytes), _REGISTERS // (threads * registers)))
     constants = _constants(n, radices, real, threads, blocks) | {"SIGN": sign, "LANES": lanes}
-    return TiledKernel("fft.hpp", "strided_fft", constants, threads, shared_bytes, lanes)
+    return TiledKernel("strided_fft.hpp", "strided_fft", constants, threads, shared_bytes, lanes)
 
 
-def physical_pass(
+def fused_product(
     n: int,
     real_dtype: np.typing.DTypeLike,
     inputs: int,
@@ -175,7 +175,7 @@ def physical_pass(
         "PRODUCT_HEADER": f'"{product_header}"',
     }
     return TiledKernel(
-        "physical_pass.hpp", "physical_pass", constants, threads, pairs * pair_bytes, 2 * pairs
+        "fused_product.hpp", "fused_product", constants, threads, pairs * pair_bytes, 2 * pairs
     )
 
 
@@ -210,7 +210,7 @@ def real_rows(
         "OUTPUTS": 1,
         "PAIRS": pairs,
     }
-    return TiledKernel("real_rows.hpp", "real_rows", constants, threads, pairs * pair_bytes, pairs)
+    return TiledKernel("real_fft.hpp", "real_rows", constants, threads, pairs * pair_bytes, pairs)
 
 
 def _constants(

@@ -1,6 +1,6 @@
 """C++ for a lowered model: the functions that the fixed kernels call.
 
-Two headers are written. One is the product at a point (see `physical_pass.hpp`), the other what
+Two headers are written. One is the product at a point (see `fused_product.hpp`), the other what
 happens to a mode (see `spectral_substage.hpp`). Both take the parameters of the model as numbers
 at run time, so that a change of viscosity compiles nothing.
 """
@@ -80,7 +80,7 @@ def product_header(model: Lowered) -> str:
     return "\n".join(
         [
             "#pragma once",
-            '#include "core.hpp"',
+            '#include "portability.hpp"',
             "INLINE double pointwise(const Real (&in)[INPUTS], Real (&out)[OUTPUTS],",
             "                        const double* RESTRICT parameters) {",
             *lines,

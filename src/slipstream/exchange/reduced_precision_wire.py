@@ -196,7 +196,7 @@ class NarrowExchange(Exchange):
             writes=arrays[1:],
             label=label,
             category="pack",
-            lane=graph.lane_of_chunk(number)[1],
+            lane=graph.lane_of_batch(number)[1],
             device=self.device,
         )
 

@@ -7,14 +7,14 @@ from typing import Any
 import numpy as np
 
 from slipstream.device import Device, Scratch
-from slipstream.fft.batch_size import balanced_chunk
+from slipstream.fft.batch_size import balanced_batch
 from slipstream.fft.line_transforms import LineTransform
 from slipstream.fft.row_tables import RowTables
 from slipstream.fft.slab_layout import NOT_KEPT, SlabGeometry
 from slipstream.schedule import StepGraph
 
-# Working set of one chunk in bytes; see `chunks`. A GPU takes all columns at once.
-CHUNK_BYTES = {"cpu": 1 << 20, "cuda": 1 << 62}
+# Working set of one batch in bytes; see `batches`. A GPU takes all columns at once.
+BATCH_BYTES = {"cpu": 1 << 20, "cuda": 1 << 62}
 
 
 class ColumnPass:
@@ -27,7 +27,7 @@ class ColumnPass:
     geometry : SlabGeometry
         Shapes and tables.
     fields : int
-        Largest number of fields that one call handles; sizes the chunks.
+        Largest number of fields that one call handles; sizes the batches.
     complex_dtype : dtype
         complex64 or complex128.
     ky : int, optional
@@ -53,16 +53,16 @@ class ColumnPass:
         offset = np.where(kept, self._ky * row * np.arange(nz, dtype=np.int64), NOT_KEPT)
         self._in_place = RowTables(device, (offset, np.full_like(offset, row)))
         row_bytes = fields * nz * row * np.dtype(complex_dtype).itemsize
-        limit = max(1, CHUNK_BYTES[device.kind] // max(1, row_bytes))
-        self.chunk = max(1, balanced_chunk(self._ky, limit, device.lanes))
+        limit = max(1, BATCH_BYTES[device.kind] // max(1, row_bytes))
+        self.batch = max(1, balanced_batch(self._ky, limit, device.lanes))
 
-    def chunks(self) -> list[tuple[int, int]]:
-        """Return the ranges of this rank's ky, chunk by chunk."""
-        return [(a, min(a + self.chunk, self._ky)) for a in range(0, self._ky, self.chunk)]
+    def batches(self) -> list[tuple[int, int]]:
+        """Return the ranges of this rank's ky, batch by batch."""
+        return [(a, min(a + self.batch, self._ky)) for a in range(0, self._ky, self.batch)]
 
     def lane(self, graph: StepGraph, low: int) -> str:
-        """Return the lane in which the chunk that starts at local ky `low` is recorded."""
-        return graph.lane_of_chunk(low // self.chunk)[1]
+        """Return the lane in which the batch that starts at local ky `low` is recorded."""
+        return graph.lane_of_batch(low // self.batch)[1]
 
     def record_backward(
         self, graph: StepGraph, spectral: Any, columns: Any, low: int, high: int

@@ -1,8 +1,8 @@
 """Transforms along an axis that is not contiguous, between working arrays and packed rows.
 
 Truncation, padding and the order that an exchange wants come with the transform: by one kernel
-where the device has one for the length (`fft.hpp`), else by a library's transform and a pass that
-gathers or scatters rows.
+where the device has one for the length (`strided_fft.hpp`), else by a library's transform and a
+pass that gathers or scatters rows.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Transforms in x and y, plane by plane, while the data are in cache.
 
-A pass takes planes in chunks: it gathers a chunk of the packed planes into a small working array,
-transforms it, and lets physical space exist for that chunk only. `PlanePass.record_through` goes
+A pass takes planes in batches: it gathers a batch of the packed planes into a small working array,
+transforms it, and lets physical space exist for that batch only. `PlanePass.record_through` goes
 to physical space, applies a pointwise product and comes back: the real fields of a pseudospectral
 code never travel to memory, let alone occupy it.
 """
@@ -16,18 +16,18 @@ from typing import Any
 import numpy as np
 
 from slipstream.device import Device, Operation, RowLaunch, Scratch, gpu_fft_launch
-from slipstream.fft.batch_size import balanced_chunk
+from slipstream.fft.batch_size import balanced_batch
 from slipstream.fft.line_transforms import LineTransform
 from slipstream.fft.row_tables import RowTables, real_name
 from slipstream.fft.slab_layout import SlabGeometry
 from slipstream.schedule import StepGraph
 
-# ``function(points, plane)`` returns the operation on a chunk ``points[field, z, y, x]`` whose
+# ``function(points, plane)`` returns the operation on a batch ``points[field, z, y, x]`` whose
 # first plane is local plane `plane`, and the other arrays that the operation accesses.
 PointOperation = Callable[[Any, int], tuple[Operation, list[Any]]]
 
-# Working set of one chunk in bytes: what a core's caches hold, or what keeps a GPU busy.
-CHUNK_BYTES = {"cpu": 3 << 19, "cuda": 1 << 31}
+# Working set of one batch in bytes: what a core's caches hold, or what keeps a GPU busy.
+BATCH_BYTES = {"cpu": 3 << 19, "cuda": 1 << 31}
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class PointProduct:
     Attributes
     ----------
     header : str
-        Kernel header that defines ``pointwise``; see `physical_pass.hpp`.
+        Kernel header that defines ``pointwise``; see `fused_product.hpp`.
     inputs, outputs : int
         Number of fields before and after.
     parameters : array of float64
@@ -60,7 +60,7 @@ class PointProduct:
 
 
 class PlanePass:
-    """Chunked transforms in x and y between packed planes and physical space.
+    """Transforms in x and y, batch by batch, between packed planes and physical space.
 
     Parameters
     ----------
@@ -98,20 +98,20 @@ class PlanePass:
             device, "y", geometry.shape[1], complex_dtype, self._active, scratch=scratch
         )
         self._roots = device.array(gpu_fft_launch.roots(geometry.shape[2], self._real_dtype))
-        self.chunk = chunk_planes(geometry, fields, complex_dtype, device, self._held)
+        self.batch = batch_planes(geometry, fields, complex_dtype, device, self._held)
         self._arrays = [
-            ChunkArrays(device, geometry, fields, self.chunk, complex_dtype)
+            BatchArrays(device, geometry, fields, self.batch, complex_dtype)
             for _ in range(device.lanes)
         ]
 
-    def _chunks(
+    def _batches(
         self, graph: StepGraph, first: int = 0, last: int | None = None
-    ) -> Iterator[tuple[ChunkWork, int, int]]:
-        """Yield (work, low, high) for the chunks of local planes from `first` to `last`."""
+    ) -> Iterator[tuple[Batch, int, int]]:
+        """Yield (batch, low, high) for the batches of local planes from `first` to `last`."""
         last = self._held if last is None else last
-        for number, low in enumerate(range(first, last, self.chunk)):
-            lane, name = graph.lane_of_chunk(number)
-            yield ChunkWork(graph, name, self._arrays[lane]), low, min(low + self.chunk, last)
+        for number, low in enumerate(range(first, last, self.batch)):
+            lane, name = graph.lane_of_batch(number)
+            yield Batch(graph, name, self._arrays[lane]), low, min(low + self.batch, last)
 
     def record_backward(self, graph: StepGraph, planes: Any, store: PointOperation) -> None:
         """Record packed planes -> physical space.
@@ -123,17 +123,17 @@ class PlanePass:
         planes : array, shape (fields, planes_size)
             Packed modes; kept.
         store : callable
-            Called with each chunk of points (unnormalised), which it may overwrite.
+            Called with each batch of points (unnormalised), which it may overwrite.
         """
-        for work, low, high in self._chunks(graph):
-            self._to_points(work, planes, low, high)
-            work.apply(store, len(planes), low, high, "store", "pack")
+        for batch, low, high in self._batches(graph):
+            self._to_points(batch, planes, low, high)
+            batch.apply(store, len(planes), low, high, "store", "pack")
 
     def record_forward(self, graph: StepGraph, planes: Any, load: PointOperation) -> None:
-        """Record physical space -> packed planes; `load` fills each chunk of points."""
-        for work, low, high in self._chunks(graph):
-            work.apply(load, len(planes), low, high, "load", "pack")
-            self._from_points(work, planes, low, high)
+        """Record physical space -> packed planes; `load` fills each batch of points."""
+        for batch, low, high in self._batches(graph):
+            batch.apply(load, len(planes), low, high, "load", "pack")
+            self._from_points(batch, planes, low, high)
 
     def record_through(
         self,
@@ -158,15 +158,15 @@ class PlanePass:
             Range of local planes.
         """
         fused = self._fused_kernel(product, len(source), len(target))
-        for work, low, high in self._chunks(graph, first, last):
+        for batch, low, high in self._batches(graph, first, last):
             if fused:
-                self._record_fused(work, fused, source, target, low, high)
+                self._record_fused(batch, fused, source, target, low, high)
                 continue
-            self._to_points(work, source, low, high)
+            self._to_points(batch, source, low, high)
             if product is not None:
                 function = self.product_operation(product)
-                work.apply(function, product.outputs, low, high, "product", "compute")
-            self._from_points(work, target, low, high)
+                batch.apply(function, product.outputs, low, high, "product", "compute")
+            self._from_points(batch, target, low, high)
 
     def plan(self, product: PointProduct | None, inputs: int, outputs: int, planes: int) -> None:
         """Plan a library's transforms in `record_through`, if any, so that scratch is known.
@@ -180,10 +180,10 @@ class PlanePass:
         """
         if self._fused_kernel(product, inputs, outputs):
             return
-        for low in range(0, planes, self.chunk):
+        for low in range(0, planes, self.batch):
             for fields, forward in ((inputs, False), (outputs, True)):
                 work = self._arrays[0]
-                number = min(self.chunk, planes - low)
+                number = min(self.batch, planes - low)
                 modes, points = work.modes[:fields, :number], work.points[:fields, :number]
                 pair = (points, modes) if forward else (modes, points)
                 self._fft(*pair, forward)
@@ -194,7 +194,7 @@ class PlanePass:
         if not self.line.tiled:
             return None
         product = product or self._no_product(inputs, outputs)
-        tile = gpu_fft_launch.physical_pass(
+        tile = gpu_fft_launch.fused_product(
             self._geometry.shape[2],
             self._real_dtype,
             product.inputs,
@@ -206,13 +206,13 @@ class PlanePass:
             return None
         return tile, self._device.kernel(tile.header, tile.name, **tile.constants), product
 
-    def _record_fused(self, work: ChunkWork, fused, source, target, low: int, high: int) -> None:
-        rows = self._rows(work.arrays.memory, max(len(source), len(target)), high - low)
+    def _record_fused(self, batch: Batch, fused, source, target, low: int, high: int) -> None:
+        rows = self._rows(batch.arrays.memory, max(len(source), len(target)), high - low)
         inward, outward = rows[: len(source)], rows[: len(target)]
-        self._load(work, source, inward, low, high)
+        self._load(batch, source, inward, low, high)
         operation, maxima = self._bind_through(*fused, rows, low)
-        work.add(operation, [inward], [outward, maxima], "fft x, product, fft x", "fft")
-        self._store(work, target, outward, low, high)
+        batch.add(operation, [inward], [outward, maxima], "fft x, product, fft x", "fft")
+        self._store(batch, target, outward, low, high)
 
     def _bind_through(self, tile, kernel, product: PointProduct, rows: Any, plane: int):
         _, planes, ny, _ = rows.shape
@@ -248,7 +248,7 @@ class PlanePass:
         return PointProduct("identity_product.hpp", inputs, outputs, parameters, maxima)
 
     def product_operation(self, product: PointProduct) -> PointOperation:
-        """Return the product as an operation on chunks of points."""
+        """Return the product as an operation on batches of points."""
         constants = product.constants() | {"REAL": real_name(self._real_dtype)}
         kernel = self._device.kernel("pointwise.hpp", "apply_pointwise", **constants)
 
@@ -268,30 +268,32 @@ class PlanePass:
 
         return function
 
-    def _to_points(self, work: ChunkWork, planes: Any, low: int, high: int) -> None:
-        modes, points = work.views(len(planes), high - low)
-        self._load(work, planes, modes, low, high)
+    def _to_points(self, batch: Batch, planes: Any, low: int, high: int) -> None:
+        modes, points = batch.views(len(planes), high - low)
+        self._load(batch, planes, modes, low, high)
         rest = modes[..., self._active :]
         if rest.size:
-            work.add(self._device.fill(rest, 0), [], [rest], "pad modes", "pack")
-        work.add(self._fft(modes, points, False), [modes], [modes, points], "fft x", "fft")
+            batch.add(self._device.fill(rest, 0), [], [rest], "pad modes", "pack")
+        batch.add(self._fft(modes, points, False), [modes], [modes, points], "fft x", "fft")
 
-    def _from_points(self, work: ChunkWork, planes: Any, low: int, high: int) -> None:
-        modes, points = work.views(len(planes), high - low)
-        work.add(self._fft(points, modes, True), [points], [modes], "fft x", "fft")
-        self._store(work, planes, modes, low, high)
+    def _from_points(self, batch: Batch, planes: Any, low: int, high: int) -> None:
+        modes, points = batch.views(len(planes), high - low)
+        batch.add(self._fft(points, modes, True), [points], [modes], "fft x", "fft")
+        self._store(batch, planes, modes, low, high)
 
-    def _load(self, work: ChunkWork, planes: Any, modes: Any, low: int, high: int) -> None:
+    def _load(self, batch: Batch, planes: Any, modes: Any, low: int, high: int) -> None:
         """Record packed planes -> rows of the kept x modes for every y."""
         accessed, active = self._packed(planes, low, high), modes[..., : self._active]
         self.line.record_backward(
-            work.graph, planes, active, self._tables, low, accessed, work.lane
+            batch.graph, planes, active, self._tables, low, accessed, batch.lane
         )
 
-    def _store(self, work: ChunkWork, planes: Any, modes: Any, low: int, high: int) -> None:
+    def _store(self, batch: Batch, planes: Any, modes: Any, low: int, high: int) -> None:
         """Record rows of the kept x modes for every y -> packed planes."""
         accessed, active = self._packed(planes, low, high), modes[..., : self._active]
-        self.line.record_forward(work.graph, active, planes, self._tables, low, accessed, work.lane)
+        self.line.record_forward(
+            batch.graph, active, planes, self._tables, low, accessed, batch.lane
+        )
 
     def _packed(self, planes: Any, low: int, high: int) -> list[Any]:
         """Return the views of the packed array that hold local planes `low` to `high`."""
@@ -301,7 +303,7 @@ class PlanePass:
         return self._device.fft(source, target, 3, forward, self._scratch)
 
 
-class ChunkArrays:
+class BatchArrays:
     """The working memory of one lane.
 
     Attributes
@@ -332,15 +334,15 @@ class ChunkArrays:
 
 
 @dataclass(frozen=True)
-class ChunkWork:
-    """One chunk's recording: the graph, the lane that works on it and the lane's arrays."""
+class Batch:
+    """One batch's recording: the graph, the lane that works on it and the lane's arrays."""
 
     graph: StepGraph
     lane: str
-    arrays: ChunkArrays
+    arrays: BatchArrays
 
     def views(self, fields: int, planes: int) -> tuple[Any, Any]:
-        """Return the modes and the points of a chunk."""
+        """Return the modes and the points of a batch."""
         return self.arrays.modes[:fields, :planes], self.arrays.points[:fields, :planes]
 
     def apply(
@@ -354,7 +356,7 @@ class ChunkWork:
     def add(
         self, operation: Operation, reads: list, writes: list, label: str, category: str
     ) -> None:
-        """Record an operation in this chunk's lane."""
+        """Record an operation in this batch's lane."""
         self.graph.add(
             operation, reads=reads, writes=writes, label=label, category=category, lane=self.lane
         )
@@ -368,28 +370,28 @@ def plane_pass_bytes(
     planes: int | None = None,
 ) -> int:
     """Return the bytes of working memory of a `PlanePass` on a device."""
-    planes = chunk_planes(geometry, fields, complex_dtype, device, planes)
+    planes = batch_planes(geometry, fields, complex_dtype, device, planes)
     return device.lanes * planes * _plane_bytes(geometry, fields, complex_dtype)
 
 
 def _plane_bytes(geometry: SlabGeometry, fields: int, complex_dtype: Any) -> int:
-    """Return the bytes of the working arrays per plane of a chunk."""
+    """Return the bytes of the working arrays per plane of a batch."""
     _, ny, nx = geometry.shape
     width = nx // 2 + 1
     elements = max(width, geometry.row) + width
     return fields * ny * elements * np.dtype(complex_dtype).itemsize
 
 
-def chunk_planes(
+def batch_planes(
     geometry: SlabGeometry,
     fields: int,
     complex_dtype: Any,
     device: Device,
     planes: int | None = None,
 ) -> int:
-    """Return how many planes a chunk has on a device, where arrays hold so many planes."""
+    """Return how many planes a batch has on a device, where arrays hold so many planes."""
     planes = geometry.planes if planes is None else planes
-    limit = max(1, CHUNK_BYTES[device.kind] // _plane_bytes(geometry, fields, complex_dtype))
-    planes = balanced_chunk(planes, limit, device.lanes)
-    # An even number: rows that are transformed in pairs then stay together in every chunking.
+    limit = max(1, BATCH_BYTES[device.kind] // _plane_bytes(geometry, fields, complex_dtype))
+    planes = balanced_batch(planes, limit, device.lanes)
+    # An even number: rows that are transformed in pairs stay together however planes are divided.
     return max(1, min(planes + planes % 2, limit & ~1 or 1))

@@ -1,4 +1,4 @@
-"""Recording of the kernels in `rows.hpp`: packed arrays to working arrays and back."""
+"""Recording of the kernels in `gather_scatter.hpp`: packed arrays to working arrays and back."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ class RowMover:
     def __init__(self, device: Device, complex_dtype: Any, columns: Modes) -> None:
         self._columns = columns
         real = real_name(complex_dtype)
-        self._gather = device.kernel("rows.hpp", "gather_rows", REAL=real)
-        self._scatter = device.kernel("rows.hpp", "scatter_rows", REAL=real)
+        self._gather = device.kernel("gather_scatter.hpp", "gather_rows", REAL=real)
+        self._scatter = device.kernel("gather_scatter.hpp", "scatter_rows", REAL=real)
 
     def gather(self, packed: Any, work: Any, tables: RowTables, first: int = 0) -> Operation:
         """Return the operation that fills `work`, zeros where no mode is kept.

@@ -26,7 +26,7 @@ from slipstream.decomposition import slabs
 from slipstream.exchange import ExchangePlan
 from slipstream.fft.truncation import Modes
 
-# Stands in tables of rows for a row that is not kept, see `tables.hpp`.
+# Stands in tables of rows for a row that is not kept, see `row_tables.hpp`.
 NOT_KEPT = -(2**62)
 
 
@@ -107,7 +107,7 @@ class SlabGeometry:
         return max(self._plane_boxes[0].size, self._column_boxes[0].size)
 
     def plane_rows(self, planes: int | None = None) -> tuple[np.ndarray, np.ndarray]:
-        """Tables for `rows.hpp`: row y of plane z lies at ``offset[y] + z * pitch[y]``.
+        """Tables for `gather_scatter.hpp`: row y of plane z lies at ``offset[y] + z * pitch[y]``.
 
         Of arrays that hold so many planes; by default all of this rank.
         """
@@ -145,7 +145,7 @@ class SlabGeometry:
         return self._spread(self.modes[0], offset, np.full_like(offset, stride_y))
 
     def column_rows(self, ky: int | None = None) -> tuple[np.ndarray, np.ndarray]:
-        """Tables for `rows.hpp`: mode z of the ky-th column is at ``offset[z] + ky * pitch[z]``.
+        """Tables of rows: mode z of the ky-th column is at ``offset[z] + ky * pitch[z]``.
 
         Of arrays that hold so many ky; by default all of this rank.
         """

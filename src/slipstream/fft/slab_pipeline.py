@@ -12,7 +12,7 @@ from typing import Any
 
 from slipstream.device import address_of
 from slipstream.exchange import Block, ExchangePlan, Transport, pack_targets
-from slipstream.fft.batch_size import balanced_chunk
+from slipstream.fft.batch_size import balanced_batch
 from slipstream.fft.line_transforms import LineTransform
 from slipstream.fft.row_tables import RowTables
 from slipstream.schedule import StepGraph
@@ -80,7 +80,7 @@ class Piece:
         limit = max(1, _COLUMN_CHUNK // max(1, fields * nz * row * self._columns.itemsize))
         if device.kind == "cuda":
             limit = max(1, ky)
-        self._chunk = max(1, balanced_chunk(ky, limit, device.lanes))
+        self._chunk = max(1, balanced_batch(ky, limit, device.lanes))
         plan = geometry.plan
         self.forward_flights = [
             Flight(self, plan, part, self.planes, self._columns)
@@ -158,7 +158,7 @@ class Piece:
         """Yield (low, high, lane, name of the lane) for chunks of this rank's ky."""
         ky = self.geometry.columns_shape[1]
         for number, low in enumerate(range(0, ky, self._chunk)):
-            yield low, min(low + self._chunk, ky), *graph.lane_of_chunk(number)
+            yield low, min(low + self._chunk, ky), *graph.lane_of_batch(number)
 
 
 class Flight:

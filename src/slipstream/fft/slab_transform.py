@@ -20,7 +20,7 @@ import numpy as np
 from slipstream.decomposition import split
 from slipstream.device import Device
 from slipstream.exchange import Transport
-from slipstream.fft.batch_size import balanced_chunk
+from slipstream.fft.batch_size import balanced_batch
 from slipstream.fft.slab_layout import SlabGeometry
 from slipstream.fft.slab_pipeline import Piece, SlabOptions, lane_after_exchange
 from slipstream.fft.strided_fft import RealRows
@@ -99,7 +99,7 @@ class SlabTransform:
         limit = max(1, _PLANE_CHUNK // (2 * fields * ny * stored * itemsize))
         if device.kind == "cuda":
             limit = max(1, self._planes)
-        self._chunk = max(1, balanced_chunk(self._planes, limit, device.lanes))
+        self._chunk = max(1, balanced_batch(self._planes, limit, device.lanes))
         real_dtype = np.zeros(0, complex_dtype).real.dtype
         self._kept = modes[2].count
         self._rows = None
@@ -213,7 +213,7 @@ class SlabTransform:
     def _chunks(self, graph: StepGraph, first: int, last: int) -> Iterator[tuple]:
         """Yield (low, high, modes, lane) for the chunks of local planes from `first` to `last`."""
         for number, low in enumerate(range(first, last, self._chunk)):
-            lane, name = graph.lane_of_chunk(number)
+            lane, name = graph.lane_of_batch(number)
             high = min(low + self._chunk, last)
             yield low, high, self._modes[lane][:, : high - low], name
 

@@ -1,10 +1,11 @@
 """Kernels for GPUs that transform, truncate and re-order in one trip through memory.
 
 A transform along a strided axis, with its padding or truncation and in the order that the
-exchange wants, is one kernel (`fft.hpp`), and so are real rows by themselves (`real_rows.hpp`), or
-with a product and the way back (`physical_pass.hpp`). A Runge-Kutta substage thus passes over
-memory five times: backward z, backward y, x and product, forward y, forward z, each with only the
-modes that are kept. Lengths that the kernels do not support are left to a library.
+exchange wants, is one kernel (`strided_fft.hpp`), and so are real rows by themselves
+(`real_fft.hpp`), or with a product and the way back (`fused_product.hpp`). A Runge-Kutta substage
+thus passes over memory five times: backward z, backward y, x and product, forward y, forward z,
+each with only the modes that are kept. Lengths that the kernels do not support are left to a
+library.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """C++17 kernel headers, one body for CPU and GPU, compiled at run time.
 
-A header is plain C++ that any editor understands. `core.hpp` alone knows which machine it is
+A header is plain C++ that any editor understands. `portability.hpp` alone knows which machine it is
 compiled for. `source` turns a header and its constants into one self-contained text, which is
 what both compilers and both caches see: nothing is reached through an include path.
 """
@@ -38,7 +38,7 @@ def source(header: str, constants: dict[str, object]) -> str:
     Parameters
     ----------
     header : str
-        File name of a header in this package, for example ``"rows.hpp"``.
+        File name of a header in this package, for example ``"gather_scatter.hpp"``.
     constants : dict
         Compile-time constants, written as ``#define NAME value`` before the text. Values are
         inserted by `str`, tuples as comma-separated lists.

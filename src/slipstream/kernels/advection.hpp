@@ -4,7 +4,7 @@
 // of three blends: 9 fused multiply-adds instead of 27. All kernels blend along z, then y, then x,
 // and each blend in the same order, so they all give the same bits.
 #pragma once
-#include "vectors.hpp"
+#include "simd_vectors.hpp"
 
 // Weights of the neighbours before, at and behind a point along one axis.
 template <class V>

@@ -1,6 +1,6 @@
 // Copies of boxes between arrays of any strides, also from and to pinned memory of the host.
 #pragma once
-#include "core.hpp"
+#include "portability.hpp"
 
 // target[i][j][k][c] = source[i][j][k][c] for c < columns, contiguous; strides count elements. Long
 // rows are copied in parts, so that one row keeps all threads busy too.

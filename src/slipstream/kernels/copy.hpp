@@ -1,5 +1,5 @@
 // The copies that bound every kernel which only moves data: each byte read once and written once.
-#include "vectors.hpp"
+#include "simd_vectors.hpp"
 
 KERNEL copy_rows(const Real* RESTRICT source, Real* RESTRICT target, Index rows, Index columns) {
   FOR_ROWS(row, rows) {

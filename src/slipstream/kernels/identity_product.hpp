@@ -1,6 +1,6 @@
 // No product at all: what a transform to points and back costs alone.
 #pragma once
-#include "core.hpp"
+#include "portability.hpp"
 
 INLINE double pointwise(const Real (&in)[INPUTS], Real (&out)[OUTPUTS],
                         const double* RESTRICT parameters) {

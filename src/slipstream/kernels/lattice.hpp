@@ -4,7 +4,7 @@
 // the digits of slow flows. Constants: LAYOUT (one of the five below), REAL for arithmetic, STORED
 // for storage.
 #pragma once
-#include "vectors.hpp"
+#include "simd_vectors.hpp"
 
 #ifndef STORED
 #define STORED REAL

@@ -3,7 +3,7 @@
 // A strip is a vector of neighbouring sites, or fewer, whose links in each direction either bounce
 // back or lead to neighbouring sites: a whole vector is loaded from one place, and spread over the
 // lanes that do not bounce. Strips are made from wide links; along a pore they are as long as vectors.
-#include "lanes.hpp"
+#include "masked_vectors.hpp"
 #include "lattice_step.hpp"
 
 #ifndef SLIPSTREAM_GPU

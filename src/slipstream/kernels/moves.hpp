@@ -1,7 +1,7 @@
 // Rows of numbers from anywhere to anywhere that this processor reaches: into a packed buffer, out
 // of it, into the memory of another rank. A table says where: faces of a box are a few thousand
 // rows in many places, and one launch moves them all.
-#include "core.hpp"
+#include "portability.hpp"
 
 // An entry: address of the source and of the target, count, and the strides of both in elements.
 KERNEL move_rows(const Index* RESTRICT table, Index rows) {

@@ -2,7 +2,7 @@
 //
 // Constant: NARROW, one of the two types below. Either holds one complex number in one element, so
 // that counts and offsets are the same in wide and narrow arrays.
-#include "core.hpp"
+#include "portability.hpp"
 
 // A union, as both compilers take it for what it says; they know no common name for a cast of bits.
 union Float {

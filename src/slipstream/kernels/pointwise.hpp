@@ -1,8 +1,8 @@
 // A product of fields at every point, in place, where the points are in memory.
 //
-// Constants: INPUTS, OUTPUTS, PRODUCT_HEADER as in physical_pass.hpp.
+// Constants: INPUTS, OUTPUTS, PRODUCT_HEADER as in fused_product.hpp.
 #pragma once
-#include "core.hpp"
+#include "portability.hpp"
 #ifdef PRODUCT_HEADER
 #include PRODUCT_HEADER
 #endif

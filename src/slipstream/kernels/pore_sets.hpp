@@ -6,7 +6,7 @@
 // shift, there is a closed way around the periodic image: the set winds.
 //
 // Rows are counted through planes; the runs of row r are those from first[r] up to first[r + 1].
-#include "core.hpp"
+#include "portability.hpp"
 
 using Byte = unsigned char;
 using Flags = unsigned short;

@@ -2,7 +2,7 @@
 //
 // Every flag has one writer and one reader. Both count the exchanges that it has announced, each in
 // an epoch of its own: nothing is ever reset, and a recorded exchange repeats without arguments.
-#include "core.hpp"
+#include "portability.hpp"
 
 // Raise flags in the memory of other ranks, after everything written before.
 KERNEL raise_flags(const Index* addresses, Index* epochs, Index count) {

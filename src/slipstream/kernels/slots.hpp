@@ -1,5 +1,5 @@
 // Numbers that lie anywhere in an array, into a packed one and back; tables say where.
-#include "core.hpp"
+#include "portability.hpp"
 
 #ifndef STORED
 #define STORED REAL

@@ -1,6 +1,6 @@
 // What the equations of any model do to a mode.
 #pragma once
-#include "core.hpp"
+#include "portability.hpp"
 
 template <int EXPONENT>
 INLINE Real power(Real base) {

@@ -1,7 +1,7 @@
 // Spheres of one radius: placed at random without overlap, and drawn into a mask of voxels.
 //
 // Lengths are in voxels. A centre is z, y, x.
-#include "core.hpp"
+#include "portability.hpp"
 
 // In rows of a mask, of `columns` voxels from index `start` on, whose planes and rows are at z and
 // y, voxels with their centre in a sphere become 0; others stay. The spheres are sorted by z, so

@@ -188,7 +188,7 @@ class PoreFlow:
                     label=label,
                     category="compute",
                     device=self.device,
-                    lane=graph.lane_of_chunk(lane)[1],
+                    lane=graph.lane_of_batch(lane)[1],
                 )
 
     def _add_jump(self, graph: StepGraph, number: int) -> None:

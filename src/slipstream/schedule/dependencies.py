@@ -2,7 +2,7 @@
 
 Nodes declare the arrays that they read and write; views count as what they cover. Two accesses
 conflict if they share a byte and one of them writes. Bounds are compared first, and an exact test
-decides between interleaved views, so that nodes on different chunks of one array stay independent.
+decides between interleaved views, so that nodes on different pieces of one array stay independent.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Region:
         The distance of their origins is so many indices along each axis, and a rest. Where the
         inner axes cannot reach as far as one step of the outer ones, no other combination of
         indices gives the same address; the views then overlap only if the distance is within the
-        first one along every axis. This settles chunks of an array, the common case, in a
+        first one along every axis. This settles pieces of an array, the common case, in a
         fraction of the time of the exact test.
         """
         first, second = (self, other) if self.low <= other.low else (other, self)

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from slipstream.device import Device, Operation
 from slipstream.schedule.dependencies import AccessHistory
 
-# The lane of ordinary operations; work on chunks is dealt out to `lane_of_chunk`.
+# The lane of ordinary operations; work on batches is dealt out to `lane_of_batch`.
 MAIN_LANE = "compute"
 
 CATEGORIES = ("fft", "pack", "communication", "copy", "compute", "io")
@@ -139,8 +139,8 @@ class StepGraph:
         """Record a transfer between ranks; parameters as in `add`."""
         self._append(label, "communication", "communication", None, None, transfer, reads, writes)
 
-    def lane_of_chunk(self, number: int, device: Device | None = None) -> tuple[int, str]:
-        """Return index and name of the lane that works on a chunk, by the chunk's number."""
+    def lane_of_batch(self, number: int, device: Device | None = None) -> tuple[int, str]:
+        """Return index and name of the lane that works on a batch, by the batch's number."""
         lane = number % (device or self.device).lanes
         return lane, f"{MAIN_LANE} {lane}" if lane else MAIN_LANE
 
@@ -185,6 +185,6 @@ class PlacedGraph:
         lane = self._lane or lane
         self._graph.add_copy(target, source, lane=lane, device=self.device, **others)
 
-    def lane_of_chunk(self, number: int) -> tuple[int, str]:
-        """Return index and name of the lane that works on a chunk, by the chunk's number."""
-        return (0, self._lane) if self._lane else self._graph.lane_of_chunk(number, self.device)
+    def lane_of_batch(self, number: int) -> tuple[int, str]:
+        """Return index and name of the lane that works on a batch, by the batch's number."""
+        return (0, self._lane) if self._lane else self._graph.lane_of_batch(number, self.device)

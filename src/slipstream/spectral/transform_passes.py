@@ -175,7 +175,7 @@ class FieldTransforms:
         """
         passes, columns = self._column_pass, self.columns
         one_rank = self.transport is None
-        for low, high in passes.chunks():
+        for low, high in passes.batches():
             if forward:
                 passes.record_forward(graph, columns[:forward], low, high)
             for update in updates:
@@ -195,7 +195,7 @@ class FieldTransforms:
         # Field by field, so that the first is on its way while the next is transformed.
         for field in range(len(source)):
             part = slice(field, field + 1)
-            for low, high in passes.chunks():
+            for low, high in passes.batches():
                 passes.record_backward(graph, source[part], columns[part], low, high)
             self._record_exchange(graph, [field], False)
 
@@ -258,7 +258,7 @@ class FieldTransforms:
         count = len(target)
         self._plane_pass.record_forward(graph, self.planes[:count], load)
         self._record_exchange(graph, range(count), True)
-        for low, high in self._column_pass.chunks():
+        for low, high in self._column_pass.batches():
             self._column_pass.record_forward(graph, self.columns[:count], low, high, target)
 
     def exchange(

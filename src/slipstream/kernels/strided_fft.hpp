@@ -11,8 +11,8 @@
 // Constants: N, RADICES (comma separated, product N), SIGN (-1 forward, +1 backward), LANES.
 // Without LANES only the parts that other transforms share are compiled.
 #pragma once
-#include "core.hpp"
-#include "tables.hpp"
+#include "portability.hpp"
+#include "row_tables.hpp"
 
 constexpr int radices[] = {RADICES};
 constexpr int passes = sizeof(radices) / sizeof(int);
@@ -244,7 +244,7 @@ INLINE void passes_from(const Source& source, const Target& target, Complex* til
 
 // Transform the columns of [field][o][row][column] arrays. The points' side (source of a forward,
 // target of a backward transform) has strides; on the modes' side, row r of plane o lies at
-// offset[r] + (first + o) * pitch[r] behind its field, see tables.hpp: truncation, padding with
+// offset[r] + (first + o) * pitch[r] behind its field, see row_tables.hpp: truncation, padding with
 // zeros and the order of an exchange cost no pass of their own. With POINT_TABLES the points' side
 // has tables, too, in place of the strides of rows and planes. Strides count Complex elements,
 // columns are contiguous. Both sides may be the same memory if the tables leave rows in place.

@@ -3,7 +3,7 @@
 // Kernels are templates of the type that they compute with: `Vector`, or `Real` for what is shorter
 // than a vector. On a GPU, whose threads are the lanes of its vectors, both are the same.
 #pragma once
-#include "core.hpp"
+#include "portability.hpp"
 
 template <class V>
 constexpr int lanes_of = sizeof(V) / sizeof(Real);

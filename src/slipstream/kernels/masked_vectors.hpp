@@ -3,7 +3,7 @@
 // `lanes` has a bit for each lane. "Packed" elements are neighbours in memory, one for each lane that
 // is taken (`first` has that many lanes); otherwise each lane has its place. Constants: STORED, and STORED_BYTES and REAL_BYTES.
 #pragma once
-#include "vectors.hpp"
+#include "simd_vectors.hpp"
 
 #ifndef SLIPSTREAM_GPU
 

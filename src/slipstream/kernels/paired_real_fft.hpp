@@ -1,4 +1,4 @@
-// Pairs of real rows as complex rows in shared memory: what `physical_pass.hpp` and `real_rows.hpp`
+// Pairs of real rows as complex rows in shared memory: what `fused_product.hpp` and `real_fft.hpp`
 // share.
 //
 // Two real rows a, b travel as one complex row a + i b (Cooley, Lewis and Welch 1970). Backward
@@ -10,7 +10,7 @@
 // Constants: N, RADICES (two at least, the last may be 1), INPUTS, OUTPUTS, PAIRS (of rows in a
 // block).
 #pragma once
-#include "fft.hpp"
+#include "strided_fft.hpp"
 
 static_assert(passes > 1, "a single radix needs a second pass of radix 1");
 

@@ -1,6 +1,6 @@
 // Tables of rows: row r of plane o lies at offset[r] + (first + o) * pitch[r], in complex numbers.
 // Offsets may be negative, for what lies before, and this one marks rows that are not kept.
 #pragma once
-#include "core.hpp"
+#include "portability.hpp"
 
 constexpr Index not_kept = -(Index(1) << 62);

@@ -8,12 +8,12 @@
 // digit-reversed, and forward passes take them so. The last backward pass, the product and the
 // first forward pass share their points, and run in registers without a barrier.
 //
-// Constants: those of row_pairs.hpp; PRODUCT_HEADER names the header that defines the product,
+// Constants: those of paired_real_fft.hpp; PRODUCT_HEADER names the header that defines the product,
 //   INLINE double pointwise(const Real (&in)[INPUTS], Real (&out)[OUTPUTS],
 //                           const double* RESTRICT parameters),
 // whose result is a rate (such as that of the CFL condition) of which the maximum is wanted.
 #pragma once
-#include "row_pairs.hpp"
+#include "paired_real_fft.hpp"
 #ifdef PRODUCT_HEADER
 #include PRODUCT_HEADER
 #endif
@@ -55,7 +55,7 @@ INLINE Index multiply_points(Complex* rows, int b, const Complex* RESTRICT roots
 // source[field][row][k] has its modes k >= kept zero and irfft does not divide by N. Strides count
 // Complex elements. Source and target may be the same array. maxima[i], zero before, receives the
 // ordered bits of the largest rate in the i-th 2 * PAIRS rows.
-KERNEL physical_pass(const Complex* source, Complex* target, const Complex* RESTRICT roots,
+KERNEL fused_product(const Complex* source, Complex* target, const Complex* RESTRICT roots,
                      Real scale, Index* maxima, const double* RESTRICT parameters, Index rows,
                      Index kept, Index source_field, Index source_row, Index target_field,
                      Index target_row) {

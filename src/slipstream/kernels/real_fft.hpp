@@ -1,11 +1,11 @@
 // Real rows along the contiguous axis, to the modes that are kept and back.
 //
-// Rows travel in pairs, see row_pairs.hpp; pairs are made within a plane, so that they do not depend
-// on how planes are divided into chunks. Modes that are not kept are neither stored nor loaded.
+// Rows travel in pairs, see paired_real_fft.hpp; pairs are made within a plane, so that they do not depend
+// on how planes are divided into batches. Modes that are not kept are neither stored nor loaded.
 //
-// Constants: those of row_pairs.hpp, with one input and one output; SIGN (-1 forward, +1 backward).
+// Constants: those of paired_real_fft.hpp, with one input and one output; SIGN (-1 forward, +1 backward).
 #pragma once
-#include "row_pairs.hpp"
+#include "paired_real_fft.hpp"
 
 // The position, in the order of the last pass, of a point: the inverse of `mode_at`.
 template <int P = 0>

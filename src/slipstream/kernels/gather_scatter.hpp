@@ -3,7 +3,7 @@
 // A packed array keeps only the modes that a truncation keeps, block by block for the ranks that
 // they come from or go to; where rows lie is told by tables. One pass does
 // what would otherwise be three: unpack, re-order, pad with zeros (or truncate, re-order, pack).
-#include "tables.hpp"
+#include "row_tables.hpp"
 
 // Column c of a packed row is column c, or c + gap from `low` on, of the working row: the second
 // part holds the negative wavenumbers of a complex transform.

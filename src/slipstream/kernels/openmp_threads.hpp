@@ -1,5 +1,5 @@
 // How many threads the kernels use that the calling thread runs from now on.
-#include "core.hpp"
+#include "portability.hpp"
 
 #ifdef SLIPSTREAM_GPU
 KERNEL set_threads(Index) {}
