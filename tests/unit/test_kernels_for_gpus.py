@@ -173,9 +173,12 @@ def lattice_kernels(real):
 
 def swap_kernels(device, dtype):
     """Ask for what swaps numbers with a rank; how they travel there needs no kernel."""
-    unmoved = SimpleNamespace(record=lambda graph, label: None)
+    unmoved = SimpleNamespace(record=lambda graph, label, own: None)
     transport = SimpleNamespace(
-        empty=np.empty, prepare=lambda plan, pairs: unmoved, reaches_all=False
+        empty=np.empty,
+        pack_buffer=np.empty,
+        prepare=lambda plan, pairs: unmoved,
+        stored_targets=lambda plan, targets, alternating: None,
     )
     array, addresses = np.zeros(9, dtype), np.arange(3)
     swap = SparseExchange(device, swap_plan({1: 3}, 0), addresses, [array], transport)

@@ -8,31 +8,25 @@ see each other's memory, one kernel stores the points straight into the halos of
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
+from slipstream.array_types import Array
 from slipstream.decomposition import Box, PaddedBox
 from slipstream.device import Device
 from slipstream.exchange.exchange_plan import Block, ExchangePlan
+from slipstream.exchange.pack_targets import ArrayBox, box_targets
 from slipstream.exchange.pack_unpack import move
 from slipstream.exchange.transport_base import Transport
 from slipstream.schedule import StepGraph
 
 
 @dataclass(frozen=True)
-class HaloPiece:
+class HaloBox:
     """A box of points that one rank has and another one's halo needs.
 
-    Attributes
-    ----------
-    peer : int
-        The other rank.
-    source, target : Box
-        The points, and where they belong in the halo: the same box, or its periodic image.
-    offset : int
-        Where they begin in the packed array.
+    `target` is where it belongs: the same box, or its periodic image. In the packed array of all
+    that goes to, or comes from, other ranks it begins at `offset`.
     """
 
     peer: int
@@ -45,47 +39,33 @@ class HaloPiece:
 class HaloPlan:
     """What one rank sends into the halos of others, and receives into its own.
 
-    Attributes
-    ----------
-    packed : ExchangePlan
-        The exchange of packed arrays: one block per peer, whose box counts packed elements.
-    sends, receives : tuple of HaloPiece
-        Pieces that other ranks need, and that come from them.
-    own : tuple of HaloPiece
-        What this rank's halo needs of its own box.
+    `packed` has one block per peer, whose box counts packed elements. `own` is what this rank's
+    halo needs of its own box.
     """
 
     packed: ExchangePlan
-    sends: tuple[HaloPiece, ...]
-    receives: tuple[HaloPiece, ...]
-    own: tuple[HaloPiece, ...]
+    sends: tuple[HaloBox, ...]
+    receives: tuple[HaloBox, ...]
+    own: tuple[HaloBox, ...]
 
     @classmethod
     def make(
         cls, boxes: Sequence[Box], shape: Sequence[int], widths: Sequence[int], rank: int
     ) -> HaloPlan:
-        """Plan the halos of a periodic array.
+        """Plan the halos of a periodic array of a shape, for one rank.
 
-        Parameters
-        ----------
-        boxes : sequence of Box
-            One per rank; together they cover the array once. Empty ones have no halo.
-        shape : sequence of int
-            Shape of the array.
-        widths : sequence of int
-            Width of the halo along each axis, at most the array's size.
-        rank : int
-            The rank to plan for.
+        The boxes of all ranks cover the array once; empty ones have no halo. Halos are at most as
+        wide, along each axis, as the array.
         """
 
-        def between(sender: int, receiver: int, peer: int, offset: int) -> list[HaloPiece]:
+        def between(sender: int, receiver: int, peer: int, offset: int) -> list[HaloBox]:
             found = []
             for source, target in _images(boxes[sender], boxes[receiver], shape, widths):
-                found.append(HaloPiece(peer, source, target, offset))
+                found.append(HaloBox(peer, source, target, offset))
                 offset += source.size
             return found
 
-        def gather(kind: str) -> tuple[tuple[HaloPiece, ...], tuple[Block, ...]]:
+        def gather(kind: str) -> tuple[tuple[HaloBox, ...], tuple[Block, ...]]:
             pieces, blocks, offset = [], [], 0
             for peer in range(len(boxes)):
                 if peer == rank:
@@ -126,18 +106,8 @@ def _images(
 class HaloExchange:
     """The halos of some arrays, ready to be filled in step graphs. Making one is collective.
 
-    Parameters
-    ----------
-    device : Device
-        Where the arrays are.
-    plan : HaloPlan
-        This rank's plan.
-    layouts : sequence of PaddedBox
-        Where the points of each rank lie in its arrays.
-    arrays : sequence of arrays
-        This rank's arrays of shape ``layouts[rank].shape``, made by the transport's `empty`.
-    transport : Transport or None
-        None for a single rank.
+    `layouts` say where the points of each rank lie in its arrays; this rank's `arrays`, of shape
+    ``layouts[rank].shape``, are made by the transport's `empty`. A single rank has no transport.
     """
 
     def __init__(
@@ -145,16 +115,10 @@ class HaloExchange:
         device: Device,
         plan: HaloPlan,
         layouts: Sequence[PaddedBox],
-        arrays: Sequence[Any],
+        arrays: Sequence[Array],
         transport: Transport | None,
     ) -> None:
-        if transport is None:
-            make = _Alone
-        elif transport.reaches_all:
-            make = _Stored
-        else:
-            make = _Packed
-        self._ways = [make(device, plan, layouts, array, transport) for array in arrays]
+        self._halos = [_ArrayHalo(device, plan, layouts, array, transport) for array in arrays]
 
     def record(self, graph: StepGraph, number: int, label: str = "halo") -> None:
         """Record that the halo of array `number` is filled.
@@ -163,30 +127,40 @@ class HaloExchange:
         exchange before: by then it must have read what that one's array replaces. Steps that fill
         two arrays in turn, and read halos only to compute what they send, are of this kind.
         """
-        self._ways[number].record(graph, label)
+        self._halos[number].record(graph, label)
 
 
-class _Alone:
-    """One rank, whose halo is made of images of its own points."""
+class _ArrayHalo:
+    """The halo of one array: one kernel moves images of own points, and what others need."""
 
     # What feeds other ranks does not queue behind large kernels.
     _lane = "halo"
 
     def __init__(
-        self, device: Device, plan: HaloPlan, layouts: Sequence[PaddedBox], array: Any, _: Any
+        self,
+        device: Device,
+        plan: HaloPlan,
+        layouts: Sequence[PaddedBox],
+        array: Array,
+        transport: Transport | None,
     ) -> None:
-        self._device, self._plan, self._array = device, plan, array
-        self._layout = layouts[plan.packed.rank]
-        self._own = [(self._view(p.source), self._view(p.target)) for p in plan.own]
+        self._device, mine = device, layouts[plan.packed.rank]
+        sends = [_array_box(box, layouts[box.peer]) for box in plan.sends]
+        receives = [_array_box(box, mine) for box in plan.receives]
+        made = box_targets(transport, plan.packed, array, sends, receives)
+        self._blocks, self._unpacking = made.blocks, made.unpacking
+        own = [(array[mine.slices(b.source)], array[mine.slices(b.target)]) for b in plan.own]
+        sources = [array[mine.slices(box.source)] for box in plan.sends]
+        self._moves = [*own, *zip(sources, made.targets, strict=True)]
 
     def record(self, graph: StepGraph, label: str) -> None:
-        self._record_move(graph, self._own, f"{label}: own", "pack")
+        self._blocks.record_open(graph, label)
+        self._record_moves(graph, self._moves, *self._blocks.shown_as(label))
+        self._blocks.record_close(graph, label)
+        self._record_moves(graph, self._unpacking, f"{label}: unpack", "pack")
 
-    def _view(self, box: Box) -> Any:
-        return self._array[self._layout.slices(box)]
-
-    def _record_move(
-        self, graph: StepGraph, pairs: Sequence[tuple[Any, Any]], label: str, category: str
+    def _record_moves(
+        self, graph: StepGraph, pairs: Sequence[tuple[Array, Array]], label: str, category: str
     ) -> None:
         if pairs:
             graph.add(
@@ -200,56 +174,5 @@ class _Alone:
             )
 
 
-class _Packed(_Alone):
-    """Faces are packed into one block per neighbour, which any transport takes."""
-
-    def __init__(self, device, plan, layouts, array, transport) -> None:
-        super().__init__(device, plan, layouts, array, transport)
-        outgoing = transport.empty((plan.packed.send_size,), array.dtype)
-        incoming = transport.empty((plan.packed.receive_size,), array.dtype)
-        self._packs = [(self._view(p.source), _part(outgoing, p)) for p in plan.sends]
-        self._unpacks = [(_part(incoming, p), self._view(p.target)) for p in plan.receives]
-        self._exchange = transport.prepare(plan.packed, [(outgoing, incoming)])
-
-    def record(self, graph: StepGraph, label: str) -> None:
-        self._record_move(graph, self._own + self._packs, f"{label}: pack", "pack")
-        self._exchange.record(graph, label)
-        self._record_move(graph, self._unpacks, f"{label}: unpack", "pack")
-
-
-class _Stored(_Alone):
-    """One kernel stores what the neighbours need where they need it; flags tell them.
-
-    Nobody asks whether a halo may be overwritten: see `HaloExchange.record`.
-    """
-
-    def __init__(self, device, plan, layouts, array, transport) -> None:
-        super().__init__(device, plan, layouts, array, transport)
-        flat = array.reshape(-1)
-        sizes = [math.prod(layout.shape) for layout in layouts]
-        receivers = [block.peer for block in plan.packed.sends]
-        senders = [block.peer for block in plan.packed.receives]
-        whole = ExchangePlan(
-            plan.packed.rank,
-            tuple(Block(peer, Box((0,), (sizes[peer],)), 0, sizes[peer]) for peer in receivers),
-            tuple(Block(peer, Box((0,), (flat.size,)), 0, flat.size) for peer in senders),
-            flat.size,
-            flat.size,
-        )
-        (theirs,) = transport.exchange_places(whole, [flat])
-        self._stores = []
-        for piece in plan.sends:
-            layout = layouts[piece.peer]
-            place = theirs[piece.peer].reshape(layout.shape)[layout.slices(piece.target)]
-            self._stores.append((self._view(piece.source), place))
-        self._halo = [self._view(piece.target) for piece in plan.receives]
-        self._arrived = transport.handshake(receivers, senders)
-
-    def record(self, graph: StepGraph, label: str) -> None:
-        self._record_move(graph, self._own + self._stores, label, "communication")
-        stored = [place for _, place in self._stores]
-        self._arrived.record(graph, stored, [], self._halo, f"{label}: wait", ("signal", "arrival"))
-
-
-def _part(packed: Any, piece: HaloPiece) -> Any:
-    return packed[piece.offset : piece.offset + piece.source.size].reshape(piece.source.shape)
+def _array_box(box: HaloBox, layout: PaddedBox) -> ArrayBox:
+    return ArrayBox(box.peer, box.offset, tuple(layout.shape), layout.slices(box.target))

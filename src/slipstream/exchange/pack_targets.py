@@ -24,7 +24,9 @@ them. `pack_targets` decides which, and nobody above needs to know::
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from slipstream.array_types import Array
@@ -56,6 +58,14 @@ class PackTargets:
             for view in views_of(self.blocks[number][block.peer], block, box)
         ]
 
+    def shown_as(self, label: str) -> tuple[str, str]:
+        """Return label and category in timelines of nodes that only move data to the blocks."""
+        return f"{label}: own", "pack"
+
+    def limited_to(self, written: Sequence[Array], arriving: Sequence[Array]) -> PackTargets:
+        """Return the same for blocks of which only some views are written here, or by others."""
+        return self
+
     def record_open(self, graph: StepGraph, label: str) -> None:
         """Record what must come before a block is written."""
 
@@ -71,6 +81,9 @@ class _PackedTargets(PackTargets):
     ) -> None:
         super().__init__(plan, _packed(plan, pairs))
         self._exchange = transport.prepare(plan, pairs)
+
+    def shown_as(self, label: str) -> tuple[str, str]:
+        return f"{label}: pack", "pack"
 
     def record_close(self, graph: StepGraph, label: str) -> None:
         self._exchange.record(graph, label, own=False)
@@ -106,6 +119,79 @@ def pack_targets(
         if stored is not None:
             return stored
     return _PackedTargets(transport, plan, pairs)
+
+
+@dataclass(frozen=True)
+class ArrayBox:
+    """A box of the array of a rank that gets it, and where it begins in the packed blocks.
+
+    `peer` is the other rank, and `shape` that of the whole array.
+    """
+
+    peer: int
+    offset: int
+    shape: tuple[int, ...]
+    slices: tuple[slice, ...]
+
+    def of_array(self, array: Array) -> Array:
+        """Return the box as a view of the array, which may be flat."""
+        return array.reshape(self.shape)[self.slices]
+
+    def of_packed(self, packed: Array) -> Array:
+        """Return the box as a view of packed blocks."""
+        box = tuple(part.stop - part.start for part in self.slices)
+        return packed[self.offset : self.offset + math.prod(box)].reshape(box)
+
+
+@dataclass(frozen=True)
+class BoxTargets:
+    """Where boxes are written that belong anywhere in arrays of other ranks.
+
+    `targets` are views for the boxes in order. What arrives packed, `unpacking` moves from the
+    first view of each pair to the second, after `record_close` of `blocks`; else it is empty.
+    """
+
+    blocks: PackTargets
+    targets: Sequence[Array]
+    unpacking: Sequence[tuple[Array, Array]]
+
+
+def box_targets(
+    transport: Transport | None,
+    plan: ExchangePlan,
+    array: Array,
+    sends: Sequence[ArrayBox],
+    receives: Sequence[ArrayBox],
+) -> BoxTargets:
+    """Return where the boxes of packed blocks are to be written. Collective.
+
+    `plan` is that of the packed blocks, and `array`, made by the transport's `empty`, where those
+    of others end. Nobody asks whether they may be overwritten, as if `alternating`.
+    """
+    if transport is None:
+        return BoxTargets(PackTargets(plan, []), [], [])
+    flat = array.reshape(-1)
+    sizes = {box.peer: math.prod(box.shape) for box in sends}
+    whole = ExchangePlan(
+        plan.rank,
+        tuple(Block(peer, Box((0,), (size,)), 0, size) for peer, size in sizes.items()),
+        tuple(Block(b.peer, Box((0,), (flat.size,)), 0, flat.size) for b in plan.receives),
+        flat.size,
+        flat.size,
+    )
+    stored = transport.stored_targets(whole, [flat], alternating=True)
+    if stored is not None:
+        targets = [box.of_array(stored.blocks[0][box.peer]) for box in sends]
+        arriving = [box.of_array(array) for box in receives]
+        return BoxTargets(stored.limited_to(targets, arriving), targets, [])
+    outgoing, incoming = (
+        transport.empty((size,), array.dtype) for size in (plan.send_size, plan.receive_size)
+    )
+    return BoxTargets(
+        _PackedTargets(transport, plan, [(outgoing, incoming)]),
+        [box.of_packed(outgoing) for box in sends],
+        [(box.of_packed(incoming), box.of_array(array)) for box in receives],
+    )
 
 
 def views_of(values: Array, block: Block, box: Box) -> Views:

@@ -9,6 +9,7 @@ do not see each other's memory take another transport, within the same plan.
 
 from __future__ import annotations
 
+import copy
 import math
 import weakref
 from collections.abc import Callable, Sequence
@@ -209,6 +210,14 @@ class StoredTargets(PackTargets):
         self._arrived = transport.handshake(receivers, senders)
         self._stored = [place for where in self.blocks for place in where.values()]
         self._arriving = [part_of(target, block) for target in targets for block in plan.receives]
+
+    def shown_as(self, label: str) -> tuple[str, str]:
+        return label, "communication"
+
+    def limited_to(self, written: Sequence[Any], arriving: Sequence[Any]) -> StoredTargets:
+        limited = copy.copy(self)
+        limited._stored, limited._arriving = list(written), list(arriving)
+        return limited
 
     def record_open(self, graph: StepGraph, label: str) -> None:
         """Record that this rank's targets are free, and the wait for those of others."""
