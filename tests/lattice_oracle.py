@@ -7,15 +7,15 @@ numbering of the velocities.
 
 import numpy as np
 
-from slipstream.lattice.d3q19 import VELOCITIES, WEIGHTS
-from slipstream.lattice.domain_decomposition import hand_out
+from slipstream.lattice.d3q19 import D3Q19
+from slipstream.lattice.domain_decomposition import decompose
 
 DIRECTIONS = range(19)
-OPPOSITE = [VELOCITIES.tolist().index((-velocity).tolist()) for velocity in VELOCITIES]
+OPPOSITE = [D3Q19.velocities.tolist().index((-velocity).tolist()) for velocity in D3Q19.velocities]
 
 
 class Image:
-    """An array as what portions are read from."""
+    """An array as what subdomains are read from."""
 
     def __init__(self, voxels):
         self.voxels, self.shape = voxels, voxels.shape
@@ -24,9 +24,9 @@ class Image:
         return self.voxels[box.slices()].copy()
 
 
-def portion_of(image, periodic, comm=None, partition="bisection", axes=(2,)):
-    """Return this rank's portion of an image, all pores of which are kept."""
-    return hand_out(Image(image), periodic, axes, partition, comm, isolated="keep")
+def subdomain_of(image, periodic, comm=None, partition="bisection", axes=(2,)):
+    """Return this rank's subdomain of an image, all pores of which are kept."""
+    return decompose(Image(image), periodic, axes, partition, comm, isolated="keep")
 
 
 def random_pores(shape, porosity=0.6, seed=1):
@@ -42,13 +42,13 @@ def random_populations(image, seed=0, size=1e-2):
 def resting(image, fluid):
     """Return the populations of a fluid at rest, which the force is about to set in motion."""
     momentum = -np.array(fluid.force) / 2
-    one = 3 * WEIGHTS * (VELOCITIES @ momentum)
+    one = 3 * D3Q19.weights * (D3Q19.velocities @ momentum)
     return one[:, None, None, None] * image
 
 
 def velocity_and_density(populations, image, fluid):
     """Return what `PoreFlow.fields` returns: velocity along z, y and x, and density."""
-    momentum = np.einsum("qa,qzyx->azyx", VELOCITIES, populations)
+    momentum = np.einsum("qa,qzyx->azyx", D3Q19.velocities, populations)
     velocity = momentum + np.array(fluid.force)[:, None, None, None] / 2
     return np.concatenate([velocity * image, 1 + populations.sum(axis=0, keepdims=True)])
 
@@ -64,11 +64,11 @@ def _collided(f, fluid):
     """Relax even and odd parts to equilibrium, with the force of Guo, Zheng and Shi (2002)."""
     rates = (1 / fluid.relaxation_time, 1 / (0.5 + fluid.magic / (fluid.relaxation_time - 0.5)))
     force, density = np.array(fluid.force), f.sum(axis=0)
-    velocity = np.einsum("qa,qzyx->azyx", VELOCITIES, f) + force[:, None, None, None] / 2
+    velocity = np.einsum("qa,qzyx->azyx", D3Q19.velocities, f) + force[:, None, None, None] / 2
     work = np.einsum("azyx,a->zyx", velocity, force)
     square = (velocity**2).sum(axis=0)
     result = np.empty_like(f)
-    for q, (c, w) in enumerate(zip(VELOCITIES, WEIGHTS, strict=True)):
+    for q, (c, w) in enumerate(zip(D3Q19.velocities, D3Q19.weights, strict=True)):
         along = np.einsum("a,azyx->zyx", c, velocity)
         parts = [(f[q] + f[OPPOSITE[q]]) / 2, (f[q] - f[OPPOSITE[q]]) / 2]
         equilibrium = [w * density, 3 * w * along]
@@ -85,7 +85,7 @@ def _collided(f, fluid):
 def _streamed(f, image, fluid, periodic):
     """Move populations; those that would leave solid or a wall come from the voxel itself."""
     result = np.empty_like(f)
-    for q, (c, w) in enumerate(zip(VELOCITIES, WEIGHTS, strict=True)):
+    for q, (c, w) in enumerate(zip(D3Q19.velocities, D3Q19.weights, strict=True)):
         moved, open_ = np.roll(f[q], c, (0, 1, 2)), np.roll(image, c, (0, 1, 2)) != 0
         for axis in range(3):
             if not c[axis]:
@@ -110,15 +110,15 @@ def site_numbers(image, order):
 
 def set_populations(flow, populations):
     """Give a flow its part of the populations of the whole image."""
-    image = flow.portion.own[1:-1, 1:-1, 1:-1]
-    numbers, part = site_numbers(image, flow.storage.order), flow.portion.box.slices()
+    image = flow.subdomain.own[1:-1, 1:-1, 1:-1]
+    numbers, part = site_numbers(image, flow.storage.order), flow.subdomain.box.slices()
     for q in DIRECTIONS:
         flow.set_populations(numbers, q, populations[q][part][image != 0])
 
 
 def populations_of(flow):
     """Return the populations of a flow's box."""
-    image = flow.portion.own[1:-1, 1:-1, 1:-1]
+    image = flow.subdomain.own[1:-1, 1:-1, 1:-1]
     numbers, result = site_numbers(image, flow.storage.order), np.zeros((19, *image.shape))
     for q in DIRECTIONS:
         result[q][image != 0] = flow.populations(numbers, q)

@@ -10,19 +10,19 @@ from lattice_oracle import (
     Image,
     advanced,
     populations_of,
-    portion_of,
     random_populations,
     random_pores,
     set_populations,
+    subdomain_of,
     velocity_and_density,
 )
 from slipstream.decomposition import whole
 from slipstream.errors import InputError
 from slipstream.exchange import make_transport
-from slipstream.lattice import Fluid, PoreFlow, Storage, hand_out, make_sample, permeability
-from slipstream.lattice.d3q19 import VELOCITIES
+from slipstream.lattice import Fluid, PoreFlow, Storage, decompose, make_sample, permeability
+from slipstream.lattice.d3q19 import D3Q19
+from slipstream.lattice.darcy import mean_flow
 from slipstream.lattice.domain_decomposition import PARTITIONS
-from slipstream.lattice.steady_state import mean_flow
 from slipstream.lattice.storage_tuning import choose_storage
 from slipstream.schedule import POLICIES
 
@@ -69,8 +69,8 @@ def storage_for(device, names):
     return Storage(*names[:3], "compact") if strips else Storage(*names)
 
 
-def run(portion, fluid, storage, device, transport, policy, image):
-    flow = PoreFlow(portion, fluid, storage, device, transport, policy)
+def run(subdomain, fluid, storage, device, transport, policy, image):
+    flow = PoreFlow(subdomain, fluid, storage, device, transport, policy)
     set_populations(flow, random_populations(image))
     flow.advance(4)
     flow.advance(2)
@@ -79,11 +79,11 @@ def run(portion, fluid, storage, device, transport, policy, image):
 
 def check(comm, device, name, image, periodic, axis, partition, fluid, choices):
     """Compare flows by any storage and policy with the dense method and with a single rank's."""
-    portion = portion_of(image, periodic, comm, partition, (axis,))
-    box = portion.box.slices()
+    subdomain = subdomain_of(image, periodic, comm, partition, (axis,))
+    box = subdomain.box.slices()
     transport = make_transport(name, comm, device)
     alone = run(
-        portion_of(image, periodic, None, partition, (axis,)),
+        subdomain_of(image, periodic, None, partition, (axis,)),
         fluid,
         Storage(),
         device,
@@ -96,7 +96,7 @@ def check(comm, device, name, image, periodic, axis, partition, fluid, choices):
     results = []
     for names, policy in choices:
         storage = storage_for(device, names)
-        flow = run(portion, fluid, storage, device, transport, policy, image)
+        flow = run(subdomain, fluid, storage, device, transport, policy, image)
         results.append((populations_of(flow), flow.fields(), mean_flow(flow, comm)))
     # Who found a mistake earlier would leave the others waiting.
     for populations, part, (velocity, density, mach) in results:
@@ -130,7 +130,7 @@ def test_any_image_and_partition(comm, device, transports, image, axis, partitio
         together(comm, check, comm, device, name, image, periodic, axis, partition, DRIVEN, choices)
 
 
-# -- portions ------------------------------------------------------------------------------------
+# -- subdomains ------------------------------------------------------------------------------------
 
 
 def crossing_links(image, periodic, boxes, rank):
@@ -141,7 +141,7 @@ def crossing_links(image, periodic, boxes, rank):
     found = {}
     for site in map(tuple, np.argwhere((owner == rank) & (image != 0))):
         for q in range(1, 19):
-            upstream = np.subtract(site, VELOCITIES[q])
+            upstream = np.subtract(site, D3Q19.velocities[q])
             turns = upstream // image.shape
             place = tuple(upstream % image.shape)
             if (turns != 0)[~np.array(periodic)].any() or not image[place]:
@@ -151,12 +151,12 @@ def crossing_links(image, periodic, boxes, rank):
     return found
 
 
-def global_ends(portion):
-    """Return our ends of links by voxel of the whole image, in the portion's order."""
-    start = np.array([*portion.box.start, 0])
+def global_ends(subdomain):
+    """Return our ends of links by voxel of the whole image, in the subdomain's order."""
+    start = np.array([*subdomain.box.start, 0])
     return {
         peer: [tuple(end) for end in (ends + start).tolist()]
-        for peer, ends in portion.neighbours.items()
+        for peer, ends in subdomain.neighbours.items()
     }
 
 
@@ -166,26 +166,29 @@ def global_ends(portion):
 def test_both_ends_know_the_same_links_in_the_same_order(
     comm, ranks, image, axis, partition, periodic
 ):
-    portion = portion_of(image, periodic, comm, partition, (axis,))
-    ours = global_ends(portion)
+    subdomain = subdomain_of(image, periodic, comm, partition, (axis,))
+    ours = global_ends(subdomain)
     theirs = [{0: ours}] if comm is None else comm.allgather(ours)
 
     def compare():
         rank = 0 if comm is None else comm.rank
         covered = np.zeros(image.shape, int)
-        for box in portion.boxes:
+        for box in subdomain.boxes:
             covered[box.slices()] += 1
         assert (covered == 1).all()
-        assert (portion.rank, len(portion.boxes)) == (rank, ranks)
-        assert portion.box == portion.boxes[rank]
-        np.testing.assert_array_equal(portion.own[1:-1, 1:-1, 1:-1], image[portion.box.slices()])
+        assert (subdomain.rank, len(subdomain.boxes)) == (rank, ranks)
+        assert subdomain.box == subdomain.boxes[rank]
+        np.testing.assert_array_equal(
+            subdomain.own[1:-1, 1:-1, 1:-1], image[subdomain.box.slices()]
+        )
         assert list(ours) == sorted(ours)
-        links = crossing_links(image, periodic, portion.boxes, rank)
+        links = crossing_links(image, periodic, subdomain.boxes, rank)
         assert {peer: set(ends) for peer, ends in ours.items()} == links
         for peer, ends in ours.items():
             assert len(ends) == len(set(ends))
+            velocities = D3Q19.velocities
             other = [
-                (*np.subtract(end[:3], VELOCITIES[end[3]]) % image.shape, (end[3] - 1 ^ 1) + 1)
+                (*np.subtract(end[:3], velocities[end[3]]) % image.shape, (end[3] - 1 ^ 1) + 1)
                 for end in ends
             ]
             assert theirs[peer][rank] == other
@@ -198,9 +201,9 @@ def test_images_give_some_ranks_no_pores_and_some_several_neighbours(comm, ranks
         pytest.skip("needs several ranks")
     image, axis = IMAGES["pores in a corner"]
     for partition in PARTITIONS:
-        portion = portion_of(image, PERIODIC, comm, partition, (axis,))
-        pores = comm.allgather(int(portion.own[1:-1, 1:-1, 1:-1].sum()))
-        neighbours = comm.allgather(len(portion.neighbours))
+        subdomain = subdomain_of(image, PERIODIC, comm, partition, (axis,))
+        pores = comm.allgather(int(subdomain.own[1:-1, 1:-1, 1:-1].sum()))
+        neighbours = comm.allgather(len(subdomain.neighbours))
         assert (min(pores) == 0) == (partition == "cartesian")
         if partition == "bisection":
             assert min(neighbours) > 0
@@ -216,7 +219,7 @@ def test_images_through_which_nothing_flows_are_refused_by_all(comm, isolated):
         (image, [0, 1], "no path leads through the pores along y"),
     ):
         with pytest.raises(InputError, match=f"^{message}"):
-            hand_out(Image(voxels), PERIODIC, axes, "bisection", comm, isolated)
+            decompose(Image(voxels), PERIODIC, axes, "bisection", comm, isolated)
 
 
 # -- permeability --------------------------------------------------------------------------------
@@ -244,9 +247,9 @@ def test_permeability_is_that_of_a_single_rank(comm, device, axis):
 def test_all_ranks_choose_the_same_storage(comm, device):
     """A rank without pores has a say too."""
     image, axis = IMAGES["pores in a corner"]
-    portion = portion_of(image, PERIODIC, comm, "cartesian", (axis,))
+    subdomain = subdomain_of(image, PERIODIC, comm, "cartesian", (axis,))
     names = ("propagation", "layout", "order", "encoding", "precision")
-    storage, seconds = choose_storage(dict.fromkeys(names, "auto"), portion, device, comm)
+    storage, seconds = choose_storage(dict.fromkeys(names, "auto"), subdomain, device, comm)
     everybody = [storage] if comm is None else comm.allgather(storage)
     assert everybody == [storage] * len(everybody)
     assert len(seconds) > 1
@@ -255,8 +258,8 @@ def test_all_ranks_choose_the_same_storage(comm, device):
 
 def test_timeline_tells_what_overlaps(comm, device, ranks):
     image, axis = IMAGES["random"]
-    portion = portion_of(image, PERIODIC, comm, axes=(axis,))
-    flow = PoreFlow(portion, SLOW, Storage(), device, make_transport("auto", comm, device))
+    subdomain = subdomain_of(image, PERIODIC, comm, axes=(axis,))
+    flow = PoreFlow(subdomain, SLOW, Storage(), device, make_transport("auto", comm, device))
     flow.advance(2)
     assert flow.timeline().entries == []
     flow.advance(2, profile=True)

@@ -15,7 +15,7 @@ from slipstream.errors import InputError
 from slipstream.io import voxel_images
 from slipstream.io.voxel_images import open_image
 from slipstream.lattice.flow_domain import Domain
-from slipstream.lattice.sample_registry import make_sample
+from slipstream.lattice.samples import make_sample
 
 SHAPE = (7, 5, 6)
 DTYPES = ("bool", "uint8", "int16", "uint32", "float64")

@@ -5,11 +5,11 @@ import itertools
 import numpy as np
 import pytest
 
-from lattice_oracle import portion_of, random_pores, set_populations
+from lattice_oracle import random_pores, set_populations, subdomain_of
 from slipstream.decomposition import whole
 from slipstream.errors import RunError
 from slipstream.lattice import Fluid, PoreFlow, Storage, make_sample, permeability
-from slipstream.lattice.d3q19 import VELOCITIES, WEIGHTS
+from slipstream.lattice.d3q19 import D3Q19
 from slipstream.lattice.permeability import run_to_steady
 
 AXES = "zyx"
@@ -25,7 +25,7 @@ def sandstone(size=24, porosity=0.35):
 
 
 def flow_through(image, fluid, device, **storage):
-    return PoreFlow(portion_of(image, PERIODIC), fluid, Storage(**storage), device)
+    return PoreFlow(subdomain_of(image, PERIODIC), fluid, Storage(**storage), device)
 
 
 # -- channels and ducts --------------------------------------------------------------------------
@@ -259,10 +259,10 @@ def test_shear_waves_decay_by_viscosity_and_move_with_the_flow_if_it_has_inertia
     velocity = np.zeros((3, *shape))
     velocity[2] = speed
     velocity[0] = height * np.cos(wavenumber * np.arange(size))
-    along = np.einsum("qa,azyx->qzyx", VELOCITIES, velocity)
+    along = np.einsum("qa,azyx->qzyx", D3Q19.velocities, velocity)
     equilibrium = 3 * along + inertia * (4.5 * along**2 - 1.5 * (velocity**2).sum(axis=0))
     flow = flow_through(np.ones(shape, np.uint8), fluid, device)
-    set_populations(flow, WEIGHTS[:, None, None, None] * equilibrium)
+    set_populations(flow, D3Q19.weights[:, None, None, None] * equilibrium)
     flow.advance(steps)
     mode = np.fft.rfft(flow.fields()[0], axis=2)[0, 0, 1] / (size / 2)
     # Waves of 32 voxels are slower than long ones, and decay less, by some thousandths.

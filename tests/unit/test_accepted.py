@@ -16,8 +16,8 @@ from slipstream.errors import InputError
 from slipstream.exchange import TRANSPORTS
 from slipstream.exchange.transport_registry import transport_class
 from slipstream.fft import fft_arguments, host_device_copy, residency
-from slipstream.io.voxel_images import FORMATS
-from slipstream.lattice import SAMPLES, population_layout, sphere_samples
+from slipstream.io.image_formats import FORMATS
+from slipstream.lattice import SAMPLES, population_layout, samples
 from slipstream.lattice.domain_decomposition import PARTITIONS
 from slipstream.schedule.policies import POLICIES
 from slipstream.spectral.dealiasing import DEALIASING
@@ -54,7 +54,7 @@ from slipstream.spectral.runge_kutta import METHODS
         (accepted.ENCODINGS, population_layout.ENCODINGS),
         (accepted.PARTITIONS, PARTITIONS),
         (accepted.SAMPLES, SAMPLES),
-        (accepted.SPHERE_LATTICES, sphere_samples._CELLS),
+        (accepted.SPHERE_LATTICES, samples.SPHERE_LATTICES),
         (accepted.IMAGE_FORMATS, FORMATS),
     ],
 )
@@ -80,7 +80,7 @@ KEYS = [
     (AdvectionCase, "run.device", ("auto", *accepted.DEVICES)),
     (AdvectionCase, "run.strategy", ("auto", *STRATEGIES)),
     (LatticeCase, "image.sample", SAMPLES),
-    (LatticeCase, "image.lattice", sphere_samples._CELLS),
+    (LatticeCase, "image.lattice", samples.SPHERE_LATTICES),
     (LatticeCase, "numerics.precision", population_layout.PRECISIONS),
     (LatticeCase, "numerics.propagation", ("auto", *population_layout.PROPAGATIONS)),
     (LatticeCase, "numerics.layout", ("auto", *population_layout.LAYOUTS)),

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slipstream.lattice.convergence_estimate import Convergence
+from slipstream.lattice.convergence import Convergence
 
 
 def geometric(limit, distance, factor):

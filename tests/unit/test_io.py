@@ -15,7 +15,7 @@ from slipstream.io import (
     spectrum_fields,
     write_checkpoint,
 )
-from slipstream.io.zarr_chunks import aligned_chunks
+from slipstream.io.zarr_store import aligned_chunks
 
 SHAPE = (4, 5, 6)
 DIMS = ("z", "y", "x")

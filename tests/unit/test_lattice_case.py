@@ -11,7 +11,7 @@ from slipstream.accepted import IMAGE_FORMATS
 from slipstream.case import load_case, parse_case, validate_case
 from slipstream.case.lattice_case import SAMPLE_KEYS, SELF_DESCRIBING, Convergence, Image
 from slipstream.errors import InputError
-from slipstream.io.voxel_images import FORMATS
+from slipstream.io.image_formats import FORMATS
 from slipstream.lattice import SAMPLES
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -109,7 +109,7 @@ def test_all_that_a_file_does_not_need_is_named_at_once():
 def test_formats_and_their_keys_are_those_of_the_reader():
     assert set(IMAGE_FORMATS.values()) == {*SELF_DESCRIBING, "raw values"}
     for suffix, name in IMAGE_FORMATS.items():
-        keys = FORMATS[suffix][1]
+        keys = FORMATS[suffix].options
         assert keys == SELF_DESCRIBING[name] if name in SELF_DESCRIBING else "shape" in keys
 
 

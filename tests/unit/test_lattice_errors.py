@@ -10,7 +10,7 @@ from slipstream.device import HostDevice
 from slipstream.errors import InputError, RunError
 from slipstream.lattice import make_sample, permeability
 from slipstream.lattice.lattice_simulation import LatticeSimulation
-from slipstream.lattice.permeability_arguments import mirrored_axes
+from slipstream.lattice.permeability import mirrored_axes
 from slipstream.lattice.pore_sites import check_size
 
 

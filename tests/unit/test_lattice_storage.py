@@ -15,12 +15,12 @@ from lattice_oracle import (
     OPPOSITE,
     advanced,
     populations_of,
-    portion_of,
     random_populations,
     random_pores,
     resting,
     set_populations,
     site_numbers,
+    subdomain_of,
     velocity_and_density,
 )
 from slipstream import kernels
@@ -29,11 +29,13 @@ from slipstream.device.cpu_device import HostKernel
 from slipstream.device.host_compiler import compile_library
 from slipstream.errors import InputError
 from slipstream.lattice import Fluid, PoreFlow, Storage
-from slipstream.lattice.d3q19 import SOUND_SPEED_SQUARED, VELOCITIES, WEIGHTS, opposite
-from slipstream.lattice.neighbour_tables import Links
+from slipstream.lattice.d3q19 import D3Q19
+from slipstream.lattice.neighbour_tables import make_links
 from slipstream.lattice.population_layout import ENCODINGS, LAYOUTS, ORDERS, PROPAGATIONS
-from slipstream.lattice.pore_sites import Sites, row_order
+from slipstream.lattice.pore_sites import Sites
+from slipstream.lattice.site_order import row_order
 
+PROPAGATIONS, LAYOUTS, ORDERS, ENCODINGS = map(tuple, (PROPAGATIONS, LAYOUTS, ORDERS, ENCODINGS))
 IMAGE = random_pores((7, 9, 11))
 PERIODICITIES = list(itertools.product((False, True), repeat=3))
 SLOW = Fluid(0.8, force=(1e-3, 2e-3, -1e-3))
@@ -62,19 +64,19 @@ NAMES = ["-".join(vars(storage).values()) for storage in STORAGES]
 @pytest.fixture(scope="module")
 def flow_of(device):
     """What makes a flow; a CPU's kernels for all storages are compiled before, several at once."""
-    portion = portion_of(IMAGE, (True,) * 3)
+    subdomain = subdomain_of(IMAGE, (True,) * 3)
 
     def compile_for(layout):
         for storage in STORAGES:
             if storage.layout == layout:
-                PoreFlow(portion, SLOW, storage, device)
+                PoreFlow(subdomain, SLOW, storage, device)
 
     if device.kind == "cpu":
         with ThreadPoolExecutor(len(LAYOUTS)) as pool:
             list(pool.map(compile_for, LAYOUTS))
 
     def make(image, periodic, fluid, storage, **options):
-        return PoreFlow(portion_of(image, periodic), fluid, storage, device, **options)
+        return PoreFlow(subdomain_of(image, periodic), fluid, storage, device, **options)
 
     return make
 
@@ -210,7 +212,7 @@ def test_policies_and_threads_give_the_same_bits(device, threads):
     found = []
     for storage, policy in itertools.product((SOME[0], SOME[2], SOME[3]), ("serial", "overlap")):
         own = HostDevice(threads=threads, lanes=threads)
-        flow = PoreFlow(portion_of(IMAGE, (True,) * 3), SLOW, storage, own, policy=policy)
+        flow = PoreFlow(subdomain_of(IMAGE, (True,) * 3), SLOW, storage, own, policy=policy)
         set_populations(flow, random_populations(IMAGE))
         flow.advance(6)
         found.append(populations_of(flow))
@@ -237,9 +239,9 @@ COMPACT = {
 
 
 def links_of(device, image, periodic, storage):
-    portion = portion_of(image, periodic)
-    sites = Sites(device, portion.own, portion.images, storage.order)
-    return sites, Links(sites, storage, sites.wide_links())
+    subdomain = subdomain_of(image, periodic)
+    sites = Sites(device, subdomain.own, subdomain.images, storage.order)
+    return sites, make_links(sites, storage, sites.wide_links())
 
 
 @pytest.mark.parametrize("order", ORDERS)
@@ -291,7 +293,7 @@ class OlderProcessor(HostDevice):
 def test_strips_on_older_processors(monkeypatch):
     monkeypatch.setenv("CXX", "g++ -mno-avx512f")
     image, storage = random_pores((5, 6, 70), 0.8), Storage(encoding="strips")
-    flow = PoreFlow(portion_of(image, (True,) * 3), SLOW, storage, OlderProcessor())
+    flow = PoreFlow(subdomain_of(image, (True,) * 3), SLOW, storage, OlderProcessor())
     start = random_populations(image)
     set_populations(flow, start)
     flow.advance(4)
@@ -320,11 +322,11 @@ def test_wide_links_tell_the_site_upstream_or_that_it_is_solid(device):
         numbers = np.full(IMAGE.shape, 1 << 31)
         numbers[IMAGE != 0] = sites.numbers(np.nonzero(IMAGE))
         for q in range(1, 19):
-            upstream = np.roll(numbers, VELOCITIES[q], (0, 1, 2))
+            upstream = np.roll(numbers, D3Q19.velocities[q], (0, 1, 2))
             for axis, joined in enumerate(periodic):
                 face = [slice(None)] * 3
-                face[axis] = 0 if VELOCITIES[q][axis] > 0 else -1
-                if VELOCITIES[q][axis] and not joined:
+                face[axis] = 0 if D3Q19.velocities[q][axis] > 0 else -1
+                if D3Q19.velocities[q][axis] and not joined:
                     upstream[tuple(face)] = 1 << 31
             found = links[q - 1, numbers[IMAGE != 0]]
             np.testing.assert_array_equal(found, upstream[IMAGE != 0])
@@ -334,15 +336,17 @@ def test_wide_links_tell_the_site_upstream_or_that_it_is_solid(device):
 
 
 def test_moments_of_the_weights_are_those_of_a_gas_at_rest():
-    c, unit = VELOCITIES, np.eye(3)
+    c, unit = D3Q19.velocities, np.eye(3)
     assert len({tuple(velocity) for velocity in c}) == 19
-    assert [opposite(q) for q in range(19)] == OPPOSITE
-    assert WEIGHTS.sum() == pytest.approx(1, rel=1e-15)
-    second = np.einsum("q,qa,qb->ab", WEIGHTS, c, c)
-    np.testing.assert_allclose(second, SOUND_SPEED_SQUARED * unit, rtol=0, atol=1e-15)
-    fourth = np.einsum("q,qa,qb,qc,qd->abcd", WEIGHTS, c, c, c, c)
+    assert [D3Q19.opposite(q) for q in range(19)] == OPPOSITE
+    assert D3Q19.weights.sum() == pytest.approx(1, rel=1e-15)
+    second = np.einsum("q,qa,qb->ab", D3Q19.weights, c, c)
+    np.testing.assert_allclose(second, D3Q19.sound_speed_squared * unit, rtol=0, atol=1e-15)
+    fourth = np.einsum("q,qa,qb,qc,qd->abcd", D3Q19.weights, c, c, c, c)
     pairs = [np.einsum(f"{two}->abcd", unit, unit) for two in ("ab,cd", "ac,bd", "ad,bc")]
-    np.testing.assert_allclose(fourth, SOUND_SPEED_SQUARED**2 * sum(pairs), rtol=0, atol=1e-15)
+    np.testing.assert_allclose(
+        fourth, D3Q19.sound_speed_squared**2 * sum(pairs), rtol=0, atol=1e-15
+    )
 
 
 def test_bytes_per_update_count_populations_twice_and_links_where_they_are_used():

@@ -5,7 +5,7 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from lattice_oracle import portion_of, random_pores
+from lattice_oracle import random_pores, subdomain_of
 from slipstream.decomposition import whole
 from slipstream.device import HostDevice
 from slipstream.errors import InputError
@@ -18,8 +18,8 @@ AUTO = dict.fromkeys(("propagation", "layout", "order", "encoding"), "auto")
 
 
 @pytest.fixture(scope="module")
-def portion():
-    return portion_of(random_pores((6, 7, 40), 0.8), (True,) * 3)
+def subdomain():
+    return subdomain_of(random_pores((6, 7, 40), 0.8), (True,) * 3)
 
 
 WISHES = [
@@ -35,8 +35,8 @@ WISHES = [
 
 
 @pytest.mark.parametrize("wishes", WISHES, ids=lambda wishes: "-".join(wishes.values()) or "none")
-def test_what_is_chosen_is_as_wished_and_the_fastest_of_what_was_tried(portion, wishes):
-    storage, seconds = choose_storage({**AUTO, **wishes}, portion, HostDevice())
+def test_what_is_chosen_is_as_wished_and_the_fastest_of_what_was_tried(subdomain, wishes):
+    storage, seconds = choose_storage({**AUTO, **wishes}, subdomain, HostDevice())
     for candidate in {storage, *seconds}:
         assert vars(candidate).items() >= wishes.items()
     assert len(seconds) != 1
@@ -44,59 +44,59 @@ def test_what_is_chosen_is_as_wished_and_the_fastest_of_what_was_tried(portion, 
         assert min(seconds.values()) == seconds[storage] > 0
 
 
-def test_a_cpu_left_to_choose_takes_strips(portion):
-    _, seconds = choose_storage(AUTO, portion, HostDevice())
+def test_a_cpu_left_to_choose_takes_strips(subdomain):
+    _, seconds = choose_storage(AUTO, subdomain, HostDevice())
     assert {(s.propagation, s.encoding) for s in seconds} == {("aa", "strips")}
 
 
-def test_strips_are_tried_with_any_propagation(portion):
-    _, seconds = choose_storage({**AUTO, "propagation": "two-lattice"}, portion, HostDevice())
+def test_strips_are_tried_with_any_propagation(subdomain):
+    _, seconds = choose_storage({**AUTO, "propagation": "two-lattice"}, subdomain, HostDevice())
     tried = {(s.propagation, s.layout, s.encoding) for s in seconds}
     assert tried == {("two-lattice", "stream", "strips")}
     assert len(seconds) == 2
-    _, seconds = choose_storage({**AUTO, "layout": "bundle"}, portion, HostDevice())
+    _, seconds = choose_storage({**AUTO, "layout": "bundle"}, subdomain, HostDevice())
     assert {s.encoding for s in seconds} == {"compact", "wide"}
 
 
-def test_strips_are_not_for_gpus_whatever_else_is_wished(portion, monkeypatch):
+def test_strips_are_not_for_gpus_whatever_else_is_wished(subdomain, monkeypatch):
     device = HostDevice()
     monkeypatch.setattr(device, "kind", "cuda")
     for wishes in ({}, {"layout": "stream"}, {"propagation": "two-lattice", "order": "raster"}):
         with pytest.raises(InputError, match=r"'strips' is for CPUs; .* GPU: auto, compact, wide$"):
-            choose_storage({**AUTO, "encoding": "strips", **wishes}, portion, device)
+            choose_storage({**AUTO, "encoding": "strips", **wishes}, subdomain, device)
 
 
-def test_nothing_is_tried_where_memory_does_not_suffice_for_any(portion, monkeypatch):
+def test_nothing_is_tried_where_memory_does_not_suffice_for_any(subdomain, monkeypatch):
     device = HostDevice()
     monkeypatch.setattr(device, "memory_free", lambda: 1000)
     monkeypatch.setattr("slipstream.lattice.storage_tuning.PoreFlow", None)
     with pytest.raises(InputError, match=r"image: this image needs .* 9\.31e-07 GiB are free"):
-        choose_storage(AUTO, portion, device)
+        choose_storage(AUTO, subdomain, device)
 
 
-def test_only_what_memory_suffices_for_is_tried(portion, monkeypatch):
+def test_only_what_memory_suffices_for_is_tried(subdomain, monkeypatch):
     device, wishes = HostDevice(), {**AUTO, "layout": "bundle"}
     compact = Storage(layout="bundle")
-    sites = np.count_nonzero(portion.own[1:-1, 1:-1, 1:-1])
-    need = memory_needed(sites, portion.box.size, compact)
+    sites = np.count_nonzero(subdomain.own[1:-1, 1:-1, 1:-1])
+    need = memory_needed(sites, subdomain.box.size, compact)
     monkeypatch.setattr(device, "memory_free", lambda: need)
-    assert choose_storage(wishes, portion, device) == (compact, {})
+    assert choose_storage(wishes, subdomain, device) == (compact, {})
     # What a run needs besides the flow counts too.
     with pytest.raises(InputError, match=f"needs {(need + 1) / 2**30:.3g} GiB"):
         choose_storage(
-            wishes, portion, device, need=lambda one: need + 1 + 9 * (one.encoding == "wide")
+            wishes, subdomain, device, need=lambda one: need + 1 + 9 * (one.encoding == "wide")
         )
 
 
-def test_nothing_is_tried_where_nothing_is_left_to_choose(portion):
+def test_nothing_is_tried_where_nothing_is_left_to_choose(subdomain):
     storage = Storage("two-lattice", "bundle", "row-tiles", "wide", "mixed")
-    assert choose_storage(vars(storage), portion, HostDevice()) == (storage, {})
+    assert choose_storage(vars(storage), subdomain, HostDevice()) == (storage, {})
 
 
 @pytest.mark.parametrize("wish", [{"layout": "other"}, {"layout": "bundle", "encoding": "strips"}])
-def test_wishes_that_cannot_be_met_are_refused(portion, wish):
+def test_wishes_that_cannot_be_met_are_refused(subdomain, wish):
     with pytest.raises(InputError, match="layout.*accepted"):
-        choose_storage({**AUTO, **wish}, portion, HostDevice())
+        choose_storage({**AUTO, **wish}, subdomain, HostDevice())
 
 
 @pytest.mark.parametrize(
@@ -105,8 +105,8 @@ def test_wishes_that_cannot_be_met_are_refused(portion, wish):
 def test_memory_is_known_before_it_is_taken(storage):
     """Of images that are large enough: tables of what crosses their faces are not counted."""
     sample, device = make_sample("sandstone", (96,) * 3, radius=8, porosity=0.2), HostDevice()
-    large = portion_of(sample.read(whole(sample.shape)), (True,) * 3)
-    small = portion_of(np.ones((2, 2, 2), np.uint8), (True,) * 3)
+    large = subdomain_of(sample.read(whole(sample.shape)), (True,) * 3)
+    small = subdomain_of(np.ones((2, 2, 2), np.uint8), (True,) * 3)
     PoreFlow(small, Fluid(), storage, device)  # kernels take memory too
     tracemalloc.start()
     flow = PoreFlow(large, Fluid(), storage, device)
@@ -120,30 +120,30 @@ def test_memory_is_known_before_it_is_taken(storage):
 def test_setting_up_small_flows_takes_no_more_memory_than_is_foretold(encoding, porosity):
     image, device = random_pores((48,) * 3, porosity), HostDevice()
     storage = Storage(encoding=encoding, precision="float32")
-    PoreFlow(portion_of(image[:2, :2, :2] | 1, (True,) * 3), Fluid(), storage, device)
-    portion = portion_of(image, (True,) * 3)
+    PoreFlow(subdomain_of(image[:2, :2, :2] | 1, (True,) * 3), Fluid(), storage, device)
+    subdomain = subdomain_of(image, (True,) * 3)
     tracemalloc.start()
-    flow = PoreFlow(portion, Fluid(force=(1e-5, 0.0, 0.0)), storage, device)
+    flow = PoreFlow(subdomain, Fluid(force=(1e-5, 0.0, 0.0)), storage, device)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak <= 1.05 * memory_needed(flow.sites.count, image.size, storage)
 
 
-def test_pressure_falls_along_the_axes_for_which_a_flow_was_made(portion):
+def test_pressure_falls_along_the_axes_for_which_a_flow_was_made(subdomain):
     drop = Fluid(pressure_drop=(0.0, 1e-3, 0.0))
-    flow = PoreFlow(portion, drop, Storage(), HostDevice())
+    flow = PoreFlow(subdomain, drop, Storage(), HostDevice())
     flow.drive(Fluid(force=(1e-5, 0.0, 0.0)))
     flow.drive(drop)
     with pytest.raises(InputError, match="pressure_drop .* accepted: along the same ones, or none"):
         flow.drive(Fluid(pressure_drop=(1e-3, 0.0, 0.0)))
 
 
-def test_inlets_are_found_for_the_axes_along_which_pressure_falls(portion):
-    ends, weights = inlets(portion)
+def test_inlets_are_found_for_the_axes_along_which_pressure_falls(subdomain):
+    ends, weights = inlets(subdomain)
     for axis in range(3):
-        found, own = inlets(portion, [axis])
+        found, own = inlets(subdomain, [axis])
         through = weights[:, axis] != 0
         np.testing.assert_array_equal(found, ends[through])
         np.testing.assert_array_equal(own[:, axis], weights[through, axis])
         assert not own[:, [other for other in range(3) if other != axis]].any()
-    assert [len(one) for one in inlets(portion, ())] == [0, 0]
+    assert [len(one) for one in inlets(subdomain, ())] == [0, 0]

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from slipstream.decomposition import Box, grid_boxes, whole
 from slipstream.errors import InputError
 from slipstream.lattice import sphere_packing
-from slipstream.lattice.sample_registry import SAMPLES, make_sample
+from slipstream.lattice.samples import SAMPLES, make_sample
 
 AXES = ("z", "y", "x")
 EXAMPLES = {

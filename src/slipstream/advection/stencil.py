@@ -86,7 +86,7 @@ class Stencil:
         self._by_tiles = device.tiled_transforms()
         if self._by_tiles:
             self._kernel = device.kernel(
-                "advection_tiles.hpp",
+                "lax_wendroff_tiles.hpp",
                 "advect_tiles",
                 REAL=real,
                 TILE_PLANES=tile.planes,
@@ -101,7 +101,7 @@ class Stencil:
         else:
             size = int(np.prod(layout.shape)) * dtype.itemsize
             self._kernel = device.kernel(
-                "advection_rows.hpp", "advect_rows", REAL=real, STREAMS=2 * size > cache_bytes()
+                "lax_wendroff_rows.hpp", "advect_rows", REAL=real, STREAMS=2 * size > cache_bytes()
             )
             self._launch = lambda count: RowLaunch(count, 1)
 

@@ -15,7 +15,7 @@ from slipstream.decomposition import Box
 from slipstream.device import Device
 from slipstream.errors import InputError
 from slipstream.exchange import make_transport
-from slipstream.lattice import Fluid, PoreFlow, Portion, Storage, hand_out, make_sample
+from slipstream.lattice import Fluid, PoreFlow, Storage, Subdomain, decompose, make_sample
 from slipstream.lattice.population_layout import LAYOUTS
 from slipstream.lattice.storage_tuning import choose_storage
 from slipstream.schedule import Timeline
@@ -86,7 +86,7 @@ class _Unaligned(PoreFlow):
     """With populations that begin anywhere, as they do where edge sites, or halos, come first."""
 
     def _empty(self) -> Any:
-        shape = 19, self.sites.stored
+        shape = self.subdomain.velocity_set.directions, self.sites.stored
         return self.device.empty((shape[0] * shape[1] + 1,), self.storage.dtype)[1:].reshape(shape)
 
 
@@ -121,30 +121,30 @@ def measure_lattice(
         if request.sample == "dense"
         else make_sample(request.sample, request.shape, **request.parameters)
     )
-    portions = {request.partition: hand_out(source, (True,) * 3, (0,), request.partition, comm)}
+    subdomains = {request.partition: decompose(source, (True,) * 3, (0,), request.partition, comm)}
     handed_out = time.perf_counter() - began
-    portion = portions[request.partition]
-    storage, tried = choose_storage(dict(request.storage), portion, device, comm)
+    subdomain = subdomains[request.partition]
+    storage, tried = choose_storage(dict(request.storage), subdomain, device, comm)
     transport = make_transport(request.transport, comm, device)
     first = _Variant("as asked", storage, request.partition, request.schedule)
     variants = [first, *(_sweep(first, device, ranks) if request.sweep else [])]
     rows = []
     for variant in variants:
-        if variant.partition not in portions:
-            portions[variant.partition] = hand_out(
+        if variant.partition not in subdomains:
+            subdomains[variant.partition] = decompose(
                 source, (True,) * 3, (0,), variant.partition, comm
             )
         rows.append(
             _measure(
-                request, variant, portions[variant.partition], device, transport, comm, timelines
+                request, variant, subdomains[variant.partition], device, transport, comm, timelines
             )
         )
     return {
         "sample": request.sample,
         "voxels (z, y, x)": request.shape,
         "parameters": dict(request.parameters),
-        "porosity": portion.connectivity.porosity,
-        "pore sites": _total(portion, comm),
+        "porosity": subdomain.connectivity.porosity,
+        "pore sites": _total(subdomain, comm),
         "ranks": ranks,
         "transport": "none" if transport is None else transport.name,
         "making, analysing and dividing the image (s)": handed_out,
@@ -178,15 +178,15 @@ def _sweep(first: _Variant, device: Device, ranks: int) -> list[_Variant]:
     return found
 
 
-def _total(portion: Portion, comm: Any) -> int:
-    mine = int(np.count_nonzero(portion.own[1:-1, 1:-1, 1:-1]))
+def _total(subdomain: Subdomain, comm: Any) -> int:
+    mine = int(np.count_nonzero(subdomain.own[1:-1, 1:-1, 1:-1]))
     return mine if comm is None else comm.allreduce(mine)
 
 
 def _measure(
     request: LatticeRequest,
     variant: _Variant,
-    portion: Portion,
+    subdomain: Subdomain,
     device: Device,
     transport: Any,
     comm: Any,
@@ -194,7 +194,9 @@ def _measure(
 ) -> dict[str, Any]:
     began = time.perf_counter()
     kind = PoreFlow if variant.aligned else _Unaligned
-    flow = kind(portion, Fluid(force=_FORCE), variant.storage, device, transport, variant.schedule)
+    flow = kind(
+        subdomain, Fluid(force=_FORCE), variant.storage, device, transport, variant.schedule
+    )
     flow.synchronize()
     setting_up = time.perf_counter() - began
     copies = {kind: large_copy(device, kernel=kind) for kind in ("copy_rows", "library")}
@@ -211,7 +213,7 @@ def _measure(
         exposed.append(timeline.exposed(*_MOVING) / 2)
     if timelines is not None:
         timelines[variant.name] = timeline
-    mine = flow.sites.count, len(portion.neighbours), float(np.median(exposed)), setting_up
+    mine = flow.sites.count, len(subdomain.neighbours), float(np.median(exposed)), setting_up
     everyone = [mine] if comm is None else comm.allgather(mine)
     counts, neighbours, uncovered, set_up = (list(one) for one in zip(*everyone, strict=True))
     sites, ranks = sum(counts), len(counts)

@@ -1,7 +1,7 @@
 """Formats of voxel images: each reduced to values that are indexed by [z, y, x].
 
 A source tells the shape and type of an image before anything of it is read, and gives access to
-boxes of it. Raw files, of which both have to be told, are in `raw_images`.
+boxes of it. Raw files are bare values: their shape and type have to be told.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ import contextlib
 import functools
 import logging
 import math
-from collections.abc import Callable, Iterator
+import operator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,64 +21,48 @@ import numpy as np
 import zarr
 
 from slipstream.errors import InputError
+from slipstream.io.image_errors import ImageError, Key, PerAxis
 
+PATH, DATASET = Key("image", "path"), Key("image", "dataset")
+SHAPE, DTYPE = Key("image", "shape"), Key("image", "dtype")
+BYTE_ORDER, OFFSET = Key("image", "byte_order"), Key("image", "offset")
 # What tifffile logs of broken files would be a second message.
 _SILENT = logging.NullHandler()
 
 
 @dataclass(frozen=True)
 class Source:
-    """An image that can be read.
+    """An image that can be read: its shape z, y, x, and its values' type, byte order included.
 
-    Attributes
-    ----------
-    name : str
-        What to call it in messages.
-    shape : tuple of int
-        Number of voxels along z, y and x.
-    dtype : numpy.dtype
-        Type of the stored values, with their byte order.
-    open : callable
-        Returns a context manager for what is indexed by three slices and gives arrays.
-    planes : int
-        Planes that are stored together: to read one of them costs as much as to read all.
-    threaded : bool
-        Whether several threads may read at once.
-    raw : (pathlib.Path, int) or None
-        File and number of bytes before the first value, where the values lie in it as they are.
+    `open` returns a context manager for what is indexed by three slices and gives arrays.
     """
 
-    name: str
+    name: str  # in messages
     shape: tuple[int, int, int]
     dtype: np.dtype
     open: Callable[[], AbstractContextManager[Any]]
-    planes: int = 1
-    threaded: bool = False
+    planes: int = 1  # that are stored together: to read one of them costs as much as to read all
+    threaded: bool = False  # whether several threads may read at once
+    # File and number of bytes before the first value, where the values lie in it as they are.
     raw: tuple[Path, int] | None = None
 
     def __post_init__(self) -> None:
+        shape = PerAxis(tuple(self.shape))
         if len(self.shape) != 3:
-            raise InputError(
-                f"image.path: {self.name} has shape {tuple(self.shape)}; accepted: three axes"
-            )
+            raise ImageError(PATH, f": {self.name} has shape ", shape, "; accepted: three axes")
         if 0 in self.shape:
-            raise InputError(f"image.path: {self.name} has shape {self.shape}: no voxel at all")
+            raise ImageError(PATH, f": {self.name} has shape ", shape, ": no voxel at all")
         if self.dtype.kind not in "biuf":
-            raise InputError(
-                f"image.path: {self.name} has values of type {self.dtype}; accepted: whole "
-                "numbers, floating-point numbers and booleans"
+            raise ImageError(
+                PATH,
+                f": {self.name} has values of type {self.dtype}; accepted: whole "
+                "numbers, floating-point numbers and booleans",
             )
 
 
 @contextlib.contextmanager
-def readable(what: str) -> Iterator[None]:
-    """Turn whatever a library raises while it reads into one line for people.
-
-    Parameters
-    ----------
-    what : str
-        The key that names the file, and the file.
-    """
+def readable(*what: str | Key) -> Iterator[None]:
+    """Turn whatever a library raises while it reads into one line, which begins with `what`."""
     try:
         yield
     except InputError:
@@ -86,7 +71,7 @@ def readable(what: str) -> Iterator[None]:
         reason = (str(error).splitlines() or [""])[0] or type(error).__name__
         if "imagecodecs" in reason:
             reason += "; pip install imagecodecs, or save it uncompressed"
-        raise InputError(f"{what} cannot be read ({reason})") from error
+        raise ImageError(*what, f" cannot be read ({reason})") from error
 
 
 def _as_it_is(array: Any) -> Callable[[], AbstractContextManager[Any]]:
@@ -96,6 +81,77 @@ def _as_it_is(array: Any) -> Callable[[], AbstractContextManager[Any]]:
 def array_source(array: np.ndarray) -> Source:
     """Return an array in memory as a source."""
     return Source("the array", array.shape, array.dtype, _as_it_is(array), threaded=True)
+
+
+def raw_source(
+    path: Path,
+    shape: Sequence[int] | None = None,
+    dtype: Any = None,
+    byte_order: str = "little",
+    offset: int = 0,
+) -> Source:
+    """Return a file of bare values, whose size must be what the arguments ask for."""
+    if shape is None and dtype is None:
+        raise ImageError(
+            SHAPE,
+            " and ",
+            DTYPE,
+            " are missing: a raw file does not tell them; accepted: "
+            "three positive whole numbers; bool, uint8, int16, float32 and the like",
+        )
+    counts, kind = _checked_shape(shape), _checked_dtype(dtype, byte_order)
+    if not isinstance(offset, int | np.integer) or offset < 0:
+        raise ImageError(OFFSET, f" is {offset!r}; accepted: a number of bytes, 0 or more")
+    size, wanted = path.stat().st_size, offset + math.prod(counts) * kind.itemsize
+    if size != wanted:
+        raise ImageError(
+            PATH,
+            f": {path} has {size} bytes, but ",
+            SHAPE,
+            " ",
+            PerAxis(counts),
+            f" of {kind.name} after ",
+            OFFSET,
+            f" {offset} makes {wanted}",
+        )
+
+    def open_raw() -> AbstractContextManager[Any]:
+        return contextlib.nullcontext(np.memmap(path, kind, "r", int(offset), counts))
+
+    return Source(str(path), counts, kind, open_raw, threaded=True, raw=(path, int(offset)))
+
+
+def _checked_shape(shape: Any) -> tuple[int, int, int]:
+    if shape is None:
+        raise ImageError(
+            SHAPE,
+            " is missing: a raw file does not tell it; accepted: three positive whole numbers",
+        )
+    try:
+        z, y, x = (operator.index(value) for value in shape)
+    except (TypeError, ValueError):
+        z = y = x = 0
+    if min(z, y, x) < 1:
+        raise ImageError(SHAPE, " is ", PerAxis(shape), "; accepted: three positive whole numbers")
+    return z, y, x
+
+
+def _checked_dtype(dtype: Any, byte_order: str) -> np.dtype:
+    """Return the type of the stored values, with their byte order."""
+    accepted = "accepted: bool, uint8, int16, float32 and the like"
+    if dtype is None:
+        raise ImageError(DTYPE, f" is missing: a raw file does not tell it; {accepted}")
+    try:
+        kind = np.dtype(dtype)
+    except TypeError:
+        kind = np.dtype(object)
+    if kind.kind not in "biuf":
+        raise ImageError(DTYPE, f" is {dtype!r}; {accepted}")
+    if not kind.isnative:
+        raise ImageError(DTYPE, f" is {dtype!r}; ", BYTE_ORDER, " tells the order of bytes")
+    if byte_order not in ("little", "big"):
+        raise ImageError(BYTE_ORDER, f" is {byte_order!r}; accepted: little, big")
+    return kind.newbyteorder(byte_order)
 
 
 def npy_source(path: Path) -> Source:
@@ -119,11 +175,12 @@ def tiff_source(path: Path) -> Source:
         is_stack = sum(n > 1 for n in series.shape) <= 3 and size % plane == 0
         if len(file.series) > 1 or page.samplesperpixel > 1 or not is_stack:
             found = ", ".join(f"{one.axes} {one.shape}" for one in file.series)
-            raise InputError(f"image.path: {path} holds {found}; accepted: one stack of grey pages")
+            raise ImageError(PATH, f": {path} holds {found}; accepted: one stack of grey pages")
         if size == plane:
-            raise InputError(
-                f"image.path: {path} is one page only, of {page.imagelength} x {page.imagewidth} "
-                "pixels; accepted: a stack of pages (a slice one voxel thick: .npy, or raw values)"
+            raise ImageError(
+                PATH,
+                f": {path} is one page only, of {page.imagelength} x {page.imagewidth} "
+                "pixels; accepted: a stack of pages (a slice one voxel thick: .npy, or raw values)",
             )
         shape = (size // plane, page.imagelength, page.imagewidth)
         dtype = np.dtype(series.dtype)
@@ -172,13 +229,7 @@ class _Pages:
 
 
 def hdf5_source(path: Path, dataset: str | None = None) -> Source:
-    """Return a data set of an HDF5 file.
-
-    Raises
-    ------
-    InputError
-        If there is none of this name, or not exactly one of three axes where none is given.
-    """
+    """Return a data set of an HDF5 file: that of a name, or the only one of three axes."""
     import h5py
 
     with h5py.File(path, "r") as file:
@@ -205,7 +256,7 @@ def hdf5_source(path: Path, dataset: str | None = None) -> Source:
 
 
 def zarr_source(path: Path, dataset: str | None = None) -> Source:
-    """Return a zarr array: the one at the root, or one of a group; errors as of `hdf5_source`."""
+    """Return a zarr array: the one at the root, or one of a group, as of `hdf5_source`."""
     array = zarr.open(path, mode="r")
     if isinstance(array, zarr.Group) or dataset is not None:
         members = array.members(max_depth=None) if isinstance(array, zarr.Group) else ()
@@ -221,11 +272,37 @@ def _only(path: Path, found: list[str], dataset: str | None) -> str:
     """Return the only name found, if none is asked for; `dataset` is known not to be there."""
     names = ", ".join(sorted(found)) or "none"
     if dataset is not None:
-        raise InputError(
-            f"image.dataset {dataset!r} is not in {path}; those of three axes there: {names}"
+        raise ImageError(
+            DATASET, f" {dataset!r} is not in {path}; those of three axes there: {names}"
         )
     if len(found) != 1:
-        raise InputError(
-            f"image.dataset is missing: {path} does not hold just one of three axes, but {names}"
+        raise ImageError(
+            DATASET, f" is missing: {path} does not hold just one of three axes, but {names}"
         )
     return found[0]
+
+
+@dataclass(frozen=True)
+class Format:
+    """What reads a format, and the arguments that it takes."""
+
+    read: Callable[..., Source]
+    options: tuple[str, ...] = ()
+    is_folder: bool = False
+
+
+_RAW = Format(raw_source, ("shape", "dtype", "byte_order", "offset"))
+_TIFF, _HDF5 = Format(tiff_source), Format(hdf5_source, ("dataset",))
+# By suffix.
+FORMATS = {
+    ".raw": _RAW,
+    ".bin": _RAW,
+    ".dat": _RAW,
+    ".tif": _TIFF,
+    ".tiff": _TIFF,
+    ".npy": Format(npy_source),
+    ".h5": _HDF5,
+    ".hdf5": _HDF5,
+    ".nxs": _HDF5,
+    ".zarr": Format(zarr_source, ("dataset",), is_folder=True),
+}

@@ -7,6 +7,7 @@ formats each reads what its own box needs.
 
 from __future__ import annotations
 
+import math
 import operator
 import os
 from collections.abc import Iterator, Sequence
@@ -16,35 +17,13 @@ from typing import Any
 
 import numpy as np
 
+from slipstream.array_types import Comm
 from slipstream.collective import on_every_rank
 from slipstream.decomposition import Box, whole
 from slipstream.errors import InputError
-from slipstream.io.image_formats import (
-    Source,
-    array_source,
-    hdf5_source,
-    npy_source,
-    readable,
-    tiff_source,
-    zarr_source,
-)
-from slipstream.io.raw_images import RawView, raw_source
+from slipstream.io.image_errors import ImageError, Key, PerAxis
+from slipstream.io.image_formats import FORMATS, PATH, Source, array_source, readable
 
-# What reads each suffix, and the arguments that it takes.
-_RAW = (raw_source, ("shape", "dtype", "byte_order", "offset"))
-_TIFF, _HDF5 = (tiff_source, ()), (hdf5_source, ("dataset",))
-FORMATS = {
-    ".raw": _RAW,
-    ".bin": _RAW,
-    ".dat": _RAW,
-    ".tif": _TIFF,
-    ".tiff": _TIFF,
-    ".npy": (npy_source, ()),
-    ".h5": _HDF5,
-    ".hdf5": _HDF5,
-    ".nxs": _HDF5,
-    ".zarr": (zarr_source, ("dataset",)),
-}
 # Bytes that are read before they are compared: they stay in the cache for it.
 _BLOCK_BYTES = 4 * 2**20
 # More threads than this would wait for memory.
@@ -60,7 +39,7 @@ def open_image(
     byte_order: str = "little",
     offset: int = 0,
     dataset: str | None = None,
-    comm: Any = None,
+    comm: Comm = None,
 ) -> Image:
     """Open a voxel image. Collective.
 
@@ -113,7 +92,7 @@ class Image:
         Number of voxels along z, y and x.
     """
 
-    def __init__(self, source: Source, pore: tuple[int, ...] | None, comm: Any) -> None:
+    def __init__(self, source: Source, pore: tuple[int, ...] | None, comm: Comm) -> None:
         self.shape = source.shape
         self._source, self._pore, self._comm = source, pore, comm
 
@@ -135,24 +114,30 @@ class Image:
         InputError
             If a box reaches beyond the image, or the file cannot be read; on all ranks alike.
         """
-        several = self._comm is not None and self._comm.size > 1
-        if several and self._source.raw is not None:
-            return self._read_together(box)
+        several, raw = self._comm is not None and self._comm.size > 1, self._source.raw
+        if several and raw is not None:
+            return self._read_together(raw, box)
         return on_every_rank(self._comm, lambda: self._read_alone(box))
 
     def _empty(self, box: Box) -> np.ndarray:
         """Return the mask of a box, not filled yet."""
         if box.size and whole(self.shape).intersect(box) != box:
-            raise InputError(
-                f"image.path: {self._source.name} has shape {self.shape}; there is no box from "
-                f"{box.start} to {box.stop} in it"
+            raise ImageError(
+                PATH,
+                f": {self._source.name} has shape ",
+                PerAxis(self.shape),
+                "; there is no box from ",
+                PerAxis(box.start),
+                " to ",
+                PerAxis(box.stop),
+                " in it",
             )
         return np.empty(box.shape, np.uint8)
 
     def _read_alone(self, box: Box) -> np.ndarray:
         mask = self._empty(box)
         if mask.size:
-            with readable(f"image.path: {self._source.name}"), self._source.open() as values:
+            with readable(PATH, f": {self._source.name}"), self._source.open() as values:
                 self._convert(values, box, mask)
         return mask
 
@@ -173,9 +158,10 @@ class Image:
     def _mark(self, values: np.ndarray, target: np.ndarray) -> None:
         """Set a mask to 1 where values are pore, to 0 elsewhere."""
         if values.dtype.kind == "f" and np.isnan(values).any():
-            raise InputError(
-                f"image.path: {self._source.name} has voxels that are not a number (NaN); accepted:"
-                " numbers, so replace these by that of solid or of pore"
+            raise ImageError(
+                PATH,
+                f": {self._source.name} has voxels that are not a number (NaN); accepted:"
+                " numbers, so replace these by that of solid or of pore",
             )
         _mark(values, self._pore, target)
 
@@ -190,7 +176,7 @@ class Image:
             yield low, high
             low = high
 
-    def _read_together(self, box: Box) -> np.ndarray:
+    def _read_together(self, raw: tuple[Path, int], box: Box) -> np.ndarray:
         """Read a box of a raw file, all ranks at the same time."""
         from mpi4py import MPI
 
@@ -199,7 +185,7 @@ class Image:
         block = np.empty(max(1, _BLOCK_BYTES // dtype.itemsize), dtype)
         turns = self._comm.allreduce(-(-flat.size // block.size), MPI.MAX)
         failure = None
-        with self._open_view(box) as view:
+        with self._open_view(raw, box) as view:
             # Who is done, or has failed, goes on taking part: the others wait for all.
             for turn in range(turns):
                 values = block[: max(0, flat.size - turn * block.size)]
@@ -212,17 +198,52 @@ class Image:
         on_every_rank(self._comm, lambda: self._raise(failure))
         return mask
 
-    def _open_view(self, box: Box) -> RawView:
+    def _open_view(self, raw: tuple[Path, int], box: Box) -> RawView:
         def open_view() -> RawView:
-            with readable(f"image.path: {self._source.name}"):
-                return RawView(self._comm, self._source, box)
+            with readable(PATH, f": {self._source.name}"):
+                return RawView(self._comm, self._source, raw, box)
 
         return on_every_rank(self._comm, open_view)
 
     def _raise(self, failure: Exception | None) -> None:
-        with readable(f"image.path: {self._source.name}"):
+        with readable(PATH, f": {self._source.name}"):
             if failure is not None:
                 raise failure
+
+
+class RawView:
+    """A box of a raw file that ranks read together by MPI-IO, from begin to end; collective.
+
+    Opening may fail on some ranks only: use a view, in a ``with`` statement, where all have one.
+    """
+
+    def __init__(self, comm: Comm, source: Source, raw: tuple[Path, int], box: Box) -> None:
+        from mpi4py import MPI
+
+        path, self._offset = raw
+        self._file = MPI.File.Open(comm, str(path), MPI.MODE_RDONLY)
+        # Reading beyond the end is no error to all MPIs, and not all tell how much they read.
+        if self._file.Get_size() < self._offset + math.prod(source.shape) * source.dtype.itemsize:
+            raise EOFError("it has become shorter")
+        self._element = MPI.BYTE.Create_contiguous(source.dtype.itemsize).Commit()
+        if box.size:
+            self._box = self._element.Create_subarray(source.shape, box.shape, box.start)
+        else:
+            self._box = self._element.Dup()
+        self._box.Commit()
+
+    def __enter__(self) -> RawView:
+        self._file.Set_view(self._offset, self._element, self._box)
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self._file.Close()
+        self._box.Free()
+        self._element.Free()
+
+    def read_next(self, values: np.ndarray) -> None:
+        """Fill an array with the next values of this rank's box; raises what MPI raises."""
+        self._file.Read_all([values, values.size, self._element])
 
 
 def _find(source: Any, options: dict[str, Any]) -> Source:
@@ -230,27 +251,27 @@ def _find(source: Any, options: dict[str, Any]) -> Source:
     if isinstance(source, np.ndarray):
         _check_options("an array", options, ())
         if isinstance(source, np.ma.MaskedArray):
-            raise InputError(
-                "image.path is a masked array; accepted: a plain one, such as its .filled(0)"
+            raise ImageError(
+                PATH, " is a masked array; accepted: a plain one, such as its .filled(0)"
             )
         return array_source(source)
     if not isinstance(source, str | os.PathLike):
         # Not the value itself: a list may be a whole image.
         kind = type(source).__name__
-        raise InputError(f"image.path is of type {kind}; accepted: a path, or a NumPy array")
+        raise ImageError(PATH, f" is of type {kind}; accepted: a path, or a NumPy array")
     path = Path(source)
     suffix = path.suffix.lower()
     if suffix not in FORMATS:
         accepted = ", ".join(FORMATS)
-        raise InputError(f"image.path: {path} has suffix {suffix!r}; accepted: {accepted}")
-    read, accepted = FORMATS[suffix]
-    _check_options(f"a {suffix} file", options, accepted)
+        raise ImageError(PATH, f": {path} has suffix {suffix!r}; accepted: {accepted}")
+    found = FORMATS[suffix]
+    _check_options(f"a {suffix} file", options, found.options)
     if not path.exists():
-        raise InputError(f"image.path: {path} does not exist")
-    if path.is_dir() != (suffix == ".zarr"):
-        raise InputError(f"image.path: {path} is {'a' if path.is_dir() else 'no'} folder")
-    with readable(f"image.path: {path}"):
-        return read(path, **options)
+        raise ImageError(PATH, f": {path} does not exist")
+    if path.is_dir() != found.is_folder:
+        raise ImageError(PATH, f": {path} is {'a' if path.is_dir() else 'no'} folder")
+    with readable(PATH, f": {path}"):
+        return found.read(path, **options)
 
 
 def _check_options(what: str, options: dict[str, Any], accepted: Sequence[str]) -> None:
@@ -258,12 +279,19 @@ def _check_options(what: str, options: dict[str, Any], accepted: Sequence[str]) 
     foreign = [name for name in options if name not in accepted]
     if not foreign:
         return
-    names, them = ", ".join(f"image.{name}" for name in foreign), "them" if foreign[1:] else "it"
     reason = f"{what} tells its own {' and '.join(foreign)}"
     if not {"shape", "dtype"}.issuperset(foreign):
         reason = f"not of {what}"
-    listed = ", ".join(f"image.{one}" for one in ("pore", *accepted))
-    raise InputError(f"{names}: remove {them}, {reason}; accepted: {listed}")
+    raise ImageError(
+        *_listed(foreign),
+        f": remove {'them' if foreign[1:] else 'it'}, {reason}; accepted: ",
+        *_listed(["pore", *accepted]),
+    )
+
+
+def _listed(names: Sequence[str]) -> list[Key | str]:
+    """Return keys with commas between them."""
+    return [part for name in names for part in (", ", Key("image", name))][1:]
 
 
 def _pore_values(pore: Any) -> tuple[int, ...] | None:
@@ -275,7 +303,9 @@ def _pore_values(pore: Any) -> tuple[int, ...] | None:
     except TypeError:
         values = ()
     if not values:
-        raise InputError(f"image.pore is {pore!r}; accepted: a whole number, or several")
+        raise ImageError(
+            Key("image", "pore"), f" is {pore!r}; accepted: a whole number, or several"
+        )
     return values
 
 

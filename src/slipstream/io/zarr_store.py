@@ -1,10 +1,11 @@
 """Arrays of all ranks in one zarr group.
 
-Rank 0 creates an array and its description; after a barrier every rank writes its own part,
-in chunks that no two ranks share (see `chunks`). Snapshots have a leading time axis, which
-grows by one with each; a static array has none.
+Rank 0 creates an array and its description; after a barrier every rank writes its own box,
+in chunks that no two ranks share (see `aligned_chunks`), so without locks. Snapshots have a
+leading time axis, which grows by one with each; a static array has none.
 """
 
+import math
 import shutil
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,8 +17,8 @@ import zarr
 
 from slipstream.errors import InputError
 from slipstream.field import Field
-from slipstream.io.zarr_chunks import aligned_chunks
 
+MAXIMUM_CHUNK_BYTES = 16 * 2**20
 _TIMES_PER_CHUNK = 1024
 
 
@@ -167,6 +168,45 @@ class FieldStore:
     def _barrier(self) -> None:
         if self._comm is not None:
             self._comm.Barrier()
+
+
+def aligned_chunks(
+    shape: Sequence[int],
+    boxes: Iterable[tuple[Sequence[int], Sequence[int]]],
+    item_bytes: int,
+    maximum_bytes: int = MAXIMUM_CHUNK_BYTES,
+) -> tuple[int, ...]:
+    """Return the shape of chunks of a global array of which ranks write boxes, (offset, shape).
+
+    A chunk is one file. If no chunk contains elements of two ranks, no two ranks ever write the
+    same file. Along each axis the boxes begin at certain indices; a chunk length that divides all
+    of these never straddles a border. Within that, chunks are as large as `maximum_bytes` allows.
+    """
+    chunk = [max(1, size) for size in shape]
+    borders = [0] * len(chunk)
+    for offset, extent in boxes:
+        if math.prod(extent) == 0:
+            continue
+        for axis, (start, size) in enumerate(zip(offset, extent, strict=True)):
+            # The end of the array needs no alignment: the last chunk may be cut short there.
+            end = start + size if start + size < shape[axis] else 0
+            borders[axis] = math.gcd(borders[axis], start, end)
+    chunk = [border or size for border, size in zip(borders, chunk, strict=True)]
+    for axis, border in enumerate(borders):
+        excess = math.prod(chunk) * item_bytes / maximum_bytes
+        if excess <= 1:
+            break
+        chunk[axis] = _shortened(chunk[axis], excess, must_divide=border > 0)
+    return tuple(chunk)
+
+
+def _shortened(length: int, excess: float, must_divide: bool) -> int:
+    """Return a length that is smaller by the factor `excess`, or as near to it as is possible."""
+    target = max(1, int(length / excess))
+    if not must_divide:
+        # Equal pieces rather than full ones and a remainder.
+        return math.ceil(length / math.ceil(length / target))
+    return next(divisor for divisor in range(target, 0, -1) if length % divisor == 0)
 
 
 def read_field(

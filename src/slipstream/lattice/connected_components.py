@@ -1,8 +1,8 @@
-"""Runs: pore voxels that follow each other along x, and sets of those that touch.
+"""Connected components of pores: runs of voxels along x, and sets of runs that touch.
 
 An image has far fewer runs than voxels. `PoreRuns` unites the runs of some planes to sets, tells
 how its sets touch those of other planes, and clears the voxels of sets that do not percolate.
-`pores.hpp` explains sets, their flags, and shifts.
+``connected_components.hpp`` explains sets, their flags, and shifts.
 """
 
 from __future__ import annotations
@@ -23,65 +23,31 @@ PLACE = 5
 
 @dataclass(frozen=True)
 class Plane:
-    """The runs of a plane, and to which sets they belong.
+    """The runs of a plane, and to which sets they belong."""
 
-    Attributes
-    ----------
-    first : numpy.ndarray
-        Where the runs of each row begin, and where those of the last one end: int64.
-    runs : numpy.ndarray
-        Start and stop of each run: int32 of shape (runs, 2).
-    places : numpy.ndarray
-        Place of each run: int64 of shape (runs, PLACE). Roots have numbers of all ranks.
-    """
-
-    first: np.ndarray
-    runs: np.ndarray
-    places: np.ndarray
+    first: (
+        np.ndarray
+    )  # int64, where the runs of each row begin, and where those of the last one end
+    runs: np.ndarray  # int32 of shape (runs, 2): start and stop
+    places: np.ndarray  # int64 of shape (runs, PLACE); roots have numbers of all ranks
 
 
 @dataclass(frozen=True)
 class United:
-    """What came of uniting sets along edges.
+    """What came of uniting sets along edges."""
 
-    Attributes
-    ----------
-    useful : numpy.ndarray
-        Which edges tell all that there is to tell; the others add nothing.
-    roots, flags : numpy.ndarray
-        The roots that edges have, sorted, and the flags of the sets to which these now belong.
-    unions : int
-        How many sets less there are.
-    """
-
-    useful: np.ndarray
-    roots: np.ndarray
-    flags: np.ndarray
-    unions: int
+    useful: np.ndarray  # which edges tell all that there is to tell; the others add nothing
+    roots: np.ndarray  # that edges have, sorted
+    flags: np.ndarray  # of the sets to which these now belong
+    unions: int  # how many sets less there are
 
 
 class PoreRuns:
-    """The runs of some whole planes of an image, united to sets.
+    """The runs of some whole planes of an image, from plane `start` on, united to sets.
 
-    Parameters
-    ----------
-    device : HostDevice
-        What computes.
-    voxels : numpy.ndarray
-        The planes: C-ordered uint8 of shape (planes, rows, columns).
-    start : int
-        Number of the first plane in the image.
-    shape : tuple of int
-        Shape of the image.
-    periodic : tuple of bool
-        Whether the faces normal to z, y and x are joined. Those normal to z are not joined here.
-
-    Attributes
-    ----------
-    count : int
-        Number of runs; a set's root is the number of its first run.
-    flags : numpy.ndarray
-        What is known of the set of each root: uint16.
+    The voxels are C-ordered uint8 of shape (planes, rows, columns). Faces normal to z are not
+    joined here, even where that axis is periodic. A set's root is the number of its first run;
+    `flags`, of uint16, have what is known of the set of each root.
     """
 
     def __init__(
@@ -156,19 +122,9 @@ class PoreRuns:
         return Plane(first - begin, self._runs[begin : begin + count], places)
 
     def edges(self, plane: Plane, below: Plane, seams: int) -> np.ndarray:
-        """Return how the sets of two planes touch.
+        """Return how the sets of two planes touch: for each pair of runs an edge of EDGE int64.
 
-        Parameters
-        ----------
-        plane, below : Plane
-            Two planes of the image.
-        seams : int
-            How often the seam of z is crossed on the way from one to the other.
-
-        Returns
-        -------
-        numpy.ndarray
-            One edge for each pair of runs that touch: int64 of shape (edges, EDGE).
+        `seams` says how often the seam of z is crossed on the way from one plane to the other.
         """
         rows = self._shape[1]
         # Each pair of runs in two rows is the last of one of them; the seam of x adds two.
@@ -205,18 +161,10 @@ class PoreRuns:
         return United(useful, roots, flags[parents], int(np.count_nonzero(parents != own)))
 
     def clear(self, wanted: int) -> list[int]:
-        """Clear the voxels of sets that percolate along no wanted axis.
+        """Clear the voxels of sets that percolate along no wanted axis. Axes are bits, z first.
 
-        Parameters
-        ----------
-        wanted : int
-            The wanted axes, as bits of which the first is that of z.
-
-        Returns
-        -------
-        list of int
-            Number of pore voxels, of those that are kept, and of sets, and the axes along which
-            any set percolates, as bits.
+        Returns the number of pore voxels, of those that are kept, and of sets, and the axes along
+        which any set percolates.
         """
         totals = np.empty((self._rows, 4), np.int64)
         self._run(
@@ -234,5 +182,5 @@ class PoreRuns:
         return [*totals[:, :3].sum(axis=0).tolist(), int(np.bitwise_or.reduce(totals[:, 3]))]
 
     def _run(self, name: str, rows: int, *arguments: Any) -> None:
-        kernel = self._device.kernel("pores.hpp", name)
+        kernel = self._device.kernel("percolation.hpp", name)
         self._device.run(kernel.bind(RowLaunch(rows, 1), *arguments))

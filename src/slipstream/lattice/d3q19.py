@@ -1,42 +1,32 @@
-"""The D3Q19 lattice: velocities in the order that the kernels have them, and their weights."""
+"""The D3Q19 lattice: rest, six velocities along axes, and twelve along diagonals of planes."""
 
 from __future__ import annotations
 
-import numpy as np
+from slipstream.lattice.velocity_set import VelocitySet
 
-# Of arrays, in their order.
-AXES = ("z", "y", "x")
+# Along z, y and x, in voxels per step.
+_VELOCITIES = [
+    (0, 0, 0),
+    (0, 0, 1),
+    (0, 0, -1),
+    (0, 1, 0),
+    (0, -1, 0),
+    (1, 0, 0),
+    (-1, 0, 0),
+    (0, 1, 1),
+    (0, -1, -1),
+    (0, -1, 1),
+    (0, 1, -1),
+    (1, 0, 1),
+    (-1, 0, -1),
+    (-1, 0, 1),
+    (1, 0, -1),
+    (1, 1, 0),
+    (-1, -1, 0),
+    (-1, 1, 0),
+    (1, -1, 0),
+]
 
-# Along z, y and x, in voxels per step. Direction 0 rests; 2k - 1 and 2k are opposite.
-VELOCITIES = np.array(
-    [
-        (0, 0, 0),
-        (0, 0, 1),
-        (0, 0, -1),
-        (0, 1, 0),
-        (0, -1, 0),
-        (1, 0, 0),
-        (-1, 0, 0),
-        (0, 1, 1),
-        (0, -1, -1),
-        (0, -1, 1),
-        (0, 1, -1),
-        (1, 0, 1),
-        (-1, 0, -1),
-        (-1, 0, 1),
-        (1, 0, -1),
-        (1, 1, 0),
-        (-1, -1, 0),
-        (-1, 1, 0),
-        (1, -1, 0),
-    ]
+D3Q19 = VelocitySet(
+    "D3Q19", _VELOCITIES, weights=(1 / 3, 1 / 18, 1 / 36), sound_speed_squared=1 / 3
 )
-DIRECTIONS = len(VELOCITIES)
-WEIGHTS = np.array([1 / 3] + 6 * [1 / 18] + 12 * [1 / 36])
-# Square of the speed of sound, in voxels per step.
-SOUND_SPEED_SQUARED = 1 / 3
-
-
-def opposite(direction: int) -> int:
-    """Return the number of the opposite direction."""
-    return ((direction - 1) ^ 1) + 1 if direction else 0

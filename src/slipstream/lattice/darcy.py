@@ -1,106 +1,65 @@
-"""What a lattice run has found out, and how fast it was.
+"""Darcy's law, which defines the permeability of a porous medium: ``k = viscosity * q / g``.
 
-Speed is told beside the bound that memory sets: every population has to pass it once in a step.
+q is the *superficial* velocity, the mean over all voxels, solid ones included, and g the force per
+volume of the sample that drives the flow. In lattice units k is in squares of voxels.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 
+from slipstream.array_types import Comm
+from slipstream.case import LatticeCase
 from slipstream.collective import sum_over_ranks
-from slipstream.device import quick_bandwidth
-from slipstream.lattice.percolation import Connectivity
-from slipstream.lattice.permeability import DARCY
+from slipstream.lattice.flow_domain import Domain
 from slipstream.lattice.pore_flow import PoreFlow
-from slipstream.lattice.steady_state import UNKNOWN, Means, distance_text
+from slipstream.lattice.velocity_set import AXES
 
-# Shorter runs say little, and would be over before the bound has been measured.
-_WORTH_MEASURING = 5.0
-# Bytes of the arrays that are copied, of which there are two: beyond all caches.
-_COPY, _LEAST_COPY = 1 << 28, 1 << 26
+# One darcy in square metres.
+DARCY = 9.869233e-13
 
 
-def flow_results(
-    means: Means, voxel_size: float, residual: float, is_steady: bool
-) -> dict[str, tuple[str, str]]:
-    """Return the permeability and how good it is, for people.
+def darcy_permeability(viscosity: float, velocity: np.ndarray, force: float) -> np.ndarray:
+    """Return the permeabilities along z, y and x that a force along one axis shows."""
+    return viscosity * velocity / force
 
-    Parameters
-    ----------
-    means : Means
-        The flow as a whole.
-    voxel_size : float
-        Edge of a voxel in metres; 1 leaves lengths in voxels.
-    residual : float
-        Estimated relative distance from the steady flow.
-    is_steady : bool
-        Whether that is as near as was asked for.
+
+def force_on_sample(force: float, sample_fraction: float) -> float:
+    """Return the force per volume of the sample, which alone resists: all of it is lost there."""
+    return force / sample_fraction
+
+
+def driving_force(case: LatticeCase, domain: Domain) -> float:
+    """Return the force per volume of the sample that drives the flow of a case."""
+    if case.flow.pressure_drop is not None:
+        return case.flow.pressure_drop / domain.sample.shape[AXES.index(case.flow.axis)]
+    return force_on_sample(case.flow.force, domain.sample_fraction)
+
+
+@dataclass(frozen=True)
+class Means:
+    """A flow as a whole, in lattice units; vectors are along z, y and x."""
+
+    steps: int  # when
+    velocity: np.ndarray  # superficial
+    mass: float  # sum of the density's deviations from that at rest
+    mach: float  # largest Mach number
+    column: np.ndarray  # permeabilities that a force along the axis shows
+    permeability: float  # that along the axis
+
+
+def mean_flow(flow: PoreFlow, comm: Comm) -> tuple[np.ndarray, float, float]:
+    """Return superficial velocity (z, y, x), sum of density deviations, and largest Mach number.
+
+    The same on all ranks. Collective.
     """
-    text = distance_text(residual)
-    remarks = ["relative, estimated"] if text != UNKNOWN else []
-    remarks += [] if is_steady else ["not converged"]
-    return {
-        "permeability": permeability_text(means.permeability, voxel_size),
-        "distance from steady": (text, "; ".join(remarks)),
-        "Mach number": (f"{means.mach:.2g}", "largest"),
-    }
+    sums, fastest = flow.sums()
+    sums = sum_over_ranks(comm, sums)
+    if comm is not None:
+        from mpi4py import MPI
 
-
-def permeability_text(permeability: float, voxel_size: float) -> tuple[str, str]:
-    """Return a permeability in squares of voxels as people have it, and a remark."""
-    text = f"{permeability:.5g} voxels²"
-    if voxel_size == 1:
-        return text, "image.voxel_size is 1"
-    metres = permeability * voxel_size**2
-    return f"{1e3 * metres / DARCY:.5g} mD", f"{metres:.5g} m², {text}"
-
-
-def porosity_result(found: Connectivity) -> tuple[str, str]:
-    """Return the porosity, and what of it is open, for people."""
-    return f"{found.porosity:.4f}", f"{found.open_porosity:.4f} open"
-
-
-def speed_results(
-    flow: PoreFlow, comm: Any, sites: int, steps: int, seconds: float, devices: int
-) -> dict[str, tuple[str, str]]:
-    """Return how many sites were updated per second, for people. Collective.
-
-    Parameters
-    ----------
-    flow : PoreFlow
-        The flow.
-    comm : mpi4py.MPI.Comm or None
-        The ranks.
-    sites : int
-        Number of sites of all ranks.
-    steps : int
-        Number of time steps.
-    seconds : float
-        How long they took on this rank.
-    devices : int
-        How many devices the ranks have.
-    """
-    ranks = 1 if comm is None else comm.size
-    seconds = seconds if comm is None else max(comm.allgather(seconds))
-    if not steps or seconds <= 0:
-        return {}
-    rate = sites * steps / seconds
-    each = f"{rate / devices / 1e6:.4g} million/s on each of {devices} devices"
-    rows = {
-        "site updates": (f"{rate / 1e6:.4g} million/s", each if devices > 1 else "on one device")
-    }
-    room = flow.device.memory_free() // (4 * ranks)
-    room = room if comm is None else min(comm.allgather(room))
-    if seconds < _WORTH_MEASURING or room < _LEAST_COPY:
-        return rows
-    # All ranks at the same time: those that share a device share what it can move.
-    mine = quick_bandwidth(flow.device, min(room, _COPY))
-    bandwidth = float(sum_over_ranks(comm, np.array([mine]))[0])
-    moved = sum(flow.storage.bytes_per_update(flow.links.bytes_per_site)) / 2
-    rows["memory bandwidth"] = (
-        f"{100 * moved * rate / bandwidth:.0f} % of a copy",
-        f"{moved:.0f} bytes an update; a copy moves {bandwidth / devices / 1e9:.4g} GB/s",
-    )
-    return rows
+        fastest = comm.allreduce(fastest, MPI.MAX)
+    voxels = float(np.prod(flow.subdomain.shape))
+    return sums[:3] / voxels, float(sums[3]), fastest * 3**0.5

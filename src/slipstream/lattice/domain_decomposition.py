@@ -1,4 +1,4 @@
-"""From a voxel image to each rank's portion: read, find what percolates, divide, hand out.
+"""From a voxel image to each rank's subdomain: read, find what percolates, divide, hand out.
 
 Every rank reads a slab of planes, whatever box it will have. Only then is known which pores take
 part, how to divide them, and what a rank's neighbours have next to its box.
@@ -6,24 +6,24 @@ part, how to divide them, and what a rank's neighbours have next to its box.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from slipstream.array_types import Comm
 from slipstream.collective import on_every_rank, sum_over_ranks
 from slipstream.decomposition import Box, grid_boxes, process_grid, recursive_bisection, slabs
 from slipstream.errors import InputError
 from slipstream.exchange import HaloPlan, redistribute
-from slipstream.lattice.d3q19 import AXES, DIRECTIONS, VELOCITIES, opposite
+from slipstream.lattice.d3q19 import D3Q19
 from slipstream.lattice.percolation import Connectivity, keep_percolating
-
-PARTITIONS = ("bisection", "cartesian")
+from slipstream.lattice.velocity_set import AXES, VelocitySet
 
 
 @dataclass(frozen=True)
-class Portion:
+class Subdomain:
     """What one rank has of an image.
 
     Attributes
@@ -47,6 +47,8 @@ class Portion:
         them in the same order.
     connectivity : Connectivity
         What was found out about the pores of the whole image.
+    velocity_set : VelocitySet
+        The directions in which sites are linked.
     """
 
     shape: tuple[int, ...]
@@ -57,17 +59,18 @@ class Portion:
     images: list[tuple[Box, Box]]
     neighbours: dict[int, np.ndarray]
     connectivity: Connectivity
+    velocity_set: VelocitySet = D3Q19
 
 
-def hand_out(
+def decompose(
     source: Any,
     periodic: Sequence[bool],
     axes: Sequence[int],
     partition: str = "bisection",
-    comm: Any = None,
+    comm: Comm = None,
     isolated: str = "remove",
-) -> Portion:
-    """Read an image and give every rank its portion. Collective.
+) -> Subdomain:
+    """Read an image and give every rank its subdomain. Collective.
 
     Parameters
     ----------
@@ -84,6 +87,11 @@ def hand_out(
     isolated : {"remove", "keep"}
         What becomes of pores that do not percolate.
 
+    Returns
+    -------
+    Subdomain
+        This rank's.
+
     Raises
     ------
     InputError
@@ -99,26 +107,28 @@ def hand_out(
     judged = voxels if isolated == "remove" else voxels.copy()
     connectivity = keep_percolating(judged, shape, tuple(periodic), tuple(axes), comm)
     on_every_rank(comm, lambda: _check_paths(connectivity, axes))
-    boxes = _divide(voxels, read[rank], shape, ranks, partition, comm)
+    divide = PARTITIONS[partition] if ranks > 1 else _cartesian
+    boxes = divide(voxels, read[rank], shape, ranks, comm)
     box = boxes[rank]
     voxels = redistribute(voxels, read, boxes, comm)
     plan = HaloPlan.make(boxes, shape, [1, 1, 1], rank)
     own = np.zeros([size + 2 for size in box.shape], np.uint8)
     own[1:-1, 1:-1, 1:-1] = voxels
-    inside = Box(*zip(*_reach(box, shape, periodic), strict=True))
+    inside = _reach(box, shape, periodic)
     images = []
-    for piece in plan.own:
-        target = piece.target.intersect(inside)
+    for block in plan.own:
+        target = block.target.intersect(inside)
         if target.size:
-            part = target.shifted(
-                [a - b for a, b in zip(piece.source.start, piece.target.start, strict=True)]
+            source_box = target.shifted(
+                [a - b for a, b in zip(block.source.start, block.target.start, strict=True)]
             )
             back = [-start for start in box.start]
-            images.append((part.shifted(back), target.shifted(back)))
-            own[target.shifted(back).shifted((1, 1, 1)).slices()] = voxels[part.slices(box)]
+            images.append((source_box.shifted(back), target.shifted(back)))
+            place = target.shifted(back).shifted((1, 1, 1)).slices()
+            own[place] = voxels[source_box.slices(box)]
     shells = _shell(voxels, box, plan, comm)
-    neighbours = _crossing(voxels, box, shape, plan, shells, inside, rank)
-    return Portion(shape, boxes, rank, box, own, images, neighbours, connectivity)
+    neighbours = _crossing(voxels, box, shape, plan, shells, inside, rank, D3Q19)
+    return Subdomain(shape, boxes, rank, box, own, images, neighbours, connectivity)
 
 
 def _check_paths(connectivity: Connectivity, axes: Sequence[int]) -> None:
@@ -136,17 +146,25 @@ def _check_paths(connectivity: Connectivity, axes: Sequence[int]) -> None:
         )
 
 
-def _divide(voxels, slab: Box, shape, ranks: int, partition: str, comm) -> list[Box]:
-    if partition == "cartesian" or ranks == 1:
-        return grid_boxes(shape, process_grid(ranks, shape))
+def _cartesian(
+    voxels: np.ndarray, slab: Box, shape: tuple[int, ...], ranks: int, comm: Comm
+) -> list[Box]:
+    """Return boxes of about the same size."""
+    return grid_boxes(shape, process_grid(ranks, shape))
+
+
+def _bisection(
+    voxels: np.ndarray, slab: Box, shape: tuple[int, ...], ranks: int, comm: Comm
+) -> list[Box]:
+    """Return boxes with about as many pores each. Collective: each rank counts in its slab."""
 
     def weigh(boxes: list[Box], axes: list[int]) -> list[np.ndarray]:
         planes = []
         for box, axis in zip(boxes, axes, strict=True):
-            counts, part = np.zeros(box.shape[axis]), box.intersect(slab)
+            counts, mine = np.zeros(box.shape[axis]), box.intersect(slab)
             others = tuple(other for other in range(3) if other != axis)
-            here = slice(part.start[axis] - box.start[axis], part.stop[axis] - box.start[axis])
-            counts[here] = voxels[part.slices(slab)].sum(axis=others, dtype=np.int64)
+            here = slice(mine.start[axis] - box.start[axis], mine.stop[axis] - box.start[axis])
+            counts[here] = voxels[mine.slices(slab)].sum(axis=others, dtype=np.int64)
             planes.append(counts)
         total = sum_over_ranks(comm, np.concatenate(planes))
         return np.split(total, np.cumsum([len(one) for one in planes])[:-1])
@@ -154,49 +172,65 @@ def _divide(voxels, slab: Box, shape, ranks: int, partition: str, comm) -> list[
     return recursive_bisection(shape, ranks, weigh)
 
 
-def _reach(box: Box, shape: Sequence[int], periodic: Sequence[bool]) -> list[tuple[int, int]]:
-    """Return what can be seen from a box along each axis: a voxel more, unless there is a wall."""
-    return [
-        (a - 1, b + 1) if joined else (max(a - 1, 0), min(b + 1, size))
-        for a, b, size, joined in zip(box.start, box.stop, shape, periodic, strict=True)
-    ]
+PARTITIONS: dict[str, Callable[[np.ndarray, Box, tuple[int, ...], int, Comm], list[Box]]] = {
+    "bisection": _bisection,
+    "cartesian": _cartesian,
+}
 
 
-def _shell(voxels, box: Box, plan: HaloPlan, comm) -> dict[int, list[np.ndarray]]:
-    """Return what other ranks have of the shell, piece by piece, by rank. Collective."""
+def _reach(box: Box, shape: Sequence[int], periodic: Sequence[bool]) -> Box:
+    """Return what can be seen from a box: along each axis a voxel more, unless there is a wall."""
+    return Box(
+        tuple(a - (joined or a > 0) for a, joined in zip(box.start, periodic, strict=True)),
+        tuple(
+            b + (joined or b < size)
+            for b, size, joined in zip(box.stop, shape, periodic, strict=True)
+        ),
+    )
+
+
+def _shell(voxels: np.ndarray, box: Box, plan: HaloPlan, comm: Comm) -> dict[int, list[np.ndarray]]:
+    """Return what other ranks have of the shell, block by block, by rank. Collective."""
     if comm is None:
         return {}
     told: list[list[np.ndarray]] = [[] for _ in range(comm.size)]
-    for piece in plan.sends:
-        told[piece.peer].append(np.ascontiguousarray(voxels[piece.source.slices(box)]))
+    for block in plan.sends:
+        told[block.peer].append(np.ascontiguousarray(voxels[block.source.slices(box)]))
     return dict(enumerate(comm.alltoall(told)))
 
 
 def _crossing(
-    voxels, box: Box, shape, plan: HaloPlan, shells, inside: Box, rank: int
+    voxels: np.ndarray,
+    box: Box,
+    shape: tuple[int, ...],
+    plan: HaloPlan,
+    shells: dict[int, list[np.ndarray]],
+    inside: Box,
+    rank: int,
+    lattice: VelocitySet,
 ) -> dict[int, np.ndarray]:
     """Return our ends of all links to other ranks, in an order on which both ends agree."""
     found: dict[int, list[np.ndarray]] = {}
     names: dict[int, list[np.ndarray]] = {}
     taken = dict.fromkeys(shells, 0)
-    for piece in plan.receives:
-        theirs = shells[piece.peer][taken[piece.peer]]
-        taken[piece.peer] += 1
-        seen = piece.target.intersect(inside)
-        for direction in range(1, DIRECTIONS):
-            velocity = VELOCITIES[direction]
+    for block in plan.receives:
+        theirs = shells[block.peer][taken[block.peer]]
+        taken[block.peer] += 1
+        seen = block.target.intersect(inside)
+        for direction in range(1, lattice.directions):
+            velocity = lattice.velocities[direction]
             sites = seen.shifted(velocity).intersect(box)
             if not sites.size:
                 continue
             upstream = sites.shifted(-velocity)
-            open_ = voxels[sites.slices(box)] & theirs[upstream.slices(piece.target)]
+            open_ = voxels[sites.slices(box)] & theirs[upstream.slices(block.target)]
             where = np.stack(np.nonzero(open_), axis=1) + np.array(sites.start)
             ends = np.column_stack([where - box.start, np.full(len(where), direction)])
-            found.setdefault(piece.peer, []).append(ends)
-            other = (where - velocity) % shape
-            lower, way = (where, direction) if rank < piece.peer else (other, opposite(direction))
-            name = np.ravel_multi_index(tuple(lower.T), shape) * DIRECTIONS + way
-            names.setdefault(piece.peer, []).append(name)
+            found.setdefault(block.peer, []).append(ends)
+            other, opposite = (where - velocity) % shape, lattice.opposite(direction)
+            lower, way = (where, direction) if rank < block.peer else (other, opposite)
+            name = np.ravel_multi_index(tuple(lower.T), shape) * lattice.directions + way
+            names.setdefault(block.peer, []).append(name)
     result = {}
     for peer in sorted(found):
         order = np.argsort(np.concatenate(names[peer]))

@@ -4,6 +4,9 @@ Flow through periodic boxes needs a sample that continues at its ends. Mirror im
 any sample; layers of pore in front and behind join what does not meet. Each axis is mapped by
 itself: a box of the domain is made of at most two ranges of the sample per axis, one of them
 reversed.
+
+A case's ``[image]`` table stands for a file or a sample, and for the domain made of it: see
+`open_domain`.
 """
 
 from __future__ import annotations
@@ -11,17 +14,27 @@ from __future__ import annotations
 import itertools
 import operator
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from slipstream.array_types import Comm
+from slipstream.case.lattice_case import Image
 from slipstream.decomposition import Box
 from slipstream.errors import InputError
-from slipstream.lattice.d3q19 import AXES
-from slipstream.lattice.sample_parameters import check_box
+from slipstream.io.image_errors import CASES, AxesInOrder, ImageError, Key, PerAxis, in_terms_of
+from slipstream.io.voxel_images import open_image
+from slipstream.lattice.samples import check_box, make_sample
+from slipstream.lattice.velocity_set import AXES
+from slipstream.report.console import quantity
 
 # Ranges of the domain and of the sample that correspond, and whether the latter runs backwards.
-_Piece = tuple[tuple[int, int], tuple[int, int], bool]
+_Range = tuple[tuple[int, int], tuple[int, int], bool]
+
+
+def _key(name: str) -> Key:
+    return Key("domain", name)
 
 
 class Domain:
@@ -65,9 +78,9 @@ class Domain:
         self._crop = _checked_crop(crop, source.shape)
         self._mirrored = tuple(name in _checked_axes(mirror) for name in AXES)
         if buffer_axis not in AXES:
-            raise InputError(f"domain.buffer_axis is {buffer_axis!r}; accepted: x, y, z")
+            raise ImageError(_key("buffer_axis"), f" is {buffer_axis!r}; accepted: x, y, z")
         if not isinstance(buffer, int | np.integer) or buffer < 0:
-            raise InputError(f"domain.buffer is {buffer!r}; accepted: 0 layers or more")
+            raise ImageError(_key("buffer"), f" is {buffer!r}; accepted: 0 layers or more")
         self._axis = AXES.index(buffer_axis)
         start = [int(buffer) if axis == self._axis else 0 for axis in range(3)]
         sizes = [n * (1 + m) for n, m in zip(self._crop.shape, self._mirrored, strict=True)]
@@ -100,23 +113,23 @@ class Domain:
             If the box reaches beyond the domain.
         """
         check_box(box, self.shape)
-        pieces = [self._pieces(box, axis) for axis in range(3)]
-        needed = _bounds([[origin for _, origin, _ in along] for along in pieces])
+        ranges = [self._ranges(box, axis) for axis in range(3)]
+        needed = _bounds([[origin for _, origin, _ in along] for along in ranges])
         values = self._source.read(needed)
-        if values.shape == box.shape and not any(flipped for *_, flipped in sum(pieces, [])):
+        if values.shape == box.shape and not any(flipped for *_, flipped in sum(ranges, [])):
             return values
         mask = np.ones(box.shape, np.uint8)
-        for place in itertools.product(*pieces):
+        for place in itertools.product(*ranges):
             to = tuple(slice(*target) for target, _, _ in place)
             mask[to] = values[
                 tuple(
-                    _part(origin, first, flipped)
+                    _read_slice(origin, first, flipped)
                     for (_, origin, flipped), first in zip(place, needed.start, strict=True)
                 )
             ]
         return mask
 
-    def _pieces(self, box: Box, axis: int) -> list[_Piece]:
+    def _ranges(self, box: Box, axis: int) -> list[_Range]:
         """Return what ranges of a box along an axis are of the sample, counted from its start."""
         first, size = self.sample.start[axis], self._crop.shape[axis]
         low, high = self._crop.start[axis], self._crop.stop[axis]
@@ -140,7 +153,7 @@ def _bounds(ranges: Sequence[Sequence[tuple[int, int]]]) -> Box:
     )
 
 
-def _part(origin: tuple[int, int], first: int, flipped: bool) -> slice:
+def _read_slice(origin: tuple[int, int], first: int, flipped: bool) -> slice:
     """Return the slice of what has been read from `first` on."""
     start, stop = origin[0] - first, origin[1] - first
     if not flipped:
@@ -158,9 +171,12 @@ def _checked_crop(crop: Any, shape: Sequence[int]) -> Box:
     if len(pairs) != 3 or not all(
         0 <= low < high <= n for (low, high), n in zip(pairs, shape, strict=True)
     ):
-        raise InputError(
-            f"domain.crop is {crop}; accepted: first and last + 1 along three axes, within the "
-            f"sample's {tuple(shape)} voxels along z, y and x"
+        raise ImageError(
+            _key("crop"),
+            f" is {crop}; accepted: first and last + 1 along three axes, within the sample's ",
+            PerAxis(tuple(shape)),
+            " voxels along ",
+            AxesInOrder(),
         )
     return Box(*(tuple(corner) for corner in zip(*pairs, strict=True)))
 
@@ -169,5 +185,67 @@ def _checked_axes(names: Any) -> tuple[str, ...]:
     """Return the axes to be mirrored."""
     names = tuple(names) if isinstance(names, str | Sequence) else (names,)
     if not set(names) <= set(AXES):
-        raise InputError(f"domain.mirror is {names}; accepted: any of x, y, z")
+        raise ImageError(_key("mirror"), f" is {names}; accepted: any of x, y, z")
     return names
+
+
+_FILE_OPTIONS = ("pore", "dtype", "byte_order", "offset", "dataset")
+
+
+def open_domain(image: Image, axis: str, comm: Comm) -> Domain:
+    """Return the domain that an ``[image]`` table describes. Collective.
+
+    Parameters
+    ----------
+    image : Image
+        The table.
+    axis : {"x", "y", "z"}
+        Along which the fluid shall flow; layers of pore are normal to it.
+    comm : mpi4py.MPI.Comm or None
+        The ranks.
+
+    Raises
+    ------
+    InputError
+        If there is no such image, or it does not suit the table; on all ranks alike.
+    """
+    with in_terms_of(CASES):
+        source = _open_source(image, comm)
+        crop = image.crop and image.crop[::-1]
+        _check_crop(image.crop, source.shape)
+        return Domain(source, crop, image.mirror, image.buffer, axis)
+
+
+def _open_source(image: Image, comm: Comm) -> Any:
+    """Return the file, or the sample."""
+    shape = image.shape and tuple(reversed(image.shape))
+    if image.sample is not None:
+        return make_sample(image.sample, shape, **image.sample_parameters)
+    given = {name: getattr(image, name) for name in _FILE_OPTIONS}
+    options = {name: value for name, value in given.items() if value is not None}
+    return open_image(Path(image.path), shape=shape, comm=comm, **options)
+
+
+def _check_crop(crop: Any, shape: Sequence[int]) -> None:
+    if crop is None:
+        return
+    for axis, (low, high), size in zip("xyz", crop, reversed(shape), strict=True):
+        if high > size:
+            raise InputError(
+                f"image.crop: [{low}, {high}] along {axis} is beyond the image's {size} voxels"
+                f" there; accepted: up to {size}"
+            )
+
+
+def image_text(image: Image, domain: Domain) -> str:
+    """Return what the image is, for people."""
+    name = image.path if image.sample is None else f"{image.sample} (synthetic)"
+    edge = "" if image.voxel_size == 1 else f" of {quantity(image.voxel_size, 'm')}"
+    text = f"{name}: {' x '.join(map(str, reversed(domain.shape)))} voxels (x, y, z){edge}"
+    if image.mirror:
+        text += f", mirrored along {' and '.join(image.mirror)}"
+    if image.buffer:
+        text += f", {image.buffer} layers of pore at both ends"
+    if image.walls:
+        text += f", walls along {' and '.join(image.walls)}"
+    return text

@@ -2,7 +2,7 @@
 
 Only pores are stored: for each its place in the image, and its populations between two pairs of
 steps, when all of them lie with the site that they have come to. So a state does not depend on how
-ranks and devices store it. A table tells which part of the files has which box of the image.
+ranks and devices store it. A table tells which sites of the files have which box of the image.
 """
 
 from __future__ import annotations
@@ -10,41 +10,32 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import numpy as np
 
+from slipstream.array_types import Comm
 from slipstream.decomposition import Box
 from slipstream.errors import InputError
 from slipstream.field import Field
 from slipstream.io.checkpoint import Checkpoint
-from slipstream.lattice.d3q19 import DIRECTIONS
-from slipstream.lattice.domain_decomposition import Portion
+from slipstream.lattice.domain_decomposition import Subdomain
 from slipstream.lattice.pore_flow import PoreFlow
-from slipstream.lattice.pore_sites import row_order
+from slipstream.lattice.site_order import row_order
 
-# Sites whose populations are moved at once, and how many a chunk of the files has at most; parts of
-# several chunks have at least some.
-_PIECE = 1 << 20
+# Sites whose populations are moved at once; and how many a chunk of the files has at most, and
+# at least where a rank has several chunks.
+_SITES_AT_ONCE = 1 << 20
 _MOST_IN_CHUNK, _LEAST_IN_CHUNK, _CHUNKS = 1 << 20, 1 << 16, 16
 _PARTS, _VOXEL = "part", "voxel"
 
 
-def state(flow: PoreFlow, comm: Any) -> Iterator[Field]:
-    """Yield what a flow needs to go on. Collective.
-
-    Parameters
-    ----------
-    flow : PoreFlow
-        The flow.
-    comm : mpi4py.MPI.Comm or None
-        The ranks.
-    """
-    count, portion = flow.sites.count, flow.portion
+def state(flow: PoreFlow, comm: Comm) -> Iterator[Field]:
+    """Yield what a flow needs to go on. Collective."""
+    count, subdomain = flow.sites.count, flow.subdomain
     counts = [count] if comm is None else comm.allgather(count)
     sizes = padded_sizes(counts)
     starts = [0, *itertools.accumulate(sizes)]
-    rank, total = portion.rank, starts[-1]
+    rank, total = subdomain.rank, starts[-1]
 
     def part(name: str, values: np.ndarray, long_name: str) -> Field:
         offset = (starts[rank],)
@@ -52,19 +43,22 @@ def state(flow: PoreFlow, comm: Any) -> Iterator[Field]:
 
     table = [
         (start, number, *box.start, *box.stop)
-        for start, number, box in zip(starts[:-1], counts, portion.boxes, strict=True)
+        for start, number, box in zip(starts[:-1], counts, subdomain.boxes, strict=True)
     ]
     yield rank_0_field(_PARTS, np.array(table, np.int64), rank, "first site, sites, box (z, y, x)")
     voxels = np.full(sizes[rank], -1, np.int64)
-    voxels[:count] = site_voxels(portion, flow.storage.order)
+    voxels[:count] = site_voxels(subdomain, flow.storage.order)
     yield part(_VOXEL, voxels, "index of the voxel, counted along x, y and z; -1: no site")
     del voxels
-    for direction in range(DIRECTIONS):
+    directions = subdomain.velocity_set.directions
+    for direction in range(directions):
         values = np.zeros(sizes[rank], flow.storage.dtype)
-        for low in range(0, count, _PIECE):
-            numbers = np.arange(low, min(low + _PIECE, count))
+        for low in range(0, count, _SITES_AT_ONCE):
+            numbers = np.arange(low, min(low + _SITES_AT_ONCE, count))
             values[numbers] = flow.populations(numbers, direction)
-        yield part(_population(direction), values, f"population of direction {direction}")
+        yield part(
+            _population(direction, directions), values, f"population of direction {direction}"
+        )
 
 
 def rank_0_field(name: str, values: np.ndarray, rank: int, long_name: str) -> Field:
@@ -86,43 +80,26 @@ def padded_sizes(counts: Sequence[int]) -> list[int]:
     return [-(-count // chunk) * chunk for count in counts]
 
 
-def site_voxels(portion: Portion, order: str) -> np.ndarray:
-    """Return the voxels of a portion's sites, by index along x, y and z of the whole domain."""
-    (planes, rows, columns), start = portion.box.shape, portion.box.start
+def site_voxels(subdomain: Subdomain, order: str) -> np.ndarray:
+    """Return the voxels of a subdomain's sites, by index along x, y and z of the whole domain."""
+    (planes, rows, columns), start = subdomain.box.shape, subdomain.box.start
     in_order = row_order(planes, rows, order)
     found = [np.empty(0, np.int64)]
-    step = max(1, _PIECE // max(1, columns))
+    step = max(1, _SITES_AT_ONCE // max(1, columns))
     for low in range(0, len(in_order), step):
         z, y = np.divmod(in_order[low : low + step], rows)
-        row, x = np.nonzero(portion.own[z + 1, y + 1, 1:-1])
+        row, x = np.nonzero(subdomain.own[z + 1, y + 1, 1:-1])
         place = z[row] + start[0], y[row] + start[1], x + start[2]
-        found.append(np.ravel_multi_index(place, portion.shape))
+        found.append(np.ravel_multi_index(place, subdomain.shape))
     return np.concatenate(found)
 
 
-def check_same_image(checkpoint: Checkpoint, folder: str, portion: Portion, pores: int) -> None:
-    """Make sure that a state is of the image at hand, as far as shape and number of pores tell.
-
-    Parameters
-    ----------
-    checkpoint : Checkpoint
-        The state.
-    folder : str
-        Where it is, for the message.
-    portion : Portion
-        This rank's portion of the image.
-    pores : int
-        Number of sites of all ranks.
-
-    Raises
-    ------
-    InputError
-        If it is not.
-    """
+def check_same_image(checkpoint: Checkpoint, folder: str, subdomain: Subdomain, pores: int) -> None:
+    """Make sure that a state is of the image at hand, as far as shape and number of pores tell."""
     table = checkpoint.read(_PARTS)
     shape, stored = tuple(map(int, table[:, 5:].max(axis=0))), int(table[:, 1].sum())
-    if shape != portion.shape:
-        theirs, mine = (list(reversed(one)) for one in (shape, portion.shape))
+    if shape != subdomain.shape:
+        theirs, mine = (list(reversed(one)) for one in (shape, subdomain.shape))
         raise InputError(
             f"initial.restart: {folder} is of an image of {theirs} voxels (x, y, z), this case's "
             f"(image) has {mine}; both must be the same"
@@ -137,33 +114,25 @@ def check_same_image(checkpoint: Checkpoint, folder: str, portion: Portion, pore
 def read_state(checkpoint: Checkpoint, folder: str, flow: PoreFlow) -> None:
     """Set this rank's populations to those of a state. Does not communicate.
 
-    Parameters
-    ----------
-    checkpoint : Checkpoint
-        The state, of any number of ranks.
-    folder : str
-        Where it is, for the message.
-    flow : PoreFlow
-        What goes on.
-
     Raises
     ------
     InputError
         If it lacks some of this rank's pores.
     """
-    voxels = site_voxels(flow.portion, flow.storage.order)
+    voxels = site_voxels(flow.subdomain, flow.storage.order)
+    directions = flow.subdomain.velocity_set.directions
     by_voxel = np.argsort(voxels)
     voxels, found = voxels[by_voxel], 0
-    for start, count in _parts_within(checkpoint, flow.portion.box):
-        for low in range(start, start + count, _PIECE):
-            size = min(_PIECE, start + count - low)
+    for start, count in _parts_within(checkpoint, flow.subdomain.box):
+        for low in range(start, start + count, _SITES_AT_ONCE):
+            size = min(_SITES_AT_ONCE, start + count - low)
             stored = checkpoint.read(_VOXEL, (low,), (size,))
             place = np.searchsorted(voxels, stored).clip(max=len(voxels) - 1)
             mine = np.flatnonzero(voxels[place] == stored)
             numbers = by_voxel[place[mine]]
             found += len(numbers)
-            for direction in range(DIRECTIONS if len(mine) else 0):
-                values = checkpoint.read(_population(direction), (low,), (size,))
+            for direction in range(directions if len(mine) else 0):
+                values = checkpoint.read(_population(direction, directions), (low,), (size,))
                 flow.set_populations(numbers, direction, values[mine])
     if found != len(voxels):
         raise InputError(
@@ -179,8 +148,8 @@ def _parts_within(checkpoint: Checkpoint, box: Box) -> Iterator[tuple[int, int]]
             yield start, count
 
 
-def _population(direction: int) -> str:
-    return f"population_{direction:0{len(str(DIRECTIONS - 1))}d}"
+def _population(direction: int, directions: int) -> str:
+    return f"population_{direction:0{len(str(directions - 1))}d}"
 
 
 def read_numbers(checkpoint: Checkpoint, name: str) -> list[float]:

@@ -6,11 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from slipstream.case import LatticeCase
-from slipstream.lattice.flow_domain import Domain
-from slipstream.lattice.image_source import image_text
+from slipstream.lattice.flow_domain import Domain, image_text
 from slipstream.lattice.percolation import Connectivity
 from slipstream.lattice.population_layout import TUNED, Storage
-from slipstream.lattice.steady_state import fluid_of
+from slipstream.lattice.relaxation_rates import fluid_of
 
 
 @dataclass(frozen=True)

@@ -16,16 +16,11 @@ from slipstream.device import Device, HostDevice
 from slipstream.errors import InputError
 from slipstream.exchange import chosen_transport, make_transport
 from slipstream.field import Field
-from slipstream.lattice.d3q19 import AXES
-from slipstream.lattice.darcy import (
-    flow_results,
-    permeability_text,
-    porosity_result,
-    speed_results,
-)
-from slipstream.lattice.domain_decomposition import Portion, hand_out
-from slipstream.lattice.flow_domain import Domain
-from slipstream.lattice.image_source import in_case_order, open_domain
+from slipstream.io.image_errors import CASES, in_terms_of
+from slipstream.lattice.convergence import Steadiness
+from slipstream.lattice.darcy import DARCY, driving_force
+from slipstream.lattice.domain_decomposition import Subdomain, decompose
+from slipstream.lattice.flow_domain import Domain, open_domain
 from slipstream.lattice.lattice_checkpoint import (
     check_same_image,
     rank_0_field,
@@ -40,13 +35,19 @@ from slipstream.lattice.lattice_description import (
     storage_parts,
 )
 from slipstream.lattice.lattice_memory import check_room, memory_needed
-from slipstream.lattice.permeability import DARCY
+from slipstream.lattice.lattice_results import (
+    flow_results,
+    permeability_text,
+    porosity_result,
+    speed_results,
+)
 from slipstream.lattice.population_layout import TUNED, Storage
 from slipstream.lattice.pore_flow import PoreFlow
 from slipstream.lattice.pore_sites import check_size
-from slipstream.lattice.steady_state import Steadiness, driving_force, fluid_of
+from slipstream.lattice.relaxation_rates import fluid_of
 from slipstream.lattice.storage_tuning import choose_storage, storage_candidates
-from slipstream.lattice.voxel_fields import LABELS, PIECE_BYTES, VoxelFields, picture_choice
+from slipstream.lattice.velocity_set import AXES
+from slipstream.lattice.voxel_fields import BYTES_AT_ONCE, LABELS, VoxelFields, picture_choice
 from slipstream.report.picture_choice import PictureChoice
 from slipstream.schedule import Timeline
 from slipstream.simulation.device_memory import ranks_per_device
@@ -71,7 +72,7 @@ class LatticeSimulation(Simulation):
 
     case: LatticeCase
     domain: Domain
-    portion: Portion
+    subdomain: Subdomain
     sites: int
     flow: PoreFlow
 
@@ -99,8 +100,8 @@ class LatticeSimulation(Simulation):
         self.domain = open_domain(case.image, case.flow.axis, self.comm)
         self._check_room()
         periodic = [name not in case.image.walls for name in AXES]
-        with in_case_order():
-            self.portion = hand_out(
+        with in_terms_of(CASES):
+            self.subdomain = decompose(
                 self.domain,
                 periodic,
                 [AXES.index(case.flow.axis)],
@@ -108,12 +109,12 @@ class LatticeSimulation(Simulation):
                 self.comm,
                 case.image.isolated,
             )
-        self._own_sites = int(np.count_nonzero(self.portion.own[1:-1, 1:-1, 1:-1]))
-        on_every_rank(self.comm, lambda: check_size(self.portion.box.shape[2], self._own_sites))
+        self._own_sites = int(np.count_nonzero(self.subdomain.own[1:-1, 1:-1, 1:-1]))
+        on_every_rank(self.comm, lambda: check_size(self.subdomain.box.shape[2], self._own_sites))
         self._storages = storage_candidates(
-            self._wishes(), self.portion, self.device, self.comm, self._own_memory
+            self._wishes(), self.subdomain, self.device, self.comm, self._own_memory
         )
-        share = Share(self._own_sites, len(self.portion.neighbours), self.device.identity)
+        share = Share(self._own_sites, len(self.subdomain.neighbours), self.device.identity)
         self._shares = [share] if self.comm is None else self.comm.allgather(share)
         self.sites = sum(one.sites for one in self._shares)
 
@@ -130,9 +131,9 @@ class LatticeSimulation(Simulation):
 
     def _own_memory(self, storage: Storage) -> int:
         """Return the bytes that this rank needs on its device, output included."""
-        voxels, real = self.portion.box.size, storage.real.itemsize
+        voxels, real = self.subdomain.box.size, storage.real.itemsize
         need = memory_needed(self._own_sites, voxels, storage)
-        need += min(4 * voxels * real, PIECE_BYTES)
+        need += min(4 * voxels * real, BYTES_AT_ONCE)
         # Where the device is the host, one of the fields that are written lies on it too, twice.
         return need + (2 * voxels * real if self.device.kind == "cpu" else 0)
 
@@ -147,7 +148,7 @@ class LatticeSimulation(Simulation):
     def describe_problem(self) -> dict[str, str]:
         """Return what is solved, in which pores. Collective: reads and analyses the image."""
         self._read_image()
-        return problem_text(self.case, self.domain, self.portion.connectivity)
+        return problem_text(self.case, self.domain, self.subdomain.connectivity)
 
     def describe_devices(self) -> dict[str, str]:
         """Return how populations are stored, on what. Collective."""
@@ -181,12 +182,12 @@ class LatticeSimulation(Simulation):
         case = self.case
         transport = make_transport(self.transport, self.comm, self.device)
         storage, self._tried = choose_storage(
-            self._wishes(), self.portion, self.device, self.comm, self._own_memory
+            self._wishes(), self.subdomain, self.device, self.comm, self._own_memory
         )
         self._storages = [storage]
         self.check_memory()
         self.flow = PoreFlow(
-            self.portion, fluid_of(case), storage, self.device, transport, case.run.schedule
+            self.subdomain, fluid_of(case), storage, self.device, transport, case.run.schedule
         )
         self._fields = VoxelFields(self.flow, self.comm, case.image.voxel_size)
 
@@ -211,7 +212,7 @@ class LatticeSimulation(Simulation):
 
     def _go_on_from(self, folder: str) -> None:
         checkpoint, earlier = open_earlier_run(folder, self.case)
-        check_same_image(checkpoint, folder, self.portion, self.sites)
+        check_same_image(checkpoint, folder, self.subdomain, self.sites)
         read_state(checkpoint, folder, self.flow)
         self.flow.steps = checkpoint.step
         self.step, self.time = checkpoint.step, float(checkpoint.step)
@@ -298,7 +299,7 @@ class LatticeSimulation(Simulation):
         devices = len({one.device for one in self._shares})
         return {
             **flow_results(means, self.case.image.voxel_size, residual, bool(self.finished)),
-            "porosity": porosity_result(self.portion.connectivity),
+            "porosity": porosity_result(self.subdomain.connectivity),
             "storage": self._storage_parts(),
             **speed_results(self.flow, self.comm, self.sites, steps, seconds, devices),
         }

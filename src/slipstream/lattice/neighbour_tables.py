@@ -1,4 +1,4 @@
-"""Links, in an encoding, and the step that goes by them.
+"""Neighbour tables: links in an encoding, and the steps that go by them.
 
 Sites are advanced in units: segments of 16, or strips, which are what vectors of a CPU can treat at
 once. A step may advance any of them first, since a population has one reader and writer in a step.
@@ -10,145 +10,49 @@ from typing import Any
 
 import numpy as np
 
-from slipstream.device import BlockLaunch, Device, Operation, RowLaunch
-from slipstream.lattice.d3q19 import DIRECTIONS
-from slipstream.lattice.population_layout import BASE_BLOCK, SEGMENT, Storage
+from slipstream.array_types import Array
+from slipstream.device import BlockLaunch, Operation, RowLaunch
+from slipstream.lattice.population_layout import BASE_BLOCK, ENCODINGS, SEGMENT, Storage
 from slipstream.lattice.pore_sites import Sites
+from slipstream.lattice.propagation import AA_ODD, Step
 
-_LINKS = DIRECTIONS - 1
-_UPSTREAM_ROWS = 8
 # Segments that a block of a GPU's threads advances; its registers suffice for one such block.
 _SEGMENTS_PER_BLOCK = 32
 # Sites among which strips are made.
 _STRIP_BLOCK = 4096
-# As the kernels number them.
-TWO_LATTICE, AA_EVEN, AA_ODD = range(3)
 
 
-class Links:
-    """The links of all sites, for one of the kinds of steps or both.
-
-    Parameters
-    ----------
-    sites : Sites
-        The sites.
-    storage : Storage
-        How populations and links are stored.
-    wide : array of uint32
-        The sites' `wide_links`.
-
-    Attributes
-    ----------
-    bytes_per_site : float
-        Memory that the links of a site take.
-    exceptions : int
-        Number of sites whose compact links did not fit.
-    """
-
-    def __init__(self, sites: Sites, storage: Storage, wide: Any) -> None:
-        self._device, self._sites, self._storage = sites.device, sites, storage
-        self.exceptions = 0
-        none = self._device.zeros((1,), np.uint32)
-        self._segments = _Segments(sites, storage, (none,) * 5)
-        if storage.encoding == "strips":
-            self._strips = _Strips(sites, storage, wide)
-            self.bytes_per_site = self._strips.strips.nbytes / max(1, sites.stored)
-        elif storage.encoding == "wide":
-            self._segments.arrays = (wide, *(none,) * 4)
-            self.bytes_per_site = 4.0 * _LINKS
-        else:
-            self._segments.arrays = (none, *self._packed(wide))
-            self.bytes_per_site = 4 + 2 * _UPSTREAM_ROWS + 4 * _UPSTREAM_ROWS / BASE_BLOCK
-
-    def units(self, propagation: int) -> _Segments | _Strips:
-        """Return the units in which a kind of step advances the sites."""
-        strips = self._storage.encoding == "strips" and propagation != AA_EVEN
-        return self._strips if strips else self._segments
-
-    def _packed(self, wide: Any) -> tuple[Any, ...]:
-        """Return the arrays of compact links: flags, offsets, bases and exceptions."""
-        device, count = self._device, self._sites.stored
-        flags = device.empty((count,), np.uint32)
-        offsets = device.empty((_UPSTREAM_ROWS, count), np.uint16)
-        blocks = -(-count // BASE_BLOCK)
-        bases = device.empty((blocks, _UPSTREAM_ROWS), np.int32)
-        wrong = device.zeros((count,), np.uint8)
-
-        def run(name: str, launch: Any, *arguments: Any) -> None:
-            kernel = device.kernel("lattice_setup.hpp", name, **Storage().constants)
-            device.run(kernel.bind(launch, *arguments))
-
-        run(
-            "pack_links",
-            RowLaunch(blocks, BASE_BLOCK, reduces=True),
-            wide,
-            count,
-            flags,
-            offsets,
-            bases,
-        )
-        run(
-            "check_links",
-            BlockLaunch(count // SEGMENT, SEGMENT, 0),
-            wide,
-            count,
-            flags,
-            offsets,
-            bases,
-            wrong,
-        )
-        found = device.array_module.flatnonzero(wrong)
-        self.exceptions = len(found)
-        exceptions = device.empty((max(1, len(found)), _LINKS), np.uint32)
-        run(
-            "list_exceptions",
-            RowLaunch(len(found), _LINKS),
-            wide,
-            count,
-            found,
-            len(found),
-            flags,
-            exceptions,
-        )
-        return flags, offsets, bases, exceptions
-
-
-class _Units:
+class Units:
     """What can be advanced by itself: `count` of them."""
 
     count: int
 
     def __init__(self, sites: Sites, storage: Storage) -> None:
-        self._device: Device = sites.device
-        self._stored, self._storage = sites.stored, storage
+        self._device, self._stored = sites.device, sites.stored
+        self._storage, self._velocity_set = storage, sites.velocity_set
 
-    def constants(self, propagation: int, inertia: bool) -> dict[str, object]:
+    def constants(self, step: Step, inertia: bool) -> dict[str, object]:
+        """Return the compile-time constants of a kernel that advances units."""
         return {
             **self._storage.constants,
-            "PROPAGATION": propagation,
+            **self._velocity_set.constants,
+            "ENCODING": ENCODINGS[self._storage.encoding].kernel_name,
+            "PROPAGATION": step.kernel_name,
             "INERTIA": inertia,
             "SEGMENTS": _SEGMENTS_PER_BLOCK,
         }
 
-
-class _Segments(_Units):
-    """Aligned segments of neighbouring sites."""
-
-    def __init__(self, sites: Sites, storage: Storage, arrays: tuple[Any, ...]) -> None:
-        super().__init__(sites, storage)
-        self.arrays, self.count = arrays, sites.stored // SEGMENT
-
     def of_sites(self, sites: np.ndarray) -> np.ndarray:
         """Return the units that have some of these sites, sorted."""
-        return np.unique(sites // SEGMENT)
+        raise NotImplementedError
 
     def advance(
         self,
-        propagation: int,
+        step: Step,
         inertia: bool,
-        source: Any,
-        target: Any,
-        units: Any,
+        source: Array,
+        target: Array,
+        units: Array | None,
         first: int,
         count: int,
         numbers: tuple[float, ...],
@@ -157,8 +61,8 @@ class _Segments(_Units):
 
         Parameters
         ----------
-        propagation : int
-            Kind of step.
+        step : Step
+            Which of a pair.
         inertia : bool
             Whether the equilibrium has terms of second order.
         source, target : arrays
@@ -170,30 +74,54 @@ class _Segments(_Units):
         numbers : tuple of float
             Rates of relaxation, even and odd, and the force along x, y and z.
         """
-        constants = self.constants(propagation, inertia)
+        raise NotImplementedError
+
+
+class Segments(Units):
+    """Aligned segments of neighbouring sites, which go by wide or compact links."""
+
+    def __init__(self, sites: Sites, storage: Storage, tables: tuple[Array, ...]) -> None:
+        super().__init__(sites, storage)
+        self._tables, self.count = tables, sites.stored // SEGMENT
+
+    def of_sites(self, sites: np.ndarray) -> np.ndarray:
+        return np.unique(sites // SEGMENT)
+
+    def advance(
+        self,
+        step: Step,
+        inertia: bool,
+        source: Array,
+        target: Array,
+        units: Array | None,
+        first: int,
+        count: int,
+        numbers: tuple[float, ...],
+    ) -> Operation:
+        constants = self.constants(step, inertia)
         threads = _SEGMENTS_PER_BLOCK * SEGMENT
         if self._device.kind == "cuda":
             constants["THREADS"] = threads
             constants["BLOCKS_PER_SM"] = 1
-        kernel = self._device.kernel("lattice_step.hpp", "advance", **constants)
+        kernel = self._device.kernel("collide_and_stream.hpp", "advance", **constants)
         launch = BlockLaunch(-(-count // _SEGMENTS_PER_BLOCK), threads, 0)
         listed = np.int64(0) if units is None else units
         return kernel.bind(
-            launch, source, target, *self.arrays, listed, first, count, self._stored, *numbers
+            launch, source, target, *self._tables, listed, first, count, self._stored, *numbers
         )
 
 
-class _Strips(_Units):
+class Strips(Units):
     """Strips: as many neighbouring sites as a vector can treat at once."""
 
-    def __init__(self, sites: Sites, storage: Storage, wide: Any) -> None:
+    def __init__(self, sites: Sites, storage: Storage, wide: Array) -> None:
         super().__init__(sites, storage)
         blocks = -(-self._stored // _STRIP_BLOCK)
         counts, nothing = np.zeros(blocks, np.int64), np.int64(0)
 
         def run(name: str, launch: RowLaunch, *arguments: Any) -> None:
             constants = self.constants(AA_ODD, inertia=False)
-            kernel = self._device.kernel("lattice_strips.hpp", name, **constants)
+            kernel = self._device.kernel("collide_and_stream_strips.hpp", name, **constants)
             self._device.run(kernel.bind(launch, *arguments))
 
         def make(begin: Any, strips: Any) -> None:
@@ -216,31 +144,29 @@ class _Strips(_Units):
         self.strips = self._device.empty((self.count, int(words[0])), np.uint32)
         make(np.cumsum(counts) - counts, self.strips)
 
-    def constants(self, propagation: int, inertia: bool) -> dict[str, object]:
+    def constants(self, step: Step, inertia: bool) -> dict[str, object]:
         sizes = {
             "STORED_BYTES": self._storage.dtype.itemsize,
             "REAL_BYTES": self._storage.real.itemsize,
         }
-        return {**super().constants(propagation, inertia), **sizes}
+        return {**super().constants(step, inertia), **sizes}
 
     def of_sites(self, sites: np.ndarray) -> np.ndarray:
-        """Return the units that have some of these sites, sorted."""
         return np.unique(np.searchsorted(self.strips[:, 0], sites, side="right") - 1)
 
     def advance(
         self,
-        propagation: int,
+        step: Step,
         inertia: bool,
-        source: Any,
-        target: Any,
-        units: Any,
+        source: Array,
+        target: Array,
+        units: Array | None,
         first: int,
         count: int,
         numbers: tuple[float, ...],
     ) -> Operation:
-        """Return the operation that advances some units; see `_Segments.advance`."""
-        constants = self.constants(propagation, inertia)
-        kernel = self._device.kernel("lattice_strips.hpp", "advance_strips", **constants)
+        constants = self.constants(step, inertia)
+        kernel = self._device.kernel("collide_and_stream_strips.hpp", "advance_strips", **constants)
         listed = np.int64(0) if units is None else units
         return kernel.bind(
             RowLaunch(count, 1),
@@ -253,3 +179,93 @@ class _Strips(_Units):
             self._stored,
             *numbers,
         )
+
+
+class Links:
+    """The links of all sites in an encoding, and the units in which steps advance the sites.
+
+    Attributes
+    ----------
+    linked, unlinked : Units
+        Those of steps that go by links, and of those that need none.
+    bytes_per_site : float
+        Memory that the links of a site take.
+    exceptions : int
+        Number of sites whose links did not fit the encoding and are stored beside it.
+    """
+
+    linked: Units
+    unlinked: Units
+    bytes_per_site: float
+    exceptions: int = 0
+
+    def units(self, step: Step) -> Units:
+        """Return the units in which a step advances the sites."""
+        return self.linked if step.needs_links else self.unlinked
+
+
+class WideLinks(Links):
+    """A word for each link."""
+
+    def __init__(self, sites: Sites, storage: Storage, wide: Array) -> None:
+        none = sites.device.zeros((1,), np.uint32)
+        self.linked = self.unlinked = Segments(sites, storage, (wide, none, none, none, none))
+        self.bytes_per_site = 4.0 * sites.velocity_set.links
+
+
+class CompactLinks(Links):
+    """Flags, and for each row upstream an offset from a base that a block of sites shares."""
+
+    def __init__(self, sites: Sites, storage: Storage, wide: Array) -> None:
+        rows = sites.velocity_set.upstream_rows
+        tables = self._packed(sites, wide)
+        none = sites.device.zeros((1,), np.uint32)
+        self.linked = self.unlinked = Segments(sites, storage, (none, *tables))
+        self.bytes_per_site = 4 + 2 * rows + 4 * rows / BASE_BLOCK
+
+    def _packed(self, sites: Sites, wide: Array) -> tuple[Array, ...]:
+        """Return the tables of compact links: flags, offsets, bases and exceptions."""
+        device, count, velocity_set = sites.device, sites.stored, sites.velocity_set
+        flags = device.empty((count,), np.uint32)
+        offsets = device.empty((velocity_set.upstream_rows, count), np.uint16)
+        blocks = -(-count // BASE_BLOCK)
+        bases = device.empty((blocks, velocity_set.upstream_rows), np.int32)
+        wrong = device.zeros((count,), np.uint8)
+
+        def run(name: str, launch: Any, *arguments: Any) -> None:
+            constants = {**Storage().constants, **velocity_set.constants}
+            kernel = device.kernel("compact_links.hpp", name, ENCODING="COMPACT", **constants)
+            device.run(kernel.bind(launch, *arguments))
+
+        packed = RowLaunch(blocks, BASE_BLOCK, reduces=True)
+        run("pack_links", packed, wide, count, flags, offsets, bases)
+        checked = BlockLaunch(count // SEGMENT, SEGMENT, 0)
+        run("check_links", checked, wide, count, flags, offsets, bases, wrong)
+        found = device.array_module.flatnonzero(wrong)
+        self.exceptions = len(found)
+        exceptions = device.empty((max(1, len(found)), velocity_set.links), np.uint32)
+        listed = RowLaunch(len(found), velocity_set.links)
+        run("list_exceptions", listed, wide, count, found, len(found), flags, exceptions)
+        return flags, offsets, bases, exceptions
+
+
+class StripLinks(Links):
+    """Links of vectors of sites; steps without links advance segments."""
+
+    def __init__(self, sites: Sites, storage: Storage, wide: Array) -> None:
+        none = sites.device.zeros((1,), np.uint32)
+        strips = Strips(sites, storage, wide)
+        self.linked, self.unlinked = strips, Segments(sites, storage, (none,) * 5)
+        self.bytes_per_site = strips.strips.nbytes / max(1, sites.stored)
+
+
+LINKS: dict[str, type[WideLinks] | type[CompactLinks] | type[StripLinks]] = {
+    "wide": WideLinks,
+    "compact": CompactLinks,
+    "strips": StripLinks,
+}
+
+
+def make_links(sites: Sites, storage: Storage, wide: Array) -> Links:
+    """Return the links of sites in the encoding of a storage, made from their `wide_links`."""
+    return LINKS[storage.encoding](sites, storage, wide)

@@ -1,4 +1,4 @@
-"""Pores: which voxels of an image a flow can reach and leave, and which are enclosed.
+"""Percolation: which pores of an image a flow can reach and leave, and which are enclosed.
 
 Connected pore voxels percolate along an axis if they join its two faces or, where the axis is
 periodic, if a way through them leads from a voxel to its own periodic image. Each rank unites what
@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from slipstream.array_types import Comm
 from slipstream.collective import on_every_rank
 from slipstream.decomposition import split
 from slipstream.device import HostDevice
@@ -65,7 +66,7 @@ def keep_percolating(
     shape: Sequence[int],
     periodic: Sequence[bool],
     axes: Sequence[int],
-    comm: Any = None,
+    comm: Comm = None,
     device: HostDevice | None = None,
 ) -> Connectivity:
     """Turn pore voxels into solid that no flow along the wanted axes passes. Collective.
@@ -117,7 +118,14 @@ def keep_percolating(
     return Connectivity(size, pores, kept, roots - unions, (z, y, x))
 
 
-def _check(voxels, shape, periodic, axes, rank, ranks) -> None:
+def _check(
+    voxels: Any,
+    shape: tuple[int, ...],
+    periodic: tuple[bool, ...],
+    axes: tuple[int, ...],
+    rank: int,
+    ranks: int,
+) -> None:
     if len(shape) != 3 or min(shape) < 1 or shape[2] >= 2**31 - 1:
         raise InputError(f"shape {shape} must be three positive integers, the last below 2^31 - 1")
     if len(periodic) != 3:
@@ -135,15 +143,11 @@ def _check(voxels, shape, periodic, axes, rank, ranks) -> None:
         raise InputError(f"voxels of rank {rank} must be C-ordered and writable")
 
 
-def _join_slabs(slab: PoreRuns, shape: tuple[int, ...], z_periodic: bool, comm: Any) -> int:
+def _join_slabs(slab: PoreRuns, shape: tuple[int, ...], z_periodic: bool, comm: Comm) -> int:
     """Give the sets of a slab the flags of the components to which they belong in the image.
 
     Few of a rank's edges tell what its other ones do not; only these are sent, to all ranks.
-
-    Returns
-    -------
-    int
-        How many more sets than components all slabs have.
+    Returns how many more sets than components all slabs have.
     """
     counts = [slab.count] if comm is None else comm.allgather(slab.count)
     rank = 0 if comm is None else comm.rank
@@ -163,7 +167,7 @@ def _join_slabs(slab: PoreRuns, shape: tuple[int, ...], z_periodic: bool, comm: 
     return united.unions
 
 
-def _pass_up(plane: Plane, rows: int, used: int, ring: bool, comm: Any) -> Plane:
+def _pass_up(plane: Plane, rows: int, used: int, ring: bool, comm: Comm) -> Plane:
     """Send a plane to the next of the ranks that are used, and return that of the one before.
 
     Without a ring, what the first rank returns has no runs.
@@ -188,7 +192,7 @@ def _pass_up(plane: Plane, rows: int, used: int, ring: bool, comm: Any) -> Plane
     return Plane(first, runs, passed(plane.places, np.empty((first[-1], PLACE), np.int64)))
 
 
-def _gather(table: np.ndarray, comm: Any) -> np.ndarray:
+def _gather(table: np.ndarray, comm: Comm) -> np.ndarray:
     """Return the rows of all ranks' tables, in the order of ranks."""
     if comm is None:
         return table

@@ -8,7 +8,7 @@
 from __future__ import annotations
 
 import math
-import time
+import numbers
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,29 +17,23 @@ from typing import Any
 
 import numpy as np
 
+from slipstream.array_types import Comm
 from slipstream.device import Device
 from slipstream.errors import InputError
 from slipstream.exchange import make_transport, open_matching_device
+from slipstream.io.image_errors import ARGUMENTS, in_terms_of
 from slipstream.io.voxel_images import open_image
-from slipstream.lattice.d3q19 import AXES
-from slipstream.lattice.domain_decomposition import Connectivity, hand_out
+from slipstream.lattice.convergence import distance_text
+from slipstream.lattice.darcy import DARCY
+from slipstream.lattice.domain_decomposition import Subdomain, decompose
 from slipstream.lattice.flow_domain import Domain
-from slipstream.lattice.permeability_arguments import (
-    check_positive,
-    check_steps,
-    flow_axes,
-    in_argument_names,
-    mirrored_axes,
-    periodic_axes,
-)
+from slipstream.lattice.percolation import Connectivity
 from slipstream.lattice.population_layout import TUNED, Storage
 from slipstream.lattice.pore_flow import PoreFlow
 from slipstream.lattice.relaxation_rates import Fluid
-from slipstream.lattice.steady_state import Steadiness, distance_text
+from slipstream.lattice.steady_state import SteadyFlow, run_to_steady
 from slipstream.lattice.storage_tuning import choose_storage
-
-# One darcy in square metres.
-DARCY = 9.869233e-13
+from slipstream.lattice.velocity_set import AXES
 
 
 @dataclass(frozen=True)
@@ -126,7 +120,7 @@ def permeability(
     precision: str = "float64",
     device: str | Device = "auto",
     transport: str = "auto",
-    comm: Any = None,
+    comm: Comm = None,
 ) -> Permeability:
     """Return the permeability of an image, by the flow through its pores. Collective.
 
@@ -171,6 +165,11 @@ def permeability(
     comm : mpi4py.MPI.Comm, optional
         The ranks that share the work; all get the same result.
 
+    Returns
+    -------
+    Permeability
+        The permeability, how good it is, and how it was found.
+
     Raises
     ------
     InputError
@@ -184,14 +183,14 @@ def permeability(
         If it is so fast that compressibility matters, beyond 0.1; or if the steps were too few to
         reach the tolerance.
     """
-    axes = flow_axes(axis)
-    check_positive(voxel_size=voxel_size, force=force, tolerance=tolerance)
-    check_steps(max_steps, interval)
+    axes = _flow_axes(axis)
+    _check_positive(voxel_size=voxel_size, force=force, tolerance=tolerance)
+    _check_steps(max_steps, interval)
     fluid, mirrored = Fluid(relaxation_time, magic), mirrored_axes(mirror, axes)
-    periodic = periodic_axes(walls, axes)
+    periodic = _periodic_axes(walls, axes)
     if buffer and axis == "all":
         raise InputError("buffer: layers are for one axis; accepted with axis = 'all': 0")
-    with in_argument_names():
+    with in_terms_of(ARGUMENTS):
         source = image
         if isinstance(image, str | Path) or not hasattr(image, "read"):
             source = open_image(
@@ -205,106 +204,33 @@ def permeability(
                 comm=comm,
             )
         domain = Domain(source, crop, mirrored, buffer, buffer_axis=AXES[axes[0]])
-    if isinstance(device, str):
-        device = open_matching_device(device, comm)
-    with in_argument_names():
-        portion = hand_out(domain, periodic, axes, comm=comm)
-    wishes = dict.fromkeys(TUNED, "auto")
-    storage, _ = choose_storage({**wishes, "precision": precision}, portion, device, comm)
-    flow = PoreFlow(portion, fluid, storage, device, make_transport(transport, comm, device))
-    length, runs = domain.sample_fraction, []
-    for one in axes:
+    opened = open_matching_device(device, comm) if isinstance(device, str) else device
+    with in_terms_of(ARGUMENTS):
+        subdomain = decompose(domain, periodic, axes, comm=comm)
+    flow = _flow_of(subdomain, fluid, precision, opened, transport, comm)
+    length = domain.sample_fraction
+    runs = []
+    for one in axes:  # a loop, since warnings name the caller of this function
         runs.append(run_to_steady(flow, one, force, length, tolerance, max_steps, interval, comm))
-    result = _result(runs, axes, portion.connectivity, voxel_size, storage)
+    result = _result(runs, axes, subdomain.connectivity, voxel_size, flow.storage)
     if not result.converged:
-        warnings.warn(_not_converged(result, max_steps), RuntimeWarning, stacklevel=2)
+        warnings.warn(
+            f"not converged within max_steps = {max_steps}: the relative distance of k from that of"
+            f" the steady flow is {distance_text(result.residual)}; more steps, or a larger"
+            " tolerance, help",
+            RuntimeWarning,
+            stacklevel=2,
+        )
     return result
 
 
-def _not_converged(result: Permeability, max_steps: int) -> str:
-    return (
-        f"not converged within max_steps = {max_steps}: the relative distance of k from that of the"
-        f" steady flow is {distance_text(result.residual)}; more steps, or a larger tolerance, help"
-    )
-
-
-@dataclass(frozen=True)
-class SteadyFlow:
-    """How a flow along one axis ended; numbers in lattice units.
-
-    Attributes
-    ----------
-    column : numpy.ndarray
-        Permeabilities along z, y and x that a force along this axis shows.
-    velocity, mach, residual : float
-        Superficial velocity along the axis, largest Mach number, and distance from the steady flow.
-    converged : bool
-        Whether the tolerance was reached.
-    steps : int
-        Number of steps.
-    updates : int
-        Number of sites updated.
-    seconds : float
-        How long it took.
-    history : list of (int, float)
-        Steps, and the permeability along the axis then.
-    """
-
-    column: np.ndarray
-    velocity: float
-    mach: float
-    residual: float
-    converged: bool
-    steps: int
-    updates: int
-    seconds: float
-    history: list[tuple[int, float]]
-
-
-def run_to_steady(
-    flow: PoreFlow,
-    axis: int,
-    force: float,
-    sample_fraction: float,
-    tolerance: float,
-    max_steps: int,
-    interval: int,
-    comm: Any,
-) -> SteadyFlow:
-    """Drive a flow along an axis until its permeability is steady. Collective.
-
-    Parameters as of `permeability`; `sample_fraction` is how much of the domain's length is sample.
-    """
-    fluid = flow.fluid
-    drive = tuple(force if one == axis else 0.0 for one in range(3))
-    flow.drive(Fluid(fluid.relaxation_time, fluid.magic, drive, inertia=fluid.inertia))
-    flow.rest()
-    # Only the sample resists: all of the force is lost there.
-    resisted = force / sample_fraction
-    steadiness = Steadiness(flow, axis, resisted, tolerance, interval, comm)
-    history, began = [], time.perf_counter()
-    while flow.steps < max_steps and not steadiness.is_steady:
-        left = max_steps - flow.steps
-        flow.advance(min(interval, left + left % 2))
-        steadiness.look()
-        means = steadiness.means()
-        history.append((flow.steps, means.permeability))
-        # On all ranks: where warnings are errors, none may go on alone.
-        for text in steadiness.warnings():
-            warnings.warn(text, RuntimeWarning, stacklevel=3)
-    seconds = time.perf_counter() - began
-    sites = flow.sites.count if comm is None else comm.allreduce(flow.sites.count)
-    return SteadyFlow(
-        means.column,
-        float(means.velocity[axis]),
-        means.mach,
-        steadiness.residual,
-        steadiness.is_steady,
-        flow.steps,
-        sites * flow.steps,
-        seconds,
-        history,
-    )
+def _flow_of(
+    subdomain: Subdomain, fluid: Fluid, precision: str, device: Device, transport: str, comm: Comm
+) -> PoreFlow:
+    """Return the flow through a subdomain, stored in the fastest way. Collective."""
+    wishes = {**dict.fromkeys(TUNED, "auto"), "precision": precision}
+    storage, _ = choose_storage(wishes, subdomain, device, comm)
+    return PoreFlow(subdomain, fluid, storage, device, make_transport(transport, comm, device))
 
 
 def _result(
@@ -337,3 +263,49 @@ def _result(
         voxel_size=voxel_size,
         storage=storage,
     )
+
+
+def _flow_axes(axis: Any) -> list[int]:
+    """Return the axes of the array along which the fluid flows."""
+    if axis not in ("x", "y", "z", "all"):
+        raise InputError(f"axis {axis!r} is unknown; accepted: x, y, z, all")
+    return [2, 1, 0] if axis == "all" else [AXES.index(axis)]
+
+
+def mirrored_axes(mirror: Any, axes: Sequence[int]) -> tuple[str, ...]:
+    """Return the names of the axes to mirror, where flow is along `axes`."""
+    if isinstance(mirror, bool | np.bool_):
+        return tuple(AXES[one] for one in axes) if mirror else ()
+    names = tuple(mirror) if isinstance(mirror, str | Sequence) else (mirror,)
+    if not all(isinstance(name, str) and name in AXES for name in names):
+        raise InputError(
+            f"mirror is {mirror!r}; accepted: any of x, y and z, True for the axis of the flow, or "
+            "False"
+        )
+    return names
+
+
+def _periodic_axes(walls: Any, axes: Sequence[int]) -> list[bool]:
+    """Return whether z, y and x are periodic; the axis of the flow must be."""
+    if not isinstance(walls, str) or not set(walls) <= set(AXES):
+        raise InputError(f"walls: {walls!r} is not accepted; accepted: letters of x, y and z")
+    if any(AXES[one] in walls for one in axes):
+        raise InputError(f"walls: {walls!r} closes the axis of the flow; accepted: the others")
+    return [name not in walls for name in AXES]
+
+
+def _check_positive(**values: Any) -> None:
+    """Make sure that numbers, by name, are above 0 and finite."""
+    for name, value in values.items():
+        is_number = isinstance(value, numbers.Real) and not isinstance(value, bool)
+        if not (is_number and math.isfinite(value) and value > 0):
+            raise InputError(f"{name} is {value!r}; accepted: a number more than 0")
+
+
+def _check_steps(max_steps: Any, interval: Any) -> None:
+    """Make sure that numbers of steps are whole, and even where need be."""
+    _check_positive(max_steps=max_steps, interval=interval)
+    if not isinstance(max_steps, numbers.Integral):
+        raise InputError(f"max_steps is {max_steps!r}; accepted: whole numbers")
+    if not isinstance(interval, numbers.Integral) or interval % 2:
+        raise InputError(f"interval is {interval}; accepted: even numbers, as steps come in pairs")

@@ -9,14 +9,57 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from slipstream.device import REAL_NAMES
 from slipstream.errors import InputError
-from slipstream.lattice.d3q19 import DIRECTIONS
+from slipstream.lattice.d3q19 import D3Q19
+from slipstream.lattice.propagation import PROPAGATIONS
+from slipstream.lattice.site_order import ORDERS
+from slipstream.lattice.velocity_set import VelocitySet
 
-PROPAGATIONS = ("two-lattice", "aa")
-LAYOUTS = ("stream", "collision", "bundle", "vector-collision", "vector-bundle")
-ORDERS = ("raster", "row-tiles")
-ENCODINGS = ("wide", "compact", "strips")
-PRECISIONS = ("float64", "float32", "mixed")
+
+@dataclass(frozen=True)
+class Encoding:
+    """An encoding of links, and about how many bytes of them a site has."""
+
+    kernel_name: str  # in ``link_encoding.hpp``
+    bytes_per_link: float = 0.0
+    bytes_per_row: float = 0.0  # for each row upstream
+    bytes_beside: float = 0.0
+    only_layout: str = ""  # what it needs, on CPUs only; any layout and device if ""
+
+    def bytes_per_site(self, velocity_set: VelocitySet) -> float:
+        """Return the sum."""
+        rows = self.bytes_per_row * velocity_set.upstream_rows
+        return self.bytes_beside + rows + self.bytes_per_link * velocity_set.links
+
+
+@dataclass(frozen=True)
+class Precision:
+    """The type in which populations are stored, and the one of arithmetic."""
+
+    stored: str
+    real: str
+
+
+# By name: what ``population_layout.hpp`` calls it.
+LAYOUTS = {
+    "stream": "STREAM",
+    "collision": "COLLISION",
+    "bundle": "BUNDLE",
+    "vector-collision": "VECTOR_COLLISION",
+    "vector-bundle": "VECTOR_BUNDLE",
+}
+ENCODINGS = {
+    "wide": Encoding("WIDE", bytes_per_link=4.0),
+    "compact": Encoding("COMPACT", bytes_per_row=2.0, bytes_beside=4.2),
+    # Made from wide links; the steps that go by them have a kernel of their own.
+    "strips": Encoding("WIDE", bytes_per_link=2.0, bytes_beside=4.0, only_layout="stream"),
+}
+PRECISIONS = {
+    "float64": Precision("float64", "float64"),
+    "float32": Precision("float32", "float32"),
+    "mixed": Precision("float32", "float64"),
+}
 # What of the storage is a question of speed only.
 TUNED = ("propagation", "layout", "order", "encoding")
 
@@ -24,8 +67,6 @@ TUNED = ("propagation", "layout", "order", "encoding")
 SEGMENT = 16
 # Sites that share the bases of compact links.
 BASE_BLOCK = 256
-
-_REAL = {"float64": "double", "float32": "float", "mixed": "double"}
 
 
 @dataclass(frozen=True)
@@ -70,33 +111,35 @@ class Storage:
             value = getattr(self, name)
             if value not in accepted:
                 raise InputError(f"{name} {value!r} is unknown; accepted: {', '.join(accepted)}")
-        if self.encoding == "strips" and self.layout != "stream":
+        needed = ENCODINGS[self.encoding].only_layout
+        if needed and self.layout != needed:
             raise InputError(
-                f"encoding 'strips' needs layout 'stream', not {self.layout!r}; accepted with it: "
-                "compact, wide"
+                f"encoding {self.encoding!r} needs layout {needed!r}, not {self.layout!r}; "
+                "accepted with it: compact, wide"
             )
 
     @property
     def dtype(self) -> np.dtype:
         """Type in which populations are stored."""
-        return np.dtype("float64" if self.precision == "float64" else "float32")
+        return np.dtype(PRECISIONS[self.precision].stored)
 
     @property
     def real(self) -> np.dtype:
         """Type with which is computed."""
-        return np.dtype("float32" if self.precision == "float32" else "float64")
+        return np.dtype(PRECISIONS[self.precision].real)
 
     @property
     def constants(self) -> dict[str, object]:
-        """Compile-time constants of the kernels."""
+        """Compile-time constants of kernels that read or write populations."""
         return {
-            "LAYOUT": LAYOUTS.index(self.layout),
-            "ENCODING": int(self.encoding == "compact"),
-            "REAL": _REAL[self.precision],
-            "STORED": "double" if self.precision == "float64" else "float",
+            "LAYOUT": LAYOUTS[self.layout],
+            "REAL": REAL_NAMES[self.real.name],
+            "STORED": REAL_NAMES[self.dtype.name],
         }
 
-    def bytes_per_update(self, link_bytes: float) -> tuple[float, float]:
+    def bytes_per_update(
+        self, link_bytes: float, velocity_set: VelocitySet = D3Q19
+    ) -> tuple[float, float]:
         """Return the compulsory bytes of the first and the second step of a pair, per site.
 
         Every population is read and written once; links are read once, by steps that use them.
@@ -105,7 +148,12 @@ class Storage:
         ----------
         link_bytes : float
             What the links of a site take.
+        velocity_set : VelocitySet
+            The lattice.
         """
-        populations = 2 * DIRECTIONS * self.dtype.itemsize
-        linked = populations + link_bytes
-        return (populations if self.propagation == "aa" else linked, linked)
+        populations = 2 * velocity_set.directions * self.dtype.itemsize
+        first, second = (
+            populations + (link_bytes if step.needs_links else 0)
+            for step in PROPAGATIONS[self.propagation].steps
+        )
+        return first, second

@@ -1,4 +1,4 @@
-"""Flow through the pores of a rank's portion: populations, and the pair of steps that moves them.
+"""Flow through the pores of a rank's subdomain: populations, and the pair of steps that moves them.
 
 A step advances the sites whose populations other ranks wait for, swaps those, and meanwhile
 advances the rest. Steps come in pairs, the two kinds of the AA pattern, or to and fro between two
@@ -7,27 +7,29 @@ lattices; after a pair every population lies with the site that it has come to.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
+from slipstream.array_types import Array
 from slipstream.decomposition import split
-from slipstream.device import Device, RowLaunch
+from slipstream.device import Device, Kernel, RowLaunch
 from slipstream.errors import InputError
 from slipstream.exchange import SparseExchange, Transport, swap_plan
-from slipstream.lattice.d3q19 import DIRECTIONS
-from slipstream.lattice.domain_decomposition import Portion
-from slipstream.lattice.neighbour_tables import AA_EVEN, AA_ODD, TWO_LATTICE, Links
+from slipstream.lattice.domain_decomposition import Subdomain
+from slipstream.lattice.neighbour_tables import make_links
 from slipstream.lattice.population_layout import SEGMENT, Storage
 from slipstream.lattice.pore_sites import Sites
 from slipstream.lattice.pressure_boundary import inlets
+from slipstream.lattice.propagation import PROPAGATIONS
 from slipstream.lattice.relaxation_rates import Fluid
 from slipstream.schedule import StepGraph, Timeline, commit
 
 # Sites that one row of threads sums over.
 _SUM_COLUMNS = 4096
 # Units that a rank with one core advances between two looks for messages.
-_PIECE = 1 << 15
+_CHUNK = 1 << 15
 
 
 class PoreFlow:
@@ -35,8 +37,8 @@ class PoreFlow:
 
     Parameters
     ----------
-    portion : Portion
-        This rank's portion of the image.
+    subdomain : Subdomain
+        This rank's subdomain of the image.
     fluid : Fluid
         The fluid and what drives it.
     storage : Storage
@@ -62,7 +64,7 @@ class PoreFlow:
 
     def __init__(
         self,
-        portion: Portion,
+        subdomain: Subdomain,
         fluid: Fluid,
         storage: Storage,
         device: Device,
@@ -73,26 +75,30 @@ class PoreFlow:
             raise InputError(
                 "encoding 'strips' is for CPUs; accepted on a GPU: auto, compact, wide"
             )
-        self.portion, self.storage, self.device = portion, storage, device
+        self.subdomain, self.storage, self.device = subdomain, storage, device
         self._policy, self._transport = policy, transport
-        self.sites = Sites(device, portion.own, portion.images, storage.order)
+        self._propagation = PROPAGATIONS[storage.propagation]
+        self._directions = subdomain.velocity_set.directions
+        self.sites = Sites(
+            device, subdomain.own, subdomain.images, storage.order, subdomain.velocity_set
+        )
         wide = self.sites.wide_links()
-        self.links = Links(self.sites, storage, wide)
-        slots = [self._slots(ends) for ends in portion.neighbours.values()]
+        self.links = make_links(self.sites, storage, wide)
+        slots = [self._slots(ends) for ends in subdomain.neighbours.values()]
         every = np.concatenate([np.empty(0, np.int64), *slots])
-        self._edges = np.unique(every // DIRECTIONS)
+        self._edges = np.unique(every // self._directions)
         places, _ = self._located(every, wide)
         self._falling = np.flatnonzero(fluid.pressure_drop)
-        ends, self._inlet_weights = inlets(portion, self._falling)
+        ends, self._inlet_weights = inlets(subdomain, self._falling)
         self._inlet_places = self._located(self._slots(ends), wide)
         del wide
         self.sites.release()
-        populations = [self._empty() for _ in range(1 if self._in_place else 2)]
+        populations = [self._empty() for _ in range(self._propagation.arrays)]
         self._arrays = [populations[0], populations[-1]]
         self._swap = None
         if transport is not None:
-            counts = {peer: len(one) for peer, one in zip(portion.neighbours, slots, strict=True)}
-            plan = swap_plan(counts, portion.rank)
+            counts = {peer: len(one) for peer, one in zip(subdomain.neighbours, slots, strict=True)}
+            plan = swap_plan(counts, subdomain.rank)
             targets = [self._arrays[1], self._arrays[0]]
             self._swap = SparseExchange(device, plan, places, targets, transport)
         # Stand for the sites that others wait for, and for the rest, in dependencies.
@@ -103,21 +109,21 @@ class PoreFlow:
 
     # -- setting up --------------------------------------------------------------------------
 
-    def _empty(self) -> Any:
-        return self.device.empty((DIRECTIONS, self.sites.stored), self.storage.dtype)
+    def _empty(self) -> Array:
+        return self.device.empty((self._directions, self.sites.stored), self.storage.dtype)
 
     def _slots(self, ends: np.ndarray) -> np.ndarray:
         numbers = self.sites.numbers(ends[:, :3].T)
-        return numbers * DIRECTIONS + ends[:, 3]
+        return numbers * self._directions + ends[:, 3]
 
-    def _located(self, slots: np.ndarray, wide: Any) -> tuple[Any, Any]:
+    def _located(self, slots: np.ndarray, wide: Array) -> tuple[Array, Array]:
         """Return where the populations of slots lie: after pairs, and after first steps of AA."""
         device = self.device
         own, linked = (device.zeros((len(slots),), np.int64) for _ in range(2))
-        kernel = device.kernel("lattice_output.hpp", "locate_slots", **self._output_constants())
         rows = RowLaunch(-(-len(slots) // SEGMENT), SEGMENT)
         if len(slots):
             given = device.array(slots)
+            kernel = self._kernel("population_access.hpp", "locate_slots")
             device.run(kernel.bind(rows, wide, given, len(slots), self.sites.stored, own, linked))
         return own, linked
 
@@ -144,38 +150,41 @@ class PoreFlow:
     def _record(self, number: int) -> StepGraph:
         """Record the first or the second step of a pair."""
         graph = StepGraph(self.device)
-        propagation = (AA_EVEN, AA_ODD)[number] if self._in_place else TWO_LATTICE
         if self._swap is None or self._policy == "serial":
-            self._advance(graph, number, propagation, None, "all sites", self._tokens)
+            self._advance(graph, number, None, "all sites", self._tokens)
             if self._swap is not None:
                 self._swap.record(graph, number, self._tokens[0], "populations")
         else:
-            units = self.links.units(propagation)
+            units = self.links.units(self._propagation.steps[number])
             edge = units.of_sites(self._edges)
             inner = np.setdiff1d(np.arange(units.count), edge)
-            self._advance(graph, number, propagation, edge, "edge sites", self._tokens[:1])
+            self._advance(graph, number, edge, "edge sites", self._tokens[:1])
             self._swap.record(graph, number, self._tokens[0], "populations")
-            self._advance(graph, number, propagation, inner, "inner sites", self._tokens[1:])
+            self._advance(graph, number, inner, "inner sites", self._tokens[1:])
         if self._jump is not None:
             self._add_jump(graph, number)
         return graph
 
-    @property
-    def _in_place(self) -> bool:
-        return self.storage.propagation == "aa"
-
-    def _advance(self, graph, number: int, propagation: int, chosen, label: str, tokens) -> None:
-        units = self.links.units(propagation)
+    def _advance(
+        self,
+        graph: StepGraph,
+        number: int,
+        chosen: np.ndarray | None,
+        label: str,
+        tokens: Sequence[Array],
+    ) -> None:
+        kind = self._propagation.steps[number]
+        units = self.links.units(kind)
         count = units.count if chosen is None else len(chosen)
         listed = None if chosen is None else self.device.array(chosen, np.uint32)
         source, target = self._arrays[number], self._arrays[1 - number]
         for lane in range(self.device.lanes):
             low, high = split(count, self.device.lanes)[lane]
-            step = _PIECE if self.device.inline else max(1, high - low)
+            step = _CHUNK if self.device.inline else max(1, high - low)
             for first in range(low, high, step):
                 graph.add(
                     units.advance(
-                        propagation,
+                        kind,
                         self.fluid.inertia,
                         source,
                         target,
@@ -192,13 +201,12 @@ class PoreFlow:
                 )
 
     def _add_jump(self, graph: StepGraph, number: int) -> None:
-        places = self._inlet_places[1 if self._in_place and number == 0 else 0]
+        # After a step that goes by no links, populations lie where those of the next step lead.
+        places = self._inlet_places[0 if self._propagation.steps[number].needs_links else 1]
         count = len(places)
         if not count:
             return
-        kernel = self.device.kernel(
-            "lattice_output.hpp", "add_to_slots", **self._output_constants()
-        )
+        kernel = self._kernel("pressure_boundary.hpp", "add_to_slots")
         rows = RowLaunch(-(-count // SEGMENT), SEGMENT)
         graph.add(
             kernel.bind(rows, self._arrays[1 - number], places, self._jump, count),
@@ -260,12 +268,12 @@ class PoreFlow:
 
     # -- state -------------------------------------------------------------------------------
 
-    def _output_constants(self) -> dict[str, object]:
-        return {**self.storage.constants, "ENCODING": 0, "INERTIA": False}
+    def _kernel(self, header: str, name: str) -> Kernel:
+        constants = {**self.storage.constants, **self.subdomain.velocity_set.constants}
+        return self.device.kernel(header, name, **constants)
 
-    def _run(self, name: str, launch: RowLaunch, *arguments: Any) -> None:
-        kernel = self.device.kernel("lattice_output.hpp", name, **self._output_constants())
-        self.device.run(kernel.bind(launch, *arguments))
+    def _run(self, header: str, name: str, launch: RowLaunch, *arguments: Any) -> None:
+        self.device.run(self._kernel(header, name).bind(launch, *arguments))
 
     def rest(self) -> None:
         """Set a fluid at rest with density one.
@@ -277,6 +285,7 @@ class PoreFlow:
         segments = self.sites.stored // SEGMENT
         if segments:
             self._run(
+                "population_access.hpp",
                 "set_momentum",
                 RowLaunch(segments, SEGMENT),
                 self._arrays[0],
@@ -303,6 +312,7 @@ class PoreFlow:
         sums = self.device.zeros((rows, 4), np.float64)
         fastest = self.device.zeros((rows,), np.int64)
         self._run(
+            "macroscopic_fields.hpp",
             "sum_sites",
             RowLaunch(rows, _SUM_COLUMNS, reduces=True),
             self._arrays[0],
@@ -334,6 +344,7 @@ class PoreFlow:
         if result.size:
             rows = sites.rows[low * height : high * height]
             self._run(
+                "macroscopic_fields.hpp",
                 "write_fields",
                 RowLaunch(len(rows), width, reduces=True),
                 self._arrays[0],
@@ -348,12 +359,13 @@ class PoreFlow:
             )
         return self.device.to_host(result)
 
-    def _move(self, name: str, order: np.ndarray, direction: int, values: Any) -> None:
+    def _move(self, name: str, order: np.ndarray, direction: int, values: Array) -> None:
         count = len(order)
         if not count:
             return
         rows = -(-count // _SUM_COLUMNS)
         self._run(
+            "population_access.hpp",
             name,
             RowLaunch(rows, _SUM_COLUMNS),
             self._arrays[0],

@@ -13,20 +13,21 @@ from typing import Any
 
 import numpy as np
 
+from slipstream.array_types import Array
 from slipstream.decomposition import Box
 from slipstream.device import Device, RowLaunch
 from slipstream.errors import InputError
-from slipstream.lattice.d3q19 import DIRECTIONS
+from slipstream.lattice.d3q19 import D3Q19
 from slipstream.lattice.population_layout import SEGMENT, Storage
+from slipstream.lattice.site_order import row_order
+from slipstream.lattice.velocity_set import VelocitySet
 
-# Rows of a tile along z and y.
-_TILE = 8
-_LINKS = DIRECTIONS - 1
 # Populations of all directions of a site would compete for the same lines of a cache if they lay a
 # multiple of its 4096 bytes apart: of the segments of one direction, this many are over.
 _OVER, _TURN = 3, 32
 # Links have 31 bits for the number of a site, ranks 16 for a place in a row.
 _MOST_SITES, _MOST_COLUMNS = 2**31, 2**16
+_BOUNCES = 1 << 31
 
 
 class Sites:
@@ -44,6 +45,8 @@ class Sites:
         the box.
     order : {"raster", "row-tiles"}
         Order of rows.
+    velocity_set : VelocitySet
+        The directions in which sites are linked.
 
     Attributes
     ----------
@@ -67,9 +70,14 @@ class Sites:
     """
 
     def __init__(
-        self, device: Device, voxels: np.ndarray, own: Sequence[tuple[Box, Box]], order: str
+        self,
+        device: Device,
+        voxels: np.ndarray,
+        own: Sequence[tuple[Box, Box]],
+        order: str,
+        velocity_set: VelocitySet = D3Q19,
     ) -> None:
-        self.device = device
+        self.device, self.velocity_set = device, velocity_set
         self.box_shape = tuple(size - 2 for size in voxels.shape)
         check_size(self.box_shape[2], 0)
         self.voxels = device.array(voxels)
@@ -77,7 +85,6 @@ class Sites:
         rows = math.prod(voxels.shape[:2])
         counts = device.zeros((rows,), np.int64)
         self._run(
-            "lattice_setup.hpp",
             "rank_sites",
             RowLaunch(rows, self.box_shape[2], reduces=True),
             self.voxels,
@@ -88,7 +95,8 @@ class Sites:
         )
         self._counts = counts
         self._number(device.to_host(counts).reshape(voxels.shape[:2]), own, order)
-        self.stored = SEGMENT * _apart(-(-self.count // SEGMENT))
+        segments = -(-self.count // SEGMENT)
+        self.stored = SEGMENT * (segments + (_OVER - segments) % _TURN)
         check_size(self.box_shape[2], self.count)
 
     def _number(self, counts: np.ndarray, own: Sequence[tuple[Box, Box]], order: str) -> None:
@@ -118,13 +126,12 @@ class Sites:
         """Give up what only `numbers` and `wide_links` need."""
         self._ranks = self._counts = None
 
-    def wide_links(self) -> Any:
+    def wide_links(self) -> Array:
         """Return the links of all sites, [direction - 1][site]."""
-        links = self.device.empty((_LINKS, self.stored), np.uint32)
+        links = self.device.empty((self.velocity_set.links, self.stored), np.uint32)
         # What is stored beyond the last site is enclosed by walls.
-        links[:, self.count :] = 1 << 31
+        links[:, self.count :] = _BOUNCES
         self._run(
-            "lattice_setup.hpp",
             "link_sites",
             RowLaunch(len(self.rows), self.box_shape[2]),
             self.voxels,
@@ -140,20 +147,14 @@ class Sites:
         )
         return links
 
-    def _run(self, header: str, name: str, launch: Any, *arguments: Any) -> None:
-        kernel = self.device.kernel(header, name, **Storage().constants)
+    def _run(self, name: str, launch: RowLaunch, *arguments: Any) -> None:
+        constants = {**Storage().constants, **self.velocity_set.constants}
+        kernel = self.device.kernel("neighbour_tables.hpp", name, **constants)
         self.device.run(kernel.bind(launch, *arguments))
 
 
 def check_size(columns: int, sites: int) -> None:
-    """Make sure that links can tell all sites of a rank apart.
-
-    Parameters
-    ----------
-    columns : int
-        Width of its box.
-    sites : int
-        Number of its sites.
+    """Make sure that links can tell all sites of a rank apart, whose box is so wide.
 
     Raises
     ------
@@ -169,16 +170,3 @@ def check_size(columns: int, sites: int) -> None:
         raise InputError(
             f"a rank's box has {sites} pore voxels; accepted: fewer than 2^31; use more ranks"
         )
-
-
-def row_order(planes: int, rows: int, order: str) -> np.ndarray:
-    """Return the indices of rows, ``z * rows + y``, in the order of their sites."""
-    z, y = np.indices((planes, rows)).reshape(2, -1)
-    if order == "raster":
-        return np.arange(z.size)
-    return np.lexsort((y, z, y // _TILE, z // _TILE))
-
-
-def _apart(segments: int) -> int:
-    """Return the next number of segments with which directions do not compete."""
-    return segments + (_OVER - segments) % _TURN

@@ -10,19 +10,13 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from slipstream.lattice.d3q19 import DIRECTIONS, SOUND_SPEED_SQUARED, VELOCITIES, WEIGHTS
-from slipstream.lattice.domain_decomposition import Portion
+from slipstream.lattice.domain_decomposition import Subdomain
 
 
-def inlets(portion: Portion, axes: Iterable[int] = range(3)) -> tuple[np.ndarray, np.ndarray]:
-    """Return which populations of a portion come in through faces, and what a pressure drop adds.
+def inlets(subdomain: Subdomain, axes: Iterable[int] = range(3)) -> tuple[np.ndarray, np.ndarray]:
+    """Return which populations of a subdomain come in through faces, and what a pressure drop adds.
 
-    Parameters
-    ----------
-    portion : Portion
-        A rank's portion of the image.
-    axes : iterable of int
-        Axes along which the pressure falls. Tables of faces may take more than a small flow does.
+    Along some axes, as tables of all faces may take more memory than a small flow does.
 
     Returns
     -------
@@ -31,43 +25,46 @@ def inlets(portion: Portion, axes: Iterable[int] = range(3)) -> tuple[np.ndarray
     numpy.ndarray
         Shape (count, 3): change of the population for a pressure drop of one along z, y and x.
     """
+    lattice = subdomain.velocity_set
     ends, changes = [np.empty((0, 4), np.int64)], [np.empty((0, 3))]
     for axis in axes:
-        for direction in range(1, DIRECTIONS):
-            step = VELOCITIES[direction][axis]
-            plane = 0 if step > 0 else portion.shape[axis] - 1
-            if not step or not portion.box.start[axis] <= plane < portion.box.stop[axis]:
+        for direction in range(1, lattice.directions):
+            step = lattice.velocities[direction][axis]
+            plane = 0 if step > 0 else subdomain.shape[axis] - 1
+            if not step or not subdomain.box.start[axis] <= plane < subdomain.box.stop[axis]:
                 continue
-            sites = _pores_of_plane(portion, axis, plane - portion.box.start[axis])
-            sites = sites[_is_open(portion, sites, direction)]
+            sites = _pores_of_plane(subdomain, axis, plane - subdomain.box.start[axis])
+            sites = sites[_is_open(subdomain, sites, direction)]
             ends.append(np.column_stack([sites, np.full(len(sites), direction)]))
             change = np.zeros((len(sites), 3))
-            change[:, axis] = step * WEIGHTS[direction] / SOUND_SPEED_SQUARED
+            # Populations at rest are proportional to the density, and so to the pressure.
+            change[:, axis] = step * lattice.weights[direction] / lattice.sound_speed_squared
             changes.append(change)
     # Diagonal ones may come in through two faces.
-    found, sizes = np.concatenate(ends), (*portion.box.shape, DIRECTIONS)
+    found, sizes = np.concatenate(ends), (*subdomain.box.shape, lattice.directions)
     names, place = np.unique(np.ravel_multi_index(tuple(found.T), sizes), return_inverse=True)
     total = np.zeros((len(names), 3))
     np.add.at(total, place, np.concatenate(changes))
     return np.column_stack(np.unravel_index(names, sizes)), total
 
 
-def _pores_of_plane(portion: Portion, axis: int, plane: int) -> np.ndarray:
+def _pores_of_plane(subdomain: Subdomain, axis: int, plane: int) -> np.ndarray:
     where = [slice(1, -1)] * 3
     where[axis] = slice(plane + 1, plane + 2)
-    found = np.stack(np.nonzero(portion.own[tuple(where)]), axis=1)
+    found = np.stack(np.nonzero(subdomain.own[tuple(where)]), axis=1)
     found[:, axis] += plane
     return found
 
 
-def _is_open(portion: Portion, sites: np.ndarray, direction: int) -> np.ndarray:
+def _is_open(subdomain: Subdomain, sites: np.ndarray, direction: int) -> np.ndarray:
     """Return whether populations come to sites along a direction, from here or another rank."""
-    from_here = portion.own[tuple((sites - VELOCITIES[direction] + 1).T)] != 0
-    crossing = [ends[ends[:, 3] == direction, :3] for ends in portion.neighbours.values()]
+    velocity = subdomain.velocity_set.velocities[direction]
+    from_here = subdomain.own[tuple((sites - velocity + 1).T)] != 0
+    crossing = [ends[ends[:, 3] == direction, :3] for ends in subdomain.neighbours.values()]
     theirs = np.concatenate([np.empty((0, 3), np.int64), *crossing])
     if not len(theirs) or not len(sites):
         return from_here
     names, known = (
-        np.ravel_multi_index(tuple(one.T), portion.box.shape) for one in (sites, theirs)
+        np.ravel_multi_index(tuple(one.T), subdomain.box.shape) for one in (sites, theirs)
     )
     return from_here | np.isin(names, known)

@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from numbers import Real
 
+from slipstream.case import LatticeCase
 from slipstream.errors import InputError
-from slipstream.lattice.d3q19 import SOUND_SPEED_SQUARED
+from slipstream.lattice.d3q19 import D3Q19
+from slipstream.lattice.velocity_set import AXES
 
 
 @dataclass(frozen=True)
@@ -52,10 +54,29 @@ class Fluid:
     @property
     def viscosity(self) -> float:
         """Kinematic viscosity."""
-        return SOUND_SPEED_SQUARED * (self.relaxation_time - 0.5)
+        return D3Q19.sound_speed_squared * (self.relaxation_time - 0.5)
+
+    @property
+    def relaxation_rates(self) -> tuple[float, float]:
+        """Rates at which the even and the odd part of the populations relax."""
+        odd = 0.5 + self.magic / (self.relaxation_time - 0.5)
+        return 1 / self.relaxation_time, 1 / odd
 
     @property
     def numbers(self) -> tuple[float, ...]:
         """What the kernels take: rates of relaxation, even and odd, and the force along x, y, z."""
-        odd = 0.5 + self.magic / (self.relaxation_time - 0.5)
-        return (1 / self.relaxation_time, 1 / odd, *(float(part) for part in self.force[::-1]))
+        return (*self.relaxation_rates, *(float(along) for along in self.force[::-1]))
+
+
+def fluid_of(case: LatticeCase) -> Fluid:
+    """Return the fluid of a case, and what drives it."""
+    flow = case.flow
+    z, y, x = (float(name == flow.axis) for name in AXES)
+    force, drop = flow.force or 0.0, flow.pressure_drop or 0.0
+    return Fluid(
+        flow.relaxation_time,
+        flow.magic,
+        force=(force * z, force * y, force * x),
+        pressure_drop=(drop * z, drop * y, drop * x),
+        inertia=flow.inertia,
+    )

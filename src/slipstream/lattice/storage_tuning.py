@@ -13,7 +13,7 @@ from slipstream.array_types import Comm
 from slipstream.decomposition import Box
 from slipstream.device import Device
 from slipstream.errors import InputError
-from slipstream.lattice.domain_decomposition import Portion
+from slipstream.lattice.domain_decomposition import Subdomain
 from slipstream.lattice.lattice_memory import check_room, memory_needed
 from slipstream.lattice.population_layout import Storage
 from slipstream.lattice.pore_flow import PoreFlow
@@ -44,7 +44,7 @@ _PAIRS = 3
 
 def choose_storage(
     wishes: dict[str, str],
-    portion: Portion,
+    subdomain: Subdomain,
     device: Device,
     comm: Comm = None,
     need: Callable[[Storage], int] | None = None,
@@ -56,10 +56,10 @@ def choose_storage(
     default those of the flow; if memory suffices for no choice, InputError says so on all ranks
     before anything is allocated.
     """
-    candidates = storage_candidates(wishes, portion, device, comm, need)
+    candidates = storage_candidates(wishes, subdomain, device, comm, need)
     if len(candidates) == 1:
         return candidates[0], {}
-    part = some_planes(portion, _VOXELS[device.kind])
+    part = some_planes(subdomain, _VOXELS[device.kind])
 
     def prepare(storage: Storage) -> Callable[[], None]:
         flow = PoreFlow(part, Fluid(), storage, device)
@@ -76,7 +76,7 @@ def choose_storage(
 
 def storage_candidates(
     wishes: dict[str, str],
-    portion: Portion,
+    subdomain: Subdomain,
     device: Device,
     comm: Comm = None,
     need: Callable[[Storage], int] | None = None,
@@ -85,7 +85,7 @@ def storage_candidates(
     candidates = _candidates(wishes, device.kind)
     if len(candidates) == 1:
         return candidates
-    return _that_fit(candidates, need or _flow_need(portion), device, comm)
+    return _that_fit(candidates, need or _flow_need(subdomain), device, comm)
 
 
 def _candidates(wishes: dict[str, str], kind: str) -> list[Storage]:
@@ -111,9 +111,9 @@ def _candidates(wishes: dict[str, str], kind: str) -> list[Storage]:
     ]
 
 
-def _flow_need(portion: Portion) -> Callable[[Storage], int]:
-    sites = int(np.count_nonzero(portion.own[1:-1, 1:-1, 1:-1]))
-    return lambda storage: memory_needed(sites, portion.box.size, storage)
+def _flow_need(subdomain: Subdomain) -> Callable[[Storage], int]:
+    sites = int(np.count_nonzero(subdomain.own[1:-1, 1:-1, 1:-1]))
+    return lambda storage: memory_needed(sites, subdomain.box.size, storage)
 
 
 def _that_fit(
@@ -133,16 +133,16 @@ def _that_fit(
     return [candidates[least]]
 
 
-def some_planes(portion: Portion, voxels: int) -> Portion:
-    """Return the middle of a portion, walled, with about so many voxels."""
-    planes, rows, columns = portion.box.shape
+def some_planes(subdomain: Subdomain, voxels: int) -> Subdomain:
+    """Return the middle of a subdomain, walled, with about so many voxels."""
+    planes, rows, columns = subdomain.box.shape
     wanted = max(1, min(planes, voxels // max(1, rows * columns)))
     first = (planes - wanted) // 2
     own = np.zeros((wanted + 2, rows + 2, columns + 2), np.uint8)
-    own[1:-1, 1:-1, 1:-1] = portion.own[1 + first : 1 + first + wanted, 1:-1, 1:-1]
-    start = (portion.box.start[0] + first, *portion.box.start[1:])
+    own[1:-1, 1:-1, 1:-1] = subdomain.own[1 + first : 1 + first + wanted, 1:-1, 1:-1]
+    start = (subdomain.box.start[0] + first, *subdomain.box.start[1:])
     box = Box(
         start,
         tuple(a + n for a, n in zip(start, (min(wanted, planes), rows, columns), strict=True)),
     )
-    return dataclasses.replace(portion, box=box, own=own, images=[], neighbours={})
+    return dataclasses.replace(subdomain, box=box, own=own, images=[], neighbours={})

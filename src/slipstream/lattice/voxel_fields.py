@@ -9,15 +9,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
+from slipstream.array_types import Comm
 from slipstream.decomposition import Box, slabs, whole
 from slipstream.exchange import redistribute
 from slipstream.field import Field
 from slipstream.io.vtk_files import ImageDataFile
-from slipstream.lattice.d3q19 import SOUND_SPEED_SQUARED
 from slipstream.lattice.pore_flow import PoreFlow
 from slipstream.report.picture_choice import PictureChoice
 
@@ -39,19 +38,11 @@ LABELS = {
 # Where PoreFlow.fields() has them.
 _VELOCITIES, _DENSITY = {"velocity_x": 2, "velocity_y": 1, "velocity_z": 0}, 3
 # Bytes of what is taken from the device at once.
-PIECE_BYTES = 1 << 28
+BYTES_AT_ONCE = 1 << 28
 
 
 def picture_choice(axis: str, in_metres: bool) -> PictureChoice:
-    """Return what is drawn: the permeability, and the speed in a plane through the middle.
-
-    Parameters
-    ----------
-    axis : {"x", "y", "z"}
-        Along which the fluid flows; the plane contains it.
-    in_metres : bool
-        Whether the size of voxels is known.
-    """
+    """Return what is drawn: the permeability, and the speed in a plane along the flow's axis."""
     curve = "permeability_millidarcy" if in_metres else "permeability_lattice"
     return PictureChoice(
         curves=(curve,),
@@ -74,21 +65,15 @@ def picture_choice(axis: str, in_metres: bool) -> PictureChoice:
 class VoxelFields:
     """The fields of a flow at all voxels. Its methods are collective.
 
-    Parameters
-    ----------
-    flow : PoreFlow
-        The flow.
-    comm : mpi4py.MPI.Comm or None
-        The ranks.
-    voxel_size : float
-        Edge of a voxel in metres; 1 leaves lengths in voxels.
+    A `voxel_size` of 1 leaves lengths in voxels.
     """
 
-    def __init__(self, flow: PoreFlow, comm: Any, voxel_size: float) -> None:
+    def __init__(self, flow: PoreFlow, comm: Comm, voxel_size: float) -> None:
         self._flow, self._comm, self._voxel_size = flow, comm, voxel_size
-        self._portion = flow.portion
-        self._rank = self._portion.rank
-        self._slabs = slabs(self._portion.shape, 0, len(self._portion.boxes))
+        self._subdomain = flow.subdomain
+        self._rank = self._subdomain.rank
+        self._pressure_per_density = self._subdomain.velocity_set.sound_speed_squared
+        self._slabs = slabs(self._subdomain.shape, 0, len(self._subdomain.boxes))
 
     def fields(self) -> Iterator[Field]:
         """Yield velocity, density, pressure and pores, each rank a slab of planes."""
@@ -97,46 +82,41 @@ class VoxelFields:
             yield self._field(name, long_name, "voxels per step", self._slab_of(index))
         density = self._slab_of(_DENSITY)
         yield self._field("density", "density", "that at rest", density)
-        pressure = density * density.dtype.type(SOUND_SPEED_SQUARED)
+        pressure = density * density.dtype.type(self._pressure_per_density)
         yield self._field("pressure", "pressure, a third of the density", "lattice units", pressure)
         del density, pressure
-        pores = self._move(self._pores(self._portion.box), self._portion.boxes, self._slabs)
+        pores = self._move(self._pores(self._subdomain.box), self._subdomain.boxes, self._slabs)
         yield self._field("pore", "1 in pores, 0 in solid", "1", pores)
 
     def write_vtk(self, path: Path) -> list[Path]:
-        """Write velocity, density, pressure and pores as VTK's image data; return the file.
+        """Write velocity, density, pressure and pores as VTK's image data.
 
-        Which is on rank 0; the others return none.
-
-        Rank 0 writes, and has no more than a few planes at any time.
-
-        Raises
-        ------
-        OSError
-            On rank 0, if it cannot be written.
+        Rank 0 writes, has no more than a few planes at any time, and returns the file.
         """
         scalars = dict.fromkeys(("density", "pressure"), ("f4", 1))
         arrays = {"velocity": ("f4", 3), **scalars, "pore": ("u1", 1)}
         if self._rank:
-            for low, high in self._pieces(self._portion.shape):
+            for low, high in self._plane_ranges(self._subdomain.shape):
                 self._gather(low, high)
             return []
-        with ImageDataFile(path, self._portion.shape, self._voxel_size, arrays) as file:
-            for low, high in self._pieces(self._portion.shape):
+        with ImageDataFile(path, self._subdomain.shape, self._voxel_size, arrays) as file:
+            for low, high in self._plane_ranges(self._subdomain.shape):
                 values, pores = self._gather(low, high)
                 velocity = np.stack([values[one] for one in _VELOCITIES.values()], axis=-1)
                 file.write("velocity", low, velocity)
                 file.write("density", low, values[_DENSITY])
-                file.write("pressure", low, values[_DENSITY] * np.float32(SOUND_SPEED_SQUARED))
+                file.write(
+                    "pressure", low, values[_DENSITY] * np.float32(self._pressure_per_density)
+                )
                 file.write("pore", low, pores)
         return [path]
 
     def _gather(self, low: int, high: int) -> tuple[list[np.ndarray], np.ndarray]:
         """Bring planes of the domain to rank 0: velocity and density in float32, and pores."""
-        planes = Box((low, 0, 0), (high, *self._portion.shape[1:]))
-        sources = [box.intersect(planes) for box in self._portion.boxes]
+        planes = Box((low, 0, 0), (high, *self._subdomain.shape[1:]))
+        sources = [box.intersect(planes) for box in self._subdomain.boxes]
         targets = [planes if rank == 0 else Box((0,) * 3, (0,) * 3) for rank in range(len(sources))]
-        mine, box = sources[self._rank], self._portion.box
+        mine, box = sources[self._rank], self._subdomain.box
         own = mine.start[0] - box.start[0]
         values = self._flow.fields((own, own + mine.shape[0]) if mine.size else (0, 0))
         values = values.reshape(4, *mine.shape).astype(np.float32)
@@ -145,39 +125,39 @@ class VoxelFields:
 
     def _slab_of(self, index: int) -> np.ndarray:
         """Return one field at the voxels of this rank's slab."""
-        box = self._portion.box
+        box = self._subdomain.box
         values = np.empty(box.shape, self._flow.storage.real)
-        for low, high in self._pieces(box.shape):
+        for low, high in self._plane_ranges(box.shape):
             values[low:high] = self._flow.fields((low, high))[index]
-        return self._move(values, self._portion.boxes, self._slabs)
+        return self._move(values, self._subdomain.boxes, self._slabs)
 
     def _pores(self, box: Box) -> np.ndarray:
         """Return the pores of a part of this rank's box."""
-        start = [a - b + 1 for a, b in zip(box.start, self._portion.box.start, strict=True)]
+        start = [a - b + 1 for a, b in zip(box.start, self._subdomain.box.start, strict=True)]
         origin = Box(tuple(start), tuple(a + n for a, n in zip(start, box.shape, strict=True)))
-        return self._portion.own[origin.slices()]
+        return self._subdomain.own[origin.slices()]
 
     def _move(
         self, values: np.ndarray, sources: Sequence[Box], targets: Sequence[Box]
     ) -> np.ndarray:
         return redistribute(values, sources, targets, self._comm)
 
-    def _pieces(self, shape: Sequence[int]) -> Iterator[tuple[int, int]]:
+    def _plane_ranges(self, shape: Sequence[int]) -> Iterator[tuple[int, int]]:
         """Yield ranges of planes whose fields are not too large."""
         plane = 4 * self._flow.storage.real.itemsize * math.prod(shape[1:])
-        step = max(1, PIECE_BYTES // max(1, plane))
+        step = max(1, BYTES_AT_ONCE // max(1, plane))
         for low in range(0, shape[0] if whole(shape).size else 0, step):
             yield low, min(low + step, shape[0])
 
     def _field(self, name: str, long_name: str, unit: str, values: np.ndarray) -> Field:
         coordinates = {
             axis: self._voxel_size * (np.arange(size) + 0.5)
-            for axis, size in zip("zyx", self._portion.shape, strict=True)
+            for axis, size in zip("zyx", self._subdomain.shape, strict=True)
         }
         return Field(
             name,
             ("z", "y", "x"),
-            self._portion.shape,
+            self._subdomain.shape,
             self._slabs[self._rank].start,
             values,
             coordinates,

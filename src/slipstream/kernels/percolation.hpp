@@ -1,6 +1,6 @@
 // Which pore voxels of an image belong to connected sets that percolate, for processors with few and
 // fast threads: runs are written, united within blocks of planes, and cleared.
-#include "pore_sets.hpp"
+#include "connected_components.hpp"
 
 // Compilers make one load of it.
 INLINE unsigned long long eight_of(const Byte* row) {

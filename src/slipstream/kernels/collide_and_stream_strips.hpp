@@ -4,7 +4,7 @@
 // back or lead to neighbouring sites: a whole vector is loaded from one place, and spread over the
 // lanes that do not bounce. Strips are made from wide links; along a pore they are as long as vectors.
 #include "masked_vectors.hpp"
-#include "lattice_step.hpp"
+#include "collide_and_stream.hpp"
 
 #ifndef SLIPSTREAM_GPU
 

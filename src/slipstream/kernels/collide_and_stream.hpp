@@ -5,10 +5,11 @@
 // with its own site, turned around; an odd step fetches from, and stores to, the sites around. A
 // population has one reader and one writer in each step, the same site, so the order is free.
 //
-// Constants: PROPAGATION, and those of lattice_links.hpp.
-#include "lattice_links.hpp"
+// Constants: PROPAGATION, and those of link_encoding.hpp and trt_collision.hpp.
+#include "link_encoding.hpp"
+#include "trt_collision.hpp"
 
-enum { TWO_LATTICE, AA_EVEN, AA_ODD };
+enum Propagation { TWO_LATTICE, AA_EVEN, AA_ODD };
 
 #ifdef SLIPSTREAM_GPU
 using Population = Real;

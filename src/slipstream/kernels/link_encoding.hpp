@@ -1,22 +1,14 @@
-// Links: for each site and direction, where the population that moves along it comes from.
+// How the links of sites are encoded. Constants: ENCODING.
 //
-// A link is the number of the site upstream, or says that the population bounces back. Constants:
-// ENCODING. WIDE has a word per link. COMPACT has for each site a word of flags and eight 16-bit
-// numbers: sites are numbered along rows, so those of one upstream row differ by one, and it takes
+// WIDE has a word per link. COMPACT has for each site a word of flags and a 16-bit number for each
+// upstream row: sites are numbered along rows, so those of one upstream row differ by one, and it takes
 // the number of one of them, relative to a base that a block of sites shares.
 #pragma once
-#include "lattice.hpp"
+#include "bounce_back.hpp"
 
-constexpr Link BOUNCES = Link(1) << 31;
-
-enum { WIDE, COMPACT };
-constexpr int LINKS = DIRECTIONS - 1;
+enum Encoding { WIDE, COMPACT, STRIPS };
 constexpr int BASE_BLOCK = 256;  // sites that share bases
 constexpr Link EXCEPTION = Link(1) << 31;  // of the flags: all links are in a table of exceptions
-
-// The upstream rows: the first four have three directions, listed from left to right; the others one.
-constexpr int UPSTREAM_ROWS = 8;
-constexpr int ROW_OF[] = {-1, -1, -1, 0, 1, 2, 3, 0, 1, 1, 0, 2, 3, 3, 2, 4, 5, 6, 7};
 
 struct Links {
   const Link* wide;               // [direction - 1][site]
@@ -37,23 +29,18 @@ struct SiteLinks {
   Link of[DIRECTIONS][LANES];
 };
 
-#if ENCODING == WIDE
-
-INLINE void read_links(const Links& links, Index site, Index sites, SiteLinks& result) {
+INLINE void read_wide_links(const Links& links, Index site, Index sites, SiteLinks& result) {
   UNROLL for (int q = 1; q < DIRECTIONS; ++q)
     for (int i = 0; i < LANES; ++i) result.of[q][i] = links.wide[(q - 1) * sites + site + i];
 }
 
-#else
-
-INLINE void read_links(const Links& links, Index site, Index sites, SiteLinks& result) {
+INLINE void read_compact_links(const Links& links, Index site, Index sites, SiteLinks& result) {
   Link flags[LANES], any = 0;
   for (int i = 0; i < LANES; ++i) any |= flags[i] = links.flags[site + i];
   const int* base = links.bases + site / BASE_BLOCK * UPSTREAM_ROWS;
   UNROLL for (int q = 1; q < DIRECTIONS; ++q) {
     const int row = ROW_OF[q];
-    // The direction without motion along x that comes from the same row, if three do.
-    const int middle = row >= 0 && row < 4 ? row + 3 : 0;
+    const int middle = ROW_MIDDLE[q];
     for (int i = 0; i < LANES; ++i) {
       Link from = Link(site) + i - CX[q];
       if (row >= 0) from = Link(site) + i + Link(base[row]) + links.offsets[row * sites + site + i];
@@ -71,9 +58,9 @@ INLINE void read_links(const Links& links, Index site, Index sites, SiteLinks& r
   }
 }
 
-#endif
-
-// Where the population that a link tells of is. It bounced where it came from, against direction q.
-INLINE Index linked_address(int q, Link link, Index site, Index sites) {
-  return link & BOUNCES ? address(q, site, sites) : address(opposite(q), link, sites);
+INLINE void read_links(const Links& links, Index site, Index sites, SiteLinks& result) {
+  if (ENCODING == WIDE)
+    read_wide_links(links, site, sites, result);
+  else
+    read_compact_links(links, site, sites, result);
 }

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from lattice_oracle import Image, random_pores
 from slipstream.decomposition import grid_boxes, recursive_bisection, whole
 from slipstream.errors import InputError
-from slipstream.lattice import hand_out, make_sample
+from slipstream.lattice import decompose, make_sample
 from slipstream.lattice.storage_tuning import some_planes
 
 PERIODICITIES = list(itertools.product((False, True), repeat=3))
@@ -112,7 +112,7 @@ def test_pores_of_a_sandstone_are_shared_evenly(seed):
     assert slim[-1] < 4
 
 
-# -- a single rank's portion ---------------------------------------------------------------------
+# -- a single rank's subdomain ---------------------------------------------------------------------
 
 
 def padded(image, periodic):
@@ -128,20 +128,20 @@ def padded(image, periodic):
 def test_shell_of_a_single_rank_is_its_own_other_end(periodic, shape):
     image = random_pores(shape)
     image[0, 0] = 1
-    portion = hand_out(Image(image), periodic, [2])
-    kept = portion.own[1:-1, 1:-1, 1:-1]
+    subdomain = decompose(Image(image), periodic, [2])
+    kept = subdomain.own[1:-1, 1:-1, 1:-1]
     assert (kept <= image).all()
-    assert kept.sum() == portion.connectivity.kept
-    np.testing.assert_array_equal(portion.own, padded(kept, periodic))
-    assert (portion.shape, portion.rank, portion.neighbours) == (shape, 0, {})
-    assert portion.boxes == [portion.box] == [whole(shape)]
+    assert kept.sum() == subdomain.connectivity.kept
+    np.testing.assert_array_equal(subdomain.own, padded(kept, periodic))
+    assert (subdomain.shape, subdomain.rank, subdomain.neighbours) == (shape, 0, {})
+    assert subdomain.boxes == [subdomain.box] == [whole(shape)]
     # The images say where the shell is from.
-    copied = np.zeros_like(portion.own)
-    for source, target in portion.images:
-        assert source.intersect(portion.box) == source
+    copied = np.zeros_like(subdomain.own)
+    for source, target in subdomain.images:
+        assert source.intersect(subdomain.box) == source
         copied[target.shifted((1, 1, 1)).slices()] += kept[source.slices()]
     copied[1:-1, 1:-1, 1:-1] += kept
-    np.testing.assert_array_equal(copied, portion.own)
+    np.testing.assert_array_equal(copied, subdomain.own)
 
 
 def lonely_pore():
@@ -153,8 +153,8 @@ def lonely_pore():
 
 def test_pores_that_do_not_percolate_are_removed_or_kept():
     image = lonely_pore()
-    removed = hand_out(Image(image), (True,) * 3, [2])
-    kept = hand_out(Image(image), (True,) * 3, [2], isolated="keep")
+    removed = decompose(Image(image), (True,) * 3, [2])
+    kept = decompose(Image(image), (True,) * 3, [2], isolated="keep")
     assert removed.own[3, 4, 4] == 0
     assert removed.own[1:-1, 1:-1, 1:-1].sum() == image.sum() - 1
     np.testing.assert_array_equal(kept.own[1:-1, 1:-1, 1:-1], image)
@@ -165,24 +165,24 @@ def test_pores_that_do_not_percolate_are_removed_or_kept():
 @pytest.mark.parametrize("isolated", ["remove", "keep"])
 def test_images_without_a_pore_or_a_path_are_refused(isolated):
     with pytest.raises(InputError, match="^the image has no pore voxel; say which value is pore"):
-        hand_out(Image(np.zeros((3, 4, 5), np.uint8)), (True,) * 3, [0], isolated=isolated)
+        decompose(Image(np.zeros((3, 4, 5), np.uint8)), (True,) * 3, [0], isolated=isolated)
     image = lonely_pore()
     for axes, named in (([0], "z"), ([1], "y"), ([0, 1], "z and y"), ([2, 1, 0], "y and z")):
         with pytest.raises(InputError, match=f"^no path leads.*along {named}: nothing") as caught:
-            hand_out(Image(image), (True,) * 3, axes, isolated=isolated)
+            decompose(Image(image), (True,) * 3, axes, isolated=isolated)
         assert "\n" not in str(caught.value)
 
 
 def test_unknown_partitions_are_refused():
     with pytest.raises(InputError, match="^partition 'other' is unknown; accepted: bisection, c"):
-        hand_out(Image(np.ones((2, 2, 2), np.uint8)), (True,) * 3, [0], partition="other")
+        decompose(Image(np.ones((2, 2, 2), np.uint8)), (True,) * 3, [0], partition="other")
 
 
 @pytest.mark.parametrize(("voxels", "planes"), [(1, 1), (60, 2), (89, 2), (90, 3), (10**9, 9)])
 def test_some_planes_are_those_in_the_middle_between_walls(voxels, planes):
     image = random_pores((9, 5, 6), 0.8)
-    portion = hand_out(Image(image), (True,) * 3, [0], isolated="keep")
-    part = some_planes(portion, voxels)
+    subdomain = decompose(Image(image), (True,) * 3, [0], isolated="keep")
+    part = some_planes(subdomain, voxels)
     start = part.box.start[0]
     assert part.box.shape == (planes, 5, 6)
     assert abs((9 - planes) - 2 * start) <= 1

@@ -1,0 +1,53 @@
+// Populations set, found, read and written between pairs of steps, when every one lies with the site that
+// it has come to.
+#include "bounce_back.hpp"
+
+// The equilibrium of a density one and a momentum.
+KERNEL set_momentum(Stored* RESTRICT f, Index segments, Index sites, double x, double y, double z) {
+  FOR_ROWS(segment, segments) {
+    FOR_COLUMNS(lane, SEGMENT) {
+      for (int q = 0; q < DIRECTIONS; ++q)
+        f[address(q, segment * SEGMENT + lane, sites)] =
+            Stored(3 * weight(q) * along<double>(q, x, y, z));
+    }
+  }
+}
+
+// Where the populations of some slots are: with their site, or where the links say (these are WIDE). A
+// slot is site * DIRECTIONS + direction.
+KERNEL locate_slots(const Link* wide, const Index* RESTRICT slots, Index count, Index sites,
+                    Index* RESTRICT own, Index* RESTRICT linked) {
+  FOR_ROWS(r, (count + SEGMENT - 1) / SEGMENT) {
+    FOR_COLUMNS(c, SEGMENT) {
+      const Index i = r * SEGMENT + c;
+      if (i < count) {
+        const Index site = slots[i] / DIRECTIONS;
+        const int q = int(slots[i] % DIRECTIONS);
+        own[i] = address(q, site, sites);
+        linked[i] = linked_address(q, wide[(q - 1) * sites + site], site, sites);
+      }
+    }
+  }
+}
+
+// Copy the populations of some slots into an array, or from it: a checkpoint has them in an order of
+// its own.
+KERNEL take_populations(const Stored* f, const Index* RESTRICT order, Index rows, Index columns,
+                        Index count, Index sites, Index direction, Stored* RESTRICT values) {
+  FOR_ROWS(r, rows) {
+    FOR_COLUMNS(c, columns) {
+      const Index i = r * columns + c;
+      if (i < count) values[i] = f[address(int(direction), order[i], sites)];
+    }
+  }
+}
+
+KERNEL put_populations(Stored* f, const Index* RESTRICT order, Index rows, Index columns, Index count,
+                       Index sites, Index direction, const Stored* RESTRICT values) {
+  FOR_ROWS(r, rows) {
+    FOR_COLUMNS(c, columns) {
+      const Index i = r * columns + c;
+      if (i < count) f[address(int(direction), order[i], sites)] = values[i];
+    }
+  }
+}

@@ -1,0 +1,54 @@
+// Where populations lie in memory.
+//
+// Populations are stored as deviations from those of a fluid at rest with density one, which keeps
+// the digits of slow flows. Constants: LAYOUT (one of the five below), REAL for arithmetic, STORED
+// for storage.
+#pragma once
+#include "velocity_set.hpp"
+
+#ifndef STORED
+#define STORED REAL
+#endif
+using Stored = STORED;
+
+// All layouts are bundles of directions: a bundle holds, site by site or vector by vector of sites,
+// its directions one after the other.
+enum Layout { STREAM, COLLISION, BUNDLE, VECTOR_COLLISION, VECTOR_BUNDLE };
+constexpr int SEGMENT = 16;  // sites that are stored, and advanced, together
+constexpr int GROUP = LAYOUT >= VECTOR_COLLISION ? SEGMENT : 1;
+constexpr bool BY_ROW = LAYOUT == BUNDLE || LAYOUT == VECTOR_BUNDLE;
+// Populations that move to the same row of the lattice share a bundle.
+INLINE constexpr int bundle_start(int q) { return LAYOUT == STREAM ? q : BY_ROW ? ROW_START[q] : 0; }
+INLINE constexpr int bundle_place(int q) { return LAYOUT == STREAM ? 0 : BY_ROW ? ROW_PLACE[q] : q; }
+INLINE constexpr int bundle_size(int q) {
+  return LAYOUT == STREAM ? 1 : BY_ROW ? row_size(q) : DIRECTIONS;
+}
+
+// Where population q of a site lies; `sites` is their number, a multiple of SEGMENT.
+INLINE Index address(int q, Index site, Index sites) {
+  return bundle_start(q) * sites + site / GROUP * (bundle_size(q) * GROUP) + bundle_place(q) * GROUP +
+         site % GROUP;
+}
+
+// Whether a vector of neighbouring sites, of one segment, is a vector in memory.
+constexpr bool CONTIGUOUS = LAYOUT == STREAM || GROUP > 1;
+
+#ifdef SLIPSTREAM_GPU
+
+INLINE Real load_population(const Stored* at) { return Real(*at); }
+INLINE void store_population(Stored* at, Real value) { *at = Stored(value); }
+
+#else
+
+typedef Stored StoredVector __attribute__((vector_size(sizeof(Stored) * lanes_of<Vector>)));
+typedef Stored StoredAnywhere
+    __attribute__((vector_size(sizeof(Stored) * lanes_of<Vector>), aligned(sizeof(Stored))));
+
+INLINE Vector load_population(const Stored* at) {
+  return __builtin_convertvector(*(const StoredAnywhere*)at, Vector);
+}
+INLINE void store_population(Stored* at, Vector value) {
+  *(StoredAnywhere*)at = __builtin_convertvector(value, StoredVector);
+}
+
+#endif

@@ -1,0 +1,12 @@
+// What a pressure drop adds to the populations that cross the faces of the domain.
+#include "population_layout.hpp"
+
+// Add a number to the populations at some addresses.
+KERNEL add_to_slots(Stored* f, const Index* RESTRICT addresses, const double* RESTRICT change, Index count) {
+  FOR_ROWS(r, (count + SEGMENT - 1) / SEGMENT) {
+    FOR_COLUMNS(c, SEGMENT) {
+      const Index i = r * SEGMENT + c;
+      if (i < count) f[addresses[i]] += Stored(change[i]);
+    }
+  }
+}

@@ -1,0 +1,425 @@
+"""Synthetic samples by name: channels, ducts, sphere lattices, random packs and a sandstone.
+
+Each is its parameters, a shape, and a `read` that gives the mask of any box, 1 where there is pore
+and 0 where solid: the same voxels on any number of ranks, since every rank makes its own. To NumPy
+a sample is an array of all its voxels. The centre of voxel i is at i + 1/2, and all lengths are in
+voxels. Samples of spheres are periodic, and a voxel is solid if its centre is in a sphere.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import operator
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from slipstream.decomposition import Box, whole
+from slipstream.io.image_errors import ImageError, Key, PerAxis
+from slipstream.lattice.sphere_packing import (
+    draw_spheres,
+    grown_radius,
+    random_centres,
+    random_pack,
+)
+from slipstream.lattice.velocity_set import AXES
+
+
+class Sample:
+    """What can be read box by box, and so is an array too: ``numpy.asarray(sample)``."""
+
+    shape: tuple[int, int, int]
+
+    def read(self, box: Box) -> np.ndarray:
+        """Return the mask of a box, of uint8."""
+        raise NotImplementedError
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        """Return the mask of all voxels, uint8 of shape [z, y, x], which is made anew each time."""
+        if copy is False:
+            raise ValueError("the voxels are made when they are asked for; accepted: copy=None")
+        values = self.read(whole(self.shape))
+        return values if dtype is None else values.astype(dtype, copy=False)
+
+
+def check_box(box: Box, shape: Sequence[int]) -> None:
+    """Raise a ValueError if a box is no part of a sample."""
+    if box.size and whole(shape).intersect(box) != box:
+        raise ValueError(f"there is no box {box.start} to {box.stop} in {tuple(shape)} voxels")
+
+
+def _key(name: str) -> Key:
+    return Key("sample", name)
+
+
+def _set_shape(sample: Sample) -> None:
+    """Make the shape of a sample a tuple, of three positive whole numbers."""
+    try:
+        shape = tuple(operator.index(n) for n in sample.shape)
+    except TypeError:
+        shape = ()
+    if len(shape) != 3 or min(shape) < 1:
+        given = PerAxis(sample.shape)
+        raise ImageError(_key("shape"), " is ", given, "; accepted: three positive whole numbers")
+    object.__setattr__(sample, "shape", shape)
+
+
+def _axis_index(name: str) -> int:
+    """Return where the axis of a name is in shapes."""
+    if name not in AXES:
+        raise ImageError(_key("axis"), f" is {name!r}; accepted: x, y, z")
+    return AXES.index(name)
+
+
+def _check_number(name: str, value: Any, most: float, least: float = 0.0) -> None:
+    """Make sure that a parameter is a number above 0, from `least` up to `most`."""
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        number = -1.0
+    if not (least <= number <= most and number > 0):
+        lowest = f"a number from {least:.4g}" if least else "a number above 0"
+        raise ImageError(_key(name), f" is {value!r}; accepted: {lowest} up to {most:.4g}")
+
+
+def _check_seed(seed: Any) -> None:
+    if not isinstance(seed, int | np.integer) or seed < 0:
+        raise ImageError(_key("seed"), f" is {seed!r}; accepted: a whole number, 0 or more")
+
+
+def _volume(radius: float) -> float:
+    return 4 / 3 * math.pi * radius**3
+
+
+@dataclass(frozen=True)
+class Channel(Sample):
+    """The gap between two walls, each one layer of voxels at an end of an axis.
+
+    Attributes
+    ----------
+    shape : tuple of int
+        Number of voxels along z, y and x.
+    axis : {"x", "y", "z"}
+        What the walls are normal to.
+
+    Raises
+    ------
+    InputError
+        If there is no such axis, or no voxel between the walls.
+    """
+
+    shape: tuple[int, int, int]
+    axis: str
+
+    def __post_init__(self) -> None:
+        _set_shape(self)
+        _check_walls(self.shape, (_axis_index(self.axis),))
+
+    def read(self, box: Box) -> np.ndarray:
+        """Return the mask of a box, of uint8."""
+        return _between_walls(self.shape, (_axis_index(self.axis),), box)
+
+
+@dataclass(frozen=True)
+class Duct(Sample):
+    """A straight duct of rectangular section, whose four walls are one layer of voxels each.
+
+    Attributes
+    ----------
+    shape : tuple of int
+        Number of voxels along z, y and x.
+    axis : {"x", "y", "z"}
+        The direction of the duct.
+
+    Raises
+    ------
+    InputError
+        If there is no such axis, or no voxel between the walls.
+    """
+
+    shape: tuple[int, int, int]
+    axis: str
+
+    def __post_init__(self) -> None:
+        _set_shape(self)
+        _check_walls(self.shape, self._across())
+
+    def read(self, box: Box) -> np.ndarray:
+        """Return the mask of a box, of uint8."""
+        return _between_walls(self.shape, self._across(), box)
+
+    def _across(self) -> tuple[int, ...]:
+        return tuple(axis for axis in range(3) if axis != _axis_index(self.axis))
+
+
+def _between_walls(shape: Sequence[int], axes: Sequence[int], box: Box) -> np.ndarray:
+    check_box(box, shape)
+    mask = np.ones(box.shape, np.uint8)
+    for axis in axes:
+        layers = np.arange(box.start[axis], box.stop[axis])
+        np.moveaxis(mask, axis, 0)[(layers == 0) | (layers == shape[axis] - 1)] = 0
+    return mask
+
+
+def _check_walls(shape: Sequence[int], axes: Sequence[int]) -> None:
+    for axis in axes:
+        if shape[axis] < 3:
+            raise ImageError(
+                _key("shape"),
+                " is ",
+                PerAxis(shape),
+                f"; accepted: 3 voxels or more along {AXES[axis]}, two of which are walls",
+            )
+
+
+@dataclass(frozen=True)
+class SphereLattice:
+    """A cubic cell of edge 1 with spheres in it."""
+
+    centres: np.ndarray
+    # Number of neighbours that a cell counts, and their distance: the nearest, and the next where
+    # their spheres meet before the pores close.
+    neighbours: tuple[tuple[int, float], ...]
+    # Radius at which three spheres meet and shut the last windows between pores.
+    closing_radius: float
+
+    def solid_fraction(self, radius: float) -> float:
+        """Return the fraction of the cell in spheres, up to the radius that closes its pores."""
+        fraction = len(self.centres) * _volume(radius)
+        for count, distance in self.neighbours:
+            # Two spheres share a lens.
+            height = max(0.0, 2 * radius - distance)
+            fraction -= count * math.pi * (4 * radius + distance) * height**2 / 12
+        return fraction
+
+
+SPHERE_LATTICES = {
+    "simple": SphereLattice(np.array([[1, 1, 1]]) / 2, ((3, 1.0),), math.sqrt(1 / 2)),
+    "body-centred": SphereLattice(
+        np.array([[0, 0, 0], [1, 1, 1]]) / 2, ((8, math.sqrt(3) / 2), (6, 1.0)), math.sqrt(9 / 32)
+    ),
+    "face-centred": SphereLattice(
+        np.array([[0, 0, 0], [0, 1, 1], [1, 0, 1], [1, 1, 0]]) / 2,
+        ((24, math.sqrt(1 / 2)),),
+        math.sqrt(1 / 6),
+    ),
+}
+# Random sequential addition comes to rest at 0.384, in boxes without end and after infinite time.
+_FULL = 0.384
+
+
+@dataclass(frozen=True)
+class Spheres(Sample):
+    """One cubic cell of a lattice of solid spheres, which may overlap; periodic.
+
+    Attributes
+    ----------
+    shape : tuple of int
+        Number of voxels along z, y and x, all the same.
+    lattice : {"simple", "body-centred", "face-centred"}
+        Where the spheres are; a simple lattice has its only one in the middle.
+    solid_fraction, radius : float
+        Exactly one of them: the fraction of the volume, before it is made of voxels, or the radius.
+
+    Raises
+    ------
+    InputError
+        If the cell is no cube, the lattice is unknown, or spheres so large leave no open pores.
+    """
+
+    shape: tuple[int, int, int]
+    lattice: str = "simple"
+    solid_fraction: float | None = None
+    radius: float | None = None
+
+    def __post_init__(self) -> None:
+        _set_shape(self)
+        if len(set(self.shape)) > 1:
+            given = PerAxis(self.shape)
+            raise ImageError(_key("shape"), " is ", given, "; accepted for spheres: a cube")
+        if self.lattice not in SPHERE_LATTICES:
+            accepted = ", ".join(SPHERE_LATTICES)
+            raise ImageError(_key("lattice"), f" is {self.lattice!r}; accepted: {accepted}")
+        if (self.solid_fraction is None) == (self.radius is None):
+            raise ImageError(_key("radius"), ", ", _key("solid_fraction"), ": give one of them")
+        cell = SPHERE_LATTICES[self.lattice]
+        if self.radius is not None:
+            _check_number("radius", self.radius, cell.closing_radius * self.shape[0])
+        else:
+            most = cell.solid_fraction(cell.closing_radius)
+            _check_number("solid_fraction", self.solid_fraction, most)
+
+    @cached_property
+    def sphere_radius(self) -> float:
+        """The radius of the spheres."""
+        if self.radius is not None:
+            return float(self.radius)
+        cell = SPHERE_LATTICES[self.lattice]
+        low, high = 0.0, cell.closing_radius
+        while high - low > 1e-15:
+            middle = (low + high) / 2
+            less = cell.solid_fraction(middle) < self.solid_fraction
+            low, high = (middle, high) if less else (low, middle)
+        return (low + high) / 2 * self.shape[0]
+
+    def read(self, box: Box) -> np.ndarray:
+        """Return the mask of a box, of uint8."""
+        check_box(box, self.shape)
+        centres = SPHERE_LATTICES[self.lattice].centres * self.shape[0]
+        return draw_spheres(centres, self.sphere_radius, self.shape, box)
+
+
+@dataclass(frozen=True)
+class RandomPack(Sample):
+    """Equal solid spheres at random places where they do not overlap; periodic.
+
+    Attributes
+    ----------
+    shape : tuple of int
+        Number of voxels along z, y and x, each a diameter at least.
+    radius : float
+        Radius of the spheres, a voxel at least.
+    solid_fraction : float
+        Fraction of the volume, as nearly as whole spheres make it; up to about 0.35 is reached.
+    seed : int
+        Another seed gives another pack.
+
+    Raises
+    ------
+    InputError
+        If a parameter is out of range; by `read`, if no room is found for all spheres.
+    """
+
+    shape: tuple[int, int, int]
+    radius: float
+    solid_fraction: float
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        _set_shape(self)
+        _check_number("radius", self.radius, min(self.shape) / 2, 1.0)
+        least = 0.5 * _volume(self.radius) / math.prod(self.shape)
+        _check_number("solid_fraction", self.solid_fraction, _FULL, least)
+        _check_seed(self.seed)
+
+    @cached_property
+    def centres(self) -> np.ndarray:
+        """Centres of the spheres, shape (spheres, 3)."""
+        wanted = round(self.solid_fraction * math.prod(self.shape) / _volume(self.radius))
+        found = random_pack(self.shape, self.radius, wanted, self.seed)
+        if len(found) < wanted:
+            reached = len(found) * _volume(self.radius) / math.prod(self.shape)
+            raise ImageError(
+                _key("solid_fraction"),
+                f" is {self.solid_fraction}; accepted with this shape, radius "
+                f"and seed: up to {reached:.3f}, where no room is left for another sphere",
+            )
+        return found
+
+    def read(self, box: Box) -> np.ndarray:
+        """Return the mask of a box, of uint8."""
+        check_box(box, self.shape)
+        return draw_spheres(self.centres, self.radius, self.shape, box)
+
+
+@dataclass(frozen=True)
+class Sandstone(Sample):
+    """Grains at random places, all grown until they leave the porosity that is asked for; periodic.
+
+    They are solid spheres that may overlap: their number is what it would be, on average, if
+    `radius` were enough.
+
+    Attributes
+    ----------
+    shape : tuple of int
+        Number of voxels along z, y and x.
+    radius : float
+        Radius of the grains, a voxel at least; what it becomes is `grain_radius`.
+    porosity : float
+        Fraction of the voxels that are pore.
+    seed : int
+        Another seed gives another sandstone.
+
+    Raises
+    ------
+    InputError
+        If a parameter is out of range.
+    """
+
+    shape: tuple[int, int, int]
+    radius: float
+    porosity: float = 0.13
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        _set_shape(self)
+        _check_number("radius", self.radius, float(max(self.shape)), 1.0)
+        _check_number("porosity", self.porosity, 0.99)
+        _check_seed(self.seed)
+
+    @cached_property
+    def centres(self) -> np.ndarray:
+        """Centres of the grains, shape (grains, 3)."""
+        density = -math.log(self.porosity) / _volume(self.radius)
+        count = max(1, round(density * math.prod(self.shape)))
+        return random_centres(self.shape, count, self.seed)
+
+    @cached_property
+    def grain_radius(self) -> float:
+        """The radius with which the grains leave the porosity."""
+        return grown_radius(self.centres, self.radius, self.shape, self.porosity)
+
+    def read(self, box: Box) -> np.ndarray:
+        """Return the mask of a box, of uint8."""
+        check_box(box, self.shape)
+        return draw_spheres(self.centres, self.grain_radius, self.shape, box)
+
+
+SAMPLES: dict[str, type[Sample]] = {
+    "channel": Channel,
+    "duct": Duct,
+    "spheres": Spheres,
+    "random-pack": RandomPack,
+    "sandstone": Sandstone,
+}
+
+
+def make_sample(name: str, shape: Sequence[int], **parameters: Any) -> Sample:
+    """Return a sample by its name in `SAMPLES`.
+
+    Parameters
+    ----------
+    name : str
+        Which sample.
+    shape : sequence of int
+        Number of voxels along z, y and x.
+    **parameters
+        Those of its class.
+
+    Returns
+    -------
+    Sample
+        Its ``read(box)`` gives the mask of a box; ``numpy.asarray`` gives all of it.
+
+    Raises
+    ------
+    InputError
+        If the name or a parameter is unknown, missing or out of range.
+    """
+    if name not in SAMPLES:
+        raise ImageError(f"sample {name!r} is unknown; accepted: {', '.join(SAMPLES)}")
+    fields = {field.name: field for field in dataclasses.fields(SAMPLES[name])}
+    del fields["shape"]
+    for key in parameters:
+        if key not in fields:
+            raise ImageError(
+                _key(key), f" is no parameter of {name!r}; accepted: {', '.join(fields)}"
+            )
+    for key, field in fields.items():
+        if field.default is dataclasses.MISSING and key not in parameters:
+            raise ImageError(_key(key), f" is missing: {name!r} needs it")
+    return SAMPLES[name](shape, **parameters)
