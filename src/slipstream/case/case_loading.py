@@ -39,8 +39,8 @@ def make_case(solver: str, **tables: Any) -> Case:
 
     Parameters
     ----------
-    solver : {"spectral", "advection", "lattice"}
-        The solver family.
+    solver : str
+        A name of `slipstream.accepted.SOLVERS`.
     **tables : dict
         The tables of a case file, and its ``title``.
 
@@ -83,22 +83,7 @@ def load_case(path: str | Path, overrides: Iterable[str] = ()) -> Case:
 
 
 def parse_case(text: str, overrides: Iterable[str] = (), source: str = "case") -> Case:
-    """Validate the text of a case.
-
-    Parameters
-    ----------
-    text : str
-        TOML.
-    overrides : iterable of str
-        Each ``section.key=value``.
-    source : str
-        Where the text comes from, for messages.
-
-    Raises
-    ------
-    InputError
-        If the text is no TOML, or a key or value is not accepted.
-    """
+    """Validate the text of a case, which comes from `source`; see `load_case`."""
     try:
         data = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
@@ -109,22 +94,7 @@ def parse_case(text: str, overrides: Iterable[str] = (), source: str = "case") -
 def validate_case(
     data: dict[str, Any], overrides: Iterable[str] = (), source: str = "case"
 ) -> Case:
-    """Make a case of nested dictionaries.
-
-    Parameters
-    ----------
-    data : dict
-        Tables of keys and values, as TOML has them; left unchanged.
-    overrides : iterable of str
-        Each ``section.key=value``.
-    source : str
-        Where the data come from, for messages.
-
-    Raises
-    ------
-    InputError
-        If a key or value is not accepted.
-    """
+    """Make a case of tables of keys and values, as TOML has them; see `load_case`."""
     given = dict(parse_override(override) for override in overrides)
     solver = given.get("solver", data.get("solver"))
     if not isinstance(solver, str) or solver not in SOLVERS:
@@ -146,18 +116,7 @@ def validate_case(
 
 
 def parse_override(text: str) -> tuple[str, Any]:
-    """Return the dotted key and the value of ``section.key=value``.
-
-    Parameters
-    ----------
-    text : str
-        The value is read as TOML; what is no TOML is taken as text, so quotes may be left out.
-
-    Raises
-    ------
-    InputError
-        If there is no key or no equals sign.
-    """
+    """Return the dotted key and the value of ``section.key=value``; what is no TOML is text."""
     key, equals, value = (part.strip() for part in text.partition("="))
     if not (key and equals and value):
         raise InputError(f"--set {text}: expected section.key=value, such as grid.points=64")

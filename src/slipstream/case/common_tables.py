@@ -146,13 +146,7 @@ class Output(Table):
     checkpoint_interval: Positive | None = None
 
     def interval(self, kind: str) -> float | None:
-        """Return the time between two writings of something; None where there is no such time.
-
-        Parameters
-        ----------
-        kind : {"diagnostics", "spectra", "fields", "checkpoint"}
-            What is written; a family that has no spectra has no interval of them.
-        """
+        """Return the time between two writings of something; None where there is no such time."""
         return getattr(self, f"{kind}_interval", None)
 
 

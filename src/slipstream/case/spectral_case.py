@@ -61,23 +61,7 @@ _MULTIPLE_OF_PI = re.compile(
 
 
 def length_value(length: float | str) -> float:
-    """Return a length that may be written as a multiple of pi.
-
-    Parameters
-    ----------
-    length : float or str
-        A number, or text such as ``"2 pi"``, ``"pi"``, ``"4*pi"`` or ``"pi/2"``.
-
-    Returns
-    -------
-    float
-        The length (non-dimensional).
-
-    Raises
-    ------
-    ValueError
-        If the text is no multiple of pi, or the length is not positive and finite.
-    """
+    """Return a length that may be text: a multiple of pi such as ``"2 pi"`` or ``"pi/2"``."""
     accepted = 'accepted: a positive number, or a multiple of pi such as "2 pi", "pi" or "pi/2"'
     if isinstance(length, bool) or not isinstance(length, int | float | str):
         raise ValueError(f"{length!r} is no length; {accepted}")

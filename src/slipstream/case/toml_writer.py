@@ -9,18 +9,7 @@ from typing import Any
 
 
 def to_toml(data: Mapping[str, Any]) -> str:
-    """Return `data` as TOML text.
-
-    Parameters
-    ----------
-    data : mapping
-        Values are bool, int, float, str, lists of these, or mappings of such values.
-
-    Raises
-    ------
-    TypeError
-        If a value has no form in TOML.
-    """
+    """Return data as TOML: bool, int, float, str, lists of these, and tables of all of them."""
     tables = {key: value for key, value in data.items() if isinstance(value, Mapping)}
     lines = [f"{key} = {toml_value(data[key])}" for key in data if key not in tables]
     for name, table in tables.items():
@@ -30,13 +19,7 @@ def to_toml(data: Mapping[str, Any]) -> str:
 
 
 def toml_value(value: Any) -> str:
-    """Return one value as TOML text.
-
-    Raises
-    ------
-    TypeError
-        If the value has no form in TOML.
-    """
+    """Return one value as TOML text."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, int | float):
