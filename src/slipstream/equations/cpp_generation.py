@@ -1,7 +1,7 @@
 """C++ for a lowered model: the functions that the fixed kernels call.
 
 Two headers are written. One is the product at a point (see `fused_product.hpp`), the other what
-happens to a mode (see `spectral_substage.hpp`). Both take the parameters of the model as numbers
+happens to a mode (see `runge_kutta_substage.hpp`). Both take the parameters of the model as numbers
 at run time, so that a change of viscosity compiles nothing.
 """
 
@@ -119,7 +119,7 @@ def mode_header(model: Lowered) -> str:
     return "\n".join(
         [
             "#pragma once",
-            '#include "spectral_modes.hpp"',
+            '#include "projection.hpp"',
             f"constexpr int STATE = {size}, PRODUCTS = {max(1, len(model.products))};",
             f"constexpr int INPUTS = {len(model.inputs)};",
             f"constexpr int DECAYS = {len(decays)}, DECAY_OF[] = {{{decay_of}}};",

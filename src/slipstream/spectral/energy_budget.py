@@ -107,9 +107,8 @@ def component_sums(flow: SpectralStep) -> np.ndarray:
     """
     nz, ny, _ = flow.problem.geometry.stored_shape
     sums, tables = flow.device.zeros((nz * ny, 2 * flow.problem.size), np.float64), flow.tables
-    flow.run_over_rows(
-        "component_sums", flow.read_state(), tables.wavenumbers, tables.parameters, sums
-    )
+    kernel = flow.model_kernel("energy_budget.hpp", "component_sums")
+    flow.run_over_rows(kernel, flow.read_state(), tables.wavenumbers, tables.parameters, sums)
     return flow.device.to_host(sums).sum(axis=0).reshape(2, -1)
 
 
@@ -118,5 +117,6 @@ def vector_sums(flow: SpectralStep, first: int) -> np.ndarray:
     nz, ny, _ = flow.problem.geometry.stored_shape
     sums = flow.device.zeros((nz * ny, 4), np.float64)
     vector = flow.read_state()[first : first + 3]
-    flow.run_over_rows("flow_sums", vector, flow.tables.wavenumbers, sums)
+    kernel = flow.device.kernel("energy_budget.hpp", "vector_sums", REAL=flow.real)
+    flow.run_over_rows(kernel, vector, flow.tables.wavenumbers, sums)
     return flow.device.to_host(sums).sum(axis=0)

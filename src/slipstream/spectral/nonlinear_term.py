@@ -10,7 +10,7 @@ import math
 from dataclasses import replace
 
 from slipstream.array_types import Array
-from slipstream.device import RowLaunch
+from slipstream.device import RowLaunch, Stream
 from slipstream.schedule import StepGraph, commit
 from slipstream.spectral.time_step import SpectralStep
 from slipstream.spectral.transform_passes import ChunkUpdate, ColumnChunk, ColumnUpdate
@@ -60,7 +60,7 @@ def _shifted(flow: SpectralStep, taken: ChunkUpdate, chunk: ColumnChunk) -> Chun
     factors = x, y[:, None], z[:, None, None]
     multiply = flow.device.array_module.multiply
 
-    def shift(stream: object) -> None:
+    def shift(stream: Stream) -> None:
         taken.operation(stream)
         for factor in factors:
             multiply(inputs, factor, out=inputs)
@@ -70,9 +70,9 @@ def _shifted(flow: SpectralStep, taken: ChunkUpdate, chunk: ColumnChunk) -> Chun
 
 def _update(flow: SpectralStep, is_shifted: bool, weight: float) -> ColumnUpdate:
     problem, tables = flow.problem, flow.tables
-    kernel = flow.kernel(
-        "product_rates",
-        "mode_sums.hpp",
+    kernel = flow.model_kernel(
+        "nonlinear_term.hpp",
+        "nonlinear_term",
         SPHERE=len(problem.numbers) if problem.dealiasing.is_spherical else -1,
         SHIFTED=is_shifted,
         ADDS=is_shifted,

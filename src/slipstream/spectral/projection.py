@@ -12,7 +12,8 @@ from slipstream.spectral.time_step import SpectralStep
 
 def make_solenoidal(flow: SpectralStep, vector: Array) -> None:
     """Take away the gradient part of a vector, shape (3, kz, ky of this rank, row)."""
-    flow.run_over_rows("make_solenoidal", vector, flow.tables.wavenumbers)
+    kernel = flow.device.kernel("projection.hpp", "make_solenoidal", REAL=flow.real)
+    flow.run_over_rows(kernel, vector, flow.tables.wavenumbers)
 
 
 def projector(k: tuple[float, ...], size: int, vectors: Iterable[int]) -> np.ndarray:

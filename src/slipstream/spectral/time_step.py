@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from slipstream import kernels
+from slipstream.array_types import Array
 from slipstream.device import Device, Kernel, RowLaunch
 from slipstream.equations import cpp_generation
 from slipstream.exchange import Transport
@@ -101,6 +102,7 @@ class SpectralStep:
             for one in {device: None} | dict.fromkeys(self.passes.devices)
         }
         self.tables = self.tables_on[device]
+        self.real = real_name(problem.real_dtype)
         self._model_header = f'"{kernels.write(cpp_generation.mode_header(model))}"'
         self._step_size: float | None = None
         self.is_ahead = False
@@ -215,7 +217,7 @@ class SpectralStep:
         state, inputs = chunk.part(self._fields["state"]), chunk.part(self.inputs)
         (nz, all_y, nx), row = self.problem.geometry.spectral_box.shape, self.problem.geometry.row
         tables, height = self.tables_on[chunk.device], chunk.high - chunk.low
-        operation = self.kernel("take_inputs", device=chunk.device).bind(
+        operation = self.model_kernel("nonlinear_term.hpp", "take_inputs", chunk.device).bind(
             RowLaunch(nz * height, nx),
             state,
             inputs,
@@ -281,7 +283,9 @@ class SpectralStep:
             decay = parts.get("decay", tables.decay)
             decay_strides = [stride // decay.itemsize for stride in decay.strides[:2]]
             plane = products.strides[1] // products.itemsize
-            kernel = self.kernel("advance_substage", device=chunk.device, **kernel_constants)
+            kernel = self.model_kernel(
+                "runge_kutta_substage.hpp", "advance_substage", chunk.device, **kernel_constants
+            )
             operation = kernel.bind(
                 RowLaunch(nz * height, nx),
                 products,
@@ -322,25 +326,19 @@ class SpectralStep:
         field = next(part for name, part in parts.items() if name != "decay")
         return field.strides[0] // field.itemsize
 
-    def kernel(
-        self,
-        name: str,
-        header: str = "spectral_substage.hpp",
-        device: Device | None = None,
-        **constants: Any,
+    def model_kernel(
+        self, header: str, name: str, device: Device | None = None, **constants: Any
     ) -> Kernel:
-        """Return a kernel that is compiled for the model."""
-        real = real_name(self.problem.real_dtype)
+        """Return a kernel that is compiled for the model, here or on another device."""
         return (device or self.device).kernel(
-            header, name, REAL=real, MODEL_HEADER=self._model_header, **constants
+            header, name, REAL=self.real, MODEL_HEADER=self._model_header, **constants
         )
 
-    def run_over_rows(self, name: str, *arrays: Any) -> None:
-        """Run a kernel that takes every row of a field."""
+    def run_over_rows(self, kernel: Kernel, *arrays: Array) -> None:
+        """Run a kernel that takes every row of a field, on the device where the fields are."""
         nz, ny, row = self.problem.geometry.stored_shape
         nx = self.problem.geometry.spectral_shape[2]
         if nz * ny:
-            kernel = self.kernel(name, "mode_sums.hpp")
             launch = RowLaunch(nz * ny, nx, reduces=True)
             self.device.run(kernel.bind(launch, *arrays, nz, ny, nx, row, nz * ny * row))
 
@@ -373,7 +371,7 @@ class SpectralStep:
         self._step_values = values
         if changes and decays is None:
             self._integrating_factor.fill(
-                self.kernel("fill_integrating_factor"),
+                self.model_kernel("integrating_factor.hpp", "fill_integrating_factor"),
                 self.tables.wavenumbers,
                 self.tables.parameters,
                 duration,

@@ -12,5 +12,6 @@ def vorticity(flow: SpectralStep, first: int = 0) -> Array:
     They are in memory of the stage.
     """
     part = slice(first, first + 3)
-    flow.run_over_rows("curl", flow.read_state()[part], flow.stage[part], flow.tables.wavenumbers)
+    kernel = flow.device.kernel("vorticity.hpp", "curl", REAL=flow.real)
+    flow.run_over_rows(kernel, flow.read_state()[part], flow.stage[part], flow.tables.wavenumbers)
     return flow.stage[part]

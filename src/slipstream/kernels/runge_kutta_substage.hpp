@@ -3,33 +3,19 @@
 // MODEL_HEADER defines, for the model,
 //   STATE, PRODUCTS, INPUTS     numbers of components, of products, and of fields for physical space
 //   rates(products, state, kx, ky, kz, parameters, rate)
-//   decay_rates(kx, ky, kz, parameters, rate)       of the state, diagonal
-//   DECAYS, DECAY_OF[STATE], SEPARABLE              different decays; which is whose
+//   what integrating_factor.hpp needs
 //   inputs_of(state, kx, ky, kz, parameters, input)
 //
 // T, the products, are laid out with all nz modes (a gap after `low`), all else with the kept ones.
-// Decays are exp(-rate step / divisions): factors along x, y and z if SEPARABLE, else one per mode.
-#include "spectral_modes.hpp"
+// Integrating factors are those of a duration of step / divisions.
+#include "dealiasing.hpp"
+#include "integrating_factor.hpp"
 #ifdef MODEL_HEADER
 #include MODEL_HEADER
 
-struct Modes {
-  Index nz, nx, first_y, all_y, decay_field, decay_plane;
-};
-
-INLINE Real decay_of(const Real* RESTRICT decay, int which, Index z, Index y, Index c,
-                     const Modes& modes) {
-  if (SEPARABLE) {
-    const Index all_z = modes.nx + modes.all_y;
-    const Real* RESTRICT own = decay + which * (all_z + modes.nz);
-    return own[all_z + z] * own[modes.nx + modes.first_y + y] * own[c];
-  }
-  return decay[which * modes.decay_field + z * modes.decay_plane + y * modes.nx + c];
-}
-
 #ifdef NODE_END  // the constants of a substage are defined
 
-// With d = decay and N the rates, of which INTEGRATING_FACTOR leaves out the decay,
+// With d the integrating factor and N the rates, of which INTEGRATING_FACTOR leaves out the decay,
 //
 //   stage  = d^NODE_NEXT start + step a d^(NODE_NEXT - NODE) N
 //   result = (total or d^NODE_END start) + step b d^(NODE_END - NODE) N
@@ -64,7 +50,7 @@ KERNEL advance_substage(const Complex* RESTRICT products, const Complex* start,
       UNROLL for (int i = 0; i < PRODUCTS; ++i) product[i] = Real(scale) * t[c + i * product_field];
       Complex phase = {1, 0};
       if (SHIFTED_NOW || SHIFTED_NEXT)
-        phase = phases[nx + all_y + z] * phases[nx + first_y + y] * phases[c];
+        phase = shift_phase(phases, c, first_y + y, z, nx, all_y);
       if (SHIFTED_NOW) {
         UNROLL for (int i = 0; i < PRODUCTS; ++i) product[i] = conjugate(phase) * product[i];
       }
@@ -82,11 +68,11 @@ KERNEL advance_substage(const Complex* RESTRICT products, const Complex* start,
       }
       if (SPHERE >= 0) {
         const double* RESTRICT over = parameters + (SPHERE >= 0 ? SPHERE : 0);
-        const bool outside = kx * kx * over[0] + ky * ky * over[1] + kz * kz * over[2] >= 1;
+        const bool outside = is_outside_sphere(kx, ky, kz, over);
         UNROLL for (int i = 0; i < STATE; ++i) rate[i] = Real(!outside) * rate[i];
       }
       UNROLL for (int d = 0; d < DECAYS; ++d)
-        factor[d] = INTEGRATING_FACTOR ? decay_of(decay, d, z, y, c, modes) : Real(1);
+        factor[d] = INTEGRATING_FACTOR ? integrating_factor(decay, d, z, y, c, modes) : Real(1);
       UNROLL for (int i = 0; i < STATE; ++i) {
         const Index here = at + c + i * state_field;
         const Real d = factor[DECAY_OF[i]];
@@ -110,36 +96,5 @@ KERNEL advance_substage(const Complex* RESTRICT products, const Complex* start,
 }
 
 #endif
-
-// What goes to physical space at the start of a step.
-KERNEL take_inputs(const Complex* RESTRICT state, Complex* RESTRICT inputs,
-                   const Real* RESTRICT wavenumbers, const double* RESTRICT parameters, Index nz,
-                   Index ny, Index nx, Index row_size, Index field, Index plane, Index first_y,
-                   Index all_y) {
-  FOR_ROWS(row, nz * ny) {
-    const Index z = row / ny, y = row % ny, at = z * plane + y * row_size;
-    const Real kz = wavenumbers[nx + all_y + z], ky = wavenumbers[nx + first_y + y];
-    FOR_COLUMNS(c, nx) {
-      Complex now[STATE], input[INPUTS];
-      UNROLL for (int i = 0; i < STATE; ++i) now[i] = state[at + c + i * field];
-      inputs_of(now, wavenumbers[c], ky, kz, parameters, input);
-      UNROLL for (int i = 0; i < INPUTS; ++i) inputs[at + c + i * field] = input[i];
-    }
-  }
-}
-
-// Decays that are not separable: exp(-rate duration) of every mode.
-KERNEL fill_integrating_factor(Real* RESTRICT decay, const Real* RESTRICT wavenumbers,
-                  const double* RESTRICT parameters, Index nz, Index ny, Index nx, double duration) {
-  FOR_ROWS(row, nz * ny) {
-    const Real kz = wavenumbers[nx + ny + row / ny], ky = wavenumbers[nx + row % ny];
-    FOR_COLUMNS_IN_TURN(c, nx) {
-      Real rate[STATE];
-      decay_rates(wavenumbers[c], ky, kz, parameters, rate);
-      UNROLL for (int i = 0; i < STATE; ++i)
-        decay[(DECAY_OF[i] * nz * ny + row) * nx + c] = Real(exp(-double(rate[i]) * duration));
-    }
-  }
-}
 
 #endif

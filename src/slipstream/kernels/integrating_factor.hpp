@@ -1,0 +1,50 @@
+// The integrating factor exp(-rate duration) of modes that decay at a rate of their own.
+//
+// MODEL_HEADER defines, for the model,
+//   STATE                                            number of components
+//   DECAYS, DECAY_OF[STATE], SEPARABLE               different decays; which is whose
+//   decay_rates(kx, ky, kz, parameters, rate)        of the state, diagonal
+//
+// There are factors along x, y and z, to be multiplied, if SEPARABLE, else one per mode.
+#pragma once
+#include "portability.hpp"
+#ifdef MODEL_HEADER
+#include MODEL_HEADER
+
+template <int EXPONENT>
+INLINE Real power(Real base) {
+  Real result = 1;
+  UNROLL for (int i = 0; i < EXPONENT; ++i) result *= base;
+  return result;
+}
+
+struct Modes {
+  Index nz, nx, first_y, all_y, decay_field, decay_plane;
+};
+
+INLINE Real integrating_factor(const Real* RESTRICT decay, int which, Index z, Index y, Index c,
+                               const Modes& modes) {
+  if (SEPARABLE) {
+    const Index all_z = modes.nx + modes.all_y;
+    const Real* RESTRICT own = decay + which * (all_z + modes.nz);
+    return own[all_z + z] * own[modes.nx + modes.first_y + y] * own[c];
+  }
+  return decay[which * modes.decay_field + z * modes.decay_plane + y * modes.nx + c];
+}
+
+// Factors that are not separable, of every mode.
+KERNEL fill_integrating_factor(Real* RESTRICT decay, const Real* RESTRICT wavenumbers,
+                               const double* RESTRICT parameters, Index nz, Index ny, Index nx,
+                               double duration) {
+  FOR_ROWS(row, nz * ny) {
+    const Real kz = wavenumbers[nx + ny + row / ny], ky = wavenumbers[nx + row % ny];
+    FOR_COLUMNS_IN_TURN(c, nx) {
+      Real rate[STATE];
+      decay_rates(wavenumbers[c], ky, kz, parameters, rate);
+      UNROLL for (int i = 0; i < STATE; ++i)
+        decay[(DECAY_OF[i] * nz * ny + row) * nx + c] = Real(exp(-double(rate[i]) * duration));
+    }
+  }
+}
+
+#endif

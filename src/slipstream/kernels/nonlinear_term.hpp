@@ -1,0 +1,67 @@
+// The nonlinear term: what goes to physical space for it, and what products add to rates.
+//
+// MODEL_HEADER as for runge_kutta_substage.hpp.
+#include "dealiasing.hpp"
+#ifdef MODEL_HEADER
+#include MODEL_HEADER
+
+// What goes to physical space at the start of a step.
+KERNEL take_inputs(const Complex* RESTRICT state, Complex* RESTRICT inputs,
+                   const Real* RESTRICT wavenumbers, const double* RESTRICT parameters, Index nz,
+                   Index ny, Index nx, Index row_size, Index field, Index plane, Index first_y,
+                   Index all_y) {
+  FOR_ROWS(row, nz * ny) {
+    const Index z = row / ny, y = row % ny, at = z * plane + y * row_size;
+    const Real kz = wavenumbers[nx + all_y + z], ky = wavenumbers[nx + first_y + y];
+    FOR_COLUMNS(c, nx) {
+      Complex now[STATE], input[INPUTS];
+      UNROLL for (int i = 0; i < STATE; ++i) now[i] = state[at + c + i * field];
+      inputs_of(now, wavenumbers[c], ky, kz, parameters, input);
+      UNROLL for (int i = 0; i < INPUTS; ++i) inputs[at + c + i * field] = input[i];
+    }
+  }
+}
+
+#ifdef ADDS  // the constants of nonlinear_term are defined
+
+// What products alone add to the rates of modes: no linear terms, decay or forcing, and nothing that is
+// the same at all points. ADDS adds it to what is in `result`. SPHERE, and what is SHIFTED, as in
+// runge_kutta_substage.hpp; so are the products' and the other arrays' layouts.
+KERNEL nonlinear_term(const Complex* RESTRICT products, Complex* RESTRICT result,
+                      const Real* RESTRICT wavenumbers, const Complex* RESTRICT phases,
+                      const double* RESTRICT parameters, Index nz, Index ny, Index nx,
+                      Index row_size, Index low, Index gap, Index product_field, Index field,
+                      Index plane, Index first_y, Index all_y, double scale) {
+  FOR_ROWS(row, nz * ny) {
+    const Index z = row / ny, y = row % ny, at = z * plane + y * row_size;
+    const Real kz = wavenumbers[nx + all_y + z], ky = wavenumbers[nx + first_y + y];
+    const Complex* RESTRICT t = products + (z < low ? z : z + gap) * plane + y * row_size;
+    FOR_COLUMNS(c, nx) {
+      const Real kx = wavenumbers[c];
+      Complex product[PRODUCTS], rest[PRODUCTS], now[STATE], rate[STATE], steady[STATE];
+      Complex phase = {1, 0};
+      if (SHIFTED) phase = shift_phase(phases, c, first_y + y, z, nx, all_y);
+      UNROLL for (int i = 0; i < PRODUCTS; ++i) {
+        product[i] = Real(scale) * (conjugate(phase) * t[c + i * product_field]);
+        rest[i] = {0, 0};
+      }
+      UNROLL for (int i = 0; i < STATE; ++i) now[i] = {0, 0};
+      rates(product, now, kx, ky, kz, parameters, rate);
+      rates(rest, now, kx, ky, kz, parameters, steady);
+      bool outside = false;
+      if (SPHERE >= 0) {
+        const double* RESTRICT over = parameters + (SPHERE >= 0 ? SPHERE : 0);
+        outside = is_outside_sphere(kx, ky, kz, over);
+      }
+      UNROLL for (int i = 0; i < STATE; ++i) {
+        const Index here = at + c + i * field;
+        const Complex own = Real(!outside) * (rate[i] - steady[i]);
+        result[here] = ADDS ? result[here] + own : own;
+      }
+    }
+  }
+}
+
+#endif
+
+#endif
