@@ -118,6 +118,17 @@ def test_not_a_number_on_one_rank_is_seen_by_all(comm, device):
     assert np.isnan(shared.diagnostics()["energy"])
 
 
+def test_describing_allocates_nothing_on_any_rank(comm, device, ranks, monkeypatch):
+    for name in ("empty", "pinned"):
+        monkeypatch.setattr(type(device), name, None)
+    for transport in ("auto", "mpi"):
+        case = make_case(f"run.transport={transport}", "grid.points=64")
+        described = SpectralSimulation(case, comm, device).describe()
+        assert described["ranks"].startswith(str(ranks))
+        assert (described["transport"] == "none (one rank)") == (ranks == 1)
+        assert described["transport"] == "mpi" or "auto" in transport or ranks == 1
+
+
 def test_memory_lacking_on_one_rank_is_refused_by_all(comm, device, monkeypatch):
     simulation = SpectralSimulation(make_case(), comm, device)
     if simulation.problem.geometry.rank == simulation.problem.geometry.ranks - 1:

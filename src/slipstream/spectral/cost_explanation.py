@@ -11,7 +11,6 @@ from rich.table import Table
 from rich.text import Text
 
 from slipstream.case import SpectralCase
-from slipstream.device import open_device
 from slipstream.equations import Lowered, models
 from slipstream.equations.equation_report import explained
 from slipstream.spectral.spectral_simulation import SpectralSimulation
@@ -46,7 +45,7 @@ def explanation_of_model(name: str) -> Group:
 
 def explanation_of_case(case: SpectralCase) -> Group:
     """Return what a case's equations are made into, and what that costs on this machine."""
-    simulation = SpectralSimulation(case, None, open_device(case.run.device))
+    simulation = SpectralSimulation(case)
     problem, device = simulation.problem, simulation.device
     model, substages = problem.model, problem.method.substages
     points = float(np.prod(problem.geometry.shape))

@@ -11,7 +11,7 @@ import numpy as np
 
 from slipstream.array_types import Comm
 from slipstream.case import SpectralCase
-from slipstream.collective import sum_over_ranks
+from slipstream.collective import on_every_rank, sum_over_ranks
 from slipstream.device import Device, Operation
 from slipstream.equations import models
 from slipstream.equations.forms import AXES
@@ -62,16 +62,18 @@ class SpectralSimulation(Simulation):
     ) -> None:
         super().__init__(case, comm, device)
         device = self.device
-        shape = tuple(reversed(case.grid.points_xyz))
+        (nx, ny, nz), (length_x, length_y, length_z) = case.grid.points_xyz, case.grid.lengths_xyz
+        shape, lengths = (nz, ny, nx), (length_z, length_y, length_x)
         dealiasing = DEALIASING[case.numerics.dealiasing]
-        dealiasing.check(case.numerics.dealiasing, METHODS[case.time.integrator])
-        modes = truncate(shape, dealiasing.truncation(shape), real=True)
+        method = METHODS[case.time.integrator]
+        dealiasing.check(case.numerics.dealiasing, method)
+        z_modes, y_modes, x_modes = truncate(shape, dealiasing.truncation(shape), real=True)
+        modes = z_modes, y_modes, x_modes
         itemsize = 2 * np.dtype(case.numerics.precision).itemsize
         alignment = max(1, device.row_bytes // itemsize)
         parameters = case.equation.parameters
         model = models.lowered(case.equation.model, parameters)
         self._fields = field_parts(model)
-        lengths, method = tuple(reversed(case.grid.lengths_xyz)), METHODS[case.time.integrator]
         values = {name: parameters[str(name)] for name in model.parameters}
         self._forces = forces_of(case.forcing, self._fields, model, lengths, method)
         self._sources = sources_of(model, values, self._fields, lengths, method)
@@ -153,7 +155,10 @@ class SpectralSimulation(Simulation):
         self._forcing = self._make_forcing()
         settings = self.case.initial
         if settings.restart is not None:
-            checkpoint, state = read_state(settings.restart, self.case, self.problem)
+            folder = settings.restart
+            checkpoint, state = on_every_rank(
+                self.comm, lambda: read_state(folder, self.case, self.problem)
+            )
             self.step, self.time = checkpoint.step, checkpoint.time
             self._set(self.flow.state, state)
         else:
