@@ -10,8 +10,8 @@ from fft_oracle import Oracle, check
 from slipstream.device import HostDevice
 from slipstream.errors import InputError, RunError
 from slipstream.fft import DistributedFFT
-from slipstream.fft.host_device_copy import COPIES
 from slipstream.fft.layout_stages import AxisTransform
+from slipstream.outofcore.host_device_copy import COPIES
 from slipstream.schedule import POLICIES
 
 SHAPE = (12, 10, 9)

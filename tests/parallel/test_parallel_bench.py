@@ -1,7 +1,6 @@
 """The benchmarks on any number of ranks: figures agree with each other and with the plans."""
 
 import json
-from dataclasses import asdict
 
 import numpy as np
 import pytest
@@ -14,7 +13,7 @@ from slipstream.bench.idle_ranks import OnFirstRank
 from slipstream.bench.measured_transform import FixedTransforms, TransformRequest
 from slipstream.case.spectral_case import SpectralStreaming
 from slipstream.errors import InputError
-from slipstream.spectral.out_of_core_step import StepStreaming
+from slipstream.fft import Streaming
 from slipstream.spectral.spectral_simulation import SpectralSimulation
 
 
@@ -134,16 +133,16 @@ def test_a_way_that_one_rank_has_no_memory_for_is_left_out_on_all(comm, device, 
     monkeypatch.setattr(SpectralSimulation, "allocate", short_of_memory)
 
     def make(variant):
-        options = {key: one for key, one in asdict(variant.streaming).items() if one is not None}
+        options = {key: one for key, one in variant.streaming.of_step().items() if one is not None}
         case = make_case(
             "run.residency=host", f"run.schedule={variant.schedule}", "run.transport=mpi"
         )
         run = case.run.model_copy(update={"streaming": SpectralStreaming(**options)})
         return SpectralSimulation(case.model_copy(update={"run": run}), comm, device)
 
-    variants = step_variants(StepStreaming(), sweep=True)
+    variants = step_variants(Streaming(), sweep=True)
     result = measure_streamed_step(make, variants, 1)
     assert list(result["left out"]) == ["2 streams"]
     assert len(result["rows"]) == len(variants) - 1
     with pytest.raises(InputError, match="too little"):
-        measure_streamed_step(make, step_variants(StepStreaming(streams=2), sweep=False), 1)
+        measure_streamed_step(make, step_variants(Streaming(streams=2), sweep=False), 1)

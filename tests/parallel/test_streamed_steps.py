@@ -10,11 +10,11 @@ from slipstream.byte_sizes import bytes_text
 from slipstream.collective import largest
 from slipstream.device import HostDevice
 from slipstream.errors import InputError
+from slipstream.outofcore.tile_executor import Slot, TileDevice
 from slipstream.spectral import memory_placement
 from slipstream.spectral.cfl import courant_rate
 from slipstream.spectral.memory_placement import crossings
 from slipstream.spectral.spectral_simulation import SpectralSimulation
-from slipstream.spectral.tile_buffers import Slot, TileDevice
 
 BOX = ("grid.points=[16, 12, 10]", 'grid.length=["2 pi", 7.0, 5.0]', "initial.peak_wavenumber=2.0")
 MODELS = {

@@ -12,8 +12,8 @@ import pytest
 from fft_cases import plan_on_host, usual_transports
 from fft_oracle import Oracle
 from slipstream.errors import InputError
-from slipstream.fft.host_device_copy import COPIES
 from slipstream.fft.out_of_core_fft import StreamedPlan
+from slipstream.outofcore.host_device_copy import COPIES
 from slipstream.schedule import POLICIES
 
 

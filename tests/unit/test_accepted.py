@@ -15,10 +15,11 @@ from slipstream.equations import models
 from slipstream.errors import InputError
 from slipstream.exchange import TRANSPORTS
 from slipstream.exchange.transport_registry import transport_class
-from slipstream.fft import fft_arguments, host_device_copy, residency
+from slipstream.fft import fft_arguments, residency
 from slipstream.io.image_formats import FORMATS
 from slipstream.lattice import SAMPLES, population_layout, samples
 from slipstream.lattice.domain_decomposition import PARTITIONS
+from slipstream.outofcore import host_device_copy
 from slipstream.schedule.policies import POLICIES
 from slipstream.spectral.dealiasing import DEALIASING
 from slipstream.spectral.forcing import FORCINGS

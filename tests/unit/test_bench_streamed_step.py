@@ -7,7 +7,7 @@ import pytest
 from slipstream import cli
 from slipstream.bench import fft_out_of_core_bench
 from slipstream.bench.dns_out_of_core_bench import step_variants
-from slipstream.spectral.out_of_core_step import StepStreaming
+from slipstream.fft import Streaming
 
 
 @pytest.fixture(autouse=True)
@@ -66,7 +66,7 @@ def test_ways_that_memory_does_not_allow_are_left_out_and_said(tmp_path, capsys)
 
 
 def test_sweep_has_the_streams_of_ghost():
-    variants = step_variants(StepStreaming(), sweep=True)
+    variants = step_variants(Streaming(), sweep=True)
     assert {one.streaming.streams for one in variants} == {0, 1, 2, 4, 8, 16}
     assert {one.streaming.update for one in variants} == {"device", "host"}
     assert len({one.name for one in variants}) == len(variants) == 10
@@ -76,14 +76,14 @@ def test_sweep_has_the_streams_of_ghost():
     "asked", [{}, {"resident": False}, {"devices": 2}, {"update": "host"}, {"copies": "zero-copy"}]
 )
 def test_sweep_measures_nothing_twice(asked):
-    variants = step_variants(StepStreaming(**asked), sweep=True)
+    variants = step_variants(Streaming(**asked), sweep=True)
     assert len({(one.streaming, one.schedule) for one in variants}) == len(variants)
 
 
 @pytest.mark.parametrize("option", [{"devices": 2}, {"update": "host"}])
 def test_no_columns_are_said_to_stay_where_none_can(option):
-    assert StepStreaming().resident
-    assert not StepStreaming(**option, resident=True).resident
+    assert Streaming().resident
+    assert not Streaming(**option, resident=True).resident
 
 
 @pytest.mark.parametrize(

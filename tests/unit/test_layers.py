@@ -17,10 +17,19 @@ ROOT = Path(slipstream.__file__).parent
 # each other: the solver families, and what runs a case beside what computes it.
 LAYERS = (
     {"__init__", "accepted", "array_types", "errors", "field"},
-    {"kernels", "decomposition", "collective", "mpi_launch", "equations", "byte_sizes"},
+    {
+        "kernels",
+        "decomposition",
+        "collective",
+        "mpi_launch",
+        "equations",
+        "byte_sizes",
+        "argument_checks",
+    },
     {"device", "case", "io"},
     {"schedule", "report", "tuner"},
     {"exchange"},  # its transports record nodes into step graphs
+    {"outofcore"},
     {"fft", "machine_info", "simulation"},
     {"spectral", "lattice", "advection", "run_case"},
     {"bench"},

@@ -74,10 +74,18 @@ def dns(
     from slipstream.bench.dns_bench import case_of_step, measure_step
     from slipstream.bench.dns_out_of_core_bench import measure_streamed_step, step_variants
     from slipstream.bench.repetitions import write_record
-    from slipstream.spectral.out_of_core_step import StepStreaming
+    from slipstream.fft import Streaming
     from slipstream.spectral.spectral_simulation import SpectralSimulation
 
-    how = StepStreaming(tiles, tiles_per_exchange, streams, copies, devices, update, resident)
+    how = Streaming(
+        tiles,
+        tiles_per_exchange,
+        streams,
+        copies,
+        devices,
+        update=update,
+        resident=resident,
+    )
     others = {"--memory": memory is not None, "--no-resident": not resident, "--sweep": sweep}
     check_residency(residency, how, others)
     settings = case_of_step(n, model, integrator, precision, device, schedule, transport)

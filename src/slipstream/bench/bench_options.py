@@ -51,7 +51,7 @@ def check_residency(residency: str, streaming: Any, others: Mapping[str, bool]) 
     ----------
     residency : str
         As asked.
-    streaming : TileStreaming
+    streaming : Streaming
         How arrays shall stream.
     others : mapping of str to bool
         Which further options for arrays on the host were given.

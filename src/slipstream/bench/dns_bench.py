@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -14,6 +13,7 @@ from slipstream.case import SpectralCase, validate_case
 from slipstream.device import Device
 from slipstream.equations import models
 from slipstream.exchange import chosen_transport
+from slipstream.fft import Streaming
 from slipstream.schedule import Timeline, commit
 from slipstream.spectral.spectral_problem import SpectralProblem
 from slipstream.spectral.spectral_simulation import SpectralSimulation
@@ -35,16 +35,16 @@ def case_of_step(
 ) -> Callable[..., SpectralCase]:
     """Return what makes the case of a benchmark; parameters are the command's options.
 
-    Called with a limit of memory, a `StepStreaming` and perhaps a policy, it makes that of fields
+    Called with a limit of memory, a `Streaming` and perhaps a policy, it makes that of fields
     on the host.
     """
 
     def make(
-        memory: str | None = None, streaming: Any = None, policy: str = schedule
+        memory: str | None = None, streaming: Streaming | None = None, policy: str = schedule
     ) -> SpectralCase:
         run: dict[str, Any] = {"device": device, "schedule": policy, "transport": transport}
         if streaming is not None:
-            given = {key: one for key, one in asdict(streaming).items() if one is not None}
+            given = {key: one for key, one in streaming.of_step().items() if one is not None}
             run |= {"residency": "host", "streaming": given}
             run |= {} if memory is None else {"memory": memory}
         return validate_case(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -24,15 +24,13 @@ from slipstream.bench.fft_out_of_core_bench import (
 from slipstream.bench.repetitions import extreme, medians
 from slipstream.case import SpectralCase
 from slipstream.collective import on_every_rank
+from slipstream.fft import Streaming
 from slipstream.schedule import Timeline, commit
 from slipstream.spectral.memory_placement import crossings
-from slipstream.spectral.out_of_core_step import StepStreaming
 from slipstream.spectral.spectral_simulation import SpectralSimulation
 
 
-def step_variants(
-    streaming: StepStreaming, sweep: bool, schedule: str = "overlap"
-) -> list[Variant]:
+def step_variants(streaming: Streaming, sweep: bool, schedule: str = "overlap") -> list[Variant]:
     """Return what is measured: as asked, synchronous, and with `sweep` options one by one."""
     how = f"{streaming.streams} streams" if streaming.streams else "pipelined"
     asked = "synchronous" if schedule == "serial" else how
@@ -136,7 +134,7 @@ def _row(
     return {
         "name": variant.name,
         "schedule": variant.schedule,
-        "streaming": asdict(variant.streaming),
+        "streaming": variant.streaming.of_step(),
         "tiles": flow.passes.tiles,
         "ky whose columns stay": flow.passes.resident.ky,
         "ky": problem.geometry.columns_shape[1],

@@ -24,7 +24,6 @@ from slipstream.bench.repetitions import extreme, medians
 from slipstream.device import Device, Operation, Stream
 from slipstream.errors import InputError
 from slipstream.fft import DistributedFFT, Streaming
-from slipstream.fft.streaming_options import TileStreaming
 from slipstream.schedule import Timeline
 from slipstream.schedule.timeline import legend_of
 
@@ -43,14 +42,14 @@ class Variant:
     ----------
     name : str
         For people.
-    streaming : TileStreaming
+    streaming : Streaming
         The options.
     schedule : str
         The policy; "serial" overlaps nothing.
     """
 
     name: str
-    streaming: TileStreaming
+    streaming: Streaming
     schedule: str = "overlap"
 
 
@@ -244,7 +243,7 @@ def _row(
     return {
         "name": variant.name,
         "schedule": variant.schedule,
-        "streaming": asdict(streamed.streaming),
+        "streaming": streamed.streaming.of_transform(),
         "tiles": streamed.tiles,
         "seconds": seconds,
         "pair (s)": sum(seconds.values()),

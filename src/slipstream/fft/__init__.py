@@ -2,7 +2,7 @@
 
 `DistributedFFT` is the plan that users call. `SlabGeometry`, `PlanePass` and `ColumnPass` are its
 parts, from which the spectral solvers record fused steps. Arrays on the host take the same routes
-tile by tile: see `streamed_plan`.
+tile by tile: see `out_of_core_fft`.
 """
 
 from slipstream.fft.column_transforms import ColumnPass
@@ -14,8 +14,8 @@ from slipstream.fft.plane_transforms import (
     plane_pass_bytes,
 )
 from slipstream.fft.slab_layout import SlabGeometry
-from slipstream.fft.streaming_options import Streaming
 from slipstream.fft.truncation import Modes, truncate
+from slipstream.outofcore.streaming_options import Streaming
 
 __all__ = [
     "ColumnPass",

@@ -4,32 +4,33 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Hashable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from slipstream.argument_checks import whole_number
 from slipstream.array_types import Array
 from slipstream.collective import on_every_rank
 from slipstream.decomposition import Box
 from slipstream.device import Device, Stream, open_device
 from slipstream.errors import InputError
 from slipstream.exchange import check_devices, local_rank
-from slipstream.fft.fft_arguments import TUNES, Arguments, agree, check_arguments, whole_number
+from slipstream.fft.fft_arguments import TUNES, Arguments, agree, check_arguments
 from slipstream.fft.fft_plan import Plan
 from slipstream.fft.fft_tuning import choose
-from slipstream.fft.out_of_core_fft import StreamedPlan
 from slipstream.fft.residency import (
     RESIDENCIES,
     check_options,
-    checked_streaming,
     chosen_residency,
-    devices_of,
-    memory_limit,
     streamed,
 )
-from slipstream.fft.streaming_options import Streaming
 from slipstream.fft.user_arrays import UserArrays, array_key
+from slipstream.outofcore.device_limits import devices_of, memory_limit
+from slipstream.outofcore.streaming_options import Streaming, checked_streaming
 from slipstream.schedule import POLICIES, CommittedStep, StepGraph, Timeline, commit
+
+if TYPE_CHECKING:
+    from slipstream.fft.out_of_core_fft import StreamedPlan
 
 # How many pairs of arrays each direction remembers.
 _REMEMBERED = 4

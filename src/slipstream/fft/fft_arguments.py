@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from slipstream.argument_checks import whole_number
 from slipstream.collective import on_every_rank
 from slipstream.decomposition import Box, grid_boxes, whole
 from slipstream.decomposition import process_grid as best_grid
@@ -167,24 +168,6 @@ def agree(comm: Any, make: Callable[[], Arguments], settings: dict[str, Any]) ->
                     f"{_short(theirs[name])}; all ranks must give the same"
                 )
     return arguments
-
-
-def whole_number(name: str, value: Any, low: int, high: int | None = None) -> int:
-    """Return a number that must be whole and not outside of a range.
-
-    Raises
-    ------
-    InputError
-        If it is not.
-    """
-    try:
-        number = low - 1 if isinstance(value, bool) else operator.index(value)
-    except TypeError:
-        number = low - 1
-    if number < low or high is not None and number > high:
-        accepted = f"{low} to {high}" if high is not None else f"whole numbers of at least {low}"
-        raise InputError(f"{name} is {value!r}; accepted: {accepted}")
-    return number
 
 
 def _short(text: str) -> str:

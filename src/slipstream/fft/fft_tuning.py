@@ -10,7 +10,7 @@ import math
 import operator
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from slipstream import tuner
 from slipstream.array_types import Comm
@@ -19,9 +19,11 @@ from slipstream.errors import InputError
 from slipstream.exchange import TRANSPORTS, chosen_transport
 from slipstream.fft.fft_arguments import Arguments
 from slipstream.fft.fft_plan import Choices, Plan
-from slipstream.fft.out_of_core_fft import StreamedPlan
 from slipstream.fft.slab_pipeline import SlabOptions
 from slipstream.schedule import StepGraph, commit
+
+if TYPE_CHECKING:
+    from slipstream.fft.out_of_core_fft import StreamedPlan
 
 # Bytes of a GPU's modes from which copy engines beat transforms that store into other GPUs: they
 # are faster, but take longer to start. And bytes of a piece, of which there should be 4 to 8.

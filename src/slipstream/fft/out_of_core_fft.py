@@ -1,38 +1,43 @@
 """Transforms of arrays that stay on the host: tile by tile through devices.
 
-The route is that of arrays on devices (`route`). What a rank transforms in one layout becomes one
-or two passes over its array (`tiles`); each tile is copied to a device, transformed there, and
-copied back (`workspace`), and while it is transformed the next is on its way in and the one before
-on its way out. Tiles leave packed for the ranks that get them (`stores`), and are sent as soon as
+The route is that of arrays on devices (`layout_search`). What a rank transforms in one layout
+becomes one or two passes over its array; each tile is copied to a device, transformed there, and
+copied back (`slipstream.outofcore`), and while it is transformed the next is on its way in and the
+one before on its way out. Tiles leave packed for the ranks that get them, and are sent as soon as
 enough of them have left. What does not fit on a device is thus no limit: the host's memory is.
 
-The algorithm is that of Ravikumar, Appelhans and Yeung (SC 2019); with streams instead of the
-pipeline it is GHOST's (Rosenberg et al., Atmosphere 11, 178 (2020)).
+The algorithm is that of Ravikumar, Appelhans and Yeung (SC 2019), who say pencils; with streams
+instead of the pipeline it is GHOST's (Rosenberg et al., Atmosphere 11, 178 (2020)).
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import numpy as np
 
+from slipstream.array_types import Array, Comm
 from slipstream.byte_sizes import bytes_text
 from slipstream.collective import largest, on_every_rank
 from slipstream.decomposition import Box
 from slipstream.device import Device
 from slipstream.errors import InputError
-from slipstream.fft.device_buffers import Kind, TooLittleMemory, Workspace
 from slipstream.fft.fft_arguments import Arguments
-from slipstream.fft.host_device_copy import Bus
 from slipstream.fft.layout_search import Stage, find_route, with_fields
-from slipstream.fft.padded_rows import has_padding
-from slipstream.fft.streaming_options import Streaming
+from slipstream.fft.padded_rows import has_padding, whole_rows
 from slipstream.fft.tile_exchanges import Exchanges
-from slipstream.fft.tile_geometry import PassGeometry, passes_of, tile_counts
-from slipstream.fft.tile_targets import ArrayStore
+from slipstream.fft.tile_transforms import TileShapes, TileTransforms
+from slipstream.fft.truncation import Modes
+from slipstream.outofcore.device_limits import first_that_fits
+from slipstream.outofcore.streaming_options import Streaming
+from slipstream.outofcore.tile_executor import TileDevice, TileExecutor
+from slipstream.outofcore.tile_stores import ArrayStore, Store
+from slipstream.outofcore.tiles import TiledPass, tile_counts
 from slipstream.schedule import StepGraph
+
+# More bytes than any device has.
+_NO_LIMIT = 1 << 62
 
 
 class StreamedPlan:
@@ -40,37 +45,21 @@ class StreamedPlan:
 
     Parameters
     ----------
-    arguments : Arguments
-        What to transform.
     devices : sequence of Device
         Where tiles are transformed, in turn.
     home : Device
         The host, whose arrays all devices copy from and to.
-    comm : mpi4py.MPI.Comm or None
-        The ranks.
-    transport : str
-        How ranks exchange, from where `streaming` says.
     workers : int
         How many ranks transform.
-    streaming : Streaming
-        How.
     limit : int
         How many bytes may be allocated on each device.
 
     Attributes
     ----------
-    devices : list of Device
-        Where tiles are transformed.
-    passes : list of PassGeometry
+    passes : list of TiledPass
         What is done one after the other going forward.
     tiles : list of int
         Into how many tiles each pass cuts a field.
-    transport : Transport or None
-        How ranks exchange.
-    workers : int
-        How many ranks transform.
-    is_alone : bool
-        Whether there is nothing to overlap.
 
     Raises
     ------
@@ -78,6 +67,7 @@ class StreamedPlan:
         If the limit is too low; the message names the smallest that would do.
     """
 
+    # Whether there is nothing to overlap.
     is_alone = False
 
     def __init__(
@@ -85,7 +75,7 @@ class StreamedPlan:
         arguments: Arguments,
         devices: Sequence[Device],
         home: Device,
-        comm: Any,
+        comm: Comm,
         transport: str,
         workers: int,
         streaming: Streaming,
@@ -95,7 +85,7 @@ class StreamedPlan:
         self.workers = workers
         self._rank, self.streaming = (comm.rank if comm is not None else 0), streaming
         a = arguments
-        self._kind = Kind(a.modes, a.real, a.complex_dtype)
+        self._shapes = TileShapes(a.modes, a.real, a.complex_dtype)
         route = find_route(
             (a.fields, *a.shape),
             a.modes,
@@ -117,38 +107,38 @@ class StreamedPlan:
             home,
         )
         self.transport = self._exchanges.transport
-        self._on_device: list[Any] = []
-        self._workspaces, count = self._fitting(comm, limit)
+        self._on_device: list[Array] = []
+        self._executor, count = self._fitting(comm, limit)
         self.tiles = self._cut(count)
         self._exchanges.provide(self.tiles)
         # The way back is made when it is first taken, which all ranks do together.
         self._exchanges.stores(forward=True)
-        self._turn = 0
-        self._own: dict[int | str, Any] = {}
+        self._own: dict[int | str, Array] = {}
 
     # -- memory ------------------------------------------------------------------------------
 
-    def _fitting(self, comm: Any, limit: int) -> tuple[list[Workspace], int]:
-        """Return workspaces within the limit, and the number of tiles. Collective."""
+    def _fitting(self, comm: Comm, limit: int) -> tuple[TileExecutor[TileTransforms], int]:
+        """Return devices within the limit, and the number of tiles. Collective."""
         reserve = self._field_bytes() if not any(self._exchanged) and len(self.passes) > 1 else 0
         reserve = reserve if len(self.devices) == 1 else 0
         counts = list(self._counts())
         # An array that stays on the device is not worth tiles that are many times smaller.
         larger = [count for count in counts if count <= 4 * counts[0]]
-        for kept, tried in ((reserve, larger if reserve else []), (0, counts)):
-            for count in tried:
-                made = self._tried(comm, count, limit - kept)
-                if made is not None:
-                    if kept:
-                        self._on_device = [on_every_rank(comm, self._field_on_device)]
-                    return made, count
-        smallest = largest(comm, self._smallest(counts[-1]))
+        if reserve:
+            found = first_that_fits(comm, larger, lambda count: self._made(count, limit - reserve))
+            if found:
+                self._on_device = [on_every_rank(comm, self._field_on_device)]
+                return found
+        found = first_that_fits(comm, counts, lambda count: self._made(count, limit))
+        if found:
+            return found
+        smallest = largest(comm, on_every_rank(comm, lambda: self._needed(counts[-1])))
         raise InputError(
             f"memory {bytes_text(limit)} on each device is too little for this transform; it "
             f"takes at least {math.ceil(smallest / 2**20)} MiB"
         )
 
-    def _field_on_device(self) -> Any:
+    def _field_on_device(self) -> Array:
         shape = self.passes[0].after[self._rank].shape[1:]
         return self.devices[0].empty(shape, self.arguments.complex_dtype)
 
@@ -164,34 +154,17 @@ class StreamedPlan:
         size = largest_box // max(1, self.arguments.fields) * self.arguments.complex_dtype.itemsize
         return tile_counts(size, longest, self.streaming.tiles)
 
-    def _tried(self, comm: Any, count: int, limit: int) -> list[Workspace] | None:
-        """Return workspaces for so many tiles if they fit on all ranks. Collective."""
-        made, problem = None, ""
-        try:
-            left = limit - self._exchanges.device_bytes(self._cut(count))
-            made = self._workspaces_of(count, left)
-        except TooLittleMemory:
-            pass
-        except InputError as error:  # the device has less than it said
-            problem = str(error)
-        outcomes = [(made is not None, problem)]
-        if comm is not None:
-            outcomes = comm.allgather(outcomes[0])
-        for rank, (_, said) in enumerate(outcomes):
-            if said:
-                raise InputError(said if said == problem else f"rank {rank}: {said}")
-        return made if all(fits for fits, _ in outcomes) else None
-
-    def _smallest(self, count: int) -> int:
-        """Return how many bytes of each device the smallest tiles need."""
-        largest_one = max((one.bytes for one in self._workspaces_of(count, 1 << 62)), default=0)
-        return largest_one + self._exchanges.device_bytes(self._cut(count))
+    def _needed(self, count: int) -> int:
+        """Return how many bytes of each device so many tiles need."""
+        made = self._made(count, _NO_LIMIT)
+        return made.bytes + self._exchanges.device_bytes(self._cut(count))
 
     def _cut(self, count: int) -> list[int]:
         """Return into how many tiles passes cut a field where the finest cuts it into so many."""
         return [min(count, max(1, one.longest_cut)) for one in self.passes]
 
-    def _workspaces_of(self, count: int, limit: int) -> list[Workspace]:
+    def _made(self, count: int, limit: int) -> TileExecutor[TileTransforms]:
+        """Return devices for so many tiles, or raise `TooLittleMemory`."""
         kinds = {
             (before.shape, one.axes): None
             for one, tiles in zip(self.passes, self._cut(count), strict=True)
@@ -200,24 +173,27 @@ class StreamedPlan:
             for before, _ in one.tiles(self._rank, field, tiles)
             if before.size
         }
-        return [
-            Workspace(
-                device,
-                Bus(device, self._home, self.streaming.copies),
-                self._kind,
-                list(kinds),
-                self.streaming.streams,
-                limit,
-            )
-            for device in self.devices
-        ]
+        different, shapes, streaming = list(kinds), self._shapes, self.streaming
+        return TileExecutor(
+            [
+                TileDevice(
+                    device,
+                    self._home,
+                    streaming,
+                    shapes.buffer_sizes(different),
+                    lambda lane, device=device: TileTransforms(device, lane, shapes, different),
+                    len(streaming.lanes) * shapes.spare_bytes(different),
+                    limit - self._exchanges.device_bytes(self._cut(count)),
+                )
+                for device in self.devices
+            ]
+        )
 
     @property
     def device_bytes(self) -> int:
         """Bytes allocated on each device."""
         resident = sum(array.nbytes for array in self._on_device)
-        resident += self._exchanges.device_bytes(self.tiles)
-        return max((one.bytes for one in self._workspaces), default=0) + resident
+        return self._executor.bytes + self._exchanges.device_bytes(self.tiles) + resident
 
     # -- recording ---------------------------------------------------------------------------
 
@@ -279,72 +255,77 @@ class StreamedPlan:
         )
         return lines
 
-    def record_forward(self, graph: StepGraph, physical: Any, spectral: Any) -> None:
+    def record_forward(self, graph: StepGraph, physical: Array, spectral: Array) -> None:
         """Record physical -> spectral; arrays (fields, ...) on the host."""
         self._record(graph, physical, spectral, True)
 
-    def record_backward(self, graph: StepGraph, spectral: Any, physical: Any) -> None:
+    def record_backward(self, graph: StepGraph, spectral: Array, physical: Array) -> None:
         """Record spectral -> physical, normalised."""
         self._record(graph, physical, spectral, False)
 
-    def _record(self, graph: StepGraph, physical: Any, spectral: Any, forward: bool) -> None:
-        source, target = (physical, spectral) if forward else (spectral, physical)
-        if self.arguments.fields > 1 and np.may_share_memory(source, target):
+    def _record(self, graph: StepGraph, physical: Array, spectral: Array, forward: bool) -> None:
+        first, last = (physical, spectral) if forward else (spectral, physical)
+        if self.arguments.fields > 1 and np.may_share_memory(first, last):
             # The result of a field would lie where others have not been read yet.
             name = "spectral" if forward else "physical"
             if name not in self._own:
-                self._own[name] = self._home.empty(target.shape, target.dtype)
+                self._own[name] = self._home.empty(last.shape, last.dtype)
             own = self._own[name]
             self._record(graph, *((physical, own) if forward else (own, spectral)), forward)
-            graph.add(
-                self._home.copy(target, own),
-                reads=[own],
-                writes=[target],
-                label="move",
-                category="pack",
-                device=self._home,
-            )
+            self._record_copy(graph, last, own)
             return
-        stores = self._stores(physical, spectral, forward)
+        padded = has_padding(physical, spectral)
+        stores = self._stores(physical, spectral, forward, padded)
         order = list(enumerate(self.passes))
         for field in range(self.arguments.fields):
             scale = 1.0 / math.prod(self.arguments.shape)
-            for number, geometry in order if forward else order[::-1]:
+            for number, one in order if forward else order[::-1]:
                 ends = stores[number], stores[number + 1]
                 source, target = ends if forward else ends[::-1]
-                for place, tile in enumerate(geometry.tiles(self._rank, field, self.tiles[number])):
+                is_padded = padded and number == 0
+                for place, tile in enumerate(one.tiles(self._rank, field, self.tiles[number])):
                     target.record_before(graph, field, place)
-                    self._record_tile(graph, geometry, tile, source, target, forward, scale)
+                    if not one.axes:
+                        self._record_move(graph, tile[0], source, target)
+                    elif tile[0].size:
+                        self._record_tile(
+                            graph, one.axes, tile, source, target, is_padded, forward, scale
+                        )
                     target.record_written(graph, field, place)
-                scale = 1.0 if geometry.axes else scale
+                scale = 1.0 if one.axes else scale
 
-    def _record_tile(self, graph, geometry, tile, source, target, forward, scale) -> None:
-        if not geometry.axes:
-            self._record_move(graph, tile[0], source, target)
-        elif tile[0].size:
-            workspace = self._workspaces[self._turn]
-            self._turn = (self._turn + 1) % len(self._workspaces)
-            workspace.record(graph, geometry, tile, source, target, forward, scale)
+    def _record_tile(
+        self,
+        graph: StepGraph,
+        axes: tuple[int, ...],
+        tile: tuple[Box, Box],
+        source: Store,
+        target: Store,
+        padded: bool,
+        forward: bool,
+        scale: float,
+    ) -> None:
+        """Record that a tile, before and after transforms, is copied in, transformed, stored."""
+        slot = self._executor.next_slot()
+        arrays = slot.worker.arrays(slot, tile[0].shape, axes, padded)
+        first, last = (0, -1) if forward else (-1, 0)
+        slot.record_load(graph, arrays[first], tile[first], source)
+        slot.worker.record(graph, arrays, axes, forward, scale)
+        slot.record_store(graph, arrays[last], tile[last], target)
 
-    def _record_move(self, graph: StepGraph, box: Box, source: Any, target: Any) -> None:
+    def _record_move(self, graph: StepGraph, box: Box, source: Store, target: Store) -> None:
         """Record that a box goes from one store to the next, on the host."""
         for part, view in source.read_views(box):
             for inner, place in target.write_views(part):
-                values = view[inner.slices(part)]
-                graph.add(
-                    self._home.copy(place, values),
-                    reads=[values],
-                    writes=[place],
-                    label="move",
-                    category="pack",
-                    device=self._home,
-                )
+                self._record_copy(graph, place, view[inner.slices(part)])
 
-    def _stores(self, physical: Any, spectral: Any, forward: bool) -> list[Any]:
+    def _record_copy(self, graph: StepGraph, target: Array, source: Array) -> None:
+        graph.add_copy(target, source, label="move", device=self._home)
+
+    def _stores(self, physical: Array, spectral: Array, forward: bool, padded: bool) -> list[Store]:
         """Return where each pass finds, and leaves, its tiles."""
-        padded = has_padding(physical, spectral)
         box = self.passes[0].before[self._rank]
-        stores: list[Any] = [ArrayStore(box, physical, padded=padded)]
+        stores: list[Store] = [ArrayStore(box, physical, whole_rows=whole_rows if padded else None)]
         for number, exchange in enumerate(self._exchanges.stores(forward)):
             box = self.passes[number].after[self._rank]
             if exchange:
@@ -357,7 +338,7 @@ class StreamedPlan:
                 )
         return [*stores, ArrayStore(self.passes[-1].after[self._rank], spectral)]
 
-    def _array_between(self, number: int, physical, spectral, forward: bool) -> Any:
+    def _array_between(self, number: int, physical: Array, spectral: Array, forward: bool) -> Array:
         """Return the array on the host that two passes share: the result's memory, if it fits."""
         shape = self.passes[number].after[self._rank].shape
         is_last = number + 2 == len(self.passes)
@@ -373,9 +354,9 @@ class StreamedPlan:
         return self._own[number]
 
 
-def _passes(route: Sequence[Stage], arguments: Arguments) -> tuple[list[PassGeometry], list[bool]]:
+def _passes(route: Sequence[Stage], arguments: Arguments) -> tuple[list[TiledPass], list[bool]]:
     """Return all passes, and whether there is an exchange behind each but the last."""
-    passes: list[PassGeometry] = []
+    passes: list[TiledPass] = []
     exchanged: list[bool] = []
     for stage in route:
         own = passes_of(stage, arguments.modes)
@@ -384,3 +365,28 @@ def _passes(route: Sequence[Stage], arguments: Arguments) -> tuple[list[PassGeom
         exchanged += [False] * (len(own) - 1)
         passes += own
     return passes, exchanged
+
+
+def passes_of(stage: Stage, modes: Sequence[Modes]) -> list[TiledPass]:
+    """Divide the transforms of a stage into passes, each of which leaves an axis to cut along."""
+    last = len(modes)
+    free = [axis for axis in range(1, last + 1) if axis not in stage.axes]
+    if free or last == 1:
+        cut = free[0] if free and stage.axes else 0
+        return [TiledPass(stage.before, stage.after, stage.axes, cut)]
+    # The slowest axis is left for a pass of its own, which is cut along the next one.
+    first, second = stage.axes[:-1], stage.axes[-1:]
+    between = tuple(_transformed(box, first, modes) for box in stage.before)
+    return [
+        TiledPass(stage.before, between, first, second[0]),
+        TiledPass(between, stage.after, second, first[-1]),
+    ]
+
+
+def _transformed(box: Box, axes: Sequence[int], modes: Sequence[Modes]) -> Box:
+    if not box.size:
+        return box
+    stop = list(box.stop)
+    for axis in axes:
+        stop[axis] = box.start[axis] + modes[axis - 1].count
+    return Box(box.start, tuple(stop))

@@ -16,7 +16,7 @@ from slipstream.errors import InputError
 from slipstream.fft.fft_arguments import Arguments
 from slipstream.fft.fft_tuning import pair_of, transform_key
 from slipstream.fft.out_of_core_fft import StreamedPlan
-from slipstream.fft.streaming_options import Streaming
+from slipstream.outofcore.streaming_options import Streaming
 
 # What is tried for options that the user has left at their defaults.
 _TRIED: dict[str, tuple[Any, ...]] = {
@@ -47,7 +47,7 @@ def choose_streaming(
 
     If the limit is what was free, which differs from run to run, it is not remembered.
     """
-    given = dataclasses.asdict(streaming)
+    given = streaming.of_transform()
     memory = "what is free" if is_free else f"{limit} bytes"
     key = (
         f"{transform_key(arguments, devices[0], comm, transport, workers, schedule)}; on the host, "

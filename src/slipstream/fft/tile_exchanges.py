@@ -8,68 +8,46 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
+from slipstream.array_types import Comm
 from slipstream.collective import on_every_rank
 from slipstream.decomposition import Box
 from slipstream.device import Device
 from slipstream.exchange import ExchangePlan, make_transport
-from slipstream.fft.device_buffers import aligned
 from slipstream.fft.fft_arguments import Arguments
-from slipstream.fft.host_device_copy import Bus
-from slipstream.fft.streaming_options import Streaming
-from slipstream.fft.tile_geometry import PassGeometry
-from slipstream.fft.tile_targets import (
+from slipstream.outofcore.host_device_copy import Bus
+from slipstream.outofcore.streaming_options import Streaming
+from slipstream.outofcore.tile_executor import aligned
+from slipstream.outofcore.tile_stores import (
     DeviceExchangeStore,
     ExchangeStore,
+    Pair,
     device_buffer_bytes,
     device_buffers,
     group_sizes,
 )
+from slipstream.outofcore.tiles import TiledPass
 
 
 class Exchanges:
     """The exchanges of a transform on one rank. Collective.
 
-    Parameters
-    ----------
-    arguments : Arguments
-        What to transform.
-    passes : sequence of PassGeometry
-        What is done one after the other going forward.
-    exchanged : sequence of bool
-        Whether there is an exchange behind each pass but the last.
-    rank : int
-        This rank.
-    streaming : Streaming
-        How tiles stream.
-    transport : str
-        How ranks exchange; from a device, what is not transformed before goes from the host, by
-        what is automatic there.
-    comm : mpi4py.MPI.Comm or None
-        The ranks.
-    device, home : Device
-        Where tiles are transformed, and the host.
-
-    Attributes
-    ----------
-    transport : Transport or None
-        How ranks exchange what has been transformed.
-    from_device : bool
-        Whether that goes from device to device.
+    `exchanged` says of each pass but the last whether an exchange follows it. Ranks exchange by
+    `transport` what has been transformed; if that goes from device to device, what is not
+    transformed before goes from the host, by what is automatic there.
     """
 
     def __init__(
         self,
         arguments: Arguments,
-        passes: Sequence[PassGeometry],
+        passes: Sequence[TiledPass],
         exchanged: Sequence[bool],
         rank: int,
         streaming: Streaming,
         transport: str,
-        comm: Any,
+        comm: Comm,
         device: Device,
         home: Device,
     ) -> None:
@@ -84,7 +62,7 @@ class Exchanges:
             self._from_host = make_transport("auto", comm, home)
         self._cut: list[int] = []
         self._known_sizes: dict[tuple[int, ...], tuple[int, int]] = {}
-        self._buffers: list[tuple[Any, Any]] = []
+        self._buffers: list[Pair] = []
         self._stores: dict[bool, list[ExchangeStore | None]] = {}
 
     def dtype(self, number: int) -> np.dtype:

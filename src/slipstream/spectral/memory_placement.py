@@ -10,10 +10,11 @@ from slipstream.byte_sizes import bytes_text
 from slipstream.case.spectral_case import SpectralRun
 from slipstream.device import Device
 from slipstream.device.pinned_memory import home_of
-from slipstream.fft.residency import devices_of, memory_limit
+from slipstream.outofcore.device_limits import devices_of, fits_on_all, memory_limit
+from slipstream.outofcore.streaming_options import Streaming
 from slipstream.schedule import CommittedStep
 from slipstream.simulation.device_memory import check_memory, memory_text, ranks_per_device
-from slipstream.spectral.out_of_core_step import StepStreaming, StreamedPasses
+from slipstream.spectral.out_of_core_step import StreamedPasses
 from slipstream.spectral.spectral_problem import SpectralProblem
 from slipstream.spectral.transform_passes import FieldTransforms
 
@@ -36,7 +37,7 @@ class Placement:
         Through which a step goes.
     limit : int
         Bytes that may be taken of each of them, if the fields are on the host.
-    streaming : StepStreaming or None
+    streaming : Streaming or None
         How fields stream; None where they are on the device.
     is_chosen : bool
         Whether the case left it to the memory.
@@ -48,7 +49,7 @@ class Placement:
     home: Device
     devices: list[Device]
     limit: int = 0
-    streaming: StepStreaming | None = None
+    streaming: Streaming | None = None
     is_chosen: bool = False
 
     @property
@@ -154,11 +155,9 @@ def place(problem: SpectralProblem, run: SpectralRun, device: Device, comm: Any)
     if run.residency == "device":
         return there
     limit = memory_limit([device], run.memory, comm)
-    if run.residency == "auto":
-        fits = there.need() <= limit
-        if fits if comm is None else all(comm.allgather(fits)):
-            return replace(there, is_chosen=True)
-    streaming = StepStreaming(**(run.streaming.model_dump() if run.streaming else {}))
+    if run.residency == "auto" and fits_on_all(comm, there.need(), limit):
+        return replace(there, is_chosen=True)
+    streaming = Streaming(**(run.streaming.model_dump() if run.streaming else {}))
     devices = devices_of(device, comm, streaming.devices)
     if len(devices) > 1:
         limit = memory_limit(devices, run.memory, comm)

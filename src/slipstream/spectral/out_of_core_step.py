@@ -12,73 +12,42 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
 
 import numpy as np
 
+from slipstream.array_types import Array, Comm
 from slipstream.byte_sizes import bytes_text
 from slipstream.collective import largest, on_every_rank
 from slipstream.decomposition import Box, split
 from slipstream.device import Device
 from slipstream.errors import InputError
-from slipstream.fft.streaming_options import TileStreaming
-from slipstream.fft.tile_geometry import tile_counts
+from slipstream.exchange import PackTargets
+from slipstream.outofcore.device_limits import first_that_fits
+from slipstream.outofcore.streaming_options import Streaming
+from slipstream.outofcore.tile_executor import Slot, TileDevice, TileExecutor
+from slipstream.outofcore.tiles import tile_counts
 from slipstream.schedule import StepGraph
 from slipstream.spectral.kernel_tables import product_of_model
 from slipstream.spectral.resident_columns import ResidentColumns
 from slipstream.spectral.spectral_problem import SpectralProblem
-from slipstream.spectral.tile_buffers import Slot, TileChunk, TileDevice, TileNeeds
-from slipstream.spectral.tile_outlets import Outlet
+from slipstream.spectral.tile_work import TileChunk, TileNeeds, TilePasses
 from slipstream.spectral.transform_passes import ColumnUpdate, FieldTransforms, ProductOf
 
 # Ranges of planes that are sent one by one, where nobody says how many.
-_PARTS = 4
-
-
-@dataclass(frozen=True)
-class StepStreaming(TileStreaming):
-    """How a step streams: what `TileStreaming` says, and where modes are advanced.
-
-    Attributes
-    ----------
-    update : {"device", "host"}
-        With their tile, or on the host's cores, which takes more trips over the bus.
-    resident : bool
-        Whether columns stay on the device, as far as memory allows; false where a rank has
-        several devices, or modes are advanced on the host.
-    """
-
-    update: str = "device"
-    resident: bool = True
-
-    def __post_init__(self) -> None:
-        if self.devices > 1 or self.update == "host":
-            object.__setattr__(self, "resident", False)
+_RANGES = 4
+# More bytes than any device has.
+_NO_LIMIT = 1 << 62
 
 
 class StreamedPasses:
     """What takes fields on the host through a step. Collective.
 
-    Parameters
-    ----------
-    transforms : FieldTransforms
-        On the host, whose arrays tiles come from and go to.
-    problem : SpectralProblem
-        What to solve.
-    devices : sequence of Device
-        Through which tiles go, in turn.
-    comm : mpi4py.MPI.Comm or None
-        The ranks.
-    streaming : StepStreaming
-        How.
-    limit : int
-        How many bytes may be allocated on each device.
+    Tiles come from, and go to, the arrays of `transforms`. They go through `devices` in turn, on
+    each of which `limit` bytes may be allocated.
 
     Attributes
     ----------
-    devices : list of Device
-        Where passes run.
     tiles : int
         Into how many tiles a pass cuts the columns of this rank, and its planes at least.
     device_bytes : int
@@ -99,40 +68,34 @@ class StreamedPasses:
         transforms: FieldTransforms,
         problem: SpectralProblem,
         devices: Sequence[Device],
-        comm: Any,
-        streaming: StepStreaming,
+        comm: Comm,
+        streaming: Streaming,
         limit: int,
     ) -> None:
-        self._host, self._streaming, self._comm = transforms, streaming, comm
+        self._host, self._streaming = transforms, streaming
         self.devices, self._home = list(devices), transforms.devices[0]
         self._geometry, self._needs = problem.geometry, needs_of(problem, streaming.update)
         self._product = product_of_model(problem.model)
         # Ranks may have been told different limits: each looks at its own devices.
-        self._stations = self._fitting(-largest(comm, -limit))
-        on_every_rank(comm, lambda: [station.provide_scratch() for station in self._stations])
+        self._executor, self.tiles = self._fitting(comm, -largest(comm, -limit))
+        self.device_bytes = self._executor.bytes
         # On a CPU the fields themselves are in the same memory.
         fields = problem.memory(self._home) if self._home in self.devices else 0
         self.resident = self._keep(max(0, limit - self.device_bytes - fields))
-        self._turn = 0
 
     # -- memory ------------------------------------------------------------------------------
 
-    def _fitting(self, limit: int) -> list[TileDevice]:
-        """Return devices with the fewest tiles that fit on all ranks. Collective."""
-        for count in self._counts():
-            self.tiles, self.device_bytes = count, self._needed(count)
-            if largest(self._comm, self.device_bytes) > limit:
-                continue
-            made = on_every_rank(self._comm, self._made)
-            self.device_bytes += max(one.scratch_bytes for one in made)
-            if largest(self._comm, self.device_bytes) <= limit:
-                return made
-            del made
-        smallest = largest(self._comm, self.device_bytes)
+    def _fitting(self, comm: Comm, limit: int) -> tuple[TileExecutor[TilePasses], int]:
+        """Return devices with the fewest tiles that fit on all ranks, and how many. Collective."""
+        counts = list(self._counts())
+        found = first_that_fits(comm, counts, lambda count: self._made(count, limit))
+        if found:
+            return found
+        least = on_every_rank(comm, lambda: self._made(counts[-1], _NO_LIMIT).bytes)
         raise InputError(
             f"run.memory: {bytes_text(limit)} on each device is too little for this step; it "
-            f"takes at least {math.ceil(smallest / 2**20)} MiB"
-            + (f" with {count} tiles" if self._streaming.tiles else "")
+            f"takes at least {math.ceil(largest(comm, least) / 2**20)} MiB"
+            + (f" with {counts[-1]} tiles" if self._streaming.tiles else "")
         )
 
     def _counts(self) -> Iterator[int]:
@@ -147,19 +110,32 @@ class StreamedPasses:
         g = self._geometry
         return max(1, -(-g.planes // count)), max(1, -(-g.columns_shape[1] // count))
 
-    def _needed(self, count: int) -> int:
-        """Return the bytes of a device that so many tiles take, scratch apart."""
-        streams = self._streaming.streams
-        return max(self._needs.device_bytes(*self._most(count), d, streams) for d in self.devices)
-
-    def _made(self) -> list[TileDevice]:
-        most = self._most(self.tiles)
-        return [
-            TileDevice(
-                self._needs, one, self._home, *most, self._parts(), self._streaming, self._product
+    def _made(self, count: int, limit: int) -> TileExecutor[TilePasses]:
+        """Return devices for so many tiles, or raise `TooLittleMemory`."""
+        needs, streaming, most = self._needs, self._streaming, self._most(count)
+        size = needs.slot_bytes(*most)
+        packed = 2 * size * streaming.slots if streaming.copies == "packed" else 0
+        if packed > self._home.memory_free():
+            raise InputError(
+                f"run.streaming: packed copies take {bytes_text(packed)} of the host, of which "
+                f"{bytes_text(self._home.memory_free())} are free; cut more tiles, or leave "
+                "copies out"
             )
-            for one in self.devices
-        ]
+        ranges = self._ranges(count)
+        return TileExecutor(
+            [
+                TileDevice(
+                    one,
+                    self._home,
+                    streaming,
+                    [size],
+                    lambda lane, one=one: TilePasses(needs, one, *most, ranges, self._product),
+                    needs.bytes_beside(most[0], one, streaming),
+                    limit,
+                )
+                for one in self.devices
+            ]
+        )
 
     def _keep(self, left: int) -> ResidentColumns:
         """Return the columns for which there is memory left."""
@@ -175,7 +151,7 @@ class StreamedPasses:
     def record_columns(
         self,
         graph: StepGraph,
-        source: Any = None,
+        source: Array = None,
         updates: Sequence[ColumnUpdate] = (),
         forward: int = 0,
     ) -> None:
@@ -186,62 +162,68 @@ class StreamedPasses:
                 self._record_tiles(graph, None, (), forward)
             self._host.record_columns(graph.on(self._home), None, updates)
             updates, forward = (), 0
-        outlet = None if source is None else Outlet(self._host, len(source), False)
-        if outlet:
-            outlet.record_open(graph)
-        if outlet or updates or forward:
-            self._record_tiles(graph, source, updates, forward, outlet)
-        if outlet:
-            outlet.record_close(graph)
+        if source is None:
+            if updates or forward:
+                self._record_tiles(graph, None, updates, forward)
+            return
+        targets = self._host.pack_targets(range(len(source)), False)
+        targets.record_open(graph, "transpose")
+        self._record_tiles(graph, source, updates, forward, targets)
+        targets.record_close(graph, "transpose")
 
     def _record_tiles(
         self,
         graph: StepGraph,
-        source: Any,
+        source: Array,
         updates: Sequence[ColumnUpdate],
         forward: int,
-        outlet: Outlet | None = None,
+        targets: PackTargets | None = None,
     ) -> None:
         columns, ky = self._host.columns, self._geometry.columns_shape[1]
         most = self._most(self.tiles)[1]
         for low in range(0, ky, most):
-            high, slot = min(low + most, ky), self._next_slot()
+            high, slot = min(low + most, ky), self._executor.next_slot()
             shape = (self._needs.fields, columns.shape[1], most, columns.shape[3])
             place, own = self.resident.columns(low), columns[:, :, low:high]
             place = slot.place(shape, columns.dtype) if place is None else place
             chunk, work, size = TileChunk(slot, place, low, high), slot.work(graph), high - low
-            kept: list[Any] = []
+            kept: list[Array] = []
             if forward:
                 for z in self.resident.elsewhere(low):
                     slot.record_in(graph, place[:forward, z, :size], own[:forward, z])
-                slot.station.columns.record_forward(work, place[:forward], 0, size)
+                slot.worker.columns.record_forward(work, place[:forward], 0, size)
             for update in updates:
                 kept += self._record_update(graph, slot, chunk, update)
             if source is not None:
                 array, count = chunk.part(source), len(source)
                 self._record_missing(graph, slot, chunk, [array])
-                slot.station.columns.record_backward(work, array, place[:count], 0, size)
-                self._record_columns_out(graph, slot, place[:count, :, :size], low, outlet)
+                slot.worker.columns.record_backward(work, array, place[:count], 0, size)
+                self._record_columns_out(graph, slot, place[:count, :, :size], low, targets)
             elif not updates:
                 slot.record_out(graph, own[:forward], place[:forward, :, :size])
             for array in kept:
                 slot.record_out(graph, chunk.on_host(array), array)
 
     def _record_columns_out(
-        self, graph: StepGraph, slot: Slot, columns: Any, low: int, outlet: Outlet
+        self,
+        graph: StepGraph,
+        slot: Slot[TilePasses],
+        columns: Array,
+        low: int,
+        targets: PackTargets,
     ) -> None:
         """Record that columns leave a device; they begin at a ky of this rank."""
         first = self._geometry.spectral_box.start[1] + low
         fields, nz, ky, row = columns.shape
         box = Box((0, first, 0), (nz, first + ky, row))
         for field in range(fields):
-            for part, target in outlet.views(field, box):
+            for part, target in targets.views(field, box):
                 if not self.resident.is_here(low, part.start[0]):
                     slot.record_out(graph, target, columns[field][part.slices(box)])
 
     def _record_update(
-        self, graph: StepGraph, slot: Slot, chunk: TileChunk, update: ColumnUpdate
-    ) -> list[Any]:
+        self, graph: StepGraph, slot: Slot[TilePasses], chunk: TileChunk, update: ColumnUpdate
+    ) -> list[Array]:
         """Record an update of a chunk; return what of it has to leave the device."""
         done = update(chunk.columns())
         self._record_missing(graph, slot, chunk, done.reads)
@@ -256,7 +238,7 @@ class StreamedPasses:
         return done.kept
 
     def _record_missing(
-        self, graph: StepGraph, slot: Slot, chunk: TileChunk, arrays: Sequence[Any]
+        self, graph: StepGraph, slot: Slot[TilePasses], chunk: TileChunk, arrays: Sequence[Array]
     ) -> None:
         """Record copies of those arrays that are parts of fields, and not in the slot yet."""
         for array in chunk.missing(arrays):
@@ -268,14 +250,14 @@ class StreamedPasses:
     ) -> None:
         """Record a pass over the planes; parameters as of `FieldTransforms.record_through`."""
         g, most = self._geometry, self._most(self.tiles)[0]
-        parts = self._parts()
+        parts = self._ranges(self.tiles)
         for part, (first, last) in enumerate(split(g.planes, parts)):
-            outlet = Outlet(self._host, outputs, True, part, parts)
-            outlet.record_open(graph)
+            targets = self._host.pack_targets(range(outputs), True, part, parts)
+            targets.record_open(graph, "transpose")
             for low in range(first, last, most):
                 high = min(low + most, last)
-                self._record_planes(graph, product_of, inputs, outputs, low, high, outlet)
-            outlet.record_close(graph)
+                self._record_planes(graph, product_of, inputs, outputs, low, high, targets)
+            targets.record_close(graph, "transpose")
 
     def _record_planes(
         self,
@@ -285,15 +267,15 @@ class StreamedPasses:
         outputs: int,
         low: int,
         high: int,
-        outlet: Outlet,
+        targets: PackTargets,
     ) -> None:
-        g, slot, source = self._geometry, self._next_slot(), self._host.planes
+        g, slot, source = self._geometry, self._executor.next_slot(), self._host.planes
         most = self._most(self.tiles)[0]
         place = slot.place((self._needs.fields, g.packed_size(most)), source.dtype)
         blocks = list(zip(g.packed_blocks(), g.packed_blocks(most), strict=True))
         work, kept = slot.work(graph), self.resident.ky
 
-        def planes_of(packed: Any, fields: int, at: int, size: int) -> Any:
+        def planes_of(packed: Array, fields: int, at: int, size: int) -> Array:
             part = packed[:fields, at : at + (high - low) * size]
             return part.reshape(fields, high - low, size // g.row, g.row)
 
@@ -308,7 +290,7 @@ class StreamedPasses:
         product = product_of(slot.device) if product_of else None
         if product is not None:
             product = replace(product, maxima=product.maxima[low * g.shape[1] :])
-        slot.station.planes.record_through(
+        slot.worker.planes.record_through(
             work, place[:inputs], place[:outputs], product, 0, high - low
         )
         z, ky = g.physical_box.start[0], 0
@@ -320,24 +302,15 @@ class StreamedPasses:
                 packed, first = packed[:, :, kept:], first + kept
             box = Box((z + low, first, 0), (z + high, ky, g.row))
             for field in range(outputs):
-                for part, target in outlet.views(field, box):
+                for part, target in targets.views(field, box):
                     slot.record_out(graph, target, packed[field][part.slices(box)])
 
-    def _parts(self) -> int:
-        """Return in how many parts products are sent."""
+    def _ranges(self, tiles: int) -> int:
+        """Return in how many ranges of planes products are sent."""
         if self._geometry.ranks == 1:
             return 1
         sent = self._streaming.tiles_per_exchange
-        return -(-self.tiles // sent) if sent else _PARTS
-
-    def _next_slot(self) -> Slot:
-        """Return the slot whose turn it is: of one device after the other."""
-        devices, turn = len(self._stations), self._turn
-        self._turn += 1
-        slots = self._stations[turn % devices].slots
-        slot = slots[turn // devices % len(slots)]
-        slot.clear()
-        return slot
+        return -(-tiles // sent) if sent else _RANGES
 
 
 def needs_of(problem: SpectralProblem, update: str) -> TileNeeds:

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 from slipstream.decomposition import split
 from slipstream.device import Device, Operation
-from slipstream.exchange import ExchangePlan, Transport
+from slipstream.exchange import ExchangePlan, PackTargets, Transport, pack_targets
 from slipstream.fft import (
     ColumnPass,
     PlanePass,
@@ -260,6 +260,12 @@ class FieldTransforms:
         self._record_exchange(graph, range(count), True)
         for low, high in self._column_pass.batches():
             self._column_pass.record_forward(graph, self.columns[:count], low, high, target)
+
+    def pack_targets(
+        self, fields: Iterable[int], forward: bool, part: int = 0, parts: int = 1
+    ) -> PackTargets:
+        """Return where what is exchanged belongs; parameters as of `exchange`. Collective."""
+        return pack_targets(self.transport, *self.exchange(fields, forward, part, parts))
 
     def exchange(
         self, fields: Iterable[int], forward: bool, part: int = 0, parts: int = 1

@@ -12,10 +12,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
+from slipstream.array_types import Array
 from slipstream.device import REAL_NAMES, Device, Operation, RowLaunch
 from slipstream.device.array_addresses import merged_axes
 from slipstream.schedule import StepGraph
@@ -30,15 +29,7 @@ COPIES = ("memcpy2D", "zero-copy", "packed")
 
 
 class Bus:
-    """Records copies between the host and a device.
-
-    Parameters
-    ----------
-    device, home : Device
-        The device, and the host, which allocates pinned memory.
-    copies : {"memcpy2D", "zero-copy", "packed"}
-        How.
-    """
+    """Records copies between the host, whose arrays are pinned, and a device."""
 
     def __init__(self, device: Device, home: Device, copies: str) -> None:
         self._device, self._home, self._copies = device, home, copies
@@ -50,29 +41,23 @@ class Bus:
     def record(
         self,
         graph: StepGraph,
-        target: Any,
-        source: Any,
+        target: Array,
+        source: Array,
         inward: bool,
         lane: str,
         staging: np.ndarray | None,
     ) -> None:
-        """Record ``target[...] = source``, one of which is on the host.
+        """Record ``target[...] = source``, views of one shape.
 
-        Parameters
-        ----------
-        graph : StepGraph
-            Where nodes are added.
-        target, source : array
-            Views of one shape.
-        inward : bool
-            Whether the source is the one on the host.
-        lane : str
-            Where the copy runs.
-        staging : numpy.ndarray or None
-            As of `staging`, large enough.
+        If `inward`, the source is the one on the host. `staging` is memory of `staging`, of as many
+        bytes.
         """
         label = "copy in" if inward else "copy out"
-        is_slow = staging is None and not inward and self._is_slow(target, source)
+        # Copy engines are slow out of a device, where rows are short and not side by side.
+        is_slow = False
+        if staging is None and not inward and self._device.kind != "cpu":
+            shape, _ = merged_axes(target, source)
+            is_slow = len(shape) > 1 and shape[-1] * target.itemsize < _SHORT_ROW
         if self._copies == "zero-copy" or is_slow:
             operation = copy_box(self._device, target, source)
         elif staging is None:
@@ -90,14 +75,15 @@ class Bus:
             device=self._device,
         )
 
-    def _is_slow(self, target: Any, source: Any) -> bool:
-        """Return whether the copy engines are slow: where rows are short, and not side by side."""
-        if self._device.kind == "cpu":
-            return False
-        shape, _ = merged_axes(target, source)
-        return len(shape) > 1 and shape[-1] * target.itemsize < _SHORT_ROW
-
-    def _record_packed(self, graph, target, source, inward: bool, lane: str, staging) -> None:
+    def _record_packed(
+        self,
+        graph: StepGraph,
+        target: Array,
+        source: Array,
+        inward: bool,
+        lane: str,
+        staging: np.ndarray,
+    ) -> None:
         packed = staging[: source.nbytes].view(source.dtype).reshape(source.shape)
         for number, (to, of) in enumerate([(packed, source), (target, packed)]):
             on_host = inward == (number == 0)
@@ -115,15 +101,10 @@ class Bus:
             )
 
 
-def copy_box(device: Device, target: Any, source: Any) -> Operation:
+def copy_box(device: Device, target: Array, source: Array) -> Operation:
     """Return the operation ``target[...] = source`` as a kernel that reaches both.
 
-    Parameters
-    ----------
-    device : Device
-        Where it runs, with all of its threads.
-    target, source : array
-        Views of up to four axes, of one shape and type, on the device or pinned on the host.
+    They have one shape of up to four axes, and one type, on the device or pinned on the host.
     """
     shape, strides = merged_axes(target, source)
     if 0 in shape:

@@ -1,0 +1,79 @@
+"""Which devices a rank streams through, and what it may take of their memory."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Sequence
+from typing import TypeVar
+
+from slipstream.array_types import Comm
+from slipstream.byte_sizes import bytes_of
+from slipstream.collective import on_every_rank
+from slipstream.device import Device, open_devices
+from slipstream.exchange import local_rank
+
+# Of the memory that is free, what libraries may need besides our arrays.
+_USABLE = 0.9
+
+T = TypeVar("T")
+
+
+class TooLittleMemory(Exception):
+    """The limit does not allow it."""
+
+
+def devices_of(device: Device, comm: Comm, count: int) -> list[Device]:
+    """Return this rank's device and the next ones of its node, so many in all. Collective."""
+    if count == 1:
+        return [device]
+    local = local_rank(comm)
+    return on_every_rank(comm, lambda: open_devices(device, local, count))
+
+
+def memory_limit(devices: Sequence[Device], memory: int | str | None, comm: Comm) -> int:
+    """Return how many bytes this rank may take on each of its devices. Collective.
+
+    That is what the user allows each rank, or its share of what is free.
+    """
+    mine = [one.identity for one in devices]
+    everyone = mine if comm is None else list(itertools.chain(*comm.allgather(mine)))
+    if memory is not None:
+        return on_every_rank(comm, lambda: bytes_of(memory, "memory"))
+    shares = (one.memory_free() / everyone.count(one.identity) for one in devices)
+    return int(_USABLE * min(shares))
+
+
+def fits_on_all(comm: Comm, need: int, limit: int) -> bool:
+    """Return whether every rank may take what it needs. Collective."""
+    return _on_all(comm, need <= limit)
+
+
+def first_that_fits(
+    comm: Comm, counts: Iterable[int], make: Callable[[int], T]
+) -> tuple[T, int] | None:
+    """Return what is made of the first number of tiles for which all ranks have memory. Collective.
+
+    `make` raises `TooLittleMemory` where its limit does not allow a number. None if no number fits.
+
+    Raises
+    ------
+    InputError
+        On all ranks, if a device of any has less than it said.
+    """
+
+    def made(count: int) -> T | None:
+        try:
+            return make(count)
+        except TooLittleMemory:
+            return None
+
+    for count in counts:
+        result = on_every_rank(comm, lambda count=count: made(count))
+        if _on_all(comm, result is not None):
+            return result, count
+        result = None  # frees what it took before the next attempt
+    return None
+
+
+def _on_all(comm: Comm, said: bool) -> bool:
+    return said if comm is None else all(comm.allgather(said))

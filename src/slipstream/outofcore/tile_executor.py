@@ -1,0 +1,186 @@
+"""Rotating buffers on a device: slots through which tiles go, and the lanes in which they do.
+
+While one tile is worked on, the next is copied in and the one before is copied out: with a lane
+each for copies in, for work and for copies out, three slots make the pipeline. Or everything that
+happens to a tile does so in one of several streams, a slot each, as in GHOST.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, Generic, Protocol, TypeVar
+
+import numpy as np
+
+from slipstream.array_types import Array
+from slipstream.decomposition import Box
+from slipstream.device import Device, Scratch
+from slipstream.outofcore.device_limits import TooLittleMemory
+from slipstream.outofcore.host_device_copy import Bus
+from slipstream.outofcore.streaming_options import Streaming
+from slipstream.outofcore.tile_stores import Store
+from slipstream.schedule import MAIN_LANE, StepGraph
+from slipstream.schedule.step_graph import PlacedGraph
+
+# Buffers begin at multiples of this many bytes, as cuFFT and vector code like it.
+ALIGNMENT = 256
+
+
+def aligned(size: int) -> int:
+    """Return the bytes after which the next buffer may begin."""
+    return -(-size // ALIGNMENT) * ALIGNMENT
+
+
+class Worker(Protocol):
+    """Who works on tiles in one lane of a device, one after the other."""
+
+    @property
+    def scratch(self) -> Scratch:
+        """What a library's transforms in this lane share."""
+
+    def plan(self, slot: Slot[Any]) -> None:
+        """Plan all that a library will do to tiles in a slot, so that its scratch is known."""
+
+
+W = TypeVar("W", bound=Worker)
+
+
+class Slot(Generic[W]):
+    """Room for one tile at a time, and the lanes in which things happen to it.
+
+    `stream` is the lane of everything; empty for the pipeline's three.
+    """
+
+    def __init__(
+        self, device: Device, bus: Bus, sizes: Sequence[int], stream: str, worker: W
+    ) -> None:
+        self.device, self.worker = device, worker
+        self._bus, self._stream = bus, stream
+        self.buffers = [device.empty((size,), np.uint8) for size in sizes]
+        self._staging = [bus.staging(max(sizes)) for _ in range(2)]
+        self._used = 0
+
+    def clear(self) -> None:
+        """Make room for the next tile."""
+        self._used = 0
+
+    def place(self, shape: tuple[int, ...], dtype: Any) -> Array:
+        """Return an uninitialised array of this tile, in the first buffer."""
+        size = math.prod(shape) * np.dtype(dtype).itemsize
+        array = self.buffers[0][self._used : self._used + size].view(dtype).reshape(shape)
+        self._used = aligned(self._used + size)
+        return array
+
+    def work(self, graph: StepGraph) -> PlacedGraph:
+        """Return where work on this tile is recorded."""
+        return graph.on(self.device, self._stream or MAIN_LANE)
+
+    def record_in(self, graph: StepGraph, target: Array, source: Array) -> None:
+        """Record a copy from the host."""
+        lane = self._stream or "copy in"
+        self._bus.record(graph, target, source, True, lane, self._staging[0])
+
+    def record_out(self, graph: StepGraph, target: Array, source: Array) -> None:
+        """Record a copy to the host."""
+        lane = self._stream or "copy out"
+        self._bus.record(graph, target, source, False, lane, self._staging[1])
+
+    def record_load(self, graph: StepGraph, tile: Array, box: Box, source: Store) -> None:
+        """Record that a box of a store comes to an array of this tile."""
+        for part, view in source.read_views(box):
+            place, view = source.paired(tile[part.slices(box)], view)
+            if source.read_on_device:
+                self.work(graph).add_copy(place, view, label="keep")
+            else:
+                self.record_in(graph, place, view)
+
+    def record_store(self, graph: StepGraph, tile: Array, box: Box, target: Store) -> None:
+        """Record that an array of this tile goes to a box of a store."""
+        for part, view in target.write_views(box):
+            place, view = target.paired(tile[part.slices(box)], view)
+            if target.written_on_device:
+                self.work(graph).add_copy(view, place, label="keep")
+            else:
+                self.record_out(graph, view, place)
+
+
+class TileDevice(Generic[W]):
+    """A device with slots for tiles, which take turns, and with a worker for each of its lanes.
+
+    Parameters
+    ----------
+    sizes : sequence of int
+        Bytes of the buffers of a slot.
+    make_worker : callable
+        Makes the worker of a lane.
+    beside : int
+        Bytes that workers, and whatever else is on the device, take.
+    limit : int
+        How many bytes may be allocated there.
+
+    Attributes
+    ----------
+    bytes : int
+        How many bytes are.
+
+    Raises
+    ------
+    TooLittleMemory
+        If the limit is too low.
+    """
+
+    def __init__(
+        self,
+        device: Device,
+        home: Device,
+        streaming: Streaming,
+        sizes: Sequence[int],
+        make_worker: Callable[[str], W],
+        beside: int,
+        limit: int,
+    ) -> None:
+        self.device = device
+        self.bytes = beside + streaming.slots * sum(sizes)
+        if self.bytes > limit:
+            raise TooLittleMemory
+        bus = Bus(device, home, streaming.copies)
+        lanes = streaming.lanes
+        self._workers = [make_worker(lane) for lane in lanes]
+        self.slots = [
+            Slot(device, bus, sizes, lanes[number % len(lanes)], self._workers[number % len(lanes)])
+            for number in range(streaming.slots)
+        ]
+        # First planned to find out what a library needs to work in, then again with that memory.
+        for slot in self.slots:
+            slot.worker.plan(slot)
+        self.bytes += sum(worker.scratch.needed for worker in self._workers)
+        if self.bytes > limit:
+            raise TooLittleMemory
+        self.provide_scratch()
+
+    def provide_scratch(self) -> None:
+        """Allocate what transforms of a library need to work in."""
+        for worker in self._workers:
+            worker.scratch.provide(self.device.empty((worker.scratch.needed,), np.uint8))
+
+
+class TileExecutor(Generic[W]):
+    """Takes tiles through slots: copies in, work, copies out; those of all devices in turn."""
+
+    def __init__(self, devices: Sequence[TileDevice[W]]) -> None:
+        self._devices, self._turn = list(devices), 0
+
+    @property
+    def bytes(self) -> int:
+        """Bytes allocated on each device."""
+        return max((one.bytes for one in self._devices), default=0)
+
+    def next_slot(self) -> Slot[W]:
+        """Return the slot whose turn it is, with room for a tile."""
+        devices, turn = len(self._devices), self._turn
+        self._turn += 1
+        slots = self._devices[turn % devices].slots
+        slot = slots[turn // devices % len(slots)]
+        slot.clear()
+        return slot
