@@ -6,7 +6,7 @@ import matplotlib.image
 import pytest
 
 from slipstream import cli
-from slipstream.advection import STRATEGIES, advection_arguments
+from slipstream.advection import STRATEGIES, advection_solver
 from slipstream.advection.cpu_shell_tuning import SHELLS
 from slipstream.bench import advection_bench
 from slipstream.bench.advection_bench import AdvectionRequest, best_of, fitting, measure_advection
@@ -94,7 +94,7 @@ def test_what_cannot_run_is_left_out_unless_it_was_named():
 
 def test_hybrid_strategies_take_the_fastest_shell(monkeypatch):
     """The GPU is a CPU with a GPU's kernels here: what is tuned is not worth knowing."""
-    monkeypatch.setattr(advection_arguments, "open_device", lambda *_: HostDevice(tiled=True))
+    monkeypatch.setattr(advection_solver, "open_device", lambda *_: HostDevice(tiled=True))
     request = AdvectionRequest(SHAPE, steps=1, repetitions=1)
     result = measure_advection(request, None, gpu=True)
     assert [row["strategy"] for row in result["rows"]] == list(fitting(1, gpu=True))

@@ -7,7 +7,8 @@ programs do differently is, here, a line each: see `strategies`.
 
 from slipstream.advection.advection_solver import Advection
 from slipstream.advection.cpu_shell_tuning import tuned_shell
-from slipstream.advection.lax_wendroff import FLOPS, gaussian
+from slipstream.advection.exact_solution import gaussian
+from slipstream.advection.lax_wendroff import FLOPS
 from slipstream.advection.overlap_strategies import STRATEGIES
 
 __all__ = ["FLOPS", "STRATEGIES", "Advection", "gaussian", "tuned_shell"]

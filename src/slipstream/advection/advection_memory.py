@@ -1,4 +1,4 @@
-"""How much memory a rank's part of an advection step needs, before anything is allocated."""
+"""How much memory a rank's subdomain of an advection step needs, before anything is allocated."""
 
 from __future__ import annotations
 
@@ -27,23 +27,7 @@ def memory_needed(
     dtype: np.dtype,
     shell: int,
 ) -> dict[str, int]:
-    """Return the bytes that one rank needs on each of its devices.
-
-    Parameters
-    ----------
-    strategy : Strategy
-        Which devices share the rank's box.
-    devices : mapping of str to Device
-        Those devices.
-    box : Box
-        The rank's points.
-    grid : sequence of int
-        Number of ranks along z, y and x.
-    dtype : numpy.dtype
-        float32 or float64.
-    shell : int
-        Thickness of the CPU's shell around the GPU's block.
-    """
+    """Return the bytes that one rank needs on each of its devices."""
     divided = [int(parts > 1) for parts in grid]
     regions = place(strategy, devices, box, divided, dtype, shell)
     needed = dict.fromkeys(devices, 0)

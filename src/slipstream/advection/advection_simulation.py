@@ -8,11 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from slipstream.advection.advection_arguments import checked_grid, open_devices
-from slipstream.advection.advection_error import LABELS, PICTURES, compare
 from slipstream.advection.advection_memory import memory_needed
-from slipstream.advection.advection_solver import Advection
-from slipstream.advection.lax_wendroff import gaussian
+from slipstream.advection.advection_solver import Advection, checked_grid, open_devices
+from slipstream.advection.exact_solution import LABELS, PICTURES, compare, gaussian
 from slipstream.advection.strategy_choice import automatic_strategy, check_device, strategy_of_case
 from slipstream.array_types import Comm
 from slipstream.case import AdvectionCase

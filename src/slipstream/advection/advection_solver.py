@@ -2,30 +2,26 @@
 
 from __future__ import annotations
 
+import math
+import operator
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from slipstream.advection.advection_arguments import (
-    checked_dtype,
-    checked_grid,
-    checked_shape,
-    checked_shell,
-    checked_strategy,
-    open_devices,
-)
 from slipstream.advection.device_regions import Part, Region, record_copies
-from slipstream.advection.lax_wendroff import check_courant, gaussian
-from slipstream.advection.overlap_strategies import (
-    place,
-    record_step,
-)
-from slipstream.decomposition import Box, grid_boxes
-from slipstream.device import Device
+from slipstream.advection.exact_solution import gaussian
+from slipstream.advection.lax_wendroff import check_courant
+from slipstream.advection.overlap_strategies import STRATEGIES, Strategy, place, record_step
+from slipstream.array_types import Comm
+from slipstream.decomposition import Box, grid_boxes, process_grid
+from slipstream.device import Device, HostDevice, open_device
 from slipstream.errors import InputError
-from slipstream.exchange import HaloExchange, HaloPlan, make_transport
+from slipstream.exchange import HaloExchange, HaloPlan, local_rank, make_transport
 from slipstream.schedule import StepGraph, Timeline, commit
+
+# What a point of a face costs, normal to z, y and x: the last ones lie in as many cache lines.
+_FACE_COSTS = (1.0, 1.0, 8.0)
 
 
 class Advection:
@@ -76,7 +72,7 @@ class Advection:
         courant: Sequence[float] = (1.0, 1.0, 1.0),
         strategy: str = "single",
         dtype: Any = "float64",
-        comm: Any = None,
+        comm: Comm = None,
         grid: Sequence[int] | None = None,
         shell: int = 1,
         threads: int | None = None,
@@ -233,3 +229,81 @@ class Advection:
             Whether to keep nothing of it, so that the next timeline is that of later steps.
         """
         return Timeline.merged([step.timeline for step in self._steps], forget)
+
+
+def checked_strategy(name: str, ranks: int) -> Strategy:
+    """Return the strategy of a name."""
+    fitting = [key for key, one in STRATEGIES.items() if ranks == 1 or one.transport != "none"]
+    if name not in fitting:
+        what = "is for one rank" if name in STRATEGIES else "is unknown"
+        raise InputError(f"strategy {name!r} {what}; accepted: {', '.join(fitting)}")
+    return STRATEGIES[name]
+
+
+def checked_shape(shape: Sequence[int]) -> tuple[int, int, int]:
+    """Return the number of points along z, y and x."""
+    numbers = _three_counts(shape)
+    if numbers is None:
+        raise InputError(f"shape is {shape}; accepted: three positive numbers z, y, x")
+    return numbers
+
+
+def checked_dtype(dtype: Any) -> np.dtype:
+    """Return the type of the values."""
+    try:
+        name = np.dtype(dtype).name
+    except TypeError:
+        name = repr(dtype)
+    if name not in ("float32", "float64"):
+        raise InputError(f"dtype {name} is not supported; accepted: float64, float32")
+    return np.dtype(name)
+
+
+def checked_shell(shell: int) -> int:
+    """Return the thickness of the CPU's shell."""
+    try:
+        number = operator.index(shell)
+    except TypeError:
+        number = -1
+    if number < 0:
+        raise InputError(f"shell is {shell}; accepted: a thickness of 0 points or more")
+    return number
+
+
+def checked_grid(
+    grid: Sequence[int] | None, ranks: int, shape: Sequence[int]
+) -> tuple[int, int, int]:
+    """Return the number of ranks along z, y and x; if not given, what exchanges least."""
+    if grid is None:
+        return process_grid(ranks, shape, _FACE_COSTS)
+    numbers = _three_counts(grid)
+    if numbers is None or math.prod(numbers) != ranks:
+        raise InputError(
+            f"grid is {grid}; accepted: three positive numbers whose product is the number "
+            f"of ranks, {ranks}"
+        )
+    return numbers
+
+
+def open_devices(
+    strategy: Strategy, given: Mapping[str, Device], threads: int | None, comm: Comm
+) -> dict[str, Device]:
+    """Return the devices of a strategy; those that are not given are opened. Collective."""
+    devices = dict(given)
+    local = local_rank(comm)
+    if "cpu" in strategy.devices and "cpu" not in devices:
+        # A shell is done before several lanes would have begun.
+        lanes = 1 if "gpu" in strategy.devices else None
+        devices["cpu"] = HostDevice(threads=threads, lanes=lanes, spare_core=strategy.spare_core)
+    if "gpu" in strategy.devices and "gpu" not in devices:
+        devices["gpu"] = open_device("cuda", local)
+    return {name: devices[name] for name in strategy.devices}
+
+
+def _three_counts(values: Any) -> tuple[int, int, int] | None:
+    """Return three positive whole numbers as a tuple; None if they are something else."""
+    try:
+        numbers = tuple(operator.index(value) for value in values)
+    except TypeError:
+        return None
+    return numbers if len(numbers) == 3 and min(numbers) > 0 else None

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from slipstream.advection.lax_wendroff import weights
+from slipstream.advection.lax_wendroff import lax_wendroff_weights
 from slipstream.decomposition import Box, PaddedBox, split
 from slipstream.device import REAL_NAMES, BlockLaunch, Device, Operation, RowLaunch
 
@@ -81,7 +81,9 @@ class Stencil:
         own = (
             0 if width else size for width, size in zip(layout.halo, layout.box.shape, strict=True)
         )
-        numbers = [dtype.type(weight) for number in courant for weight in weights(number)]
+        numbers = [
+            dtype.type(weight) for number in courant for weight in lax_wendroff_weights(number)
+        ]
         self._arguments = (rows * row, row, *own, *numbers)
         self._by_tiles = device.tiled_transforms()
         if self._by_tiles:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from slipstream.advection.advection_arguments import checked_strategy
+from slipstream.advection.advection_solver import checked_strategy
 from slipstream.advection.overlap_strategies import STRATEGIES, Strategy
 from slipstream.device import Device, cuda_device_count
 from slipstream.errors import InputError

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from slipstream.advection import FLOPS, STRATEGIES, Advection, gaussian, tuned_shell
-from slipstream.advection.advection_arguments import checked_strategy
+from slipstream.advection.advection_solver import checked_strategy
 from slipstream.bench.advection_lines import lines_of
 from slipstream.bench.repetitions import large_copy, medians
 from slipstream.device import Device, HostDevice
