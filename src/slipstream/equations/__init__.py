@@ -1,7 +1,8 @@
 """Equations in vector notation, and what a pseudospectral method makes of them.
 
-`language` is what a `model` is written in, `models` has those that come along; `lowering` finds the
-fewest transforms, and `code` writes the kernels' functions. Nothing here knows of devices or grids.
+A `Model` is written in `vector_notation`; `models` has those that come along. `lowering` finds the
+fewest transforms, and `cpp_generation` writes the kernels' functions. Nothing here knows of devices
+or grids.
 """
 
 from slipstream.equations.lowering import Lowered, lower

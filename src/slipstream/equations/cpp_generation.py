@@ -165,7 +165,8 @@ def _of_state(model: Lowered, expression: sympy.Expr) -> dict[str, sympy.Expr]:
 
 def _sum_of_modes(factors: dict[str, sympy.Expr]) -> list[str]:
     """Return terms that add up to a sum of modes with complex factors."""
-    real, imaginary = [], []
+    real: list[str] = []
+    imaginary: list[str] = []
     for name, factor in factors.items():
         parts = sympy.expand(factor).as_real_imag()
         for part, terms in zip(parts, (real, imaginary), strict=True):

@@ -12,13 +12,7 @@ from slipstream.equations.lowering import Lowered
 
 
 def explained(model: Lowered) -> Iterator[tuple[str, str, str]]:
-    """Yield lines of a table: of which part, a name, and what it is.
-
-    Parameters
-    ----------
-    model : Lowered
-        The model.
-    """
+    """Yield lines of a table: of which part, a name, and what it is."""
     for symbol, expression in zip(model.symbols, model.inputs, strict=True):
         yield "to physical space", str(symbol), _text(expression)
     for number, product in enumerate(model.products):

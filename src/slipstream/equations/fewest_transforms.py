@@ -25,20 +25,7 @@ Rows = list[list[sympy.Expr]]
 
 
 def dependencies(rows: Rows) -> tuple[list[int], sympy.Matrix]:
-    """Return which columns are independent, and all columns as sums of those.
-
-    Parameters
-    ----------
-    rows : list of list
-        A matrix whose entries may have parameters.
-
-    Returns
-    -------
-    list of int
-        The independent columns: each that is no sum of those before it, whatever the parameters.
-    sympy.Matrix
-        A row for each independent column: how much of it is in every column.
-    """
+    """Return which columns are independent, and all columns as sums of those."""
     rows = [row for row in rows if any(entry != 0 for entry in row)]
     if not rows:
         return [], sympy.zeros(0, 0)
@@ -68,15 +55,7 @@ def solenoidal_part(vector: Sequence[sympy.Expr], k: Sequence[sympy.Expr]) -> li
 def rows_of_multipliers(
     multipliers: Sequence[Sequence[sympy.Expr]], vectors: Sequence[int]
 ) -> Rows:
-    """Return rows that tell products apart by their multipliers.
-
-    Parameters
-    ----------
-    multipliers : sequence of sequence
-        By component of the state, those of all products.
-    vectors : sequence of int
-        Components with which solenoidal vectors begin.
-    """
+    """Return rows that tell products apart by their multipliers."""
     columns = len(multipliers[0])
     rows: Rows = []
     # Each gives a row or two for each component; four more than it takes to fill the matrix.
@@ -96,15 +75,7 @@ def rows_of_multipliers(
 
 
 def essential_values(expressions: Sequence[sympy.Expr]) -> tuple[list[sympy.Expr], list]:
-    """Return the fewest sums of values that some expressions depend on.
-
-    Returns
-    -------
-    list of Expr
-        The sums.
-    list of Expr
-        The expressions, with the first value of each sum standing for the whole of it.
-    """
+    """Return the fewest sums of values that some expressions depend on."""
     values = sorted({v for e in expressions for v in values_in(e)}, key=_order)
     rows: Rows = []
     for expression in expressions:
@@ -130,18 +101,7 @@ def _order(value: Value) -> tuple:
 
 
 def conserved(expression: sympy.Expr) -> list[sympy.Expr] | None:
-    """Write products of values with first derivatives as a divergence of products.
-
-    Parameters
-    ----------
-    expression : Expr
-        A sum of products of two values, one of them a first derivative.
-
-    Returns
-    -------
-    list of Expr or None
-        The flux along x, y and z, whose divergence the expression is; None if it is not one.
-    """
+    """Write products of values with first derivatives as a divergence of products."""
     values = sorted({v.undifferentiated for v in values_in(expression)}, key=_order)
     fluxes = [
         (axis, a * b)

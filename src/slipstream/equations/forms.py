@@ -103,7 +103,7 @@ def positions_in(expression: sympy.Expr) -> list[sympy.Symbol]:
 
 def differentiate(expression: sympy.Expr, axis: int) -> sympy.Expr:
     """Return the derivative along an axis of what is known at points, by the chain rule."""
-    once = tuple(int(other == axis) for other in range(3))
+    once = int(axis == 0), int(axis == 1), int(axis == 2)
     along = sympy.diff(expression, COORDINATES[axis])
     for value in values_in(expression):
         along += sympy.diff(expression, value) * value.differentiated(once)
@@ -111,14 +111,7 @@ def differentiate(expression: sympy.Expr, axis: int) -> sympy.Expr:
 
 
 class Form:
-    """A sum of terms, each a polynomial of the wavenumbers times the transform of points.
-
-    Parameters
-    ----------
-    terms : dict
-        From expressions of values (1 for what is the same everywhere) to polynomials of the
-        wavenumbers, whose coefficients may have parameters.
-    """
+    """A sum of terms, each a polynomial of the wavenumbers times the transform of points."""
 
     def __init__(self, terms: dict[sympy.Expr, sympy.Expr]) -> None:
         expanded = {points: _reduced(factor) for points, factor in terms.items()}
@@ -159,7 +152,7 @@ class Form:
 
     def real_and_imaginary(self) -> tuple[Form, Form]:
         """Return both parts of a complex quantity."""
-        parts = ({}, {})
+        parts: tuple[dict[sympy.Expr, sympy.Expr], ...] = ({}, {})
         for points, factor in self.terms.items():
             for power, part in enumerate(parts):
                 part[points] = factor.coeff(IMAGINARY, power)

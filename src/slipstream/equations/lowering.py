@@ -138,13 +138,7 @@ class Lowered:
 
 
 def lower(model: Model) -> Lowered:
-    """Put a model in order.
-
-    Raises
-    ------
-    InputError
-        If it has a term that cannot be computed.
-    """
+    """Put a model in order."""
     coefficients: dict[sympy.Expr, Value] = {}
     taken = {value.field for value in model.components}
     forms = [_with_coefficients(form, coefficients, taken) for form in model.forms]

@@ -105,7 +105,7 @@ class Model:
     @property
     def forms(self) -> list[Form]:
         """The right-hand sides, by component."""
-        result = []
+        result: list[Form] = []
         for field, right in self.equations.items():
             if field.is_complex:
                 result += right.forms[0].real_and_imaginary()

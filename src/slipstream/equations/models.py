@@ -134,18 +134,7 @@ SHIPPED: dict[str, Callable[..., Model]] = {
 
 
 def find(name: str) -> Callable[..., Model]:
-    """Return the function of a model.
-
-    Parameters
-    ----------
-    name : str
-        Name of a model that comes along, or ``FILE.py:FUNCTION``.
-
-    Raises
-    ------
-    InputError
-        If there is no such model.
-    """
+    """Return the function of a model that comes along, or of ``FILE.py:FUNCTION``."""
     if name in SHIPPED:
         return SHIPPED[name]
     path, colon, function = name.rpartition(":")
@@ -191,20 +180,7 @@ def parameters_of(function: Callable[..., Model]) -> dict[str, tuple[Any, Any]]:
 
 
 def lowered(name: str, values: Mapping[str, Any]) -> Lowered:
-    """Return a model, ready for code.
-
-    Parameters
-    ----------
-    name : str
-        As for `find`.
-    values : mapping of str to number
-        The parameters. Numbers that are not whole stay open, so that others may be given later.
-
-    Raises
-    ------
-    InputError
-        If the model is no model, or cannot be computed.
-    """
+    """Return a model, ready for code; parameters that are not whole stay open as symbols."""
     for key, value in values.items():
         if not isinstance(value, int | float):
             raise InputError(f"equation.{key}: {value!r} is no number; parameters are numbers")

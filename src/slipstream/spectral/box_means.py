@@ -6,7 +6,7 @@ They go chunk by chunk, on the device, so that no field of points is ever in mem
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -38,21 +38,13 @@ def combined(flow: SpectralStep, sums: Sequence[sympy.Expr]) -> Any:
 
 
 def mean_over_box(flow: SpectralStep, name: str, comm: Any) -> float:
-    """Return the mean over the box of a function of the fields. Collective.
-
-    Parameters
-    ----------
-    flow : SpectralStep
-        Whose state it is.
-    name : str
-        Which of the model's means.
-    comm : mpi4py.MPI.Comm or None
-        The ranks.
-    """
+    """Return the mean over the box of a function of the fields. Collective."""
     sums: list[float] = []
     for part, function in flow.problem.means[name]:
 
-        def add(points: Any, plane: int, function=function) -> tuple[Operation, list[Any]]:
+        def add(
+            points: Any, plane: int, function: Callable[..., Any] = function
+        ) -> tuple[Operation, list[Any]]:
             def run(stream: Any) -> None:
                 # What is the same everywhere is a number: it is counted at every point too.
                 sums.append(float((function(*points) + 0 * points[0]).sum()))

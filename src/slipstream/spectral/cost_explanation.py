@@ -17,18 +17,7 @@ from slipstream.spectral.spectral_simulation import SpectralSimulation
 
 
 def explanation_of_model(name: str) -> Group:
-    """Return what is known of a model without a case: its parameters are open.
-
-    Parameters
-    ----------
-    name : str
-        As for `models.find`.
-
-    Raises
-    ------
-    InputError
-        If there is no such model.
-    """
+    """Return what is known of a model without a case: its parameters are open."""
     given, lines = {}, []
     for key, (kind, default) in models.parameters_of(models.find(name)).items():
         kind = getattr(kind, "__origin__", kind)

@@ -57,13 +57,7 @@ class Dealiasing:
         return [(length / (part * n)) ** 2 for n, length in sizes]
 
     def check(self, name: str, method: RungeKutta) -> None:
-        """Refuse shifts with integrators whose substages do not balance.
-
-        Raises
-        ------
-        InputError
-            If they do not.
-        """
+        """Refuse shifts with integrators whose substages do not balance."""
         even, odd = sum(method.weights[::2]), sum(method.weights[1::2])
         if self.is_shifted and not math.isclose(even, odd):
             raise InputError(

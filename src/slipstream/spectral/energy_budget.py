@@ -16,17 +16,7 @@ from slipstream.spectral.time_step import SpectralStep
 
 
 class EnergyBudget:
-    """Turns sums over modes into diagnostics, and remembers the energy for its budget.
-
-    Parameters
-    ----------
-    fields : list of FieldParts
-        The fields of the state.
-    viscosity : float or None
-        Kinematic viscosity of the first vector, if it has one.
-    largest_wavenumber : float
-        The largest that is kept along every axis.
-    """
+    """Turns sums over modes into diagnostics, and remembers the energy for its budget."""
 
     def __init__(
         self, fields: list[FieldParts], viscosity: float | None, largest_wavenumber: float
@@ -41,25 +31,10 @@ class EnergyBudget:
         vectors: dict[str, np.ndarray],
         power: float | None = None,
     ) -> dict[str, float]:
-        """Return the diagnostics at a time.
+        """Return the diagnostics at a time, from what `component_sums` and `vector_sums` return.
 
-        Parameters
-        ----------
-        time : float
-            Time of the state; two calls at the same time give the same residual.
-        squares : numpy.ndarray, shape (2, components)
-            Mean squares, and the rates at which they decay.
-        vectors : dict of str to numpy.ndarray
-            By name of a vector: energy, enstrophy, helicity and squared divergence.
-        power : float or None
-            That of the forcing; None where nothing is forced.
-
-        Returns
-        -------
-        dict of str to float
-            The keys of `labels_of`. The residual compares the change of energy since the call
-            before with dissipation and power in between, by the trapezoidal rule; 0 at first and
-            for a fluid without viscosity in which no energy changed.
+        The residual compares the change of energy since the call before with dissipation and power
+        in between, by the trapezoidal rule; 0 at first. Two calls at the same time give the same.
         """
         energy, dissipation = (float(half) for half in squares.sum(axis=1) / 2)
         result = {"energy": energy}

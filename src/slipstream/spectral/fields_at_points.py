@@ -21,15 +21,7 @@ from slipstream.spectral.time_step import SpectralStep
 
 
 def set_formulas(flow: SpectralStep, formulas: Mapping[str, Callable[..., Any]]) -> None:
-    """Set the state to what has a formula; the rest is 0. Collective.
-
-    Parameters
-    ----------
-    flow : SpectralStep
-        Whose state is set; of vectors without divergence the gradient part is taken away.
-    formulas : mapping of str to callable
-        By component: functions of x, y, z and a module, see `formula`.
-    """
+    """Set the components of the state that have a formula; the rest is 0. Collective."""
     components = flow.problem.model.components
     set_points(flow, flow.state, [formulas.get(str(value)) for value in components])
     _make_state_solenoidal(flow)
@@ -38,17 +30,7 @@ def set_formulas(flow: SpectralStep, formulas: Mapping[str, Callable[..., Any]])
 def set_points(
     flow: SpectralStep, target: Any, functions: Sequence[Callable[..., Any] | None]
 ) -> None:
-    """Set spectral fields to functions of the points; None is 0. Collective.
-
-    Parameters
-    ----------
-    flow : SpectralStep
-        Whose box it is.
-    target : array, shape (count, kz, ky of this rank, row)
-        The fields, no more than are transformed together.
-    functions : sequence of callable or None
-        For each a function of x, y, z and a module, see `formula`.
-    """
+    """Set spectral fields to functions of x, y, z and a module; None is 0. Collective."""
     device, geometry, lengths = flow.device, flow.problem.geometry, flow.problem.lengths
     start = geometry.physical_box.start[0]
     axes = [length * np.arange(n) / n for n, length in zip(geometry.shape, lengths, strict=True)]
@@ -83,15 +65,7 @@ def _make_state_solenoidal(flow: SpectralStep) -> None:
 
 
 def set_values(flow: SpectralStep, values: np.ndarray) -> None:
-    """Set the state to values at this rank's points. Collective.
-
-    Parameters
-    ----------
-    flow : SpectralStep
-        Whose state is set; of vectors without divergence the gradient part is taken away.
-    values : numpy.ndarray, shape (components, z of this rank, y, x)
-        On the host, of the problem's precision.
-    """
+    """Set the state to values [component, z of this rank, y, x] on the host. Collective."""
 
     def load(points: Any, plane: int) -> tuple[Operation, list[Any]]:
         part = values[:, plane : plane + points.shape[1]]
@@ -104,13 +78,7 @@ def set_values(flow: SpectralStep, values: np.ndarray) -> None:
 
 
 def set_coefficients(flow: SpectralStep) -> None:
-    """Set what of the state does not change: functions of the points that multiply fields.
-
-    Raises
-    ------
-    InputError
-        If one is not periodic in this box.
-    """
+    """Set what of the state does not change: functions of the points that multiply fields."""
     model, values = flow.problem.model, flow.problem.values
     if not model.coefficients:
         return

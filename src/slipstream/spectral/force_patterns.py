@@ -63,22 +63,7 @@ def sources_of(
     lengths: tuple[float, float, float],
     method: RungeKutta,
 ) -> list[ForcePattern]:
-    """Return what the equations themselves add to rates, whatever the fields are.
-
-    Parameters
-    ----------
-    model : Lowered
-        The equations.
-    values : mapping of Symbol to float
-        Their parameters.
-    fields, lengths, method
-        As of `forces_of`.
-
-    Raises
-    ------
-    InputError
-        If one is not periodic in this box.
-    """
+    """Return what the equations themselves add to rates, whatever the fields are."""
     expressions = [source.subs(values) for source in model.sources]
     for expression in expressions:
         if expression != 0:
@@ -93,19 +78,7 @@ def patterns_of(
     solenoidal: Sequence[int],
     method: RungeKutta,
 ) -> list[ForcePattern]:
-    """Part functions of coordinates and time.
-
-    Parameters
-    ----------
-    expressions : sequence of Expr
-        By component of the state.
-    fields : sequence of tuple of int
-        Which components belong together.
-    solenoidal : sequence of int
-        Components with which vectors without divergence begin.
-    method : RungeKutta
-        The integrator, at whose nodes is evaluated what cannot be parted.
-    """
+    """Part functions of coordinates and time."""
     patterns = []
     for components in fields:
         parted: dict[sympy.Expr | None, list[sympy.Expr]] = {}

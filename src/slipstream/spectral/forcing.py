@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import sympy
 
-from slipstream.array_types import Comm
+from slipstream.array_types import Array, Comm
 from slipstream.case.spectral_case import Forcing as ForcingTable
 from slipstream.collective import sum_over_ranks
 from slipstream.equations import Lowered
@@ -115,19 +115,6 @@ def _forced_field(settings: ForcingTable, fields: Sequence[FieldParts]) -> Field
 class Forcing:
     """The forcing of a run. Collective.
 
-    Parameters
-    ----------
-    settings : slipstream.case.spectral_case.Forcing or None
-        The case's table.
-    flow : SpectralStep
-        What is forced; its `forcing` is set.
-    comm : mpi4py.MPI.Comm or None
-        The ranks.
-    forces : sequence of ForcePattern
-        Those of the case's table, whose strength follows from the injection if that is given.
-    sources : sequence of ForcePattern
-        Those of the model's equations.
-
     Attributes
     ----------
     power : float
@@ -173,23 +160,11 @@ class Forcing:
         keep_sphere(self._flow, target)
 
     def prepare(self, time: float, step: float) -> np.ndarray:
-        """Set the forces of a step; return the factors of patterns. Collective.
+        """Set the forces of a step; return factors (substages, patterns). Collective.
 
         A force a f that acts for a time h on a velocity u does work a h <f.u> + a^2 h^2 <f.f> / 2.
         Of the two strengths for which that is what was asked for, the smaller is taken: a force
         that has hardly any power for the moment does not become huge.
-
-        Parameters
-        ----------
-        time : float
-            The time at the beginning of the step.
-        step : float
-            The time step.
-
-        Returns
-        -------
-        numpy.ndarray, shape (substages, patterns of force)
-            See `SpectralStep.set_step_size`.
         """
         self._update(time, step)
         method = self._flow.problem.method
@@ -284,7 +259,8 @@ class _Work:
         """Return the means over the box of force times field, and of the force's square."""
         if not self._patterns:
             return 0.0, 0.0
-        flow, forces = self._flow, {}
+        flow = self._flow
+        forces: dict[int, Array] = {}
         flow.device.synchronize()
         for (pattern, place), factor in self._patterns:
             if pattern.node:  # that of a later substage

@@ -40,43 +40,12 @@ _ALLOWED = (
 
 
 def formula(text: str, where: str) -> Callable[..., Any]:
-    """Return a formula as a function.
-
-    Parameters
-    ----------
-    text : str
-        The formula.
-    where : str
-        The key that has it, for messages.
-
-    Returns
-    -------
-    callable
-        Takes x, y and z (arrays that broadcast together) and a module, NumPy or CuPy.
-
-    Raises
-    ------
-    InputError
-        If it is none.
-    """
+    """Return a formula as a function of x, y, z and a module, NumPy or CuPy."""
     return evaluator(parsed(text, where))
 
 
 def parsed(text: str, where: str, has_time: bool = False) -> sympy.Expr:
-    """Return a formula as an expression of `COORDINATES`.
-
-    Parameters
-    ----------
-    text, where : str
-        As for `formula`.
-    has_time : bool
-        Whether `TIME` may be in it.
-
-    Raises
-    ------
-    InputError
-        If it is none.
-    """
+    """Return a formula as an expression of `COORDINATES`."""
     known = {**_KNOWN, "t": TIME} if has_time else _KNOWN
     names = "x, y, z, t" if has_time else "x, y, z"
     accepted = f"accepted: {names}, pi, numbers, + - * / **, {', '.join(FUNCTIONS)}"
@@ -117,22 +86,7 @@ def evaluator(expression: sympy.Expr) -> Callable[..., Any]:
 
 
 def check_periodic(expression: sympy.Expr, lengths: tuple[float, float, float], key: str) -> None:
-    """Refuse a function that jumps where the box repeats, or is no number somewhere.
-
-    Parameters
-    ----------
-    expression : Expr
-        Of the coordinates, and perhaps of time.
-    lengths : tuple of float
-        Box lengths (Lz, Ly, Lx).
-    key : str
-        Who has it, for messages.
-
-    Raises
-    ------
-    InputError
-        If it does.
-    """
+    """Refuse a function that jumps where the box repeats, or is no number somewhere."""
     for term in sympy.Add.make_args(sympy.expand(expression)):
         function = functools.partial(evaluator(term), time=0.37)
         # Some positions that no symmetry distinguishes, and the corner.

@@ -14,13 +14,6 @@ def make_real(flow: SpectralStep, comm: Comm) -> None:
     Of the plane kx = 0 both halves are stored, and only what they have in common reaches physical
     space. Rounding makes them differ, and a linear part that makes modes grow lets the difference
     grow with no product to answer it.
-
-    Parameters
-    ----------
-    flow : SpectralStep
-        Whose state is mended.
-    comm : mpi4py.MPI.Comm or None
-        The ranks, which share the wavenumbers along y.
     """
     state = flow.modes_of(flow.state)
     flow.device.synchronize()

@@ -18,17 +18,6 @@ from slipstream.spectral.wavenumbers import Wavenumbers
 class KernelTables:
     """What the kernels of a step read besides fields, on a device through which it goes.
 
-    Parameters
-    ----------
-    problem : SpectralProblem
-        What to solve.
-    device : Device
-        Where kernels run.
-    waves : Wavenumbers
-        Of this rank's modes.
-    patterns : int
-        Number of patterns of force, each of which has a factor in every substage.
-
     Attributes
     ----------
     product, unmeasured : PointProduct

@@ -11,24 +11,7 @@ from slipstream.spectral.spectral_problem import SpectralProblem
 
 
 def check_resolution(problem: SpectralProblem, wavenumber: int, kind: str, table: str) -> None:
-    """Refuse a pattern that the grid cannot hold: what it keeps of one would be another.
-
-    Parameters
-    ----------
-    problem : SpectralProblem
-        The grid.
-    wavenumber : int
-        Number of waves along each axis.
-    kind : str
-        Name of the pattern.
-    table : str
-        The case's table that asks for it.
-
-    Raises
-    ------
-    InputError
-        If there are too few points.
-    """
+    """Refuse a pattern that the grid cannot hold: what it keeps of one would be another."""
     # The Taylor-Green vortex needs x and y; any other axis may have one point, without waves.
     needed = (1, 2) if kind == "taylor-green" else ()
     for axis, m in enumerate(problem.geometry.modes):
@@ -40,22 +23,7 @@ def check_resolution(problem: SpectralProblem, wavenumber: int, kind: str, table
 
 
 def check_waves(problem: SpectralProblem, wavevector: tuple[int, int, int], key: str) -> None:
-    """Refuse waves that the grid cannot hold.
-
-    Parameters
-    ----------
-    problem : SpectralProblem
-        The grid.
-    wavevector : tuple of int
-        Number of waves along x, y and z.
-    key : str
-        The key of the case that asks for them.
-
-    Raises
-    ------
-    InputError
-        If there are too few points.
-    """
+    """Refuse waves that the grid cannot hold."""
     modes = reversed(problem.geometry.modes)
     for axis, waves, m in zip("xyz", wavevector, modes, strict=True):
         if abs(waves) >= m.low:

@@ -18,27 +18,6 @@ def read_state(
     """Read this rank's modes of the state.
 
     Modes that the checkpoint lacks are zero; those that the new grid cannot hold are dropped.
-
-    Parameters
-    ----------
-    folder : str
-        Output folder of the earlier run.
-    case : SpectralCase
-        The new case.
-    problem : SpectralProblem
-        The new grid.
-
-    Returns
-    -------
-    checkpoint : Checkpoint
-        Step and time of the state.
-    state : numpy.ndarray, shape (components, kz, ky of this rank, kx)
-        Fourier coefficients.
-
-    Raises
-    ------
-    InputError
-        If there is no complete checkpoint, or it is of another box.
     """
     checkpoint, earlier = open_earlier_run(folder, case)
     if not np.allclose(earlier.grid.lengths_xyz, case.grid.lengths_xyz, rtol=1e-12):

@@ -23,13 +23,7 @@ Bins = Callable[[Any, Any, Any, Any], Any]
 
 
 def energy_spectrum(flow: SpectralStep, first: int, size: int, comm: Any) -> np.ndarray:
-    """Return the shell-summed energy spectrum of some components of the state. Collective.
-
-    Returns
-    -------
-    numpy.ndarray
-        Entry s is the energy of the modes with ``round(|k| / unit) == s``; on all ranks.
-    """
+    """Return the shell-summed energy spectrum of some components of the state. Collective."""
     modes = flow.modes_of(flow.read_state()[first : first + size])
     return sums_in_shells(flow, modes, modes, comm) / 2
 
@@ -59,23 +53,7 @@ def sums_in_bins(
 ) -> np.ndarray:
     """Return sums over bins of modes of the real part of conj(first) . second. Collective.
 
-    Parameters
-    ----------
-    flow : SpectralStep
-        Whose modes they are.
-    first, second : array, shape (components, kz, ky of this rank, kx)
-        Fourier coefficients; both signs of kx are counted.
-    bins : callable
-        Tells which bin a mode is in.
-    count : int
-        Number of bins.
-    comm : mpi4py.MPI.Comm or None
-        The ranks.
-
-    Returns
-    -------
-    numpy.ndarray, shape (count,)
-        The same on all ranks.
+    Both have the shape (components, kz, ky of this rank, kx); both signs of kx are counted.
     """
     device, waves = flow.device, flow.wavenumbers
     module, sums = device.array_module, device.zeros((count,), np.float64)

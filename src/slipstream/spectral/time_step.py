@@ -37,18 +37,6 @@ from slipstream.spectral.wavenumbers import Wavenumbers
 class SpectralStep:
     """A state on one rank and the graphs that advance it.
 
-    Parameters
-    ----------
-    problem : SpectralProblem
-        What to solve.
-    device : Device
-        Where.
-    transport : Transport or None
-        How ranks exchange; None on one rank.
-    passes : callable, optional
-        Makes, of the transforms where the fields are, what takes them through a step; by default
-        these transforms themselves. Between steps everything happens where the fields are.
-
     Attributes
     ----------
     device : Device
@@ -126,13 +114,9 @@ class SpectralStep:
     def record_step(self, compute: bool = True, begins: bool = True) -> StepGraph:
         """Return the graph of one time step.
 
-        Parameters
-        ----------
-        compute : bool
-            False records the transforms and exchanges of the step alone, for benchmarks.
-        begins : bool
-            Whether the step begins with the state; if not, with the planes, where the step before
-            has left what goes to physical space: to be run only if `is_ahead`.
+        Without `compute` it has transforms and exchanges alone, for benchmarks. Unless it `begins`
+        with the state, it begins with the planes, where the step before has left what goes to
+        physical space: to be run only if `is_ahead`.
         """
         graph, method, model = self.new_graph(), self.problem.method, self.problem.model
         passes = self.passes
@@ -171,29 +155,20 @@ class SpectralStep:
         return self.inputs, [self.take_inputs]
 
     def record_backward(self, source: Any, store: PointOperation) -> StepGraph:
-        """Return the graph that takes spectral fields to physical space.
+        """Return the graph that takes spectral fields (count, kz, ky of this rank, row) to points.
 
-        Parameters
-        ----------
-        source : array, shape (count, kz, ky of this rank, row)
-            No more fields than are transformed together; kept.
-        store : callable
-            Called with each chunk of points, see `PlanePass.record_backward`.
+        No more fields than are transformed together; `store` gets each chunk of points, see
+        `PlanePass.record_backward`.
         """
         graph, self.is_ahead = StepGraph(self.device), False
         self.transforms.record_backward(graph, source, store)
         return graph
 
     def record_forward(self, load: PointOperation, target: Any) -> StepGraph:
-        """Return the graph that sets spectral fields from physical space.
+        """Return the graph that sets spectral fields from points, not normalised.
 
-        Parameters
-        ----------
-        load : callable
-            Called with each chunk of points, see `PlanePass.record_forward`.
-        target : array, shape (count, kz, ky of this rank, row)
-            No more fields than are transformed together. The result is not normalised; see
-            `normalise`.
+        No more fields than are transformed together; `load` makes each chunk of points, see
+        `PlanePass.record_forward`.
         """
         graph, self.is_ahead = StepGraph(self.device), False
         self.transforms.record_forward(graph, load, target)
@@ -345,14 +320,9 @@ class SpectralStep:
     # -- between steps -----------------------------------------------------------------------
 
     def set_step_size(self, step: float, factors: np.ndarray | None = None) -> None:
-        """Set the step that the recorded graph takes, and the decay factors that go with it.
+        """Set the step that the recorded graph takes, and the integrating factors that go with it.
 
-        Parameters
-        ----------
-        step : float
-            The time step.
-        factors : numpy.ndarray, shape (substages, patterns of force), optional
-            What these are multiplied by; 1 by default.
+        Patterns of force are multiplied by `factors`, shape (substages, patterns); 1 by default.
         """
         factors = self._steady if factors is None else factors
         values = np.concatenate([[step], factors.ravel()])

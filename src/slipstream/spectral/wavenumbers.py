@@ -13,13 +13,6 @@ from slipstream.fft import SlabGeometry
 class Wavenumbers:
     """Physical wavenumbers 2 pi m / L of one rank's modes.
 
-    Parameters
-    ----------
-    geometry : SlabGeometry
-        Which modes this rank holds.
-    lengths : tuple of float
-        Box lengths (Lz, Ly, Lx).
-
     Attributes
     ----------
     z, y, x : numpy.ndarray

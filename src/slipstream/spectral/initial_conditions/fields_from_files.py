@@ -23,30 +23,10 @@ _FIELDS = "fields.zarr"
 
 
 def read_points(path: str, time: int | None, problem: SpectralProblem, comm: Any) -> np.ndarray:
-    """Read this rank's points of the state. Collective.
+    """Read this rank's points of the state; components that the file lacks are 0. Collective.
 
-    Parameters
-    ----------
-    path : str
-        Output folder of an earlier run, zarr folder, HDF5 file, or ``.npz`` file, whose points are
-        taken for those of the grid.
-    time : int or None
-        Which snapshot, from 0; None is the last, or an array without any.
-    problem : SpectralProblem
-        Grid and model.
-    comm : mpi4py.MPI.Comm or None
-        The ranks.
-
-    Returns
-    -------
-    numpy.ndarray, shape (components, z of this rank, y, x)
-        Of the precision of the run; components that the file lacks are 0.
-
-    Raises
-    ------
-    InputError
-        If there is no such file, it has no component of the model, or not at the points of the grid
-        or not all numbers; on all ranks alike.
+    `time` is the number of a snapshot, from 0; None is the last, or an array without any. What is
+    wrong on one rank raises on all.
     """
     return on_every_rank(comm, lambda: _read(Path(path), time, problem))
 

@@ -48,13 +48,6 @@ def waves_of(problem: SpectralProblem, wavevector: tuple[int, int, int]) -> list
     Of those of the same frequency the first has as much of the first component as can be. The waves
     of `gpe` are those about psi = 1 of Bogoliubov, ``omega = +-c k sqrt(1 + (k xi)^2 / 2)``; other
     models' are about rest.
-
-    Parameters
-    ----------
-    problem : SpectralProblem
-        Model and box.
-    wavevector : tuple of int
-        Number of waves along x, y and z, not all 0.
     """
     k = physical(problem, wavevector)
     matrix, allowed = _linear_part(problem, k), _without_divergence(problem, k)
@@ -73,24 +66,10 @@ def waves_of(problem: SpectralProblem, wavevector: tuple[int, int, int]) -> list
 def wave_formulas(
     problem: SpectralProblem, wavevector: tuple[int, int, int], amplitude: float, branch: int
 ) -> dict[str, Callable[..., Any]]:
-    """Return the formulas of a wave, by component.
+    """Return the formulas of a wave, by component; `branch` counts as `waves_of` does, from 0.
 
-    Parameters
-    ----------
-    problem : SpectralProblem
-        Model and box.
-    wavevector : tuple of int
-        Number of waves along x, y and z.
-    amplitude : float
-        Root mean square of the state, of all its components together: the energy is half its
-        square. Of `gpe` that of psi - 1.
-    branch : int
-        Which of the waves, as `waves_of` counts them, from 0.
-
-    Raises
-    ------
-    InputError
-        If the grid cannot hold it, or the model has no such wave.
+    The amplitude is the root mean square of all components together (of `gpe` that of psi - 1): the
+    energy is half its square.
     """
     if problem.model.coefficients:
         raise InputError(
@@ -119,7 +98,7 @@ def wave_formulas(
             f"frequencies {frequencies}; accepted: 0 to {len(waves) - 1}"
         )
     k, strength = physical(problem, wavevector), math.sqrt(2) * amplitude
-    result = {}
+    result: dict[str, Callable[..., Any]] = {}
     for value, factor in zip(problem.model.components, waves[branch].mode, strict=True):
         rest = 1.0 if is_quantum_fluid(problem) and str(value) == "psi_real" else 0.0
         parts = strength * float(factor.real), strength * float(factor.imag)

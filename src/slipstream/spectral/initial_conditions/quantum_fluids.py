@@ -47,23 +47,6 @@ def quantum_taylor_green(
 
     What the authors do next, to relax psi by a Ginzburg-Landau equation with this flow, is not
     done: the lines lie upon each other at first, and sound comes of that.
-
-    Parameters
-    ----------
-    problem : SpectralProblem
-        Model and box.
-    amplitude : float
-        Largest velocity of the flow at large.
-
-    Returns
-    -------
-    dict of str to callable
-        By component: functions of x, y, z and a module, NumPy or CuPy.
-
-    Raises
-    ------
-    InputError
-        If the model is another, the box is not square, or the amplitude takes less than a quantum.
     """
     _check_model(problem, "quantum-taylor-green")
     check_waves(problem, (1, 1, 0), "initial.flow")
@@ -115,23 +98,6 @@ def solitons(problem: SpectralProblem, speed: float) -> dict[str, Callable[..., 
     c and of sqrt(2) xi the equation has no parameters left. Its density, ``1 - s^2 sech^2``, moves
     along x at v times the speed of sound. The other is its mirror image and moves against x, so
     that their product is periodic but for their tails, ``exp(-s Lx / (2 sqrt(2) xi))``.
-
-    Parameters
-    ----------
-    problem : SpectralProblem
-        Model and box.
-    speed : float
-        v, above -1 and below 1; the one at a quarter has it.
-
-    Returns
-    -------
-    dict of str to callable
-        By component: functions of x, y, z and a module.
-
-    Raises
-    ------
-    InputError
-        If the model is another.
     """
     _check_model(problem, "solitons")
     check_waves(problem, (1, 0, 0), "initial.flow")

@@ -14,30 +14,9 @@ from slipstream.spectral.wavenumbers import Wavenumbers
 def random_flow(
     waves: Wavenumbers, peak: float, amplitude: float, seed: int, dtype: Any
 ) -> np.ndarray:
-    """Solenoidal random flow with the spectrum ``E(k) ~ k^4 exp(-2 (k/peak)^2)``.
+    """Solenoidal random flow with the spectrum ``E(k) ~ k^4 exp(-2 (k/peak)^2)``, peak in shells.
 
-    Parameters
-    ----------
-    waves : Wavenumbers
-        This rank's modes.
-    peak : float
-        Wavenumber of the spectrum's maximum, in shells.
-    amplitude : float
-        Root mean square of one velocity component: the energy is 3/2 amplitude^2.
-    seed : int
-        Another seed gives another flow.
-    dtype : dtype
-        complex64 or complex128.
-
-    Returns
-    -------
-    numpy.ndarray, shape (3, kz, ky of this rank, kx)
-        Fourier coefficients of the velocity.
-
-    Raises
-    ------
-    InputError
-        If the grid keeps no mode that moves.
+    The amplitude is the root mean square of one component: the energy is 3/2 amplitude^2.
     """
     shells = np.arange(waves.shell_count)
     spectrum = shells**4.0 * np.exp(-2.0 * (shells / peak) ** 2)
@@ -64,25 +43,10 @@ def random_flow(
 def random_modes(
     waves: Wavenumbers, shells: tuple[float, float], amplitude: float, seed: int, number: int
 ) -> tuple[list[np.ndarray], np.ndarray]:
-    """Solenoidal random modes of some shells, all of the same strength.
+    """Solenoidal random modes from a first to a last shell, all of the same strength.
 
-    Parameters
-    ----------
-    waves : Wavenumbers
-        This rank's modes.
-    shells : (float, float)
-        The first and the last shell.
-    amplitude : float
-        Root mean square of a component.
-    seed, number : int
-        Another one of them gives other modes.
-
-    Returns
-    -------
-    list of numpy.ndarray
-        Which z, y and x of this rank's modes they are, as indices that broadcast.
-    numpy.ndarray, shape (3, z, y, x)
-        Fourier coefficients.
+    Returned are which z, y and x of this rank's modes they are, and their coefficients. The
+    amplitude is the root mean square of a component.
     """
     reach = (shells[1] + 0.5) * waves.unit
     axes = waves.z, waves.y, waves.x

@@ -69,7 +69,7 @@ def _structure_fields(
         yield whole_field(
             f"{part.name}_transverse_{name}",
             f"transverse {text}",
-            sum(others) / 2,
+            (others[0] + others[1]) / 2,
             orders | separation,
         )
         yield whole_field(

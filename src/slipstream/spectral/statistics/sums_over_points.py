@@ -27,19 +27,7 @@ def wavenumbers_along(flow: SpectralStep, axis: int) -> np.ndarray:
 
 
 def multiplied(flow: SpectralStep, first: int, count: int, factor: np.ndarray, axis: int) -> Any:
-    """Return components multiplied by a function of one wavenumber, in memory of the stage.
-
-    Parameters
-    ----------
-    flow : SpectralStep
-        Whose state it is.
-    first, count : int
-        First component, and how many.
-    factor : numpy.ndarray
-        For each of this rank's wavenumbers along the axis.
-    axis : int
-        0, 1 or 2 for x, y or z.
-    """
+    """Return components multiplied by a function of one wavenumber, in memory of the stage."""
     part = slice(first, first + count)
     shape = [1, 1, 1]
     shape[2 - axis] = len(factor)
@@ -59,24 +47,9 @@ def sum_over_points(
 ) -> np.ndarray:
     """Return the sum over the box of what a function makes of some planes of points. Collective.
 
-    Parameters
-    ----------
-    flow : SpectralStep
-        Whose transforms are used.
-    spectral : array, shape (count, kz, ky of this rank, row)
-        What goes to physical space; kept.
-    function : callable
-        ``function(fields, module)`` returns sums over the points of each of the fields, which it
-        gets one by one, in double precision.
-    shape : tuple of int
-        Shape of what it returns.
-    comm : mpi4py.MPI.Comm or None
-        The ranks.
-
-    Returns
-    -------
-    numpy.ndarray
-        The same on all ranks, and in every run: chunks are added up in their order.
+    ``function(fields, module)`` returns sums of that shape over the points of each of the fields,
+    which it gets one by one, in double precision. Chunks are added up in their order, so that the
+    sum is the same in every run.
     """
     device, module = flow.device, flow.device.array_module
     chunks: dict[int, list[Any]] = {}
