@@ -21,6 +21,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from slipstream.array_types import Comm
 from slipstream.errors import InputError
 
 STOP_SIGNAL = signal.SIGUSR1
@@ -30,13 +31,7 @@ _SECONDS_TO_LEAVE_TOGETHER = 5.0
 
 
 def how_to_install(extra: str) -> str:
-    """Return what to do where an optional part of the installation is missing.
-
-    Parameters
-    ----------
-    extra : str
-        Name of the extra that has it, such as ``"mpi"``.
-    """
+    """Return how to install a missing extra, such as "mpi"."""
     return (
         f'install the extra `{extra}` (pip install "slipstream[{extra}]",'
         f' in a checkout pip install -e ".[{extra}]")'
@@ -47,18 +42,7 @@ INSTALL_MPI = how_to_install("mpi")
 
 
 def launched_size(environment: Mapping[str, str] = os.environ) -> int | None:
-    """Return how many ranks an MPI launcher started.
-
-    Parameters
-    ----------
-    environment : mapping of str to str
-        Environment variables in which launchers leave their traces.
-
-    Returns
-    -------
-    int or None
-        Number of ranks; 0 if there is a launcher that does not tell; None without a launcher.
-    """
+    """Return how many ranks an MPI launcher started: 0 if it does not tell, None without one."""
     for name in ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE"):
         if environment.get(name, "").isdigit():
             return int(environment[name])
@@ -70,18 +54,11 @@ def launched_size(environment: Mapping[str, str] = os.environ) -> int | None:
     return 0 if "PMIX_RANK" in environment else None
 
 
-def world_comm() -> Any:
-    """Return the world communicator if a launcher started this process.
+def world_comm() -> Comm:
+    """Return the world communicator if a launcher started this process, else None.
 
-    Returns
-    -------
-    mpi4py.MPI.Comm or None
-        None means a serial run, for which mpi4py is not imported.
-
-    Raises
-    ------
-    InputError
-        If mpi4py is missing, or belongs to another MPI than the launcher.
+    A serial run imports no mpi4py. `InputError` says that mpi4py is missing, or belongs to another
+    MPI than the launcher.
     """
     size = launched_size()
     if size is None:
@@ -106,15 +83,7 @@ def world_comm() -> Any:
 def should_relaunch(ranks: int | None) -> bool:
     """Return whether ``--ranks`` asks this process to start MPI ranks.
 
-    Parameters
-    ----------
-    ranks : int or None
-        The option's value; None where it was not given.
-
-    Raises
-    ------
-    InputError
-        If `ranks` is not positive, or contradicts the launcher that started this process.
+    Raises `InputError` if it is not positive, or contradicts the launcher of this process.
     """
     if ranks is None:
         return False
@@ -131,19 +100,9 @@ def should_relaunch(ranks: int | None) -> bool:
 
 
 def relaunch(ranks: int, arguments: list[str] | None = None) -> int:
-    """Run this command again under ``mpiexec`` and return its exit status.
+    """Run this command again under ``mpiexec``, by default with its own arguments.
 
-    Parameters
-    ----------
-    ranks : int
-        Number of MPI ranks to start.
-    arguments : list of str, optional
-        Arguments of the ``slipstream`` command; those of this process by default.
-
-    Raises
-    ------
-    InputError
-        If there is no ``mpiexec``.
+    Returns the exit status; raises `InputError` if there is no ``mpiexec``.
     """
     arguments = sys.argv[1:] if arguments is None else arguments
     command = [find_mpiexec(), "-n", str(ranks), sys.executable, "-m", "slipstream", *arguments]
@@ -161,10 +120,7 @@ def relaunch(ranks: int, arguments: list[str] | None = None) -> int:
 def find_mpiexec() -> str:
     """Return the path of ``mpiexec``: the environment's own if there is one, else the PATH's.
 
-    Raises
-    ------
-    InputError
-        If there is none, or mpi4py is not installed.
+    Raises `InputError` if there is none, or mpi4py is not installed.
     """
     own = Path(sys.executable).with_name("mpiexec")
     found = str(own) if os.access(own, os.X_OK) else shutil.which("mpiexec")
@@ -175,17 +131,7 @@ def find_mpiexec() -> str:
 
 
 def launch_environment(ranks: int, environment: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """Return the environment variables to add for `ranks` ranks on this machine.
-
-    What the user has set is left alone.
-
-    Parameters
-    ----------
-    ranks : int
-        Number of MPI ranks to start.
-    environment : mapping of str to str
-        The present environment.
-    """
+    """Return the environment variables to add for so many ranks here, but none the user has set."""
     wanted = {
         "OMP_NUM_THREADS": str(max(1, len(os.sched_getaffinity(0)) // ranks)),
         # Open MPI counts physical cores and would refuse more ranks; it would also bind each
@@ -204,7 +150,7 @@ def launch_environment(ranks: int, environment: Mapping[str, str] = os.environ) 
     return {name: value for name, value in wanted.items() if name not in environment}
 
 
-def _wait_forwarding_signals(child: subprocess.Popen) -> int:
+def _wait_forwarding_signals(child: subprocess.Popen[bytes]) -> int:
     """Wait for `child`; the first interrupt asks its ranks to stop, a later one ends it."""
     asked_at: list[float] = []
 
@@ -224,25 +170,11 @@ def _wait_forwarding_signals(child: subprocess.Popen) -> int:
     return status if status >= 0 else 128 - status
 
 
-def leave(comm: Any, status: int, message: str) -> int:
-    """Report a failure and bring all ranks to an end, whether or not all of them failed.
+def leave(comm: Comm, status: int, message: str) -> int:
+    """Report a failure once, bring all ranks to an end, and return the status to exit with.
 
     A failure that all ranks share ends them one after another, quietly. One that only some
     ranks met would leave the others waiting for them for ever, so it aborts the whole run.
-
-    Parameters
-    ----------
-    comm : mpi4py.MPI.Comm or None
-        The ranks; None for a serial run.
-    status : int
-        Exit status.
-    message : str
-        What to print on standard error, once.
-
-    Returns
-    -------
-    int
-        The status with which this process has to exit.
     """
     if comm is None or comm.size == 1:
         print(message, file=sys.stderr, flush=True)
@@ -256,21 +188,13 @@ def leave(comm: Any, status: int, message: str) -> int:
     return comm.bcast(_hand_over_status(status) if comm.rank == 0 else None, root=0)
 
 
-def abort(comm: Any, message: str) -> None:
-    """Print `message` with the rank and end all ranks at once with status 1.
-
-    Parameters
-    ----------
-    comm : mpi4py.MPI.Comm
-        The ranks.
-    message : str
-        What to print on standard error.
-    """
+def abort(comm: Comm, message: str) -> None:
+    """Print `message` with the rank and end all ranks at once with status 1."""
     print(f"rank {comm.rank}: {message}", file=sys.stderr, flush=True)
     comm.Abort(1)
 
 
-def _all_arrive(comm: Any) -> bool:
+def _all_arrive(comm: Comm) -> bool:
     """Return whether all ranks reach this point within a few seconds."""
     request = comm.Ibarrier()
     deadline = time.monotonic() + _SECONDS_TO_LEAVE_TOGETHER

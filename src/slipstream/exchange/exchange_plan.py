@@ -10,7 +10,7 @@ the packed one need no packing at all; the slab transforms choose theirs so.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from slipstream.array_types import Array
@@ -19,16 +19,9 @@ from slipstream.decomposition import Box, split
 
 @dataclass(frozen=True)
 class Block:
-    """A contiguous part of a packed array that goes to, or comes from, one rank.
+    """A contiguous part of a packed array: the global indices of `box`, to or from one rank.
 
-    Attributes
-    ----------
-    peer : int
-        The other rank.
-    box : Box
-        The global indices in the block.
-    offset, count : int
-        Position in the packed array and number of elements.
+    `offset` and `count` are in elements.
     """
 
     peer: int
@@ -39,16 +32,9 @@ class Block:
 
 @dataclass(frozen=True)
 class ExchangePlan:
-    """What one rank sends and receives.
+    """What one rank sends and receives, one block per peer in rank order, its own included.
 
-    Attributes
-    ----------
-    rank : int
-        The rank whose plan this is.
-    sends, receives : tuple of Block
-        One block per peer with something to exchange, in rank order; own data included.
-    send_size, receive_size : int
-        Number of elements of the packed source and target.
+    Sizes are those of the packed source and target, in elements.
     """
 
     rank: int
@@ -61,15 +47,7 @@ class ExchangePlan:
     def redistribution(
         cls, sources: Sequence[Box], targets: Sequence[Box], rank: int
     ) -> ExchangePlan:
-        """Plan the move from one decomposition to another.
-
-        Parameters
-        ----------
-        sources, targets : sequence of Box
-            One box per rank, before and after. Boxes of one decomposition do not overlap.
-        rank : int
-            The rank to plan for.
-        """
+        """Plan the move from one decomposition, a box per rank without overlaps, to another."""
         sends = _blocks((peer, sources[rank].intersect(box)) for peer, box in enumerate(targets))
         receives = _blocks((peer, targets[rank].intersect(box)) for peer, box in enumerate(sources))
         return cls(rank, sends, receives, sources[rank].size, targets[rank].size)
@@ -78,26 +56,26 @@ class ExchangePlan:
         """Return the plan of the way back."""
         return ExchangePlan(self.rank, self.receives, self.sends, self.receive_size, self.send_size)
 
-    def split(self, parts: int) -> list[ExchangePlan]:
-        """Divide every block along its slowest axis, to send it in `parts` pieces.
+    def split(self, count: int) -> list[ExchangePlan]:
+        """Divide every block along its slowest axis, into chunks that are sent one by one.
 
-        The pieces refer to the same packed arrays. Ranks need not agree on the sizes of their
-        slabs: both ends of a block divide it alike.
+        All refer to the same packed arrays. Ranks need not agree on the sizes of their slabs: both
+        ends of a block divide it alike.
         """
 
-        def pieces(blocks: tuple[Block, ...], part: int) -> tuple[Block, ...]:
-            cut = (_piece(block, *split(block.box.shape[0], parts)[part]) for block in blocks)
+        def chunks(blocks: tuple[Block, ...], number: int) -> tuple[Block, ...]:
+            cut = (_range(block, *split(block.box.shape[0], count)[number]) for block in blocks)
             return tuple(block for block in cut if block.count)
 
         return [
             ExchangePlan(
                 self.rank,
-                pieces(self.sends, part),
-                pieces(self.receives, part),
+                chunks(self.sends, number),
+                chunks(self.receives, number),
                 self.send_size,
                 self.receive_size,
             )
-            for part in range(parts)
+            for number in range(count)
         ]
 
     def among(self, peers: Collection[int]) -> ExchangePlan:
@@ -118,7 +96,7 @@ def part_of(array: Array, block: Block) -> Array:
     return array[block.offset : block.offset + block.count]
 
 
-def _blocks(parts) -> tuple[Block, ...]:
+def _blocks(parts: Iterable[tuple[int, Box]]) -> tuple[Block, ...]:
     blocks, offset = [], 0
     for peer, box in parts:
         if box.size:
@@ -127,7 +105,7 @@ def _blocks(parts) -> tuple[Block, ...]:
     return tuple(blocks)
 
 
-def _piece(block: Block, low: int, high: int) -> Block:
+def _range(block: Block, low: int, high: int) -> Block:
     row = block.count // block.box.shape[0]
     start, stop = block.box.start, block.box.stop
     box = Box((start[0] + low, *start[1:]), (start[0] + high, *stop[1:]))

@@ -15,14 +15,7 @@ def redistribute(
 ) -> np.ndarray:
     """Return this rank's part of a distributed array in another decomposition. Collective.
 
-    Parameters
-    ----------
-    values : numpy.ndarray
-        This rank's part, of shape ``sources[rank].shape``; any dtype.
-    sources, targets : sequence of Box
-        One box per rank, before and after.
-    comm : mpi4py.MPI.Comm or None
-        The ranks; None for a single one.
+    `values` is this rank's part, of any dtype; each decomposition has one box per rank.
     """
     rank = 0 if comm is None else comm.rank
     source, target = sources[rank], targets[rank]

@@ -10,14 +10,15 @@ from __future__ import annotations
 import ctypes
 import math
 import weakref
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from slipstream.array_types import Comm
+from slipstream.array_types import Array, Comm
 from slipstream.device import Device
 from slipstream.exchange.communicators import private
-from slipstream.exchange.exchange_plan import Block, part_of
+from slipstream.exchange.exchange_plan import Block, ExchangePlan, part_of
 from slipstream.exchange.transport_base import Exchange, Transport
 from slipstream.schedule import StepGraph
 
@@ -43,7 +44,7 @@ class _MpiTransport(Transport):
     def make(cls, comm: Comm, device: Device) -> _MpiTransport:
         return cls(comm, device)
 
-    def prepare(self, plan, pairs) -> Exchange:
+    def prepare(self, plan: ExchangePlan, pairs: Sequence[tuple[Array, Array]]) -> Exchange:
         """Prepare an exchange; see `Transport.prepare`."""
         return MpiExchange(self, plan, pairs)
 
@@ -71,7 +72,12 @@ class _MpiTransport(Transport):
 class MpiExchange(Exchange):
     """Messages of one exchange, and the copies to and from the host that they need."""
 
-    def __init__(self, transport: _MpiTransport, plan, pairs) -> None:
+    def __init__(
+        self,
+        transport: _MpiTransport,
+        plan: ExchangePlan,
+        pairs: Sequence[tuple[Array, Array]],
+    ) -> None:
         super().__init__(transport.device, plan, pairs)
         staging = transport.staging
         self._staged = [(staging(source), staging(target)) for source, target in self.pairs]
@@ -116,7 +122,17 @@ def _free_with(owner: Any, handle: Any) -> None:
 class _Messages:
     """Common to both variants: requests that are tested together."""
 
-    def __init__(self, comm, sends, receives, pairs, tag) -> None:
+    # Whether all ranks must start their transfers in the same order.
+    ordered: bool
+
+    def __init__(
+        self,
+        comm: Comm,
+        sends: list[Block],
+        receives: list[Block],
+        pairs: list[tuple[np.ndarray, np.ndarray]],
+        tag: int,
+    ) -> None:
         from mpi4py import MPI
 
         self._mpi = MPI
@@ -132,6 +148,18 @@ class _Messages:
         for request in self._requests:
             _free_with(self, request)
 
+    def _prepare(
+        self,
+        sends: list[Block],
+        receives: list[Block],
+        pairs: list[tuple[np.ndarray, np.ndarray]],
+        tag: int,
+    ) -> None:
+        raise NotImplementedError
+
+    def start(self) -> None:
+        raise NotImplementedError
+
     def test(self) -> bool:
         return self._mpi.Request.Testall(self._requests)
 
@@ -139,7 +167,13 @@ class _Messages:
 class _PointToPoint(_Messages):
     ordered = False
 
-    def _prepare(self, sends, receives, pairs, tag) -> None:
+    def _prepare(
+        self,
+        sends: list[Block],
+        receives: list[Block],
+        pairs: list[tuple[np.ndarray, np.ndarray]],
+        tag: int,
+    ) -> None:
         def spec(array: np.ndarray, block: Block) -> list[Any]:
             return [part_of(array, block).view(np.uint8), block.count // self._unit, self._type]
 
@@ -158,7 +192,13 @@ class _PointToPoint(_Messages):
 class _AllToAll(_Messages):
     ordered = True
 
-    def _prepare(self, sends, receives, pairs, tag) -> None:
+    def _prepare(
+        self,
+        sends: list[Block],
+        receives: list[Block],
+        pairs: list[tuple[np.ndarray, np.ndarray]],
+        tag: int,
+    ) -> None:
         size = self._comm.size
 
         def layout(blocks: list[Block]) -> tuple[list[int], list[int]]:

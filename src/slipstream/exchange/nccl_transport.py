@@ -7,12 +7,13 @@ host takes no part, and a graph with such exchanges can still be captured and re
 from __future__ import annotations
 
 import atexit
+from collections.abc import Sequence
 from typing import Any
 
-from slipstream.array_types import Comm
+from slipstream.array_types import Array, Comm
 from slipstream.device import Device, Operation, Stream
 from slipstream.exchange.communicators import world_ranks
-from slipstream.exchange.exchange_plan import part_of
+from slipstream.exchange.exchange_plan import ExchangePlan, part_of
 from slipstream.exchange.transport_base import Exchange, Transport
 from slipstream.schedule import StepGraph
 
@@ -48,7 +49,7 @@ class NcclTransport(Transport):
     def make(cls, comm: Comm, device: Device) -> NcclTransport:
         return cls(comm, device)
 
-    def prepare(self, plan, pairs) -> Exchange:
+    def prepare(self, plan: ExchangePlan, pairs: Sequence[tuple[Array, Array]]) -> Exchange:
         """Prepare an exchange; see `Transport.prepare`."""
         return NcclExchange(self.device, plan, pairs, self._comm)
 
@@ -56,7 +57,13 @@ class NcclTransport(Transport):
 class NcclExchange(Exchange):
     """One group of messages."""
 
-    def __init__(self, device: Device, plan, pairs, comm: Any) -> None:
+    def __init__(
+        self,
+        device: Device,
+        plan: ExchangePlan,
+        pairs: Sequence[tuple[Array, Array]],
+        comm: Any,
+    ) -> None:
         super().__init__(device, plan, pairs)
         self._comm = comm
 

@@ -18,20 +18,11 @@ _SHORT = 8
 
 
 def move(device: Device, pairs: Sequence[tuple[Any, Any]]) -> Operation:
-    """Return the operation ``target[...] = source`` for several pairs of views.
+    """Return the operation ``target[...] = source`` for pairs (source, target) of views.
 
-    Parameters
-    ----------
-    device : Device
-        What moves them. Its kernels must reach all of the memory.
-    pairs : sequence of (source, target)
-        Views of one dtype, float32 or float64, and of three axes; those of a pair have one shape.
-        Targets do not overlap each other or the sources.
-
-    Raises
-    ------
-    ValueError
-        If the shapes of a pair differ.
+    All have one dtype, float32 or float64, and three axes; those of a pair have one shape, or
+    `ValueError` is raised. Targets do not overlap each other or the sources, and the device's
+    kernels must reach all of the memory.
     """
     tables = [_rows(source, target) for source, target in pairs]
     tables = [table for table in tables if len(table)]

@@ -1,7 +1,7 @@
 """The `peer` transport: ranks of a node store straight into each other's memory.
 
 Nobody receives: a block is written to where it belongs, by the copy engines of a GPU, by a copy on
-a CPU, or by the very kernel that makes it (`Transport.open`). Flags in shared memory tell when a
+a CPU, or by the very kernel that makes it (`pack_targets`). Flags in shared memory tell when a
 target may be written and when it has been. On GPUs they are raised and awaited by kernels, so that
 an exchange needs no host and is a part of a CUDA graph; on CPUs the schedule polls them. Ranks that
 do not see each other's memory take another transport, within the same plan.
@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from slipstream.array_types import Comm
+from slipstream.array_types import Array, Comm
 from slipstream.device import Device, Operation, RowLaunch, address_of
 from slipstream.errors import RunError
 from slipstream.exchange.communicators import private, world_ranks
@@ -110,7 +110,7 @@ class PeerTransport(Transport):
         """Return how many bytes of the device a `pack_buffer` of so many takes."""
         return 0 if self.reaches_all else self.allocated_bytes(size)
 
-    def prepare(self, plan, pairs) -> Exchange:
+    def prepare(self, plan: ExchangePlan, pairs: Sequence[tuple[Array, Array]]) -> Exchange:
         """Prepare an exchange; see `Transport.prepare`."""
         far = None
         if not self.reaches_all:
@@ -234,7 +234,13 @@ class StoredTargets(PackTargets):
 class PeerExchange(Exchange):
     """Packed blocks are copied to their receivers; those out of reach take another transport."""
 
-    def __init__(self, transport: PeerTransport, plan, pairs, far: Exchange | None) -> None:
+    def __init__(
+        self,
+        transport: PeerTransport,
+        plan: ExchangePlan,
+        pairs: Sequence[tuple[Array, Array]],
+        far: Exchange | None,
+    ) -> None:
         super().__init__(transport.device, plan, pairs)
         self._far, rank, size = far, transport.comm.rank, transport.comm.size
         near = plan.among([peer for peer in range(size) if transport.near[peer]])
@@ -274,21 +280,14 @@ class PeerExchange(Exchange):
 class Handshake:
     """Flags that one rank raises for some ranks, and awaits from others.
 
-    Parameters
-    ----------
-    device : Device
-        What raises and waits.
-    addresses : list of int
-        The flags of others that are raised.
-    flags : array of int64
-        This rank's flags, one per rank that may raise it.
-    hear : list of int
-        The ranks that are waited for.
-    failed : array of int64
-        Set if waiting is given up.
+    `addresses` are those of the flags of others that are raised, `flags` this rank's own (int64),
+    one per rank that may raise it, `hear` the ranks that are waited for; `failed` is set if waiting
+    is given up.
     """
 
-    def __init__(self, device, addresses: list[int], flags, hear: list[int], failed) -> None:
+    def __init__(
+        self, device: Device, addresses: list[int], flags: Array, hear: list[int], failed: Array
+    ) -> None:
         self._device, self._tell, self._hear = device, len(addresses), len(hear)
         addresses, ranks = (device.array(np.array(x, np.int64)) for x in (addresses, hear))
         told, heard = (device.zeros((len(x),), np.int64) for x in (addresses, ranks))
@@ -297,22 +296,18 @@ class Handshake:
         self._failed = failed
 
     def record(
-        self, graph: StepGraph, reads: list, writes: list, guarded: list, label: str, lanes: tuple
+        self,
+        graph: StepGraph,
+        reads: list[Array],
+        writes: list[Array],
+        guarded: list[Array],
+        label: str,
+        lanes: tuple[str, str],
     ) -> None:
-        """Record it.
+        """Record raising the flags in one lane and waiting in another.
 
-        Parameters
-        ----------
-        graph : StepGraph
-            Where nodes are added.
-        reads, writes : list of arrays
-            What must be done with before flags are raised.
-        guarded : list of arrays
-            What must not be touched before all flags awaited are raised.
-        label : str
-            Name in timelines.
-        lanes : (str, str)
-            Where to raise and where to wait.
+        Flags are raised when nodes are done with what is read and written here; what is guarded is
+        not touched before all flags awaited are raised.
         """
         if not self._tell and not self._hear:
             return

@@ -13,8 +13,9 @@ from typing import Any
 
 import numpy as np
 
+from slipstream.array_types import Array
 from slipstream.decomposition import split
-from slipstream.device import Device, RowLaunch, address_of
+from slipstream.device import Device, Kernel, RowLaunch, address_of
 from slipstream.errors import InputError
 from slipstream.exchange.exchange_plan import Block, ExchangePlan
 from slipstream.exchange.transport_base import Exchange, Transport
@@ -31,21 +32,7 @@ _ROW = 1024
 class NarrowWire(Transport):
     """Exchanges complex128 arrays over another transport, in fewer bits.
 
-    Parameters
-    ----------
-    inner : Transport
-        Carries the narrow data.
-    device : Device
-        This rank's device.
-    comm : mpi4py.MPI.Comm
-        The ranks.
-    wire : {"float32", "bfloat16"}
-        Precision of the real and imaginary parts on their way.
-
-    Raises
-    ------
-    InputError
-        If the wire is unknown.
+    `wire` is the precision of the real and imaginary parts on their way; `InputError` if unknown.
     """
 
     def __init__(self, inner: Transport, device: Device, comm: Any, wire: str) -> None:
@@ -69,13 +56,7 @@ class NarrowWire(Transport):
         return self.inner.empty(shape, dtype)
 
     def prepare(self, plan: ExchangePlan, pairs: Sequence[tuple[Any, Any]]) -> NarrowExchange:
-        """Prepare an exchange; see `Transport.prepare`. Collective.
-
-        Raises
-        ------
-        InputError
-            If an array is not complex128.
-        """
+        """Prepare an exchange of complex128 arrays, or raise `InputError`. Collective."""
         arrays = [array for pair in pairs for array in pair]
         for array in arrays:
             if array.dtype != np.complex128:
@@ -107,14 +88,11 @@ class NarrowWire(Transport):
         return result
 
     def error_sums(self) -> np.ndarray:
-        """Return what this rank's data lost on their way, and how large they were.
+        """Return what this rank's data lost on their way, and how large they were: (exchanges, 2).
 
-        Returns
-        -------
-        array of float64, shape (exchanges, 2)
-            Sums of ``|x - narrowed(x)|^2`` and ``|x|^2`` over all that this rank sent to others in
-            the latest run of every exchange, as far as exchanges can still be run. Not a number if
-            data were not, or if they exceeded the range of the wire.
+        Sums of ``|x - narrowed(x)|^2`` and ``|x|^2`` over all that this rank sent to others in the
+        latest run of every exchange, as far as exchanges can still be run. Not a number if data
+        were not, or if they exceeded the range of the wire.
         """
         sums = [self.device.to_host(exchange.sums) for exchange in self._exchanges.values()]
         return np.array([s.sum(axis=0) for s in sums]).reshape(-1, 2)
@@ -122,15 +100,8 @@ class NarrowWire(Transport):
     def relative_error(self, comm: Any = None) -> float:
         """Return the largest error of an exchange, relative to what was sent in it. Collective.
 
-        Parameters
-        ----------
-        comm : mpi4py.MPI.Comm, optional
-            The ranks to sum over; those of the transport if not given.
-
-        Returns
-        -------
-        float
-            Root of the ratio of `error_sums`; 0 if nothing was sent.
+        It is the root of the ratio of `error_sums` over some ranks, by default those of the
+        transport; 0 if nothing was sent.
         """
         sums = (comm or self._comm).allreduce(self.error_sums())
         sent = sums[sums[:, 1] != 0]
@@ -144,22 +115,17 @@ class NarrowWire(Transport):
 class NarrowExchange(Exchange):
     """An exchange between kernels that narrow and kernels that widen.
 
-    Parameters
-    ----------
-    transport : NarrowWire
-        What prepares it.
-    plan : ExchangePlan
-        This rank's plan, for wide and narrow arrays alike.
-    pairs, narrow : list of (source, target)
-        Wide arrays, and the narrow ones that stand for them.
-
-    Attributes
-    ----------
-    sums : array of float64
-        Squares of error and size for each row that was narrowed in the latest run.
+    `narrow` are the arrays that stand for the wide `pairs`; `sums` has squares of error and size
+    for each row that was narrowed in the latest run.
     """
 
-    def __init__(self, transport: NarrowWire, plan, pairs, narrow) -> None:
+    def __init__(
+        self,
+        transport: NarrowWire,
+        plan: ExchangePlan,
+        pairs: Sequence[tuple[Array, Array]],
+        narrow: list[tuple[Array, Array]],
+    ) -> None:
         super().__init__(transport.device, plan, pairs)
         self._transport, self._narrow = transport, narrow
         self._inner = transport.inner.prepare(plan, narrow)
@@ -182,7 +148,15 @@ class NarrowExchange(Exchange):
                 arrays = narrow[low:high], wide[low:high]
                 self._add(graph, self._transport.widen, arrays, False, f"{label}: widen", number)
 
-    def _add(self, graph, kernel, arrays, reduces: bool, label: str, number: int) -> None:
+    def _add(
+        self,
+        graph: StepGraph,
+        kernel: Kernel,
+        arrays: tuple[Array, ...],
+        reduces: bool,
+        label: str,
+        number: int,
+    ) -> None:
         count = arrays[0].size
         rows = _rows(0, count)
         bound = kernel.bind(RowLaunch(rows, _ROW, reduces), *arrays, rows, _ROW, count)

@@ -31,24 +31,8 @@ def allocated_bytes(size: int) -> int:
 class Segment:
     """Shared memory of all ranks of a communicator, each its own. Collective.
 
-    Parameters
-    ----------
-    comm : mpi4py.MPI.Comm
-        The ranks.
-    device : Device
-        Where the memory of this rank is.
-    size : int
-        Bytes of this rank's memory; ranks may ask for different sizes.
-
-    Raises
-    ------
-    InputError
-        On all ranks, if one has no memory left.
-
-    Attributes
-    ----------
-    memories : list of arrays of bytes or None
-        The memory of each rank as this rank sees it; None if it does not.
+    Ranks may ask for different sizes, in bytes; all raise `InputError` if one has no memory left.
+    `memories` are those of all ranks, as arrays of bytes; None where this rank does not see one.
     """
 
     def __init__(self, comm: Any, device: Device, size: int) -> None:

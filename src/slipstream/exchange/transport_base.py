@@ -3,8 +3,7 @@
 A transport prepares an exchange of certain arrays by a plan, which all ranks do together; what it
 returns is recorded in step graphs, as often as one likes and without a word to other ranks. What a
 rank sends to itself is a copy on its device, whatever the transport. Where ranks see each other's
-memory, whoever makes the data may store them at their destination at once: `Exchange.places` says
-where that is.
+memory, whoever makes the data may store them at their destination at once: see `pack_targets`.
 """
 
 from __future__ import annotations
@@ -23,27 +22,10 @@ from slipstream.schedule import StepGraph
 class Exchange(ABC):
     """An exchange of packed arrays, ready to be recorded.
 
-    Either `record` moves packed blocks, or, if there are places, `record_open` and `record_close`
-    stand around the nodes that store blocks where they belong. All ranks must run the same
-    exchanges in the same order.
-
-    Parameters
-    ----------
-    device : Device
-        Where the arrays are.
-    plan : ExchangePlan
-        This rank's plan.
-    pairs : sequence of (source, target)
-        Packed arrays.
-
-    Attributes
-    ----------
-    places : list of dict, or None
-        For each pair, the arrays of one dimension that receive the blocks for each rank. Nodes name
-        the places that they store to, or parts of them, among what they write. None if a receiver's
-        memory cannot be reached.
+    Pairs are (source, target). All ranks must run the same exchanges in the same order.
     """
 
+    # Where blocks go in the memory of their receivers; superseded by `pack_targets`.
     places: list[dict[int, Any]] | None = None
 
     def __init__(
@@ -57,14 +39,7 @@ class Exchange(ABC):
     def record(self, graph: StepGraph, label: str, own: bool = True) -> None:
         """Record that packed blocks travel.
 
-        Parameters
-        ----------
-        graph : StepGraph
-            Where nodes are added.
-        label : str
-            Name in timelines.
-        own : bool
-            Whether to copy what this rank sends to itself; otherwise it is there already.
+        What this rank sends to itself is copied, unless it is there already: then `own` is False.
         """
         if own:
             self._record_own(graph, label)
@@ -129,15 +104,10 @@ class Transport(ABC):
 
     @abstractmethod
     def prepare(self, plan: ExchangePlan, pairs: Sequence[tuple[Any, Any]]) -> Exchange:
-        """Prepare the exchange of several arrays by one plan. Collective.
+        """Prepare the exchange of several pairs (source, target) by one plan. Collective.
 
-        Parameters
-        ----------
-        plan : ExchangePlan
-            This rank's plan.
-        pairs : sequence of (source, target)
-            Packed, contiguous arrays of ``plan.send_size`` and ``plan.receive_size`` elements, or
-            more, of any shape, made by `empty`.
+        Arrays are packed and contiguous, of at least ``plan.send_size`` and ``plan.receive_size``
+        elements and any shape, and made by `empty`.
         """
 
     def stored_targets(

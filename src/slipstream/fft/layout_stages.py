@@ -10,28 +10,14 @@ from collections.abc import Callable
 from typing import Any
 
 from slipstream.decomposition import Box
-from slipstream.device import Device, Scratch
+from slipstream.device import Device, Operation, Scratch
 from slipstream.exchange import Block, ExchangePlan, Transport, part_of
 from slipstream.fft.truncation import Modes
 from slipstream.schedule import MAIN_LANE, StepGraph
 
 
 class Redistribution:
-    """Moves an array from one layout to another. Collective.
-
-    Parameters
-    ----------
-    device : Device
-        Where the arrays are.
-    transport : Transport or None
-        How ranks exchange; None on one rank.
-    source, target : tuple of Box
-        One box per rank.
-    rank : int
-        This rank.
-    dtype : dtype
-        Type of the elements.
-    """
+    """Moves an array from one layout, a box per rank, to another. Collective."""
 
     exchanges = 1
 
@@ -119,26 +105,8 @@ def _box_of(packed: Any, block: Block) -> Any:
 class AxisTransform:
     """The transform along one local axis, with truncation.
 
-    Parameters
-    ----------
-    device : Device
-        Where the arrays are.
-    before, after : tuple of int
-        Shape of the local array in physical and in spectral space along this axis.
-    axis : int
-        Which axis.
-    modes : Modes
-        The modes kept.
-    real : bool
-        Whether this axis is that of a real transform.
-    complex_dtype : dtype
-        complex64 or complex128.
-    lane : str
-        Where nodes run.
-    scratch : Scratch or None
-        Of the transforms of this lane.
-    empty : callable, optional
-        Allocates what is needed beside the arrays; the device by default.
+    `before` is the shape of the local array in physical space, and `real` whether the transform
+    along this axis is. What is needed beside the arrays comes from `empty`, or the device.
     """
 
     exchanges = 0
@@ -194,7 +162,7 @@ class AxisTransform:
             operation = self._device.scale(target, scale)
             self._add(graph, operation, [target], [target], "scale", "compute")
 
-    def _transform(self, graph, source, target, forward: bool) -> None:
+    def _transform(self, graph: StepGraph, source: Any, target: Any, forward: bool) -> None:
         operation = self._device.fft(source, target, self._axis, forward, self._scratch)
         writes = [target] if forward or not self._real else [source, target]
         self._add(graph, operation, [source], writes, f"fft axis {self._axis - 1}", "fft")
@@ -203,7 +171,15 @@ class AxisTransform:
         if target.size:
             graph.add_copy(target, source, label="truncate", lane=self._lane, device=self._device)
 
-    def _add(self, graph, operation, reads, writes, label: str, category: str) -> None:
+    def _add(
+        self,
+        graph: StepGraph,
+        operation: Operation,
+        reads: list[Any],
+        writes: list[Any],
+        label: str,
+        category: str,
+    ) -> None:
         graph.add(
             operation,
             reads=reads,

@@ -33,26 +33,9 @@ NOT_KEPT = -(2**62)
 class SlabGeometry:
     """Boxes, exchange plan and row tables of one rank.
 
-    Parameters
-    ----------
-    shape : tuple of int
-        Physical shape (nz, ny, nx).
-    modes : tuple of Modes
-        The modes kept along z, y and x.
-    rank, ranks : int
-        This rank and how many there are; ranks may have no planes, or no modes.
-    row_alignment : int
-        Rows of modes are stored with a multiple of so many elements. What lies beyond the kept
-        modes is undefined.
-
-    Attributes
-    ----------
-    row : int
-        Number of elements in a stored row of modes.
-    physical_box, spectral_box : Box
-        This rank's part of the physical and of the (truncated) spectral index space.
-    plan : ExchangePlan
-        From planes to columns, for one field.
+    Ranks may have no planes, or no modes. Rows of modes are stored with `row` elements, a multiple
+    of `row_alignment`: what lies beyond the kept modes is undefined. The plan goes from planes to
+    columns, for one field.
     """
 
     def __init__(

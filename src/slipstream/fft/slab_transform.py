@@ -1,9 +1,9 @@
-"""The three-dimensional transform of slabs, in pieces whose exchanges hide behind transforms.
+"""The three-dimensional transform of slabs, in chunks whose exchanges hide behind transforms.
 
 Forward, every rank transforms its planes along x and y, exchanges, and transforms along z;
-backward, the reverse. The exchange is divided twice: by ranges of kx (`pieces`) and by ranges of
-planes (`parts`). While one piece travels, the next is transformed along y, and those that have
-arrived along z. On a CPU, planes are transformed in chunks that stay in a core's cache.
+backward, the reverse. The exchange is divided twice: into kx chunks and into plane chunks. While
+one travels, the next is transformed along y, and those that have arrived along z. On a CPU, planes
+are transformed in batches that stay in a core's cache.
 
 Where a transport can store into the memory of other ranks, the transforms do so themselves. Where
 it cannot, they leave blocks packed, ready to be sent. A rank's own block never travels: it is
@@ -17,43 +17,25 @@ from typing import Any
 
 import numpy as np
 
+from slipstream.array_types import Array
 from slipstream.decomposition import split
 from slipstream.device import Device
 from slipstream.exchange import Transport
 from slipstream.fft.batch_size import balanced_batch
 from slipstream.fft.slab_layout import SlabGeometry
-from slipstream.fft.slab_pipeline import Piece, SlabOptions, lane_after_exchange
+from slipstream.fft.slab_pipeline import KxChunk, SlabOptions, lane_after_exchange
 from slipstream.fft.strided_fft import RealRows
 from slipstream.fft.truncation import Modes
 from slipstream.schedule import StepGraph
 
-# Working set, in bytes, of one chunk of planes on a CPU: points and modes.
-_PLANE_CHUNK = 3 << 20
+# Working set, in bytes, of one batch of planes on a CPU: points and modes.
+_PLANE_BATCH = 3 << 20
 
 
 class SlabTransform:
     """Records transforms between slabs of planes and slabs of columns. Collective.
 
-    Parameters
-    ----------
-    device : Device
-        Where all arrays are.
-    transport : Transport or None
-        How ranks exchange; None on one rank.
-    shape : tuple of int
-        Global physical shape (nz, ny, nx).
-    modes : tuple of Modes
-        The modes kept along z, y and x.
-    rank, ranks : int
-        This rank and how many there are.
-    fields : int
-        Number of fields.
-    real : bool
-        Whether physical fields are real.
-    complex_dtype : dtype
-        complex64 or complex128.
-    options : SlabOptions
-        How to divide the work.
+    `shape` is the global physical one; `modes` are kept along z, y and x.
     """
 
     def __init__(
@@ -76,8 +58,8 @@ class SlabTransform:
         width = nx // 2 + 1 if real else nx
         itemsize = np.dtype(complex_dtype).itemsize
         alignment = max(1, device.row_bytes // itemsize)
-        self.pieces = [
-            Piece(
+        self.kx_chunks = [
+            KxChunk(
                 device,
                 transport,
                 options,
@@ -92,22 +74,22 @@ class SlabTransform:
         ]
         kept = (modes[0].count, modes[1].count, modes[2].count)
         self._whole = options.whole and ranks == 1 and kept == (shape[0], ny, width)
-        self._planes = self.pieces[0].geometry.planes if self.pieces else 0
-        # Where x modes are that no piece has.
+        self._planes = self.kx_chunks[0].geometry.planes if self.kx_chunks else 0
+        # Where x modes are that no chunk has.
         self._rest = slice(modes[2].low, width - modes[2].high)
         stored = -(-width // alignment) * alignment
-        limit = max(1, _PLANE_CHUNK // (2 * fields * ny * stored * itemsize))
+        limit = max(1, _PLANE_BATCH // (2 * fields * ny * stored * itemsize))
         if device.kind == "cuda":
             limit = max(1, self._planes)
-        self._chunk = max(1, balanced_batch(self._planes, limit, device.lanes))
+        self._batch = max(1, balanced_batch(self._planes, limit, device.lanes))
         real_dtype = np.zeros(0, complex_dtype).real.dtype
         self._kept = modes[2].count
-        self._rows = None
+        self._rows: RealRows | None = None
         tiled = real and options.tiled and device.tiled_transforms()
         if tiled and RealRows.supports(device, nx, real_dtype):
             self._rows = RealRows(device, nx, real_dtype)
         self._modes = [
-            device.empty((fields, self._chunk, ny, stored), complex_dtype)[..., :width]
+            device.empty((fields, self._batch, ny, stored), complex_dtype)[..., :width]
             for _ in range(device.lanes)
         ]
 
@@ -116,28 +98,21 @@ class SlabTransform:
         options = self.options
         if self._transport is None:
             return "transforms along x, y, z" + (" (forward: one plan)" if self._whole else "")
-        stores = all(piece.forward_flights[0].stores for piece in self.pieces)
+        stores = all(chunk.forward_exchanges[0].stores for chunk in self.kx_chunks)
         how = "stored by the transforms" if stores else "copied"
-        division = f"{len(self.pieces)} x {options.parts} pieces"
+        division = f"{len(self.kx_chunks)} x {options.parts} pieces"
         return f"slab transform: x, y, exchange ({division}, {how}), z"
 
     @property
     def wire_elements(self) -> int:
         """Number of complex elements of all fields that leave this rank in a transform."""
-        one = sum(piece.geometry.plan.off_rank_elements() for piece in self.pieces)
+        one = sum(chunk.geometry.plan.off_rank_elements() for chunk in self.kx_chunks)
         return one * self._fields
 
-    def record_forward(self, graph: StepGraph, physical: Any, spectral: Any) -> None:
-        """Record physical -> spectral.
+    def record_forward(self, graph: StepGraph, physical: Array, spectral: Array) -> None:
+        """Record (fields, planes, ny, nx) -> (fields, kz, ky of this rank, kx); the source is kept.
 
-        Parameters
-        ----------
-        graph : StepGraph
-            Where nodes are added.
-        physical : array, shape (fields, planes of this rank, ny, nx)
-            Kept.
-        spectral : array, shape (fields, kz, ky of this rank, kx)
-            Result. Arrays may be strided views, with kx contiguous, and share memory.
+        Spectral arrays may be strided views, with kx contiguous; the arrays may share memory.
         """
         if self._whole and physical.flags.c_contiguous and spectral.flags.c_contiguous:
             graph.add(
@@ -148,33 +123,33 @@ class SlabTransform:
                 category="fft",
             )
             return
-        for part, (first, last) in enumerate(split(self._planes, self.options.parts)):
-            flights = [piece.forward_flights[part] for piece in self.pieces]
-            for flight in flights:
-                flight.record_open(graph)
-            for low, high, modes, lane in self._chunks(graph, first, last):
+        for number, (first, last) in enumerate(split(self._planes, self.options.parts)):
+            exchanges = [chunk.forward_exchanges[number] for chunk in self.kx_chunks]
+            for exchange in exchanges:
+                exchange.record_open(graph)
+            for low, high, modes, lane in self._batches(graph, first, last):
                 self._record_x(graph, physical[:, low:high], modes, True, lane)
-                for flight in flights:
-                    flight.record_y(graph, modes, low, high, lane)
-                    # The last chunk's pieces leave one by one.
+                for exchange in exchanges:
+                    exchange.record_y(graph, modes, low, high, lane)
+                    # After the last batch, the kx chunks leave one by one.
                     if high == last:
-                        flight.record_close(graph)
+                        exchange.record_close(graph)
             if first == last:
-                for flight in flights:
-                    flight.record_close(graph)
-        for piece in self.pieces:
-            piece.record_z_forward(graph, spectral)
+                for exchange in exchanges:
+                    exchange.record_close(graph)
+        for chunk in self.kx_chunks:
+            chunk.record_z_forward(graph, spectral)
 
     def record_backward(
-        self, graph: StepGraph, spectral: Any, physical: Any, scale: float = 1.0
+        self, graph: StepGraph, spectral: Array, physical: Array, scale: float = 1.0
     ) -> None:
         """Record spectral -> physical, times a constant; parameters as in `record_forward`."""
-        for piece in self.pieces:
-            piece.record_z_backward(graph, spectral)
-        for low, high, modes, lane in self._chunks(graph, 0, self._planes):
+        for chunk in self.kx_chunks:
+            chunk.record_z_backward(graph, spectral)
+        for low, high, modes, lane in self._batches(graph, 0, self._planes):
             lane = lane_after_exchange(graph, lane, self._transport)
-            for piece in self.pieces:
-                piece.record_y_backward(graph, modes, low, high, lane)
+            for chunk in self.kx_chunks:
+                chunk.record_y_backward(graph, modes, low, high, lane)
             rest = modes[..., self._rest]
             if rest.size and not self._rows:
                 graph.add(
@@ -197,7 +172,15 @@ class SlabTransform:
                     lane=lane,
                 )
 
-    def _record_x(self, graph, points, modes, forward: bool, lane: str, scale: float = 1.0) -> None:
+    def _record_x(
+        self,
+        graph: StepGraph,
+        points: Array,
+        modes: Array,
+        forward: bool,
+        lane: str,
+        scale: float = 1.0,
+    ) -> None:
         source, target = (points, modes) if forward else (modes, points)
         if self._rows:
             modes = modes[..., : self._kept]
@@ -210,21 +193,20 @@ class SlabTransform:
             operation, reads=[source], writes=writes, label="fft x", category="fft", lane=lane
         )
 
-    def _chunks(self, graph: StepGraph, first: int, last: int) -> Iterator[tuple]:
-        """Yield (low, high, modes, lane) for the chunks of local planes from `first` to `last`."""
-        for number, low in enumerate(range(first, last, self._chunk)):
+    def _batches(
+        self, graph: StepGraph, first: int, last: int
+    ) -> Iterator[tuple[int, int, Array, str]]:
+        """Yield (low, high, modes, lane) for the batches of local planes from `first` to `last`."""
+        for number, low in enumerate(range(first, last, self._batch)):
             lane, name = graph.lane_of_batch(number)
-            high = min(low + self._chunk, last)
+            high = min(low + self._batch, last)
             yield low, high, self._modes[lane][:, : high - low], name
 
 
 def _ranges(x: Modes, pieces: int, alignment: int) -> list[tuple[tuple[int, int], int]]:
     """Divide the kept modes of x into ranges without gaps.
 
-    Returns
-    -------
-    list of ((int, int), int)
-        Where each begins among the kept modes and among all, and its length.
+    Returns where each begins among the kept modes and among all, and its length.
     """
     sides = [(0, 0, x.low), (x.low, x.low + x.gap, x.high)]
     if x.high and not x.gap:
