@@ -17,7 +17,7 @@ import queue
 import threading
 import time
 import weakref
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -95,7 +95,7 @@ class InlineStream(_TimedStream):
         self._begin, self._end = begin, end
 
     def submit(self, operation: Operation) -> None:
-        if self._begin is None:
+        if self._begin is None or self._end is None:
             operation(self)
             return
         self._begin(self)
@@ -214,7 +214,7 @@ def _c_argument(value: Any) -> Any:
     if isinstance(value, np.ndarray):
         return ctypes.c_void_p(value.ctypes.data)
     if isinstance(value, np.generic):
-        return np.ctypeslib.as_ctypes_type(value.dtype)(value.item())
+        return np.ctypeslib.as_ctypes_type(cast(Any, value.dtype))(value.item())
     return ctypes.c_double(value) if isinstance(value, float) else ctypes.c_longlong(value)
 
 

@@ -10,7 +10,7 @@ import platform
 import time
 import weakref
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, cast
 
 import cupy
 import numpy as np
@@ -86,14 +86,14 @@ class CudaStream(Stream):
             span.stop.record(self.handle)
         return span
 
-    def record(self) -> Event:
+    def record(self) -> CudaEvent:
         with self._device.context:
             event = CudaEvent()
             event.handle.record(self.handle)
         return event
 
     def wait(self, event: Event) -> None:
-        self.handle.wait_event(event.handle)
+        self.handle.wait_event(cast(CudaEvent, event).handle)
 
     def synchronize(self) -> None:
         self.handle.synchronize()
@@ -109,7 +109,7 @@ class CudaStream(Stream):
                 enqueue()
             finally:
                 graph = self.handle.end_capture()
-        return lambda stream: graph.launch(stream.handle)
+        return lambda stream: graph.launch(cast(CudaStream, stream).handle)
 
 
 class CudaDevice(Device):
@@ -148,7 +148,7 @@ class CudaDevice(Device):
         """
         self.context.use()
         event = cupy.cuda.Event()
-        event.record(self.default_stream.handle)
+        event.record(cupy.cuda.Stream.null)
         event.synchronize()
         self.origin = event, time.perf_counter()
 
@@ -215,15 +215,15 @@ class CudaDevice(Device):
         if alike:
             copy_1d, run = cupy.cuda.runtime.memcpyAsync, (address_of(target), address_of(source))
 
-            def copy_all(stream: CudaStream, keep_alive: Any = (target, source)) -> None:
-                copy_1d(*run, source.nbytes, kind, stream.handle.ptr)
+            def copy_all(stream: Stream, keep_alive: Any = (target, source)) -> None:
+                copy_1d(*run, source.nbytes, kind, cast(CudaStream, stream).handle.ptr)
 
             return copy_all
         rectangles, copy_2d = _rectangles(target, source), cupy.cuda.runtime.memcpy2DAsync
 
-        def operation(stream: CudaStream, keep_alive: Any = (target, source)) -> None:
+        def operation(stream: Stream, keep_alive: Any = (target, source)) -> None:
             for rectangle in rectangles:
-                copy_2d(*rectangle, kind, stream.handle.ptr)
+                copy_2d(*rectangle, kind, cast(CudaStream, stream).handle.ptr)
 
         return operation
 
@@ -284,7 +284,7 @@ def _rectangles(target: Any, source: Any) -> list[tuple[int, ...]]:
     height, pitches = (
         (1, (width, width)) if rows is None else (shape[rows], [own[rows] for own in strides])
     )
-    result = []
+    result: list[tuple[int, ...]] = []
     for index in itertools.product(*looped):
         to, of = (
             address_of(array) + sum(i * step for i, step in zip(index, own, strict=True))

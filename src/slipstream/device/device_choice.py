@@ -8,10 +8,14 @@ from __future__ import annotations
 
 import functools
 import os
+from typing import TYPE_CHECKING
 
 from slipstream.device.cpu_device import HostDevice, thread_count
 from slipstream.device.device_interface import Device
 from slipstream.errors import InputError
+
+if TYPE_CHECKING:
+    from slipstream.device.cuda_device import CudaDevice
 
 
 def cuda_device_count() -> int:
@@ -56,22 +60,7 @@ def open_device(kind: str = "auto", local_rank: int = 0) -> Device:
 
 
 def open_devices(first: Device, local_rank: int, count: int) -> list[Device]:
-    """Return several devices for one rank: GPUs, or objects of the CPU that stand for as many.
-
-    Parameters
-    ----------
-    first : Device
-        A device of the rank's.
-    local_rank : int
-        Rank within the node: each has the next `count` GPUs.
-    count : int
-        How many.
-
-    Raises
-    ------
-    InputError
-        If the node has not so many GPUs.
-    """
+    """Return several devices for one rank: GPUs, or objects of the CPU that stand for as many."""
     if first.kind == "cpu":
         alike = first.tiled_transforms()
         return [first, *(_host(thread_count(), alike, number) for number in range(1, count))]
@@ -79,7 +68,8 @@ def open_devices(first: Device, local_rank: int, count: int) -> list[Device]:
     if count > found:
         raise InputError(f"streaming: devices is {count}; this node has {found} GPUs")
     # The one that is opened last is CuPy's current device: the first.
-    return [_gpu((local_rank * count + i) % found) for i in reversed(range(count))][::-1]
+    opened = [_gpu((local_rank * count + i) % found) for i in reversed(range(count))]
+    return [*reversed(opened)]
 
 
 @functools.cache
@@ -88,14 +78,14 @@ def _host(threads: int, tiled: bool = False, number: int = 0) -> Device:
     return HostDevice(tiled=tiled, threads=threads)
 
 
-def _gpu(ordinal: int) -> Device:
+def _gpu(ordinal: int) -> CudaDevice:
     device = _opened_gpu(ordinal)
     device.make_current()
     return device
 
 
 @functools.cache
-def _opened_gpu(ordinal: int) -> Device:
+def _opened_gpu(ordinal: int) -> CudaDevice:
     from slipstream.device.cuda_device import CudaDevice
 
     return CudaDevice(ordinal)

@@ -62,6 +62,13 @@ class Stream(ABC):
     def synchronize(self) -> None:
         """Block until everything submitted has finished; raise what failed."""
 
+    def capture(self, enqueue: Callable[[], None]) -> Operation:
+        """Return what `enqueue` submits, to this stream and those that wait for it, as one graph.
+
+        Only the streams of a GPU can.
+        """
+        raise NotImplementedError
+
 
 @dataclass(frozen=True)
 class RowLaunch:
@@ -187,6 +194,10 @@ class Device(ABC):
     @abstractmethod
     def stream(self, urgent: bool = False) -> Stream:
         """Return a new stream; the device prefers the work of urgent ones where it can."""
+
+    def stream_of(self, handle: Any) -> Stream:
+        """Return a stream of the array module's as one of this device; only a GPU has such."""
+        raise NotImplementedError
 
     @abstractmethod
     def kernel(self, header: str, name: str, **constants: Any) -> Kernel:

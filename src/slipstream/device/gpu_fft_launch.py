@@ -28,20 +28,9 @@ _RADICES = (16, 8, 4, 2, 3, 5, 7, 11, 13)
 def factorise(n: int, budget: int = 16, first: int = 1, last: int = 1) -> tuple[int, ...] | None:
     """Split `n` into radices: as few as registers allow, then as even as possible.
 
-    Parameters
-    ----------
-    n : int
-        Length of the transform.
-    budget : int
-        How many complex numbers a thread should hold at most. Larger primes are used regardless.
-    first, last : int
-        How many butterflies of the first and last radix a thread holds at a time. If the last
-        radix would be too large, it is followed by a radix 1.
-
-    Returns
-    -------
-    tuple of int or None
-        Radices with product `n`, or None if `n` has a prime factor above 13.
+    A thread holds at most `budget` complex numbers (larger primes are used regardless), and `first`
+    and `last` butterflies of the first and last radix at a time. If the last radix would be too
+    large, it is followed by a radix 1. None if `n` has a prime factor above 13.
     """
     if n == 1:
         return (1,)
@@ -78,23 +67,13 @@ def roots(n: int, real_dtype: np.typing.DTypeLike) -> np.ndarray:
 
 @dataclass(frozen=True)
 class TiledKernel:
-    """How to compile and launch one tiled kernel.
-
-    Attributes
-    ----------
-    header, name, constants
-        The kernel and its compile-time constants.
-    threads : int
-        Threads per block.
-    shared_bytes : int
-        Dynamic shared memory per block; on a CPU the same array lies on the stack.
-    items_per_block : int
-        Columns (`strided_fft`), rows (`fused_product`) or pairs of rows (`real_rows`) per block.
-    """
+    """How to compile and launch one tiled kernel."""
 
     header: str
     name: str
     constants: Mapping[str, object]
+    # Per block: threads, dynamic shared memory (on a CPU the same array lies on the stack), and
+    # columns (`strided_fft`), rows (`fused_product`) or pairs of rows (`real_rows`).
     threads: int
     shared_bytes: int
     items_per_block: int
@@ -108,15 +87,7 @@ class TiledKernel:
 def strided_fft(
     n: int, real_dtype: np.typing.DTypeLike, sign: int, limit: int = SHARED_LIMIT
 ) -> TiledKernel | None:
-    """Return the kernel for transforms of `n` rows; None if `n` is unsupported or does not fit.
-
-    Parameters
-    ----------
-    sign : int
-        -1 for forward, +1 for backward.
-    limit : int
-        Bytes of shared memory that a block may use.
-    """
+    """Return the kernel for transforms of `n` rows; None if `n` is unsupported or does not fit."""
     real = np.dtype(real_dtype)
     radices = factorise(n, budget=8)
     element = 2 * real.itemsize
@@ -147,17 +118,7 @@ def fused_product(
     product_header: str,
     limit: int = SHARED_LIMIT,
 ) -> TiledKernel | None:
-    """Return the kernel for rows of `n` points; None if `n` is unsupported or does not fit.
-
-    Parameters
-    ----------
-    inputs, outputs : int
-        Fields that the product takes and gives.
-    product_header : str
-        Header that defines ``pointwise``.
-    limit : int
-        Bytes of shared memory that a block may use.
-    """
+    """Return the kernel for rows of `n` points; None if `n` is unsupported or does not fit."""
     real = np.dtype(real_dtype)
     radices = factorise(n, budget=24, first=2, last=inputs)
     pair_bytes = max(inputs, outputs) * (n + n // 8 + 1) * 2 * real.itemsize
@@ -182,15 +143,7 @@ def fused_product(
 def real_rows(
     n: int, real_dtype: np.typing.DTypeLike, sign: int, limit: int = SHARED_LIMIT
 ) -> TiledKernel | None:
-    """Return the kernel for real rows of `n` points; None if `n` is unsupported or does not fit.
-
-    Parameters
-    ----------
-    sign : int
-        -1 for forward, +1 for backward.
-    limit : int
-        Bytes of shared memory that a block may use.
-    """
+    """Return the kernel for real rows of `n` points; None if `n` is unsupported or does not fit."""
     real = np.dtype(real_dtype)
     # Small first radices, of which a thread holds two butterflies, and large ones after them: on an
     # H200 that beat even ones by a third.

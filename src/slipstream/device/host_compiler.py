@@ -44,13 +44,7 @@ _FOOTER = len(_MARK) + hashlib.sha256().digest_size
 
 
 def find_compiler() -> list[str]:
-    """Return the command of the C++ compiler: ``$CXX``, else g++, c++ or clang++ on the path.
-
-    Raises
-    ------
-    RunError
-        If there is none; the message names what to install.
-    """
+    """Return the command of the C++ compiler: ``$CXX``, else g++, c++ or clang++ on the path."""
     if os.environ.get("CXX"):
         command = shlex.split(os.environ["CXX"])
         if shutil.which(command[0]):

@@ -26,6 +26,8 @@ class CudaKernel(Kernel):
 
     def bind(self, launch: RowLaunch | BlockLaunch, *arguments: Any) -> Operation:
         function, values = self._function, tuple(_argument(value) for value in arguments)
+        grid: tuple[int, ...]
+        block: tuple[int, ...]
         if isinstance(launch, BlockLaunch):
             grid, block = (min(launch.blocks, _MAXIMUM_BLOCKS),), (launch.threads,)
             shared = launch.shared_bytes

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import functools
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
 from slipstream.device.cpu_device import HostDevice
 from slipstream.device.device_interface import Device
 
+if TYPE_CHECKING:
+    from slipstream.device.cuda_device import CudaDevice
+
 
 class PinnedHost(HostDevice):
     """The CPU, with arrays that a GPU allocates and reaches."""
 
-    def __init__(self, device: Device) -> None:
+    def __init__(self, device: CudaDevice) -> None:
         super().__init__()
         self._device = device
         # What ranks share through it is pinned, unlike what they share through the CPU alone.
@@ -36,7 +39,7 @@ class PinnedHost(HostDevice):
 
 
 @functools.cache
-def _pinned_host(device: Device) -> PinnedHost:
+def _pinned_host(device: CudaDevice) -> PinnedHost:
     return PinnedHost(device)
 
 
@@ -45,4 +48,4 @@ def home_of(device: Device) -> Device:
 
     A CPU is its own home.
     """
-    return device if device.kind == "cpu" else _pinned_host(device)
+    return device if device.kind == "cpu" else _pinned_host(cast("CudaDevice", device))

@@ -20,20 +20,7 @@ BATCH_BYTES = {"cpu": 1 << 20, "cuda": 1 << 62}
 class ColumnPass:
     """Transforms along z between truncated spectral arrays and the columns layout.
 
-    Parameters
-    ----------
-    device : Device
-        Where all arrays live.
-    geometry : SlabGeometry
-        Shapes and tables.
-    fields : int
-        Largest number of fields that one call handles; sizes the batches.
-    complex_dtype : dtype
-        complex64 or complex128.
-    ky : int, optional
-        How many ky arrays hold; by default all of this rank.
-    scratch : Scratch, optional
-        What a library's transforms share with others.
+    One call handles at most so many fields; arrays hold `ky` of them, by default all of this rank.
     """
 
     def __init__(
@@ -69,16 +56,8 @@ class ColumnPass:
     ) -> None:
         """Record spectral modes -> columns for local ky from `low` to `high`.
 
-        Parameters
-        ----------
-        graph : StepGraph
-            Where nodes are added.
-        spectral : array, shape (fields, kz kept, ky of this rank, row)
-            Kept.
-        columns : array, shape (fields, nz, ky of this rank, row)
-            Result, unnormalised.
-        low, high : int
-            Range of local ky.
+        Spectral is (fields, kz kept, ky of this rank, row), and kept; columns are (fields, nz, ky
+        of this rank, row), unnormalised.
         """
         source, points = spectral[:, :, low:high], columns[:, :, low:high].swapaxes(1, 2)
         lane = self.lane(graph, low)
@@ -89,13 +68,8 @@ class ColumnPass:
     ) -> None:
         """Record columns -> spectral modes.
 
-        Parameters
-        ----------
-        graph, columns, low, high
-            As in `record_backward`; columns are transformed in place.
-        spectral : array, optional
-            Where the kept modes go. Without it they stay in their places among the columns, and
-            what lies in the places of other modes is undefined.
+        Columns are transformed in place. Without `spectral` the kept modes stay in their places
+        among them, and what lies in the places of other modes is undefined.
         """
         points, lane = columns[:, :, low:high].swapaxes(1, 2), self.lane(graph, low)
         if spectral is not None:

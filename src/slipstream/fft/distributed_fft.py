@@ -14,7 +14,7 @@ from slipstream.collective import on_every_rank
 from slipstream.decomposition import Box
 from slipstream.device import Device, Stream, open_device
 from slipstream.errors import InputError
-from slipstream.exchange import check_devices, local_rank
+from slipstream.exchange import NarrowWire, check_devices, local_rank
 from slipstream.fft.fft_arguments import TUNES, Arguments, agree, check_arguments
 from slipstream.fft.fft_plan import Plan
 from slipstream.fft.fft_tuning import choose
@@ -240,7 +240,7 @@ class DistributedFFT:
     @property
     def streamed(self) -> StreamedPlan | None:
         """The passes of a transform whose arrays are on the host; None if they are not."""
-        return self._plan if self.residency == "host" else None
+        return None if isinstance(self._plan, Plan) else self._plan
 
     @property
     def exchanges(self) -> int:
@@ -360,10 +360,11 @@ class DistributedFFT:
         largest of the exchanges that the last transforms, forward and backward, consisted of; 0
         without a narrow wire.
         """
-        if not self.arguments.wire or self._plan.transport is None:
+        transport = self._plan.transport
+        if not isinstance(transport, NarrowWire):
             return 0.0
         self.device.synchronize()
-        return self._plan.transport.relative_error(self._comm)
+        return transport.relative_error(self._comm)
 
     def describe(self) -> str:
         """Return what this plan does, in lines for people."""
@@ -382,7 +383,8 @@ class DistributedFFT:
     def _run(self, forward: bool, source: Array, out: Array | None, stream: Any) -> Array:
         if stream is not None and not isinstance(stream, Stream):
             stream = self._arrays.stream(stream)
-        steps, key, result = self._steps[forward], None, out
+        steps, key = self._steps[forward], None
+        result: Array = out
         if type(source) is self._array_type is type(out):
             key = array_key(source), array_key(out)
         if key in steps:

@@ -27,25 +27,7 @@ _COMPLEX = {"float32": "complex64", "float64": "complex128"}
 
 @dataclass(frozen=True)
 class Arguments:
-    """A transform, apart from how it is done.
-
-    Attributes
-    ----------
-    shape : tuple of int
-        Global physical shape.
-    dtype, complex_dtype : numpy.dtype
-        Type of physical and of spectral arrays.
-    fields : int
-        Number of fields that are transformed together.
-    ranks : int
-        Number of ranks.
-    modes : tuple of Modes
-        The modes kept along each axis.
-    input_boxes, output_boxes : tuple of Box
-        Each rank's part of the physical and of the spectral index space.
-    wire : str or None
-        Narrower type in which data travel.
-    """
+    """A transform, apart from how it is done; boxes say which part of an array each rank has."""
 
     shape: tuple[int, ...]
     dtype: np.dtype
@@ -81,13 +63,7 @@ def check_arguments(
     truncation: str | Sequence[int] | None,
     wire: str | None,
 ) -> Arguments:
-    """Return the arguments of `DistributedFFT`, completed.
-
-    Raises
-    ------
-    InputError
-        If one is not among those accepted.
-    """
+    """Return the arguments of `DistributedFFT`, completed."""
     shape, dtype = _checked_shape(shape), _checked_dtype(dtype)
     fields = whole_number("fields", fields, 1)
     for name, value, accepted in (("layout", layout, LAYOUTS), ("order", order, ORDERS)):
@@ -115,7 +91,7 @@ def check_arguments(
         else:
             boxes.append(tuple(grid_boxes(extent, grid)))
     complex_dtype = np.dtype(_COMPLEX.get(dtype.name, dtype.name))
-    return Arguments(shape, dtype, complex_dtype, fields, ranks, modes, *boxes, wire)
+    return Arguments(shape, dtype, complex_dtype, fields, ranks, modes, boxes[0], boxes[1], wire)
 
 
 def _grids(
@@ -138,22 +114,7 @@ def _grids(
 
 
 def agree(comm: Any, make: Callable[[], Arguments], settings: dict[str, Any]) -> Arguments:
-    """Return what `make` makes if all ranks ask for the same. Collective.
-
-    Parameters
-    ----------
-    comm : mpi4py.MPI.Comm or None
-        The ranks.
-    make : callable
-        Checks and returns this rank's arguments.
-    settings : dict
-        What else must be the same.
-
-    Raises
-    ------
-    InputError
-        On all ranks, if it fails on any, or if ranks differ; the message names the argument.
-    """
+    """Return what `make` makes if all ranks ask for the same; refuse on all ranks. Collective."""
     arguments = on_every_rank(comm, make)
     if comm is None or comm.size == 1:
         return arguments

@@ -15,7 +15,7 @@ import numpy as np
 
 from slipstream.decomposition import slabs
 from slipstream.device import Device
-from slipstream.exchange import NarrowWire, make_transport
+from slipstream.exchange import NarrowWire, Transport, make_transport
 from slipstream.fft.fft_arguments import Arguments
 from slipstream.fft.layout_search import Stage, find_route, with_fields
 from slipstream.fft.layout_stages import AxisTransform, Nothing, Redistribution
@@ -26,17 +26,7 @@ from slipstream.schedule import StepGraph
 
 @dataclass(frozen=True)
 class Choices:
-    """What does not change the result of a transform, and is tuned.
-
-    Attributes
-    ----------
-    transport : str
-        See `slipstream.exchange.chosen_transport`.
-    workers : int
-        How many ranks transform.
-    slab : SlabOptions
-        How slab transforms are divided.
-    """
+    """What does not change the result of a transform, and is tuned."""
 
     transport: str
     workers: int
@@ -46,41 +36,37 @@ class Choices:
 class Plan:
     """The parts of a transform on one rank. Collective.
 
-    Parameters
-    ----------
-    arguments : Arguments
-        What to transform.
-    device : Device
-        Where all arrays are.
-    comm : mpi4py.MPI.Comm or None
-        The ranks.
-    choices : Choices
-        How to do it.
-
-    Attributes
-    ----------
-    parts : list
-        `SlabTransform`, `Redistribution` and `AxisTransform`, in the order of going forward.
-    transport : Transport or None
-        How ranks exchange.
+    `parts` are in the order of going forward.
     """
 
     def __init__(self, arguments: Arguments, device: Device, comm: Any, choices: Choices) -> None:
         self.arguments, self.device, self.choices = arguments, device, choices
-        self.transport = self._full = make_transport(choices.transport, comm, device)
+        self.transport: Transport | None = make_transport(choices.transport, comm, device)
+        self._full = self.transport
         if arguments.wire and self.transport:
             self.transport = NarrowWire(self.transport, device, comm, arguments.wire)
         self._rank = comm.rank if comm is not None else 0
         self.parts: list[Any] = []
         self._arrays: list[tuple[tuple[int, ...], Any]] = []
-        route = self._route(choices.workers)
+        a = arguments
+        route = find_route(
+            (a.fields, *a.shape),
+            a.modes,
+            a.real,
+            with_fields(a.input_boxes, a.fields),
+            with_fields(a.output_boxes, a.fields),
+            choices.workers,
+        )
         number = 0
         while number < len(route):
             if self._is_alone(route[number]):
-                self._add_alone(route[number])
+                works = route[number].before[self._rank].size
+                part: Any = self._slab(None, 0, 1) if works else Nothing()
+                self._append(part, route[number].after[self._rank].shape, a.complex_dtype)
             elif self._is_slab(route[number : number + 2]):
-                number += 1 if arguments.ranks > 1 else 0
-                self._add_slab(route[number])
+                number += 1 if a.ranks > 1 else 0
+                part = self._slab(self.transport, self._rank, a.ranks)
+                self._append(part, route[number].after[self._rank].shape, a.complex_dtype)
             else:
                 self._add_stage(route[number])
             number += 1
@@ -139,17 +125,6 @@ class Plan:
             )
             scale = 1.0 if transforms else scale
 
-    def _route(self, workers: int) -> list[Stage]:
-        a = self.arguments
-        return find_route(
-            (a.fields, *a.shape),
-            a.modes,
-            a.real,
-            with_fields(a.input_boxes, a.fields),
-            with_fields(a.output_boxes, a.fields),
-            workers,
-        )
-
     def _is_slab(self, stages: Sequence[Stage]) -> bool:
         a = self.arguments
         if len(a.shape) != 3:
@@ -168,39 +143,22 @@ class Plan:
         filled = [box for box in stage.before if box.size]
         return self.arguments.ranks > 1 and len(filled) == 1 and stage.axes == (3, 2, 1)
 
-    def _add_alone(self, stage: Stage) -> None:
+    def _slab(self, transport: Transport | None, rank: int, ranks: int) -> SlabTransform:
         a = self.arguments
-        part: Any = Nothing()
-        if stage.before[self._rank].size:
-            part = SlabTransform(
-                self.device,
-                None,
-                a.shape,
-                a.modes,
-                0,
-                1,
-                a.fields,
-                a.real,
-                a.complex_dtype,
-                self.choices.slab,
-            )
-        self._append(part, stage.after[self._rank].shape, a.complex_dtype)
-
-    def _add_slab(self, last: Stage) -> None:
-        a = self.arguments
-        part = SlabTransform(
+        nz, ny, nx = a.shape
+        z, y, x = a.modes
+        return SlabTransform(
             self.device,
-            self.transport,
-            a.shape,
-            a.modes,
-            self._rank,
-            a.ranks,
+            transport,
+            (nz, ny, nx),
+            (z, y, x),
+            rank,
+            ranks,
             a.fields,
             a.real,
             a.complex_dtype,
             self.choices.slab,
         )
-        self._append(part, last.after[self._rank].shape, a.complex_dtype)
 
     def _add_stage(self, stage: Stage) -> None:
         a = self.arguments

@@ -29,19 +29,13 @@ _MOST_EXCHANGES = 4
 
 @dataclass(frozen=True)
 class Stage:
-    """A layout and what is transformed in it.
+    """A layout and what is transformed in it."""
 
-    Attributes
-    ----------
-    before, after : tuple of Box
-        One box per rank, in the index space before and after the transforms: an axis that has been
-        transformed counts the modes that are kept.
-    axes : tuple of int
-        Axes that are transformed here, in this order; 1 is the first after the fields.
-    """
-
+    # One box per rank, before and after the transforms: of a transformed axis, the modes that are
+    # kept count.
     before: Boxes
     after: Boxes
+    # In the order in which they are transformed; 1 is the first after the fields.
     axes: tuple[int, ...]
 
 
@@ -55,23 +49,9 @@ def find_route(
 ) -> list[Stage]:
     """Return the stages with the fewest exchanges.
 
-    Parameters
-    ----------
-    sizes : sequence of int
-        Number of fields, then the physical shape.
-    modes : sequence of Modes
-        The modes kept along each axis of the physical shape.
-    real : bool
-        Whether the last axis is real; it is then transformed first.
-    source, target : tuple of Box
-        Layouts of the physical and of the spectral array.
-    active : int
-        Only the first so many ranks may transform.
-
-    Returns
-    -------
-    list of Stage
-        The first one's `before` is `source`, the last one's `after` is `target`.
+    `sizes` is the number of fields, then the physical shape. If the last axis is real, it is
+    transformed first. Only the first `active` ranks transform. The first stage's `before` is
+    `source`, the last one's `after` is `target`.
     """
     space = _Space(tuple(sizes), tuple(modes), real, active)
     axes = frozenset(range(1, len(sizes)))
@@ -202,13 +182,7 @@ def _moved(route: list[Stage]) -> int:
 
 
 def check_boxes(boxes: Sequence[Box], shape: Sequence[int], what: str) -> None:
-    """Make sure that the boxes of all ranks together are the array, every point once.
-
-    Raises
-    ------
-    InputError
-        If they are not.
-    """
+    """Make sure that the boxes of all ranks together are the array, every point once."""
     space = Box((0,) * len(shape), tuple(shape))
     filled = [box for box in boxes if box.size]
     for box in filled:

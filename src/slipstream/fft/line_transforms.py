@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from slipstream.device import Device, Scratch
+from slipstream.array_types import Array
+from slipstream.device import Device, Operation, Scratch
 from slipstream.fft.row_tables import RowMover, RowTables
 from slipstream.fft.strided_fft import StridedTransform
 from slipstream.fft.truncation import Modes
@@ -21,22 +22,8 @@ from slipstream.schedule import StepGraph
 class LineTransform:
     """Transforms of one length along one axis, in both directions.
 
-    Parameters
-    ----------
-    device : Device
-        Where the arrays are.
-    axis : str
-        Name of the axis, for timelines.
-    n : int
-        Length.
-    complex_dtype : dtype
-        complex64 or complex128.
-    columns : int
-        Number of columns of the rows.
-    tiled : bool
-        Whether to take the device's own kernel if it has one.
-    scratch : Scratch, optional
-        What a library's transforms share with others; each has memory of its own by default.
+    Timelines show the name of the axis. Rows have so many columns; without scratch each of a
+    library's transforms has memory of its own.
     """
 
     def __init__(
@@ -60,31 +47,18 @@ class LineTransform:
     def record_forward(
         self,
         graph: StepGraph,
-        points: Any,
-        packed: Any,
+        points: Array,
+        packed: Array,
         tables: RowTables,
         first: int,
-        accessed: list[Any],
+        accessed: list[Array],
         lane: str,
     ) -> None:
         """Record points -> packed modes.
 
-        Parameters
-        ----------
-        graph : StepGraph
-            Where nodes are added.
-        points : array, shape (fields, outer, n, columns)
-            May be overwritten.
-        packed : array
-            Modes; fields are addressed by the leading stride, rows by the tables.
-        tables : RowTables
-            Where the modes of each row are.
-        first : int
-            The plane of the modes that is plane 0 of the points.
-        accessed : list of arrays
-            The packed memory that the tables lead to.
-        lane : str
-            Where to record.
+        Points are (fields, outer, n, columns), and may be overwritten. The fields of the packed
+        array are addressed by its leading stride, its rows by the tables, which lead to the memory
+        `accessed`; plane 0 of the points is plane `first` of the modes.
         """
         if self.tiled:
             operation = self._kernel.bind(packed, points, tables, first, True)
@@ -94,8 +68,17 @@ class LineTransform:
         scatter = self.mover.scatter(points, packed, tables, first)
         self._add(graph, scatter, [points], accessed, "pack", lane)
 
-    def record_backward(self, graph, packed, points, tables, first, accessed, lane) -> None:
-        """Record packed modes -> points; parameters as for `record_forward`."""
+    def record_backward(
+        self,
+        graph: StepGraph,
+        packed: Array,
+        points: Array,
+        tables: RowTables,
+        first: int,
+        accessed: list[Array],
+        lane: str,
+    ) -> None:
+        """Record packed modes -> points; as `record_forward`."""
         if self.tiled:
             operation = self._kernel.bind(packed, points, tables, first, False)
             self._add(graph, operation, accessed, [points], "fft", lane)
@@ -104,18 +87,20 @@ class LineTransform:
         self._add(graph, gather, accessed, [points], "pack", lane)
         self.record_in_place(graph, points, False, lane)
 
-    def record_backward_stored(self, graph, packed, points, tables, stored, lane) -> None:
+    def record_backward_stored(
+        self,
+        graph: StepGraph,
+        packed: Array,
+        points: Array,
+        tables: RowTables,
+        stored: tuple[Array, RowTables, int, list[Array]],
+        lane: str,
+    ) -> None:
         """Record packed modes -> points that are stored where tables say.
 
-        Parameters
-        ----------
-        graph, packed, tables, lane
-            As for `record_backward`; the first plane is 0.
-        points : array, shape (fields, outer, n, columns)
-            Working memory for a library's transform; else only its shape counts.
-        stored : (array, RowTables, int, list of arrays)
-            Where the tables count from, the tables, the first of their planes, and the memory that
-            they lead to.
+        `stored` is the array that the tables of the points count from, these tables, the first of
+        their planes, and the memory that they lead to. Points are working memory for a library's
+        transform; else only their shape counts.
         """
         base, point_tables, first, accessed = stored
         if self.tiled:
@@ -127,17 +112,25 @@ class LineTransform:
         scatter = self.mover.scatter(points, base, point_tables, first)
         self._add(graph, scatter, [points], accessed, "pack", lane)
 
-    def record_in_place(self, graph: StepGraph, points: Any, forward: bool, lane: str) -> None:
+    def record_in_place(self, graph: StepGraph, points: Array, forward: bool, lane: str) -> None:
         """Record a library's transform of points in their place, which leaves all modes there."""
         operation = self._device.fft(points, points, 2, forward, self._scratch)
         self._add(graph, operation, [points], [points], "fft", lane)
 
-    def plan(self, points: Any) -> None:
+    def plan(self, points: Array) -> None:
         """Plan a library's transforms of points, if there are any, so that scratch is known."""
         if not self.tiled:
             for forward in (True, False):
                 self._device.fft(points, points, 2, forward, self._scratch)
 
-    def _add(self, graph, operation, reads, writes, category, lane) -> None:
+    def _add(
+        self,
+        graph: StepGraph,
+        operation: Operation,
+        reads: list[Array],
+        writes: list[Array],
+        category: str,
+        lane: str,
+    ) -> None:
         label = f"fft {self._axis}" if category == "fft" else f"pack {self._axis}"
         graph.add(operation, reads=reads, writes=writes, label=label, category=category, lane=lane)

@@ -19,15 +19,7 @@ def padded_row(count: int) -> int:
 
 
 def has_padding(points: np.ndarray, modes: np.ndarray) -> bool:
-    """Return whether rows of points are padded, with padding that lies among the modes.
-
-    Parameters
-    ----------
-    points : numpy.ndarray, real or complex
-        With at least two axes.
-    modes : numpy.ndarray, complex
-        What a transform makes of them, perhaps in the same memory.
-    """
+    """Return whether rows of points are padded, with padding that lies among the modes."""
     if points.dtype.kind != "f" or not points.size or not modes.flags.c_contiguous:
         return False
     row = padded_row(points.shape[-1])

@@ -11,11 +11,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
-from slipstream.device import Device, Operation, RowLaunch, Scratch, gpu_fft_launch
+from slipstream.array_types import Array
+from slipstream.device import Device, Kernel, Operation, RowLaunch, Scratch, gpu_fft_launch
 from slipstream.fft.batch_size import balanced_batch
 from slipstream.fft.line_transforms import LineTransform
 from slipstream.fft.row_tables import RowTables, real_name
@@ -24,7 +25,7 @@ from slipstream.schedule import StepGraph
 
 # ``function(points, plane)`` returns the operation on a batch ``points[field, z, y, x]`` whose
 # first plane is local plane `plane`, and the other arrays that the operation accesses.
-PointOperation = Callable[[Any, int], tuple[Operation, list[Any]]]
+PointOperation = Callable[[Array, int], tuple[Operation, list[Array]]]
 
 # Working set of one batch in bytes: what a core's caches hold, or what keeps a GPU busy.
 BATCH_BYTES = {"cpu": 3 << 19, "cuda": 1 << 31}
@@ -34,17 +35,9 @@ BATCH_BYTES = {"cpu": 3 << 19, "cuda": 1 << 31}
 class PointProduct:
     """A function of the fields at each point.
 
-    Attributes
-    ----------
-    header : str
-        Kernel header that defines ``pointwise``; see `fused_product.hpp`.
-    inputs, outputs : int
-        Number of fields before and after.
-    parameters : array of float64
-        What the function takes besides the fields, in device memory.
-    maxima : array of int64
-        Receives the maximum of the function's rate, as ordered bits, in parts: one entry per row
-        of points is enough. Must be zero before.
+    `header` defines ``pointwise``, see `fused_product.hpp`; `parameters` (float64, on the device)
+    are what it takes besides the fields. `maxima` (int64, zero before) receives the maximum of the
+    function's rate, as ordered bits, in parts: one entry per row of points is enough.
     """
 
     header: str
@@ -59,23 +52,15 @@ class PointProduct:
         return {"INPUTS": self.inputs, "OUTPUTS": self.outputs, "PRODUCT_HEADER": header}
 
 
+# x, the product and x again: how to launch it, the kernel, and the product.
+_FusedKernel: TypeAlias = tuple[gpu_fft_launch.TiledKernel, Kernel, PointProduct]
+
+
 class PlanePass:
     """Transforms in x and y, batch by batch, between packed planes and physical space.
 
-    Parameters
-    ----------
-    device : Device
-        Where all arrays live.
-    geometry : SlabGeometry
-        Shapes and tables.
-    fields : int
-        Largest number of (real) fields that one call handles.
-    complex_dtype : dtype
-        complex64 or complex128.
-    planes : int, optional
-        How many planes packed arrays hold; by default all of this rank.
-    scratch : Scratch, optional
-        What a library's transforms share with others.
+    One call handles at most so many (real) fields; packed arrays hold `planes` planes, by default
+    all of this rank.
     """
 
     def __init__(
@@ -113,23 +98,17 @@ class PlanePass:
             lane, name = graph.lane_of_batch(number)
             yield Batch(graph, name, self._arrays[lane]), low, min(low + self.batch, last)
 
-    def record_backward(self, graph: StepGraph, planes: Any, store: PointOperation) -> None:
+    def record_backward(self, graph: StepGraph, planes: Array, store: PointOperation) -> None:
         """Record packed planes -> physical space.
 
-        Parameters
-        ----------
-        graph : StepGraph
-            Where nodes are added.
-        planes : array, shape (fields, planes_size)
-            Packed modes; kept.
-        store : callable
-            Called with each batch of points (unnormalised), which it may overwrite.
+        Planes are (fields, planes_size). `store` gets each batch of points, unnormalised, which it
+        may overwrite.
         """
         for batch, low, high in self._batches(graph):
             self._to_points(batch, planes, low, high)
             batch.apply(store, len(planes), low, high, "store", "pack")
 
-    def record_forward(self, graph: StepGraph, planes: Any, load: PointOperation) -> None:
+    def record_forward(self, graph: StepGraph, planes: Array, load: PointOperation) -> None:
         """Record physical space -> packed planes; `load` fills each batch of points."""
         for batch, low, high in self._batches(graph):
             batch.apply(load, len(planes), low, high, "load", "pack")
@@ -138,24 +117,16 @@ class PlanePass:
     def record_through(
         self,
         graph: StepGraph,
-        source: Any,
-        target: Any,
+        source: Array,
+        target: Array,
         product: PointProduct | None,
         first: int = 0,
         last: int | None = None,
     ) -> None:
         """Record packed planes -> physical space -> product -> packed planes.
 
-        Parameters
-        ----------
-        graph : StepGraph
-            Where nodes are added.
-        source, target : array, shape (fields, planes_size)
-            Packed modes before and after; may be parts of the same array.
-        product : PointProduct or None
-            Applied at every point; None leaves the values alone.
-        first, last : int
-            Range of local planes.
+        Source and target are (fields, planes_size), perhaps of the same array; without a product
+        the values are left alone. Planes from `first` to `last` are taken, by default all.
         """
         fused = self._fused_kernel(product, len(source), len(target))
         for batch, low, high in self._batches(graph, first, last):
@@ -169,15 +140,7 @@ class PlanePass:
             self._from_points(batch, target, low, high)
 
     def plan(self, product: PointProduct | None, inputs: int, outputs: int, planes: int) -> None:
-        """Plan a library's transforms in `record_through`, if any, so that scratch is known.
-
-        Parameters
-        ----------
-        product, inputs, outputs
-            As there; the numbers of fields.
-        planes : int
-            How many planes one call handles.
-        """
+        """Plan a library's transforms in `record_through`, if any, so that scratch is known."""
         if self._fused_kernel(product, inputs, outputs):
             return
         for low in range(0, planes, self.batch):
@@ -189,7 +152,9 @@ class PlanePass:
                 self._fft(*pair, forward)
                 self.line.plan(modes[..., : self._active])
 
-    def _fused_kernel(self, product: PointProduct | None, inputs: int, outputs: int):
+    def _fused_kernel(
+        self, product: PointProduct | None, inputs: int, outputs: int
+    ) -> _FusedKernel | None:
         """Return the kernel for x, the product and x again, if the device has one."""
         if not self.line.tiled:
             return None
@@ -206,15 +171,20 @@ class PlanePass:
             return None
         return tile, self._device.kernel(tile.header, tile.name, **tile.constants), product
 
-    def _record_fused(self, batch: Batch, fused, source, target, low: int, high: int) -> None:
+    def _record_fused(
+        self, batch: Batch, fused: _FusedKernel, source: Array, target: Array, low: int, high: int
+    ) -> None:
         rows = self._rows(batch.arrays.memory, max(len(source), len(target)), high - low)
         inward, outward = rows[: len(source)], rows[: len(target)]
         self._load(batch, source, inward, low, high)
-        operation, maxima = self._bind_through(*fused, rows, low)
+        operation, maxima = self._bind_through(fused, rows, low)
         batch.add(operation, [inward], [outward, maxima], "fft x, product, fft x", "fft")
         self._store(batch, target, outward, low, high)
 
-    def _bind_through(self, tile, kernel, product: PointProduct, rows: Any, plane: int):
+    def _bind_through(
+        self, fused: _FusedKernel, rows: Array, plane: int
+    ) -> tuple[Operation, Array]:
+        tile, kernel, product = fused
         _, planes, ny, _ = rows.shape
         field, row = rows.strides[0] // rows.itemsize, rows.strides[2] // rows.itemsize
         maxima = product.maxima[plane * ny : (plane + planes) * ny]
@@ -252,7 +222,7 @@ class PlanePass:
         constants = product.constants() | {"REAL": real_name(self._real_dtype)}
         kernel = self._device.kernel("pointwise.hpp", "apply_pointwise", **constants)
 
-        def function(points: Any, plane: int) -> tuple[Operation, list[Any]]:
+        def function(points: Array, plane: int) -> tuple[Operation, list[Any]]:
             _, planes, ny, nx = points.shape
             maxima = product.maxima[plane * ny : (plane + planes) * ny]
             operation = kernel.bind(
@@ -268,7 +238,7 @@ class PlanePass:
 
         return function
 
-    def _to_points(self, batch: Batch, planes: Any, low: int, high: int) -> None:
+    def _to_points(self, batch: Batch, planes: Array, low: int, high: int) -> None:
         modes, points = batch.views(len(planes), high - low)
         self._load(batch, planes, modes, low, high)
         rest = modes[..., self._active :]
@@ -276,44 +246,38 @@ class PlanePass:
             batch.add(self._device.fill(rest, 0), [], [rest], "pad modes", "pack")
         batch.add(self._fft(modes, points, False), [modes], [modes, points], "fft x", "fft")
 
-    def _from_points(self, batch: Batch, planes: Any, low: int, high: int) -> None:
+    def _from_points(self, batch: Batch, planes: Array, low: int, high: int) -> None:
         modes, points = batch.views(len(planes), high - low)
         batch.add(self._fft(points, modes, True), [points], [modes], "fft x", "fft")
         self._store(batch, planes, modes, low, high)
 
-    def _load(self, batch: Batch, planes: Any, modes: Any, low: int, high: int) -> None:
+    def _load(self, batch: Batch, planes: Array, modes: Array, low: int, high: int) -> None:
         """Record packed planes -> rows of the kept x modes for every y."""
         accessed, active = self._packed(planes, low, high), modes[..., : self._active]
         self.line.record_backward(
             batch.graph, planes, active, self._tables, low, accessed, batch.lane
         )
 
-    def _store(self, batch: Batch, planes: Any, modes: Any, low: int, high: int) -> None:
+    def _store(self, batch: Batch, planes: Array, modes: Array, low: int, high: int) -> None:
         """Record rows of the kept x modes for every y -> packed planes."""
         accessed, active = self._packed(planes, low, high), modes[..., : self._active]
         self.line.record_forward(
             batch.graph, active, planes, self._tables, low, accessed, batch.lane
         )
 
-    def _packed(self, planes: Any, low: int, high: int) -> list[Any]:
+    def _packed(self, planes: Array, low: int, high: int) -> list[Any]:
         """Return the views of the packed array that hold local planes `low` to `high`."""
         return [planes[:, start + low * size : start + high * size] for start, size in self._blocks]
 
-    def _fft(self, source: Any, target: Any, forward: bool) -> Operation:
+    def _fft(self, source: Array, target: Array, forward: bool) -> Operation:
         return self._device.fft(source, target, 3, forward, self._scratch)
 
 
 class BatchArrays:
     """The working memory of one lane.
 
-    Attributes
-    ----------
-    modes : array, shape (fields, planes, ny, nx // 2 + 1)
-        Modes along x.
-    points : array, shape (fields, planes, ny, nx)
-        Physical space.
-    memory : array
-        All of the memory of `modes`, with room for rows of the geometry's length.
+    `modes` is (fields, planes, ny, nx // 2 + 1), `points` (fields, planes, ny, nx); `memory` is all
+    of that of `modes`, with room for rows of the geometry's length.
     """
 
     def __init__(

@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from slipstream.device import REAL_NAMES, Device, Operation, RowLaunch
+from slipstream.array_types import Array
+from slipstream.device import REAL_NAMES, Device, Kernel, Operation, RowLaunch
 from slipstream.fft.truncation import Modes
 
 
@@ -25,15 +26,8 @@ class RowTables:
 class RowMover:
     """Gathers and scatters rows of complex numbers.
 
-    Parameters
-    ----------
-    device : Device
-        Where the arrays live.
-    complex_dtype : dtype
-        complex64 or complex128.
-    columns : Modes
-        The modes of the contiguous axis: working rows have ``size`` columns (or more, untouched),
-        packed rows have ``count``. For a half-complex axis ``size`` is that of the complex row.
+    Of the modes of the contiguous axis, working rows have ``size`` columns (or more, untouched) and
+    packed rows ``count``. For a half-complex axis ``size`` is that of the complex row.
     """
 
     def __init__(self, device: Device, complex_dtype: Any, columns: Modes) -> None:
@@ -42,27 +36,21 @@ class RowMover:
         self._gather = device.kernel("gather_scatter.hpp", "gather_rows", REAL=real)
         self._scatter = device.kernel("gather_scatter.hpp", "scatter_rows", REAL=real)
 
-    def gather(self, packed: Any, work: Any, tables: RowTables, first: int = 0) -> Operation:
+    def gather(self, packed: Array, work: Array, tables: RowTables, first: int = 0) -> Operation:
         """Return the operation that fills `work`, zeros where no mode is kept.
 
-        Parameters
-        ----------
-        packed : array, shape (fields, ...)
-            Fields are addressed by the leading stride, rows by the tables.
-        work : array, shape (fields, planes, rows, columns)
-            The last axis is contiguous.
-        tables : RowTables
-            Where each row is.
-        first : int
-            The packed plane that is plane 0 of `work`.
+        Fields of `packed` are addressed by the leading stride, rows by the tables; `work` is
+        (fields, planes, rows, columns), its plane 0 the packed plane `first`.
         """
         return self._bind(self._gather, packed, work, tables, first)
 
-    def scatter(self, work: Any, packed: Any, tables: RowTables, first: int = 0) -> Operation:
+    def scatter(self, work: Array, packed: Array, tables: RowTables, first: int = 0) -> Operation:
         """Return the operation that stores the kept rows and columns of `work`."""
         return self._bind(self._scatter, packed, work, tables, first)
 
-    def _bind(self, kernel, packed, work, tables, first) -> Operation:
+    def _bind(
+        self, kernel: Kernel, packed: Array, work: Array, tables: RowTables, first: int
+    ) -> Operation:
         fields, planes, rows, _ = work.shape
         columns = self._columns
         strides = [stride // work.itemsize for stride in work.strides[:3]]

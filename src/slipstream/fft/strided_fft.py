@@ -10,26 +10,15 @@ library.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
+from slipstream.array_types import Array
 from slipstream.device import Device, Operation, gpu_fft_launch
 from slipstream.fft.row_tables import RowTables
 
 
 class StridedTransform:
-    """The tiled transform of one length and precision, in both directions.
-
-    Parameters
-    ----------
-    device : Device
-        Where the arrays live.
-    n : int
-        Length.
-    real_dtype : dtype
-        float32 or float64.
-    """
+    """The tiled transform of one length and precision, in both directions."""
 
     def __init__(self, device: Device, n: int, real_dtype: np.dtype) -> None:
         self._scale = np.dtype(real_dtype).type(1)
@@ -38,8 +27,10 @@ class StridedTransform:
         for forward in (True, False):
             sign = -1 if forward else 1
             tile = gpu_fft_launch.strided_fft(n, real_dtype, sign, device.shared_memory_limit)
+            if tile is None:
+                raise ValueError(f"there is no kernel for transforms of {n} points")
             for with_tables in (False, True):
-                constants = tile.constants | {"POINT_TABLES": int(with_tables)}
+                constants = {**tile.constants, "POINT_TABLES": int(with_tables)}
                 kernel = device.kernel(tile.header, tile.name, **constants)
                 self._kernels[forward, with_tables] = tile, kernel
 
@@ -51,30 +42,19 @@ class StridedTransform:
 
     def bind(
         self,
-        modes: Any,
-        points: Any,
+        modes: Array,
+        points: Array,
         tables: RowTables,
         first: int,
         forward: bool,
-        stored: tuple[Any, RowTables, int] | None = None,
+        stored: tuple[Array, RowTables, int] | None = None,
     ) -> Operation:
         """Return the transform between modes and points.
 
-        Parameters
-        ----------
-        modes : array, shape (fields, ...)
-            Addressed by the leading stride and the tables.
-        points : array, shape (fields, outer, n, columns)
-            The transformed axis is the third; columns are contiguous.
-        tables : RowTables
-            Where the modes of each row are.
-        first : int
-            The plane of the modes that is plane 0 of the points.
-        forward : bool
-            From points to modes, or back.
-        stored : (array (fields, ...), RowTables, int), optional
-            Where the points are instead, their tables and their first plane; of `points` only the
-            shape counts then.
+        Points are (fields, outer, n, columns), the third axis being transformed; the modes' fields
+        are addressed by the leading stride, their rows by the tables. Plane 0 of the points is
+        plane `first` of the modes. With `stored`, an array (fields, ...), its tables and their
+        first plane, the points are there, and of `points` only the shape counts.
         """
         tile, kernel = self._kernels[forward, stored is not None]
         fields, outer, _, columns = points.shape
@@ -103,17 +83,7 @@ class StridedTransform:
 
 
 class RealRows:
-    """The tiled transform of real rows along the contiguous axis, in both directions.
-
-    Parameters
-    ----------
-    device : Device
-        Where the arrays live.
-    n : int
-        Length.
-    real_dtype : dtype
-        float32 or float64.
-    """
+    """The tiled transform of real rows along the contiguous axis, in both directions."""
 
     def __init__(self, device: Device, n: int, real_dtype: np.dtype) -> None:
         self._real = np.dtype(real_dtype).type
@@ -122,6 +92,8 @@ class RealRows:
         for forward in (True, False):
             sign = -1 if forward else 1
             tile = gpu_fft_launch.real_rows(n, real_dtype, sign, device.shared_memory_limit)
+            if tile is None:
+                raise ValueError(f"there is no kernel for rows of {n} points")
             self._kernels[forward] = tile, device.kernel(tile.header, tile.name, **tile.constants)
 
     @staticmethod
@@ -130,19 +102,11 @@ class RealRows:
         limit = device.shared_memory_limit
         return gpu_fft_launch.real_rows(n, real_dtype, -1, limit) is not None
 
-    def bind(self, points: Any, modes: Any, forward: bool, scale: float = 1.0) -> Operation:
+    def bind(self, points: Array, modes: Array, forward: bool, scale: float = 1.0) -> Operation:
         """Return the transform between points and kept modes.
 
-        Parameters
-        ----------
-        points : array, shape (fields, outer, rows, n)
-            Real; rows are contiguous.
-        modes : array, shape (fields, outer, rows, kept)
-            Complex; modes beyond those are zero, and not accessed. Rows are contiguous.
-        forward : bool
-            From points to modes, or back.
-        scale : float
-            Factor of the result.
+        Points are (fields, outer, rows, n), real; modes (fields, outer, rows, kept), complex.
+        Further modes are zero, and not accessed. Rows are contiguous.
         """
         tile, kernel = self._kernels[forward]
         fields, outer, rows, kept = modes.shape

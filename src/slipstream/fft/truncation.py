@@ -93,6 +93,7 @@ def truncate(
     halves = [real and axis == len(shape) - 1 for axis in range(len(shape))]
     if truncation is None:
         return tuple(all_modes(n, half) for n, half in zip(shape, halves, strict=True))
+    largest: list[int] | None
     if truncation == "2/3":
         largest = [(n - 1) // 3 for n in shape]
     elif truncation == "nyquist":

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.lib.array_utils import byte_bounds
 
 # Beyond this effort the exact test gives up, and the views are taken to overlap.
-_MAXIMUM_WORK = 10_000
+_MAXIMUM_WORK: Any = 10_000  # NumPy's type stubs know two of the values only
 
 
 class _Geometry:
@@ -31,16 +31,9 @@ class _Geometry:
 class Region:
     """The memory that a view covers. Never dereferenced, so it may lie on a GPU.
 
-    Attributes
-    ----------
-    view : numpy.ndarray
-        Geometry of the view.
-    low, high : int
-        First address, and the one behind the last.
-    overlapping, covered : list of Region
-        The known regions that share memory with this one, and those that lie inside it.
-    accesses : list of (int, bool)
-        Nodes that accessed the region, and whether they wrote; as far as later nodes need them.
+    It ranges from address `low` to below `high`; `overlapping` are the known regions that share
+    memory with it, `covered` those that lie inside it. `accesses` are the nodes that accessed it,
+    and whether they wrote, as far as later nodes need them.
     """
 
     view: np.ndarray

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from slipstream.device import Event
-from slipstream.schedule.step_graph import Node
+from slipstream.schedule.step_graph import Node, Transfer
 from slipstream.schedule.streams import Lanes, named_error
 from slipstream.schedule.timeouts import Patience
 
@@ -50,7 +50,7 @@ class OverlapExecutor:
         self._begun: set[int] = set()
         # Transfers that have arrived, and operations known to be over.
         self._done: set[int] = set()
-        self._flying: list[Node] = []
+        self._flying: dict[int, Transfer] = {}
         self._flights: dict[int, list[float]] = {}
 
     def finished(self) -> bool:
@@ -80,7 +80,7 @@ class OverlapExecutor:
         """Return what the first node that waits is waiting for, for people."""
         by_urgency = sorted(self._nodes, key=lambda node: self._places[node.index])
         waiting = (node for node in by_urgency if node.index not in self._begun)
-        node = next(waiting, None) or self._flying[0]
+        node = next(waiting, None) or self._nodes[next(iter(self._flying))]
         what = "what came before the step"
         if left := self._left[node.index]:
             last = self._nodes[left[-1]]
@@ -135,7 +135,7 @@ class OverlapExecutor:
                 node.transfer.start()
             except Exception as failure:
                 raise named_error(node, failure) from failure
-            self._flying.append(node)
+            self._flying[node.index] = node.transfer
         else:
             self._lanes.issue(node)
             self._look_at(self._waiting.pop(node.index, ()))
@@ -149,19 +149,20 @@ class OverlapExecutor:
     def _poll(self) -> bool:
         """Return whether a transfer has arrived."""
         landed = []
-        for node in self._flying:
+        for index, transfer in self._flying.items():
             try:
-                if node.transfer.test():
-                    landed.append(node)
+                if transfer.test():
+                    landed.append(index)
             except Exception as failure:
-                raise named_error(node, failure) from failure
-        for node in landed:
-            self._flights[node.index].append(time.perf_counter())
-            self._done.add(node.index)
-            self._flying.remove(node)
-            self._look_at(self._waiting.pop(node.index, ()))
-        for node in self._flying:
-            self._patience.check(self._flights[node.index][0], f"exchange {node.label!r}")
+                raise named_error(self._nodes[index], failure) from failure
+        for index in landed:
+            self._flights[index].append(time.perf_counter())
+            self._done.add(index)
+            del self._flying[index]
+            self._look_at(self._waiting.pop(index, ()))
+        for index in self._flying:
+            label = self._nodes[index].label
+            self._patience.check(self._flights[index][0], f"exchange {label!r}")
         return bool(landed)
 
 

@@ -60,13 +60,7 @@ def commit(graph: StepGraph, policy: str = "overlap") -> CommittedStep:
 
 
 class CommittedStep:
-    """A step that can be run.
-
-    Attributes
-    ----------
-    timeline : Timeline
-        What ran when, collected by ``run(profile=True)``.
-    """
+    """A step that can be run."""
 
     def __init__(self, graph: StepGraph) -> None:
         self.device = graph.device
@@ -77,25 +71,13 @@ class CommittedStep:
         self.timeline = Timeline(self._several_devices)
 
     def run(self, profile: bool = False, stream: Stream | None = None) -> None:
-        """Run the step.
+        """Run the step, after all that a stream, by default the device's, has been given so far.
 
-        It starts after all that the stream has been given so far. Work on a GPU may still be
-        under way when this returns; it is ordered before all that the stream does next.
-
-        Parameters
-        ----------
-        profile : bool
-            Record when every node ran, in `timeline`. Costs some microseconds per node.
-        stream : Stream, optional
-            Whose work the step is part of; the device's default stream if not given.
-
-        Raises
-        ------
-        InputError
-            If ``SLIPSTREAM_TIMEOUT`` is not a positive number.
-        RunError
-            If a node fails, or waits for other ranks for longer than ``SLIPSTREAM_TIMEOUT``
-            seconds; the message names it. A step whose exchange was given up must not be run again.
+        Work on a GPU may still be under way when this returns; it is ordered before all that the
+        stream does next. A profiled run records when every node ran, which costs microseconds for
+        each. A failure, or a wait for other ranks of more than ``SLIPSTREAM_TIMEOUT`` seconds,
+        raises a `RunError` that names the node. A step whose exchange was given up must not be run
+        again.
         """
         raise NotImplementedError
 
@@ -104,11 +86,6 @@ class CommittedStep:
 
         Where the host orders the exchanges that is so when `run` returns. Where the device does,
         this waits for all work of the last run's stream.
-
-        Raises
-        ------
-        InputError, RunError
-            As in `run`.
         """
 
     def _follow(self, main: Stream, stream: Stream | None) -> Event:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from slipstream.array_types import Array
 from slipstream.device import Device, Operation
 from slipstream.schedule.dependencies import AccessHistory
 
@@ -20,14 +21,9 @@ CATEGORIES = ("fft", "pack", "communication", "copy", "compute", "io")
 
 
 class Transfer(Protocol):
-    """Communication that the host starts and polls.
+    """Communication that the host starts and polls."""
 
-    Attributes
-    ----------
-    ordered : bool
-        Whether all ranks must start it in the same order (collective operations).
-    """
-
+    # Whether all ranks must start it in the same order (collective operations).
     ordered: bool
 
     def start(self) -> None:
@@ -39,24 +35,9 @@ class Transfer(Protocol):
 
 @dataclass
 class Node:
-    """One step of the graph: an operation of the device or a transfer of the host.
+    """One step of the graph: an operation of the device or a transfer of the host."""
 
-    Attributes
-    ----------
-    index : int
-        Position in the order of recording.
-    label, category, lane : str
-        For timers and timelines; nodes of one lane run in order.
-    device : Device
-        Where an operation runs; each device has lanes of its own.
-    operation : callable or None
-        What to submit to a stream; None for a transfer.
-    transfer : Transfer or None
-        What to start and poll; None for an operation.
-    dependencies : set of int
-        Nodes that must be complete before this one starts.
-    """
-
+    # Its place in the order of recording.
     index: int
     label: str
     category: str
@@ -64,17 +45,12 @@ class Node:
     device: Device
     operation: Operation | None
     transfer: Transfer | None
+    # The nodes that must be complete before this one starts.
     dependencies: set[int] = field(default_factory=set)
 
 
 class StepGraph:
-    """Records the nodes of a step.
-
-    Parameters
-    ----------
-    device : Device
-        Where operations run that name no other.
-    """
+    """Records the nodes of a step."""
 
     def __init__(self, device: Device) -> None:
         self.device = device
@@ -85,8 +61,8 @@ class StepGraph:
         self,
         operation: Operation,
         *,
-        reads: Sequence[Any] = (),
-        writes: Sequence[Any] = (),
+        reads: Sequence[Array] = (),
+        writes: Sequence[Array] = (),
         label: str,
         category: str,
         lane: str = MAIN_LANE,
@@ -94,27 +70,9 @@ class StepGraph:
     ) -> None:
         """Record an operation.
 
-        Parameters
-        ----------
-        operation : callable
-            What to submit to a stream.
-        reads, writes : sequence of arrays
-            Every array, or view, that the operation accesses.
-        label : str
-            Name in timelines and messages.
-        category : str
-            One of `CATEGORIES`, for the process timers.
-        lane : str
-            Operations of one lane are never reordered into each other's time; copies to and from
-            a GPU have lanes of their own.
-        device : Device, optional
-            Where it runs, if not on the graph's device. Devices wait for each other through the
-            host.
-
-        Raises
-        ------
-        ValueError
-            If the category is unknown.
+        `reads` and `writes` are all arrays, or views, that it accesses. Operations of one lane are
+        never reordered into each other's time; copies to and from a GPU have lanes of their own.
+        The device, if it is not the graph's, waits for others through the host.
         """
         self._append(label, category, lane, device, operation, None, reads, writes)
 
@@ -134,7 +92,7 @@ class StepGraph:
         self._append(label, category, lane, device, operation, None, [source], [target])
 
     def add_transfer(
-        self, transfer: Transfer, *, reads: Sequence[Any], writes: Sequence[Any], label: str
+        self, transfer: Transfer, *, reads: Sequence[Array], writes: Sequence[Array], label: str
     ) -> None:
         """Record a transfer between ranks; parameters as in `add`."""
         self._append(label, "communication", "communication", None, None, transfer, reads, writes)
@@ -148,7 +106,17 @@ class StepGraph:
         """Return a view of this graph that records on one device, in one lane or in any."""
         return PlacedGraph(self, device, lane)
 
-    def _append(self, label, category, lane, device, operation, transfer, reads, writes) -> None:
+    def _append(
+        self,
+        label: str,
+        category: str,
+        lane: str,
+        device: Device | None,
+        operation: Operation | None,
+        transfer: Transfer | None,
+        reads: Sequence[Array],
+        writes: Sequence[Array],
+    ) -> None:
         if category not in CATEGORIES:
             raise ValueError(f"category {category!r} is unknown; accepted: {CATEGORIES}")
         index = len(self.nodes)
@@ -160,17 +128,7 @@ class StepGraph:
 
 
 class PlacedGraph:
-    """Records into a graph, all on one device: whoever records need not know on which.
-
-    Parameters
-    ----------
-    graph : StepGraph
-        Where nodes are added.
-    device : Device
-        Where they run.
-    lane : str or None
-        In which lane; None leaves it to those who record.
-    """
+    """Records into a graph, all on one device: whoever records need not know on which."""
 
     def __init__(self, graph: StepGraph, device: Device, lane: str | None) -> None:
         self._graph, self.device, self._lane = graph, device, lane
@@ -180,7 +138,9 @@ class PlacedGraph:
         lane = self._lane or lane
         self._graph.add(operation, lane=lane, device=self.device, **others)
 
-    def add_copy(self, target: Any, source: Any, *, lane: str = MAIN_LANE, **others: Any) -> None:
+    def add_copy(
+        self, target: Array, source: Array, *, lane: str = MAIN_LANE, **others: Any
+    ) -> None:
         """Record ``target[...] = source``; other parameters as of `StepGraph.add`."""
         lane = self._lane or lane
         self._graph.add_copy(target, source, lane=lane, device=self.device, **others)

@@ -43,10 +43,11 @@ class Lanes:
         }
         self.main = self._streams[self._home]
         self.stream_of = [self._streams.get(lane, self.main) for lane in self._lane_of]
-        self._operations = [
-            partial(run_named, node, node.operation) if node.operation else None
+        self._operations: dict[int, Operation] = {
+            node.index: partial(run_named, node, node.operation)
             for node in graph.nodes
-        ]
+            if node.operation
+        }
         # The operations for which each node waits in every other lane.
         self._awaited: list[dict[tuple[Device, str], list[int]]] = [{} for _ in graph.nodes]
         # The operations after which an event is recorded, since something waits for it.

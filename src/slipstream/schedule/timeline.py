@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -37,13 +37,7 @@ class Entry:
 
 
 class Timeline:
-    """The entries of all profiled runs of a step.
-
-    Parameters
-    ----------
-    several_devices : bool
-        Whether the names of lanes shall tell the device.
-    """
+    """The entries of all profiled runs of a step; with several devices, lanes name theirs."""
 
     def __init__(self, several_devices: bool = False) -> None:
         self.entries: list[Entry] = []
@@ -57,15 +51,7 @@ class Timeline:
 
     @classmethod
     def merged(cls, timelines: Sequence[Timeline], forget: bool = False) -> Timeline:
-        """Return what ran when in several steps, in order.
-
-        Parameters
-        ----------
-        timelines : sequence of Timeline
-            Those of the steps.
-        forget : bool
-            Whether they keep nothing of it, so that the next timeline is that of later runs.
-        """
+        """Return what ran when in several steps, in order; `forget` clears their timelines."""
         result = cls()
         result.entries = sorted(
             (entry for one in timelines for entry in one.entries), key=lambda entry: entry.start
@@ -91,12 +77,9 @@ class Timeline:
         return result
 
     def exposed(self, *categories: str) -> float:
-        """Return the seconds in which nothing but some categories ran: what overlap did not hide.
+        """Return the seconds in which only some categories ran: what overlap did not hide.
 
-        Parameters
-        ----------
-        *categories : str
-            By default "communication".
+        By default that is "communication".
         """
         chosen = categories or ("communication",)
         mine = _union((e.start, e.stop) for e in self.entries if e.category in chosen)
@@ -161,7 +144,7 @@ def legend_of(timelines: Sequence[Timeline]) -> list[Patch]:
     return [Patch(color=COLOURS[c], label=c) for c in COLOURS if c in present]
 
 
-def _union(intervals) -> list[tuple[float, float]]:
+def _union(intervals: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
     merged: list[list[float]] = []
     for start, stop in sorted(intervals):
         if merged and start <= merged[-1][1]:
