@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from functools import partial
 
 import numpy as np
 
@@ -181,7 +182,7 @@ class StreamedPlan:
                     self._home,
                     streaming,
                     shapes.buffer_sizes(different),
-                    lambda lane, device=device: TileTransforms(device, lane, shapes, different),
+                    partial(TileTransforms, device, shapes, different),
                     len(streaming.lanes) * shapes.spare_bytes(different),
                     limit - self._exchanges.device_bytes(self._cut(count)),
                 )

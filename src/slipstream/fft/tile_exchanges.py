@@ -72,14 +72,17 @@ class Exchanges:
 
     def device_bytes(self, cut: Sequence[int]) -> int:
         """Return the bytes of a device that exchanges take if passes are cut into so many."""
-        return device_buffer_bytes(self.transport, self._sizes(cut)) if self.from_device else 0
+        if self.transport is None or not self.from_device:
+            return 0
+        return device_buffer_bytes(self.transport, self._sizes(cut))
 
     def provide(self, cut: Sequence[int]) -> None:
         """Allocate what exchanges need if passes are cut into so many tiles. Collective."""
         self._cut = list(cut)
-        if self.from_device:
+        transport = self.transport
+        if transport is not None and self.from_device:
             sizes = self._sizes(cut)
-            self._buffers = on_every_rank(self._comm, lambda: device_buffers(self.transport, sizes))
+            self._buffers = on_every_rank(self._comm, lambda: device_buffers(transport, sizes))
 
     def stores(self, forward: bool) -> list[ExchangeStore | None]:
         """Return what each pass leaves for the next: an exchange, or None for an array.
@@ -101,6 +104,8 @@ class Exchanges:
     def _store(self, number: int, forward: bool) -> ExchangeStore:
         sources, targets, tiles, sent_together = self._groups(number, self._cut, forward)
         common = sources, targets, tiles, sent_together, self._rank, self.dtype(number)
+        # Who exchanges has transports.
+        assert self.transport is not None and self._from_host is not None
         if not self.leaves_device(number, forward):
             return ExchangeStore(self._from_host, *common)
         shape, dtype = targets[self._rank].shape, self.dtype(number)
@@ -120,7 +125,8 @@ class Exchanges:
                 item = self.dtype(number).itemsize
                 for boxes in sources:
                     plan = ExchangePlan.redistribution(boxes, targets, self._rank)
-                    sizes.append(tuple(aligned(count * item) for count in group_sizes(plan)))
+                    sends, receives = group_sizes(plan)
+                    sizes.append((aligned(sends * item), aligned(receives * item)))
         sent, received = (max(one) for one in zip(*sizes, strict=True))
         self._known_sizes[key] = sent, received
         return sent, received

@@ -79,7 +79,7 @@ class TileTransforms:
     """The transforms of tiles in one lane of a device, which share memory; a `Worker`."""
 
     def __init__(
-        self, device: Device, lane: str, shapes: TileShapes, tiles: Sequence[Tile]
+        self, device: Device, shapes: TileShapes, tiles: Sequence[Tile], lane: str
     ) -> None:
         self._device, self._lane, self._shapes, self._tiles = device, lane, shapes, tiles
         self._spare = device.empty((shapes.spare_bytes(tiles),), np.uint8)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import TypeVar
 
 from slipstream.array_types import Comm
@@ -68,8 +69,9 @@ def first_that_fits(
             return None
 
     for count in counts:
-        result = on_every_rank(comm, lambda count=count: made(count))
-        if _on_all(comm, result is not None):
+        result = on_every_rank(comm, partial(made, count))
+        fits = _on_all(comm, result is not None)
+        if result is not None and fits:
             return result, count
         result = None  # frees what it took before the next attempt
     return None

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING
 
+from slipstream.array_types import Comm
 from slipstream.byte_sizes import bytes_text
 from slipstream.case.spectral_case import SpectralRun
 from slipstream.device import Device
@@ -14,37 +15,23 @@ from slipstream.outofcore.device_limits import devices_of, fits_on_all, memory_l
 from slipstream.outofcore.streaming_options import Streaming
 from slipstream.schedule import CommittedStep
 from slipstream.simulation.device_memory import check_memory, memory_text, ranks_per_device
-from slipstream.spectral.out_of_core_step import StreamedPasses
 from slipstream.spectral.spectral_problem import SpectralProblem
 from slipstream.spectral.transform_passes import FieldTransforms
+
+if TYPE_CHECKING:
+    from slipstream.spectral.out_of_core_step import StreamedPasses
 
 
 @dataclass(frozen=True)
 class Placement:
     """Where fields are: on a device, or on the host, from which they stream through devices.
 
-    Attributes
-    ----------
-    problem : SpectralProblem
-        What is solved.
-    comm : mpi4py.MPI.Comm or None
-        The ranks.
-    device : Device
-        This rank's own device.
-    home : Device
-        Where the fields are.
-    devices : list of Device
-        Through which a step goes.
-    limit : int
-        Bytes that may be taken of each of them, if the fields are on the host.
-    streaming : Streaming or None
-        How fields stream; None where they are on the device.
-    is_chosen : bool
-        Whether the case left it to the memory.
+    A step goes through `devices`, of each of which `limit` bytes may be taken if the fields are on
+    the host, at `home`. `is_chosen` tells that the case left it to the memory.
     """
 
     problem: SpectralProblem
-    comm: Any
+    comm: Comm
     device: Device
     home: Device
     devices: list[Device]
@@ -64,10 +51,14 @@ class Placement:
 
     def passes(self) -> Callable[[FieldTransforms], StreamedPasses] | None:
         """Return what makes the passes of a step, as `SpectralStep` takes it."""
-        if self.streaming is None:
+        streaming = self.streaming
+        if streaming is None:
             return None
+        # Fields on a device do without all of this.
+        from slipstream.spectral.out_of_core_step import StreamedPasses
+
         return lambda transforms: StreamedPasses(
-            transforms, self.problem, self.devices, self.comm, self.streaming, self.limit
+            transforms, self.problem, self.devices, self.comm, streaming, self.limit
         )
 
     def need(self) -> int:
@@ -107,7 +98,7 @@ class Placement:
             "bus": f"{bus}; modes advanced on the {self.streaming.update}",
         }
 
-    def describe_columns(self, passes: Any) -> str:
+    def describe_columns(self, passes: StreamedPasses) -> str:
         """Return which columns stay on the device, now that its memory is known; for people."""
         if self.streaming is None:
             return ""
@@ -120,7 +111,8 @@ class Placement:
 
     def _crossing_texts(self, resident: int = 0) -> list[str]:
         """Return what crosses the bus in a step, in and out, if columns of so many ky stay."""
-        ways = crossings(self.problem, self.streaming.update, resident)
+        update = self.streaming.update if self.streaming else "device"
+        ways = crossings(self.problem, update, resident)
         return [bytes_text(one) for one in ways]
 
     def run(self, step: CommittedStep, profile: bool = False) -> None:
@@ -132,25 +124,8 @@ class Placement:
             step.synchronize()
 
 
-def place(problem: SpectralProblem, run: SpectralRun, device: Device, comm: Any) -> Placement:
-    """Decide where the fields of a simulation are. Collective.
-
-    Parameters
-    ----------
-    problem : SpectralProblem
-        What is solved.
-    run : SpectralRun
-        What the case says of it.
-    device : Device
-        This rank's device.
-    comm : mpi4py.MPI.Comm or None
-        The ranks.
-
-    Raises
-    ------
-    InputError
-        If there are not so many devices.
-    """
+def place(problem: SpectralProblem, run: SpectralRun, device: Device, comm: Comm) -> Placement:
+    """Decide where the fields of a simulation are, or raise `InputError`. Collective."""
     there = Placement(problem, comm, device, device, [device])
     if run.residency == "device":
         return there
@@ -168,14 +143,8 @@ def place(problem: SpectralProblem, run: SpectralRun, device: Device, comm: Any)
 def crossings(problem: SpectralProblem, update: str, resident: int = 0) -> tuple[int, int]:
     """Return the bytes that cross the bus in a step after another, of a rank: in and out.
 
-    Parameters
-    ----------
-    problem : SpectralProblem
-        What is solved.
-    update : {"device", "host"}
-        Where modes are advanced.
-    resident : int
-        Of how many ky columns stay on the device.
+    Modes are advanced on the device or the host, as `update` says; columns of `resident` ky stay on
+    the device.
     """
     g, model = problem.geometry, problem.model
     item, real = problem.complex_dtype.itemsize, problem.real_dtype.itemsize

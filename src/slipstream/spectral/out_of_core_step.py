@@ -11,7 +11,7 @@ Yeung (SC 2019), which take the update to the host; that is the alternative here
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -122,6 +122,10 @@ class StreamedPasses:
                 "copies out"
             )
         ranges = self._ranges(count)
+
+        def worker_of(device: Device) -> Callable[[str], TilePasses]:
+            return lambda lane: TilePasses(needs, device, *most, ranges, self._product)
+
         return TileExecutor(
             [
                 TileDevice(
@@ -129,7 +133,7 @@ class StreamedPasses:
                     self._home,
                     streaming,
                     [size],
-                    lambda lane, one=one: TilePasses(needs, one, *most, ranges, self._product),
+                    worker_of(one),
                     needs.bytes_beside(most[0], one, streaming),
                     limit,
                 )
@@ -314,15 +318,7 @@ class StreamedPasses:
 
 
 def needs_of(problem: SpectralProblem, update: str) -> TileNeeds:
-    """Return what a step needs of tiles.
-
-    Parameters
-    ----------
-    problem : SpectralProblem
-        What to solve.
-    update : {"device", "host"}
-        Where modes are advanced.
-    """
+    """Return what a step needs of tiles if modes are advanced on the device, or on the host."""
     g, inputs = problem.geometry, len(problem.model.inputs)
     counts = {"inputs": inputs, "forcing": len(problem.forced), "decay": 0}
     used, reals, substages = [], 0, problem.method.substages

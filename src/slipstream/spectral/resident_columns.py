@@ -8,8 +8,10 @@ ranks, comes and goes as ever. The less a grid exceeds the GPU, the less crosses
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
+from numpy.typing import DTypeLike
+
+from slipstream.array_types import Array
 from slipstream.device import Device
 from slipstream.errors import InputError
 from slipstream.fft import SlabGeometry
@@ -17,35 +19,25 @@ from slipstream.schedule.step_graph import PlacedGraph
 
 
 class ResidentColumns:
-    """The columns of the first ky of this rank.
+    """The columns of the first ky of this rank: `tiles` of them stay, with `ky` ky in all.
 
-    Parameters
-    ----------
-    geometry : SlabGeometry
-        This rank's part of physical and of spectral space.
-    device : Device
-        Where.
-    fields : int
-        How many fields are transformed together, at most.
-    dtype : dtype
-        complex64 or complex128.
-    ky, count : int
-        How many ky a tile has, and how many tiles stay, if the device has room for them; it
-        is tried with fewer if not.
-
-    Attributes
-    ----------
-    ky, tiles : int
-        How many ky, and tiles, stay.
+    A tile has `ky` ky, and `count` tiles stay if the device has room for them; it is tried with
+    fewer if not.
     """
 
     def __init__(
-        self, geometry: SlabGeometry, device: Device, fields: int, dtype: Any, ky: int, count: int
+        self,
+        geometry: SlabGeometry,
+        device: Device,
+        fields: int,
+        dtype: DTypeLike,
+        ky: int,
+        count: int,
     ) -> None:
         nz, all_ky, row = geometry.columns_shape
         self._step = ky
         self._first, self._last = geometry.physical_box.start[0], geometry.physical_box.stop[0]
-        self._columns = None
+        self._columns: Array = None
         while count and self._columns is None:
             try:
                 self._columns = device.empty((count, fields, nz, ky, row), dtype)
@@ -53,7 +45,7 @@ class ResidentColumns:
                 count //= 2
         self.tiles, self.ky = count, min(count * ky, all_ky)
 
-    def columns(self, low: int) -> Any:
+    def columns(self, low: int) -> Array:
         """Return the columns of the tile that begins at a ky of this rank; None if they leave."""
         return self._columns[low // self._step] if low < self.ky else None
 
@@ -68,27 +60,20 @@ class ResidentColumns:
         """Return whether a plane of a tile stays."""
         return low < self.ky and self._first <= z < self._last
 
-    def record_in(self, graph: PlacedGraph, planes: Any, low: int) -> None:
-        """Record that planes get what stays.
+    def record_in(self, graph: PlacedGraph, planes: Array, low: int) -> None:
+        """Record that planes of this rank from `low` on get what stays.
 
-        Parameters
-        ----------
-        graph : PlacedGraph
-            Where nodes are added.
-        planes : array, shape (fields, planes, ky of this rank, row)
-            On the device.
-        low : int
-            The first of them, among those of this rank.
+        Their shape is (fields, planes, ky of this rank, row), on the device.
         """
         for part, own in self._shared(planes, low):
             graph.add_copy(part, own, label="keep")
 
-    def record_out(self, graph: PlacedGraph, planes: Any, low: int) -> None:
+    def record_out(self, graph: PlacedGraph, planes: Array, low: int) -> None:
         """Record that planes leave what stays; parameters as of `record_in`."""
         for part, own in self._shared(planes, low):
             graph.add_copy(own, part, label="keep")
 
-    def _shared(self, planes: Any, low: int) -> Iterator[tuple[Any, Any]]:
+    def _shared(self, planes: Array, low: int) -> Iterator[tuple[Array, Array]]:
         if not self.tiles:
             return
         fields, count, _, row = planes.shape
