@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 
 from flows import make_case
-from slipstream.bench import exchange_bench, fft_bench, repetitions
+from slipstream.bench import exchange_bench, fft_bench, harness
 from slipstream.bench.dns_out_of_core_bench import measure_streamed_step, step_variants
-from slipstream.bench.exchange_patterns import PATTERNS
-from slipstream.bench.idle_ranks import OnFirstRank
-from slipstream.bench.measured_transform import FixedTransforms, TransformRequest
+from slipstream.bench.exchange_bench import PATTERNS
+from slipstream.bench.fft_bench import FixedTransforms, make_plan
+from slipstream.bench.harness import OnFirstRank
+from slipstream.bench.requests import ExchangeRequest, TransformRequest
 from slipstream.case.spectral_case import SpectralStreaming
 from slipstream.errors import InputError
 from slipstream.fft import Streaming
@@ -21,7 +22,7 @@ from slipstream.spectral.spectral_simulation import SpectralSimulation
 def small_copies(monkeypatch):
     for module in (exchange_bench, fft_bench):
         monkeypatch.setattr(
-            module, "copy_bandwidth", lambda device: repetitions.copy_bandwidth(device, 1 << 20)
+            module, "copy_bandwidth", lambda device: harness.copy_bandwidth(device, 1 << 20)
         )
 
 
@@ -32,7 +33,7 @@ def several(comm):
 
 def test_exchange_measures_every_pattern_transport_and_size(comm, device):
     several(comm)
-    request = exchange_bench.ExchangeRequest(("mpi", "auto"), (64, 4096), repetitions=2)
+    request = ExchangeRequest(("mpi", "auto"), 64, 256, repetitions=2)
     result = exchange_bench.measure_exchange(request, device, comm)
     rows = result["rows"]
     names = {row["transport"] for row in rows}
@@ -91,7 +92,7 @@ def test_figures_of_a_transform_are_consistent(comm, device, truncation):
 def test_bytes_on_the_wire_by_hand(comm, device, device_kind, dtype):
     """Each pair of ranks exchanges planes x columns; rows are padded where GPUs want them so."""
     ranks = 1 if comm is None else comm.size
-    plan = TransformRequest((12, 12, 6), dtype).plan(device, comm)
+    plan = make_plan(TransformRequest((12, 12, 6), dtype), device, comm)
     planes, columns = plan.input_box.shape[0], plan.output_box.shape[1]
     row = 4 if dtype == "float64" else 6
     expected = planes * (12 - columns) * row * plan.arguments.complex_dtype.itemsize
@@ -103,8 +104,8 @@ def test_bytes_on_the_wire_by_hand(comm, device, device_kind, dtype):
 
 
 def test_data_do_not_depend_on_the_ranks(comm, device):
-    fixed = FixedTransforms(TransformRequest((8, 6, 10)).plan(device, comm))
-    alone = FixedTransforms(TransformRequest((8, 6, 10)).plan(device, None))
+    fixed = FixedTransforms(make_plan(TransformRequest((8, 6, 10)), device, comm))
+    alone = FixedTransforms(make_plan(TransformRequest((8, 6, 10)), device, None))
     mine = device.to_host(alone.points)[fixed.plan.input_box.slices()]
     np.testing.assert_array_equal(device.to_host(fixed.points), mine)
     assert fixed.error(comm) < 1e-13
@@ -121,7 +122,7 @@ def test_only_the_first_rank_acts(comm):
 
 
 def test_a_way_that_one_rank_has_no_memory_for_is_left_out_on_all(comm, device, monkeypatch):
-    monkeypatch.setattr("slipstream.bench.fft_out_of_core_bench._BUFFER", 1 << 16)
+    monkeypatch.setattr("slipstream.bench.out_of_core._BUFFER", 1 << 16)
     last = comm is None or comm.rank == comm.size - 1
     allocate = SpectralSimulation.allocate
 

@@ -9,12 +9,18 @@ from slipstream import cli
 from slipstream.advection import STRATEGIES, advection_solver
 from slipstream.advection.cpu_shell_tuning import SHELLS
 from slipstream.bench import advection_bench
-from slipstream.bench.advection_bench import AdvectionRequest, best_of, fitting, measure_advection
+from slipstream.bench.advection_bench import (
+    best_of,
+    fitting,
+    measure_advection,
+    plot_advection,
+    print_advection,
+    read_results,
+)
 from slipstream.bench.advection_lines import lines_of
-from slipstream.bench.advection_plot import plot_advection, plot_timelines, read_results
-from slipstream.bench.bench_tables import print_advection
-from slipstream.bench.repetitions import large_copy
-from slipstream.device import HostDevice, cuda_device_count
+from slipstream.bench.harness import plot_timelines
+from slipstream.bench.requests import AdvectionRequest
+from slipstream.device import HostDevice, cuda_device_count, large_copy
 from slipstream.errors import InputError
 
 SHAPE = (12, 10, 20)

@@ -4,18 +4,18 @@ import matplotlib.image
 import pytest
 
 from slipstream import cli
-from slipstream.bench.bench_options import check_format
-from slipstream.bench.bench_tables import names_of, print_exchange
-from slipstream.bench.exchange_bench import LIMITS, ExchangeRequest, measure_exchange
-from slipstream.bench.exchange_patterns import (
+from slipstream.bench.exchange_bench import (
     ELEMENT,
+    LIMITS,
     PATTERNS,
-    message_sizes,
+    measure_exchange,
     pattern_plan,
+    plot_exchange,
+    print_exchange,
     senders_and_receivers,
 )
-from slipstream.bench.exchange_plot import plot_exchange
-from slipstream.bench.repetitions import write_record
+from slipstream.bench.harness import write_record
+from slipstream.bench.requests import ExchangeRequest, check_format, message_sizes, names_of
 from slipstream.byte_sizes import bytes_of, bytes_text
 from slipstream.errors import InputError
 

@@ -5,18 +5,12 @@ import numpy as np
 import pytest
 
 from slipstream import cli
-from slipstream.bench import baselines, repetitions
 from slipstream.bench import fft_bench as bench
-from slipstream.bench.bench_tables import print_fft
-from slipstream.bench.idle_ranks import OnFirstRank, wait_idly
-from slipstream.bench.library_fft import plain_bytes, plain_transforms
-from slipstream.bench.measured_transform import (
-    FixedTransforms,
-    TransformRequest,
-    operations,
-    parse_shape,
-    parse_truncation,
-)
+from slipstream.bench import harness, reference_ffts
+from slipstream.bench.fft_bench import FixedTransforms, make_plan, operations, print_fft
+from slipstream.bench.harness import OnFirstRank, wait_idly
+from slipstream.bench.reference_ffts import plain_bytes, plain_transforms
+from slipstream.bench.requests import TransformRequest, parse_shape, parse_truncation
 from slipstream.errors import InputError
 
 
@@ -24,13 +18,13 @@ from slipstream.errors import InputError
 def small_copies(monkeypatch):
     """Let bandwidth be measured with little memory: its value does not matter here."""
     monkeypatch.setattr(
-        bench, "copy_bandwidth", lambda device: repetitions.copy_bandwidth(device, 1 << 20)
+        bench, "copy_bandwidth", lambda device: harness.copy_bandwidth(device, 1 << 20)
     )
 
 
 @pytest.fixture
 def without_mpi4py_fft(monkeypatch):
-    monkeypatch.setattr(baselines.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(reference_ffts.importlib.util, "find_spec", lambda name: None)
 
 
 def command(*arguments):
@@ -120,7 +114,7 @@ def test_figures_of_one_rank_are_consistent(device, without_mpi4py_fft, dtype, t
     assert result["comparison"][plain[0]]["pair / plain pair"] == pytest.approx(1.0)
     assert (bench.UNPRUNED in result["comparison"]) == (truncation is not None)
     if device.kind == "cpu":
-        assert result["notes"] == [baselines.INSTALL_MPI4PY_FFT]
+        assert result["notes"] == [reference_ffts.INSTALL_MPI4PY_FFT]
 
 
 def test_without_plain_there_is_nothing_to_compare_with(device):
@@ -133,7 +127,7 @@ def test_without_plain_there_is_nothing_to_compare_with(device):
 
 def test_what_is_transformed_does_not_depend_on_the_plan(device):
     fixed = [
-        FixedTransforms(TransformRequest((6, 5, 4), "float64", fields=n).plan(device, None))
+        FixedTransforms(make_plan(TransformRequest((6, 5, 4), fields=n), device, None))
         for n in (1, 2)
     ]
     one, two = (device.to_host(each.points) for each in fixed)
@@ -172,8 +166,8 @@ def test_plain_transforms_run_in_the_memory_foreseen(device, dtype):
 
 def test_plain_plan_that_does_not_fit_is_left_out(device, monkeypatch):
     monkeypatch.setattr(device, "memory_free", lambda: 1000, raising=False)
-    problem = baselines.Problem((8, 8, 8), np.dtype("float64"))
-    reason = baselines.plain_yardstick(problem, device, None)
+    problem = reference_ffts.Problem((8, 8, 8), np.dtype("float64"))
+    reason = reference_ffts.plain_yardstick(problem, device, None)
     assert isinstance(reason, str)
     assert "GiB" in reason
 

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from slipstream import cli
-from slipstream.bench import fft_out_of_core_bench
+from slipstream.bench import out_of_core
 from slipstream.bench.dns_out_of_core_bench import step_variants
 from slipstream.fft import Streaming
 
@@ -13,7 +13,7 @@ from slipstream.fft import Streaming
 @pytest.fixture(autouse=True)
 def small_copies(monkeypatch):
     """Let bandwidth be measured with little memory: its value does not matter here."""
-    monkeypatch.setattr(fft_out_of_core_bench, "_BUFFER", 1 << 16)
+    monkeypatch.setattr(out_of_core, "_BUFFER", 1 << 16)
 
 
 def command(*arguments):

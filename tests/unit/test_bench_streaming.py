@@ -5,7 +5,7 @@ import json
 import pytest
 
 from slipstream import cli
-from slipstream.bench import fft_out_of_core_bench
+from slipstream.bench import out_of_core
 from slipstream.bench.fft_out_of_core_bench import variants_of
 from slipstream.fft import Streaming
 from slipstream.schedule import Timeline
@@ -15,7 +15,7 @@ from slipstream.schedule.timeline import Entry
 @pytest.fixture(autouse=True)
 def small_copies(monkeypatch):
     """Let bandwidth be measured with little memory: its value does not matter here."""
-    monkeypatch.setattr(fft_out_of_core_bench, "_BUFFER", 1 << 16)
+    monkeypatch.setattr(out_of_core, "_BUFFER", 1 << 16)
 
 
 def command(*arguments):
@@ -32,7 +32,7 @@ def test_timers_are_those_of_the_run_that_was_disturbed_least():
         line.entries.append(Entry("copy in", "copy", "copy in", 1.0, next(ends)))
         return line
 
-    timers = fft_out_of_core_bench.timers_of(fft_out_of_core_bench.quietest(profile))
+    timers = out_of_core.timers_of(out_of_core.quietest(profile))
     assert (timers["total"], timers["copy in"], timers["exposed"]["copy"]) == (2.0, 2.0, 2.0)
 
 

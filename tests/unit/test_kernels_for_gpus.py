@@ -19,8 +19,7 @@ from nvrtc import CompilationError, Nvrtc
 from products import NAVIER_STOKES
 from slipstream import kernels
 from slipstream.advection import Advection
-from slipstream.bench.repetitions import large_copy
-from slipstream.device import HostDevice, Kernel, gpu_fft_launch
+from slipstream.device import HostDevice, Kernel, gpu_fft_launch, large_copy
 from slipstream.equations import Model, Scalar, abs2, grad, laplacian, lower, models
 from slipstream.exchange import SparseExchange, swap_plan
 from slipstream.exchange.reduced_precision_wire import WIRES, NarrowWire

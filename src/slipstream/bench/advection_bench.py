@@ -3,19 +3,32 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from slipstream.advection import FLOPS, STRATEGIES, Advection, gaussian, tuned_shell
 from slipstream.advection.advection_solver import checked_strategy
+from slipstream.array_types import Comm
 from slipstream.bench.advection_lines import lines_of
-from slipstream.bench.repetitions import large_copy, medians
-from slipstream.device import Device, HostDevice
+from slipstream.bench.harness import (
+    Outcome,
+    left_out,
+    medians,
+    picture,
+    plot_timelines,
+    show_table,
+)
+from slipstream.bench.requests import AdvectionRequest
+from slipstream.device import Device, HostDevice, large_copy
 from slipstream.errors import InputError
+from slipstream.report.console import quantity
 from slipstream.schedule import Timeline
 
 # Steps whose every node is timed, of which the median counts.
@@ -30,36 +43,21 @@ _STREAMED = "cpu, bypassing caches"
 _MOVING = ("communication", "copy", "pack")
 
 
-@dataclass(frozen=True)
-class AdvectionRequest:
-    """What to measure.
+def run(request: AdvectionRequest, device: Device, comm: Comm) -> Outcome:
+    """Measure, and say how to show it. Collective."""
+    timelines: dict[str, Timeline] = {}
+    result = measure_advection(request, comm, device.kind == "cuda", timelines)
+    records = [*read_results(request.beside or []), result]
+    title = f"advection, {' x '.join(map(str, request.shape))}, on {device.name}"
 
-    Attributes
-    ----------
-    shape : tuple of int
-        Points along z, y and x.
-    dtype : str
-        "float64" or "float32".
-    strategies : tuple of str
-        Names, of `STRATEGIES`; none for all that fit ranks and devices.
-    grid : tuple of int or None
-        Process grid.
-    shell : int or None
-        Thickness of the CPU's shell; None for the fastest.
-    threads : int or None
-        Threads of the CPU on each rank.
-    steps, repetitions : int
-        Steps that are timed together, and how often.
-    """
+    def draw_steps(path: Path, title: str) -> None:
+        plot_timelines(path, f"{title}: one step on rank 0", timelines)
 
-    shape: tuple[int, int, int]
-    dtype: str = "float64"
-    strategies: tuple[str, ...] = ()
-    grid: tuple[int, int, int] | None = None
-    shell: int | None = None
-    threads: int | None = None
-    steps: int = 10
-    repetitions: int = 7
+    draw = [
+        (request.plot, partial(plot_advection, results=records)),
+        (request.timelines, draw_steps),
+    ]
+    return Outcome("advection", title, device, result, print_advection, draw)
 
 
 @dataclass
@@ -86,32 +84,14 @@ def fitting(ranks: int, gpu: bool) -> tuple[str, ...]:
 
 def measure_advection(
     request: AdvectionRequest,
-    comm: Any,
+    comm: Comm,
     gpu: bool,
     timelines: dict[str, Timeline] | None = None,
 ) -> dict[str, Any]:
-    """Time the strategies in turn, beside the copy bandwidth of the devices. Collective.
+    """Return figures of the strategies, timed in turn beside large copies. Collective.
 
-    Parameters
-    ----------
-    request : AdvectionRequest
-        What to measure.
-    comm : mpi4py.MPI.Comm or None
-        The ranks.
-    gpu : bool
-        Whether strategies that need a GPU are among all.
-    timelines : dict, optional
-        Where to put, by name of the strategy, what ran when in one of this rank's steps.
-
-    Returns
-    -------
-    dict
-        Settings, "rows" with the figures of each strategy, and why others were "left out".
-
-    Raises
-    ------
-    InputError
-        If a strategy that is named cannot be run here, or none can.
+    `timelines` is given what ran when in one of this rank's steps, by name of the strategy. A
+    strategy that is named must be possible; of all, one at least.
     """
     ranks = 1 if comm is None else comm.size
     named = request.strategies or fitting(ranks, gpu)
@@ -156,7 +136,7 @@ def measure_advection(
     }
 
 
-def _prepared(request: AdvectionRequest, name: str, comm: Any) -> _Candidate:
+def _prepared(request: AdvectionRequest, name: str, comm: Comm) -> _Candidate:
     settings: dict[str, Any] = {
         "courant": _COURANT,
         "dtype": request.dtype,
@@ -250,3 +230,96 @@ def best_of(records: Sequence[Mapping[str, Any]]) -> dict[str, dict[int, float]]
             at = best.setdefault(row["strategy"], {})
             at[record["ranks"]] = max(at.get(record["ranks"], 0.0), row["Gpoint/s"])
     return best
+
+
+def read_results(paths: Sequence[str | Path]) -> list[Mapping[str, Any]]:
+    """Return the results in records of this benchmark."""
+    results = []
+    for path in paths:
+        try:
+            record = json.loads(Path(path).read_text(encoding="utf-8"))
+            if record["benchmark"] != "advection":
+                raise KeyError("benchmark")
+            results.append(record["result"])
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise InputError(
+                f"--beside {path}: no record of 'slipstream bench advection --json'"
+            ) from error
+    return results
+
+
+def print_advection(title: str, result: Mapping[str, Any]) -> None:
+    """Print a row for each strategy, and what they are measured against."""
+    copies = result["copy bandwidth (B/s)"].items()
+    bound = ", ".join(f"{name} {rate / 1e9:.4g} GB/s" for name, rate in copies)
+    lines, rows = result["lines"], result["rows"]
+    ratio = lines["all strategies"] / lines["first two strategies"]
+    show_table(
+        title,
+        {
+            "strategy": lambda row: row["strategy"],
+            "Gpoint/s": lambda row: f"{row['Gpoint/s']:.3g}",
+            "GF": lambda row: f"{row['GF']:.4g}",
+            "of copy": lambda row: f"{row['fraction of copy']:.2f}",
+            "exposed": lambda row: quantity(row["exposed (s per step)"], "s"),
+            "lines": lambda row: row["lines"],
+            "error": lambda row: f"{row['error']:.2e}",
+        },
+        rows,
+        [
+            f"copy bandwidth of all ranks in this run: {bound}",
+            "all strategies give the same bits" if result["same bits"] else "strategies DIFFER",
+            f"lines of the strategies file: {lines['first two strategies']} for the first two, "
+            f"{lines['all strategies']} for all ({ratio:.2f} times)",
+            *(f"{row['strategy']}: shell of {row['shell']}" for row in rows if "shell" in row),
+            *left_out(result),
+        ],
+    )
+
+
+def plot_advection(path: str | Path, title: str, results: Sequence[Mapping[str, Any]]) -> None:
+    """Draw points per second against the number of ranks, the best of each strategy."""
+    from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullLocator
+
+    from slipstream.schedule.timeline import COLOURS
+
+    # Where a strategy computes, by colour; which one it is, by mark.
+    colours = {
+        ("cpu",): COLOURS["fft"],
+        ("gpu",): COLOURS["compute"],
+        ("cpu", "gpu"): COLOURS["communication"],
+    }
+    marks = dict(zip(STRATEGIES, "osD^osD^vP", strict=True))
+    best = best_of(results)
+    ranks = sorted({number for values in best.values() for number in values})
+    with picture(path, (7.2, 4.4)) as figure:
+        axes = figure.subplots()
+        for name in STRATEGIES:
+            if name not in best:
+                continue
+            points = sorted(best[name].items())
+            axes.plot(
+                [number for number, _ in points],
+                [rate for _, rate in points],
+                color=colours[STRATEGIES[name].devices],
+                marker=marks[name],
+                label=name,
+            )
+        axes.set_title(title)
+        axes.set(xscale="log", yscale="log", xlabel="MPI ranks", ylabel="Gpoint/s")
+        axes.xaxis.set_major_locator(FixedLocator(ranks))
+        axes.xaxis.set_minor_locator(NullLocator())
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda number, _: f"{number:g}"))
+        rates = [rate for values in best.values() for rate in values.values()]
+        axes.set_ylim(min(rates) / 2, max(rates) * 2)
+        flops = axes.secondary_yaxis(
+            "right", functions=(lambda rate: rate * FLOPS, lambda rate: rate / FLOPS)
+        )
+        flops.set_ylabel(f"GF ({FLOPS} operations a point)")
+        for axis in (axes.yaxis, flops.yaxis):
+            axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+            axis.set_minor_locator(NullLocator())
+            axis.set_major_formatter(FuncFormatter(lambda rate, _: f"{rate:g}"))
+        axes.grid(axis="y", color="#e4e4e4", linewidth=0.6)
+        axes.set_axisbelow(True)
+        figure.legend(*axes.get_legend_handles_labels(), loc="outside right center")

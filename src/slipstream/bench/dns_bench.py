@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from slipstream.bench.library_fft import plain_transforms
-from slipstream.bench.repetitions import copy_bandwidth, medians
+from slipstream.array_types import Comm
+from slipstream.bench.harness import Outcome, copy_bandwidth, medians, print_figures
+from slipstream.bench.reference_ffts import plain_transforms
+from slipstream.bench.requests import DNSRequest
 from slipstream.case import SpectralCase, validate_case
 from slipstream.device import Device
 from slipstream.equations import models
@@ -30,60 +31,47 @@ def equation_of(model: str) -> dict[str, Any]:
     return {"model": model, **dict.fromkeys(needed, 1e-3)}
 
 
+def run(request: DNSRequest, device: Device, comm: Comm) -> Outcome:
+    """Measure, and say how to show it. Collective."""
+    if request.residency == "host":
+        from slipstream.bench.dns_out_of_core_bench import run_out_of_core
+
+        return run_out_of_core(request, device, comm)
+    case = case_of_step(request)
+    simulation = SpectralSimulation(case, comm, device)
+    result = measure_step(case, simulation, request.repetitions, request.plain)
+    title = f"time step of turbulence on {device.name}"
+    return Outcome("dns", title, device, result, print_figures)
+
+
 def case_of_step(
-    n: int, model: str, integrator: str, precision: str, device: str, schedule: str, transport: str
-) -> Callable[..., SpectralCase]:
-    """Return what makes the case of a benchmark; parameters are the command's options.
-
-    Called with a limit of memory, a `Streaming` and perhaps a policy, it makes that of fields
-    on the host.
-    """
-
-    def make(
-        memory: str | None = None, streaming: Streaming | None = None, policy: str = schedule
-    ) -> SpectralCase:
-        run: dict[str, Any] = {"device": device, "schedule": policy, "transport": transport}
-        if streaming is not None:
-            given = {key: one for key, one in streaming.of_step().items() if one is not None}
-            run |= {"residency": "host", "streaming": given}
-            run |= {} if memory is None else {"memory": memory}
-        return validate_case(
-            {
-                "solver": "spectral",
-                "grid": {"points": n},
-                "equation": equation_of(model),
-                # What moves does not matter to the time that a step takes.
-                "initial": {"flow": "formula"},
-                "time": {"end": 1.0, "step": 1e-6, "integrator": integrator},
-                "numerics": {"precision": precision},
-                "run": run,
-            }
-        )
-
-    return make
+    request: DNSRequest, streaming: Streaming | None = None, schedule: str | None = None
+) -> SpectralCase:
+    """Return the case of a benchmark; of fields on the host, if told how they stream."""
+    run: dict[str, Any] = {"device": request.device, "transport": request.transport}
+    run["schedule"] = schedule or request.schedule
+    if streaming is not None:
+        given = {key: one for key, one in streaming.of_step().items() if one is not None}
+        run |= {"residency": "host", "streaming": given}
+        run |= {} if request.memory is None else {"memory": request.memory}
+    return validate_case(
+        {
+            "solver": "spectral",
+            "grid": {"points": request.n},
+            "equation": equation_of(request.model),
+            # What moves does not matter to the time that a step takes.
+            "initial": {"flow": "formula"},
+            "time": {"end": 1.0, "step": 1e-6, "integrator": request.integrator},
+            "numerics": {"precision": request.precision},
+            "run": run,
+        }
+    )
 
 
 def measure_step(
     case: SpectralCase, simulation: SpectralSimulation, repetitions: int, plain: bool
 ) -> dict[str, Any]:
-    """Measure the time step of a simulation that has not been allocated yet. Collective.
-
-    Parameters
-    ----------
-    case : SpectralCase
-        Its settings.
-    simulation : SpectralSimulation
-        Made for the case.
-    repetitions : int
-        Timed runs of each part.
-    plain : bool
-        Whether to time the vendor's three-dimensional plan too.
-
-    Returns
-    -------
-    dict
-        Settings, seconds, ratios and the fraction of the bound.
-    """
+    """Return figures of the step of a simulation that is not allocated yet. Collective."""
     before = simulation.device.memory_free()
     simulation.allocate()
     allocated = before - simulation.device.memory_free()

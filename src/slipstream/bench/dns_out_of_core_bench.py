@@ -1,49 +1,65 @@
-"""What a time step of fields on the host costs: time, timers, and the bound by the bus.
-
-As for transforms (`streaming`), the bound is the bytes that cross the bus in each direction over
-the rate of copies that go both ways at once, measured in the same run.
-"""
+"""What a time step of fields on the host costs: time, timers, and the bound by the bus."""
 
 from __future__ import annotations
 
 import gc
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from slipstream.bench.fft_out_of_core_bench import (
+from slipstream.array_types import Comm
+from slipstream.bench.dns_bench import case_of_step
+from slipstream.bench.harness import Column, Outcome, extreme, medians
+from slipstream.bench.out_of_core import (
     Variant,
     attempt,
+    bus_notes,
     bus_rates,
     compare,
     each_once,
+    print_variants,
     quietest,
     timers_of,
 )
-from slipstream.bench.repetitions import extreme, medians
+from slipstream.bench.requests import DNSRequest
+from slipstream.byte_sizes import bytes_text
 from slipstream.case import SpectralCase
 from slipstream.collective import on_every_rank
+from slipstream.device import Device
 from slipstream.fft import Streaming
+from slipstream.report.console import quantity
 from slipstream.schedule import Timeline, commit
 from slipstream.spectral.memory_placement import crossings
 from slipstream.spectral.spectral_simulation import SpectralSimulation
+
+
+def run_out_of_core(request: DNSRequest, device: Device, comm: Comm) -> Outcome:
+    """Measure, and say how to show it. Collective."""
+
+    def make(variant: Variant) -> SpectralSimulation:
+        case = case_of_step(request, variant.streaming, variant.schedule)
+        return SpectralSimulation(case, comm, device)
+
+    variants = step_variants(request.streaming, request.sweep, request.schedule)
+    result = measure_streamed_step(make, variants, request.repetitions)
+    title = f"time step of fields on the host, through {device.name}"
+    return Outcome("dns of fields on the host", title, device, result, print_streamed_step)
 
 
 def step_variants(streaming: Streaming, sweep: bool, schedule: str = "overlap") -> list[Variant]:
     """Return what is measured: as asked, synchronous, and with `sweep` options one by one."""
     how = f"{streaming.streams} streams" if streaming.streams else "pipelined"
     asked = "synchronous" if schedule == "serial" else how
-    result = [Variant(f"{asked}, as asked", streaming, schedule)]
-    result.append(Variant("synchronous", streaming, "serial"))
+    first = Variant(f"{asked}, as asked", streaming, schedule)
+    result = [first, Variant("synchronous", streaming, "serial")]
     if sweep:
-        result.append(Variant(how, streaming))
+        result.append(first.changed(how))
         for streams in (1, 2, 4, 8, 16):
-            result.append(Variant(f"{streams} streams", replace(streaming, streams=streams)))
-        result.append(Variant("zero-copy", replace(streaming, copies="zero-copy")))
-        result.append(Variant("update on the host", replace(streaming, update="host")))
-        result.append(Variant("columns stay", replace(streaming, resident=True)))
-        result.append(Variant("no columns stay", replace(streaming, resident=False)))
+            result.append(first.changed(f"{streams} streams", streams=streams))
+        result.append(first.changed("zero-copy", copies="zero-copy"))
+        result.append(first.changed("update on the host", update="host"))
+        result.append(first.changed("columns stay", resident=True))
+        result.append(first.changed("no columns stay", resident=False))
     return each_once(result)
 
 
@@ -52,23 +68,14 @@ def measure_streamed_step(
     variants: Sequence[Variant],
     repetitions: int,
 ) -> dict[str, Any]:
-    """Measure the time step of simulations whose fields are on the host. Collective.
+    """Return settings, rates of the bus, and a row for each way to stream. Collective.
 
-    Parameters
-    ----------
-    make : callable
-        Makes the simulation of a variant, not allocated yet.
-    variants : sequence of Variant
-        One of them synchronous.
-    repetitions : int
-        Timed steps.
-
-    Returns
-    -------
-    dict
-        Settings, rates of the bus, a row for each way, and why some were left out.
+    `make` gives the simulation of a variant, not allocated yet; one of them is synchronous.
     """
-    rows, rates, settings, left_out = [], {}, {}, {}
+    rows: list[dict[str, Any]] = []
+    rates: dict[str, float] = {}
+    settings: dict[str, Any] = {}
+    left_out: dict[str, str] = {}
     for variant in variants:
         simulation = make(variant)
         if attempt(variant, partial(_allocated, simulation), rows, left_out) is None:
@@ -146,3 +153,29 @@ def _row(
         "device memory (bytes)": flow.passes.device_bytes,
         "timers (s)": timers_of(quietest(profile)),
     }
+
+
+def print_streamed_step(title: str, result: Mapping[str, Any]) -> None:
+    """Print the times of each way to stream, and the bound by the bus."""
+    # Records of earlier versions say "pencils".
+    columns: dict[str, Column] = {
+        "tiles": lambda row: row.get("tiles") or row["pencils"],
+        "step": lambda row: quantity(row["seconds per step"], "s"),
+        "of bus\nbound": lambda row: f"{row['of the bound']:.2f}",
+    }
+    first = result["rows"][0]
+    exposed = ", ".join(
+        f"{name} {quantity(seconds, 's')}"
+        for name, seconds in first["timers (s)"]["exposed"].items()
+        if seconds > 0
+    )
+    notes = (
+        f"{result['model']}, {' x '.join(map(str, result['points']))} points, "
+        f"{result['precision']}, {result['integrator']}, ranks {result['ranks']}; "
+        f"{bytes_text(first['device memory (bytes)'])} of a device",
+        f"columns of {first['ky whose columns stay']} of {first['ky']} ky stay there",
+        *bus_notes(result, " in a step: bound"),
+        f"alone, with nothing beside: {exposed or 'nothing'}",
+    )
+    parts = ("copy in", "fft", "compute", "copy out", "pack", "communication")
+    print_variants(title, result, columns, "timers (s)", parts, notes)

@@ -10,26 +10,34 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from slipstream.bench.exchange_patterns import (
-    ELEMENT,
-    PATTERNS,
-    message_sizes,
-    pattern_plan,
-    senders_and_receivers,
+from slipstream.array_types import Array, Comm
+from slipstream.bench.harness import (
+    Outcome,
+    copy_bandwidth,
+    medians,
+    picture,
+    show_table,
+    wait_idly,
 )
-from slipstream.bench.idle_ranks import wait_idly
-from slipstream.bench.repetitions import copy_bandwidth, medians
+from slipstream.bench.requests import ExchangeRequest
+from slipstream.byte_sizes import bytes_text
+from slipstream.decomposition import Box
 from slipstream.device import Device
 from slipstream.errors import InputError
-from slipstream.exchange import TRANSPORTS, ExchangePlan, Transport, make_transport
+from slipstream.exchange import TRANSPORTS, Block, ExchangePlan, Transport, make_transport
 from slipstream.exchange.transport_registry import transport_class
+from slipstream.report.console import quantity
 from slipstream.schedule import StepGraph, commit
 
+PATTERNS = ("uni-directional", "bi-directional", "all-to-all")
+ELEMENT = np.dtype("float64")
+_MOST_TICKS = 5
 # A timing lasts at least so many seconds: less is mostly the start of a loop and its noise.
 _SHORTEST_TIMING = 1.5e-3
 _MOST_REPEATS = 1000
@@ -44,28 +52,47 @@ LIMITS = {
 }
 
 
+def run(request: ExchangeRequest, device: Device, comm: Comm) -> Outcome:
+    """Measure, and say how to show it. Collective."""
+    result = measure_exchange(request, device, comm)
+    title = f"exchange between {comm.size} ranks on {device.name}"
+    draw = [(request.plot, partial(plot_exchange, result=result))]
+    return Outcome("exchange", title, device, result, print_exchange, draw)
+
+
+def senders_and_receivers(pattern: str, ranks: int) -> list[tuple[int, int]]:
+    """Return who sends to whom in a pattern, as pairs of ranks."""
+    if pattern == "uni-directional":
+        return [(0, 1)]
+    if pattern == "bi-directional":
+        return [(0, 1), (1, 0)]
+    return [(s, r) for s in range(ranks) for r in range(ranks) if s != r]
+
+
+def pattern_plan(pattern: str, rank: int, ranks: int, elements: int) -> ExchangePlan:
+    """Return one rank's plan of a pattern, in which nobody sends to itself."""
+    pairs = senders_and_receivers(pattern, ranks)
+
+    def blocks(own: int, other: int) -> tuple[Block, ...]:
+        mine = [pair for pair in pairs if pair[own] == rank]
+        starts = [(sender * ranks + receiver) * elements for sender, receiver in mine]
+        return tuple(
+            Block(pair[other], Box((start,), (start + elements,)), place * elements, elements)
+            for place, (pair, start) in enumerate(zip(mine, starts, strict=True))
+        )
+
+    sends, receives = blocks(0, 1), blocks(1, 0)
+    return ExchangePlan(rank, sends, receives, len(sends) * elements, len(receives) * elements)
+
+
 class ExchangeTimer:
     """Times exchanges over several transports, side by side. Collective, like its methods.
 
-    Parameters
-    ----------
-    device : Device
-        This rank's device.
-    comm : mpi4py.MPI.Comm
-        At least two ranks.
-    transports : mapping of str to Transport
-        What to compare.
-    largest : int
-        Bytes of the largest message between two ranks.
-
-    Raises
-    ------
-    InputError
-        If the arrays do not fit into memory.
+    InputError says if arrays for messages of so many bytes do not fit into memory.
     """
 
     def __init__(
-        self, device: Device, comm: Any, transports: Mapping[str, Transport], largest: int
+        self, device: Device, comm: Comm, transports: Mapping[str, Transport], largest: int
     ) -> None:
         self.device, self.comm, self.transports = device, comm, dict(transports)
         elements = (comm.size - 1) * (largest // ELEMENT.itemsize)
@@ -76,17 +103,7 @@ class ExchangeTimer:
         }
 
     def seconds(self, pattern: str, size: int, repetitions: int) -> dict[str, float]:
-        """Return the median seconds of one exchange over each transport, of the slowest rank.
-
-        Parameters
-        ----------
-        pattern : str
-            One of `PATTERNS`.
-        size : int
-            Bytes of the message between two ranks, a multiple of an element.
-        repetitions : int
-            Number of timings.
-        """
+        """Return the median seconds of one exchange over each transport, of the slowest rank."""
         elements = size // ELEMENT.itemsize
         plan = pattern_plan(pattern, self.comm.rank, self.comm.size, elements)
         runs = {name: self._exchange(name, plan) for name in self.transports}
@@ -107,48 +124,8 @@ class ExchangeTimer:
         return commit(graph, "overlap").run
 
 
-@dataclass(frozen=True)
-class ExchangeRequest:
-    """What to measure.
-
-    Attributes
-    ----------
-    transports : sequence of str
-        Names of transports; empty for all that are usable.
-    sizes : sequence of int
-        Bytes of the message between two ranks.
-    repetitions : int
-        Timings of each exchange.
-    """
-
-    transports: Sequence[str] = ()
-    sizes: Sequence[int] = tuple(message_sizes())
-    repetitions: int = 15
-
-
-def measure_exchange(request: ExchangeRequest, device: Device, comm: Any) -> dict[str, Any]:
-    """Measure the bandwidth of exchanges. Collective.
-
-    Parameters
-    ----------
-    request : ExchangeRequest
-        What to measure.
-    device : Device
-        This rank's device.
-    comm : mpi4py.MPI.Comm or None
-        The ranks.
-
-    Returns
-    -------
-    dict
-        Settings, the limit of each pattern in GB/s per rank, why transports were left out, and one
-        row for each pattern, transport and size.
-
-    Raises
-    ------
-    InputError
-        If there are fewer than two ranks, a name is unknown, or no transport is usable.
-    """
+def measure_exchange(request: ExchangeRequest, device: Device, comm: Comm) -> dict[str, Any]:
+    """Return limits, why transports were left out, and a row for each exchange. Collective."""
     if comm is None or comm.size < 2:
         raise InputError("exchanges need at least 2 ranks; start them with --ranks 2")
     transports, skipped = usable_transports(request.transports, device, comm)
@@ -184,30 +161,10 @@ def measure_exchange(request: ExchangeRequest, device: Device, comm: Any) -> dic
     }
 
 
-def check_names(names: Sequence[str]) -> None:
-    """Raise InputError if a name is no transport's."""
-    accepted = ("auto", *TRANSPORTS)
-    for name in names:
-        if name not in accepted:
-            raise InputError(f"transport {name!r} is unknown; accepted: {', '.join(accepted)}")
-
-
 def usable_transports(
-    names: Sequence[str], device: Device, comm: Any
+    names: Sequence[str], device: Device, comm: Comm
 ) -> tuple[dict[str, Transport], dict[str, str]]:
-    """Make the transports of some names, or all that there are. Collective.
-
-    Returns
-    -------
-    dict of str to Transport, dict of str to str
-        Those that can be used here, by what they call themselves, and why others cannot.
-
-    Raises
-    ------
-    InputError
-        If a name is unknown, or none can be used.
-    """
-    check_names(names)
+    """Make some transports, or all that are usable; return why others are not. Collective."""
     made: dict[str, Transport] = {}
     skipped: dict[str, str] = {}
     for name in names or TRANSPORTS:
@@ -226,7 +183,7 @@ def usable_transports(
     return made, skipped
 
 
-def _copy_limits(device: Device, comm: Any) -> dict[str, float]:
+def _copy_limits(device: Device, comm: Comm) -> dict[str, float]:
     """Return half the copy bandwidth of one rank, in bytes per second, while all senders copy."""
     measure, limits = copy_bandwidth(device), {}
     for pattern in PATTERNS:
@@ -238,7 +195,7 @@ def _copy_limits(device: Device, comm: Any) -> dict[str, float]:
     return limits
 
 
-def _check_memory(device: Device, comm: Any, wanted: int, largest: int) -> None:
+def _check_memory(device: Device, comm: Comm, wanted: int, largest: int) -> None:
     """Raise InputError on all ranks if ranks want more than there is where they are."""
     facts = comm.allgather((device.identity, device.memory_free()))
     sharing = [identity for identity, _ in facts]
@@ -251,7 +208,7 @@ def _check_memory(device: Device, comm: Any, wanted: int, largest: int) -> None:
         )
 
 
-def _filled(device: Device, array: Any) -> Any:
+def _filled(device: Device, array: Array) -> Array:
     """Fill an array with random numbers: zeros, and memory never written, would be flattered."""
     values = np.random.default_rng(0).random(min(array.size, 1 << 20))
     for start in range(0, array.size, values.size):
@@ -266,3 +223,81 @@ def _repeated(run: Callable[[], None], count: int) -> Callable[[], None]:
             run()
 
     return action
+
+
+def print_exchange(title: str, result: Mapping[str, Any]) -> None:
+    """Print a row for each exchange, and the limits."""
+    rows, previous = [], None
+    for row in result["rows"]:
+        group = row["pattern"], row["transport"]
+        shown = ("", "") if group == previous else group
+        rows.append(row | {"shown": shown})
+        previous = group
+    limits = result["limits (GB/s per rank)"].items()
+    text = ", ".join(f"{pattern} {limit:.3g}" for pattern, limit in limits)
+    show_table(
+        title,
+        {
+            "pattern": lambda row: row["shown"][0],
+            "transport": lambda row: row["shown"][1],
+            "message": lambda row: bytes_text(row["bytes"]),
+            "time": lambda row: quantity(row["seconds"], "s"),
+            "GB/s per rank": lambda row: f"{row['GB/s per rank']:.3g}",
+            "of limit": lambda row: f"{row['fraction of the limit']:.2f}",
+        },
+        rows,
+        [
+            f"limit (GB/s per rank): {text}; {result['limit']}",
+            *(f"left out: {reason}" for reason in result["left out"].values()),
+        ],
+        left=2,
+    )
+
+
+def plot_exchange(path: str | Path, title: str, result: Mapping[str, Any]) -> None:
+    """Draw bandwidth per rank against size of message, a panel for each pattern."""
+    names = list(dict.fromkeys(row["transport"] for row in result["rows"]))
+    with picture(path, (9.6, 4.0), title) as figure:
+        panels = figure.subplots(1, len(PATTERNS), sharex=True, sharey=True)
+        for axes, pattern in zip(panels, PATTERNS, strict=True):
+            _draw_pattern(axes, pattern, names, result)
+        panels[0].set_ylabel("sent per rank (GB/s)")
+        panels[0].set_ylim(bottom=0)
+        figure.legend(
+            *panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=len(names) + 1
+        )
+
+
+def _draw_pattern(axes: Any, pattern: str, names: list[str], result: Mapping[str, Any]) -> None:
+    from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+
+    from slipstream.report.figure_style import GREY
+    from slipstream.schedule.timeline import COLOURS
+
+    # Colours for colour-blind readers, and a mark each for those of a grey print.
+    categories = ("fft", "communication", "compute", "pack", "copy", "io")
+    lines = [(COLOURS[one], mark) for one, mark in zip(categories, "os^DvP", strict=True)]
+    for number, name in enumerate(names):
+        colour, mark = lines[number % len(lines)]
+        rows = [r for r in result["rows"] if (r["pattern"], r["transport"]) == (pattern, name)]
+        axes.plot(
+            [row["bytes"] for row in rows],
+            [row["GB/s per rank"] for row in rows],
+            color=colour,
+            marker=mark,
+            markersize=4.5,
+            label=name,
+        )
+    limit = result["limits (GB/s per rank)"][pattern]
+    axes.axhline(limit, color=GREY, linestyle="--", linewidth=1.2, label="limit")
+    sizes = sorted({row["bytes"] for row in result["rows"]})
+    axes.set_title(pattern)
+    axes.set_xscale("log", base=2)
+    every = -(-len(sizes) // _MOST_TICKS)
+    axes.xaxis.set_major_locator(FixedLocator(sizes[::every]))
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda size, _: bytes_text(size)))
+    axes.tick_params(axis="x", labelsize=8.5)
+    axes.set_xlabel("message between two ranks")
+    axes.grid(axis="y", color="#e4e4e4", linewidth=0.6)
+    axes.set_axisbelow(True)

@@ -6,70 +6,143 @@ run stand beside them: a large copy, and an exchange of as many bytes without an
 
 from __future__ import annotations
 
+import math
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
 from typing import Any
 
 import numpy as np
 
-from slipstream.bench.baselines import (
+from slipstream.array_types import Array, Comm
+from slipstream.bench.exchange_bench import ELEMENT, ExchangeTimer
+from slipstream.bench.harness import (
+    Column,
+    OnFirstRank,
+    Outcome,
+    copy_bandwidth,
+    extreme,
+    medians,
+    print_figures,
+    show_table,
+)
+from slipstream.bench.reference_ffts import (
     Problem,
     Yardstick,
     mpi4py_fft_yardstick,
     plain_yardstick,
 )
-from slipstream.bench.exchange_bench import ExchangeTimer
-from slipstream.bench.exchange_patterns import ELEMENT
-from slipstream.bench.idle_ranks import OnFirstRank
-from slipstream.bench.measured_transform import FixedTransforms, TransformRequest, operations
-from slipstream.bench.repetitions import copy_bandwidth, extreme, medians
+from slipstream.bench.requests import TransformRequest
 from slipstream.device import Device
 from slipstream.exchange import make_transport
 from slipstream.fft import DistributedFFT
+from slipstream.report.console import quantity
 from slipstream.schedule import Timeline
 
 DIRECTIONS = ("forward", "backward")
 OURS, UNPRUNED = "slipstream", "slipstream, unpruned"
-
+# Ratios of a comparison, and the columns that show them.
+_PAIRS = {"pair / plain pair": "of plain", "pair / unpruned pair": "of unpruned"}
+# The first calls with some arrays prepare for them.
+_WARM_UP = 2
 _PROFILED = 3
 
 
-def measure_fft(request: TransformRequest, device: Device, comm: Any) -> dict[str, Any]:
-    """Measure a distributed transform. Collective.
+def run(request: TransformRequest, device: Device, comm: Comm) -> Outcome:
+    """Measure, and say how to show it. Collective."""
+    if request.residency == "host":
+        from slipstream.bench.fft_out_of_core_bench import run_out_of_core
 
-    Parameters
-    ----------
-    request : TransformRequest
-        What to measure.
-    device : Device
-        This rank's device.
-    comm : mpi4py.MPI.Comm or None
-        The ranks.
+        return run_out_of_core(request, device, comm)
+    result = measure_fft(request, device, comm)
+    return Outcome("fft", f"transform on {device.name}", device, result, print_fft)
 
-    Returns
-    -------
-    dict
-        Settings, seconds, rates, bounds; a comparison of forward and backward seconds by name; and
-        notes on what could not be compared.
 
-    Raises
-    ------
-    InputError
-        If an argument of the plan is not accepted.
-    """
-    ours = FixedTransforms(request.plan(device, comm))
+def make_plan(
+    request: TransformRequest, device: Device, comm: Comm, **changes: Any
+) -> DistributedFFT:
+    """Make the plan that is asked for, with some arguments changed. Collective."""
+    names = ("layout", "order", "truncation", "transport", "tune", "wire", "fields")
+    arguments = {name: getattr(request, name) for name in names} | changes
+    return DistributedFFT(request.shape, request.dtype, comm=comm, device=device, **arguments)
+
+
+def operations(shape: Sequence[int], dtype: Any, fields: int = 1) -> float:
+    """Return the customary number of operations of a transform: 5 M log2 M, half if real."""
+    points = math.prod(shape)
+    half = 0.5 if np.dtype(dtype).kind == "f" else 1.0
+    return 5.0 * points * math.log2(points) * half * fields
+
+
+class FixedTransforms:
+    """A plan with arrays that come again in every call. Collective, like its methods."""
+
+    def __init__(self, plan: DistributedFFT) -> None:
+        self.plan = plan
+        self.points, self.modes, self.back = (
+            plan.empty_input(),
+            plan.empty_output(),
+            plan.empty_input(),
+        )
+        _fill(plan, self.points)
+        for _ in range(_WARM_UP):
+            self.forward()
+            self.backward()
+
+    def forward(self) -> None:
+        """Transform points to modes."""
+        self.plan.forward(self.points, out=self.modes)
+
+    def backward(self) -> None:
+        """Transform modes to other points."""
+        self.plan.backward(self.modes, out=self.back)
+
+    def error(self, comm: Comm) -> float:
+        """Return the relative error, root mean square, of a transform there and back again."""
+        modes = self.plan.forward(self.back)
+        module = self.plan.device.array_module
+        squares = np.zeros(2)
+        for mine, exact in zip(modes, self.modes, strict=True):
+            for place, array in enumerate((mine - exact, exact)):
+                squares[place] += float(module.sum(module.abs(array) ** 2, dtype="float64"))
+        if comm is not None:
+            squares = sum(comm.allgather(squares))
+        return float(math.sqrt(squares[0] / squares[1])) if squares[1] else 0.0
+
+
+def _fill(plan: DistributedFFT, points: Array) -> None:
+    """Fill an input with random numbers that depend on the position only, not on the ranks."""
+    part, dtype, device = plan.input_box, plan.arguments.dtype, plan.device
+    _, ny, nx = plan.shape
+    batch = points.reshape(plan.arguments.fields, *part.shape)
+    for field in range(plan.arguments.fields):
+        for plane in range(part.shape[0]):
+            generator = np.random.default_rng((field, part.start[0] + plane))
+            values = generator.random((ny, nx)) - 0.5
+            if dtype.kind == "c":
+                values = values + 1j * (generator.random((ny, nx)) - 0.5)
+            mine = np.ascontiguousarray(values[part.slices()[1:]].astype(dtype))
+            device.run(device.copy(batch[field, plane], mine))
+
+
+def measure_fft(request: TransformRequest, device: Device, comm: Comm) -> dict[str, Any]:
+    """Return seconds, rates and bounds, and a comparison with others. Collective."""
+    ours = FixedTransforms(make_plan(request, device, comm))
     rivals = [Yardstick(OURS, ours.forward, ours.backward)]
     if request.truncation is not None:
-        whole = FixedTransforms(request.plan(device, comm, truncation=None))
+        whole = FixedTransforms(make_plan(request, device, comm, truncation=None))
         rivals.append(Yardstick(UNPRUNED, whole.forward, whole.backward))
     found = _yardsticks(request, device, comm)
     rivals += [one for one in found if not isinstance(one, str)]
     plain = next((one.name for one in rivals if isinstance(one.forward, OnFirstRank)), None)
     bandwidth = copy_bandwidth(device)()
     seconds = _timed(rivals, device, comm, request.repetitions)
-    result = _settings(request, ours.plan, comm)
+    result = request.settings() | {
+        "transport": ours.plan.transport,
+        "ranks": comm.size if comm is not None else 1,
+        "plan": ours.plan.describe(),
+        "exchanges one way": ours.plan.exchanges,
+    }
     result |= _rates(request, seconds[OURS])
     result |= _profile(ours, comm)
     result["host (s per call)"] = _host_seconds(ours, comm, request.repetitions)
@@ -83,7 +156,7 @@ def measure_fft(request: TransformRequest, device: Device, comm: Any) -> dict[st
     return result
 
 
-def _yardsticks(request: TransformRequest, device: Device, comm: Any) -> list[Yardstick | str]:
+def _yardsticks(request: TransformRequest, device: Device, comm: Comm) -> list[Yardstick | str]:
     if not request.plain:
         return []
     problem = Problem(request.shape, np.dtype(request.dtype), request.fields)
@@ -94,7 +167,7 @@ def _yardsticks(request: TransformRequest, device: Device, comm: Any) -> list[Ya
 
 
 def _timed(
-    rivals: Sequence[Yardstick], device: Device, comm: Any, repetitions: int
+    rivals: Sequence[Yardstick], device: Device, comm: Comm, repetitions: int
 ) -> dict[str, dict[str, float]]:
     """Return median seconds by name and direction."""
     actions: dict[tuple[str, str], Callable[[], None]] = {
@@ -121,18 +194,6 @@ def _compared(
     return result
 
 
-def _settings(request: TransformRequest, plan: DistributedFFT, comm: Any) -> dict[str, Any]:
-    settings = asdict(request)
-    del settings["plain"]
-    return settings | {
-        "shape": list(request.shape),
-        "transport": plan.transport,
-        "ranks": comm.size if comm is not None else 1,
-        "plan": plan.describe(),
-        "exchanges one way": plan.exchanges,
-    }
-
-
 def _rates(request: TransformRequest, seconds: Mapping[str, float]) -> dict[str, Any]:
     count = operations(request.shape, request.dtype, request.fields)
     return {
@@ -141,7 +202,7 @@ def _rates(request: TransformRequest, seconds: Mapping[str, float]) -> dict[str,
     }
 
 
-def _profile(ours: FixedTransforms, comm: Any) -> dict[str, Any]:
+def _profile(ours: FixedTransforms, comm: Comm) -> dict[str, Any]:
     """Return the seconds of each category, and of exchanges not hidden: means over ranks."""
     ours.plan.profile(ours.points, ours.modes)
     runs = [ours.plan.profile(ours.points, ours.modes) for _ in range(_PROFILED)]
@@ -161,7 +222,7 @@ def _profile(ours: FixedTransforms, comm: Any) -> dict[str, Any]:
     return result | {"exposed communication (s)": exposed}
 
 
-def _host_seconds(ours: FixedTransforms, comm: Any, repetitions: int) -> dict[str, float]:
+def _host_seconds(ours: FixedTransforms, comm: Comm, repetitions: int) -> dict[str, float]:
     """Return how long the calls alone take, with the device idle before and not waited for."""
     device, result = ours.plan.device, {}
     for way in DIRECTIONS:
@@ -179,7 +240,7 @@ def _host_seconds(ours: FixedTransforms, comm: Any, repetitions: int) -> dict[st
 
 
 def _wire_figures(
-    request: TransformRequest, plan: DistributedFFT, comm: Any, seconds: Mapping[str, float]
+    request: TransformRequest, plan: DistributedFFT, comm: Comm, seconds: Mapping[str, float]
 ) -> dict[str, Any]:
     """Return the bound by the wire: what leaves a rank, at the rate of an exchange alone."""
     most = int(extreme(comm, plan.wire_bytes, max))
@@ -200,5 +261,26 @@ def _wire_figures(
     }
 
 
-def _mean(comm: Any, value: float) -> float:
+def _mean(comm: Comm, value: float) -> float:
     return value if comm is None else statistics.fmean(comm.allgather(value))
+
+
+def print_fft(title: str, result: Mapping[str, Any]) -> None:
+    """Print the figures of a transform, and the comparison with others."""
+    apart = ("comparison", "notes")
+    print_figures(title, {name: value for name, value in result.items() if name not in apart})
+    rows = [
+        {"name": name, "pair": one["forward"] + one["backward"], **one}
+        for name, one in result["comparison"].items()
+    ]
+
+    def seconds(key: str) -> Column:
+        return lambda row: quantity(row[key], "s")
+
+    def ratio(key: str) -> Column:
+        return lambda row: f"{row[key]:.3g}"
+
+    columns: dict[str, Column] = {"": lambda row: row["name"]}
+    columns |= {key: seconds(key) for key in ("forward", "backward", "pair")}
+    columns |= {_PAIRS[key]: ratio(key) for key in _PAIRS if any(key in row for row in rows)}
+    show_table("forward and backward, and pairs of both", columns, rows, result["notes"])

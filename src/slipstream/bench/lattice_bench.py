@@ -6,18 +6,21 @@ import dataclasses
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from slipstream.bench.repetitions import large_copy, medians
+from slipstream.array_types import Comm
+from slipstream.bench.harness import Column, Outcome, count, medians, plot_timelines, show_table
+from slipstream.bench.requests import LatticeRequest
 from slipstream.decomposition import Box
-from slipstream.device import Device
-from slipstream.errors import InputError
+from slipstream.device import Device, large_copy
 from slipstream.exchange import make_transport
 from slipstream.lattice import Fluid, PoreFlow, Storage, Subdomain, decompose, make_sample
 from slipstream.lattice.population_layout import LAYOUTS
 from slipstream.lattice.storage_tuning import choose_storage
+from slipstream.report.console import quantity
 from slipstream.schedule import Timeline
 
 _FORCE = (1e-6, 0.0, 0.0)
@@ -28,37 +31,18 @@ _PROFILED = 4
 _PAIRS = 5
 
 
-@dataclass(frozen=True)
-class LatticeRequest:
-    """What to measure.
+def run(request: LatticeRequest, device: Device, comm: Comm) -> Outcome:
+    """Measure, and say how to show it. Collective."""
+    timelines: dict[str, Timeline] = {}
+    result = measure_lattice(request, device, comm, timelines)
+    shape = " x ".join(map(str, request.shape))
+    title = f"lattice Boltzmann, {request.sample} {shape}, on {device.name}"
+    compared = {name: timelines[name] for name in ("serial", "overlap") if name in timelines}
 
-    Attributes
-    ----------
-    sample : str
-        "dense" for a box without solid, or one of `slipstream.lattice.SAMPLES`.
-    shape : tuple of int
-        Voxels along z, y and x.
-    parameters : mapping of str to number
-        Of the sample, such as porosity and radius.
-    storage : mapping of str to str
-        Arguments of `Storage`; "auto" for whatever is fastest.
-    partition, schedule, transport : str
-        How ranks share the work.
-    sweep : bool
-        Whether to vary one thing after the other.
-    repetitions : int
-        How often each step is timed.
-    """
+    def draw(path: Path, title: str) -> None:
+        plot_timelines(path, f"{title}: two steps on rank 0", compared or timelines)
 
-    sample: str
-    shape: tuple[int, int, int]
-    parameters: Mapping[str, Any]
-    storage: Mapping[str, str]
-    partition: str = "bisection"
-    schedule: str = "overlap"
-    transport: str = "auto"
-    sweep: bool = False
-    repetitions: int = 15
+    return Outcome("lattice", title, device, result, print_lattice, [(request.timelines, draw)])
 
 
 @dataclass(frozen=True)
@@ -93,26 +77,12 @@ class _Unaligned(PoreFlow):
 def measure_lattice(
     request: LatticeRequest,
     device: Device,
-    comm: Any,
+    comm: Comm,
     timelines: dict[str, Timeline] | None = None,
 ) -> dict[str, Any]:
-    """Time steps, beside the copy bandwidth of the device. Collective.
+    """Return figures of steps, beside the copy bandwidth of the device. Collective.
 
-    Parameters
-    ----------
-    request : LatticeRequest
-        What to measure.
-    device : Device
-        This rank's device.
-    comm : mpi4py.MPI.Comm or None
-        The ranks.
-    timelines : dict, optional
-        Where to put, by name of the variant, what ran when in one of this rank's steps.
-
-    Returns
-    -------
-    dict
-        Settings, set-up times, and "rows" with the figures of each variant.
+    `timelines` is given what ran when in one of this rank's steps, by name of the variant.
     """
     ranks = 1 if comm is None else comm.size
     began = time.perf_counter()
@@ -178,7 +148,7 @@ def _sweep(first: _Variant, device: Device, ranks: int) -> list[_Variant]:
     return found
 
 
-def _total(subdomain: Subdomain, comm: Any) -> int:
+def _total(subdomain: Subdomain, comm: Comm) -> int:
     mine = int(np.count_nonzero(subdomain.own[1:-1, 1:-1, 1:-1]))
     return mine if comm is None else comm.allreduce(mine)
 
@@ -189,7 +159,7 @@ def _measure(
     subdomain: Subdomain,
     device: Device,
     transport: Any,
-    comm: Any,
+    comm: Comm,
     timelines: dict[str, Timeline] | None,
 ) -> dict[str, Any]:
     began = time.perf_counter()
@@ -257,23 +227,36 @@ def _text(storage: Storage) -> str:
     return ", ".join(dataclasses.astuple(storage))
 
 
-def sample_parameters(sample: str, porosity: float, radius: float | None, n: int) -> dict[str, Any]:
-    """Return the parameters of a sample that options tell.
+def _rate(millions: float) -> str:
+    """Return a rate with three digits at least, and without powers of ten."""
+    return f"{millions:.0f}" if millions >= 1000 else f"{millions:.3g}"
 
-    Raises
-    ------
-    InputError
-        If the sample is none that can be made of them.
-    """
-    radius = radius if radius is not None else max(2.0, n / 32)
-    if sample == "dense":
-        return {}
-    if sample == "sandstone":
-        return {"porosity": porosity, "radius": radius}
-    if sample == "random-pack":
-        return {"solid_fraction": 1 - porosity, "radius": radius}
-    if sample == "spheres":
-        return {"lattice": "simple", "solid_fraction": 1 - porosity}
-    raise InputError(
-        f"--sample {sample!r} is unknown; accepted: dense, sandstone, spheres, random-pack"
+
+def print_lattice(title: str, result: Mapping[str, Any]) -> None:
+    """Print a row for each variant, and what the rates mean."""
+    ranks = result["ranks"]
+    columns: dict[str, Column] = {
+        "": lambda row: row["name"],
+        "MLUPS": lambda row: _rate(row["MLUPS"]),
+        "of\ncopy": lambda row: f"{row['fraction of copy, pair']:.2f}",
+        "MLUPS\neven/odd": lambda row: " / ".join(map(_rate, row["MLUPS of the two steps"])),
+        "bytes\neven/odd": lambda row: " / ".join(f"{x:.0f}" for x in row["bytes per update"]),
+        "of copy\neven/odd": lambda row: " / ".join(f"{x:.2f}" for x in row["fraction of copy"]),
+    }
+    if ranks > 1:
+        columns["exposed"] = lambda row: quantity(row["exposed (s per step)"], "s")
+    first = result["rows"][0]
+    notes = (
+        "MLUPS: million sites updated per second, by all ranks, in pairs of steps and in even and "
+        "odd ones; bytes: an update's; of copy: bytes per second over the copy bandwidth"
+        + ("; exposed: communication per step that nothing hides" if ranks > 1 else ""),
+        f"{result['pore sites'] / 1e6:.3g} million pore sites, porosity {result['porosity']:.3f}, "
+        f"{count(ranks, 'rank')}, transport {result['transport']}",
+        f"as asked: {first['storage']}; {first['partition']}, {first['schedule']}; "
+        f"{_rate(first['MLUPS per device'])} MLUPS a device",
+        f"copy bandwidth in this run: {first['copy bandwidth (B/s)'] / 1e9:.4g} GB/s",
+        f"imbalance {first['imbalance']:.3f}, "
+        f"at most {count(first['most neighbours'], 'neighbour')}; "
+        f"set-up {first['set-up (s)']:.2f} s = {first['set-up in steps']:.0f} steps",
     )
+    show_table(title, columns, result["rows"], notes, first_width=16)

@@ -5,7 +5,6 @@ What may be chosen are the options of `Streaming` that the user has left alone.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -67,13 +66,15 @@ def choose_streaming(
         return pair_of(plan, arguments, devices[0], home, comm, schedule)
 
     candidates = tuner.variations(streaming, options, tune)
-    return tuner.tuned(key, _from_record, candidates, prepare, comm, tune, again)
+    return tuner.tuned(
+        key, _from_record, candidates, prepare, comm, tune, again, Streaming.of_transform
+    )
 
 
 def _from_record(record: dict[str, Any]) -> Streaming | None:
     """Return remembered options; None if they are not those of this version."""
     try:
-        known = Streaming(**{one.name: record[one.name] for one in dataclasses.fields(Streaming)})
+        known = Streaming(**{name: record[name] for name in Streaming().of_transform()})
         known.check()
     except (TypeError, KeyError, InputError):
         return None

@@ -1,0 +1,283 @@
+"""What all benchmarks share: repetitions taken in turn, tables, pictures, records, and their order.
+
+A benchmark is a request (`requests`) and a module with ``run(request, device, comm)``, which
+measures and returns an `Outcome`: figures, beside the bound that was measured in the same run.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import statistics
+import subprocess
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+from rich import box
+from rich.measure import Measurement
+from rich.table import Table
+from rich.text import Text
+
+from slipstream import mpi_launch
+from slipstream.array_types import Comm
+from slipstream.bench.requests import Request
+from slipstream.device import Device, large_copy
+from slipstream.machine_info import gather_facts
+from slipstream.report.console import make_console
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from slipstream.schedule import Timeline
+
+Show = Callable[[str, Mapping[str, Any]], None]
+Draw = Callable[[Path, str], None]
+
+# MPI's own waits poll without a pause, which takes a core from whoever works.
+_PAUSE = 1e-3
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What was measured, how to show it, and what to draw into which file, if one is named."""
+
+    benchmark: str
+    title: str
+    device: Device
+    result: Mapping[str, Any]
+    show: Show
+    pictures: Sequence[tuple[Path | None, Draw]] = field(default_factory=tuple)
+
+
+def run_benchmark(module: str, request: Request) -> None:
+    """Check a request, start ranks if so asked, measure, print, record and draw."""
+    request.check()
+    if mpi_launch.should_relaunch(request.ranks):
+        raise typer.Exit(mpi_launch.relaunch(request.ranks))
+    from slipstream.exchange import open_matching_device
+
+    comm = mpi_launch.world_comm()
+    device = open_matching_device(request.device, comm)
+    outcome = importlib.import_module(module).run(request, device, comm)
+    if comm is not None and comm.rank:
+        return
+    outcome.show(outcome.title, outcome.result)
+    if request.json is not None:
+        write_record(request.json, outcome.benchmark, outcome.device, outcome.result)
+    for path, draw in outcome.pictures:
+        if path is not None:
+            draw(path, outcome.title)
+
+
+def medians(
+    device: Device,
+    actions: Mapping[Any, Callable[[], object]],
+    repetitions: int,
+    comm: Comm = None,
+) -> dict[Any, float]:
+    """Return median seconds of actions side by side, on the slowest rank. Collective.
+
+    One repetition runs each action once, so that all of them see the same noise; the first one
+    is not timed. The device is waited for before and after each action.
+    """
+    samples: dict[Any, list[float]] = {name: [] for name in actions}
+    for repetition in range(repetitions + 1):
+        for name, action in actions.items():
+            device.synchronize()
+            if comm is not None:
+                comm.Barrier()
+            start = time.perf_counter()
+            action()
+            device.synchronize()
+            elapsed = time.perf_counter() - start
+            if repetition:
+                samples[name].append(elapsed)
+    result = {name: statistics.median(values) for name, values in samples.items()}
+    if comm is not None:
+        everyone = comm.allgather(result)
+        result = {name: max(one[name] for one in everyone) for name in result}
+    return result
+
+
+def extreme(comm: Comm, value: float, choose: Callable[..., float]) -> float:
+    """Return what `choose`, such as max, takes of the values of all ranks. Collective."""
+    return value if comm is None else choose(comm.allgather(value))
+
+
+def copy_bandwidth(device: Device, size: int = 1 << 30) -> Callable[[], float]:
+    """Return a function that measures bytes read plus written per second by a large copy."""
+    copy, moved = large_copy(device, size)
+    return lambda: moved / medians(device, {"copy": copy}, 5)["copy"]
+
+
+def commit_name() -> str:
+    """Return the commit of the source tree, marked if changed; "unknown" outside of one."""
+    folder = Path(__file__).parent
+    command = ["git", "-C", str(folder), "describe", "--always", "--dirty", "--abbrev=12"]
+    try:
+        result = subprocess.run(command, capture_output=True, text=True, timeout=10)
+    except OSError:
+        return os.environ.get("SLIPSTREAM_COMMIT", "unknown")
+    return result.stdout.strip() or os.environ.get("SLIPSTREAM_COMMIT", "unknown")
+
+
+def write_record(
+    path: str | Path, benchmark: str, device: Device, result: Mapping[str, Any]
+) -> None:
+    """Write a result as JSON, with what is needed to understand it later."""
+    # Paths tell of a person's machine, not of a measurement.
+    paths = ("cache folder", "mpiexec")
+    facts = {name: fact for name, fact in gather_facts().items() if name not in paths}
+    record = {
+        "benchmark": benchmark,
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "commit": commit_name(),
+        "device": device.name,
+        "machine": facts,
+        "result": dict(result),
+    }
+    Path(path).parent.mkdir(parents=True, exist_ok=True)
+    Path(path).write_text(json.dumps(record, indent=1) + "\n")
+
+
+def wait_idly(comm: Comm) -> None:
+    """Wait until all ranks are here, asleep most of the time. Collective."""
+    if comm is None:
+        return
+    request = comm.Ibarrier()
+    while not request.Test():
+        time.sleep(_PAUSE)
+
+
+class OnFirstRank:
+    """An action of rank 0, timed there, while all other ranks sleep. Calls are collective.
+
+    The clock of the other ranks would count how late they wake up. There the action is None.
+    """
+
+    def __init__(self, action: Callable[[], None] | None, comm: Comm) -> None:
+        self._action, self._comm = action, comm
+        self._samples: list[float] = []
+
+    def __call__(self) -> None:
+        """Run the action on rank 0."""
+        if self._action is not None:
+            start = time.perf_counter()
+            self._action()
+            self._samples.append(time.perf_counter() - start)
+        wait_idly(self._comm)
+
+    def seconds(self) -> float:
+        """Return the median seconds of all calls but the first. Collective."""
+        mine = statistics.median(self._samples[1:]) if self._action is not None else None
+        return mine if self._comm is None else self._comm.bcast(mine, root=0)
+
+
+Column = Callable[[Mapping[str, Any]], object]
+
+
+def show_table(
+    title: str,
+    columns: Mapping[str, Column],
+    rows: Iterable[Mapping[str, Any]],
+    notes: Iterable[str] = (),
+    left: int = 1,
+    first_width: int | None = None,
+) -> None:
+    """Print a row for each result, cells by heading, and notes; no number is cut."""
+    table = Table(title=Text(title), box=box.HORIZONTALS, padding=(0, 0, 0, 1))
+    for place, heading in enumerate(columns):
+        if place < left:
+            table.add_column(heading, no_wrap=first_width is None, max_width=first_width)
+        else:
+            table.add_column(heading, justify="right", no_wrap=True)
+    for row in rows:
+        table.add_row(*(Text(str(cell(row))) for cell in columns.values()))
+    console = make_console()
+    # Lines too long for a screen, but whole.
+    needed = Measurement.get(console, console.options.update(max_width=1000), table).maximum
+    width, console.width = console.width, max(console.width, needed)
+    console.print(table, highlight=False)
+    console.width = width
+    for note in notes:
+        console.print(note, highlight=False, markup=False)
+
+
+def print_figures(title: str, result: Mapping[str, Any]) -> None:
+    """Print figures by name, those of a group as ``group: name``."""
+    table = Table(title=Text(title), show_header=False, box=box.HORIZONTALS)
+    for name, value in result.items():
+        inner = value.items() if isinstance(value, Mapping) else [(None, value)]
+        for key, one in inner:
+            table.add_row(Text(name if key is None else f"{name}: {key}"), Text(_text(one)))
+    make_console().print(table, highlight=False)
+
+
+def left_out(result: Mapping[str, Any]) -> list[str]:
+    """Return a line for whatever was left out, and why."""
+    return [f"left out: {name}: {why}" for name, why in result["left out"].items()]
+
+
+def count(number: int, noun: str) -> str:
+    """Return a number of things: one rank, two ranks."""
+    return f"{number} {noun}{'s' * (number != 1)}"
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    if value is None:
+        return "none"
+    return " x ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+
+
+@contextmanager
+def picture(path: str | Path, size: tuple[float, float], title: str = "") -> Iterator[Figure]:
+    """Give a figure in the style of all pictures, perhaps with a title, and write it to a file."""
+    import matplotlib
+
+    from slipstream.report.figure_style import STYLE
+
+    with matplotlib.rc_context(STYLE):
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
+
+        figure = Figure(figsize=size)
+        FigureCanvasAgg(figure)
+        if title:
+            figure.suptitle(title, x=0.01, ha="left", fontsize=12)
+        yield figure
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
+        figure.savefig(path)
+
+
+def plot_timelines(
+    path: str | Path, title: str, timelines: Mapping[str, Timeline], same_axis: bool = False
+) -> None:
+    """Draw what ran when in a step, a panel for each way to take it."""
+    import matplotlib
+
+    from slipstream.schedule.timeline import legend_of
+
+    heights = [len({entry.lane for entry in one.entries}) + 2.4 for one in timelines.values()]
+    with (
+        matplotlib.rc_context(),
+        picture(path, (7.6, 0.8 + 0.26 * sum(heights)), title) as figure,
+    ):
+        matplotlib.rcParams.update({"font.size": 9, "axes.labelsize": 9})
+        panels = figure.subplots(
+            len(timelines), 1, squeeze=False, height_ratios=heights, sharex=same_axis
+        )
+        for axes, (name, timeline) in zip(panels[:, 0], timelines.items(), strict=True):
+            timeline.draw(axes, name)
+            if same_axis:
+                axes.label_outer()
+        handles = legend_of(list(timelines.values()))
+        figure.legend(handles=handles, loc="outside lower center", ncols=len(handles))
