@@ -175,9 +175,10 @@ def tuned(
     again what was measured quickly, and `again` whatever there is.
     """
     record = None if again else recall(key, comm)
-    known = read(record) if isinstance(record, dict) else None
-    if known is not None and (tune == "quick" or record.get("tune") == "full"):
-        return known
+    if isinstance(record, dict) and (tune == "quick" or record.get("tune") == "full"):
+        known = read(record)
+        if known is not None:
+            return known
     times = measure(candidates, prepare, comm, tune)
     if comm is None or comm.rank == 0:
         remember(key, times, tune)

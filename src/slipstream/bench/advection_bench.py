@@ -18,6 +18,7 @@ from slipstream.advection.advection_solver import checked_strategy
 from slipstream.array_types import Comm
 from slipstream.bench.advection_lines import lines_of
 from slipstream.bench.harness import (
+    Draw,
     Outcome,
     left_out,
     medians,
@@ -53,7 +54,7 @@ def run(request: AdvectionRequest, device: Device, comm: Comm) -> Outcome:
     def draw_steps(path: Path, title: str) -> None:
         plot_timelines(path, f"{title}: one step on rank 0", timelines)
 
-    draw = [
+    draw: list[tuple[Path | None, Draw]] = [
         (request.plot, partial(plot_advection, results=records)),
         (request.timelines, draw_steps),
     ]

@@ -131,7 +131,7 @@ def measure_exchange(request: ExchangeRequest, device: Device, comm: Comm) -> di
     transports, skipped = usable_transports(request.transports, device, comm)
     limits = _copy_limits(device, comm) if device.kind == "cpu" else {}
     timer = ExchangeTimer(device, comm, transports, max(request.sizes))
-    rows = []
+    rows: list[dict[str, Any]] = []
     for pattern in PATTERNS:
         messages = comm.size - 1 if pattern == "all-to-all" else 1
         for size in request.sizes:

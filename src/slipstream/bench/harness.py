@@ -60,7 +60,7 @@ def run_benchmark(module: str, request: Request) -> None:
     """Check a request, start ranks if so asked, measure, print, record and draw."""
     request.check()
     if mpi_launch.should_relaunch(request.ranks):
-        raise typer.Exit(mpi_launch.relaunch(request.ranks))
+        raise typer.Exit(mpi_launch.relaunch(request.ranks or 1))
     from slipstream.exchange import open_matching_device
 
     comm = mpi_launch.world_comm()

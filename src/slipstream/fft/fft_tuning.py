@@ -106,7 +106,7 @@ def _candidates(
     teams = [default.workers]
     if workers is None and several and full:
         teams.append(1)
-    options = {"transport": names, "workers": teams, "slab": divisions}
+    options: dict[str, list[Any]] = {"transport": names, "workers": teams, "slab": divisions}
     for one in tuner.variations(default, options, tune)(times):
         # Others cannot store at the receivers, and one worker has nobody to exchange with.
         stores = one.transport == "peer" or one.slab.store == default.slab.store

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -122,7 +123,7 @@ def _that_fit(
     """Return those for which memory suffices; refuse if it does for none. Collective."""
     mine = device.identity, device.memory_free(), np.array([need(one) for one in candidates])
     everyone = [mine] if comm is None else comm.allgather(mine)
-    needs = {identity: 0 for identity, _, _ in everyone}
+    needs: dict[Any, Any] = {identity: 0 for identity, _, _ in everyone}
     for identity, _, own in everyone:
         needs[identity] = needs[identity] + own
     fits = np.all([needs[identity] <= free for identity, free, _ in everyone], axis=0)
