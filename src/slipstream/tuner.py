@@ -144,13 +144,15 @@ def recall(key: str, comm: Comm) -> Any:
     return comm.bcast(found) if comm is not None else found
 
 
-def remember(key: str, times: Times[Any], tune: str) -> None:
-    """Remember the best candidate, a dataclass, with its seconds and those of the slowest."""
+def remember(
+    key: str, times: Times[Candidate], tune: str, write: Callable[[Any], dict[str, Any]]
+) -> None:
+    """Remember the best candidate, with its seconds and those of the slowest."""
     best = times.best()
     entries = _entries()
     entries[key] = {
         "tune": tune,
-        **dataclasses.asdict(best),
+        **write(best),
         "milliseconds of forward and backward": round(times[best] * 1e3, 4),
         "slowest of those tried": round(max(times.values()) * 1e3, 4),
     }
@@ -168,11 +170,12 @@ def tuned(
     comm: Comm,
     tune: str,
     again: bool = False,
+    write: Callable[[Any], dict[str, Any]] = dataclasses.asdict,
 ) -> Candidate:
     """Return the fastest candidate, remembered or measured now. Collective.
 
-    `read` makes a candidate of an entry, or None if it is not one of this version; "full" measures
-    again what was measured quickly, and `again` whatever there is.
+    `write` makes an entry of a candidate, and `read` a candidate of an entry, or None if it is not
+    one of this version; "full" measures again what was measured quickly, `again` whatever there is.
     """
     record = None if again else recall(key, comm)
     if isinstance(record, dict) and (tune == "quick" or record.get("tune") == "full"):
@@ -181,7 +184,7 @@ def tuned(
             return known
     times = measure(candidates, prepare, comm, tune)
     if comm is None or comm.rank == 0:
-        remember(key, times, tune)
+        remember(key, times, tune, write)
     return times.best()
 
 
