@@ -227,25 +227,23 @@ def _repeated(run: Callable[[], None], count: int) -> Callable[[], None]:
 
 def print_exchange(title: str, result: Mapping[str, Any]) -> None:
     """Print a row for each exchange, and the limits."""
-    rows, previous = [], None
+    groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for row in result["rows"]:
-        group = row["pattern"], row["transport"]
-        shown = ("", "") if group == previous else group
-        rows.append(row | {"shown": shown})
-        previous = group
+        group = groups.setdefault((row["pattern"], row["transport"]), [])
+        group.append({**row, "is first": not group})
     limits = result["limits (GB/s per rank)"].items()
     text = ", ".join(f"{pattern} {limit:.3g}" for pattern, limit in limits)
     show_table(
         title,
         {
-            "pattern": lambda row: row["shown"][0],
-            "transport": lambda row: row["shown"][1],
+            "pattern": lambda row: row["pattern"] if row["is first"] else "",
+            "transport": lambda row: row["transport"] if row["is first"] else "",
             "message": lambda row: bytes_text(row["bytes"]),
             "time": lambda row: quantity(row["seconds"], "s"),
             "GB/s per rank": lambda row: f"{row['GB/s per rank']:.3g}",
             "of limit": lambda row: f"{row['fraction of the limit']:.2f}",
         },
-        rows,
+        [row for group in groups.values() for row in group],
         [
             f"limit (GB/s per rank): {text}; {result['limit']}",
             *(f"left out: {reason}" for reason in result["left out"].values()),
