@@ -68,7 +68,6 @@ class LatticeSimulation(Simulation):
     """
 
     timed = "a pair of time steps"
-    memory_is_for = "image: this image", "a part of it (image.crop)"
 
     case: LatticeCase
     domain: Domain
@@ -144,6 +143,11 @@ class LatticeSimulation(Simulation):
         everyone = [mine] if self.comm is None else self.comm.allgather(mine)
         here = sum(needs for identity, needs in everyone if identity == self.device.identity)
         return [(self.device, int(np.max(here)))]
+
+    def check_memory(self) -> None:
+        """Refuse, on all ranks, an image that does not fit into the free memory of some device."""
+        ((device, need),) = self.memory()
+        check_room(self.comm, device, need)
 
     def describe_problem(self) -> dict[str, str]:
         """Return what is solved, in which pores. Collective: reads and analyses the image."""

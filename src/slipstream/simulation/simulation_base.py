@@ -59,8 +59,6 @@ class Simulation(ABC):
 
     # What is timed at a time, as pictures of it say.
     timed = "one time step"
-    # What needs memory, the key of the case first; and what would need less.
-    memory_is_for = "grid.points: this grid", "fewer points"
 
     rank: int
     ranks: int
@@ -116,7 +114,7 @@ class Simulation(ABC):
 
     def check_memory(self) -> None:
         """Refuse, on all ranks, what does not fit into the free memory of some device."""
-        check_memory(self.comm, self.memory(), *self.memory_is_for)
+        check_memory(self.comm, self.memory())
 
     def prepare(self) -> None:
         """Allocate all fields, and set the initial state or that of an earlier run. Collective.
