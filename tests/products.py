@@ -1,9 +1,9 @@
 """The products of incompressible flow at a point, as they are written for its equations."""
 
 from slipstream import kernels
-from slipstream.equations import cpp_generation, models
+from slipstream.equations import code_generation, models
 
 # (uu - ww, uv, uw, vv - ww, vw) of three velocities; the rate is |u|/dx + |v|/dy + |w|/dz.
 NAVIER_STOKES = kernels.write(
-    cpp_generation.product_header(models.lowered("hd", {"viscosity": 0.01}))
+    code_generation.product_header(models.lowered("hd", {"viscosity": 0.01}))
 )

@@ -124,7 +124,7 @@ def explain(
 ) -> None:
     """Show what equations are made into: transforms, kernels and memory."""
     from slipstream.report.console import make_console
-    from slipstream.spectral.cost_explanation import explanation_of_case, explanation_of_model
+    from slipstream.spectral.explanation import explanation_of_case, explanation_of_model
 
     if case is not None and model is None:
         loaded = load_case(case, settings or [])

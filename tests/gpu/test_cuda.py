@@ -28,7 +28,7 @@ from slipstream.fft.truncation import Modes
 from slipstream.schedule.policies import CapturedStep
 from slipstream.spectral.cfl import courant_rate
 from slipstream.spectral.energy_budget import vector_sums
-from slipstream.spectral.vorticity import vorticity
+from slipstream.spectral.spectral_operators import vorticity
 
 pytestmark = pytest.mark.gpu
 

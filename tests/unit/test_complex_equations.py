@@ -24,7 +24,7 @@ from slipstream.equations import (
     z,
     z_hat,
 )
-from slipstream.equations.forms import COORDINATES, TIME
+from slipstream.equations.fourier_forms import COORDINATES, TIME
 from slipstream.errors import InputError
 from slipstream.spectral.force_patterns import patterns_of
 from slipstream.spectral.runge_kutta import METHODS

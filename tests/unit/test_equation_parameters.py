@@ -6,7 +6,7 @@ from lowered_models import lowered, nu, s, u
 from slipstream.equations import (
     Model,
     Scalar,
-    cpp_generation,
+    code_generation,
     cross,
     curl,
     div,
@@ -17,7 +17,7 @@ from slipstream.equations import (
     x_hat,
     z_hat,
 )
-from slipstream.equations.forms import WAVENUMBERS
+from slipstream.equations.fourier_forms import WAVENUMBERS
 
 
 def test_parameter_that_is_zero_leaves_no_term():
@@ -39,7 +39,7 @@ def test_other_numbers_need_no_other_kernels():
     assert other is one
     fields = [str(name) for name in one.parameters]
     assert fields == ["mean_field", "resistivity", "viscosity"]
-    for header in (cpp_generation.product_header, cpp_generation.mode_header):
+    for header in (code_generation.product_header, code_generation.mode_header):
         assert "0.25" not in header(one)
     # A whole number changes the equations, not a factor in them.
     assert lowered("mhd", viscosity=0.1, resistivity=0.1, viscosity_power=2) is not one

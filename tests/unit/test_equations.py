@@ -9,7 +9,7 @@ import slipstream.equations as language
 from lowered_models import lowered, nu, parts, u
 from numpy_calculus import Calculus
 from slipstream.equations import Lowered, Model, Scalar, Vector, dot, grad, lower
-from slipstream.equations.forms import WAVENUMBERS, Value
+from slipstream.equations.fourier_forms import WAVENUMBERS, Value
 
 # Fields of wavenumbers up to 1 have cubes of wavenumbers up to 3, which 8 points tell apart.
 BOX = Calculus((8, 9, 10), (2 * np.pi, 5.0, 9.0))

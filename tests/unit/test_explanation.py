@@ -4,7 +4,7 @@ import pytest
 
 from lowered_models import lowered, nu, s
 from slipstream.equations import Model, dot, grad, laplacian, lower, y_hat
-from slipstream.equations.equation_report import explained
+from slipstream.spectral.explanation import explained
 
 
 @pytest.mark.parametrize("name", ["hd", "boussinesq", "mhd"])

@@ -1,13 +1,14 @@
 """Equations in vector notation, and what a pseudospectral method makes of them.
 
-A `Model` is written in `vector_notation`; `models` has those that come along. `lowering` finds the
-fewest transforms, and `cpp_generation` writes the kernels' functions. Nothing here knows of devices
-or grids.
+A `Model` is written with the operators of `vector_calculus`; those that Slipstream ships are in
+`models`. `lowering` turns it into fields to transform, products and multipliers, with as few
+transforms as possible, and `code_generation` writes the functions that the kernels call. Nothing
+here knows of devices or grids.
 """
 
 from slipstream.equations.lowering import Lowered, lower
 from slipstream.equations.model_definition import Model
-from slipstream.equations.vector_notation import (
+from slipstream.equations.vector_calculus import (
     Quantity,
     Scalar,
     Vector,

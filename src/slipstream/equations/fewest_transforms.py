@@ -1,13 +1,14 @@
 """Exact linear algebra that finds the fewest transforms.
 
-Products are worth a transform each only as far as the equations tell them apart: where what
-multiplies one of them is a sum of what multiplies others, for every wavevector, it is added to
-those before it is transformed. (So ``w w`` is taken from ``u u`` and ``v v`` where the pressure
-absorbs a gradient, and five transforms do for the six products of a velocity.) In the same way, a
-product of which only some combinations of values matter needs no more than these at points.
+A product needs a transform of its own only if its multipliers are linearly independent of those of
+the others. If they are a linear combination of others' for every wavevector, the product is added
+to those before it is transformed. (So ``w w`` is subtracted from ``u u`` and ``v v`` where the
+pressure absorbs a gradient, and five transforms do for the six products of a velocity.) In the same
+way, only as many fields go to physical space as there are independent sums of values in the
+products.
 
-Both are questions of rank, over numbers that may have parameters; rows are made by trying
-wavevectors, or by comparing coefficients, and are exact.
+Both are ranks of matrices whose entries may have parameters. Their rows come from trying
+wavevectors, or from comparing coefficients, and are exact.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from collections.abc import Sequence
 import sympy
 from sympy.polys.matrices import DomainMatrix
 
-from slipstream.equations.forms import WAVENUMBERS, Value, differentiate, values_in
+from slipstream.equations.fourier_forms import WAVENUMBERS, Value, differentiate, values_in
 
 Rows = list[list[sympy.Expr]]
 
@@ -32,21 +33,23 @@ def dependencies(rows: Rows) -> tuple[list[int], sympy.Matrix]:
     reduced, pivots = DomainMatrix.from_Matrix(sympy.Matrix(rows)).to_field().rref()
     sums = reduced.to_Matrix()[: len(pivots), :]
     if any(sympy.fraction(sympy.together(entry))[1].free_symbols for entry in sums):
-        # For some parameter it would divide by zero: all columns count as independent.
+        # This divides by zero for some parameters, so all columns count as independent.
         return list(range(len(rows[0]))), sympy.eye(len(rows[0]))
     return list(pivots), sums
 
 
 def wavevectors(count: int) -> list[tuple[int, int, int]]:
-    """Return wavevectors of whole numbers, of no special direction, to try: always the same."""
+    """Return the same wavevectors of integers in every call, in no special direction."""
     draw = random.Random(1)
-    return [
-        tuple(draw.choice((-1, 1)) * draw.randint(1, 99) for _ in range(3)) for _ in range(count)
-    ]
+
+    def number() -> int:
+        return draw.choice((-1, 1)) * draw.randint(1, 99)
+
+    return [(number(), number(), number()) for _ in range(count)]
 
 
 def solenoidal_part(vector: Sequence[sympy.Expr], k: Sequence[sympy.Expr]) -> list[sympy.Expr]:
-    """Return a vector of Fourier coefficients less its part along the wavevector."""
+    """Return a vector of Fourier coefficients without its part along the wavevector."""
     square = sum(own**2 for own in k)
     along = sum(own * part for own, part in zip(k, vector, strict=True)) / square
     return [sympy.expand(part - own * along) for own, part in zip(k, vector, strict=True)]
@@ -55,7 +58,7 @@ def solenoidal_part(vector: Sequence[sympy.Expr], k: Sequence[sympy.Expr]) -> li
 def rows_of_multipliers(
     multipliers: Sequence[Sequence[sympy.Expr]], vectors: Sequence[int]
 ) -> Rows:
-    """Return rows that tell products apart by their multipliers."""
+    """Return rows of numbers, a column for each product, whose rank is that of the multipliers."""
     columns = len(multipliers[0])
     rows: Rows = []
     # Each gives a row or two for each component; four more than it takes to fill the matrix.
@@ -119,7 +122,7 @@ def conserved(expression: sympy.Expr) -> list[sympy.Expr] | None:
     if len(columns) - 1 in chosen:
         return None
     result = [sympy.Integer(0)] * 3
-    for row, column in enumerate(chosen):
+    for place, column in enumerate(chosen):
         axis, product = fluxes[column]
-        result[axis] += sums[row, len(columns) - 1] * product
+        result[axis] += sums[place, len(columns) - 1] * product
     return result

@@ -1,10 +1,10 @@
-"""From a model to what a pseudospectral step computes, in as few transforms as can be found.
+"""Lowering: from a model to what a pseudospectral step computes, in the fewest transforms found.
 
-The right-hand sides become: the fields that go to physical space, the products that come back from
-there, what these are multiplied by, and the linear part. What decays every mode by itself can be
-integrated exactly and is kept apart. Functions of the
-coordinates are sources where they stand alone; where they multiply fields they are coefficients:
-fields that do not change, kept beside the state.
+The right-hand sides become: the fields that go to physical space, the products that come back, the
+multipliers of these, and the linear terms. Decay, which acts on each mode alone and can be
+integrated exactly, is kept apart. A function of the coordinates is a source where it stands alone;
+where it multiplies fields it is a coefficient, a field that does not change and is kept beside the
+state.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import sympy
 
 from slipstream.equations import fewest_transforms
-from slipstream.equations.forms import (
+from slipstream.equations.fourier_forms import (
     TIME,
     WAVENUMBERS,
     Form,
@@ -32,34 +32,16 @@ from slipstream.errors import InputError
 
 @dataclass(frozen=True)
 class MeanPart:
-    """Terms of what is averaged over the box, which need few fields at points.
+    """Terms of what is averaged over the box, which need few fields at points."""
 
-    Attributes
-    ----------
-    inputs : tuple of Expr
-        What goes to physical space: sums of values.
-    symbols : tuple of Value
-        What stands for each of these.
-    expression : Expr
-        The function of them that is averaged.
-    """
-
-    inputs: tuple[sympy.Expr, ...]
-    symbols: tuple[Value, ...]
-    expression: sympy.Expr
+    inputs: tuple[sympy.Expr, ...]  # what goes to physical space: sums of values
+    symbols: tuple[Value, ...]  # what stands for each of these
+    expression: sympy.Expr  # the function of the symbols that is averaged
 
 
 @dataclass(frozen=True)
 class Mean:
-    """What is averaged over the box for a diagnostic.
-
-    Attributes
-    ----------
-    name : str
-        Its name.
-    parts : tuple of MeanPart
-        What adds up to it.
-    """
+    """What is averaged over the box for a diagnostic: the sum of its parts."""
 
     name: str
     parts: tuple[MeanPart, ...]
@@ -67,14 +49,14 @@ class Mean:
 
 @dataclass(frozen=True)
 class Lowered:
-    """A model, ready for code.
+    """A model in the form in which a pseudospectral step computes it.
 
     Attributes
     ----------
     components : tuple of Value
         The state, component by component; the coefficients are the last of them.
     vectors : tuple of int
-        Components with which solenoidal vectors begin.
+        The first component of each solenoidal vector.
     inputs : tuple of Expr
         What goes to physical space: sums of values.
     products : tuple of Expr
@@ -82,20 +64,20 @@ class Lowered:
     symbols : tuple of Value
         Those first values.
     multipliers : tuple of tuple of Expr
-        By component of the state, what each product is multiplied by, before the gradient part of
-        vectors is taken away.
+        By component of the state, the multiplier of each product, before the gradient part of
+        vectors is removed.
     linear : tuple of dict
-        By component, what other components are multiplied by and added to its rate.
+        By component, the factors with which other components add to its rate.
     constant : tuple of Expr
-        By component, what is added to the mode of no wavenumber.
+        By component, what is added to the rate of the mode of wavenumber 0.
     decay : tuple of Expr
         By component, the rate at which a mode decays.
     parameters : tuple of Symbol
-        What is given later.
+        Symbols whose numbers are given at run time.
     speeds : tuple of tuple of Expr
         Velocities along x, y and z that limit the time step, in terms of `symbols`.
     means : tuple of Mean
-        Diagnostics of the model's own.
+        Diagnostics that the model defines.
     sources : tuple of Expr
         By component, the function of coordinates and time that is added to its rate.
     coefficients : tuple of Expr
@@ -138,7 +120,7 @@ class Lowered:
 
 
 def lower(model: Model) -> Lowered:
-    """Put a model in order."""
+    """Return what a pseudospectral step computes for a model, in as few transforms as possible."""
     coefficients: dict[sympy.Expr, Value] = {}
     taken = {value.field for value in model.components}
     forms = [_with_coefficients(form, coefficients, taken) for form in model.forms]
@@ -226,7 +208,7 @@ def _lowered(model: Model, forms: list[Form], coefficients: dict[sympy.Expr, Val
     products, speeds = expressions[: len(summed)], expressions[len(summed) :]
     place_of = {value: place for place, value in enumerate(components)}
     inputs.sort(key=lambda one: place_of.get(one, len(components)))
-    # There is always a way to physical space and back, though a linear model has no need of it.
+    # Every step goes to physical space and back, though a linear model does not need to.
     inputs = inputs or [components[0]]
     if not products:
         products, multipliers = [sympy.Integer(0)], [[sympy.Integer(0)] for _ in forms]
@@ -271,7 +253,7 @@ def _source(form: Form) -> sympy.Expr:
 def _mean(
     name: str, form: Form, limit: int, known: dict[sympy.Expr, Value], taken: Collection[str]
 ) -> Mean:
-    """Part what is averaged, such that each part needs no more fields than the state has."""
+    """Split what is averaged into parts that need no more fields each than the state has."""
     whole = form_of_points(form.at_points())
     for points in whole.terms:
         if positions_in(points) and (points.has(TIME) or not values_in(points)):
@@ -319,7 +301,7 @@ def _linear(
     places = {value: place for place, value in enumerate(components)}
     for own, form in enumerate(forms):
         row = {places[p]: factor for p, factor in form.terms.items() if p in places}
-        # What only turns a mode, such as a uniform velocity does, is no decay.
+        # What only turns a mode's phase, as a uniform velocity does, is not decay.
         rate, turning = sympy.expand(-row.pop(own, sympy.Integer(0))).as_real_imag()
         decay.append(sympy.expand(rate))
         if turning != 0:
@@ -328,13 +310,13 @@ def _linear(
         steady = form.terms.get(sympy.Integer(1), sympy.Integer(0))
         constant.append(steady.subs(dict.fromkeys(WAVENUMBERS, 0)))
     for first in vectors:
-        # Where components decay at different rates, a vector would not stay without divergence.
-        own = slice(first, first + 3)
-        terms = [set(sympy.Add.make_args(rate)) for rate in decay[own]]
+        # Were its components to decay at different rates, a vector would not stay solenoidal.
+        vector = slice(first, first + 3)
+        terms = [set(sympy.Add.make_args(rate)) for rate in decay[vector]]
         common = sympy.Add(*sorted(set.intersection(*terms), key=str))
         for place in range(first, first + 3):
             rest = sympy.expand(decay[place] - common)
             if rest != 0:
                 linear[place][place] = linear[place].get(place, sympy.Integer(0)) - rest
-        decay[own] = [common] * 3
+        decay[vector] = [common] * 3
     return linear, decay, constant

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 
 import sympy
 
-from slipstream.equations.forms import Form, Value, values_in
-from slipstream.equations.vector_notation import (
+from slipstream.equations.fourier_forms import Form, Value, values_in
+from slipstream.equations.vector_calculus import (
     Quantity,
     Unknown,
     Vector,

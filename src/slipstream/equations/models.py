@@ -1,7 +1,7 @@
-"""The models that come along, and how any model is found by its name.
+"""The models that Slipstream ships, and how any model is found by its name.
 
-A model is a function: its arguments are the parameters of a case, its result the equations. A
-parameter that is 0 leaves its terms out, and they cost nothing.
+A model is a function whose arguments are the parameters of a case and which returns the equations.
+Terms with a parameter that is 0 are left out, and cost nothing.
 """
 
 from __future__ import annotations
@@ -16,12 +16,13 @@ from typing import Annotated, Any
 import sympy
 from pydantic import Field
 
-from slipstream.equations.forms import WAVENUMBERS
+from slipstream.equations.fourier_forms import WAVENUMBERS
 from slipstream.equations.lowering import Lowered, lower
 from slipstream.equations.model_definition import Model
-from slipstream.equations.vector_notation import (
+from slipstream.equations.vector_calculus import (
     Quantity,
     Scalar,
+    Unknown,
     Vector,
     abs2,
     cross,
@@ -46,7 +47,7 @@ def damping(quantity: Quantity, coefficient: Any, power: int) -> Quantity:
     return (-1) ** (power + 1) * coefficient * laplacian(quantity, power)
 
 
-def _scalars(u: Vector, count: int, diffusivity: Any, power: int) -> dict[Scalar, Quantity]:
+def _scalars(u: Vector, count: int, diffusivity: Any, power: int) -> dict[Unknown, Quantity]:
     """Return equations of scalars that a flow carries along."""
     names = ["scalar"] if count == 1 else [f"scalar_{i + 1}" for i in range(count)]
     carried = [Scalar(name) for name in names]
@@ -134,7 +135,7 @@ SHIPPED: dict[str, Callable[..., Model]] = {
 
 
 def find(name: str) -> Callable[..., Model]:
-    """Return the function of a model that comes along, or of ``FILE.py:FUNCTION``."""
+    """Return the function of a model that is shipped, or of ``FILE.py:FUNCTION``."""
     if name in SHIPPED:
         return SHIPPED[name]
     path, colon, function = name.rpartition(":")
@@ -151,6 +152,7 @@ def _from_file(path: str, name: str) -> Callable[..., Model]:
     if not Path(path).is_file():
         raise InputError(f"equation.model: {path}: no such file")
     specification = importlib.util.spec_from_file_location(Path(path).stem, path)
+    assert specification is not None and specification.loader is not None  # as of any .py file
     module = importlib.util.module_from_spec(specification)
     try:
         specification.loader.exec_module(module)
@@ -180,7 +182,7 @@ def parameters_of(function: Callable[..., Model]) -> dict[str, tuple[Any, Any]]:
 
 
 def lowered(name: str, values: Mapping[str, Any]) -> Lowered:
-    """Return a model, ready for code; parameters that are not whole stay open as symbols."""
+    """Return a lowered model; parameters that are floats and not 0 stay symbols."""
     for key, value in values.items():
         if not isinstance(value, int | float):
             raise InputError(f"equation.{key}: {value!r} is no number; parameters are numbers")

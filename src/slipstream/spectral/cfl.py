@@ -18,7 +18,7 @@ from slipstream.spectral.time_step import SpectralStep
 
 
 def check_step(time: SpectralTime, problem: SpectralProblem, linear: LinearOperator) -> None:
-    """Refuse an adaptive step that nothing would bound."""
+    """Refuse an adaptive step that nothing bounds."""
     bounded = problem.model.speeds or linear.explicit_rate > 0
     if time.step is None and time.max_step is None and (problem.forced or not bounded):
         why = "a forced flow may start at rest" if bounded else "the model has no speed"
@@ -30,17 +30,18 @@ def step_size(flow: SpectralStep, time: SpectralTime, linear: LinearOperator, co
 
     Collective. Here w is the largest frequency of the model's waves, 0 if it has none, and the
     largest rate of decay if that is not integrated exactly. The velocity is that at the beginning
-    of the step before, whose first substage has measured it for nothing.
+    of the step before, whose first substage has measured it at no cost.
     """
     rate = courant_rate(flow)
     if comm is not None:
-        # Not-a-number has no place in an order, so MPI's maximum might lose it.
+        # MPI's maximum might lose a not-a-number, which compares with nothing.
         rate = _largest(comm.allgather(rate))
     rate += linear.explicit_rate
     if not math.isfinite(rate):
         return math.nan
     if time.step is not None:
         return time.step
+    assert time.cfl is not None  # a case has one of both
     step = time.cfl / rate if rate > 0 else math.inf
     return min(step, time.max_step or math.inf)
 

@@ -1,45 +1,33 @@
-"""Dealiasing: which modes are kept so that products do not falsify them, and shifts of the grid.
+"""Dealiasing: which modes are kept so that products do not alias, and shifts of the grid.
 
 A product of two fields has wavenumbers up to twice those of its factors, and those beyond the grid
-appear as others. With 2/3 of the modes along each axis (Orszag, J. Atmos. Sci. 28, 1074 (1971)) all
-that is falsified is discarded; in a sphere as well, with equal resolution in all directions. Three
-factors need half of the modes. Phase shifts (Rogallo, NASA TM 81315 (1981); Canuto et al., Spectral
-Methods in Fluid Dynamics, 3.2) keep a sphere of radius sqrt(2)/3 of the points: every other
-substage is computed on a grid that is shifted by half a spacing, where what aliases once has the
-opposite sign, and what aliases twice lies outside of the sphere. It cancels where both kinds of
-substages have the same weight in a step.
+alias to others. With 2/3 of the modes along each axis (Orszag, J. Atmos. Sci. 28, 1074 (1971)), or
+in a sphere, which has the same resolution in all directions, all modes that aliases reach are
+discarded. Three factors need half of the modes. Phase shifts (Rogallo, NASA TM 81315 (1981); Canuto
+et al., Spectral Methods in Fluid Dynamics, 3.2) keep a sphere of radius sqrt(2)/3 of the points:
+every other substage is computed on a grid that is shifted by half a spacing, where single aliases
+have the opposite sign and cancel, if both kinds of substages have the same weight in a step.
+Multiple aliases lie outside of the sphere.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from slipstream.array_types import Array
 from slipstream.errors import InputError
 from slipstream.spectral.runge_kutta import RungeKutta
-
-if TYPE_CHECKING:
-    from slipstream.spectral.time_step import SpectralStep
 
 
 @dataclass(frozen=True)
 class Dealiasing:
-    """A way to dealias.
+    """A way to dealias."""
 
-    Attributes
-    ----------
-    fraction : float
-        The largest wavenumber of an axis, as a part of its points; less than that is kept.
-    is_spherical : bool
-        Whether only a sphere (of the wavenumbers as parts of points) is kept.
-    is_shifted : bool
-        Whether every other substage is computed on a shifted grid.
-    """
-
+    # The bound of an axis's wavenumbers as a fraction of its points, which itself is not kept.
     fraction: float
+    # Whether only a sphere (of the wavenumbers as fractions of points) is kept.
     is_spherical: bool = False
+    # Whether every other substage is computed on a shifted grid.
     is_shifted: bool = False
 
     def truncation(self, shape: tuple[int, ...]) -> list[int]:
@@ -73,15 +61,3 @@ DEALIASING = {
     "1/2": Dealiasing(1 / 4),
     "none": Dealiasing(1 / 2),
 }
-
-
-def keep_sphere(flow: SpectralStep, fields: Array) -> None:
-    """Set modes of spectral fields to 0 that lie outside of the sphere, if one is kept."""
-    if not flow.problem.dealiasing.is_spherical:
-        return
-    waves, module = flow.wavenumbers, flow.device.array_module
-    axes = zip((waves.x, waves.y, waves.z), flow.problem.over_radii, strict=True)
-    x, y, z = (flow.device.array(axis**2 * over) for axis, over in axes)
-    outside = z[:, None, None] + y[:, None] + x >= 1
-    for component in flow.modes_of(fields):
-        module.copyto(component, 0, where=outside)

@@ -1,8 +1,7 @@
-"""Energies, budget and spectra of a flow, from its Fourier coefficients.
+"""The energy budget of a flow, from its Fourier coefficients.
 
 Normalisation: coefficients are those of ``u(x) = sum_k u_hat(k) exp(i k . x)``, so the mean of
-``|u|^2 / 2`` over the box is the sum of ``|u_hat|^2 / 2`` over all modes. Spectra sum to the
-energy.
+``|u|^2 / 2`` over the box is the sum of ``|u_hat|^2 / 2`` over all modes.
 """
 
 from __future__ import annotations
@@ -51,12 +50,13 @@ class EnergyBudget:
             result[f"{prefix}helicity"] = helicity
             result[f"{prefix}divergence"] = math.sqrt(divergence) if divergence >= 0 else math.nan
         if self._viscosity is not None:
-            result |= self._scales(*vectors[vectors_of(self._fields)[0][1].name][:2])
+            velocity = vectors[vectors_of(self._fields)[0][1].name]
+            result |= self._scales(self._viscosity, *velocity[:2])
         result["budget_residual"] = self._residual(time, energy, dissipation, power or 0.0)
         return result
 
-    def _scales(self, energy: float, enstrophy: float) -> dict[str, float]:
-        viscosity, dissipation = self._viscosity, 2 * self._viscosity * float(enstrophy)
+    def _scales(self, viscosity: float, energy: float, enstrophy: float) -> dict[str, float]:
+        dissipation = 2 * viscosity * float(enstrophy)
         if not dissipation > 0:
             return {"taylor_reynolds": 0.0, "kmax_eta": 0.0}
         return {

@@ -1,6 +1,7 @@
 """Fields set from formulas, or from values, at the points of the box.
 
-They go chunk by chunk, on the device, so that no field of points is ever in memory as a whole.
+Each chunk of planes is set on the device and transformed, so that no field of points is ever in
+memory as a whole.
 """
 
 from __future__ import annotations
@@ -14,9 +15,8 @@ import numpy as np
 from slipstream.device import Operation
 from slipstream.fft import PointOperation
 from slipstream.schedule import commit
-from slipstream.spectral.dealiasing import keep_sphere
 from slipstream.spectral.formula_parser import check_periodic, evaluator
-from slipstream.spectral.projection import make_solenoidal
+from slipstream.spectral.spectral_operators import keep_sphere, make_solenoidal
 from slipstream.spectral.time_step import SpectralStep
 
 
@@ -73,12 +73,12 @@ def set_values(flow: SpectralStep, values: np.ndarray) -> None:
 
     _run_forward(flow, load, flow.state)
     _make_state_solenoidal(flow)
-    # The values are the caller's, who may let go of them.
+    # The values are the caller's, who may free them.
     flow.device.synchronize()
 
 
 def set_coefficients(flow: SpectralStep) -> None:
-    """Set what of the state does not change: functions of the points that multiply fields."""
+    """Set the components that do not change: functions of the points that multiply fields."""
     model, values = flow.problem.model, flow.problem.values
     if not model.coefficients:
         return

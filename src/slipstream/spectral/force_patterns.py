@@ -1,8 +1,8 @@
-"""Patterns of force: what is added to the rates of components, parted into space and time.
+"""Patterns of force: what is added to the rates of components, separated into space and time.
 
-A force that people write as a function of x and t is a sum of terms ``g(t) f(x)`` where it can be
-parted so: then each f is transformed once, and each substage multiplies it by the g of its own
-time. What cannot be parted, such as a pulse that travels, is evaluated anew for every substage.
+Where a force that is written as a function of x and t is a sum of terms ``g(t) f(x)``, each f is
+transformed once, and each substage multiplies it by g at its own time. What cannot be separated,
+such as a pulse that travels, is evaluated anew for every substage.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 import sympy
 
 from slipstream.equations import Lowered
-from slipstream.equations.forms import COORDINATES, TIME
+from slipstream.equations.fourier_forms import COORDINATES, TIME
 from slipstream.spectral.formula_parser import check_periodic, evaluator
 from slipstream.spectral.runge_kutta import RungeKutta
 from slipstream.spectral.spectral_problem import FieldParts
@@ -23,27 +23,17 @@ from slipstream.spectral.spectral_problem import FieldParts
 
 @dataclass(frozen=True)
 class ForcePattern:
-    """Forces on some components at once: all those of a vector, whose gradient part has no effect.
-
-    Attributes
-    ----------
-    components : tuple of int
-        The components of the state.
-    shapes : tuple of Expr, or None
-        Of each, a function of the coordinates, and of the time if it belongs to a node; None for
-        one that is drawn at random.
-    factor : Expr
-        A function of the time.
-    node : int or None
-        The node of the integrator for which alone it is made; None for one that serves all.
-    is_solenoidal : bool
-        Whether the gradient part is taken away.
-    """
+    """A force on some components of the state, which are all those of a field."""
 
     components: tuple[int, ...]
+    # For each component a function of the coordinates, and of the time if it belongs to a node;
+    # none for a pattern that is drawn at random.
     shapes: tuple[sympy.Expr, ...] | None
+    # A function of the time.
     factor: sympy.Expr = sympy.Integer(1)
+    # The only node of the integrator at which it acts; None for all of them.
     node: int | None = None
+    # Whether the gradient part is removed.
     is_solenoidal: bool = False
 
     def factor_of_time(self) -> Callable[[float], float]:
@@ -53,7 +43,7 @@ class ForcePattern:
     @cached_property
     def functions(self) -> list[Callable[..., Any]]:
         """The shapes as functions, see `evaluator`: made once, since some are called every step."""
-        return [evaluator(shape) for shape in self.shapes]
+        return [evaluator(shape) for shape in self.shapes or ()]
 
 
 def sources_of(
@@ -78,16 +68,18 @@ def patterns_of(
     solenoidal: Sequence[int],
     method: RungeKutta,
 ) -> list[ForcePattern]:
-    """Part functions of coordinates and time."""
+    """Return the patterns of functions of coordinates and time, by component of the state."""
     patterns = []
     for components in fields:
-        parted: dict[sympy.Expr | None, list[sympy.Expr]] = {}
+        separated: dict[sympy.Expr | None, list[sympy.Expr]] = {}
         for place, component in enumerate(components):
-            for factor, shape in _parted(expressions[component]):
-                shapes = parted.setdefault(factor, [sympy.Integer(0)] * len(components))
+            for factor, shape in _separated(expressions[component]):
+                shapes = separated.setdefault(factor, [sympy.Integer(0)] * len(components))
                 shapes[place] += shape
-        for factor, shapes in parted.items():
-            nodes = [None] if factor is not None else sorted(set(method.nodes))
+        for factor, shapes in separated.items():
+            nodes: list[int | None] = [None]
+            if factor is None:
+                nodes = sorted(set(method.nodes))
             patterns += [
                 ForcePattern(
                     components,
@@ -101,8 +93,8 @@ def patterns_of(
     return patterns
 
 
-def _parted(expression: sympy.Expr) -> list[tuple[sympy.Expr | None, sympy.Expr]]:
-    """Return pairs of a factor of time and a function of coordinates; None: of both together."""
+def _separated(expression: sympy.Expr) -> list[tuple[sympy.Expr | None, sympy.Expr]]:
+    """Return pairs of a factor of time, None if inseparable, and a function of coordinates."""
     factors: dict[sympy.Expr, sympy.Expr] = {}
     together = sympy.Integer(0)
     for term in sympy.Add.make_args(sympy.expand(expression)):

@@ -1,11 +1,11 @@
 """Forcing: what drives fields, mode by mode, and how strongly at a time.
 
-A force is a function of x and t, or a random one that changes: every correlation time a new one is
-drawn, and in between the force goes from one to the next along a straight line. Patterns are drawn
-from hashes of the wavenumber, so they depend on the seed and the time alone: not on the number of
-ranks, nor on whether a run was interrupted. With a rate of injection the strength is chosen in
-every step so that the work that is done is what was asked for. What a model's equations have of
-such forces, its sources, has the strength that is written.
+A force is a function of x and t, or random: then a new pattern is drawn every correlation time, and
+in between the force is interpolated linearly. Random patterns come from hashes of the wavenumber,
+so they depend on the seed and the time alone, not on the number of ranks or on whether a run was
+interrupted. With a given rate of injection the strength follows in every step from the work that is
+to be done. The sources of a model's own equations are forces too, with the strength that is
+written.
 """
 
 from __future__ import annotations
@@ -23,18 +23,17 @@ from slipstream.array_types import Array, Comm
 from slipstream.case.spectral_case import Forcing as ForcingTable
 from slipstream.collective import sum_over_ranks
 from slipstream.equations import Lowered
-from slipstream.equations.forms import TIME
+from slipstream.equations.fourier_forms import TIME
 from slipstream.errors import InputError
-from slipstream.spectral.dealiasing import keep_sphere
 from slipstream.spectral.fields_at_points import set_points
 from slipstream.spectral.force_patterns import ForcePattern, patterns_of
 from slipstream.spectral.formula_parser import check_periodic, parsed
 from slipstream.spectral.initial_conditions.abc_flow import abc
 from slipstream.spectral.initial_conditions.random_field import random_modes
 from slipstream.spectral.initial_conditions.taylor_green import taylor_green
-from slipstream.spectral.projection import make_solenoidal
 from slipstream.spectral.resolution import check_resolution
 from slipstream.spectral.runge_kutta import RungeKutta
+from slipstream.spectral.spectral_operators import keep_sphere, make_solenoidal
 from slipstream.spectral.spectral_problem import FieldParts, SpectralProblem
 from slipstream.spectral.time_step import SpectralStep
 
@@ -113,13 +112,7 @@ def _forced_field(settings: ForcingTable, fields: Sequence[FieldParts]) -> Field
 
 
 class Forcing:
-    """The forcing of a run. Collective.
-
-    Attributes
-    ----------
-    power : float
-        Of all forces: the work that they do per time, as of the last `measure`.
-    """
+    """The forcing of a run. Collective."""
 
     def __init__(
         self,
@@ -129,20 +122,22 @@ class Forcing:
         forces: Sequence[ForcePattern],
         sources: Sequence[ForcePattern],
     ) -> None:
-        self._settings, self._flow = settings, flow
-        self._drawn: dict[int, Any] = {}
+        self._flow = flow
         self._injection = settings.injection if settings else None
-        self.power = 0.0
+        self.power = 0.0  # work of all forces per time, as of the last `measure`
         places, start = [], 0
         for pattern in (*forces, *sources):
             places.append(slice(start, start + len(pattern.components)))
             start = places[-1].stop
         self._patterns = list(zip((*forces, *sources), places, strict=True))
         self._factors = [pattern.factor_of_time() for pattern, _ in self._patterns]
+        self._random = [
+            _RandomForce(settings, flow, place)
+            for pattern, place in self._patterns
+            if settings is not None and pattern.shapes is None
+        ]
         for pattern, place in self._patterns:
-            if pattern.shapes is None:
-                self._places, _ = self._pattern(0)
-            elif pattern.node is None:
+            if pattern.shapes is not None and pattern.node is None:
                 self._evaluate(pattern, place, 0.0)
         self._update(0.0, 0.0)
         self._slots = sum(len(pattern.components) for pattern in forces)
@@ -174,56 +169,65 @@ class Forcing:
                 if pattern.node in (None, node):
                     row[place] = factor(time + step * node / method.divisions)
         if self._injection is not None:
-            gain, _ = self._gain(time, step)
+            gain, _ = self._gain(self._injection, time, step)
             factors[:, : self._slots] *= gain
         return factors
 
     def measure(self, time: float) -> None:
-        """Find out the power at a time. Collective."""
+        """Set `power` to that at a time. Collective."""
         self._update(time, 0.0)
         own = self._forces.products(time)[0]
         if self._injection is not None:
-            own = self._gain(time, 0.0)[1]
+            own = self._gain(self._injection, time, 0.0)[1]
         self.power = own + self._sources.products(time)[0]
 
-    def _gain(self, time: float, step: float) -> tuple[float, float]:
-        """Return what the forces of the table are multiplied by, and their power then."""
+    def _gain(self, injection: float, time: float, step: float) -> tuple[float, float]:
+        """Return the factor of the case's forces for the injection asked for, and their power."""
         power, square = self._forces.products(time)
-        root = math.sqrt(power * power + 2 * self._injection * step * square)
+        root = math.sqrt(power * power + 2 * injection * step * square)
         together = power + math.copysign(root, power)
         if not together:  # the flow does not move along the force, and no time is given
             return 1.0, power
-        return 2 * self._injection / together, self._injection
+        return 2 * injection / together, injection
 
     def _update(self, time: float, step: float) -> None:
         """Set the patterns that change with time."""
+        for force in self._random:
+            force.set(time)
         divisions = self._flow.problem.method.divisions
         for pattern, place in self._patterns:
-            if pattern.shapes is None:
-                self._draw(time, place)
-            elif pattern.node == 0 or (pattern.node and step):
+            if pattern.node == 0 or (pattern.node and step):
                 self._evaluate(pattern, place, time + step * pattern.node / divisions)
 
-    def _draw(self, time: float, place: slice) -> None:
+
+class _RandomForce:
+    """Random modes in some of a step's forces, drawn anew every correlation time."""
+
+    def __init__(self, settings: ForcingTable, flow: SpectralStep, place: slice) -> None:
+        self._settings, self._flow, self._target = settings, flow, flow.forcing[place]
+        # The modes that are drawn, as indices that broadcast, and those of each number of times.
+        self._places, first = self._draw(0)
+        self._drawn = {0: first}
+        self._is_set = False
+
+    def set(self, time: float) -> None:
+        """Set the force to that of a time: interpolated linearly between two patterns."""
         duration = self._settings.correlation_time
+        if self._is_set and not duration:
+            return
         number = math.floor(time / duration) if duration else 0
         part = time / duration - number if duration else 0.0
         needed = {number, number + 1} if duration else {number}
-        self._drawn = {n: p for n, p in self._drawn.items() if n in needed}
-        new = needed - self._drawn.keys()
-        for one in new:
-            _, self._drawn[one] = self._pattern(one)
-        if not (new or duration):
-            return
+        self._drawn = {n: self._drawn[n] if n in self._drawn else self._draw(n)[1] for n in needed}
         values = self._drawn[number]
         if part:
             values = (1 - part) * values + part * self._drawn[number + 1]
-        target = self._flow.forcing[place]
-        self._flow.modes_of(target)[(slice(None), *self._places)] = values
-        keep_sphere(self._flow, target)
+        self._flow.modes_of(self._target)[(slice(None), *self._places)] = values
+        keep_sphere(self._flow, self._target)
+        self._is_set = True
 
-    def _pattern(self, number: int) -> tuple[tuple[Any, ...], Any]:
-        """Return where a random pattern has modes, as indices that broadcast, and these."""
+    def _draw(self, number: int) -> tuple[tuple[Array, ...], Array]:
+        """Return where a pattern has modes, and these."""
         settings, device = self._settings, self._flow.device
         places, modes = random_modes(
             self._flow.wavenumbers, settings.shells, settings.amplitude, settings.seed, number
@@ -244,11 +248,11 @@ class _Work:
         self._flow, self._comm, self._patterns = flow, comm, patterns
         device = flow.device
         moves = any(pattern.node is not None for (pattern, _), _ in patterns)
-        modes = [flow.modes_of(flow.forcing[place]) for (_, place), _ in patterns]
-        strength = sum(abs(device.to_host(force)) for own in modes for force in own)
         shape = flow.modes_of(flow.read_state()).shape[1:]
-        if moves or not patterns:
-            strength = np.ones(shape if moves else (0, 0, 0))
+        strength = (np.ones if moves else np.zeros)(shape, flow.problem.real_dtype)
+        for (_, place), _ in () if moves else patterns:
+            for force in flow.modes_of(flow.forcing[place]):
+                strength += abs(device.to_host(force))
         least = 1e-13 * strength.max(initial=0.0)
         others = [tuple({0, 1, 2} - {axis}) for axis in range(3)]
         places = [np.flatnonzero(strength.max(axis=o, initial=0.0) > least) for o in others]

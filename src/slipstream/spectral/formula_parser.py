@@ -1,7 +1,7 @@
 """Formulas of x, y and z, as people write them in a case: ``"sin(x) * cos(2*y)"``.
 
-Only arithmetic, numbers, names that are known and functions that are known are let through, so that
-a case file cannot do anything but compute.
+Only arithmetic, numbers, and known names and functions are accepted, so that a case file can do
+nothing but compute.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import sympy
 
-from slipstream.equations.forms import COORDINATES, TIME
+from slipstream.equations.fourier_forms import COORDINATES, TIME
 from slipstream.errors import InputError
 
 FUNCTIONS = ("sin", "cos", "tan", "exp", "log", "sqrt", "tanh", "cosh", "sinh", "Abs", "sign")
@@ -63,7 +63,7 @@ def parsed(text: str, where: str, has_time: bool = False) -> sympy.Expr:
     try:
         expression = sympy.sympify(text, locals=known)
     except TypeError:
-        # What is no function was called, or a function is not called as it should be.
+        # Something that is not a function was called, or a function with the wrong arguments.
         raise InputError(f"{where}: {text!r} is no formula; {accepted}") from None
     if not isinstance(expression, sympy.Expr) or expression.has(*_NO_NUMBERS):
         raise InputError(f"{where}: {text!r} is {expression}, no real number; {accepted}")
@@ -86,10 +86,10 @@ def evaluator(expression: sympy.Expr) -> Callable[..., Any]:
 
 
 def check_periodic(expression: sympy.Expr, lengths: tuple[float, float, float], key: str) -> None:
-    """Refuse a function that jumps where the box repeats, or is no number somewhere."""
+    """Refuse a function that jumps where the box repeats, or is not finite everywhere."""
     for term in sympy.Add.make_args(sympy.expand(expression)):
         function = functools.partial(evaluator(term), time=0.37)
-        # Some positions that no symmetry distinguishes, and the corner.
+        # The corner, and some positions that no symmetry distinguishes.
         x, y, z = (length * np.array([0.0, 0.137, 0.41, 0.733]) for length in reversed(lengths))
         with np.errstate(all="ignore"):
             inside = function(x, y, z, np)

@@ -1,9 +1,9 @@
-"""The integrating factor: what decays linearly is integrated exactly.
+"""The integrating factor, with which linear decay is integrated exactly.
 
 A Runge-Kutta method acts on exp(r t) u, where r is the rate at which a mode decays. Between its
-substages this takes integer powers of exp(-r step / divisions). Where r is a sum of functions of
-one wavenumber each, a kernel multiplies factors along x, y and z; where it is not, one factor per
-mode is stored.
+substages this takes integer powers of exp(-r step / divisions). If r is a sum of functions of one
+wavenumber each, a kernel multiplies factors along x, y and z; otherwise one factor per mode is
+stored.
 """
 
 from __future__ import annotations
@@ -52,6 +52,6 @@ def rates_along_axes(problem: SpectralProblem, waves: Wavenumbers) -> np.ndarray
         for axis, own in enumerate((waves.x, waves.y, waves.z)):
             wavevector = [np.zeros_like(own)] * 3
             wavevector[axis] = own
-            # What does not depend on the wavevector decays along x.
+            # A constant rate counts along x.
             parts.append(rate(*wavevector) + np.zeros_like(own) - (constant if axis else 0.0))
     return np.concatenate(parts)

@@ -1,4 +1,4 @@
-"""What the kernels of a step read besides fields, on one device: small tables and numbers."""
+"""Small tables that the kernels of a step read besides fields, on one device."""
 
 from __future__ import annotations
 
@@ -9,27 +9,14 @@ import numpy as np
 
 from slipstream import kernels
 from slipstream.device import Device, Operation
-from slipstream.equations import Lowered, cpp_generation
+from slipstream.equations import Lowered, code_generation
 from slipstream.fft import PointProduct
 from slipstream.spectral.spectral_problem import SpectralProblem
 from slipstream.spectral.wavenumbers import Wavenumbers
 
 
 class KernelTables:
-    """What the kernels of a step read besides fields, on a device through which it goes.
-
-    Attributes
-    ----------
-    product, unmeasured : PointProduct
-        What is computed at the points. Only the first substage of a step measures its velocity,
-        which the time step is made of.
-    parameters, wavenumbers, phases : array
-        Of the model; of this rank's modes; factors that shift a grid by half a spacing.
-    step : array
-        The time step, and the factors of the patterns of force.
-    decay : array
-        The integrating factor along x, y and z, where it is separable; else nothing.
-    """
+    """What the kernels of a step read besides fields, on one of its devices."""
 
     def __init__(
         self, problem: SpectralProblem, device: Device, waves: Wavenumbers, patterns: int
@@ -45,13 +32,17 @@ class KernelTables:
             device.array([*per_spacing[::-1], *problem.numbers], np.float64),
             device.zeros(rows, np.int64),
         )
+        # Only the first substage measures the velocity, from which the time step follows.
         self.unmeasured = replace(self.product, maxima=device.zeros(rows, np.int64))
         self.parameters = device.array([*problem.numbers, *problem.over_radii], np.float64)
+        # Factors that shift the grid by half a spacing.
         half = [length / n / 2 for n, length in zip(geometry.shape, problem.lengths, strict=True)]
         shifts = [waves.x * half[2], waves.y * half[1], waves.z * half[0]]
         self.phases = device.array(np.exp(1j * np.concatenate(shifts)), problem.complex_dtype)
         self.wavenumbers = device.array(waves.table(), problem.real_dtype)
+        # The time step, and the factors of the patterns of force.
         self.step = device.zeros((1 + problem.method.substages * patterns,), problem.real_dtype)
+        # The integrating factor along x, y and z, if it is separable.
         size = problem.decay_size if problem.is_separable else 0
         self.decay = device.zeros((size,), problem.real_dtype)
 
@@ -61,7 +52,7 @@ class KernelTables:
         return lambda stream: maxima.fill(0)
 
     def measured_rate(self) -> float:
-        """Return the largest rate of crossing grid cells that was measured; may be no number."""
+        """Return the largest measured rate of crossing grid cells, or not-a-number."""
         found: list[int] = []
         self.device.synchronize()
         self.device.run(lambda stream: found.append(int(self.product.maxima.max())))
@@ -71,5 +62,5 @@ class KernelTables:
 
 def product_of_model(model: Lowered, parameters: Any = None, maxima: Any = None) -> PointProduct:
     """Return what a model computes at the points; without arrays, what it is compiled from."""
-    header = kernels.write(cpp_generation.product_header(model))
+    header = kernels.write(code_generation.product_header(model))
     return PointProduct(header, len(model.inputs), len(model.products), parameters, maxima)

@@ -1,4 +1,4 @@
-"""What is linear in a model and not decay: its matrix at a wavevector, and the rates it causes."""
+"""The linear terms of a model other than decay: their matrix at a wavevector, and its rates."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import sympy
 
-from slipstream.equations.forms import WAVENUMBERS
-from slipstream.spectral.projection import projector
+from slipstream.equations.fourier_forms import WAVENUMBERS
+from slipstream.spectral.spectral_operators import projector
 from slipstream.spectral.spectral_problem import SpectralProblem
 from slipstream.spectral.wavenumbers import Wavenumbers
 
@@ -23,7 +23,7 @@ class LinearOperator:
         self._problem = problem
 
     def matrix(self, k: tuple[float, ...]) -> np.ndarray:
-        """Return the matrix whose product with a mode is its rate of change, decay apart."""
+        """Return the matrix whose product with a mode is its rate of change without decay."""
         return np.array(self._matrix_of(*k), complex)
 
     @cached_property
@@ -42,7 +42,7 @@ class LinearOperator:
 
     @cached_property
     def explicit_rate(self) -> float:
-        """The largest rate of what is linear that limits an explicit time step."""
+        """The largest rate of linear terms that limits an explicit time step."""
         problem = self._problem
         if problem.integrating_factor:
             return self.wave_rate
@@ -53,7 +53,7 @@ class LinearOperator:
 
     @cached_property
     def grows(self) -> bool:
-        """Whether it makes some modes grow."""
+        """Whether some modes grow."""
         tried = list(self._wavevectors())
         decays = self._problem.decay_functions
         negative = any(decay(*k) < 0 for decay in decays for k in tried)

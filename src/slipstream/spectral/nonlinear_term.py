@@ -1,7 +1,7 @@
 """The nonlinear term: what products alone add to the rates of modes.
 
-Energy that products move from scale to scale is made of these rates. In a time step the same
-products go straight into the substage (`time_step`).
+The energy that products transfer between scales follows from it. In a time step the same products
+go straight into the substage (`time_step`).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from slipstream.spectral.transform_passes import ChunkUpdate, ColumnChunk, Colum
 def nonlinear_term(flow: SpectralStep) -> Array:
     """Return what products add to the rate of every mode, in memory of the stage. Collective.
 
-    What an equation adds at all points alike is left out too. Where substages shift the grid, it is
+    What an equation adds equally at all points is left out. Where substages shift the grid, it is
     the mean of both grids: without aliases, as in a step.
     """
     grids = (False, True) if flow.problem.dealiasing.is_shifted else (False,)

@@ -1,4 +1,4 @@
-"""What a grid can hold: checks of waves that cases ask for."""
+"""Checks that a grid resolves the waves that a case asks for."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from slipstream.spectral.spectral_problem import SpectralProblem
 
 
 def check_resolution(problem: SpectralProblem, wavenumber: int, kind: str, table: str) -> None:
-    """Refuse a pattern that the grid cannot hold: what it keeps of one would be another."""
+    """Refuse a pattern that the grid does not resolve."""
     # The Taylor-Green vortex needs x and y; any other axis may have one point, without waves.
     needed = (1, 2) if kind == "taylor-green" else ()
     for axis, m in enumerate(problem.geometry.modes):
@@ -23,7 +23,7 @@ def check_resolution(problem: SpectralProblem, wavenumber: int, kind: str, table
 
 
 def check_waves(problem: SpectralProblem, wavevector: tuple[int, int, int], key: str) -> None:
-    """Refuse waves that the grid cannot hold."""
+    """Refuse waves that the grid does not resolve."""
     modes = reversed(problem.geometry.modes)
     for axis, waves, m in zip("xyz", wavevector, modes, strict=True):
         if abs(waves) >= m.low:

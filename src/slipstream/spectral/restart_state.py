@@ -1,4 +1,4 @@
-"""Going on from a checkpoint, on any number of ranks and at any resolution of the same box."""
+"""The state of a checkpoint, read on any number of ranks and at any resolution of the same box."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Runge-Kutta methods in the form that one fused kernel can advance.
+"""Runge-Kutta methods that one fused kernel can advance.
 
-Every method here feeds each substage from the one before only (its tableau has a single
-sub-diagonal), so a step needs the state at its start, one stage and, where early substages carry
-weight, a running total: two or three copies of the fields.
+In every method here a substage reads only the one before (its tableau has a single sub-diagonal),
+so a step needs the state at its start, one stage and, if substages before the last have weight, a
+running total: two or three copies of the fields.
 
 With the integrating factor, linear decay at rate r is exact: the method acts on exp(r t) u. Between
 substages this needs exp(-r step c) for the nodes c, which are multiples of ``1/divisions``: one
@@ -16,30 +16,14 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class RungeKutta:
-    """A method given by its tableau.
-
-    Attributes
-    ----------
-    name : str
-        As in a case file.
-    order : int
-        Order of convergence.
-    divisions : int
-        All nodes are multiples of ``1/divisions`` of the step.
-    nodes : tuple of int
-        Node of each substage, in divisions.
-    feeds : tuple of float
-        The tableau's sub-diagonal: weight of substage s in the state of substage s + 1.
-    weights : tuple of float
-        Weight of each substage in the result.
-    """
+    """A method, given by its tableau."""
 
     name: str
     order: int
-    divisions: int
-    nodes: tuple[int, ...]
-    feeds: tuple[float, ...]
-    weights: tuple[float, ...]
+    divisions: int  # all nodes are multiples of 1/divisions of the step
+    nodes: tuple[int, ...]  # of each substage, in divisions
+    feeds: tuple[float, ...]  # the sub-diagonal: weight of substage s in the state of s + 1
+    weights: tuple[float, ...]  # of each substage in the result
 
     @property
     def substages(self) -> int:
@@ -63,9 +47,9 @@ METHODS = {
         RungeKutta("rk3", 3, 3, (0, 1, 2), (1 / 3, 2 / 3), (1 / 4, 0.0, 3 / 4)),
         # The classical method.
         RungeKutta("rk4", 4, 2, (0, 1, 1, 2), (1 / 2, 1 / 2, 1.0), (1 / 6, 1 / 3, 1 / 3, 1 / 6)),
-        # Those of Jameson, Schmidt and Turkel (AIAA 81-1259), as in GHOST: of two copies of the
-        # fields only, stable as their number of substages, of that order for linear equations
-        # and of the second for others.
+        # Those of Jameson, Schmidt and Turkel (AIAA 81-1259), as in GHOST: they need two copies of
+        # the fields, are as stable as methods of their number of substages, and are of that order
+        # for linear equations, of the second for others.
         RungeKutta("jst3", 2, 6, (0, 2, 3), (1 / 3, 1 / 2), (0.0, 0.0, 1.0)),
         RungeKutta("jst4", 2, 12, (0, 3, 4, 6), (1 / 4, 1 / 3, 1 / 2), (0.0, 0.0, 0.0, 1.0)),
     )

@@ -1,4 +1,4 @@
-"""What a pseudospectral step is recorded for: equations, a box, and how they are discretised."""
+"""The problem of a pseudospectral step: equations, a box, and how they are discretised."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import numpy as np
 import sympy
 
 from slipstream.device import Device
-from slipstream.equations import Lowered, cpp_generation
-from slipstream.equations.forms import WAVENUMBERS
+from slipstream.equations import Lowered, code_generation
+from slipstream.equations.fourier_forms import WAVENUMBERS
 from slipstream.equations.lowering import MeanPart
 from slipstream.fft import SlabGeometry, plane_pass_bytes
 from slipstream.spectral.dealiasing import DEALIASING, Dealiasing
@@ -22,38 +22,16 @@ from slipstream.spectral.runge_kutta import RungeKutta
 
 @dataclass(frozen=True)
 class SpectralProblem:
-    """What a step is recorded for.
-
-    Attributes
-    ----------
-    geometry : SlabGeometry
-        This rank's part of physical and spectral space.
-    lengths : tuple of float
-        Box lengths (Lz, Ly, Lx), non-dimensional.
-    model : Lowered
-        The equations.
-    parameters : mapping of str to float
-        Their parameters; at least those of `model.parameters`.
-    method : RungeKutta
-        Time integrator.
-    integrating_factor : bool
-        Whether the decay of modes is integrated exactly.
-    real_dtype : dtype
-        float32 or float64.
-    forced : tuple of int
-        The component that each pattern of force drives.
-    dealiasing : Dealiasing
-        Which of the geometry's modes are kept, and whether substages shift the grid.
-    """
+    """What a step is recorded for."""
 
     geometry: SlabGeometry
-    lengths: tuple[float, float, float]
+    lengths: tuple[float, float, float]  # (Lz, Ly, Lx), non-dimensional
     model: Lowered
-    parameters: Mapping[str, float] = field(hash=False)
+    parameters: Mapping[str, float] = field(hash=False)  # at least those of the model
     method: RungeKutta
-    integrating_factor: bool
+    integrating_factor: bool  # whether the decay of modes is integrated exactly
     real_dtype: np.dtype
-    forced: tuple[int, ...] = ()
+    forced: tuple[int, ...] = ()  # the component that each pattern of force drives
     dealiasing: Dealiasing = DEALIASING["2/3"]
 
     @property
@@ -78,13 +56,13 @@ class SpectralProblem:
 
     @property
     def stage_size(self) -> int:
-        """Number of fields of the stage, which serves diagnostics between steps."""
+        """Number of fields of the stage, which diagnostics use between steps."""
         parts = (len(part.inputs) for mean in self.model.means for part in mean.parts)
         return max(self.size, *parts, 0)
 
     @property
     def has_inputs(self) -> bool:
-        """Whether what goes to physical space is kept beside the state."""
+        """Whether the fields that go to physical space are stored beside the state."""
         return self.dealiasing.is_shifted or not self.model.inputs_are_state
 
     @property
@@ -104,7 +82,7 @@ class SpectralProblem:
 
     @cached_property
     def decays(self) -> list[sympy.Expr]:
-        """The rates of decay that differ, of the wavenumbers alone."""
+        """The distinct rates of decay, as functions of the wavenumbers alone."""
         values = self.values
         return [rate.subs(values) for rate in dict.fromkeys(self.model.decay)]
 
@@ -127,7 +105,7 @@ class SpectralProblem:
     @cached_property
     def is_separable(self) -> bool:
         """Whether decay is a product of factors along x, y and z."""
-        return all(map(cpp_generation.is_separable, dict.fromkeys(self.model.decay)))
+        return all(map(code_generation.is_separable, dict.fromkeys(self.model.decay)))
 
     @property
     def decay_size(self) -> int:
@@ -157,7 +135,7 @@ class SpectralProblem:
 
     @property
     def lasting(self) -> set[str]:
-        """What of the fields of `accesses` is read after the update that writes it, or kept."""
+        """Which fields of `accesses` are read after the update that writes them, or are kept."""
         substages = range(self.method.substages)
         return {"state"} | set().union(*(self.accesses(substage)[0] for substage in substages))
 
@@ -177,15 +155,7 @@ class SpectralProblem:
 
 @dataclass(frozen=True)
 class FieldParts:
-    """Where a field is in the state.
-
-    Attributes
-    ----------
-    name : str
-        Its name.
-    first, size : int
-        Its first component, and how many it has.
-    """
+    """Where a field is in the state: its first component, and how many it has."""
 
     name: str
     first: int
@@ -204,6 +174,6 @@ def field_parts(model: Lowered) -> list[FieldParts]:
 
 
 def vectors_of(fields: list[FieldParts]) -> list[tuple[str, FieldParts]]:
-    """Return vectors, and what begins the names of their diagnostics: nothing for the first."""
+    """Return vectors, and the prefix of their diagnostics' names: nothing for the first."""
     vectors = [field for field in fields if field.is_vector]
     return [(f"{field.name}_" if number else "", field) for number, field in enumerate(vectors)]

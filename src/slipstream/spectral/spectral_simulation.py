@@ -14,7 +14,7 @@ from slipstream.case import SpectralCase
 from slipstream.collective import on_every_rank, sum_over_ranks
 from slipstream.device import Device, Operation
 from slipstream.equations import models
-from slipstream.equations.forms import AXES
+from slipstream.equations.fourier_forms import AXES
 from slipstream.exchange import chosen_transport, make_transport
 from slipstream.fft import SlabGeometry, truncate
 from slipstream.field import Field, grid_field
@@ -24,8 +24,7 @@ from slipstream.schedule import CommittedStep, StepGraph, Timeline, commit
 from slipstream.simulation.device_memory import ranks_per_device
 from slipstream.simulation.simulation_base import Simulation
 from slipstream.spectral import cfl
-from slipstream.spectral.box_means import mean_over_box
-from slipstream.spectral.dealiasing import DEALIASING, keep_sphere
+from slipstream.spectral.dealiasing import DEALIASING
 from slipstream.spectral.diagnostic_labels import labels_of, pictures_of
 from slipstream.spectral.energy_budget import (
     EnergyBudget,
@@ -35,17 +34,17 @@ from slipstream.spectral.energy_budget import (
 from slipstream.spectral.fields_at_points import set_coefficients
 from slipstream.spectral.force_patterns import sources_of
 from slipstream.spectral.forcing import Forcing, check_forcing, forces_of
-from slipstream.spectral.hermitian_symmetry import make_real
 from slipstream.spectral.initial_conditions import set_initial_flow
 from slipstream.spectral.linear_operator import LinearOperator
 from slipstream.spectral.memory_placement import place
 from slipstream.spectral.restart_state import read_state
 from slipstream.spectral.runge_kutta import METHODS
+from slipstream.spectral.spectral_operators import keep_sphere, make_real, vorticity
 from slipstream.spectral.spectral_problem import SpectralProblem, field_parts
 from slipstream.spectral.spectrum import energy_spectrum
 from slipstream.spectral.statistics import STATISTICS
+from slipstream.spectral.sums_over_points import mean_over_box
 from slipstream.spectral.time_step import SpectralStep
-from slipstream.spectral.vorticity import vorticity
 
 # Steps after which modes that belong together are made to, where the linear part makes them grow.
 _SYMMETRY_INTERVAL = 8

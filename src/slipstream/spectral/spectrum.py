@@ -1,7 +1,7 @@
 """The energy spectrum in shells of wavenumbers, and sums over other bins of modes.
 
-Sums take some planes of modes at a time, so that no more than a few arrays of four million numbers
-are needed beside the state.
+Sums take a few planes of modes at a time, so that they need no more memory beside the state than
+some arrays of four million numbers.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def by_field(
 ) -> Iterator[tuple[str, np.ndarray]]:
     """Yield the sum over all fields, and those of each where there are several."""
     each = {part.name: sums(part.first, part.size) for part in parts}
-    yield "energy", sum(each.values())
+    yield "energy", sum(each.values(), np.zeros(()))
     if len(each) > 1:
         yield from each.items()
 

@@ -2,7 +2,7 @@
 
 Per Runge-Kutta substage the fields that the model's products need go to physical space, the
 products come back, and one pass over the modes does the rest: derivatives, the pressure, the linear
-part and the substage itself. See `transforms` for how these are fused with the transforms.
+part and the substage itself. `transform_passes` fuses these with the transforms.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 from slipstream import kernels
 from slipstream.array_types import Array
 from slipstream.device import Device, Kernel, RowLaunch
-from slipstream.equations import cpp_generation
+from slipstream.equations import code_generation
 from slipstream.exchange import Transport
 from slipstream.fft import PointOperation, PointProduct
 from slipstream.fft.row_tables import real_name
@@ -35,21 +35,12 @@ from slipstream.spectral.wavenumbers import Wavenumbers
 
 
 class SpectralStep:
-    """A state on one rank and the graphs that advance it.
+    """The fields of one rank, and the graphs that advance them.
 
-    Attributes
-    ----------
-    device : Device
-        Where the fields are.
-    is_ahead : bool
-        Whether the planes have what the next step begins with: set by who runs steps.
-    state : array, shape (components, kz, ky of this rank, row)
-        Fourier coefficients: ``u(x) = sum_k u_hat(k) exp(i k . x)``; see `modes_of`.
-    passes : Passes
-        What takes fields through a step.
-    stage, working : array
-        What lies between substages, like the state. Between steps it serves diagnostics, and
-        `working`, which begins with it, has as many fields as their largest need.
+    Spectral arrays have the shape (components, kz, ky of this rank, row) and hold the Fourier
+    coefficients of ``u(x) = sum_k u_hat(k) exp(i k . x)``; rows are padded, see `modes_of`. Between
+    steps diagnostics use the stage, and `working`, which begins with it and has as many fields as
+    any of them needs.
     """
 
     def __init__(
@@ -70,7 +61,7 @@ class SpectralStep:
         state, self.working = fields(problem.size), fields(problem.stage_size)
         self.stage = self.working[: problem.size]
         self.inputs = fields(len(model.inputs)) if problem.has_inputs else None
-        self.forcing = fields(len(problem.forced)) if problem.forced else None
+        self.forcing = fields(len(problem.forced))
         self._integrating_factor = IntegratingFactor(problem, self.wavenumbers, device)
         self._fields = {
             "state": state,
@@ -91,18 +82,19 @@ class SpectralStep:
         }
         self.tables = self.tables_on[device]
         self.real = real_name(problem.real_dtype)
-        self._model_header = f'"{kernels.write(cpp_generation.mode_header(model))}"'
+        self._model_header = f'"{kernels.write(code_generation.mode_header(model))}"'
         self._step_size: float | None = None
+        # Whether the planes have what the next step begins with: set by who runs steps.
         self.is_ahead = False
 
     @property
     def state(self) -> Any:
-        """The state. Who holds it may change it: what a step has left of it counts no more."""
+        """The state, to be changed: what the last step left in the planes becomes invalid."""
         self.is_ahead = False
         return self._fields["state"]
 
     def read_state(self) -> Any:
-        """Return the state to those who do not change it."""
+        """Return the state to a caller that does not change it."""
         return self._fields["state"]
 
     def modes_of(self, array: Any) -> Any:
@@ -116,7 +108,7 @@ class SpectralStep:
 
         Without `compute` it has transforms and exchanges alone, for benchmarks. Unless it `begins`
         with the state, it begins with the planes, where the step before has left what goes to
-        physical space: to be run only if `is_ahead`.
+        physical space; run that only if `is_ahead`.
         """
         graph, method, model = self.new_graph(), self.problem.method, self.problem.model
         passes = self.passes
@@ -149,7 +141,7 @@ class SpectralStep:
         passes.record_columns(graph, source, updates)
 
     def _beginning(self) -> tuple[Any, list[ColumnUpdate]]:
-        """Return what goes to physical space first, and what is done to have it."""
+        """Return the fields that go to physical space first, and the updates that make them."""
         if self.inputs is None:
             return self._fields["state"], []
         return self.inputs, [self.take_inputs]
@@ -189,6 +181,7 @@ class SpectralStep:
         return graph
 
     def take_inputs(self, chunk: ColumnChunk) -> ChunkUpdate:
+        """Return the update that makes the inputs of a model from the state."""
         state, inputs = chunk.part(self._fields["state"]), chunk.part(self.inputs)
         (nz, all_y, nx), row = self.problem.geometry.spectral_box.shape, self.problem.geometry.row
         tables, height = self.tables_on[chunk.device], chunk.high - chunk.low
@@ -209,7 +202,7 @@ class SpectralStep:
         return ChunkUpdate(operation, [state], [inputs], [])
 
     def _constants_of(self, substage: int) -> dict[str, Any]:
-        """Return what the kernel of a substage is compiled for."""
+        """Return the constants that the kernel of a substage is compiled with."""
         problem, method = self.problem, self.problem.method
         last = substage + 1 == method.substages
         return {
@@ -230,7 +223,7 @@ class SpectralStep:
         }
 
     def _substage(self, substage: int) -> ColumnUpdate:
-        """Return what makes the update of a range of ky."""
+        """Return the function that makes a substage's update of a range of ky."""
         problem, method = self.problem, self.problem.method
         last, weight = substage + 1 == method.substages, method.weights[substage]
         kernel_constants = self._constants_of(substage)
@@ -244,7 +237,7 @@ class SpectralStep:
         def update(chunk: ColumnChunk) -> ChunkUpdate:
             tables, height = self.tables_on[chunk.device], chunk.high - chunk.low
             parts = {name: chunk.part(self._fields[name]) for name in sorted(read | written)}
-            # What the kernel does not access may be anything.
+            # The kernel does not touch the others: any array will do.
             products, some = chunk.products, next(iter(parts.values()))
             names = (
                 "state",
@@ -320,7 +313,7 @@ class SpectralStep:
     # -- between steps -----------------------------------------------------------------------
 
     def set_step_size(self, step: float, factors: np.ndarray | None = None) -> None:
-        """Set the step that the recorded graph takes, and the integrating factors that go with it.
+        """Set the step that recorded graphs take, and the integrating factors that go with it.
 
         Patterns of force are multiplied by `factors`, shape (substages, patterns); 1 by default.
         """

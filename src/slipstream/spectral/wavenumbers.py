@@ -11,17 +11,7 @@ from slipstream.fft import SlabGeometry
 
 
 class Wavenumbers:
-    """Physical wavenumbers 2 pi m / L of one rank's modes.
-
-    Attributes
-    ----------
-    z, y, x : numpy.ndarray
-        Wavenumbers along each axis of this rank's spectral array.
-    largest : float
-        The largest wavenumber that is kept along every axis of more than one mode.
-    unit : float
-        Width of the shells of spectra: the smallest non-zero wavenumber of the box.
-    """
+    """Physical wavenumbers 2 pi m / L: `x`, `y` and `z` of one rank's modes."""
 
     def __init__(self, geometry: SlabGeometry, lengths: tuple[float, float, float]) -> None:
         box = geometry.spectral_box
@@ -32,7 +22,9 @@ class Wavenumbers:
         self.z, self.y, self.x = (axis[part] for axis, part in zip(axes, parts, strict=True))
         # An axis of one point has no wavenumber, however short it is.
         extended = [L for L, m in zip(lengths, geometry.modes, strict=True) if m.size > 1]
+        # Width of the shells of spectra: the smallest wavenumber of the box but 0.
         self.unit = 2 * math.pi / max(extended or lengths)
+        # The largest wavenumber that is kept along every axis of more than one mode.
         self.largest = min((float(axis.max()) for axis in axes if axis.size > 1), default=0.0)
 
     def table(self) -> np.ndarray:
@@ -41,7 +33,7 @@ class Wavenumbers:
 
     @cached_property
     def multiplicity(self) -> np.ndarray:
-        """How many modes of the full transform each kx stands for: 1 for kx = 0, else 2."""
+        """How many modes of a complex transform each kx stands for: 1 for kx = 0, else 2."""
         return np.where(self.x == 0, 1.0, 2.0)
 
     @cached_property

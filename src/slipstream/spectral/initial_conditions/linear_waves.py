@@ -1,8 +1,8 @@
 """Plane waves: eigenmodes of what is linear in a model and does not decay.
 
-Of a mode ``a exp(i (k . x - omega t))`` the vector a has one number for each component of the state
-and is an eigenvector of the linear part, to the eigenvalue ``-i omega``, among the states that have
-no divergence where there may be none.
+A wave is ``a exp(i (k . x - omega t))``, where the vector a has a number for each component of the
+state. It is an eigenvector of the linear part, with the eigenvalue ``-i omega``, among the states
+whose solenoidal vectors have no divergence.
 """
 
 from __future__ import annotations
@@ -18,34 +18,28 @@ import numpy as np
 from slipstream.errors import InputError
 from slipstream.spectral.initial_conditions.quantum_fluids import coefficients, is_quantum_fluid
 from slipstream.spectral.linear_operator import LinearOperator
-from slipstream.spectral.projection import projector
 from slipstream.spectral.resolution import check_waves
+from slipstream.spectral.spectral_operators import projector
 from slipstream.spectral.spectral_problem import SpectralProblem
 
-# Below this part of the largest rate, a rate is a rounding, and two are the same.
+# Rates that differ by less than this fraction of the largest are the same, or are 0.
 _ROUNDING = 1e-9
 
 
 @dataclass(frozen=True)
 class Wave:
-    """A plane wave.
+    """A plane wave."""
 
-    Attributes
-    ----------
-    frequency : float
-        omega; where it is positive, the wave travels along its wavevector, else against it.
-    mode : numpy.ndarray of complex, shape (components,)
-        The vector a, of length 1.
-    """
-
-    frequency: float
-    mode: np.ndarray
+    frequency: (
+        float  # omega; a positive one travels along its wavevector, a negative one against it
+    )
+    mode: np.ndarray  # the vector a: complex, by component, of length 1
 
 
 def waves_of(problem: SpectralProblem, wavevector: tuple[int, int, int]) -> list[Wave]:
-    """Return the waves of a wavevector, from the highest frequency to the lowest, a negative one.
+    """Return the waves of a wavevector, from the highest frequency to the lowest (negative) one.
 
-    Of those of the same frequency the first has as much of the first component as can be. The waves
+    The first wave of a frequency has as much of the first component as possible. The waves
     of `gpe` are those about psi = 1 of Bogoliubov, ``omega = +-c k sqrt(1 + (k xi)^2 / 2)``; other
     models' are about rest.
     """
@@ -136,15 +130,15 @@ def _linear_part(problem: SpectralProblem, k: tuple[float, ...]) -> np.ndarray:
 
 
 def _without_divergence(problem: SpectralProblem, k: tuple[float, ...]) -> np.ndarray:
-    """Return states across the wavevector that are at right angles, as columns."""
+    """Return an orthonormal basis of the states without divergence, as columns."""
     sizes, columns = np.linalg.eigh(projector(k, problem.size, problem.model.vectors))
     return columns[:, sizes > 0.5]
 
 
 def _standard(modes: np.ndarray) -> list[np.ndarray]:
-    """Return modes at right angles that depend on nothing but what the given columns span.
+    """Return orthonormal modes that depend only on the space that the given columns span.
 
-    Which ones a library returns where frequencies are equal, and their phases, are chance.
+    Which modes of equal frequencies a library returns, and with what phases, is arbitrary.
     """
     columns, sizes, _ = np.linalg.svd(modes, full_matrices=False)
     columns = columns[:, sizes > 1e-6]

@@ -125,7 +125,7 @@ def _hash_uniform(seed: int, number: int, *keys: np.ndarray) -> np.ndarray:
     """
     golden = np.uint64(0x9E3779B97F4A7C15)
     with np.errstate(over="ignore"):
-        state = np.uint64(seed % 2**64) + golden * np.uint64(number + 1)
+        state: Any = np.uint64(seed % 2**64) + golden * np.uint64(number + 1)
         for key in keys:
             state = (state ^ key.astype(np.uint64)) + golden
             state = (state ^ (state >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)

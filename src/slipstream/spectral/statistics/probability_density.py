@@ -9,18 +9,18 @@ from typing import Any
 import numpy as np
 
 from slipstream.collective import sum_over_ranks
-from slipstream.equations.forms import AXES
+from slipstream.equations.fourier_forms import AXES
 from slipstream.field import Field
 from slipstream.io.time_series import whole_field
+from slipstream.spectral.spectral_operators import vorticity
 from slipstream.spectral.spectral_problem import FieldParts
 from slipstream.spectral.spectrum import sums_in_bins
-from slipstream.spectral.statistics.sums_over_points import (
+from slipstream.spectral.sums_over_points import (
     multiplied,
     sum_over_points,
     wavenumbers_along,
 )
 from slipstream.spectral.time_step import SpectralStep
-from slipstream.spectral.vorticity import vorticity
 
 # Bins of a tenth of the root mean square, up to ten of these on either side.
 _BINS_TO_ONE, _FARTHEST = 10, 10

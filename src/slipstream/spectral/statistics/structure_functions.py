@@ -13,11 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from slipstream.equations.forms import AXES
+from slipstream.equations.fourier_forms import AXES
 from slipstream.field import Field
 from slipstream.io.time_series import whole_field
 from slipstream.spectral.spectral_problem import FieldParts
-from slipstream.spectral.statistics.sums_over_points import (
+from slipstream.spectral.sums_over_points import (
     multiplied,
     sum_over_points,
     wavenumbers_along,

@@ -1,8 +1,8 @@
-"""C++ for a lowered model: the functions that the fixed kernels call.
+"""C++ for a lowered model: the functions that the kernels call.
 
-Two headers are written. One is the product at a point (see `fused_product.hpp`), the other what
-happens to a mode (see `runge_kutta_substage.hpp`). Both take the parameters of the model as numbers
-at run time, so that a change of viscosity compiles nothing.
+Two headers are written: one with the product at a point (see `fused_product.hpp`), one with the
+rates of a mode (see `runge_kutta_substage.hpp`). Both get the model's parameters at run time, so
+that another viscosity compiles nothing.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Iterable
 import sympy
 from sympy.printing.c import C99CodePrinter
 
-from slipstream.equations.forms import WAVENUMBERS, Value, values_in
+from slipstream.equations.fourier_forms import WAVENUMBERS, Value, values_in
 from slipstream.equations.lowering import Lowered
 
 # Before the parameters of the model, a product gets one over the spacing along x, y and z.
@@ -23,7 +23,7 @@ class _Printer(C99CodePrinter):
     """Prints numbers as `Real`, and whole powers as products."""
 
     def _print_Symbol(self, symbol: sympy.Symbol) -> str:
-        # No name of a model may be one that the kernels have already, nor any parameter a field's.
+        # Suffixes keep names apart from those of the kernels, and parameters from fields.
         if symbol in WAVENUMBERS:
             return symbol.name
         return f"{symbol.name}_{'value' if isinstance(symbol, Value) else 'number'}"
@@ -91,7 +91,7 @@ def product_header(model: Lowered) -> str:
 
 
 def mode_header(model: Lowered) -> str:
-    """Return the header that defines what happens to a mode."""
+    """Return the header that defines ``rates``, ``decay_rates`` and ``inputs_of`` of a mode."""
     size = len(model.components)
     rates = [
         _sum_of_modes({f"products[{p}]": factor for p, factor in enumerate(row)})
@@ -154,7 +154,7 @@ def _parameters(model: Lowered, first: int, used: Iterable[sympy.Symbol]) -> lis
 
 
 def _of_state(model: Lowered, expression: sympy.Expr) -> dict[str, sympy.Expr]:
-    """Return what components are multiplied by in a sum of values."""
+    """Return the factor of each component in a sum of values."""
     result: dict[str, sympy.Expr] = {}
     for value in values_in(expression):
         name = f"state[{model.components.index(value.undifferentiated)}]"

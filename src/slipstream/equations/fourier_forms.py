@@ -1,15 +1,14 @@
-"""Forms: the terms of an equation, in the order in which a pseudospectral method does things.
+"""Fourier forms: the terms of an equation, as a pseudospectral method evaluates them.
 
-In a periodic box every right-hand side is a sum of terms ``m(k) F[p]``: a polynomial ``m`` of the
-wavenumbers times the Fourier transform of ``p``, which is known point by point. Such a sum is a
-form. A field itself is a form, a derivative multiplies by ``i k``, and only a product has to go to
-points.
+In a periodic box every right-hand side is a sum of terms ``m(k) F[p]``: a multiplier ``m``, which
+is a polynomial of the wavenumbers, times the Fourier transform of ``p``, which is known at the
+points. Such a sum is a form. A field is a form, a derivative multiplies it by ``i k``, and only
+products need the points.
 
-What is known at points is an expression of values: of components of fields, and of their
-derivatives; of the coordinates, and of the time. Where a field has no divergence, derivatives along
-z of its z component are expressed by others, so that equal expressions look equal. Of complex
-quantities the imaginary unit stands among the factors of terms, as a symbol: the ``i`` of
-``i k`` is another thing.
+What is known at the points is an expression of values (of components of fields and of their
+derivatives), of coordinates and of the time. In a solenoidal field, derivatives along z of the z
+component are expressed by others, so that equal expressions look equal. The imaginary unit of a
+complex quantity is a symbol among the multipliers, and is not the ``i`` of ``i k``.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ AXES = "xyz"
 
 
 class Known(sympy.Symbol):
-    """What every model may speak of, whatever the names of its parameters are."""
+    """A symbol of every model, distinct from any parameter of the same name."""
 
 
 COORDINATES = tuple(Known(axis, real=True) for axis in AXES)
@@ -35,16 +34,8 @@ _VALUE: Orders = (0, 0, 0)
 class Value(sympy.Symbol):
     """The value at a point of a component of a field, or of a derivative of it.
 
-    Attributes
-    ----------
-    field : str
-        Name of the field.
-    component : int or None
-        Which of x, y and z; None for a scalar.
-    solenoidal : bool
-        Whether the field has no divergence.
-    orders : tuple of int
-        Of the derivatives along x, y and z.
+    The component is 0, 1 or 2 for x, y or z, and None for a scalar; `orders` are those of the
+    derivatives along x, y and z.
     """
 
     def __new__(
@@ -125,7 +116,7 @@ class Form:
         return Form(terms)
 
     def times(self, factor: sympy.Expr) -> Form:
-        """Return the product with what is the same everywhere."""
+        """Return the product with a factor that is the same at all points."""
         return Form({points: factor * own for points, own in self.terms.items()})
 
     def derivative(self, axis: int) -> Form:
@@ -134,7 +125,7 @@ class Form:
         for points, factor in self.terms.items():
             if values_in(points):
                 result = result.plus(Form({points: factor * sympy.I * WAVENUMBERS[axis]}))
-            elif points != 1:  # what fields have no part in is known: so is its derivative
+            elif points != 1:  # a function of the coordinates, whose derivative is known
                 result = result.plus(form_of_points(differentiate(points, axis)).times(factor))
         return result
 

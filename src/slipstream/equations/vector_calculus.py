@@ -1,12 +1,13 @@
-"""Equations in vector notation: fields, operators on them, and models made of both.
+"""Vector calculus with symbols: fields, and the operators that equations are written with.
 
     def burgers(viscosity):
         u = Vector("velocity")
         return Model({u: -dot(u, grad(u)) + viscosity * laplacian(u)})
 
-Quantities are scalars, vectors or tensors; each operator says what it takes. They are worked out at
-once to forms (see `forms`), so a mistake is found where it is made. Parameters are numbers that
-are given later: the arguments of the function that makes the model.
+Quantities are scalars, vectors or tensors, and each operator checks what it gets. Everything is
+worked out to Fourier forms at once (see `fourier_forms`), so that a mistake is found where it is
+made. Parameters, the arguments of the function that makes the model, are symbols here: they get
+their numbers later.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import Any
 
 import sympy
 
-from slipstream.equations.forms import (
+from slipstream.equations.fourier_forms import (
     AXES,
     COORDINATES,
     IMAGINARY,
@@ -110,7 +111,7 @@ class Quantity:
 
 
 class Unknown(Quantity):
-    """A field that an equation tells of: an unknown."""
+    """A field that has an equation of its own."""
 
     def __init__(self, name: str, values: Sequence[Value], forms: Sequence[Form]) -> None:
         if not name.isidentifier():
@@ -147,8 +148,7 @@ class Vector(Unknown):
     name : str
         As in files of output.
     solenoidal : bool
-        Whether it has no divergence: the part of its right-hand side that is a gradient is taken
-        away.
+        Whether its divergence is zero: the gradient part of its right-hand side is removed.
     """
 
     def __init__(self, name: str, solenoidal: bool = False) -> None:
@@ -172,7 +172,7 @@ def _number(value: Any) -> sympy.Expr:
         raise InputError(f"{value!r}: expected a number, a parameter or a quantity") from None
     if number.has(sympy.zoo, sympy.oo, -sympy.oo, sympy.nan):
         raise InputError(f"{value!r}: expected a finite number")
-    # Numbers are kept as they are written, for exact algebra; i is not that of wavenumbers.
+    # Numbers are kept as they are written, for exact algebra; i is not that of i k.
     exact = {one: sympy.Rational(str(one)) for one in number.atoms(sympy.Float)}
     return sympy.expand(number.xreplace(exact).xreplace({sympy.I: IMAGINARY}))
 

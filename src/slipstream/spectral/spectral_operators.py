@@ -1,0 +1,64 @@
+"""Operators on fields of Fourier coefficients, which need no transform."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from slipstream.array_types import Array, Comm
+from slipstream.spectral.time_step import SpectralStep
+
+
+def make_solenoidal(flow: SpectralStep, vector: Array) -> None:
+    """Take away the gradient part of a vector, shape (3, kz, ky of this rank, row)."""
+    kernel = flow.device.kernel("projection.hpp", "make_solenoidal", REAL=flow.real)
+    flow.run_over_rows(kernel, vector, flow.tables.wavenumbers)
+
+
+def projector(k: tuple[float, ...], size: int, vectors: Iterable[int]) -> np.ndarray:
+    """Return the matrix that makes those vectors of a state solenoidal that begin at `vectors`."""
+    result = np.eye(size)
+    for first in vectors:
+        part = slice(first, first + 3)
+        result[part, part] -= np.outer(k, k) / np.dot(k, k)
+    return result
+
+
+def vorticity(flow: SpectralStep, first: int = 0) -> Array:
+    """Return the curl of the vector that begins at a component, in memory of the stage."""
+    part = slice(first, first + 3)
+    kernel = flow.device.kernel("vorticity.hpp", "curl", REAL=flow.real)
+    flow.run_over_rows(kernel, flow.read_state()[part], flow.stage[part], flow.tables.wavenumbers)
+    return flow.stage[part]
+
+
+def keep_sphere(flow: SpectralStep, fields: Array) -> None:
+    """Set modes to 0 that lie outside of the sphere, if dealiasing keeps only that."""
+    if not flow.problem.dealiasing.is_spherical:
+        return
+    waves, module = flow.wavenumbers, flow.device.array_module
+    axes = zip((waves.x, waves.y, waves.z), flow.problem.over_radii, strict=True)
+    x, y, z = (flow.device.array(axis**2 * over) for axis, over in axes)
+    outside = z[:, None, None] + y[:, None] + x >= 1
+    for component in flow.modes_of(fields):
+        module.copyto(component, 0, where=outside)
+
+
+def make_real(flow: SpectralStep, comm: Comm) -> None:
+    """Make the state that of real fields: u(-k) is the conjugate of u(k). Collective.
+
+    Both halves of the plane kx = 0 are stored, and only what they have in common reaches physical
+    space. Rounding makes them differ, and where a linear term makes modes grow, the difference
+    grows with them, which no product counteracts.
+    """
+    state = flow.modes_of(flow.state)
+    flow.device.synchronize()
+    mine = flow.device.to_host(state[..., :1])[..., 0]
+    parts = [mine] if comm is None else comm.allgather(mine)
+    plane = np.concatenate(parts, axis=2)
+    opposite = [(-np.arange(n)) % n for n in plane.shape[1:]]
+    plane = (plane + plane[:, opposite[0][:, None], opposite[1]].conj()) / 2
+    start = flow.problem.geometry.spectral_box.start[1]
+    if mine.size:
+        state[..., 0] = flow.device.array(plane[:, :, start : start + mine.shape[2]])
