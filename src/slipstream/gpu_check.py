@@ -27,7 +27,7 @@ from slipstream.errors import InputError
 ALONE = ("tests/gpu",)
 SERIAL = (
     "tests/unit/test_fft.py",
-    "tests/unit/test_moves.py",
+    "tests/unit/test_pack_unpack.py",
     "tests/unit/test_advection_kernels.py",
     "tests/physics",
 )

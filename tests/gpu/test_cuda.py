@@ -181,7 +181,7 @@ def test_kernels_that_move_or_scale_data_give_the_bits_of_the_cpu(device, host, 
     source = random_values((37, 101), real)
 
     def copy(one, origin, target):
-        kernel = one.kernel("copy.hpp", "copy_rows", REAL=name)
+        kernel = one.kernel("copy_bandwidth.hpp", "copy_rows", REAL=name)
         return kernel.bind(RowLaunch(37, 101), origin, target, 37, 101)
 
     (_, copied), _ = both(device, host, copy, source, np.zeros_like(source))

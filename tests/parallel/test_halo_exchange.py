@@ -106,8 +106,11 @@ REACHABLE = {
 def test_ranks_out_of_reach_take_another_transport(comm, device, ranks, reachable):
     if ranks == 1 or device.kind != "cpu":
         pytest.skip("needs several ranks on CPUs")
-    fallback = make_transport("mpi-p2p", comm, device)
-    transport = PeerTransport(private(comm), device, fallback, lambda r: reachable(comm.rank, r))
+
+    def make_far():
+        return make_transport("mpi-p2p", comm, device)
+
+    transport = PeerTransport(private(comm), device, make_far, lambda r: reachable(comm.rank, r))
     for grid in factorisations(ranks, 3):
         halos = Halos(comm, device, transport, (5, 7, 12), grid, (1, 1, 1), "float64")
         together(comm, check, comm, device, [halos])

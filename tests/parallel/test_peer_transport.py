@@ -10,6 +10,7 @@ import pytest
 
 from fft_oracle import Oracle
 from slipstream.decomposition import slabs
+from slipstream.device import HostDevice
 from slipstream.exchange import ExchangePlan
 from slipstream.exchange.communicators import private
 from slipstream.exchange.peer_transport import PeerTransport
@@ -77,10 +78,32 @@ def test_arrays_live_as_long_as_anything_uses_them(comm, device, collected):
     assert mapped() <= before + comm.size
 
 
+def test_plans_on_other_devices_record_the_same_kind_of_step(comm):
+    """Whichever device came first, nodes of a plan are on one device, the plan's own."""
+    own = HostDevice(threads=1)
+    kinds = set()
+    for device in ("cpu", HostDevice(threads=1), own, own, "cpu"):
+        fft = DistributedFFT(SHAPE, comm=comm, device=device, transport="peer", schedule="overlap")
+        u, u_hat = fft.empty_input(), fft.empty_output()
+        u[...] = 1
+        fft.forward(u, u_hat)
+        (step,) = fft._steps[True].values()
+        assert {node.device for node in step.nodes} == {fft.device}
+        assert fft._plan.transport.device == fft.device
+        if device != "cpu":
+            kinds.add(type(step))
+    assert len(kinds) == 1
+    same = [make_transport("peer", comm, one) for one in (own, own)]
+    assert same[0] is same[1] is not make_transport("peer", comm, HostDevice(threads=1))
+
+
 def partial_peers(comm, device, reachable):
     """Return a peer transport that reaches some ranks only, and what takes the rest."""
-    fallback = make_transport("mpi-p2p", comm, device)
-    return PeerTransport(private(comm), device, fallback, reachable)
+
+    def make_far():
+        return make_transport("mpi-p2p", comm, device)
+
+    return PeerTransport(private(comm), device, make_far, reachable)
 
 
 REACHABLE = {

@@ -13,7 +13,7 @@ from slipstream.case.validation_messages import choices_at
 from slipstream.device import open_device
 from slipstream.equations import models
 from slipstream.errors import InputError
-from slipstream.exchange import TRANSPORTS
+from slipstream.exchange import TRANSPORTS, reduced_precision_wire
 from slipstream.exchange.transport_registry import transport_class
 from slipstream.fft import fft_arguments, residency
 from slipstream.io.image_formats import FORMATS
@@ -38,7 +38,7 @@ from slipstream.spectral.runge_kutta import METHODS
         (accepted.COPIES, host_device_copy.COPIES),
         (accepted.FFT_LAYOUTS, fft_arguments.LAYOUTS),
         (accepted.FFT_ORDERS, fft_arguments.ORDERS),
-        (accepted.WIRES, fft_arguments.WIRES),
+        (accepted.WIRES, reduced_precision_wire.WIRES),
         (accepted.TUNES, fft_arguments.TUNES),
         (accepted.MODELS, models.SHIPPED),
         (accepted.INTEGRATORS, METHODS),

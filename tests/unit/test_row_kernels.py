@@ -48,7 +48,7 @@ def test_pointwise_product_is_exact_and_its_rate_keeps_nan(real, name):
 def test_copy_rows(real, name):
     source = np.random.default_rng(2).standard_normal((6, 8)).astype(real)
     target = np.full((7, 8), 777, real)
-    kernel = DEVICE.kernel("copy.hpp", "copy_rows", REAL=name)
+    kernel = DEVICE.kernel("copy_bandwidth.hpp", "copy_rows", REAL=name)
     DEVICE.run(kernel.bind(RowLaunch(6, 8), source, target, 6, 8))
     np.testing.assert_array_equal(target[:6], source)
     assert (target[6] == 777).all()

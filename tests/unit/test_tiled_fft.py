@@ -227,7 +227,7 @@ class Physical:
 
 
 @pytest.mark.parametrize(("n", "real"), CASES)
-def test_physical_pass_equals_numpy(n, real):
+def test_fused_product_equals_numpy(n, real):
     # Random coefficients have imaginary parts at k = 0 and n / 2, which must be ignored.
     physical = Physical(n, real)
     rows = physical.tile.items_per_block
@@ -238,7 +238,7 @@ def test_physical_pass_equals_numpy(n, real):
 
 @settings(max_examples=40)
 @given(rows=st.integers(0, 40), kept=st.integers(0, 13), seed=st.integers(0, 99))
-def test_physical_pass_with_any_sizes(rows, kept, seed):
+def test_fused_product_with_any_sizes(rows, kept, seed):
     """Any number of rows; the largest rate of every block of rows is reported, and no more."""
     physical = Physical(24, "float64")
     source, maxima = physical.check(rows, kept, seed)
@@ -250,7 +250,7 @@ def test_physical_pass_with_any_sizes(rows, kept, seed):
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
-def test_physical_pass_reports_a_rate_that_is_not_finite(bad):
+def test_fused_product_reports_a_rate_that_is_not_finite(bad):
     physical, rows = Physical(24, "float64"), 40
     source = random_complex((3, rows, 9), "float64")
     source[1, 17, 2] = bad
@@ -262,7 +262,7 @@ def test_physical_pass_reports_a_rate_that_is_not_finite(bad):
 
 
 @pytest.mark.parametrize("n", [30, 512])
-def test_physical_pass_in_place(n):
+def test_fused_product_in_place(n):
     """Outputs overwrite the inputs, and go on in the memory behind them."""
     physical, rows, kept = Physical(n, "float64"), 5, n // 3 + 1
     fields = random_complex((5, rows, kept), "float64")
@@ -272,7 +272,7 @@ def test_physical_pass_in_place(n):
 
 
 @pytest.mark.parametrize("n", [15, 16])
-def test_physical_pass_with_fewer_outputs_than_inputs(tmp_path, n):
+def test_fused_product_with_fewer_outputs_than_inputs(tmp_path, n):
     header = tmp_path / "dot.hpp"
     header.write_text(
         "INLINE double pointwise(const Real (&in)[4], Real (&out)[1], const double*)"

@@ -12,7 +12,7 @@ import numpy as np
 from slipstream.advection.stencil import Stencil
 from slipstream.decomposition import Box, PaddedBox, split
 from slipstream.device import Device
-from slipstream.exchange import move
+from slipstream.exchange import copy_boxes
 from slipstream.schedule import StepGraph
 
 # Rows start at multiples of so many bytes at least, for vectors and cache lines.
@@ -128,7 +128,7 @@ def record_copies(graph: StepGraph, cpu: Part, gpu: Part, number: int) -> None:
     for boxes, source, place, lane in ((edges, gpu, cpu, "copy out"), (halo, cpu, gpu, "copy in")):
         pairs = [(source.view(number, box), place.view(number, box)) for box in boxes]
         graph.add(
-            move(gpu.device, pairs),
+            copy_boxes(gpu.device, pairs),
             reads=[pair[0] for pair in pairs],
             writes=[pair[1] for pair in pairs],
             label=lane,

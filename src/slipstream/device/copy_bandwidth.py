@@ -16,8 +16,8 @@ def large_copy(
 ) -> tuple[Callable[[], None], int]:
     """Return what copies a large array on a device, and how many bytes it reads plus writes.
 
-    The kernel is one of `copy.hpp`, "copy_rows" or "stream_rows" (a CPU's stores that bypass its
-    caches), or "library" for what the device copies with; `size` is in bytes.
+    The kernel is one of `copy_bandwidth.hpp`, "copy_rows" or "stream_rows" (a CPU's stores that
+    bypass its caches), or "library" for what the device copies with; `size` is in bytes.
     """
     size = min(size, 1 << 28) if device.kind == "cpu" else size
     source, target = (device.zeros((size // 8,), "float64") for _ in range(2))
@@ -26,7 +26,7 @@ def large_copy(
     if kernel == "library":
         whole_copy = device.copy(target, source)
         return lambda: device.run(whole_copy), 2 * source.nbytes
-    bound = device.kernel("copy.hpp", kernel, REAL="double")
+    bound = device.kernel("copy_bandwidth.hpp", kernel, REAL="double")
     operation = bound.bind(RowLaunch(rows, columns), source, target, rows, columns)
     return lambda: device.run(operation), 2 * rows * columns * 8
 

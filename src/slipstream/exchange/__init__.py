@@ -22,7 +22,7 @@ from slipstream.exchange.transport_registry import (
 if TYPE_CHECKING:
     from slipstream.exchange.halo_exchange import HaloExchange, HaloPlan
     from slipstream.exchange.host_redistribution import redistribute
-    from slipstream.exchange.pack_unpack import move
+    from slipstream.exchange.pack_unpack import copy_boxes
     from slipstream.exchange.reduced_precision_wire import NarrowWire
     from slipstream.exchange.sparse_exchange import SparseExchange, swap_plan
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 _MODULES = {
     "halo_exchange": ("HaloExchange", "HaloPlan"),
     "host_redistribution": ("redistribute",),
-    "pack_unpack": ("move",),
+    "pack_unpack": ("copy_boxes",),
     "reduced_precision_wire": ("NarrowWire",),
     "sparse_exchange": ("SparseExchange", "swap_plan"),
 }
@@ -50,9 +50,9 @@ __all__ = [
     "Views",
     "check_devices",
     "chosen_transport",
+    "copy_boxes",
     "local_rank",
     "make_transport",
-    "move",
     "names_on",
     "open_matching_device",
     "pack_targets",

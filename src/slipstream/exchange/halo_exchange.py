@@ -16,7 +16,7 @@ from slipstream.decomposition import Box, PaddedBox
 from slipstream.device import Device
 from slipstream.exchange.exchange_plan import Block, ExchangePlan
 from slipstream.exchange.pack_targets import ArrayBox, box_targets
-from slipstream.exchange.pack_unpack import move
+from slipstream.exchange.pack_unpack import copy_boxes
 from slipstream.exchange.transport_base import Transport
 from slipstream.schedule import StepGraph
 
@@ -164,7 +164,7 @@ class _ArrayHalo:
     ) -> None:
         if pairs:
             graph.add(
-                move(self._device, pairs),
+                copy_boxes(self._device, pairs),
                 reads=[source for source, _ in pairs],
                 writes=[target for _, target in pairs],
                 label=label,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import atexit
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 from slipstream.array_types import Array, Comm
 from slipstream.device import Device, Operation, Stream
@@ -16,6 +16,9 @@ from slipstream.exchange.communicators import world_ranks
 from slipstream.exchange.exchange_plan import ExchangePlan, part_of
 from slipstream.exchange.transport_base import Exchange, Transport
 from slipstream.schedule import StepGraph
+
+if TYPE_CHECKING:
+    from slipstream.device.cuda_device import CudaDevice, CudaStream
 
 
 def nccl_is_available() -> bool:
@@ -37,7 +40,7 @@ class NcclTransport(Transport):
 
     def __init__(self, comm: Comm, device: Device) -> None:
         super().__init__(device)
-        self._comm = _connected(comm, device)
+        self._comm = _connected(comm, cast("CudaDevice", device))
 
     @classmethod
     def lacks(cls, kind: str) -> str:
@@ -92,12 +95,13 @@ def _group(comm: Any, sends: list, receives: list, keep_alive: Any) -> Operation
     from cupy.cuda import nccl
 
     def operation(stream: Stream, keep_alive: Any = keep_alive) -> None:
+        handle = cast("CudaStream", stream).handle.ptr
         nccl.groupStart()
         try:
             for peer, pointer, size in sends:
-                comm.send(pointer, size, nccl.NCCL_UINT8, peer, stream.handle.ptr)
+                comm.send(pointer, size, nccl.NCCL_UINT8, peer, handle)
             for peer, pointer, size in receives:
-                comm.recv(pointer, size, nccl.NCCL_UINT8, peer, stream.handle.ptr)
+                comm.recv(pointer, size, nccl.NCCL_UINT8, peer, handle)
         finally:
             nccl.groupEnd()
 
@@ -107,14 +111,14 @@ def _group(comm: Any, sends: list, receives: list, keep_alive: Any) -> Operation
 # By this rank's GPU and the ranks of MPI's world that belong to it. Destroying a communicator waits
 # for all graphs that captured its messages, and graphs may live as long as the process: so
 # communicators do, too.
-_communicators: dict[tuple[str, tuple[int, ...]], Any] = {}
+_communicators: dict[tuple[Device, tuple[int, ...]], Any] = {}
 
 
-def _connected(comm: Any, device: Device) -> Any:
+def _connected(comm: Comm, device: CudaDevice) -> Any:
     """Return the NCCL communicator of these ranks, connected to all of them. Collective."""
     from cupy.cuda import nccl
 
-    key = device.identity, world_ranks(comm)
+    key = device, world_ranks(comm)
     # All ranks must find it, or none: they might have been grouped differently before.
     if comm.allreduce(int(key in _communicators)) == comm.size:
         return _communicators[key]

@@ -1,4 +1,4 @@
-"""Moves: many boxes from array to array by one kernel, whatever their strides.
+"""Packing and unpacking: many boxes from array to array by one kernel, whatever their strides.
 
 What the halos of a box need is a few faces, edges and corners, in as many places. A table of their
 rows makes one pass of it, to and from any memory that the device reaches.
@@ -11,13 +11,14 @@ from typing import Any
 
 import numpy as np
 
-from slipstream.device import REAL_NAMES, Device, Operation, RowLaunch, address_of
+from slipstream.array_types import Array
+from slipstream.device import REAL_NAMES, Device, Operation, RowLaunch, Stream, address_of
 
 # Shorter rows than this are worth exchanging for longer ones of elements that are far apart.
 _SHORT = 8
 
 
-def move(device: Device, pairs: Sequence[tuple[Any, Any]]) -> Operation:
+def copy_boxes(device: Device, pairs: Sequence[tuple[Array, Array]]) -> Operation:
     """Return the operation ``target[...] = source`` for pairs (source, target) of views.
 
     All have one dtype, float32 or float64, and three axes; those of a pair have one shape, or
@@ -30,17 +31,17 @@ def move(device: Device, pairs: Sequence[tuple[Any, Any]]) -> Operation:
         return lambda stream: None
     table = np.concatenate(tables)
     dtype = np.dtype(pairs[0][0].dtype).name
-    kernel = device.kernel("moves.hpp", "move_rows", REAL=REAL_NAMES[dtype])
+    kernel = device.kernel("pack_unpack.hpp", "copy_listed_rows", REAL=REAL_NAMES[dtype])
     launch = RowLaunch(len(table), int(table[:, 2].max()))
     bound = kernel.bind(launch, device.array(table), len(table))
 
-    def operation(stream: Any, keep_alive: Any = pairs) -> None:
+    def operation(stream: Stream, keep_alive: Any = pairs) -> None:
         bound(stream)
 
     return operation
 
 
-def _rows(source: Any, target: Any) -> np.ndarray:
+def _rows(source: Array, target: Array) -> np.ndarray:
     """Return the table's entries of one pair."""
     if source.shape != target.shape:
         raise ValueError(f"cannot move {source.shape} to {target.shape}")

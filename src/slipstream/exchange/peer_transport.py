@@ -34,28 +34,30 @@ _FLAGS = 1 << 18
 
 # By this rank's device and the ranks of MPI's world: other ranks may have this one's memory open
 # for as long as they like, so what manages it lives as long as the process.
-_transports: dict[tuple[str, tuple[int, ...]], PeerTransport] = {}
+_transports: dict[tuple[Device, tuple[int, ...]], PeerTransport] = {}
 
 
 class PeerTransport(Transport):
     """Exchanges through shared memory, and by another transport between ranks that share none.
 
-    Tests exclude ranks by `reachable`, the same ones from either side. Making one is collective.
+    That one is made by `make_far` if there are such ranks. Tests exclude ranks by `reachable`, the
+    same ones from either side. Making a transport is collective.
     """
 
     name = "peer"
     needs_own_gpu = True
     within_node = True
+    can_store = True
 
     def __init__(
         self,
         comm: Comm,
         device: Device,
-        fallback: Transport,
+        make_far: Callable[[], Transport],
         reachable: Callable[[int], bool] = lambda rank: True,
     ) -> None:
         super().__init__(device)
-        self.comm, self._fallback = comm, fallback
+        self.comm = comm
         self._segments: dict[int, Segment] = {}
         self._dropped: set[int] = set()
         self._made = 0
@@ -66,7 +68,8 @@ class PeerTransport(Transport):
         ]
         seen_by_others = comm.alltoall(seen)
         self.near = [mine and theirs for mine, theirs in zip(seen, seen_by_others, strict=True)]
-        self.reaches_all = comm.allreduce(all(self.near)) == comm.size
+        everywhere = comm.allreduce(all(self.near)) == comm.size
+        self._far = None if everywhere else make_far()
         # In the host's memory, for the host to see even while the device waits.
         self._failed = device.pinned((1,), np.int64)
         self._failed[:] = 0
@@ -74,11 +77,10 @@ class PeerTransport(Transport):
     @classmethod
     def make(cls, comm: Comm, device: Device) -> PeerTransport:
         """Return the transport of these ranks, made once. Collective."""
-        far = make_far_transport(comm, device)
-        key = device.identity, world_ranks(comm)
+        key = device, world_ranks(comm)
         # All ranks must find it, or none: they might have been grouped differently before.
         if comm.allreduce(int(key in _transports)) < comm.size:
-            _transports[key] = cls(private(comm), device, far)
+            _transports[key] = cls(private(comm), device, lambda: make_far_transport(comm, device))
         return _transports[key]
 
     def empty(self, shape: Sequence[int], dtype: Any) -> Any:
@@ -100,22 +102,22 @@ class PeerTransport(Transport):
         self, plan: ExchangePlan, targets: Sequence[Any], alternating: bool
     ) -> StoredTargets | None:
         """Return where blocks belong in the memory of their receivers; see `Transport`."""
-        return StoredTargets(self, plan, targets, alternating) if self.reaches_all else None
+        return None if self._far else StoredTargets(self, plan, targets, alternating)
 
     def pack_buffer(self, shape: Sequence[int], dtype: Any) -> Any:
         """Return memory to pack blocks in, see `Transport`; nothing is packed if all is stored."""
-        return np.empty(shape, dtype) if self.reaches_all else self.empty(shape, dtype)
+        return self.empty(shape, dtype) if self._far else np.empty(shape, dtype)
 
     def pack_buffer_bytes(self, size: int) -> int:
         """Return how many bytes of the device a `pack_buffer` of so many takes."""
-        return 0 if self.reaches_all else self.allocated_bytes(size)
+        return self.allocated_bytes(size) if self._far else 0
 
     def prepare(self, plan: ExchangePlan, pairs: Sequence[tuple[Array, Array]]) -> Exchange:
         """Prepare an exchange; see `Transport.prepare`."""
         far = None
-        if not self.reaches_all:
+        if self._far:
             there = [rank for rank, near in enumerate(self.near) if not near]
-            far = self._fallback.prepare(plan.among(there), pairs)
+            far = self._far.prepare(plan.among(there), pairs)
         return PeerExchange(self, plan, pairs, far)
 
     def check(self) -> None:
@@ -245,19 +247,9 @@ class PeerExchange(Exchange):
         self._far, rank, size = far, transport.comm.rank, transport.comm.size
         near = plan.among([peer for peer in range(size) if transport.near[peer]])
         self._targets = StoredTargets(transport, near, [target for _, target in self.pairs])
-        if far is None:
-            self.places = self._targets.blocks
         # Everybody begins with another receiver.
         others = [block for block in near.sends if block.peer != rank]
         self._near_sends = sorted(others, key=lambda block: (block.peer - rank) % size)
-
-    def record_open(self, graph: StepGraph, label: str) -> None:
-        """Record that this rank's targets are free, and the wait for those of others."""
-        self._targets.record_open(graph, label)
-
-    def record_close(self, graph: StepGraph, label: str) -> None:
-        """Record that this rank has stored all, and the wait for what others store."""
-        self._targets.record_close(graph, label)
 
     def _record_messages(self, graph: StepGraph, label: str) -> None:
         self._targets.record_open(graph, label)

@@ -21,10 +21,11 @@ from slipstream.exchange.exchange_plan import Block, ExchangePlan
 from slipstream.exchange.transport_base import Exchange, Transport
 from slipstream.schedule import StepGraph
 
-WIRES = ("float32", "bfloat16")
-
-# By wire: the type in `narrow.hpp`, and one of the same size that transports know.
-_TYPES = {"float32": ("Float32", np.complex64), "bfloat16": ("Bfloat16", np.uint32)}
+# By name: the type in `reduced_precision.hpp`, and one of the same size that transports know.
+WIRES: dict[str, tuple[str, Any]] = {
+    "float32": ("Float32", np.complex64),
+    "bfloat16": ("Bfloat16", np.uint32),
+}
 # Elements per row of the kernels, which measure row by row.
 _ROW = 1024
 
@@ -42,9 +43,10 @@ class NarrowWire(Transport):
         self.name = f"{inner.name}, {wire} on the wire"
         self.inner, self.wire = inner, wire
         self._comm = comm
-        kind, self._dtype = _TYPES[wire]
+        kind, self._dtype = WIRES[wire]
         self.narrow, self.widen = (
-            device.kernel("narrow.hpp", name, NARROW=kind) for name in ("narrow_rows", "widen_rows")
+            device.kernel("reduced_precision.hpp", name, NARROW=kind)
+            for name in ("narrow_rows", "widen_rows")
         )
         # Whoever can still run an exchange keeps it, and it keeps its arrays.
         self._exchanges: weakref.WeakValueDictionary = weakref.WeakValueDictionary()
@@ -54,6 +56,10 @@ class NarrowWire(Transport):
     def empty(self, shape: Sequence[int], dtype: Any) -> Any:
         """Return an uninitialised array of the inner transport. Collective."""
         return self.inner.empty(shape, dtype)
+
+    def allocated_bytes(self, size: int) -> int:
+        """Return how many bytes of the device an array of the inner transport takes."""
+        return self.inner.allocated_bytes(size)
 
     def prepare(self, plan: ExchangePlan, pairs: Sequence[tuple[Any, Any]]) -> NarrowExchange:
         """Prepare an exchange of complex128 arrays, or raise `InputError`. Collective."""
@@ -140,13 +146,13 @@ class NarrowExchange(Exchange):
             for number, (low, high) in enumerate(self._leaving):
                 sums = self.sums[row : row + _rows(low, high)]
                 row += len(sums)
-                arrays = wide[low:high], narrow[low:high], sums
-                self._add(graph, self._transport.narrow, arrays, True, f"{label}: narrow", number)
+                narrowed = wide[low:high], narrow[low:high], sums
+                self._add(graph, self._transport.narrow, narrowed, True, f"{label}: narrow", number)
         self._inner.record(graph, label, own=False)
         for (_, wide), (_, narrow) in zip(self.pairs, self._narrow, strict=True):
             for number, (low, high) in enumerate(self._arriving):
-                arrays = narrow[low:high], wide[low:high]
-                self._add(graph, self._transport.widen, arrays, False, f"{label}: widen", number)
+                widened = narrow[low:high], wide[low:high]
+                self._add(graph, self._transport.widen, widened, False, f"{label}: widen", number)
 
     def _add(
         self,

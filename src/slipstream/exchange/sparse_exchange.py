@@ -97,7 +97,9 @@ class _Swap:
         self._record_scatter(graph, places, label)
 
     def _kernel(self, name: str, launch: RowLaunch, *arguments: Any) -> Operation:
-        return self._device.kernel("slots.hpp", name, **self._constants).bind(launch, *arguments)
+        return self._device.kernel("indexed_gather.hpp", name, **self._constants).bind(
+            launch, *arguments
+        )
 
     def _gathering(self, blocks: Mapping[int, Array]) -> Operation:
         """Return the operation that stores what each neighbour gets in its place."""
@@ -113,7 +115,7 @@ class _Swap:
         table = self._device.array(np.array(rows, np.int64).reshape(-1, 3))
         launch = RowLaunch(len(rows), _ROW)
         gather = self._kernel(
-            "gather_slots", launch, self._array, self._addresses, table, len(rows)
+            "gather_elements", launch, self._array, self._addresses, table, len(rows)
         )
 
         def operation(stream: Any, keep_alive: Any = blocks) -> None:
@@ -129,7 +131,7 @@ class _Swap:
         launch = RowLaunch(rows, _ROW)
         graph.add(
             self._kernel(
-                "scatter_slots",
+                "scatter_elements",
                 launch,
                 self._array,
                 self._addresses,

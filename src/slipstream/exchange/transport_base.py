@@ -25,9 +25,6 @@ class Exchange(ABC):
     Pairs are (source, target). All ranks must run the same exchanges in the same order.
     """
 
-    # Where blocks go in the memory of their receivers; superseded by `pack_targets`.
-    places: list[dict[int, Any]] | None = None
-
     def __init__(
         self, device: Device, plan: ExchangePlan, pairs: Sequence[tuple[Any, Any]]
     ) -> None:
@@ -58,14 +55,6 @@ class Exchange(ABC):
     def _record_messages(self, graph: StepGraph, label: str) -> None:
         """Record what goes to, and comes from, other ranks."""
 
-    def record_open(self, graph: StepGraph, label: str) -> None:
-        """Record that the targets may be written by others, and the wait for theirs."""
-        raise NotImplementedError
-
-    def record_close(self, graph: StepGraph, label: str) -> None:
-        """Record that all blocks are stored, and the wait for those of others."""
-        raise NotImplementedError
-
 
 class Transport(ABC):
     """Prepares exchanges between the ranks of a communicator, from and to memory of a device."""
@@ -78,8 +67,8 @@ class Transport(ABC):
     needs_own_gpu = False
     within_node = False
     without_gpu: str | None = None
-    # Whether every rank stores into the memory of every other: then all exchanges have places.
-    reaches_all = False
+    # Whether ranks store into the memory of others, as far as they see it.
+    can_store = False
 
     @classmethod
     def lacks(cls, kind: str) -> str:

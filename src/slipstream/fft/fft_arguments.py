@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from slipstream.accepted import WIRES
 from slipstream.argument_checks import whole_number
 from slipstream.collective import on_every_rank
 from slipstream.decomposition import Box, grid_boxes, whole
@@ -19,7 +20,6 @@ from slipstream.fft.truncation import Modes, truncate
 
 LAYOUTS = ("slab", "pencil", "root")
 ORDERS = ("transposed", "natural")
-WIRES = ("float32", "bfloat16")
 TUNES = ("off", "quick", "full")
 
 _COMPLEX = {"float32": "complex64", "float64": "complex128"}

@@ -120,7 +120,7 @@ def copy_box(device: Device, target: Array, source: Array) -> Operation:
     rows, columns = int(np.prod(shape[:3])), shape[3] * words
     part = min(columns, _PART)
     parts = -(-columns // part)
-    kernel = device.kernel("boxes.hpp", "copy_box", REAL=REAL_NAMES[real.name])
+    kernel = device.kernel("strided_copy.hpp", "copy_box", REAL=REAL_NAMES[real.name])
     return kernel.bind(
         RowLaunch(rows * parts, part),
         target,

@@ -4,7 +4,7 @@
 #include "portability.hpp"
 
 // An entry: address of the source and of the target, count, and the strides of both in elements.
-KERNEL move_rows(const Index* RESTRICT table, Index rows) {
+KERNEL copy_listed_rows(const Index* RESTRICT table, Index rows) {
   FOR_ROWS(r, rows) {
     const Index* RESTRICT entry = table + 5 * r;
     const Real* RESTRICT source = reinterpret_cast<const Real*>(entry[0]);

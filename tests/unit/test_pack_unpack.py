@@ -1,11 +1,11 @@
-"""Moves of many strided views at once, element by element against NumPy's assignment."""
+"""Copies of many strided boxes at once, element by element against NumPy's assignment."""
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slipstream.exchange import move
+from slipstream.exchange import copy_boxes
 
 POISON = 777
 REALS = st.sampled_from(["float32", "float64"])
@@ -57,7 +57,9 @@ class Array:
 def test_views_of_any_strides_are_moved_and_nothing_else_is_touched(device, dtype, shapes, data):
     sources = [Array(device, data.draw(views(s)), dtype, seed) for seed, s in enumerate(shapes)]
     targets = [Array(device, data.draw(views(s)), dtype) for s in shapes]
-    operation = move(device, [(a.view, b.view) for a, b in zip(sources, targets, strict=True)])
+    operation = copy_boxes(
+        device, [(a.view, b.view) for a, b in zip(sources, targets, strict=True)]
+    )
     for _ in range(2):
         device.run(operation)
         for source, target in zip(sources, targets, strict=True):
@@ -75,7 +77,7 @@ def test_bits_survive_whatever_they_mean(device, dtype):
     source = device.array(bits.view(dtype))
     for axes in ((0, 1, 2), (2, 1, 0)):  # along rows, and across them
         target = device.zeros(tuple(bits.shape[axis] for axis in axes), dtype)
-        device.run(move(device, [(source.transpose(axes), target)]))
+        device.run(copy_boxes(device, [(source.transpose(axes), target)]))
         moved = device.to_host(target).view(integers)
         np.testing.assert_array_equal(moved, bits.transpose(axes))
 
@@ -85,7 +87,7 @@ def test_parts_of_one_array_may_be_moved_within_it(device):
     values = np.random.default_rng(0).standard_normal((4, 5, 12))
     array = device.array(values)
     pairs = [(np.s_[:3, :, 10:11], np.s_[:3, :, :1]), (np.s_[1:2, :, 1:], np.s_[3:4, :, 1:])]
-    device.run(move(device, [(array[source], array[target]) for source, target in pairs]))
+    device.run(copy_boxes(device, [(array[source], array[target]) for source, target in pairs]))
     expected = values.copy()
     for source, target in pairs:
         expected[target] = values[source]
@@ -94,7 +96,7 @@ def test_parts_of_one_array_may_be_moved_within_it(device):
 
 def test_an_operation_keeps_its_arrays_alive(device):
     source, target = device.array(np.ones((2, 3, 4))), device.zeros((2, 3, 4), "float64")
-    operation = move(device, [(source[:, ::2], target[:, 1:])])
+    operation = copy_boxes(device, [(source[:, ::2], target[:, 1:])])
     del source
     waste = [device.zeros((2, 3, 4), "float64") for _ in range(20)]
     device.run(operation)
@@ -104,8 +106,8 @@ def test_an_operation_keeps_its_arrays_alive(device):
 
 def test_nothing_may_be_moved(device):
     empty = device.zeros((0, 3, 4), "float64")
-    device.run(move(device, []))
-    device.run(move(device, [(empty, empty)]))
+    device.run(copy_boxes(device, []))
+    device.run(copy_boxes(device, [(empty, empty)]))
 
 
 @pytest.mark.parametrize(
@@ -122,4 +124,4 @@ def test_pairs_of_unequal_shapes_are_errors(device, source, target):
     good = device.zeros((2, 2, 2), "float64"), device.zeros((2, 2, 2), "float64")
     pair = device.zeros(source, "float64"), device.zeros(target, "float64")
     with pytest.raises(ValueError, match="cannot move"):
-        move(device, [good, pair])
+        copy_boxes(device, [good, pair])
