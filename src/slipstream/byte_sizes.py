@@ -1,4 +1,4 @@
-"""Numbers of bytes, as people write and read them."""
+"""Sizes in bytes, as people write and read them."""
 
 from __future__ import annotations
 
@@ -14,19 +14,9 @@ _UNITS = {"": 1, "B": 1} | {
 
 
 def bytes_of(value: int | str, name: str = "size") -> int:
-    """Return a number of bytes that may be written with a unit, such as "8 GiB".
+    """Return a positive number of bytes, which may be written with a unit, such as "8 GiB".
 
-    Parameters
-    ----------
-    value : int or str
-        Bytes, or a number and a unit: B, kB, KiB and so on up to TB and TiB, in any case.
-    name : str
-        What it is of, for the message.
-
-    Raises
-    ------
-    InputError
-        If it is no such number, or not positive.
+    `name` says what has this size, for the message of the InputError.
     """
     match = re.fullmatch(r"\s*(\d+(?:\.\d*)?)\s*([A-Za-z]*)\s*", str(value))
     size = int(float(match[1]) * _UNITS.get(match[2].upper(), 0)) if match else 0

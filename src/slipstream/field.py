@@ -1,8 +1,8 @@
 """One array of the flow, as solvers hand it out and as files store it.
 
-A `Field` is this rank's part of a global array together with what makes the array readable
-years later: its name, the names of its dimensions, its coordinates and attributes. It knows
-no solver, no file format and no MPI, so every layer may use it.
+A `Field` is this rank's box of a global array together with what makes the array readable years
+later: its name, the names of its dimensions, its coordinates and attributes. It knows no solver, no
+file format and no MPI, so every layer may use it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,7 +13,7 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Field:
-    """A named global array, of which one rank holds a part.
+    """A named global array, of which one rank holds a box.
 
     Attributes
     ----------
@@ -26,7 +26,7 @@ class Field:
     offset : tuple of int
         Global index of the first element of ``data``.
     data : numpy.ndarray
-        This rank's part, any real or complex dtype; a part without elements is legal.
+        This rank's box, of any real or complex dtype; it may be empty.
     coordinates : mapping of str to numpy.ndarray
         Global coordinate of each dimension, float64, one-dimensional. Dimensions may lack one.
     attributes : mapping of str to object
@@ -49,7 +49,7 @@ class Field:
     attributes: Mapping[str, object] = field(default_factory=dict)
     coordinate_unit: str = "1"
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if not len(self.dims) == len(self.shape) == len(self.offset) == self.data.ndim:
             raise ValueError(
                 f"field {self.name!r}: dims {self.dims}, shape {self.shape}, offset {self.offset}"

@@ -24,7 +24,7 @@ DTYPES = ("bool", "uint8", "int16", "uint32", "float64")
 @pytest.fixture
 def small_blocks(monkeypatch):
     """Let images as small as these be read in several turns."""
-    monkeypatch.setattr(voxel_images, "_BLOCK_BYTES", 48)
+    monkeypatch.setattr(voxel_images, "_BATCH_BYTES", 48)
 
 
 def grey(dtype="uint8", shape=SHAPE):

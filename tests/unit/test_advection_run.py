@@ -165,7 +165,7 @@ def test_memory_is_known_before_it_is_allocated(strategy, shell):
     simulation.allocate()
     needs = dict(zip(devices, (need for _, need in simulation.memory()), strict=True))
     for name in devices:
-        part = simulation.solver._parts.get(name)
+        part = simulation.solver._regions.get(name)
         allocated = sum(array.base.nbytes for array in part.arrays) if part else 0
         output = 8 * simulation.case.points if name == "cpu" else 0
         assert allocated <= needs[name] <= 1.1 * allocated + 2 * output

@@ -29,7 +29,7 @@ DTYPES = ["bool", "uint8", "int8", "uint16", "int32", "uint64", "float16", "floa
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch):
     """Let images as small as these be read in several blocks."""
-    monkeypatch.setattr(voxel_images, "_BLOCK_BYTES", 64)
+    monkeypatch.setattr(voxel_images, "_BATCH_BYTES", 64)
 
 
 def grey(dtype="uint8", shape=SHAPE, seed=0):
@@ -173,7 +173,7 @@ def test_any_byte_but_zero_is_true(tmp_path):
 
 @pytest.mark.parametrize("name", ["a.dat", "a.npy"])
 def test_blocks_larger_than_a_plane_are_read(tmp_path, monkeypatch, name):
-    monkeypatch.setattr(voxel_images, "_BLOCK_BYTES", 2**20)
+    monkeypatch.setattr(voxel_images, "_BATCH_BYTES", 2**20)
     values, options = grey("uint16"), {}
     if name == "a.npy":
         np.save(tmp_path / name, values)

@@ -1,8 +1,8 @@
 """Advection by overlap strategies: one step graph, ten ways to run it.
 
 The test of White and Dongarra (2011): a Gaussian is carried through the corner of a periodic cube
-and back to where it began, by a scheme that needs all 26 neighbours of a point. What their nine
-programs do differently is, here, a line each: see `strategies`.
+and back to where it began, by a scheme that needs all 26 neighbours of a point. Each of their nine
+programs is one line here: see `overlap_strategies`.
 """
 
 from slipstream.advection.advection_solver import Advection

@@ -1,4 +1,4 @@
-"""How much memory a rank's subdomain of an advection step needs, before anything is allocated."""
+"""How much memory advection needs, computed before anything is allocated."""
 
 from __future__ import annotations
 
@@ -7,12 +7,11 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from slipstream.advection.device_regions import Region
 from slipstream.advection.overlap_strategies import Strategy, place
 from slipstream.decomposition import Box
 from slipstream.device import Device
 
-# Two arrays take turns; each has spare elements at both ends, and steps of its own.
+# Two arrays take turns; each has spare elements at both ends, and a step that writes to it.
 _ARRAYS = 2
 _SPARE = 8
 # A step's list of work has six 64-bit numbers for every eight rows.
@@ -28,18 +27,15 @@ def memory_needed(
     shell: int,
 ) -> dict[str, int]:
     """Return the bytes that one rank needs on each of its devices."""
-    divided = [int(parts > 1) for parts in grid]
+    divided = [int(ranks > 1) for ranks in grid]
     regions = place(strategy, devices, box, divided, dtype, shell)
     needed = dict.fromkeys(devices, 0)
     for name, region in regions.items():
-        needed[name] += _of_region(region, dtype.itemsize)
-    # What travels is packed on the device that has the points which other ranks read.
+        layout = region.layout
+        elements = math.prod(layout.shape) + _SPARE * layout.alignment
+        work = _BYTES_PER_ROW * math.prod(layout.shape[:2])
+        needed[name] += _ARRAYS * (elements * dtype.itemsize + work)
+    # Halos are packed on the device that has the points which other ranks read.
     halo = box.grown(divided).size - box.size if box.size else 0
     needed[next(iter(regions))] += 2 * _ARRAYS * halo * dtype.itemsize
     return needed
-
-
-def _of_region(region: Region, itemsize: int) -> int:
-    layout = region.layout
-    elements = math.prod(layout.shape) + _SPARE * layout.alignment
-    return _ARRAYS * (elements * itemsize + _BYTES_PER_ROW * math.prod(layout.shape[:2]))

@@ -1,4 +1,4 @@
-"""An advection run: a case's settings, the solver, and how far it is from the exact solution."""
+"""An advection run of `slipstream run`: from a case to a solver, its diagnostics and its files."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ from slipstream.simulation.simulation_base import Simulation, wanted_device
 class AdvectionSimulation(Simulation):
     """A Gaussian carried through a periodic box.
 
-    Its steps cannot be shortened: the scheme's numbers are those of the whole step. A strategy of
-    two devices may be given both, as a mapping with "cpu" and "gpu".
+    Its steps cannot be shortened, as the scheme's weights depend on their size. Strategies that use
+    two devices accept both, as a mapping with "cpu" and "gpu".
     """
 
     case: AdvectionCase
@@ -67,7 +67,7 @@ class AdvectionSimulation(Simulation):
         return checked_grid(grid and tuple(reversed(grid)), self.ranks, self._shape)
 
     def _check_width(self) -> None:
-        """Refuse a Gaussian that falls between the points."""
+        """Refuse a Gaussian that is narrower than the grid spacing."""
         width, fewest = self.case.initial.width, min(self._shape)
         if width * fewest < 1:
             raise InputError(

@@ -1,4 +1,4 @@
-"""Advection in a periodic box, by a strategy of one's choice."""
+"""Advection in a periodic box, by any of the overlap strategies."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from slipstream.advection.device_regions import Part, Region, record_copies
+from slipstream.advection.device_regions import DeviceRegion, Region, record_copies
 from slipstream.advection.exact_solution import gaussian
 from slipstream.advection.lax_wendroff import check_courant
 from slipstream.advection.overlap_strategies import STRATEGIES, Strategy, place, record_step
@@ -20,7 +20,7 @@ from slipstream.errors import InputError
 from slipstream.exchange import HaloExchange, HaloPlan, local_rank, make_transport
 from slipstream.schedule import StepGraph, Timeline, commit
 
-# What a point of a face costs, normal to z, y and x: the last ones lie in as many cache lines.
+# Cost of a point of a face normal to z, y and x: each point of the last has its own cache line.
 _FACE_COSTS = (1.0, 1.0, 8.0)
 
 
@@ -87,43 +87,40 @@ class Advection:
         self.boxes = grid_boxes(self.shape, self.grid)
         self.box = self.boxes[rank]
         self.devices = open_devices(self.strategy, devices or {}, threads, comm)
-        self._divided = tuple(int(parts > 1) for parts in self.grid)
-        regions = self._regions(self.box)
-        # The first device is the one that has the points which other ranks read.
+        self._divided = tuple(int(count > 1) for count in self.grid)
+        regions = self._place(self.box)
+        # The first device has the points that other ranks read.
         outermost = self.devices[next(iter(regions))]
         transport = self.strategy.transport if ranks > 1 else "none"
         self._transport = make_transport(transport, comm, outermost)
-        self._parts = {
-            name: Part(
+        self._regions = {
+            name: DeviceRegion(
                 self.devices[name], region, self.dtype, self.courant, self._empty(name, regions)
             )
             for name, region in regions.items()
         }
-        self._halos = self._make_halos(rank) if self._transport is not None else None
-        self._steps = [
-            commit(
-                record_step(self.strategy, self._parts, self._halos, target), self.strategy.policy
-            )
-            for target in (0, 1)
+        self._halos = None
+        if self._transport is not None:
+            layouts = [next(iter(self._place(box).values())).layout for box in self.boxes]
+            plan = HaloPlan.make(self.boxes, self.shape, self._divided, rank)
+            arrays = next(iter(self._regions.values())).arrays
+            self._halos = HaloExchange(outermost, plan, layouts, arrays, self._transport)
+        graphs = [
+            record_step(self.strategy, self._regions, self._halos, target) for target in (0, 1)
         ]
+        self._steps = [commit(graph, self.strategy.policy) for graph in graphs]
         self._newest, self.steps = 0, 0
 
-    def _regions(self, box: Box) -> dict[str, Region]:
+    def _place(self, box: Box) -> dict[str, Region]:
         return place(self.strategy, self.devices, box, self._divided, self.dtype, self.shell)
 
     def _empty(self, name: str, regions: Mapping[str, Region]) -> Callable:
-        """Return what allocates memory that all reach who move data of this part."""
+        """Return what allocates memory that everything that moves this device's data can access."""
         if name == "cpu" and len(regions) == 2:
             return self.devices["gpu"].pinned
         if self._transport is not None and name == next(iter(regions)):
             return self._transport.empty
         return self.devices[name].empty
-
-    def _make_halos(self, rank: int) -> HaloExchange:
-        layouts = [next(iter(self._regions(box).values())).layout for box in self.boxes]
-        plan = HaloPlan.make(self.boxes, self.shape, self._divided, rank)
-        part = next(iter(self._parts.values()))
-        return HaloExchange(part.device, plan, layouts, part.arrays, self._transport)
 
     def set(self, values: np.ndarray, steps: int = 0) -> None:
         """Set the values of this rank's points. Collective.
@@ -144,19 +141,19 @@ class Advection:
         if values.shape != self.box.shape:
             raise InputError(f"values have shape {values.shape}; accepted: {self.box.shape}")
         self.synchronize()
-        for part in self._parts.values():
-            box = part.region.layout.box
+        for one in self._regions.values():
+            box = one.region.layout.box
             mine = np.ascontiguousarray(values[box.slices(self.box)], self.dtype)
-            part.device.run(part.device.copy(part.view(0, box), mine))
-            part.device.synchronize()
+            one.device.run(one.device.copy(one.view(0, box), mine))
+            one.device.synchronize()
         if self._halos is not None:
-            self.comm.Barrier()  # nobody reads a halo any more, or has yet to set values
-            graph = StepGraph(next(iter(self._parts.values())).device)
+            self.comm.Barrier()  # no rank still reads a halo, and all have set their values
+            graph = StepGraph(next(iter(self._regions.values())).device)
             self._halos.record(graph, 0)
             commit(graph, "serial").run()
-        if len(self._parts) == 2:
+        if len(self._regions) == 2:
             graph = StepGraph(self.devices["gpu"])
-            record_copies(graph, self._parts["cpu"], self._parts["gpu"], 0)
+            record_copies(graph, self._regions["cpu"], self._regions["gpu"], 0)
             commit(graph, "serial").run()
         self._newest, self.steps = 0, steps
 
@@ -183,13 +180,7 @@ class Advection:
         self.steps += steps
 
     def synchronize(self) -> None:
-        """Wait until all steps are done.
-
-        Raises
-        ------
-        RunError
-            If another rank has not answered.
-        """
+        """Wait until all steps are done; a RunError if another rank has not answered."""
         for step in self._steps:
             step.synchronize()
         if self._transport is not None:
@@ -199,9 +190,9 @@ class Advection:
         """Return this rank's points as a new array of shape ``box.shape``."""
         self.synchronize()
         result = np.empty(self.box.shape, self.dtype)
-        for part in self._parts.values():
-            for box in part.region.boxes:
-                result[box.slices(self.box)] = part.device.to_host(part.view(self._newest, box))
+        for one in self._regions.values():
+            for box in one.region.boxes:
+                result[box.slices(self.box)] = one.device.to_host(one.view(self._newest, box))
         return result
 
     def exact(self, width: float, box: Box | None = None) -> np.ndarray:
@@ -221,13 +212,7 @@ class Advection:
         return gaussian(box or self.box, self.shape, travelled, width)
 
     def timeline(self, forget: bool = False) -> Timeline:
-        """Return what ran when in the profiled steps.
-
-        Parameters
-        ----------
-        forget : bool
-            Whether to keep nothing of it, so that the next timeline is that of later steps.
-        """
+        """Return what ran when in the profiled steps; `forget` clears the record."""
         return Timeline.merged([step.timeline for step in self._steps], forget)
 
 
@@ -241,7 +226,7 @@ def checked_strategy(name: str, ranks: int) -> Strategy:
 
 
 def checked_shape(shape: Sequence[int]) -> tuple[int, int, int]:
-    """Return the number of points along z, y and x."""
+    """Return the numbers of points along z, y and x as whole numbers."""
     numbers = _three_counts(shape)
     if numbers is None:
         raise InputError(f"shape is {shape}; accepted: three positive numbers z, y, x")

@@ -1,4 +1,4 @@
-"""Parts: the points of a rank that one device advances, and the memory that they lie in."""
+"""Regions: the points of a rank that one device advances, and the memory that holds them."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from slipstream.advection.stencil import Stencil
+from slipstream.array_types import Array
 from slipstream.decomposition import Box, PaddedBox, split
 from slipstream.device import Device
 from slipstream.exchange import copy_boxes
@@ -17,58 +18,37 @@ from slipstream.schedule import StepGraph
 
 # Rows start at multiples of so many bytes at least, for vectors and cache lines.
 _LINE = 64
-# Points that a CPU advances in a few milliseconds, and rows that go through all planes together.
-_PIECE, _ROWS = 1 << 22, 32
+# Points that a CPU advances in a few milliseconds, and rows that pass through all planes together.
+_CHUNK, _ROWS = 1 << 22, 32
 
 
 @dataclass(frozen=True)
 class Region:
-    """What a part advances.
+    """The points that one device advances."""
 
-    Attributes
-    ----------
-    layout : PaddedBox
-        Where its points lie. Axes without a halo are periodic in place.
-    boxes : tuple of Box
-        The points that it advances; all of the layout's box, or what another device leaves of it.
-    core : Box
-        The points that need not be advanced first, since other ranks, or a CPU, do not read them.
-    """
-
-    layout: PaddedBox
-    boxes: tuple[Box, ...]
-    core: Box
+    layout: PaddedBox  # where they lie in memory; axes without a halo are periodic in place
+    boxes: tuple[Box, ...]  # all of the layout's box, or what another device leaves of it
+    core: Box  # points that no other rank or device reads, so that they can be advanced last
 
     def outer(self) -> list[Box]:
         """Return the points to advance first."""
-        return [part for box in self.boxes for part in box.without(self.core)]
+        return [edge for box in self.boxes for edge in box.without(self.core)]
 
     def inner(self) -> list[Box]:
         """Return the other points."""
-        return [part for box in self.boxes if (part := box.intersect(self.core)).size]
+        return [inner for box in self.boxes if (inner := box.intersect(self.core)).size]
 
 
 def padded(device: Device, box: Box, halo: Sequence[int], dtype: Any) -> PaddedBox:
-    """Return the layout of a box in arrays that a device likes."""
+    """Return the layout of a box, its rows aligned as the device prefers."""
     unit = max(_LINE, device.row_bytes) // np.dtype(dtype).itemsize
     return PaddedBox(box, tuple(halo), unit)
 
 
-class Part:
-    """A region on a device, with two arrays that take turns.
+class DeviceRegion:
+    """A region on its device, with two arrays that take turns.
 
-    Parameters
-    ----------
-    device : Device
-        What advances it.
-    region : Region
-        Its points.
-    dtype : dtype
-        float32 or float64.
-    courant : sequence of float
-        Courant numbers along z, y and x.
-    empty : callable
-        ``empty(shape, dtype)`` allocates memory that the device, and whoever exchanges, reach.
+    ``empty(shape, dtype)`` allocates memory that the device and the halo exchange can access.
     """
 
     def __init__(
@@ -77,11 +57,11 @@ class Part:
         region: Region,
         dtype: Any,
         courant: Sequence[float],
-        empty: Callable[[tuple[int, ...], Any], Any],
+        empty: Callable[[tuple[int, ...], Any], Array],
     ) -> None:
         self.device, self.region = device, region
         layout = region.layout
-        # Vectors may read, and not use, some elements before the first row and after the last.
+        # Vector loads may reach a few unused elements before the first row and after the last.
         size, spare = math.prod(layout.shape), 4 * layout.alignment
         self.arrays = []
         for _ in range(2):
@@ -90,24 +70,24 @@ class Part:
             self.arrays.append(memory[spare : spare + size].reshape(layout.shape))
         self._stencil = Stencil(device, layout, dtype, courant)
 
-    def view(self, number: int, box: Box) -> Any:
+    def view(self, number: int, box: Box) -> Array:
         """Return the points of a box in one of the two arrays."""
         return self.arrays[number][self.region.layout.slices(box)]
 
     def record(self, graph: StepGraph, boxes: Sequence[Box], target: int, label: str) -> None:
-        """Record that points are advanced, from the other array to array `target`.
+        """Record that the points of boxes are advanced from the other array to array `target`.
 
-        Each lane of the device has its share of every box. A CPU has it in pieces, between which a
-        rank with a single core looks for messages.
+        Each lane of the device takes its part of every box. On a CPU large boxes are divided into
+        chunks, between which a rank with a single core checks for messages.
         """
         source, lanes = self.arrays[1 - target], self.device.lanes
         for lane in range(lanes):
-            shares = [_share(box, lane, lanes) for box in boxes]
-            small = [share for share in shares if 0 < share.size <= _PIECE]
+            mine = [_box_of_lane(box, lane, lanes) for box in boxes]
+            small = [box for box in mine if 0 < box.size <= _CHUNK]
             groups = [small] if small else []
-            for share in shares:
-                if share.size > _PIECE:
-                    groups += [[piece] for piece in _pieces(share, self.device)]
+            for box in mine:
+                if box.size > _CHUNK:
+                    groups += [[chunk] for chunk in _chunks(box, self.device)]
             for group in groups:
                 graph.add(
                     self._stencil.advance(source, self.arrays[target], group),
@@ -120,8 +100,8 @@ class Part:
                 )
 
 
-def record_copies(graph: StepGraph, cpu: Part, gpu: Part, number: int) -> None:
-    """Record what CPU and GPU need of each other: the GPU moves it, from and to pinned memory."""
+def record_copies(graph: StepGraph, cpu: DeviceRegion, gpu: DeviceRegion, number: int) -> None:
+    """Record the copies between CPU and GPU, which the GPU makes from and to pinned memory."""
     layout = gpu.region.layout
     edges = layout.box.without(gpu.region.core)
     halo = layout.box.grown(layout.halo).without(layout.box)
@@ -138,8 +118,8 @@ def record_copies(graph: StepGraph, cpu: Part, gpu: Part, number: int) -> None:
         )
 
 
-def _share(box: Box, lane: int, lanes: int) -> Box:
-    """Return one lane's share of a box: some of its planes, or of its rows if there are few."""
+def _box_of_lane(box: Box, lane: int, lanes: int) -> Box:
+    """Return what one lane advances of a box: some planes, or some rows if planes are few."""
     axis = 0 if box.shape[0] >= min(8 * lanes, box.shape[1]) else 1
     start, stop = list(box.start), list(box.stop)
     low, high = split(box.shape[axis], lanes)[lane]
@@ -147,10 +127,10 @@ def _share(box: Box, lane: int, lanes: int) -> Box:
     return Box(tuple(start), tuple(stop))
 
 
-def _pieces(box: Box, device: Device) -> list[Box]:
-    """Return parts of a box for a CPU, each of all planes; a GPU has the box as a whole."""
+def _chunks(box: Box, device: Device) -> list[Box]:
+    """Divide a box along y into chunks for a CPU; a GPU advances the whole box at once."""
     planes, rows, columns = box.shape
-    height = max(1, _PIECE // (planes * columns * _ROWS)) * _ROWS
+    height = max(1, _CHUNK // (planes * columns * _ROWS)) * _ROWS
     if device.kind != "cpu" or height >= rows:
         return [box]
     return [

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -29,7 +29,7 @@ PICTURES = PictureChoice(
     plane="plane through the peak",
     short_labels={"error_max": "largest error", "error_rms": "error, root mean square"},
 )
-# Planes are compared with the exact solution so many points at a time, while they are in cache.
+# Points that are compared with the exact solution at once, while they are in cache.
 _POINTS_AT_A_TIME = 1 << 17
 
 
@@ -55,7 +55,7 @@ def gaussian(
         Values of shape ``box.shape``, float64; about 1 at the peak.
     """
     factors = []
-    # So many periodic images to either side are more than rounding.
+    # Periodic images further away than this are below rounding.
     most = 1 + math.ceil(9 * width)
     for start, stop, points, distance in zip(box.start, box.stop, shape, travelled, strict=True):
         away = (np.arange(start, stop) / points - 0.5 - distance) % 1.0
@@ -71,11 +71,14 @@ def compare(solver: Advection, width: float) -> dict[str, float]:
     The Gaussian has a standard deviation of `width` edges of the box.
     """
     values, sums, largest = solver.values(), np.zeros(3), 0.0
-    for box in _layers(solver.box):
+    start, stop = solver.box.start, solver.box.stop
+    depth = max(1, _POINTS_AT_A_TIME // max(1, math.prod(solver.box.shape[1:])))
+    for low in range(start[0], stop[0] if solver.box.size else start[0], depth):
+        box = Box((low, *start[1:]), (min(low + depth, stop[0]), *stop[1:]))
         layer = values[box.slices(solver.box)].astype(np.float64, copy=False)
         error = layer - solver.exact(width, box)
         sums += layer.sum(), np.vdot(layer, layer) / 2, np.vdot(error, error)
-        # Unlike Python's, NumPy's maximum does not lose what is not a number.
+        # Unlike Python's, NumPy's maximum propagates NaN.
         largest = np.maximum(largest, np.abs(error).max())
     if solver.comm is not None:
         largest = np.max(solver.comm.allgather(largest))
@@ -86,11 +89,3 @@ def compare(solver: Advection, width: float) -> dict[str, float]:
         "error_max": float(largest),
         "error_rms": math.sqrt(squares),
     }
-
-
-def _layers(box: Box) -> Iterator[Box]:
-    """Yield a box a few planes at a time."""
-    depth = max(1, _POINTS_AT_A_TIME // max(1, math.prod(box.shape[1:])))
-    for low in range(box.start[0], box.stop[0] if box.size else box.start[0], depth):
-        high = min(low + depth, box.stop[0])
-        yield Box((low, *box.start[1:]), (high, *box.stop[1:]))

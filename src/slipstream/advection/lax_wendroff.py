@@ -1,8 +1,7 @@
 """The Lax-Wendroff scheme: its weights, and when it is stable.
 
-A profile is carried along by a constant velocity through a periodic box. The scheme is a tensor
-product of one-dimensional ones of Lax and Wendroff (1960): second order in one stage, stable while
-no Courant number exceeds one, and exact where all are one.
+The scheme is a tensor product of the one-dimensional one of Lax and Wendroff (1960): second order
+in one stage, stable while no Courant number exceeds one, and exact where all are one.
 
 Reference: J. B. White III and J. J. Dongarra, "Overlapping computation and communication for
 advection on hybrid parallel computers", IPDPS 2011.
@@ -19,10 +18,7 @@ FLOPS = 53
 
 
 def lax_wendroff_weights(courant: float) -> tuple[float, float, float]:
-    """Return the weights of the points at -1, 0 and +1 along one axis, for its Courant number.
-
-    That is the velocity times the time step over the grid spacing.
-    """
+    """Return the weights of the points at -1, 0 and +1 along an axis of this Courant number."""
     return courant * (1 + courant) / 2, 1 - courant**2, -courant * (1 - courant) / 2
 
 

@@ -1,8 +1,8 @@
 """The strategies of White and Dongarra, and ours: where a step runs, and what overlaps.
 
-The step is recorded once, by `record_step`, whatever the strategy. A strategy says which devices
-share a rank's box, what carries the halos, and by which policy the graph is committed. That is all
-that the nine programs of the paper differ by.
+`record_step` records the same step for every strategy. A strategy only says which devices share a
+rank's box, which transport carries the halos, and by which policy the graph is committed: the nine
+programs of the paper differ in nothing else.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from slipstream.advection.device_regions import Part, Region, padded, record_copies
+from slipstream.advection.device_regions import DeviceRegion, Region, padded, record_copies
 from slipstream.decomposition import Box
 from slipstream.device import Device
 from slipstream.exchange import HaloExchange
@@ -20,24 +20,13 @@ from slipstream.schedule import StepGraph
 
 @dataclass(frozen=True)
 class Strategy:
-    """Where a step runs, and what overlaps.
+    """Where a step runs, and what overlaps."""
 
-    Attributes
-    ----------
-    devices : tuple of str
-        "cpu", "gpu", or both: then the CPU has a shell around the GPU's block.
-    transport : str
-        What carries halos between ranks; "none" for a single rank.
-    policy : {"serial", "overlap"}
-        Whether what others read is advanced first, and travels while the rest is.
-    spare_core : bool
-        Whether one core does nothing but communicate.
-    """
-
+    # "cpu", "gpu", or both: then the CPU has a shell around the GPU's block.
     devices: tuple[str, ...]
     transport: str = "mpi-p2p"
-    policy: str = "overlap"
-    spare_core: bool = False
+    policy: str = "overlap"  # advance the edge first, so that halos travel meanwhile; or "serial"
+    spare_core: bool = False  # whether one core does nothing but communicate
 
 
 STRATEGIES = {
@@ -65,7 +54,6 @@ def place(
     """Divide a rank's box among its devices.
 
     A shell of no points leaves all to the GPU, one that fills the box leaves all to the CPU.
-
     `divided` is 1 for axes that ranks divide, which have a halo, and 0 for those that are periodic
     in place.
     """
@@ -85,23 +73,23 @@ def place(
 
 
 def record_step(
-    strategy: Strategy, parts: Mapping[str, Part], halos: HaloExchange | None, target: int
+    strategy: Strategy,
+    regions: Mapping[str, DeviceRegion],
+    halos: HaloExchange | None,
+    target: int,
 ) -> StepGraph:
-    """Record one step, from one array of each part to the other one, `target`.
-
-    Halos are filled for the step to come: first the points that others read, then they travel.
-    """
-    graph = StepGraph(next(iter(parts.values())).device)
-    for part in parts.values():
+    """Record one step to array `target` of each device, and the halos that the next step reads."""
+    graph = StepGraph(next(iter(regions.values())).device)
+    for one in regions.values():
         if strategy.policy == "serial":
-            part.record(graph, part.region.boxes, target, "all points")
+            one.record(graph, one.region.boxes, target, "all points")
         else:
-            part.record(graph, part.region.outer(), target, "edge")
+            one.record(graph, one.region.outer(), target, "edge")
     if halos is not None:
         halos.record(graph, target)
     if strategy.policy == "overlap":
-        for part in parts.values():
-            part.record(graph, part.region.inner(), target, "inner points")
-    if len(parts) == 2:
-        record_copies(graph, parts["cpu"], parts["gpu"], target)
+        for one in regions.values():
+            one.record(graph, one.region.inner(), target, "inner points")
+    if len(regions) == 2:
+        record_copies(graph, regions["cpu"], regions["gpu"], target)
     return graph

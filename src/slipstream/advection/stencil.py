@@ -1,7 +1,7 @@
 """The step's arithmetic: kernels bound to boxes of points.
 
-Two traversals of one scheme give the same bits: rows for processors with vectors, tiles for those
-whose threads share memory.
+Two traversals of one scheme give the same bits: by rows for CPUs, whose vectors advance
+neighbouring points, and by tiles for GPUs, whose threads share memory.
 """
 
 from __future__ import annotations
@@ -18,29 +18,22 @@ from slipstream.decomposition import Box, PaddedBox, split
 from slipstream.device import REAL_NAMES, BlockLaunch, Device, Operation, RowLaunch
 
 # Groups of rows that stay in a core's cache while work marches through the planes, and the numbers
-# of rows that the kernel has been written for.
+# of rows that a group may have in the kernel.
 _GROUPS_IN_CACHE = 4
 _ROWS = (8, 4, 2, 1)
 
 
 @dataclass(frozen=True)
 class TileSize:
-    """How a GPU's block of threads divides the points.
+    """How many points a GPU's block of threads advances.
 
     Small blocks are best on an H200: many of them are in different phases of their work at once.
-
-    Attributes
-    ----------
-    planes, rows, columns : int
-        Extent of a tile.
-    group : int
-        Rows of one thread; a divisor of `rows`.
     """
 
     planes: int = 6
     rows: int = 8
     columns: int = 62
-    group: int = 4
+    group: int = 4  # rows of one thread; a divisor of `rows`
 
     @property
     def threads(self) -> int:
@@ -49,21 +42,7 @@ class TileSize:
 
 
 class Stencil:
-    """Advances the points of a layout.
-
-    Parameters
-    ----------
-    device : Device
-        Where the arrays are.
-    layout : PaddedBox
-        Where the points lie in them. Axes without a halo are periodic in place.
-    dtype : dtype
-        float32 or float64.
-    courant : sequence of float
-        Courant numbers along z, y and x.
-    tile : TileSize, optional
-        For devices that prefer tiles.
-    """
+    """Advances the points of a layout."""
 
     def __init__(
         self,
@@ -108,18 +87,14 @@ class Stencil:
             self._launch = lambda count: RowLaunch(count, 1)
 
     def advance(self, source: Any, target: Any, boxes: Sequence[Box]) -> Operation:
-        """Return the operation that makes one step of some points.
+        """Return the operation that advances the points of boxes, given by global index.
 
-        Parameters
-        ----------
-        source, target : arrays
-            Of the layout's shape; the neighbours of the points must be valid in `source`.
-        boxes : sequence of Box
-            The points, by global index. Where an axis is periodic in place, boxes that end within
-            it keep their distance from the array's ends, or take all of it.
+        Their neighbours must be valid in `source`. Where an axis is periodic in place, a box must
+        either take all of it or keep a point's distance from both of its ends.
         """
         listed = self._tiles if self._by_tiles else self._groups
-        work = np.concatenate([listed(self._local(box)) for box in boxes])
+        back = [-start for start in self._layout.box.start]
+        work = np.concatenate([listed(box.shifted(back)) for box in boxes])
         first = self._layout.slices(Box(self._layout.box.start, self._layout.box.start))
         at = tuple(slice(one.start, None) for one in first)
         return self._kernel.bind(
@@ -130,9 +105,6 @@ class Stencil:
             len(work),
             *self._arguments,
         )
-
-    def _local(self, box: Box) -> Box:
-        return box.shifted([-start for start in self._layout.box.start])
 
     def _groups(self, box: Box) -> np.ndarray:
         """Return the groups of rows of a box, a few at a time through all planes."""
@@ -151,12 +123,12 @@ class Stencil:
         return np.array(entries, np.int64).reshape(-1, 6)
 
     def _tiles(self, box: Box) -> np.ndarray:
-        """Return the tiles of a box, of about equal size, the ones side by side first."""
+        """Return the tiles of a box, of about equal size, adjacent ones first."""
         ranges = []
         sizes = (self._tile.planes, self._tile.rows, self._tile.columns)
         for start, length, size in zip(box.start, box.shape, sizes, strict=True):
-            parts = split(length, max(1, -(-length // size)))
-            ranges.append([(start + low, high - low) for low, high in parts])
+            tiles = split(length, max(1, -(-length // size)))
+            ranges.append([(start + low, high - low) for low, high in tiles])
         # Full depth wherever possible, for which the kernel is fastest.
         z0, z1, deep = box.start[0], box.stop[0], sizes[0]
         ranges[0] = [(z, min(deep, z1 - z)) for z in range(z0, z1, deep)]

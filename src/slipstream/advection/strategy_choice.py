@@ -1,23 +1,16 @@
-"""Which strategy a case has, and whether it suits devices and ranks."""
+"""Which strategy a case uses, and whether it suits the devices and ranks."""
 
 from __future__ import annotations
 
-from typing import Any
-
 from slipstream.advection.advection_solver import checked_strategy
 from slipstream.advection.overlap_strategies import STRATEGIES, Strategy
+from slipstream.array_types import Comm
 from slipstream.device import Device, cuda_device_count
 from slipstream.errors import InputError
 
 
 def strategy_of_case(name: str, ranks: int) -> Strategy:
-    """Return the strategy that ``run.strategy`` names.
-
-    Raises
-    ------
-    InputError
-        If it is for one rank and there are several.
-    """
+    """Return the strategy that ``run.strategy`` names."""
     try:
         return checked_strategy(name, ranks)
     except InputError as error:
@@ -25,20 +18,7 @@ def strategy_of_case(name: str, ranks: int) -> Strategy:
 
 
 def check_device(name: str, device: str) -> None:
-    """Refuse a strategy that contradicts the device asked for, or lacks the GPU that it needs.
-
-    Parameters
-    ----------
-    name : str
-        One of `STRATEGIES`.
-    device : {"auto", "cpu", "cuda"}
-        What ``run.device`` asks for.
-
-    Raises
-    ------
-    InputError
-        With the strategies that would do.
-    """
+    """Refuse a strategy that contradicts the device asked for, or lacks the GPU that it needs."""
     needs_gpu = "gpu" in STRATEGIES[name].devices
     if device != "auto" and needs_gpu != (device == "cuda"):
         raise InputError(
@@ -56,21 +36,13 @@ def _strategies(gpu: bool) -> str:
     return ", ".join(name for name, one in STRATEGIES.items() if ("gpu" in one.devices) == gpu)
 
 
-def automatic_strategy(comm: Any, device: Device) -> str:
-    """Return the strategy that suits the device and the number of ranks. Collective.
-
-    Parameters
-    ----------
-    comm : mpi4py.MPI.Comm or None
-        The ranks; all have the same kind of device.
-    device : Device
-        This rank's.
-    """
+def automatic_strategy(comm: Comm, device: Device) -> str:
+    """Return the strategy that suits the kind of device, the same on all ranks. Collective."""
     ranks = 1 if comm is None else comm.size
     if device.kind == "cpu":
         return "single" if ranks == 1 else "mpi-nonblocking"
     if ranks == 1:
         return "gpu"
-    # GPUs that store into each other's memory have one rank each.
+    # Peers store into each other's memory, which takes a GPU for each rank.
     shared = len(set(comm.allgather(device.identity))) < ranks
     return "gpu-mpi-streams" if shared else "gpu-peer"

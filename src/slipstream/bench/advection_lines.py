@@ -15,7 +15,7 @@ from types import FrameType
 from typing import Any
 
 from slipstream.advection import STRATEGIES, overlap_strategies
-from slipstream.advection.device_regions import Part
+from slipstream.advection.device_regions import DeviceRegion
 from slipstream.decomposition import whole
 from slipstream.device import HostDevice
 
@@ -62,7 +62,7 @@ def _lines_run(name: str) -> set[int]:
         divided = (0, 0, 0) if strategy.transport == "none" else (1, 1, 1)
         placed = overlap_strategies.place(strategy, devices, whole(_SHAPE), divided, "float64", 1)
         parts = {
-            key: Part(devices[key], region, "float64", (0.5, 0.5, 0.5), devices[key].empty)
+            key: DeviceRegion(devices[key], region, "float64", (0.5, 0.5, 0.5), devices[key].empty)
             for key, region in placed.items()
         }
         halos = _Neighbours() if any(divided) else None

@@ -1,7 +1,7 @@
 """Files: fields and checkpoints in parallel, time series and spectra from rank 0.
 
-Everything but the CSV is zarr (version 3) with named dimensions and coordinates, so that
-``xarray.open_zarr(path)`` shows a labelled data set.
+Everything except the CSV and VTK files is zarr (version 3) with named dimensions and coordinates,
+so that ``xarray.open_zarr(path)`` shows a labelled data set.
 """
 
 from slipstream.field import Field

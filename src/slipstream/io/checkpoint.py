@@ -1,18 +1,18 @@
-"""The state of a run, from which another run goes on, on any number of ranks.
+"""The state of a run, from which another run restarts, on any number of ranks.
 
-A checkpoint is complete or it is not there: it is written beside its place and renamed when
-all ranks are done. The one that it replaces is removed only after that.
+A checkpoint is complete or absent: it is written under another name and renamed when all ranks are
+done. The one that it replaces is removed only after that.
 """
 
 import shutil
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import zarr
 
+from slipstream.array_types import Comm
 from slipstream.errors import InputError
 from slipstream.field import Field
 from slipstream.io.zarr_store import FieldStore, read_field
@@ -50,46 +50,22 @@ class Checkpoint:
     def read(
         self, name: str, offset: Sequence[int] | None = None, shape: Sequence[int] | None = None
     ) -> np.ndarray:
-        """Read a box of one array; see `slipstream.io.zarr_store.read_field`.
-
-        Raises
-        ------
-        InputError
-            If there is no such array, or the box reaches beyond it.
-        """
+        """Read a box of one array, as `read_field` does."""
         return read_field(self.path, name, offset, shape)
 
 
 def write_checkpoint(
     folder: str | Path,
     fields: Iterable[Field],
-    comm: Any = None,
+    comm: Comm = None,
     *,
     step: int,
     time: float,
     case: str,
 ) -> Path:
-    """Write the state into an output folder; collective.
+    """Write the state, the same fields on all ranks, into a run's output folder. Collective.
 
-    Parameters
-    ----------
-    folder : str or pathlib.Path
-        Output folder of the run.
-    fields : iterable of Field
-        The state; the same fields in the same order on all ranks.
-    comm : mpi4py.MPI.Comm or None
-        The ranks that write; None for a serial run.
-    step : int
-        Number of time steps done.
-    time : float
-        Time of the state (non-dimensional).
-    case : str
-        The effective case, as TOML.
-
-    Returns
-    -------
-    pathlib.Path
-        The checkpoint.
+    `case` is the effective case as TOML.
     """
     path = Path(folder) / CHECKPOINT_NAME
     partial, previous = path.with_name(PARTIAL_NAME), path.with_name(PREVIOUS_NAME)
@@ -129,7 +105,7 @@ def open_checkpoint(folder: str | Path) -> Checkpoint:
 
 
 def _read_description(path: Path) -> Checkpoint:
-    """Return the checkpoint at `path`, having made sure that it is one."""
+    """Return the checkpoint at `path`; an InputError if it was not written as one."""
     try:
         group = zarr.open_group(path, mode="r")
         shapes = {name: array.shape for name, array in group.arrays()}

@@ -1,8 +1,8 @@
-"""What is wrong with an image, a sample or a domain, told in the words of whoever asked for it.
+"""Errors of images, samples and domains, worded in the terms of the caller.
 
 A case, `open_image` and `permeability` name the same things differently, and cases give numbers per
-axis in the order x, y, z. An `ImageError` therefore keeps its message in parts, of which a `Terms`
-makes text; where nobody has other terms, `str` names keys as ``image.path`` and has arrays' order.
+axis in the order x, y, z. An `ImageError` therefore keeps its message in parts, which a `Terms`
+turns into text; by default keys are named as ``image.path`` and axes are in the order of arrays.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Key:
 
 @dataclass(frozen=True)
 class PerAxis:
-    """What was given or found for z, y and x."""
+    """Values that were given or found for z, y and x."""
 
     values: Any
 
@@ -37,7 +37,7 @@ class AxesInOrder:
 
 @dataclass(frozen=True)
 class Terms:
-    """How somebody names arguments, and whether numbers for x come first."""
+    """How a caller names arguments, and whether numbers for x come first."""
 
     name: Callable[[Key], str]
     x_first: bool = False
@@ -56,13 +56,9 @@ class Terms:
         return str(values)
 
 
-def _name_of_argument(key: Key) -> str:
-    return "image" if key == Key("image", "path") else key.name
-
-
 ARRAYS = Terms(lambda key: f"{key.table}.{key.name}")
 CASES = Terms(lambda key: f"image.{key.name}", x_first=True)
-ARGUMENTS = Terms(_name_of_argument)
+ARGUMENTS = Terms(lambda key: "image" if key == Key("image", "path") else key.name)
 
 
 class ImageError(InputError):
@@ -72,13 +68,13 @@ class ImageError(InputError):
         return self.told(ARRAYS)
 
     def told(self, terms: Terms) -> str:
-        """Return the message in somebody's terms."""
+        """Return the message in the terms of a caller."""
         return "".join(map(terms.text, self.args))
 
 
 @contextlib.contextmanager
 def in_terms_of(terms: Terms) -> Iterator[None]:
-    """Tell what is wrong with images in somebody's terms."""
+    """Raise an `ImageError` as an `InputError` in the terms of a caller."""
     try:
         yield
     except ImageError as error:

@@ -1,7 +1,7 @@
-"""Formats of voxel images: each reduced to values that are indexed by [z, y, x].
+"""Formats of voxel images, each reduced to values indexed by [z, y, x].
 
-A source tells the shape and type of an image before anything of it is read, and gives access to
-boxes of it. Raw files are bare values: their shape and type have to be told.
+A source knows the shape and type of an image before any of it is read, and gives access to boxes of
+it. Raw files are bare values: their shape and type must be given.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from slipstream.io.image_errors import ImageError, Key, PerAxis
 PATH, DATASET = Key("image", "path"), Key("image", "dataset")
 SHAPE, DTYPE = Key("image", "shape"), Key("image", "dtype")
 BYTE_ORDER, OFFSET = Key("image", "byte_order"), Key("image", "offset")
-# What tifffile logs of broken files would be a second message.
+# tifffile would log a second message about a broken file.
 _SILENT = logging.NullHandler()
 
 
@@ -41,9 +41,9 @@ class Source:
     shape: tuple[int, int, int]
     dtype: np.dtype
     open: Callable[[], AbstractContextManager[Any]]
-    planes: int = 1  # that are stored together: to read one of them costs as much as to read all
+    planes: int = 1  # stored together: reading one of them costs as much as reading all
     threaded: bool = False  # whether several threads may read at once
-    # File and number of bytes before the first value, where the values lie in it as they are.
+    # File and number of bytes before the first value, if the file has the bare values.
     raw: tuple[Path, int] | None = None
 
     def __post_init__(self) -> None:
@@ -62,7 +62,7 @@ class Source:
 
 @contextlib.contextmanager
 def readable(*what: str | Key) -> Iterator[None]:
-    """Turn whatever a library raises while it reads into one line, which begins with `what`."""
+    """Turn whatever a library raises while it reads into an `ImageError` of one line."""
     try:
         yield
     except InputError:
@@ -90,7 +90,7 @@ def raw_source(
     byte_order: str = "little",
     offset: int = 0,
 ) -> Source:
-    """Return a file of bare values, whose size must be what the arguments ask for."""
+    """Return a file of bare values, whose size must match the arguments."""
     if shape is None and dtype is None:
         raise ImageError(
             SHAPE,
@@ -137,7 +137,7 @@ def _checked_shape(shape: Any) -> tuple[int, int, int]:
 
 
 def _checked_dtype(dtype: Any, byte_order: str) -> np.dtype:
-    """Return the type of the stored values, with their byte order."""
+    """Return the type of the stored values, byte order included."""
     accepted = "accepted: bool, uint8, int16, float32 and the like"
     if dtype is None:
         raise ImageError(DTYPE, f" is missing: a raw file does not tell it; {accepted}")
@@ -163,7 +163,7 @@ def npy_source(path: Path) -> Source:
 def tiff_source(path: Path) -> Source:
     """Return a TIFF file: a stack of pages, or a volume in one page.
 
-    Values that lie in the file as they are get mapped, others are decoded page by page.
+    Uncompressed values are mapped into memory, others are decoded page by page.
     """
     import tifffile
 
@@ -201,7 +201,7 @@ def tiff_source(path: Path) -> Source:
 
 
 def _check_chain(file: Any) -> None:
-    """Make sure that the list of pages ends: of a truncated file there would just be fewer."""
+    """Raise a ValueError if the list of pages does not end, as in a truncated file."""
     place = file.pages.next_page_offset
     if place is not None:
         file.filehandle.seek(place)
@@ -211,7 +211,7 @@ def _check_chain(file: Any) -> None:
 
 
 class _Pages:
-    """Pages of a TIFF file, indexed like one array; each has the same shape, of three axes."""
+    """Pages of a TIFF file, all of the same three-dimensional shape, indexed like one array."""
 
     def __init__(self, pages: Any, shape: tuple[int, int, int]) -> None:
         self._pages, self._shape = pages, shape
@@ -220,16 +220,16 @@ class _Pages:
         planes, rows, columns = box
         together = self._shape[0]
         first, last = planes.start // together, (planes.stop - 1) // together
-        parts = []
+        found = []
         for number in range(first, last + 1):
             page = self._pages[number].asarray().reshape(self._shape)
             low = max(planes.start - number * together, 0)
-            parts.append(page[low : planes.stop - number * together, rows, columns])
-        return parts[0] if len(parts) == 1 else np.concatenate(parts)
+            found.append(page[low : planes.stop - number * together, rows, columns])
+        return found[0] if len(found) == 1 else np.concatenate(found)
 
 
 def hdf5_source(path: Path, dataset: str | None = None) -> Source:
-    """Return a data set of an HDF5 file: that of a name, or the only one of three axes."""
+    """Return a data set of an HDF5 file: the named one, or the only one of three axes."""
     import h5py
 
     with h5py.File(path, "r") as file:
@@ -239,7 +239,7 @@ def hdf5_source(path: Path, dataset: str | None = None) -> Source:
             if isinstance(item, h5py.Dataset) and item.ndim == 3:
                 found.append(name)
 
-        # Links are found by their names only.
+        # `visititems` does not follow links, so a name may be valid without being found.
         if dataset is None or not isinstance(file.get(dataset), h5py.Dataset):
             file.visititems(note)
             dataset = _only(path, found, dataset)
@@ -256,7 +256,7 @@ def hdf5_source(path: Path, dataset: str | None = None) -> Source:
 
 
 def zarr_source(path: Path, dataset: str | None = None) -> Source:
-    """Return a zarr array: the one at the root, or one of a group, as of `hdf5_source`."""
+    """Return a zarr array: the one at the root, or one of a group, chosen as by `hdf5_source`."""
     array = zarr.open(path, mode="r")
     if isinstance(array, zarr.Group) or dataset is not None:
         members = array.members(max_depth=None) if isinstance(array, zarr.Group) else ()
@@ -269,7 +269,7 @@ def zarr_source(path: Path, dataset: str | None = None) -> Source:
 
 
 def _only(path: Path, found: list[str], dataset: str | None) -> str:
-    """Return the only name found, if none is asked for; `dataset` is known not to be there."""
+    """Return the only name found if no `dataset` is given; a given one is known to be missing."""
     names = ", ".join(sorted(found)) or "none"
     if dataset is not None:
         raise ImageError(
@@ -284,7 +284,7 @@ def _only(path: Path, found: list[str], dataset: str | None) -> str:
 
 @dataclass(frozen=True)
 class Format:
-    """What reads a format, and the arguments that it takes."""
+    """A format's reader, and the arguments that it takes."""
 
     read: Callable[..., Source]
     options: tuple[str, ...] = ()

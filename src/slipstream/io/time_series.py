@@ -1,7 +1,7 @@
 """Time series, spectra and statistics: small, the same on all ranks, written by rank 0.
 
-Each row of the series goes into a CSV file at once, so that whatever happens later it is
-there. When the run ends, however it ends, the same series goes into a zarr group as well.
+Each row of the series is written to a CSV file at once, so that it survives whatever happens later.
+When the run ends, however it ends, the same series is written to a zarr group as well.
 """
 
 import csv
@@ -22,20 +22,13 @@ _LEADING = {
 
 
 class Series:
-    """Rows of named values against time.
+    """Rows of named values against time, in ``diagnostics.csv`` and ``diagnostics.zarr``.
 
-    Comment lines (``#``) at the head of the CSV explain the columns; pandas reads it by
-    ``read_csv(path, comment="#")``.
-
-    Parameters
-    ----------
-    folder : str or pathlib.Path
-        Gets ``diagnostics.csv`` and, at the end, ``diagnostics.zarr``.
-    labels : mapping of str to str
-        Long name, with unit, of each diagnostic.
+    Comment lines (``#``) at the head of the CSV explain the columns by their `labels`; pandas reads
+    it with ``read_csv(path, comment="#")``.
     """
 
-    def __init__(self, folder: str | Path, labels: Mapping[str, str]):
+    def __init__(self, folder: str | Path, labels: Mapping[str, str]) -> None:
         self.folder = Path(folder)
         self.labels = {**_LEADING, **labels}
         self._rows: list[dict[str, float]] = []
@@ -45,24 +38,12 @@ class Series:
     def append(
         self, step: int, time: float, step_size: float, diagnostics: Mapping[str, float]
     ) -> None:
-        """Add a row, and see to it that it is in the file.
-
-        Parameters
-        ----------
-        step : int
-            Number of time steps done.
-        time : float
-            Time (non-dimensional).
-        step_size : float
-            The time step that follows (non-dimensional).
-        diagnostics : mapping of str to float
-            The same names in every row.
-        """
+        """Add a row, with the same diagnostics each time, and flush it to the file."""
         row = {"step": step, "time": time, "step_size": step_size, **diagnostics}
         if self._writer is None:
             self._open(list(row))
         self._rows.append(row)
-        # repr keeps all digits of a float, whichever NumPy type it comes in.
+        # repr keeps all digits, and float removes NumPy's type from it.
         self._writer.writerow({k: v if k == "step" else repr(float(v)) for k, v in row.items()})
         self._file.flush()
 
@@ -104,19 +85,7 @@ def whole_field(
     coordinates: Mapping[str, np.ndarray],
     **attributes: object,
 ) -> Field:
-    """Return a small array as a field of which a rank has the whole.
-
-    Parameters
-    ----------
-    name, long_name : str
-        For files, and for people.
-    values : array_like
-        The array.
-    coordinates : mapping of str to array_like
-        Of each dimension, in their order.
-    **attributes
-        Whatever else describes it.
-    """
+    """Return a small array, with a coordinate for each dimension, as a field."""
     data = np.asarray(values)
     return Field(
         name=name,
@@ -132,15 +101,7 @@ def whole_field(
 def spectrum_fields(
     spectra: Mapping[str, tuple[np.ndarray, np.ndarray]], labels: Mapping[str, str]
 ) -> Iterator[Field]:
-    """Yield spectra as fields, which share a wavenumber axis if all have the same one.
-
-    Parameters
-    ----------
-    spectra : mapping of str to (wavenumber, values)
-        One-dimensional arrays of equal length.
-    labels : mapping of str to str
-        Long names, with units.
-    """
+    """Yield spectra, (wavenumber, values), as fields; equal wavenumbers become one shared axis."""
     axes = [wavenumber for wavenumber, _ in spectra.values()]
     is_shared = all(np.array_equal(axes[0], axis) for axis in axes)
     for name, (wavenumber, values) in spectra.items():

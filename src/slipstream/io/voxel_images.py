@@ -1,8 +1,8 @@
-"""Voxel images of porous media: any box of them as a mask, 1 where there is pore, 0 where solid.
+"""Voxel images of porous media: any box of one as a mask, 1 in pores and 0 in solid.
 
-Values are compared in blocks of planes that stay in a processor's cache, so that reading costs
-little more than moving the file's bytes. Ranks read a raw file together, through MPI-IO; of other
-formats each reads what its own box needs.
+Values are compared in batches of planes that stay in cache, so that reading costs little more than
+moving the file's bytes. Ranks read a raw file together, through MPI-IO; of other formats each rank
+reads what its own box needs.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from slipstream.errors import InputError
 from slipstream.io.image_errors import ImageError, Key, PerAxis
 from slipstream.io.image_formats import FORMATS, PATH, Source, array_source, readable
 
-# Bytes that are read before they are compared: they stay in the cache for it.
-_BLOCK_BYTES = 4 * 2**20
+# Bytes that are read and then compared while they are in cache.
+_BATCH_BYTES = 4 * 2**20
 # More threads than this would wait for memory.
 _MOST_THREADS = 8
 
@@ -84,43 +84,32 @@ def open_image(
 
 
 class Image:
-    """An image of which any box can be read; made by `open_image`.
-
-    Attributes
-    ----------
-    shape : tuple of int
-        Number of voxels along z, y and x.
-    """
+    """An image of `shape` z, y, x, of which any box can be read; made by `open_image`."""
 
     def __init__(self, source: Source, pore: tuple[int, ...] | None, comm: Comm) -> None:
         self.shape = source.shape
         self._source, self._pore, self._comm = source, pore, comm
 
     def read(self, box: Box) -> np.ndarray:
-        """Return the mask of a box. Collective: each rank asks for its own, which may be empty.
+        """Return the uint8 mask of this rank's box, which may be empty. Collective.
 
-        Parameters
-        ----------
-        box : Box
-            The voxels, by their index in the image.
-
-        Returns
-        -------
-        numpy.ndarray of uint8, shape ``box.shape``
-            1 in pores, 0 in solid.
-
-        Raises
-        ------
-        InputError
-            If a box reaches beyond the image, or the file cannot be read; on all ranks alike.
+        All ranks raise an InputError if a box is not in the image, or the file cannot be read.
         """
         several, raw = self._comm is not None and self._comm.size > 1, self._source.raw
         if several and raw is not None:
             return self._read_together(raw, box)
-        return on_every_rank(self._comm, lambda: self._read_alone(box))
+
+        def read_alone() -> np.ndarray:
+            mask = self._empty(box)
+            if mask.size:
+                with readable(PATH, f": {self._source.name}"), self._source.open() as values:
+                    self._convert(values, box, mask)
+            return mask
+
+        return on_every_rank(self._comm, read_alone)
 
     def _empty(self, box: Box) -> np.ndarray:
-        """Return the mask of a box, not filled yet."""
+        """Return an array for the mask of a box."""
         if box.size and whole(self.shape).intersect(box) != box:
             raise ImageError(
                 PATH,
@@ -134,13 +123,6 @@ class Image:
             )
         return np.empty(box.shape, np.uint8)
 
-    def _read_alone(self, box: Box) -> np.ndarray:
-        mask = self._empty(box)
-        if mask.size:
-            with readable(PATH, f": {self._source.name}"), self._source.open() as values:
-                self._convert(values, box, mask)
-        return mask
-
     def _convert(self, values: Any, box: Box, mask: np.ndarray) -> None:
         first, (_, rows, columns) = box.start[0], box.slices()
 
@@ -149,10 +131,11 @@ class Image:
             self._mark(values[low:high, rows, columns], mask[low - first : high - first])
 
         if self._source.threaded:
-            with ThreadPoolExecutor(_threads()) as pool:
-                list(pool.map(convert, self._blocks(box)))
+            threads = min(_MOST_THREADS, len(os.sched_getaffinity(0)))
+            with ThreadPoolExecutor(threads) as pool:
+                list(pool.map(convert, self._batches(box)))
         else:
-            for planes in self._blocks(box):
+            for planes in self._batches(box):
                 convert(planes)
 
     def _mark(self, values: np.ndarray, target: np.ndarray) -> None:
@@ -163,13 +146,22 @@ class Image:
                 f": {self._source.name} has voxels that are not a number (NaN); accepted:"
                 " numbers, so replace these by that of solid or of pore",
             )
-        _mark(values, self._pore, target)
+        if values.dtype.kind == "b":
+            # Any byte but zero is true, and bytes are compared faster.
+            values = values.view(np.uint8)
+        mask = target.view(bool)
+        if self._pore is None:
+            np.not_equal(values, 0, out=mask)
+            return
+        np.equal(values, self._pore[0], out=mask)
+        for value in self._pore[1:]:
+            np.logical_or(mask, values == value, out=mask)
 
-    def _blocks(self, box: Box) -> Iterator[tuple[int, int]]:
-        """Divide the planes of a box; what is stored together is read once."""
+    def _batches(self, box: Box) -> Iterator[tuple[int, int]]:
+        """Divide the planes of a box; planes that are stored together are read once."""
         together = self._source.planes
         plane_bytes = box.shape[1] * box.shape[2] * self._source.dtype.itemsize
-        count = max(1, _BLOCK_BYTES // (plane_bytes * together)) * together
+        count = max(1, _BATCH_BYTES // (plane_bytes * together)) * together
         low = box.start[0]
         while low < box.stop[0]:
             high = min((low // count + 1) * count, box.stop[0])
@@ -182,39 +174,38 @@ class Image:
 
         mask = on_every_rank(self._comm, lambda: self._empty(box))
         flat, dtype = mask.reshape(-1), self._source.dtype
-        block = np.empty(max(1, _BLOCK_BYTES // dtype.itemsize), dtype)
-        turns = self._comm.allreduce(-(-flat.size // block.size), MPI.MAX)
+        batch = np.empty(max(1, _BATCH_BYTES // dtype.itemsize), dtype)
+        turns = self._comm.allreduce(-(-flat.size // batch.size), MPI.MAX)
         failure = None
-        with self._open_view(raw, box) as view:
-            # Who is done, or has failed, goes on taking part: the others wait for all.
+
+        def open_view() -> RawView:
+            with readable(PATH, f": {self._source.name}"):
+                return RawView(self._comm, self._source, raw, box)
+
+        with on_every_rank(self._comm, open_view) as view:
+            # Ranks that are done, or have failed, go on taking part, as reading is collective.
             for turn in range(turns):
-                values = block[: max(0, flat.size - turn * block.size)]
-                start = turn * block.size
+                values = batch[: max(0, flat.size - turn * batch.size)]
+                start = turn * batch.size
                 try:
                     view.read_next(values)
                     self._mark(values, flat[start : start + values.size])
                 except (MPI.Exception, InputError) as error:
                     failure = failure or error
-        on_every_rank(self._comm, lambda: self._raise(failure))
-        return mask
 
-    def _open_view(self, raw: tuple[Path, int], box: Box) -> RawView:
-        def open_view() -> RawView:
+        def report() -> None:
             with readable(PATH, f": {self._source.name}"):
-                return RawView(self._comm, self._source, raw, box)
+                if failure is not None:
+                    raise failure
 
-        return on_every_rank(self._comm, open_view)
-
-    def _raise(self, failure: Exception | None) -> None:
-        with readable(PATH, f": {self._source.name}"):
-            if failure is not None:
-                raise failure
+        on_every_rank(self._comm, report)
+        return mask
 
 
 class RawView:
-    """A box of a raw file that ranks read together by MPI-IO, from begin to end; collective.
+    """A box of a raw file that ranks read together through MPI-IO, from start to end. Collective.
 
-    Opening may fail on some ranks only: use a view, in a ``with`` statement, where all have one.
+    Opening may fail on some ranks only: enter the ``with`` statement when all ranks have a view.
     """
 
     def __init__(self, comm: Comm, source: Source, raw: tuple[Path, int], box: Box) -> None:
@@ -222,7 +213,7 @@ class RawView:
 
         path, self._offset = raw
         self._file = MPI.File.Open(comm, str(path), MPI.MODE_RDONLY)
-        # Reading beyond the end is no error to all MPIs, and not all tell how much they read.
+        # Not every MPI raises an error when it reads beyond the end, or tells how much it read.
         if self._file.Get_size() < self._offset + math.prod(source.shape) * source.dtype.itemsize:
             raise EOFError("it has become shorter")
         self._element = MPI.BYTE.Create_contiguous(source.dtype.itemsize).Commit()
@@ -242,12 +233,12 @@ class RawView:
         self._element.Free()
 
     def read_next(self, values: np.ndarray) -> None:
-        """Fill an array with the next values of this rank's box; raises what MPI raises."""
+        """Fill an array with the next values of this rank's box."""
         self._file.Read_all([values, values.size, self._element])
 
 
 def _find(source: Any, options: dict[str, Any]) -> Source:
-    """Return what reads an image, with the options that were given for it."""
+    """Return the source of an image, opened with the options that were given."""
     if isinstance(source, np.ndarray):
         _check_options("an array", options, ())
         if isinstance(source, np.ma.MaskedArray):
@@ -256,7 +247,7 @@ def _find(source: Any, options: dict[str, Any]) -> Source:
             )
         return array_source(source)
     if not isinstance(source, str | os.PathLike):
-        # Not the value itself: a list may be a whole image.
+        # Not the value itself, which may be a list of a whole image.
         kind = type(source).__name__
         raise ImageError(PATH, f" is of type {kind}; accepted: a path, or a NumPy array")
     path = Path(source)
@@ -275,7 +266,7 @@ def _find(source: Any, options: dict[str, Any]) -> Source:
 
 
 def _check_options(what: str, options: dict[str, Any], accepted: Sequence[str]) -> None:
-    """Refuse options that say nothing of an image, all of them at once."""
+    """Refuse options that do not apply to an image, all of them at once."""
     foreign = [name for name in options if name not in accepted]
     if not foreign:
         return
@@ -295,7 +286,7 @@ def _listed(names: Sequence[str]) -> list[Key | str]:
 
 
 def _pore_values(pore: Any) -> tuple[int, ...] | None:
-    """Return the values that are pore; None for all but zero."""
+    """Return the values that are pore; None means all but zero."""
     if pore is None:
         return None
     try:
@@ -307,21 +298,3 @@ def _pore_values(pore: Any) -> tuple[int, ...] | None:
             Key("image", "pore"), f" is {pore!r}; accepted: a whole number, or several"
         )
     return values
-
-
-def _mark(values: np.ndarray, pore: tuple[int, ...] | None, target: np.ndarray) -> None:
-    """Set a mask to 1 where values are pore, to 0 elsewhere."""
-    if values.dtype.kind == "b":
-        # Any byte but zero is true, and bytes are compared faster.
-        values = values.view(np.uint8)
-    mask = target.view(bool)
-    if pore is None:
-        np.not_equal(values, 0, out=mask)
-        return
-    np.equal(values, pore[0], out=mask)
-    for value in pore[1:]:
-        np.logical_or(mask, values == value, out=mask)
-
-
-def _threads() -> int:
-    return min(_MOST_THREADS, len(os.sched_getaffinity(0)))

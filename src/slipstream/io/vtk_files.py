@@ -1,7 +1,7 @@
 """VTK's image data (``.vti``), which ParaView reads: cells of a regular grid, with values in each.
 
-A short XML head says what there is and where; the values follow as they are in memory. So it can be
-written piece by piece, and in any order.
+A short XML header says which arrays there are and where; the values follow as they are in memory,
+so that they can be written a few planes at a time, in any order.
 """
 
 from __future__ import annotations
@@ -20,25 +20,10 @@ _SIZE = np.dtype("<u8")
 
 
 class ImageDataFile:
-    """A new file, to be filled plane by plane; a context manager. One process writes it.
+    """A new file, a context manager, that one process fills plane by plane.
 
-    Parameters
-    ----------
-    path : str or pathlib.Path
-        The file; what is there is replaced.
-    shape : sequence of int
-        Number of cells along z, y and x.
-    spacing : float
-        Edge of a cell. The first one begins at the origin.
-    arrays : mapping of str to (dtype, int)
-        Type and number of components of each array.
-
-    Raises
-    ------
-    ValueError
-        If VTK has no such type.
-    OSError
-        If the file cannot be written.
+    `spacing` is the edge of a cell; the first one begins at the origin. Each array has a type and a
+    number of components.
     """
 
     def __init__(
@@ -62,7 +47,7 @@ class ImageDataFile:
         self._file.close()
 
     def _write_frame(self, spacing: float) -> None:
-        """Write all but the values: head, sizes and end."""
+        """Write all but the values: header, sizes and end."""
         offset, offsets, sizes = 0, {}, {}
         for name, dtype in self._dtypes.items():
             offsets[name] = offset
@@ -97,25 +82,7 @@ class ImageDataFile:
         )
 
     def write(self, name: str, plane: int, values: np.ndarray) -> None:
-        """Write some planes of an array.
-
-        Parameters
-        ----------
-        name : str
-            Which array.
-        plane : int
-            The first of the planes.
-        values : numpy.ndarray
-            Shape (planes, rows, columns), and components if there are several; x, y and z are the
-            order of those of a vector.
-
-        Raises
-        ------
-        ValueError
-            If the shape is another, or there are no such planes.
-        OSError
-            If they cannot be written.
-        """
+        """Write planes from number `plane` on, of shape (planes, rows, columns[, components])."""
         components, dtype = self._components[name], self._dtypes[name]
         wanted = (*self._shape[1:], *([components] if components > 1 else []))
         planes = len(values)
@@ -129,7 +96,7 @@ class ImageDataFile:
 
 
 def _little(dtype: Any) -> np.dtype:
-    """Return a type in the order of bytes that the file has."""
+    """Return a type with the byte order of the file."""
     found = np.dtype(dtype).newbyteorder("<")
     if found.str[1:] not in _TYPES:
         raise ValueError(f"type {np.dtype(dtype)}; accepted: float32, float64, uint8, int32, int64")

@@ -1,8 +1,8 @@
 """Arrays of all ranks in one zarr group.
 
-Rank 0 creates an array and its description; after a barrier every rank writes its own box,
-in chunks that no two ranks share (see `aligned_chunks`), so without locks. Snapshots have a
-leading time axis, which grows by one with each; a static array has none.
+Rank 0 creates an array and its description; after a barrier every rank writes its own box, without
+locks, as no two ranks share a chunk (see `aligned_chunks`). Snapshots have a leading time axis,
+which grows by one with each; a static array has none.
 """
 
 import math
@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import zarr
 
+from slipstream.array_types import Comm
 from slipstream.errors import InputError
 from slipstream.field import Field
 
@@ -23,24 +24,14 @@ _TIMES_PER_CHUNK = 1024
 
 
 class FieldStore:
-    """A new zarr group into which all ranks write fields. Every method is collective.
-
-    Parameters
-    ----------
-    path : str or pathlib.Path
-        Folder of the group; what is there already is replaced.
-    comm : mpi4py.MPI.Comm or None
-        The ranks that write; None for a serial run.
-    attributes : mapping, optional
-        Description of the whole group.
-    """
+    """A zarr group, replacing what `path` has, into which all ranks write fields. Collective."""
 
     def __init__(
         self,
         path: str | Path,
-        comm: Any = None,
+        comm: Comm = None,
         attributes: Mapping[str, Any] | None = None,
-    ):
+    ) -> None:
         self.path = Path(path)
         self._comm = comm
         self._is_first = comm is None or comm.rank == 0
@@ -53,15 +44,9 @@ class FieldStore:
         self._barrier()
 
     def append(self, time: float, fields: Iterable[Field]) -> None:
-        """Write a snapshot.
+        """Write a snapshot: the same fields in the same order, each with the same boxes as before.
 
-        Parameters
-        ----------
-        time : float
-            Time of the snapshot (non-dimensional).
-        fields : iterable of Field
-            The same fields in the same order on all ranks, each with the same parts as in
-            earlier snapshots; taken one by one, so that only one needs to be in memory.
+        Fields are taken one by one, so that only one needs to be in memory.
         """
         if self._is_first:
             self._append_time(time)
@@ -72,24 +57,18 @@ class FieldStore:
         for field in fields:
             if field.name not in self._names:
                 self._create(field, snapshots=self._snapshots)
-            self._write_part(field, (index,))
+            self._write_box(field, (index,))
         self._publish()
 
     def write(self, fields: Iterable[Field]) -> None:
-        """Write static arrays, without a time axis.
-
-        Parameters
-        ----------
-        fields : iterable of Field
-            The same fields in the same order on all ranks.
-        """
+        """Write static arrays: the same fields in the same order on all ranks."""
         for field in fields:
             self._create(field, snapshots=None)
-            self._write_part(field, ())
+            self._write_box(field, ())
         self._publish()
 
     def _append_time(self, time: float) -> None:
-        """Lengthen the time axis of all arrays; only rank 0 does this."""
+        """Lengthen the time axis of all arrays, on rank 0 only."""
         size = self._snapshots + 1
         group = zarr.open_group(self.path, mode="r+", use_consolidated=False)
         if self._snapshots == 0:
@@ -112,20 +91,26 @@ class FieldStore:
     def _create(self, field: Field, snapshots: int | None) -> None:
         """Create the array of a field, and its coordinates, on rank 0; the others wait."""
         self._names.add(field.name)
-        part = (field.offset, field.data.shape)
-        parts = [part] if self._comm is None else self._comm.allgather(part)
+        box = (field.offset, field.data.shape)
+        boxes = [box] if self._comm is None else self._comm.allgather(box)
         if self._is_first:
             group = zarr.open_group(self.path, mode="r+", use_consolidated=False)
-            chunks = aligned_chunks(field.shape, parts, field.data.itemsize)
-            leading = () if snapshots is None else (snapshots,)
+            chunks = aligned_chunks(field.shape, boxes, field.data.itemsize)
+            leading, dtype = () if snapshots is None else (snapshots,), field.data.dtype
+            # JSON holds no NumPy values.
+            attributes = {
+                key: value.tolist() if isinstance(value, np.ndarray | np.generic) else value
+                for key, value in field.attributes.items()
+            }
             group.create_array(
                 field.name,
                 shape=leading + tuple(field.shape),
                 chunks=tuple(1 for _ in leading) + chunks,
-                dtype=field.data.dtype,
-                fill_value=_missing(field.data.dtype),
+                dtype=dtype,
+                # Elements that are never written are NaN where the dtype has it.
+                fill_value=dtype.type(np.nan if dtype.kind in "fc" else 0),
                 dimension_names=("time",) * len(leading) + tuple(field.dims),
-                attributes={"units": "1", **_plain(field.attributes)},
+                attributes={"units": "1", **attributes},
                 # The digits of turbulence do not compress; trying costs more than the disk.
                 compressors=None,
             )
@@ -148,20 +133,20 @@ class FieldStore:
             )
             array[...] = values
 
-    def _write_part(self, field: Field, leading: tuple[int, ...]) -> None:
+    def _write_box(self, field: Field, leading: tuple[int, ...]) -> None:
         if field.data.size:
             array = zarr.open_array(self.path, path=field.name, mode="r+")
             array[leading + field.region()] = field.data
 
     def _publish(self) -> None:
-        """Wait until all parts are there, then let the group's summary of its arrays tell of them.
+        """Wait until all boxes are written, then update the group's consolidated metadata.
 
-        Readers such as xarray go by the summary, so they never see a snapshot half written.
+        Readers such as xarray rely on the metadata, so they never see a snapshot half written.
         """
         self._barrier()
         if self._is_first:
             with warnings.catch_warnings():
-                # zarr warns that the summary is not yet in the standard; readers warn without it.
+                # zarr warns that it is not in the standard yet, but readers warn if it is missing.
                 warnings.simplefilter("ignore")
                 zarr.consolidate_metadata(self.path)
 
@@ -178,9 +163,9 @@ def aligned_chunks(
 ) -> tuple[int, ...]:
     """Return the shape of chunks of a global array of which ranks write boxes, (offset, shape).
 
-    A chunk is one file. If no chunk contains elements of two ranks, no two ranks ever write the
-    same file. Along each axis the boxes begin at certain indices; a chunk length that divides all
-    of these never straddles a border. Within that, chunks are as large as `maximum_bytes` allows.
+    A chunk is one file, and no chunk contains elements of two ranks: its length along each axis
+    divides all indices at which boxes begin. Within that, chunks are as large as `maximum_bytes`
+    allows.
     """
     chunk = [max(1, size) for size in shape]
     borders = [0] * len(chunk)
@@ -201,10 +186,10 @@ def aligned_chunks(
 
 
 def _shortened(length: int, excess: float, must_divide: bool) -> int:
-    """Return a length that is smaller by the factor `excess`, or as near to it as is possible."""
+    """Return a length that is smaller by a factor of at least `excess`, if there is one."""
     target = max(1, int(length / excess))
     if not must_divide:
-        # Equal pieces rather than full ones and a remainder.
+        # Equal chunks rather than full ones and a remainder.
         return math.ceil(length / math.ceil(length / target))
     return next(divisor for divisor in range(target, 0, -1) if length % divisor == 0)
 
@@ -259,16 +244,3 @@ def read_field(
         return np.empty(shape, dtype=array.dtype)
     region = tuple(slice(first, first + size) for first, size in zip(start, shape, strict=True))
     return np.asarray(array[region])
-
-
-def _missing(dtype: np.dtype) -> Any:
-    """Return the value of what was never written: not-a-number where the dtype has it."""
-    return dtype.type(np.nan if dtype.kind in "fc" else 0)
-
-
-def _plain(attributes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return attributes that JSON can hold."""
-    return {
-        key: value.tolist() if isinstance(value, np.ndarray | np.generic) else value
-        for key, value in attributes.items()
-    }

@@ -1,7 +1,7 @@
-"""Connected components of pores: runs of voxels along x, and sets of runs that touch.
+"""Connected components of pores: runs of voxels along x, and disjoint sets of runs that touch.
 
-An image has far fewer runs than voxels. `PoreRuns` unites the runs of some planes to sets, tells
-how its sets touch those of other planes, and clears the voxels of sets that do not percolate.
+An image has far fewer runs than voxels. `PoreRuns` unites the runs of some planes into sets, finds
+where its sets touch those of other planes, and clears the voxels of sets that do not percolate.
 ``connected_components.hpp`` explains sets, their flags, and shifts.
 """
 
@@ -25,29 +25,27 @@ PLACE = 5
 class Plane:
     """The runs of a plane, and to which sets they belong."""
 
-    first: (
-        np.ndarray
-    )  # int64, where the runs of each row begin, and where those of the last one end
+    first: np.ndarray  # int64, number of each row's first run, and of the one after the last
     runs: np.ndarray  # int32 of shape (runs, 2): start and stop
     places: np.ndarray  # int64 of shape (runs, PLACE); roots have numbers of all ranks
 
 
 @dataclass(frozen=True)
 class United:
-    """What came of uniting sets along edges."""
+    """The result of uniting sets along edges."""
 
-    useful: np.ndarray  # which edges tell all that there is to tell; the others add nothing
-    roots: np.ndarray  # that edges have, sorted
-    flags: np.ndarray  # of the sets to which these now belong
-    unions: int  # how many sets less there are
+    useful: np.ndarray  # whether each edge is needed; the others follow from these
+    roots: np.ndarray  # of all edges, sorted
+    flags: np.ndarray  # of the sets to which these roots now belong
+    unions: int  # by how much the number of sets has fallen
 
 
 class PoreRuns:
-    """The runs of some whole planes of an image, from plane `start` on, united to sets.
+    """The runs of some whole planes of an image, from plane `start` on, united into sets.
 
     The voxels are C-ordered uint8 of shape (planes, rows, columns). Faces normal to z are not
     joined here, even where that axis is periodic. A set's root is the number of its first run;
-    `flags`, of uint16, have what is known of the set of each root.
+    `flags`, of uint16, describe the set of each root.
     """
 
     def __init__(
@@ -65,7 +63,7 @@ class PoreRuns:
         self._unite()
 
     def _find(self, start: int) -> None:
-        """Write all runs, each a set of its own."""
+        """Find all runs, each a set of its own."""
         counts = np.empty(self._rows, np.int64)
         self._run("count_runs", self._rows, self._voxels, counts, self._rows, self._shape[2])
         self._first = np.zeros(self._rows + 1, np.int64)
@@ -90,7 +88,7 @@ class PoreRuns:
         )
 
     def _unite(self) -> None:
-        """Unite the runs of blocks of planes, all blocks at the same time, and then the blocks."""
+        """Unite the runs of blocks of planes, all blocks in parallel, and then the blocks."""
         planes = self._voxels.shape[0]
         blocks = max(1, min(planes, self._device.threads))
         bounds = np.array([start for start, _ in split(planes, blocks)] + [planes], np.int64)
@@ -122,12 +120,12 @@ class PoreRuns:
         return Plane(first - begin, self._runs[begin : begin + count], places)
 
     def edges(self, plane: Plane, below: Plane, seams: int) -> np.ndarray:
-        """Return how the sets of two planes touch: for each pair of runs an edge of EDGE int64.
+        """Return where the sets of two planes touch: an edge of EDGE int64 for each pair of runs.
 
-        `seams` says how often the seam of z is crossed on the way from one plane to the other.
+        `seams` is how often the way from one plane to the other crosses the periodic seam of z.
         """
         rows = self._shape[1]
-        # Each pair of runs in two rows is the last of one of them; the seam of x adds two.
+        # Each pair of runs in two rows is the last pair of one of the runs; the seam of x adds two.
         most = 3 * (len(plane.runs) + len(below.runs)) + 2 * rows
         edges, count = np.empty((most, EDGE), np.int64), np.zeros(1, np.int64)
         self._run(
@@ -149,7 +147,7 @@ class PoreRuns:
         return edges[: int(count[0])]
 
     def unite(self, edges: np.ndarray) -> United:
-        """Return what comes of uniting the sets of any ranks along edges; no set here changes."""
+        """Return the result of uniting sets of any ranks along edges; no set here changes."""
         roots, ends = np.unique(edges[:, :2], return_inverse=True)
         ends = np.ascontiguousarray(ends.reshape(-1, 2), np.int64)
         own = np.arange(roots.size, dtype=np.int64)
@@ -161,9 +159,9 @@ class PoreRuns:
         return United(useful, roots, flags[parents], int(np.count_nonzero(parents != own)))
 
     def clear(self, wanted: int) -> list[int]:
-        """Clear the voxels of sets that percolate along no wanted axis. Axes are bits, z first.
+        """Clear the voxels of sets that percolate along no wanted axis; axes are bits, z first.
 
-        Returns the number of pore voxels, of those that are kept, and of sets, and the axes along
+        Returns the numbers of pore voxels, of those that are kept, and of sets, and the axes along
         which any set percolates.
         """
         totals = np.empty((self._rows, 4), np.int64)

@@ -1,4 +1,4 @@
-"""The D3Q19 lattice: rest, six velocities along axes, and twelve along diagonals of planes."""
+"""The D3Q19 lattice: rest, six velocities along axes, and twelve along face diagonals."""
 
 from __future__ import annotations
 

@@ -22,17 +22,17 @@ DARCY = 9.869233e-13
 
 
 def darcy_permeability(viscosity: float, velocity: np.ndarray, force: float) -> np.ndarray:
-    """Return the permeabilities along z, y and x that a force along one axis shows."""
+    """Return a column of the permeability tensor, along z, y and x, for a force along an axis."""
     return viscosity * velocity / force
 
 
 def force_on_sample(force: float, sample_fraction: float) -> float:
-    """Return the force per volume of the sample, which alone resists: all of it is lost there."""
+    """Return the force per volume of the sample, as only the sample resists the flow."""
     return force / sample_fraction
 
 
 def driving_force(case: LatticeCase, domain: Domain) -> float:
-    """Return the force per volume of the sample that drives the flow of a case."""
+    """Return the force per volume of the sample that drives a case's flow."""
     if case.flow.pressure_drop is not None:
         return case.flow.pressure_drop / domain.sample.shape[AXES.index(case.flow.axis)]
     return force_on_sample(case.flow.force, domain.sample_fraction)
@@ -40,21 +40,18 @@ def driving_force(case: LatticeCase, domain: Domain) -> float:
 
 @dataclass(frozen=True)
 class Means:
-    """A flow as a whole, in lattice units; vectors are along z, y and x."""
+    """Means over a whole flow, in lattice units; vectors are along z, y and x."""
 
-    steps: int  # when
+    steps: int  # done so far
     velocity: np.ndarray  # superficial
     mass: float  # sum of the density's deviations from that at rest
     mach: float  # largest Mach number
-    column: np.ndarray  # permeabilities that a force along the axis shows
-    permeability: float  # that along the axis
+    column: np.ndarray  # of the permeability tensor, for a force along the axis of the flow
+    permeability: float  # along that axis
 
 
 def mean_flow(flow: PoreFlow, comm: Comm) -> tuple[np.ndarray, float, float]:
-    """Return superficial velocity (z, y, x), sum of density deviations, and largest Mach number.
-
-    The same on all ranks. Collective.
-    """
+    """Return superficial velocity, summed density deviations, largest Mach number. Collective."""
     sums, fastest = flow.sums()
     sums = sum_over_ranks(comm, sums)
     if comm is not None:

@@ -1,7 +1,7 @@
-"""From a voxel image to each rank's subdomain: read, find what percolates, divide, hand out.
+"""From a voxel image to each rank's subdomain: read, find what percolates, divide, redistribute.
 
-Every rank reads a slab of planes, whatever box it will have. Only then is known which pores take
-part, how to divide them, and what a rank's neighbours have next to its box.
+Every rank reads a slab of planes, whatever box it will have. Only then is it known which pores the
+flow reaches, how to divide them, and what a rank's neighbours have next to its box.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ class Subdomain:
         The voxels of the box with a shell of one voxel, 1 is pore. The shell is solid, except where
         it is the image of the box's own other end.
     images : list of (Box, Box)
-        What of the box has an image in the shell, and where; indices count from the box.
+        Where the box has a periodic image in the shell: source and target, relative to the box.
     neighbours : dict of int to numpy.ndarray
-        For each rank with pores next to ours: our ends of the links that cross, as rows of plane,
-        row and column within the box, and direction from which a population comes. Both ends list
-        them in the same order.
+        For each rank with pores next to ours: our ends of the links between both, as plane, row and
+        column within the box, and direction in which a population arrives. Both ranks list the
+        links in the same order.
     connectivity : Connectivity
-        What was found out about the pores of the whole image.
+        Which pores of the whole image are connected.
     velocity_set : VelocitySet
         The directions in which sites are linked.
     """
@@ -102,7 +102,7 @@ def decompose(
     rank, ranks = (comm.rank, comm.size) if comm else (0, 1)
     shape = tuple(source.shape)
     read = slabs(shape, 0, ranks)
-    # What is removed is removed from a copy, should the source hand out what it keeps.
+    # A read-only array, which the source may keep, is copied, as pores are removed in place.
     voxels = np.require(source.read(read[rank]), np.uint8, ["C", "W", "O"])
     judged = voxels if isolated == "remove" else voxels.copy()
     connectivity = keep_percolating(judged, shape, tuple(periodic), tuple(axes), comm)
@@ -179,7 +179,7 @@ PARTITIONS: dict[str, Callable[[np.ndarray, Box, tuple[int, ...], int, Comm], li
 
 
 def _reach(box: Box, shape: Sequence[int], periodic: Sequence[bool]) -> Box:
-    """Return what can be seen from a box: along each axis a voxel more, unless there is a wall."""
+    """Return a box grown by a voxel along each axis, except where there is a wall."""
     return Box(
         tuple(a - (joined or a > 0) for a, joined in zip(box.start, periodic, strict=True)),
         tuple(
@@ -190,13 +190,13 @@ def _reach(box: Box, shape: Sequence[int], periodic: Sequence[bool]) -> Box:
 
 
 def _shell(voxels: np.ndarray, box: Box, plan: HaloPlan, comm: Comm) -> dict[int, list[np.ndarray]]:
-    """Return what other ranks have of the shell, block by block, by rank. Collective."""
+    """Return the other ranks' voxels of the shell, by rank and block by block. Collective."""
     if comm is None:
         return {}
-    told: list[list[np.ndarray]] = [[] for _ in range(comm.size)]
+    sent: list[list[np.ndarray]] = [[] for _ in range(comm.size)]
     for block in plan.sends:
-        told[block.peer].append(np.ascontiguousarray(voxels[block.source.slices(box)]))
-    return dict(enumerate(comm.alltoall(told)))
+        sent[block.peer].append(np.ascontiguousarray(voxels[block.source.slices(box)]))
+    return dict(enumerate(comm.alltoall(sent)))
 
 
 def _crossing(
@@ -209,7 +209,7 @@ def _crossing(
     rank: int,
     lattice: VelocitySet,
 ) -> dict[int, np.ndarray]:
-    """Return our ends of all links to other ranks, in an order on which both ends agree."""
+    """Return our ends of all links to other ranks, in the same order on both ranks of a link."""
     found: dict[int, list[np.ndarray]] = {}
     names: dict[int, list[np.ndarray]] = {}
     taken = dict.fromkeys(shells, 0)

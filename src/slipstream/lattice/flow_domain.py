@@ -1,12 +1,10 @@
-"""The simulated domain around a sample: a part of it, mirrored, between layers of pore.
+"""The simulated domain: a sample, cropped, mirrored, and put between layers of pore.
 
-Flow through periodic boxes needs a sample that continues at its ends. Mirror images do that for
-any sample; layers of pore in front and behind join what does not meet. Each axis is mapped by
-itself: a box of the domain is made of at most two ranges of the sample per axis, one of them
-reversed.
+Flow through a periodic box needs a sample whose ends match. Mirror images achieve that for any
+sample; layers of pore at both ends connect pores that do not meet. Each axis is mapped separately:
+a box of the domain consists of at most two ranges of the sample per axis, one of them reversed.
 
-A case's ``[image]`` table stands for a file or a sample, and for the domain made of it: see
-`open_domain`.
+`open_domain` makes the domain that a case's ``[image]`` table describes.
 """
 
 from __future__ import annotations
@@ -38,32 +36,12 @@ def _key(name: str) -> Key:
 
 
 class Domain:
-    """A sample cut to size, mirrored and put between layers of pore.
+    """A sample cropped, mirrored and put between layers of pore, which any box can be read of.
 
-    Parameters
-    ----------
-    source : object with ``shape`` and ``read(box)``
-        An image, a generated sample, or another domain.
-    crop : sequence of three (int, int), optional
-        First voxel, and the one after the last, along z, y and x; all of the sample by default.
-    mirror : sequence of {"x", "y", "z"}
-        Axes along which the mirror image of the sample follows it, so that it becomes periodic.
-    buffer : int
-        Layers of pore before, and as many after, the sample and its mirror images.
-    buffer_axis : {"x", "y", "z"}
-        What these layers are normal to.
-
-    Attributes
-    ----------
-    shape : tuple of int
-        Number of voxels along z, y and x.
-    sample : Box
-        The part of the domain that is sample, with mirror images and without layers of pore.
-
-    Raises
-    ------
-    InputError
-        If the crop is no part of the sample, or an axis or the number of layers is wrong.
+    `source` is anything with a ``shape`` and a ``read(box)``. `crop` has the first voxel, and the
+    one after the last, along z, y and x; `mirror` names the axes along which the mirror image
+    follows the sample; `buffer` is the number of layers of pore at each end of `buffer_axis`.
+    `sample` is the box of the domain that is sample, mirror images included.
     """
 
     def __init__(
@@ -76,7 +54,10 @@ class Domain:
     ) -> None:
         self._source = source
         self._crop = _checked_crop(crop, source.shape)
-        self._mirrored = tuple(name in _checked_axes(mirror) for name in AXES)
+        names = tuple(mirror) if isinstance(mirror, str | Sequence) else (mirror,)
+        if not set(names) <= set(AXES):
+            raise ImageError(_key("mirror"), f" is {names}; accepted: any of x, y, z")
+        self._mirrored = tuple(name in names for name in AXES)
         if buffer_axis not in AXES:
             raise ImageError(_key("buffer_axis"), f" is {buffer_axis!r}; accepted: x, y, z")
         if not isinstance(buffer, int | np.integer) or buffer < 0:
@@ -89,28 +70,13 @@ class Domain:
 
     @property
     def sample_fraction(self) -> float:
-        """How much of the domain's length along `buffer_axis` is sample."""
+        """The fraction of the domain's length along `buffer_axis` that is sample."""
         return self.sample.shape[self._axis] / self.shape[self._axis]
 
     def read(self, box: Box) -> np.ndarray:
-        """Return the mask of a box; as collective as the source's own method.
+        """Return the uint8 mask of a box, 1 in pores; collective if the source's method is.
 
-        Parameters
-        ----------
-        box : Box
-            The voxels, by their index in the domain.
-
-        Returns
-        -------
-        numpy.ndarray of uint8, shape ``box.shape``
-            1 in pores, 0 in solid.
-
-        Raises
-        ------
-        InputError
-            What reading the source raises.
-        ValueError
-            If the box reaches beyond the domain.
+        A box that reaches beyond the domain is a ValueError.
         """
         check_box(box, self.shape)
         ranges = [self._ranges(box, axis) for axis in range(3)]
@@ -130,7 +96,7 @@ class Domain:
         return mask
 
     def _ranges(self, box: Box, axis: int) -> list[_Range]:
-        """Return what ranges of a box along an axis are of the sample, counted from its start."""
+        """Return the ranges of a box along an axis that are sample, relative to the box."""
         first, size = self.sample.start[axis], self._crop.shape[axis]
         low, high = self._crop.start[axis], self._crop.stop[axis]
         found = []
@@ -154,7 +120,7 @@ def _bounds(ranges: Sequence[Sequence[tuple[int, int]]]) -> Box:
 
 
 def _read_slice(origin: tuple[int, int], first: int, flipped: bool) -> slice:
-    """Return the slice of what has been read from `first` on."""
+    """Return the slice, of an array that begins at `first`, for a range of the sample."""
     start, stop = origin[0] - first, origin[1] - first
     if not flipped:
         return slice(start, stop)
@@ -162,7 +128,7 @@ def _read_slice(origin: tuple[int, int], first: int, flipped: bool) -> slice:
 
 
 def _checked_crop(crop: Any, shape: Sequence[int]) -> Box:
-    """Return the part of a sample that is taken."""
+    """Return the box of a sample that is used."""
     try:
         pairs = [(0, n) for n in shape] if crop is None else [tuple(pair) for pair in crop]
         pairs = [(operator.index(low), operator.index(high)) for low, high in pairs]
@@ -181,49 +147,23 @@ def _checked_crop(crop: Any, shape: Sequence[int]) -> Box:
     return Box(*(tuple(corner) for corner in zip(*pairs, strict=True)))
 
 
-def _checked_axes(names: Any) -> tuple[str, ...]:
-    """Return the axes to be mirrored."""
-    names = tuple(names) if isinstance(names, str | Sequence) else (names,)
-    if not set(names) <= set(AXES):
-        raise ImageError(_key("mirror"), f" is {names}; accepted: any of x, y, z")
-    return names
-
-
 _FILE_OPTIONS = ("pore", "dtype", "byte_order", "offset", "dataset")
 
 
 def open_domain(image: Image, axis: str, comm: Comm) -> Domain:
-    """Return the domain that an ``[image]`` table describes. Collective.
-
-    Parameters
-    ----------
-    image : Image
-        The table.
-    axis : {"x", "y", "z"}
-        Along which the fluid shall flow; layers of pore are normal to it.
-    comm : mpi4py.MPI.Comm or None
-        The ranks.
-
-    Raises
-    ------
-    InputError
-        If there is no such image, or it does not suit the table; on all ranks alike.
-    """
-    with in_terms_of(CASES):
-        source = _open_source(image, comm)
-        crop = image.crop and image.crop[::-1]
-        _check_crop(image.crop, source.shape)
-        return Domain(source, crop, image.mirror, image.buffer, axis)
-
-
-def _open_source(image: Image, comm: Comm) -> Any:
-    """Return the file, or the sample."""
+    """Return the domain that an ``[image]`` table describes, for flow along an axis. Collective."""
     shape = image.shape and tuple(reversed(image.shape))
-    if image.sample is not None:
-        return make_sample(image.sample, shape, **image.sample_parameters)
-    given = {name: getattr(image, name) for name in _FILE_OPTIONS}
-    options = {name: value for name, value in given.items() if value is not None}
-    return open_image(Path(image.path), shape=shape, comm=comm, **options)
+    with in_terms_of(CASES):
+        source: Any
+        if image.sample is not None:
+            source = make_sample(image.sample, shape, **image.sample_parameters)
+        else:
+            given = {name: getattr(image, name) for name in _FILE_OPTIONS}
+            options = {name: value for name, value in given.items() if value is not None}
+            source = open_image(Path(image.path), shape=shape, comm=comm, **options)
+        _check_crop(image.crop, source.shape)
+        crop = image.crop and image.crop[::-1]
+        return Domain(source, crop, image.mirror, image.buffer, axis)
 
 
 def _check_crop(crop: Any, shape: Sequence[int]) -> None:
@@ -238,7 +178,7 @@ def _check_crop(crop: Any, shape: Sequence[int]) -> None:
 
 
 def image_text(image: Image, domain: Domain) -> str:
-    """Return what the image is, for people."""
+    """Return a description of the image."""
     name = image.path if image.sample is None else f"{image.sample} (synthetic)"
     edge = "" if image.voxel_size == 1 else f" of {quantity(image.voxel_size, 'm')}"
     text = f"{name}: {' x '.join(map(str, reversed(domain.shape)))} voxels (x, y, z){edge}"

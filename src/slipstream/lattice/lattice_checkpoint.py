@@ -1,8 +1,8 @@
-"""The state of a flow through pores in files, from which it goes on, on any number of ranks.
+"""Checkpoints of a flow through pores, for a restart on any number of ranks.
 
-Only pores are stored: for each its place in the image, and its populations between two pairs of
-steps, when all of them lie with the site that they have come to. So a state does not depend on how
-ranks and devices store it. A table tells which sites of the files have which box of the image.
+Only pores are stored: each with its place in the image and its populations between two pairs of
+steps, when all of them have arrived at their sites. So a state does not depend on how ranks and
+devices store it. A table says which sites of the files belong to which box of the image.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ from slipstream.lattice.domain_decomposition import Subdomain
 from slipstream.lattice.pore_flow import PoreFlow
 from slipstream.lattice.site_order import row_order
 
-# Sites whose populations are moved at once; and how many a chunk of the files has at most, and
-# at least where a rank has several chunks.
+# Sites whose populations are moved at once; the most in a chunk of the files, and the fewest where
+# a rank has several chunks.
 _SITES_AT_ONCE = 1 << 20
 _MOST_IN_CHUNK, _LEAST_IN_CHUNK, _CHUNKS = 1 << 20, 1 << 16, 16
-_PARTS, _VOXEL = "part", "voxel"
+_BOXES, _VOXEL = "part", "voxel"  # names of arrays
 
 
 def state(flow: PoreFlow, comm: Comm) -> Iterator[Field]:
-    """Yield what a flow needs to go on. Collective."""
+    """Yield what a flow needs to restart. Collective."""
     count, subdomain = flow.sites.count, flow.subdomain
     counts = [count] if comm is None else comm.allgather(count)
     sizes = padded_sizes(counts)
     starts = [0, *itertools.accumulate(sizes)]
     rank, total = subdomain.rank, starts[-1]
 
-    def part(name: str, values: np.ndarray, long_name: str) -> Field:
+    def site_field(name: str, values: np.ndarray, long_name: str) -> Field:
         offset = (starts[rank],)
         return Field(name, ("site",), (total,), offset, values, {}, {"long_name": long_name})
 
@@ -45,10 +45,10 @@ def state(flow: PoreFlow, comm: Comm) -> Iterator[Field]:
         (start, number, *box.start, *box.stop)
         for start, number, box in zip(starts[:-1], counts, subdomain.boxes, strict=True)
     ]
-    yield rank_0_field(_PARTS, np.array(table, np.int64), rank, "first site, sites, box (z, y, x)")
+    yield rank_0_field(_BOXES, np.array(table, np.int64), rank, "first site, sites, box (z, y, x)")
     voxels = np.full(sizes[rank], -1, np.int64)
     voxels[:count] = site_voxels(subdomain, flow.storage.order)
-    yield part(_VOXEL, voxels, "index of the voxel, counted along x, y and z; -1: no site")
+    yield site_field(_VOXEL, voxels, "index of the voxel, counted along x, y and z; -1: no site")
     del voxels
     directions = subdomain.velocity_set.directions
     for direction in range(directions):
@@ -56,23 +56,22 @@ def state(flow: PoreFlow, comm: Comm) -> Iterator[Field]:
         for low in range(0, count, _SITES_AT_ONCE):
             numbers = np.arange(low, min(low + _SITES_AT_ONCE, count))
             values[numbers] = flow.populations(numbers, direction)
-        yield part(
+        yield site_field(
             _population(direction, directions), values, f"population of direction {direction}"
         )
 
 
 def rank_0_field(name: str, values: np.ndarray, rank: int, long_name: str) -> Field:
-    """Return a small array, which all ranks have and the first one writes, as a field."""
+    """Return a small array, which is the same on all ranks and is written by rank 0, as a field."""
     data = values if rank == 0 else values[:0]
     dims = (name, "entry")[: values.ndim]
     return Field(name, dims, values.shape, (0,) * values.ndim, data, {}, {"long_name": long_name})
 
 
 def padded_sizes(counts: Sequence[int]) -> list[int]:
-    """Return how many elements each rank's part of the files has, so that none has tiny chunks.
+    """Return the number of elements that each rank has in the files, so that no chunk is tiny.
 
-    All parts are multiples of the same number of sites, which is that of the largest part if it is
-    small enough.
+    All are multiples of one chunk, which has as many sites as the largest rank if these are few.
     """
     most = max(counts)
     chunk = 1 << max(0, (most // _CHUNKS).bit_length() - 1)
@@ -81,7 +80,7 @@ def padded_sizes(counts: Sequence[int]) -> list[int]:
 
 
 def site_voxels(subdomain: Subdomain, order: str) -> np.ndarray:
-    """Return the voxels of a subdomain's sites, by index along x, y and z of the whole domain."""
+    """Return the voxels of a subdomain's sites, as flat indices of the whole domain."""
     (planes, rows, columns), start = subdomain.box.shape, subdomain.box.start
     in_order = row_order(planes, rows, order)
     found = [np.empty(0, np.int64)]
@@ -95,8 +94,8 @@ def site_voxels(subdomain: Subdomain, order: str) -> np.ndarray:
 
 
 def check_same_image(checkpoint: Checkpoint, folder: str, subdomain: Subdomain, pores: int) -> None:
-    """Make sure that a state is of the image at hand, as far as shape and number of pores tell."""
-    table = checkpoint.read(_PARTS)
+    """Refuse a state of an image with another shape or another number of pores."""
+    table = checkpoint.read(_BOXES)
     shape, stored = tuple(map(int, table[:, 5:].max(axis=0))), int(table[:, 1].sum())
     if shape != subdomain.shape:
         theirs, mine = (list(reversed(one)) for one in (shape, subdomain.shape))
@@ -112,18 +111,14 @@ def check_same_image(checkpoint: Checkpoint, folder: str, subdomain: Subdomain, 
 
 
 def read_state(checkpoint: Checkpoint, folder: str, flow: PoreFlow) -> None:
-    """Set this rank's populations to those of a state. Does not communicate.
-
-    Raises
-    ------
-    InputError
-        If it lacks some of this rank's pores.
-    """
+    """Set this rank's populations to those of a state; does not communicate."""
     voxels = site_voxels(flow.subdomain, flow.storage.order)
     directions = flow.subdomain.velocity_set.directions
     by_voxel = np.argsort(voxels)
     voxels, found = voxels[by_voxel], 0
-    for start, count in _parts_within(checkpoint, flow.subdomain.box):
+    for start, count, *corners in checkpoint.read(_BOXES).tolist():
+        if not Box(tuple(corners[:3]), tuple(corners[3:])).intersect(flow.subdomain.box).size:
+            continue
         for low in range(start, start + count, _SITES_AT_ONCE):
             size = min(_SITES_AT_ONCE, start + count - low)
             stored = checkpoint.read(_VOXEL, (low,), (size,))
@@ -141,19 +136,12 @@ def read_state(checkpoint: Checkpoint, folder: str, flow: PoreFlow) -> None:
         )
 
 
-def _parts_within(checkpoint: Checkpoint, box: Box) -> Iterator[tuple[int, int]]:
-    """Yield first site and number of sites of the parts whose boxes meet a box."""
-    for start, count, *corners in checkpoint.read(_PARTS).tolist():
-        if Box(tuple(corners[:3]), tuple(corners[3:])).intersect(box).size:
-            yield start, count
-
-
 def _population(direction: int, directions: int) -> str:
     return f"population_{direction:0{len(str(directions - 1))}d}"
 
 
 def read_numbers(checkpoint: Checkpoint, name: str) -> list[float]:
-    """Return those values of a small array that are numbers; none if it is not there."""
+    """Return the values of a small array that are not NaN; none if there is no such array."""
     if name not in checkpoint.shapes:
         return []
     values = checkpoint.read(name)

@@ -1,4 +1,4 @@
-"""What is said of a lattice run before it begins."""
+"""The description of a lattice run, printed before it begins."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from slipstream.lattice.relaxation_rates import fluid_of
 
 
 @dataclass(frozen=True)
-class Share:
+class RankLoad:
     """A rank's number of sites and of ranks to swap populations with; its device's identity."""
 
     sites: int
@@ -42,21 +42,21 @@ def problem_text(case: LatticeCase, domain: Domain, found: Connectivity) -> dict
     }
 
 
-def storage_parts(storage: Storage, tried: int) -> tuple[str, str]:
-    """Return how populations are stored, and how that was found among so many ways."""
+def storage_text(storage: Storage, tried: int) -> tuple[str, str]:
+    """Return how populations are stored, and how that was chosen."""
     names = ", ".join(getattr(storage, name) for name in TUNED)
     return names, f"fastest of {tried}, measured" if tried else "as asked for"
 
 
-def ranks_text(shares: Sequence[Share], rank: int, partition: str) -> str:
+def ranks_text(loads: Sequence[RankLoad], rank: int, partition: str) -> str:
     """Return how many ranks there are, and how evenly they share the work."""
-    if len(shares) == 1:
+    if len(loads) == 1:
         return "1"
-    sites = [one.sites for one in shares]
+    sites = [load.sites for load in loads]
     imbalance = max(sites) * len(sites) / sum(sites)
-    neighbours = max(one.neighbours for one in shares)
-    sharing = sum(one.device == shares[rank].device for one in shares)
+    neighbours = max(load.neighbours for load in loads)
+    sharing = sum(load.device == loads[rank].device for load in loads)
     return (
-        f"{len(shares)}, {partition}: most pores {imbalance:.3f} of the mean, at most {neighbours} "
+        f"{len(loads)}, {partition}: most pores {imbalance:.3f} of the mean, at most {neighbours} "
         f"neighbour{'s' * (neighbours != 1)}, {sharing} to a device"
     )

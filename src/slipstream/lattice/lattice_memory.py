@@ -1,4 +1,4 @@
-"""How much memory a subdomain needs, before anything is allocated."""
+"""How much memory a subdomain needs, computed before anything is allocated."""
 
 from __future__ import annotations
 
@@ -17,23 +17,17 @@ _BYTES_PER_VOXEL = 3.2
 def memory_needed(
     sites: int, voxels: int, storage: Storage, velocity_set: VelocitySet = D3Q19
 ) -> int:
-    """Return the bytes that a rank with so many pores and voxels needs on its device."""
+    """Return the bytes that a rank needs on its device."""
     arrays = PROPAGATIONS[storage.propagation].arrays
     populations = arrays * velocity_set.directions * storage.dtype.itemsize
     links = ENCODINGS[storage.encoding].bytes_per_site(velocity_set)
-    # While links are made, all of them are wide too; those are gone before populations come. Fields
-    # are made a few planes at a time, which take no more than that.
+    # Links are made from wide ones, which are freed before populations are allocated. Output is
+    # made a few planes at a time, which take no more than that.
     wide = ENCODINGS["wide"].bytes_per_site(velocity_set) if storage.encoding != "wide" else 0
     return int(sites * (links + max(wide, populations)) + voxels * _BYTES_PER_VOXEL)
 
 
 def check_room(comm: Comm, device: Device, need: int) -> None:
-    """Make sure that the ranks which share a device can allocate `need` bytes on it. Collective.
-
-    Raises
-    ------
-    InputError
-        On all ranks, if the free memory of any device does not suffice.
-    """
+    """Refuse an image if a device lacks `need` bytes of free memory. Collective."""
     what, less = "image: this image", "a part of it (image.crop)"
     check_memory(comm, [(device, need)], what, less)

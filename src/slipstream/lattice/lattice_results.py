@@ -1,7 +1,4 @@
-"""What a lattice run has found out, and how fast it was.
-
-Speed is told beside the bound that memory sets: every population has to pass it once in a step.
-"""
+"""The results of a lattice run, and its speed compared with the bound set by memory bandwidth."""
 
 from __future__ import annotations
 
@@ -12,19 +9,18 @@ from slipstream.collective import sum_over_ranks
 from slipstream.device import quick_bandwidth
 from slipstream.lattice.convergence import UNKNOWN, distance_text
 from slipstream.lattice.darcy import DARCY, Means
-from slipstream.lattice.percolation import Connectivity
 from slipstream.lattice.pore_flow import PoreFlow
 
-# Shorter runs say little, and would be over before the bound has been measured.
+# Seconds; the speed of shorter runs says little, and measuring the bound would take longer.
 _WORTH_MEASURING = 5.0
-# Bytes of the arrays that are copied, of which there are two: beyond all caches.
+# Bytes of each of the two arrays of the measured copy: beyond all caches.
 _COPY, _LEAST_COPY = 1 << 28, 1 << 26
 
 
 def flow_results(
     means: Means, voxel_size: float, residual: float, is_steady: bool
 ) -> dict[str, tuple[str, str]]:
-    """Return the permeability and how good it is, for people."""
+    """Return the permeability and how accurate it is."""
     text = distance_text(residual)
     remarks = ["relative, estimated"] if text != UNKNOWN else []
     remarks += [] if is_steady else ["not converged"]
@@ -36,7 +32,7 @@ def flow_results(
 
 
 def permeability_text(permeability: float, voxel_size: float) -> tuple[str, str]:
-    """Return a permeability in squares of voxels as people have it, and a remark."""
+    """Return a permeability, given in squares of voxels, in the usual unit, and a remark."""
     text = f"{permeability:.5g} voxels²"
     if voxel_size == 1:
         return text, "image.voxel_size is 1"
@@ -44,17 +40,12 @@ def permeability_text(permeability: float, voxel_size: float) -> tuple[str, str]
     return f"{1e3 * metres / DARCY:.5g} mD", f"{metres:.5g} m², {text}"
 
 
-def porosity_result(found: Connectivity) -> tuple[str, str]:
-    """Return the porosity, and what of it is open, for people."""
-    return f"{found.porosity:.4f}", f"{found.open_porosity:.4f} open"
-
-
 def speed_results(
     flow: PoreFlow, comm: Comm, sites: int, steps: int, seconds: float, devices: int
 ) -> dict[str, tuple[str, str]]:
-    """Return how many sites were updated per second, for people. Collective.
+    """Return how many sites were updated per second. Collective.
 
-    This rank took `seconds`; `sites` and `devices` are those of all ranks.
+    `seconds` is this rank's time; `sites` and `devices` are those of all ranks.
     """
     ranks = 1 if comm is None else comm.size
     seconds = seconds if comm is None else max(comm.allgather(seconds))
@@ -69,7 +60,7 @@ def speed_results(
     room = room if comm is None else min(comm.allgather(room))
     if seconds < _WORTH_MEASURING or room < _LEAST_COPY:
         return rows
-    # All ranks at the same time: those that share a device share what it can move.
+    # All ranks measure at the same time, as those that share a device share its bandwidth.
     mine = quick_bandwidth(flow.device, min(room, _COPY))
     bandwidth = float(sum_over_ranks(comm, np.array([mine]))[0])
     moved = sum(flow.storage.bytes_per_update(flow.links.bytes_per_site)) / 2

@@ -1,4 +1,4 @@
-"""A lattice Boltzmann run: a case's settings, the flow through the pores, and what it becomes."""
+"""A lattice Boltzmann run of `slipstream run`: from a case to a flow, its results and its files."""
 
 from __future__ import annotations
 
@@ -29,16 +29,15 @@ from slipstream.lattice.lattice_checkpoint import (
     state,
 )
 from slipstream.lattice.lattice_description import (
-    Share,
+    RankLoad,
     problem_text,
     ranks_text,
-    storage_parts,
+    storage_text,
 )
 from slipstream.lattice.lattice_memory import check_room, memory_needed
 from slipstream.lattice.lattice_results import (
     flow_results,
     permeability_text,
-    porosity_result,
     speed_results,
 )
 from slipstream.lattice.population_layout import TUNED, Storage
@@ -54,18 +53,15 @@ from slipstream.simulation.device_memory import ranks_per_device
 from slipstream.simulation.earlier_run import open_earlier_run
 from slipstream.simulation.simulation_base import Simulation
 
-# A GPU has as many pairs of steps to do, at most, before the host waits for it.
+# Pairs of steps that are queued on a GPU, at most, before the host waits for it.
 _PAIRS_UNDER_WAY = 16
 _LOOKS = "look"
-# Of a voxel while the image is read and handed out: as read, as handed out, and with a shell.
+# Per voxel, while the image is redistributed: as read, as redistributed, and with a shell.
 _BYTES_TO_READ = 3
 
 
 class LatticeSimulation(Simulation):
-    """Flow through the pores of a voxel image.
-
-    Its steps come in pairs, which cannot be parted. Time is counted in time steps.
-    """
+    """Flow through the pores of a voxel image; its steps come in pairs, its time counts them."""
 
     timed = "a pair of time steps"
 
@@ -83,21 +79,23 @@ class LatticeSimulation(Simulation):
             )
         self.schedule = case.run.schedule
         self.transport = chosen_transport(case.run.transport, comm, self.device)
-        self._shares: list[Share] = []
-        # How populations may be stored, one way once that has been chosen; and the seconds of those
-        # that were measured.
+        self._loads: list[RankLoad] = []
+        # The candidates, or the chosen storage; and the seconds of those that were measured.
         self._storages: list[Storage] = []
         self._tried: dict[Storage, float] = {}
 
     # -- before the run ----------------------------------------------------------------------
 
     def _read_image(self) -> None:
-        """Read the image and hand it out, unless that has been done. Collective."""
-        if self._shares:
+        """Read and decompose the image, unless that has been done. Collective."""
+        if self._loads:
             return
         case = self.case
         self.domain = open_domain(case.image, case.flow.axis, self.comm)
-        self._check_room()
+        # Refuse an image that does not fit the hosts' memory before it is read.
+        host = self.device if self.device.kind == "cpu" else HostDevice()
+        voxels = slabs(self.domain.shape, 0, self.ranks)[self.rank].size
+        check_room(self.comm, host, ranks_per_device(self.comm, host) * _BYTES_TO_READ * voxels)
         periodic = [name not in case.image.walls for name in AXES]
         with in_terms_of(CASES):
             self.subdomain = decompose(
@@ -113,19 +111,12 @@ class LatticeSimulation(Simulation):
         self._storages = storage_candidates(
             self._wishes(), self.subdomain, self.device, self.comm, self._own_memory
         )
-        share = Share(self._own_sites, len(self.subdomain.neighbours), self.device.identity)
-        self._shares = [share] if self.comm is None else self.comm.allgather(share)
-        self.sites = sum(one.sites for one in self._shares)
-
-    def _check_room(self) -> None:
-        """Refuse an image that the hosts cannot even hold, before it is read. Collective."""
-        host = self.device if self.device.kind == "cpu" else HostDevice()
-        voxels = slabs(self.domain.shape, 0, self.ranks)[self.rank].size
-        need = ranks_per_device(self.comm, host) * _BYTES_TO_READ * voxels
-        check_room(self.comm, host, need)
+        load = RankLoad(self._own_sites, len(self.subdomain.neighbours), self.device.identity)
+        self._loads = [load] if self.comm is None else self.comm.allgather(load)
+        self.sites = sum(one.sites for one in self._loads)
 
     def _wishes(self) -> dict[str, str]:
-        """Return what the case says of how populations are stored."""
+        """Return the case's settings of how populations are stored."""
         return {name: getattr(self.case.numerics, name) for name in (*TUNED, "precision")}
 
     def _own_memory(self, storage: Storage) -> int:
@@ -133,7 +124,7 @@ class LatticeSimulation(Simulation):
         voxels, real = self.subdomain.box.size, storage.real.itemsize
         need = memory_needed(self._own_sites, voxels, storage)
         need += min(4 * voxels * real, BYTES_AT_ONCE)
-        # Where the device is the host, one of the fields that are written lies on it too, twice.
+        # If the device is the host, it also holds two copies of a field that is written.
         return need + (2 * voxels * real if self.device.kind == "cpu" else 0)
 
     def memory(self) -> list[tuple[Device, int]]:
@@ -158,27 +149,27 @@ class LatticeSimulation(Simulation):
         """Return how populations are stored, on what. Collective."""
         found = super().describe_devices()
         if len(self._storages) == 1:
-            return {"storage": "{} ({})".format(*self._storage_parts()), **found}
+            return {"storage": "{} ({})".format(*self._storage_text()), **found}
         return {
             "storage": f"fastest of {len(self._storages)}, to be measured",
             **found,
             "memory per device": f"at most {found['memory per device']}",
         }
 
-    def _storage_parts(self) -> tuple[str, str]:
-        return storage_parts(self._storages[0], len(self._tried))
+    def _storage_text(self) -> tuple[str, str]:
+        return storage_text(self._storages[0], len(self._tried))
 
     def ranks_text(self) -> str:
         """Return how many ranks there are, and how evenly they share the pores."""
-        return ranks_text(self._shares, self.rank, self.case.run.partition)
+        return ranks_text(self._loads, self.rank, self.case.run.partition)
 
     def describe(self) -> dict[str, str]:
-        """Return what will be run, for people. Collective: reads and analyses the image."""
+        """Return the description of the run. Collective: reads and analyses the image."""
         return {**super().describe(), "schedule": self.schedule}
 
     def describe_step(self) -> str:
-        """Return how populations are stored, where that has been measured."""
-        return "storage: {} ({})".format(*self._storage_parts()) if self._tried else ""
+        """Return how populations are stored, if that has been measured."""
+        return "storage: {} ({})".format(*self._storage_text()) if self._tried else ""
 
     def allocate(self) -> None:
         """Choose how to store populations, allocate them, and record the steps. Collective."""
@@ -196,7 +187,7 @@ class LatticeSimulation(Simulation):
         self._fields = VoxelFields(self.flow, self.comm, case.image.voxel_size)
 
     def initialise(self) -> None:
-        """Set a fluid at rest, or go on from a checkpoint."""
+        """Set a fluid at rest, or the state of a checkpoint."""
         case = self.case
         if self.flow.steps:
             self.flow.rest()
@@ -211,16 +202,16 @@ class LatticeSimulation(Simulation):
         )
         folder = case.initial.restart
         if folder is not None:
-            on_every_rank(self.comm, lambda: self._go_on_from(folder))
+            on_every_rank(self.comm, lambda: self._restart_from(folder))
             self._judge()
 
-    def _go_on_from(self, folder: str) -> None:
+    def _restart_from(self, folder: str) -> None:
         checkpoint, earlier = open_earlier_run(folder, self.case)
         check_same_image(checkpoint, folder, self.subdomain, self.sites)
         read_state(checkpoint, folder, self.flow)
         self.flow.steps = checkpoint.step
         self.step, self.time = checkpoint.step, float(checkpoint.step)
-        # What was seen of another flow, or at other intervals, tells nothing of this one.
+        # Looks at another flow, or at other intervals, say nothing about this one.
         interval = self.case.convergence.interval
         if earlier.flow == self.case.flow and earlier.convergence.interval == interval:
             for permeability in read_numbers(checkpoint, _LOOKS):
@@ -235,10 +226,7 @@ class LatticeSimulation(Simulation):
         return self.case.fixed_step
 
     def _advance(self, step_size: float, profile: bool) -> Timeline | None:
-        """Do a pair of steps, whatever the wanted size, and look at the permeability now and then.
-
-        Raises RunError if the flow has become faster than the method holds for.
-        """
+        """Do a pair of steps, whatever the requested size; a RunError if the flow is too fast."""
         self.flow.advance(2, profile)
         self.step, self.time = self.flow.steps, float(self.flow.steps)
         timeline = None
@@ -255,10 +243,7 @@ class LatticeSimulation(Simulation):
             self.finished = f"converged, the permeability is within {tolerance:g} of steady"
 
     def progress(self, step_size: float) -> str:
-        """Return the step, the permeability, and its distance from that of the steady flow.
-
-        As of the last look, as far as they are known.
-        """
+        """Return the step, and the last look's permeability and distance from the steady flow."""
         looks, residual = self._steadiness.looks, self._steadiness.residual
         parts = [f"step {self.step}"]
         if looks:
@@ -269,16 +254,13 @@ class LatticeSimulation(Simulation):
         return ", ".join(parts)
 
     def warnings(self) -> list[str]:
-        """Return what people should be warned of, that they have not been told yet."""
+        """Return the warnings since the last call."""
         return self._steadiness.warnings()
 
     # -- results -----------------------------------------------------------------------------
 
     def diagnostics(self) -> dict[str, float]:
-        """Return permeability, velocities and what tells how good they are; see `LABELS`.
-
-        Only voxels of known size have a permeability in m^2 and in millidarcy.
-        """
+        """Return the quantities of `LABELS`; m^2 and millidarcy only if the voxel size is known."""
         means, image = self._steadiness.means(), self.case.image
         permeability = means.permeability * image.voxel_size**2
         in_metres = {
@@ -298,13 +280,13 @@ class LatticeSimulation(Simulation):
         }
 
     def results(self, seconds: float, steps: int) -> dict[str, tuple[str, str]]:
-        """Return the permeability, how good it is, and how fast the run was. Collective."""
+        """Return the permeability, how accurate it is, and how fast the run was. Collective."""
         means, residual = self._steadiness.means(), self._steadiness.residual
-        devices = len({one.device for one in self._shares})
+        devices, found = len({one.device for one in self._loads}), self.subdomain.connectivity
         return {
             **flow_results(means, self.case.image.voxel_size, residual, bool(self.finished)),
-            "porosity": porosity_result(self.subdomain.connectivity),
-            "storage": self._storage_parts(),
+            "porosity": (f"{found.porosity:.4f}", f"{found.open_porosity:.4f} open"),
+            "storage": self._storage_text(),
             **speed_results(self.flow, self.comm, self.sites, steps, seconds, devices),
         }
 
@@ -321,12 +303,12 @@ class LatticeSimulation(Simulation):
         yield from self._fields.fields()
 
     def checkpoint(self) -> Iterator[Field]:
-        """Yield the populations of all pores, and what has been seen of the permeability."""
+        """Yield the populations of all pores, and the permeabilities of all looks."""
         yield from state(self.flow, self.comm)
-        # There is always something to write.
+        # A field cannot be empty.
         looks = np.array(self._steadiness.looks or [math.nan])
         yield rank_0_field(_LOOKS, looks, self.rank, "permeabilities looked at")
 
     def write_at_end(self, folder: Path) -> list[Path]:
-        """Write the last state for ParaView, if that is asked for."""
+        """Write the last state for ParaView, if the case asks for it."""
         return self._fields.write_vtk(folder / "flow.vti") if self.case.output.vtk else []

@@ -1,7 +1,7 @@
-"""Neighbour tables: links in an encoding, and the steps that go by them.
+"""Neighbour tables: links in an encoding, and the kernels of steps, with and without links.
 
-Sites are advanced in units: segments of 16, or strips, which are what vectors of a CPU can treat at
-once. A step may advance any of them first, since a population has one reader and writer in a step.
+Sites are advanced in units: segments of 16, or strips of as many sites as fit a vector of a CPU. A
+step may advance units in any order, since a population has one reader and one writer in a step.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from slipstream.lattice.population_layout import BASE_BLOCK, ENCODINGS, SEGMENT,
 from slipstream.lattice.pore_sites import Sites
 from slipstream.lattice.propagation import AA_ODD, Step
 
-# Segments that a block of a GPU's threads advances; its registers suffice for one such block.
+# Segments that a block of a GPU's threads advances; the registers suffice for one such block.
 _SEGMENTS_PER_BLOCK = 32
 # Sites among which strips are made.
 _STRIP_BLOCK = 4096
 
 
 class Units:
-    """What can be advanced by itself: `count` of them."""
+    """Groups of sites that can be advanced separately: `count` of them."""
 
     count: int
 
@@ -43,7 +43,7 @@ class Units:
         }
 
     def of_sites(self, sites: np.ndarray) -> np.ndarray:
-        """Return the units that have some of these sites, sorted."""
+        """Return the units that contain any of these sites, sorted."""
         raise NotImplementedError
 
     def advance(
@@ -57,28 +57,15 @@ class Units:
         count: int,
         numbers: tuple[float, ...],
     ) -> Operation:
-        """Return the operation that advances some units.
+        """Return the operation that advances `count` units, from `first` on, of a list or of all.
 
-        Parameters
-        ----------
-        step : Step
-            Which of a pair.
-        inertia : bool
-            Whether the equilibrium has terms of second order.
-        source, target : arrays
-            Populations before and after.
-        units : array of uint32, or None
-            Which units there are to choose from; all of them.
-        first, count : int
-            Which of those to advance.
-        numbers : tuple of float
-            Rates of relaxation, even and odd, and the force along x, y and z.
+        `numbers` are those of `Fluid.numbers`.
         """
         raise NotImplementedError
 
 
 class Segments(Units):
-    """Aligned segments of neighbouring sites, which go by wide or compact links."""
+    """Aligned segments of neighbouring sites, with wide or compact links."""
 
     def __init__(self, sites: Sites, storage: Storage, tables: tuple[Array, ...]) -> None:
         super().__init__(sites, storage)
@@ -112,7 +99,7 @@ class Segments(Units):
 
 
 class Strips(Units):
-    """Strips: as many neighbouring sites as a vector can treat at once."""
+    """Strips: neighbouring sites, as many as fit a vector."""
 
     def __init__(self, sites: Sites, storage: Storage, wide: Array) -> None:
         super().__init__(sites, storage)
@@ -182,22 +169,12 @@ class Strips(Units):
 
 
 class Links:
-    """The links of all sites in an encoding, and the units in which steps advance the sites.
+    """The links of all sites in an encoding, and the units in which steps advance the sites."""
 
-    Attributes
-    ----------
-    linked, unlinked : Units
-        Those of steps that go by links, and of those that need none.
-    bytes_per_site : float
-        Memory that the links of a site take.
-    exceptions : int
-        Number of sites whose links did not fit the encoding and are stored beside it.
-    """
-
-    linked: Units
-    unlinked: Units
+    linked: Units  # of steps that need links
+    unlinked: Units  # of those that do not
     bytes_per_site: float
-    exceptions: int = 0
+    exceptions: int = 0  # sites whose links do not fit the encoding and are stored separately
 
     def units(self, step: Step) -> Units:
         """Return the units in which a step advances the sites."""
@@ -205,7 +182,7 @@ class Links:
 
 
 class WideLinks(Links):
-    """A word for each link."""
+    """A 32-bit word for each link."""
 
     def __init__(self, sites: Sites, storage: Storage, wide: Array) -> None:
         none = sites.device.zeros((1,), np.uint32)
@@ -217,19 +194,11 @@ class CompactLinks(Links):
     """Flags, and for each row upstream an offset from a base that a block of sites shares."""
 
     def __init__(self, sites: Sites, storage: Storage, wide: Array) -> None:
-        rows = sites.velocity_set.upstream_rows
-        tables = self._packed(sites, wide)
-        none = sites.device.zeros((1,), np.uint32)
-        self.linked = self.unlinked = Segments(sites, storage, (none, *tables))
-        self.bytes_per_site = 4 + 2 * rows + 4 * rows / BASE_BLOCK
-
-    def _packed(self, sites: Sites, wide: Array) -> tuple[Array, ...]:
-        """Return the tables of compact links: flags, offsets, bases and exceptions."""
         device, count, velocity_set = sites.device, sites.stored, sites.velocity_set
+        rows, blocks = velocity_set.upstream_rows, -(-count // BASE_BLOCK)
         flags = device.empty((count,), np.uint32)
-        offsets = device.empty((velocity_set.upstream_rows, count), np.uint16)
-        blocks = -(-count // BASE_BLOCK)
-        bases = device.empty((blocks, velocity_set.upstream_rows), np.int32)
+        offsets = device.empty((rows, count), np.uint16)
+        bases = device.empty((blocks, rows), np.int32)
         wrong = device.zeros((count,), np.uint8)
 
         def run(name: str, launch: Any, *arguments: Any) -> None:
@@ -246,7 +215,9 @@ class CompactLinks(Links):
         exceptions = device.empty((max(1, len(found)), velocity_set.links), np.uint32)
         listed = RowLaunch(len(found), velocity_set.links)
         run("list_exceptions", listed, wide, count, found, len(found), flags, exceptions)
-        return flags, offsets, bases, exceptions
+        tables = (device.zeros((1,), np.uint32), flags, offsets, bases, exceptions)
+        self.linked = self.unlinked = Segments(sites, storage, tables)
+        self.bytes_per_site = 4 + 2 * rows + 4 * rows / BASE_BLOCK
 
 
 class StripLinks(Links):
@@ -267,5 +238,5 @@ LINKS: dict[str, type[WideLinks] | type[CompactLinks] | type[StripLinks]] = {
 
 
 def make_links(sites: Sites, storage: Storage, wide: Array) -> Links:
-    """Return the links of sites in the encoding of a storage, made from their `wide_links`."""
+    """Return the links of sites in the encoding of a storage, made from their wide links."""
     return LINKS[storage.encoding](sites, storage, wide)

@@ -1,9 +1,9 @@
-"""Percolation: which pores of an image a flow can reach and leave, and which are enclosed.
+"""Percolation: which pores of an image a flow can enter and leave, and which are enclosed.
 
 Connected pore voxels percolate along an axis if they join its two faces or, where the axis is
-periodic, if a way through them leads from a voxel to its own periodic image. Each rank unites what
-is connected in its planes. How its lowest plane touches the plane below becomes edges between sets,
-and every rank unites all sets along the edges of all ranks.
+periodic, if a path through them leads from a voxel to its own periodic image. Each rank unites what
+is connected in its planes. Where its lowest plane touches the plane below, there are edges between
+sets, and every rank unites the sets along the edges of all ranks.
 """
 
 from __future__ import annotations
@@ -28,27 +28,13 @@ _TAG = 0
 
 @dataclass(frozen=True)
 class Connectivity:
-    """What has been found of the pores of a whole image.
-
-    Attributes
-    ----------
-    voxels : int
-        Number of voxels.
-    pores : int
-        Number of pore voxels.
-    kept : int
-        Number of those that belong to components which percolate along a wanted axis.
-    components : int
-        Number of connected components.
-    percolates : tuple of bool
-        Whether any component percolates along z, y and x.
-    """
+    """Which pores of a whole image are connected; counts are numbers of voxels."""
 
     voxels: int
     pores: int
-    kept: int
+    kept: int  # pores of components that percolate along a wanted axis
     components: int
-    percolates: tuple[bool, bool, bool]
+    percolates: tuple[bool, bool, bool]  # whether any component does, along z, y and x
 
     @property
     def porosity(self) -> float:
@@ -69,36 +55,12 @@ def keep_percolating(
     comm: Comm = None,
     device: HostDevice | None = None,
 ) -> Connectivity:
-    """Turn pore voxels into solid that no flow along the wanted axes passes. Collective.
+    """Turn pores into solid, in place, if no flow along any of the axes can pass them. Collective.
 
-    Two voxels are neighbours if they share a face or an edge, as the velocities of D3Q19 link them.
-
-    Parameters
-    ----------
-    voxels : numpy.ndarray
-        This rank's planes of the image, ``split(shape[0], ranks)[rank]``: C-ordered uint8 of shape
-        ``(planes, *shape[1:])``, 1 where there is a pore, 0 where there is solid. Pores of
-        components that percolate along none of `axes` become 0 in place.
-    shape : sequence of int
-        Shape of the whole image, along z, y and x.
-    periodic : sequence of bool
-        Whether the faces normal to z, y and x are joined.
-    axes : sequence of int
-        Axes along which flow is wanted: one or more of 0 (z), 1 (y) and 2 (x).
-    comm : mpi4py.MPI.Comm, optional
-        The ranks that share the image; None for a single one.
-    device : HostDevice, optional
-        The CPU that computes; all of its threads by default.
-
-    Returns
-    -------
-    Connectivity
-        The same on all ranks. If nothing percolates along a wanted axis, nothing is kept.
-
-    Raises
-    ------
-    InputError
-        On all ranks, if an argument is wrong on any.
+    The voxels, uint8 with 1 in pores, are this rank's planes of the image of a `shape`, those of
+    ``split(shape[0], ranks)``. Two are neighbours if they share a face or an edge, as D3Q19 links
+    them. If nothing percolates along any of `axes`, nothing is kept. The result is the same on all
+    ranks.
     """
     rank, ranks = (0, 1) if comm is None else (comm.rank, comm.size)
     shape, axes = (tuple(map(operator.index, numbers)) for numbers in (shape, axes))
@@ -146,8 +108,8 @@ def _check(
 def _join_slabs(slab: PoreRuns, shape: tuple[int, ...], z_periodic: bool, comm: Comm) -> int:
     """Give the sets of a slab the flags of the components to which they belong in the image.
 
-    Few of a rank's edges tell what its other ones do not; only these are sent, to all ranks.
-    Returns how many more sets than components all slabs have.
+    Only those few edges that do not follow from others are sent, to all ranks. Returns how many
+    more sets than components all slabs have.
     """
     counts = [slab.count] if comm is None else comm.allgather(slab.count)
     rank = 0 if comm is None else comm.rank
@@ -168,9 +130,9 @@ def _join_slabs(slab: PoreRuns, shape: tuple[int, ...], z_periodic: bool, comm: 
 
 
 def _pass_up(plane: Plane, rows: int, used: int, ring: bool, comm: Comm) -> Plane:
-    """Send a plane to the next of the ranks that are used, and return that of the one before.
+    """Send a plane to the next of the `used` ranks, and return that of the one before.
 
-    Without a ring, what the first rank returns has no runs.
+    Unless they form a ring, the first rank returns a plane without runs.
     """
     from mpi4py import MPI
 
@@ -205,7 +167,7 @@ def _gather(table: np.ndarray, comm: Comm) -> np.ndarray:
 
 
 def _row_type(table: np.ndarray) -> Any:
-    """Return MPI's type of a row: counts of rows stay below 2^31 where those of numbers may not."""
+    """Return MPI's type of a row, as numbers of rows stay below 2^31, those of elements may not."""
     from mpi4py import MPI
 
     return MPI.BYTE.Create_contiguous(table.shape[1] * table.itemsize).Commit()

@@ -25,7 +25,7 @@ from slipstream.io.image_errors import ARGUMENTS, in_terms_of
 from slipstream.io.voxel_images import open_image
 from slipstream.lattice.convergence import distance_text
 from slipstream.lattice.darcy import DARCY
-from slipstream.lattice.domain_decomposition import Subdomain, decompose
+from slipstream.lattice.domain_decomposition import decompose
 from slipstream.lattice.flow_domain import Domain
 from slipstream.lattice.percolation import Connectivity
 from slipstream.lattice.population_layout import TUNED, Storage
@@ -38,7 +38,7 @@ from slipstream.lattice.velocity_set import AXES
 
 @dataclass(frozen=True)
 class Permeability:
-    """What was found.
+    """The permeability of an image, how accurate it is, and how it was found.
 
     Attributes
     ----------
@@ -59,17 +59,17 @@ class Permeability:
     converged : bool
         Whether the tolerance was reached.
     residual : float
-        Estimated relative distance of k from that of the steady flow; 1 if nothing can be said.
+        Estimated relative distance of k from that of the steady flow; 1 if it is unknown.
     steps : int
         Number of steps done.
     seconds : float
         How long they took.
     million_updates_per_second : float
-        Pores times steps per time.
+        Sites times steps per second, in millions.
     history : list of (int, float)
-        Steps, and k_lattice then.
+        Number of steps, and the value of k_lattice after them.
     voxel_size : float
-        Edge of a voxel in metres; 1 if it is not known.
+        Edge of a voxel in metres; 1 if it is unknown.
     storage : Storage
         How populations were stored; another storage may change the last digits.
     """
@@ -92,7 +92,7 @@ class Permeability:
 
     @property
     def k_millidarcy(self) -> float:
-        """Permeability in thousandths of a darcy; not a number if voxels have no size."""
+        """Permeability in thousandths of a darcy; NaN if the voxel size is unknown."""
         return math.nan if self.voxel_size == 1 else 1e3 * self.k / DARCY
 
 
@@ -136,7 +136,7 @@ def permeability(
     pore : int or sequence of int, optional
         Which values are pore; by default all that are not zero.
     shape, dtype, byte_order, offset, dataset
-        What the file itself does not tell; see `slipstream.io.voxel_images.open_image`.
+        What the file itself does not say; see `slipstream.io.voxel_images.open_image`.
     crop : sequence of (start, stop), optional
         Part of the image to use, along z, y, x.
     mirror : bool, str or sequence of str
@@ -183,7 +183,9 @@ def permeability(
         If it is so fast that compressibility matters, beyond 0.1; or if the steps were too few to
         reach the tolerance.
     """
-    axes = _flow_axes(axis)
+    if axis not in ("x", "y", "z", "all"):
+        raise InputError(f"axis {axis!r} is unknown; accepted: x, y, z, all")
+    axes = [2, 1, 0] if axis == "all" else [AXES.index(axis)]
     _check_positive(voxel_size=voxel_size, force=force, tolerance=tolerance)
     _check_steps(max_steps, interval)
     fluid, mirrored = Fluid(relaxation_time, magic), mirrored_axes(mirror, axes)
@@ -207,10 +209,12 @@ def permeability(
     opened = open_matching_device(device, comm) if isinstance(device, str) else device
     with in_terms_of(ARGUMENTS):
         subdomain = decompose(domain, periodic, axes, comm=comm)
-    flow = _flow_of(subdomain, fluid, precision, opened, transport, comm)
+    wishes = {**dict.fromkeys(TUNED, "auto"), "precision": precision}
+    storage, _ = choose_storage(wishes, subdomain, opened, comm)
+    flow = PoreFlow(subdomain, fluid, storage, opened, make_transport(transport, comm, opened))
     length = domain.sample_fraction
     runs = []
-    for one in axes:  # a loop, since warnings name the caller of this function
+    for one in axes:  # no comprehension, as warnings name the caller of this function
         runs.append(run_to_steady(flow, one, force, length, tolerance, max_steps, interval, comm))
     result = _result(runs, axes, subdomain.connectivity, voxel_size, flow.storage)
     if not result.converged:
@@ -222,15 +226,6 @@ def permeability(
             stacklevel=2,
         )
     return result
-
-
-def _flow_of(
-    subdomain: Subdomain, fluid: Fluid, precision: str, device: Device, transport: str, comm: Comm
-) -> PoreFlow:
-    """Return the flow through a subdomain, stored in the fastest way. Collective."""
-    wishes = {**dict.fromkeys(TUNED, "auto"), "precision": precision}
-    storage, _ = choose_storage(wishes, subdomain, device, comm)
-    return PoreFlow(subdomain, fluid, storage, device, make_transport(transport, comm, device))
 
 
 def _result(
@@ -265,13 +260,6 @@ def _result(
     )
 
 
-def _flow_axes(axis: Any) -> list[int]:
-    """Return the axes of the array along which the fluid flows."""
-    if axis not in ("x", "y", "z", "all"):
-        raise InputError(f"axis {axis!r} is unknown; accepted: x, y, z, all")
-    return [2, 1, 0] if axis == "all" else [AXES.index(axis)]
-
-
 def mirrored_axes(mirror: Any, axes: Sequence[int]) -> tuple[str, ...]:
     """Return the names of the axes to mirror, where flow is along `axes`."""
     if isinstance(mirror, bool | np.bool_):
@@ -286,7 +274,7 @@ def mirrored_axes(mirror: Any, axes: Sequence[int]) -> tuple[str, ...]:
 
 
 def _periodic_axes(walls: Any, axes: Sequence[int]) -> list[bool]:
-    """Return whether z, y and x are periodic; the axis of the flow must be."""
+    """Return whether z, y and x are periodic, as the axis of the flow must be."""
     if not isinstance(walls, str) or not set(walls) <= set(AXES):
         raise InputError(f"walls: {walls!r} is not accepted; accepted: letters of x, y and z")
     if any(AXES[one] in walls for one in axes):
@@ -295,7 +283,7 @@ def _periodic_axes(walls: Any, axes: Sequence[int]) -> list[bool]:
 
 
 def _check_positive(**values: Any) -> None:
-    """Make sure that numbers, by name, are above 0 and finite."""
+    """Refuse arguments that are not finite numbers above 0."""
     for name, value in values.items():
         is_number = isinstance(value, numbers.Real) and not isinstance(value, bool)
         if not (is_number and math.isfinite(value) and value > 0):
@@ -303,7 +291,7 @@ def _check_positive(**values: Any) -> None:
 
 
 def _check_steps(max_steps: Any, interval: Any) -> None:
-    """Make sure that numbers of steps are whole, and even where need be."""
+    """Refuse numbers of steps that are not whole, and intervals that are odd."""
     _check_positive(max_steps=max_steps, interval=interval)
     if not isinstance(max_steps, numbers.Integral):
         raise InputError(f"max_steps is {max_steps!r}; accepted: whole numbers")

@@ -1,6 +1,6 @@
 """How populations are stored: layout, propagation, order of sites, encoding of links, precision.
 
-All of them give the same flow; which is fastest depends on the machine and on the image.
+All choices give the same flow; which is fastest depends on the machine and on the image.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from slipstream.lattice.velocity_set import VelocitySet
 
 @dataclass(frozen=True)
 class Encoding:
-    """An encoding of links, and about how many bytes of them a site has."""
+    """An encoding of links, and about how many bytes it takes per site."""
 
     kernel_name: str  # in ``link_encoding.hpp``
     bytes_per_link: float = 0.0
     bytes_per_row: float = 0.0  # for each row upstream
     bytes_beside: float = 0.0
-    only_layout: str = ""  # what it needs, on CPUs only; any layout and device if ""
+    only_layout: str = ""  # the layout that it needs, on CPUs; if "", any layout and device will do
 
     def bytes_per_site(self, velocity_set: VelocitySet) -> float:
-        """Return the sum."""
+        """Return the bytes that the links of a site take."""
         rows = self.bytes_per_row * velocity_set.upstream_rows
         return self.bytes_beside + rows + self.bytes_per_link * velocity_set.links
 
@@ -41,7 +41,7 @@ class Precision:
     real: str
 
 
-# By name: what ``population_layout.hpp`` calls it.
+# Their names in ``population_layout.hpp``.
 LAYOUTS = {
     "stream": "STREAM",
     "collision": "COLLISION",
@@ -52,7 +52,7 @@ LAYOUTS = {
 ENCODINGS = {
     "wide": Encoding("WIDE", bytes_per_link=4.0),
     "compact": Encoding("COMPACT", bytes_per_row=2.0, bytes_beside=4.2),
-    # Made from wide links; the steps that go by them have a kernel of their own.
+    # Made from wide links; the steps that use them have a kernel of their own.
     "strips": Encoding("WIDE", bytes_per_link=2.0, bytes_beside=4.0, only_layout="stream"),
 }
 PRECISIONS = {
@@ -60,7 +60,7 @@ PRECISIONS = {
     "float32": Precision("float32", "float32"),
     "mixed": Precision("float32", "float64"),
 }
-# What of the storage is a question of speed only.
+# The choices that affect speed only.
 TUNED = ("propagation", "layout", "order", "encoding")
 
 # Sites that are stored, and advanced, together: a line of a GPU's cache in double precision.
@@ -76,10 +76,10 @@ class Storage:
     Attributes
     ----------
     propagation : {"aa", "two-lattice"}
-        In place, with alternating steps, or from one array to another.
+        In place, with two alternating kinds of steps, or from one array to another.
     layout : {"stream", "collision", "bundle", "vector-collision", "vector-bundle"}
-        Direction by direction; site by site; those that move to the same row of sites together; and
-        the latter two for vectors of 16 sites.
+        Direction by direction; site by site; directions that lead to the same row of sites
+        together; and the latter two for vectors of 16 sites.
     order : {"raster", "row-tiles"}
         Rows of sites one after the other, or in tiles of 8 by 8 rows.
     encoding : {"compact", "wide", "strips"}
@@ -125,7 +125,7 @@ class Storage:
 
     @property
     def real(self) -> np.dtype:
-        """Type with which is computed."""
+        """Type of the arithmetic."""
         return np.dtype(PRECISIONS[self.precision].real)
 
     @property
@@ -140,16 +140,9 @@ class Storage:
     def bytes_per_update(
         self, link_bytes: float, velocity_set: VelocitySet = D3Q19
     ) -> tuple[float, float]:
-        """Return the compulsory bytes of the first and the second step of a pair, per site.
+        """Return the bytes that the first and the second step of a pair must move, per site.
 
-        Every population is read and written once; links are read once, by steps that use them.
-
-        Parameters
-        ----------
-        link_bytes : float
-            What the links of a site take.
-        velocity_set : VelocitySet
-            The lattice.
+        Every population is read and written once, and `link_bytes` are read by steps with links.
         """
         populations = 2 * velocity_set.directions * self.dtype.itemsize
         first, second = (

@@ -1,8 +1,8 @@
 """Flow through the pores of a rank's subdomain: populations, and the pair of steps that moves them.
 
-A step advances the sites whose populations other ranks wait for, swaps those, and meanwhile
-advances the rest. Steps come in pairs, the two kinds of the AA pattern, or to and fro between two
-lattices; after a pair every population lies with the site that it has come to.
+A step advances the sites whose populations other ranks need, swaps these, and meanwhile advances
+the others. Steps come in pairs, the two kinds of the AA pattern, or to and fro between two
+lattices; after a pair every population is stored with the site at which it has arrived.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from slipstream.schedule import StepGraph, Timeline, commit
 
 # Sites that one row of threads sums over.
 _SUM_COLUMNS = 4096
-# Units that a rank with one core advances between two looks for messages.
+# Units that a rank with one core advances before it checks for messages.
 _CHUNK = 1 << 15
 
 
@@ -93,7 +93,8 @@ class PoreFlow:
         self._inlet_places = self._located(self._slots(ends), wide)
         del wide
         self.sites.release()
-        populations = [self._empty() for _ in range(self._propagation.arrays)]
+        shape = (self._directions, self.sites.stored)
+        populations = [device.empty(shape, storage.dtype) for _ in range(self._propagation.arrays)]
         self._arrays = [populations[0], populations[-1]]
         self._swap = None
         if transport is not None:
@@ -101,7 +102,7 @@ class PoreFlow:
             plan = swap_plan(counts, subdomain.rank)
             targets = [self._arrays[1], self._arrays[0]]
             self._swap = SparseExchange(device, plan, places, targets, transport)
-        # Stand for the sites that others wait for, and for the rest, in dependencies.
+        # Represent edge sites and inner sites as dependencies of the step graph.
         self._tokens = [device.zeros((device.lanes,), np.float64) for _ in range(2)]
         self.steps = 0
         self.drive(fluid)
@@ -109,15 +110,15 @@ class PoreFlow:
 
     # -- setting up --------------------------------------------------------------------------
 
-    def _empty(self) -> Array:
-        return self.device.empty((self._directions, self.sites.stored), self.storage.dtype)
-
     def _slots(self, ends: np.ndarray) -> np.ndarray:
         numbers = self.sites.numbers(ends[:, :3].T)
         return numbers * self._directions + ends[:, 3]
 
     def _located(self, slots: np.ndarray, wide: Array) -> tuple[Array, Array]:
-        """Return where the populations of slots lie: after pairs, and after first steps of AA."""
+        """Return the addresses of slots' populations, after pairs and after first steps of AA.
+
+        A slot is ``site * directions + direction``.
+        """
         device = self.device
         own, linked = (device.zeros((len(slots),), np.int64) for _ in range(2))
         rows = RowLaunch(-(-len(slots) // SEGMENT), SEGMENT)
@@ -128,7 +129,7 @@ class PoreFlow:
         return own, linked
 
     def drive(self, fluid: Fluid) -> None:
-        """Change the fluid, or what drives it; the state stays. Collective.
+        """Change the fluid, or what drives it, but not the state. Collective.
 
         Raises
         ------
@@ -201,15 +202,14 @@ class PoreFlow:
                 )
 
     def _add_jump(self, graph: StepGraph, number: int) -> None:
-        # After a step that goes by no links, populations lie where those of the next step lead.
+        # A step without links leaves populations where the links of the next step lead.
         places = self._inlet_places[0 if self._propagation.steps[number].needs_links else 1]
-        count = len(places)
-        if not count:
+        if not len(places):
             return
         kernel = self._kernel("pressure_boundary.hpp", "add_to_slots")
-        rows = RowLaunch(-(-count // SEGMENT), SEGMENT)
+        rows = RowLaunch(-(-len(places) // SEGMENT), SEGMENT)
         graph.add(
-            kernel.bind(rows, self._arrays[1 - number], places, self._jump, count),
+            kernel.bind(rows, self._arrays[1 - number], places, self._jump, len(places)),
             writes=self._tokens,
             label="pressure drop",
             category="compute",
@@ -243,13 +243,7 @@ class PoreFlow:
         self.steps += steps
 
     def synchronize(self) -> None:
-        """Wait until all steps are done.
-
-        Raises
-        ------
-        RunError
-            If another rank has not answered.
-        """
+        """Wait until all steps are done; a RunError if another rank has not answered."""
         for step in self.pair:
             step.synchronize()
         self.device.synchronize()
@@ -257,13 +251,7 @@ class PoreFlow:
             self._transport.check()
 
     def timeline(self, forget: bool = False) -> Timeline:
-        """Return what ran when in the profiled steps.
-
-        Parameters
-        ----------
-        forget : bool
-            Whether to keep nothing of it, so that the next timeline is that of later steps.
-        """
+        """Return what ran when in the profiled steps; `forget` clears the record."""
         return Timeline.merged([step.timeline for step in self.pair], forget)
 
     # -- state -------------------------------------------------------------------------------
@@ -278,7 +266,7 @@ class PoreFlow:
     def rest(self) -> None:
         """Set a fluid at rest with density one.
 
-        Half of the force is a part of the velocity, so the populations have the other sign of it.
+        The velocity includes half of the force, so the populations' momentum is minus that.
         """
         self.synchronize()
         momentum = [-part / 2 for part in self.fluid.numbers[2:]]
@@ -359,7 +347,7 @@ class PoreFlow:
             )
         return self.device.to_host(result)
 
-    def _move(self, name: str, order: np.ndarray, direction: int, values: Array) -> None:
+    def _copy(self, name: str, order: np.ndarray, direction: int, values: Array) -> None:
         count = len(order)
         if not count:
             return
@@ -382,12 +370,11 @@ class PoreFlow:
         """Return the populations of one direction at some sites, given by number."""
         self.synchronize()
         values = self.device.zeros((len(order),), self.storage.dtype)
-        self._move("take_populations", order, direction, values)
+        self._copy("take_populations", order, direction, values)
         return self.device.to_host(values)
 
     def set_populations(self, order: np.ndarray, direction: int, values: np.ndarray) -> None:
         """Set the populations of one direction at some sites, given by number."""
         self.synchronize()
-        self._move(
-            "put_populations", order, direction, self.device.array(values, self.storage.dtype)
-        )
+        given = self.device.array(values, self.storage.dtype)
+        self._copy("put_populations", order, direction, given)

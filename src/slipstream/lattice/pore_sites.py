@@ -1,8 +1,8 @@
-"""Sites: the pores of a box, numbered, and how they are linked.
+"""Sites: the numbered pores of a box, and their links.
 
 Only pores are stored. They are numbered along x within rows, and the order of rows is a choice. A
-link says which site is upstream of a site in a direction, or that the population bounces back:
-from solid, or from what another rank has, which overwrites it.
+link says which site is upstream of a site in a direction, or that the population bounces back: from
+solid, or from another rank's site, whose population then overwrites it.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from slipstream.lattice.population_layout import SEGMENT, Storage
 from slipstream.lattice.site_order import row_order
 from slipstream.lattice.velocity_set import VelocitySet
 
-# Populations of all directions of a site would compete for the same lines of a cache if they lay a
-# multiple of its 4096 bytes apart: of the segments of one direction, this many are over.
+# A site's populations of all directions would compete for the same cache lines if they lay a
+# multiple of 4096 bytes apart, so the number of segments is _OVER modulo _TURN.
 _OVER, _TURN = 3, 32
-# Links have 31 bits for the number of a site, ranks 16 for a place in a row.
+# Links have 31 bits for the number of a site, and its rank in a row has 16.
 _MOST_SITES, _MOST_COLUMNS = 2**31, 2**16
 _BOUNCES = 1 << 31
 
@@ -33,40 +33,9 @@ _BOUNCES = 1 << 31
 class Sites:
     """The numbered pores of one rank's box.
 
-    Parameters
-    ----------
-    device : Device
-        Where tables are made and kept.
-    voxels : numpy.ndarray of uint8
-        Shape (planes + 2, rows + 2, columns + 2), 1 is pore: the box, and a shell of one voxel,
-        which is solid except where it is the image of the box's own other end.
-    own : sequence of (Box, Box)
-        What of the box has an image in the shell, and where; indices count from the first voxel of
-        the box.
-    order : {"raster", "row-tiles"}
-        Order of rows.
-    velocity_set : VelocitySet
-        The directions in which sites are linked.
-
-    Attributes
-    ----------
-    count : int
-        Number of sites.
-    stored : int
-        Number of sites for which memory is needed: a multiple of `SEGMENT`.
-    box_shape : tuple of int
-        Shape of the box.
-    voxels : array of uint8
-        The voxels, on the device.
-    first : array of int64
-        Number of each row's first site, on the device, by row of `voxels`.
-    rows : array of int64
-        The rows of `voxels` that are in the box, in raster order, on the device.
-
-    Raises
-    ------
-    InputError
-        If there are too many sites, or voxels in a row, for one rank.
+    `voxels` are the box with a shell of one voxel, uint8 with 1 in pores. The shell is solid except
+    where it is the periodic image of the box's other end: `own` has the box of each original and of
+    its image, relative to the box.
     """
 
     def __init__(
@@ -80,6 +49,8 @@ class Sites:
         self.device, self.velocity_set = device, velocity_set
         self.box_shape = tuple(size - 2 for size in voxels.shape)
         check_size(self.box_shape[2], 0)
+        # On the device, as are `first` and `rows`: the number of each row's first site, and the
+        # rows that are in the box, in raster order.
         self.voxels = device.array(voxels)
         self._ranks = device.zeros(voxels.shape, np.uint16)
         rows = math.prod(voxels.shape[:2])
@@ -96,6 +67,7 @@ class Sites:
         self._counts = counts
         self._number(device.to_host(counts).reshape(voxels.shape[:2]), own, order)
         segments = -(-self.count // SEGMENT)
+        # The number of sites for which memory is allocated.
         self.stored = SEGMENT * (segments + (_OVER - segments) % _TURN)
         check_size(self.box_shape[2], self.count)
 
@@ -115,7 +87,7 @@ class Sites:
         self.rows = self.device.array(numbers.reshape(-1))
 
     def numbers(self, voxels: Sequence[np.ndarray]) -> np.ndarray:
-        """Return the numbers of sites by their voxels, three arrays of indices within the box."""
+        """Return the numbers of the sites at voxels, three arrays of indices within the box."""
         z, y, x = (np.asarray(index, np.int64) + 1 for index in voxels)
         row = self.device.array(z * (self.box_shape[1] + 2) + y)
         place = row * (self.box_shape[2] + 2) + self.device.array(x)
@@ -123,13 +95,13 @@ class Sites:
         return self.device.to_host(numbers)
 
     def release(self) -> None:
-        """Give up what only `numbers` and `wide_links` need."""
+        """Free the tables that only `numbers` and `wide_links` need."""
         self._ranks = self._counts = None
 
     def wide_links(self) -> Array:
         """Return the links of all sites, [direction - 1][site]."""
         links = self.device.empty((self.velocity_set.links, self.stored), np.uint32)
-        # What is stored beyond the last site is enclosed by walls.
+        # The padding beyond the last site is enclosed by walls.
         links[:, self.count :] = _BOUNCES
         self._run(
             "link_sites",
@@ -154,13 +126,7 @@ class Sites:
 
 
 def check_size(columns: int, sites: int) -> None:
-    """Make sure that links can tell all sites of a rank apart, whose box is so wide.
-
-    Raises
-    ------
-    InputError
-        If there are too many.
-    """
+    """Refuse a box with more columns, or sites, than links can number."""
     if columns >= _MOST_COLUMNS:
         raise InputError(
             f"a rank's box is {columns} voxels wide; accepted: up to {_MOST_COLUMNS - 1}; "

@@ -1,7 +1,7 @@
-"""Inlets: where populations cross the faces of the domain, which a pressure drop acts upon.
+"""Periodic boundaries with a pressure drop: the populations that cross faces, and their change.
 
-A population that crosses the first face of an axis finds the pressure higher by the drop than where
-it comes from, at the other end of the periodic axis; one that crosses the last face finds it lower.
+A population that enters through the first face of an axis comes from the other end of the periodic
+axis, where the pressure is lower by the drop; one that enters through the last face, from a higher.
 """
 
 from __future__ import annotations
@@ -14,16 +14,11 @@ from slipstream.lattice.domain_decomposition import Subdomain
 
 
 def inlets(subdomain: Subdomain, axes: Iterable[int] = range(3)) -> tuple[np.ndarray, np.ndarray]:
-    """Return which populations of a subdomain come in through faces, and what a pressure drop adds.
+    """Return the populations that enter a subdomain through faces, and what a pressure drop adds.
 
-    Along some axes, as tables of all faces may take more memory than a small flow does.
-
-    Returns
-    -------
-    numpy.ndarray
-        Shape (count, 4): plane, row and column within the box, and direction.
-    numpy.ndarray
-        Shape (count, 3): change of the population for a pressure drop of one along z, y and x.
+    `axes` restricts the faces, as tables of all of them may take more memory than a small flow.
+    Populations are rows of plane, row and column within the box, and direction; the changes, for a
+    pressure drop of one along z, y and x, have shape (count, 3).
     """
     lattice = subdomain.velocity_set
     ends, changes = [np.empty((0, 4), np.int64)], [np.empty((0, 3))]
@@ -40,7 +35,7 @@ def inlets(subdomain: Subdomain, axes: Iterable[int] = range(3)) -> tuple[np.nda
             # Populations at rest are proportional to the density, and so to the pressure.
             change[:, axis] = step * lattice.weights[direction] / lattice.sound_speed_squared
             changes.append(change)
-    # Diagonal ones may come in through two faces.
+    # Diagonal populations may enter through two faces.
     found, sizes = np.concatenate(ends), (*subdomain.box.shape, lattice.directions)
     names, place = np.unique(np.ravel_multi_index(tuple(found.T), sizes), return_inverse=True)
     total = np.zeros((len(names), 3))
@@ -57,7 +52,7 @@ def _pores_of_plane(subdomain: Subdomain, axis: int, plane: int) -> np.ndarray:
 
 
 def _is_open(subdomain: Subdomain, sites: np.ndarray, direction: int) -> np.ndarray:
-    """Return whether populations come to sites along a direction, from here or another rank."""
+    """Return whether populations arrive at sites along a direction, from this or another rank."""
     velocity = subdomain.velocity_set.velocities[direction]
     from_here = subdomain.own[tuple((sites - velocity + 1).T)] != 0
     crossing = [ends[ends[:, 3] == direction, :3] for ends in subdomain.neighbours.values()]

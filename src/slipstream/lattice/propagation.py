@@ -1,9 +1,9 @@
 """Propagation: how populations move from site to site in the two steps of a pair.
 
-With two lattices, a step reads its own sites of one array and stores to the sites downstream of the
-other. In the AA pattern (Bailey et al. 2009) there is one array: an even step leaves what it has to
-send with its own site, turned around; an odd step fetches from, and stores to, the sites around.
-The steps are in ``collide_and_stream.hpp``.
+With two lattices, a step reads its own sites of one array and stores to the sites downstream in the
+other. In the AA pattern (Bailey et al. 2009) there is one array: an even step stores outgoing
+populations at its own site, in the opposite direction; an odd step reads from, and stores to, the
+neighbouring sites. The steps are in ``collide_and_stream.hpp``.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Step:
-    """A step, by the name that kernels have for it, and whether it goes by links."""
+    """A step, by its name in kernels, and whether it needs links."""
 
     kernel_name: str
     needs_links: bool = True

@@ -25,8 +25,8 @@ class Fluid:
     force : tuple of float
         Force per volume along z, y and x.
     pressure_drop : tuple of float
-        By how much the pressure falls from the first to the last plane, beyond what the force does,
-        along z, y and x; such axes are periodic but for this.
+        How much the pressure falls along z, y and x, in addition to the effect of the force; these
+        axes are periodic otherwise.
     inertia : bool
         Navier-Stokes instead of Stokes flow.
 
@@ -64,7 +64,7 @@ class Fluid:
 
     @property
     def numbers(self) -> tuple[float, ...]:
-        """What the kernels take: rates of relaxation, even and odd, and the force along x, y, z."""
+        """The kernels' arguments: relaxation rates, even and odd, and the force along x, y, z."""
         return (*self.relaxation_rates, *(float(along) for along in self.force[::-1]))
 
 

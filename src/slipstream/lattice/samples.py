@@ -1,9 +1,9 @@
 """Synthetic samples by name: channels, ducts, sphere lattices, random packs and a sandstone.
 
-Each is its parameters, a shape, and a `read` that gives the mask of any box, 1 where there is pore
-and 0 where solid: the same voxels on any number of ranks, since every rank makes its own. To NumPy
-a sample is an array of all its voxels. The centre of voxel i is at i + 1/2, and all lengths are in
-voxels. Samples of spheres are periodic, and a voxel is solid if its centre is in a sphere.
+Each has parameters, a shape, and a `read` that returns the mask of any box, 1 in pores and 0 in
+solid: the same voxels on any number of ranks, since every rank makes its own. NumPy takes a sample
+as an array of all its voxels. The centre of voxel i is at i + 1/2, and all lengths are in voxels.
+Samples of spheres are periodic, and a voxel is solid if its centre is in a sphere.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from slipstream.lattice.velocity_set import AXES
 
 
 class Sample:
-    """What can be read box by box, and so is an array too: ``numpy.asarray(sample)``."""
+    """A sample that can be read box by box, or as a whole by ``numpy.asarray(sample)``."""
 
     shape: tuple[int, int, int]
 
@@ -39,7 +39,7 @@ class Sample:
         raise NotImplementedError
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
-        """Return the mask of all voxels, uint8 of shape [z, y, x], which is made anew each time."""
+        """Return the mask of all voxels, uint8 of shape [z, y, x], which is computed each time."""
         if copy is False:
             raise ValueError("the voxels are made when they are asked for; accepted: copy=None")
         values = self.read(whole(self.shape))
@@ -47,7 +47,7 @@ class Sample:
 
 
 def check_box(box: Box, shape: Sequence[int]) -> None:
-    """Raise a ValueError if a box is no part of a sample."""
+    """Raise a ValueError if a box is not within a sample."""
     if box.size and whole(shape).intersect(box) != box:
         raise ValueError(f"there is no box {box.start} to {box.stop} in {tuple(shape)} voxels")
 
@@ -57,7 +57,7 @@ def _key(name: str) -> Key:
 
 
 def _set_shape(sample: Sample) -> None:
-    """Make the shape of a sample a tuple, of three positive whole numbers."""
+    """Make the shape of a sample a tuple of three positive whole numbers, or refuse it."""
     try:
         shape = tuple(operator.index(n) for n in sample.shape)
     except TypeError:
@@ -69,14 +69,14 @@ def _set_shape(sample: Sample) -> None:
 
 
 def _axis_index(name: str) -> int:
-    """Return where the axis of a name is in shapes."""
+    """Return the index of a named axis in shapes."""
     if name not in AXES:
         raise ImageError(_key("axis"), f" is {name!r}; accepted: x, y, z")
     return AXES.index(name)
 
 
 def _check_number(name: str, value: Any, most: float, least: float = 0.0) -> None:
-    """Make sure that a parameter is a number above 0, from `least` up to `most`."""
+    """Refuse a parameter that is not a number above 0, from `least` up to `most`."""
     try:
         number = float(value)
     except (TypeError, ValueError):
@@ -181,8 +181,8 @@ class SphereLattice:
     """A cubic cell of edge 1 with spheres in it."""
 
     centres: np.ndarray
-    # Number of neighbours that a cell counts, and their distance: the nearest, and the next where
-    # their spheres meet before the pores close.
+    # Pairs of neighbours per cell, and their distance: the nearest, and the next nearest if their
+    # spheres meet before the pores close.
     neighbours: tuple[tuple[int, float], ...]
     # Radius at which three spheres meet and shut the last windows between pores.
     closing_radius: float
@@ -208,7 +208,7 @@ SPHERE_LATTICES = {
         math.sqrt(1 / 6),
     ),
 }
-# Random sequential addition comes to rest at 0.384, in boxes without end and after infinite time.
+# The solid fraction at which random sequential addition saturates, in an infinite box.
 _FULL = 0.384
 
 

@@ -1,4 +1,4 @@
-"""The order in which the rows of a box have their sites."""
+"""The order of the rows of a box, in which their sites are numbered."""
 
 from __future__ import annotations
 
@@ -10,18 +10,10 @@ import numpy as np
 _TILE = 8
 
 
-def _raster(z: np.ndarray, y: np.ndarray) -> np.ndarray:
-    return np.arange(z.size)
-
-
-def _row_tiles(z: np.ndarray, y: np.ndarray) -> np.ndarray:
-    return np.lexsort((y, z, y // _TILE, z // _TILE))
-
-
-# Of rows at z and y, listed in raster order, the one that is first, second and so on.
+# For rows at z and y, given in raster order: the index of the first row, the second and so on.
 ORDERS: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
-    "raster": _raster,
-    "row-tiles": _row_tiles,
+    "raster": lambda z, y: np.arange(z.size),
+    "row-tiles": lambda z, y: np.lexsort((y, z, y // _TILE, z // _TILE)),
 }
 
 

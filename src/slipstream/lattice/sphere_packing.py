@@ -1,7 +1,7 @@
-"""Many spheres of one radius in a periodic box of voxels: where they are, and the mask they leave.
+"""Many spheres of one radius in a periodic box of voxels: their centres, and masks of them.
 
-Centres are in voxels, [z, y, x], and the centre of voxel i is at i + 1/2. All of it depends on
-nothing but its arguments, so each rank finds the same spheres and draws what its box needs.
+Centres are in voxels, [z, y, x], and the centre of voxel i is at i + 1/2. All results depend on
+their arguments only, so each rank finds the same spheres and draws what its box needs.
 """
 
 from __future__ import annotations
@@ -15,32 +15,16 @@ import numpy as np
 from slipstream.decomposition import Box
 from slipstream.device import HostDevice, RowLaunch
 
-# Voxels of rows that are spread over the whole box, from which a radius is found.
+# Voxels, in rows spread over the whole box, from which the porosity is estimated.
 _PROBED_VOXELS = 2**22
 _PRECISION = 1e-5
 _CANDIDATES = 2**16
-# Candidates per sphere after which a pack counts as full.
+# Candidates per sphere after which a pack is considered full.
 _PATIENCE = 2000
 
 
 def draw_spheres(centres: np.ndarray, radius: float, shape: Sequence[int], box: Box) -> np.ndarray:
-    """Return the mask of a box: 0 in spheres and their periodic images, 1 elsewhere.
-
-    Parameters
-    ----------
-    centres : numpy.ndarray, shape (spheres, 3)
-        Within the box of all voxels.
-    radius : float
-        Radius of the spheres.
-    shape : sequence of int
-        Number of voxels after which all is repeated.
-    box : Box
-        The voxels.
-
-    Returns
-    -------
-    numpy.ndarray of uint8, shape ``box.shape``
-    """
+    """Return the mask of a box: 0 in spheres and their periodic images, 1 elsewhere."""
     planes, rows = (np.arange(box.start[axis], box.stop[axis]) for axis in (0, 1))
     return _draw(centres, radius, shape, planes, rows, (box.start[2], box.stop[2]))
 
@@ -48,15 +32,7 @@ def draw_spheres(centres: np.ndarray, radius: float, shape: Sequence[int], box: 
 def grown_radius(
     centres: np.ndarray, radius: float, shape: Sequence[int], porosity: float
 ) -> float:
-    """Return the radius with which spheres, which may overlap, leave so many of the voxels.
-
-    Parameters
-    ----------
-    centres, radius, shape
-        As of `draw_spheres`; the radius is where to begin.
-    porosity : float
-        Fraction of the voxels, between 0 and 1.
-    """
+    """Return the radius at which spheres that may overlap leave a porosity; try `radius` first."""
     step = max(1, math.isqrt(math.prod(shape) // _PROBED_VOXELS))
     planes, rows = (np.arange(0, n, step) for n in shape[:2])
 
@@ -73,31 +49,17 @@ def grown_radius(
 
 
 def random_centres(shape: Sequence[int], count: int, seed: int) -> np.ndarray:
-    """Return centres that are anywhere with equal probability, shape (count, 3)."""
+    """Return uniformly distributed centres, shape (count, 3)."""
     return np.random.default_rng(seed).random((count, 3)) * shape
 
 
 def random_pack(shape: Sequence[int], radius: float, wanted: int, seed: int) -> np.ndarray:
-    """Place spheres at random, one after the other, where they do not overlap those before.
+    """Return the centres of spheres placed at random, one by one, without overlap.
 
-    Parameters
-    ----------
-    shape : sequence of int
-        Size of the periodic box, a diameter at least.
-    radius : float
-        Radius of the spheres.
-    wanted : int
-        How many to place.
-    seed : int
-        Another seed gives another pack.
-
-    Returns
-    -------
-    numpy.ndarray, shape (spheres, 3)
-        Their centres; fewer than wanted if there is no room left that chance finds.
+    There are fewer than `wanted` if no room is found for more. The box is at least a diameter wide.
     """
     device, random = _device(), np.random.default_rng(seed)
-    # A cell's diagonal is a diameter at most.
+    # A cell's diagonal is at most a diameter, so that a cell has one centre.
     cells = [math.ceil(n * math.sqrt(3) / (2 * radius)) for n in shape]
     reach = [
         min(math.ceil(2 * radius * count / n), count // 2)

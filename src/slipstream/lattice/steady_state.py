@@ -17,9 +17,9 @@ from slipstream.lattice.relaxation_rates import Fluid
 
 @dataclass(frozen=True)
 class SteadyFlow:
-    """How a flow along one axis ended; numbers in lattice units."""
+    """The final state of a flow along one axis, in lattice units."""
 
-    column: np.ndarray  # permeabilities along z, y and x that a force along this axis shows
+    column: np.ndarray  # of the permeability tensor, along z, y and x
     velocity: float  # superficial velocity along the axis
     mach: float
     residual: float  # estimated relative distance from the steady flow
@@ -42,7 +42,7 @@ def run_to_steady(
 ) -> SteadyFlow:
     """Drive a flow along an axis until its permeability is steady. Collective.
 
-    Parameters as of `permeability`; `sample_fraction` is how much of the domain's length is sample.
+    `sample_fraction` is the fraction of the domain's length that is sample.
     """
     fluid = flow.fluid
     z, y, x = (force if one == axis else 0.0 for one in range(3))
@@ -58,7 +58,7 @@ def run_to_steady(
         steadiness.look()
         means = steadiness.means()
         history.append((flow.steps, means.permeability))
-        # On all ranks: where warnings are errors, none may go on alone.
+        # On all ranks, so that all of them stop where warnings are errors.
         for text in steadiness.warnings():
             warnings.warn(text, RuntimeWarning, stacklevel=3)
     seconds = time.perf_counter() - began

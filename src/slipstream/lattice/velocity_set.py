@@ -1,6 +1,6 @@
-"""Velocity sets: the directions in which populations move, their weights, and what follows.
+"""Velocity sets: the directions in which populations move, and their weights.
 
-A set is described once, in Python; kernels include a table made of it, which the constant
+A set is defined once, in Python; kernels include a table generated from it, whose file the constant
 ``VELOCITY_SET`` names (`VelocitySet.constants`, ``velocity_set.hpp``).
 """
 
@@ -17,22 +17,11 @@ AXES = ("z", "y", "x")
 
 
 class VelocitySet:
-    """The velocities of a lattice and their weights.
+    """The velocities of a lattice, voxels per step along z, y and x, and their weights.
 
     Direction 0 rests; 2k - 1 and 2k are opposite, and the first of such a pair never moves
     backwards along x. Of the directions that lead to the same row, the one without motion along x
-    comes first.
-
-    Parameters
-    ----------
-    name : str
-        What it is called, such as "D3Q19".
-    velocities : sequence of (int, int, int)
-        Voxels per step along z, y and x.
-    weights : sequence of float
-        Weight of each by the square of its speed.
-    sound_speed_squared : float
-        Square of the speed of sound, in voxels per step.
+    comes first. `weights` are given by the square of the speed.
     """
 
     def __init__(
@@ -47,9 +36,9 @@ class VelocitySet:
         self.weights = np.array([weights[speed] for speed in (self.velocities**2).sum(axis=1)])
         self.sound_speed_squared = sound_speed_squared
         self.directions = len(self.velocities)
-        # Of each site, all directions but that of rest have a link.
+        # A site has a link for each direction but that of rest.
         self.links = self.directions - 1
-        # The rows that directions lead to, the site's own one first.
+        # The directions that lead to each row, the site's own row first.
         rows: dict[tuple[int, int], list[int]] = {}
         for direction, (z, y, _) in enumerate(velocities):
             rows.setdefault((z, y), []).append(direction)
@@ -62,7 +51,7 @@ class VelocitySet:
         return ((direction - 1) ^ 1) + 1 if direction else 0
 
     def _table(self) -> str:
-        """Return what kernels include: see ``velocity_set.hpp``."""
+        """Return the table that kernels include; see ``velocity_set.hpp``."""
         start, place, size, row_of, middle = (np.zeros(self.directions, int) for _ in range(5))
         before = 0
         for number, row in enumerate(self._rows):
@@ -96,7 +85,7 @@ def _listed(numbers: np.ndarray) -> str:
 
 
 def _by_range(numbers: np.ndarray) -> str:
-    """Return an expression of q for the number of direction q, which compilers fold well."""
+    """Return an expression for the number of direction q, in a form that compilers fold."""
     ends = np.flatnonzero(np.diff(numbers)) + 1
     *values, last = numbers[[0, *ends]].tolist()
     cases = [f"q < {end} ? {value!r} : " for end, value in zip(ends, values, strict=True)]

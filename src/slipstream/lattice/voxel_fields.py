@@ -1,7 +1,7 @@
-"""What a lattice run writes for people: fields on voxels, labels, pictures, and VTK's image data.
+"""The output of a lattice run: fields on voxels, labels, pictures, and VTK's image data.
 
-Ranks have boxes of any place and size; files get slabs of planes. Fields are taken from the device
-a few planes at a time, since at low porosity they need more memory than the flow itself.
+Ranks have boxes of any place and size; files are written by slabs of planes. Fields are taken from
+the device a few planes at a time, since at low porosity they need more memory than the flow itself.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ LABELS = {
     "residual": "estimated relative distance of the permeability from that of the steady flow, as"
     " of the last look; 1 as long as nothing can be said",
 }
-# Where PoreFlow.fields() has them.
+# Their indices in PoreFlow.fields().
 _VELOCITIES, _DENSITY = {"velocity_x": 2, "velocity_y": 1, "velocity_z": 0}, 3
-# Bytes of what is taken from the device at once.
+# Bytes of fields that are taken from the device at once.
 BYTES_AT_ONCE = 1 << 28
 
 
 def picture_choice(axis: str, in_metres: bool) -> PictureChoice:
-    """Return what is drawn: the permeability, and the speed in a plane along the flow's axis."""
+    """Return what to draw: the permeability, and the speed in a plane along the flow's axis."""
     curve = "permeability_millidarcy" if in_metres else "permeability_lattice"
     return PictureChoice(
         curves=(curve,),
@@ -50,7 +50,7 @@ def picture_choice(axis: str, in_metres: bool) -> PictureChoice:
         field="speed",
         field_file="speed.png",
         plane="the middle",
-        # A few throats would otherwise leave everything else black.
+        # Otherwise a few fast throats would leave everything else black.
         brightest=0.99,
         short_labels={curve: "permeability $k$", "speed": r"speed $|u|$"},
         units={curve: "mD" if in_metres else "voxels²", "speed": "voxels per step"},
@@ -91,7 +91,7 @@ class VoxelFields:
     def write_vtk(self, path: Path) -> list[Path]:
         """Write velocity, density, pressure and pores as VTK's image data.
 
-        Rank 0 writes, has no more than a few planes at any time, and returns the file.
+        Rank 0 writes, a few planes at a time, and returns the file.
         """
         scalars = dict.fromkeys(("density", "pressure"), ("f4", 1))
         arrays = {"velocity": ("f4", 3), **scalars, "pore": ("u1", 1)}
@@ -112,7 +112,7 @@ class VoxelFields:
         return [path]
 
     def _gather(self, low: int, high: int) -> tuple[list[np.ndarray], np.ndarray]:
-        """Bring planes of the domain to rank 0: velocity and density in float32, and pores."""
+        """Gather planes of the domain on rank 0: velocity and density in float32, and pores."""
         planes = Box((low, 0, 0), (high, *self._subdomain.shape[1:]))
         sources = [box.intersect(planes) for box in self._subdomain.boxes]
         targets = [planes if rank == 0 else Box((0,) * 3, (0,) * 3) for rank in range(len(sources))]
@@ -124,7 +124,7 @@ class VoxelFields:
         return moved, self._move(self._pores(mine), sources, targets)
 
     def _slab_of(self, index: int) -> np.ndarray:
-        """Return one field at the voxels of this rank's slab."""
+        """Return one field in this rank's slab."""
         box = self._subdomain.box
         values = np.empty(box.shape, self._flow.storage.real)
         for low, high in self._plane_ranges(box.shape):
@@ -132,7 +132,7 @@ class VoxelFields:
         return self._move(values, self._subdomain.boxes, self._slabs)
 
     def _pores(self, box: Box) -> np.ndarray:
-        """Return the pores of a part of this rank's box."""
+        """Return the mask of a box within this rank's box."""
         start = [a - b + 1 for a, b in zip(box.start, self._subdomain.box.start, strict=True)]
         origin = Box(tuple(start), tuple(a + n for a, n in zip(start, box.shape, strict=True)))
         return self._subdomain.own[origin.slices()]
@@ -143,7 +143,7 @@ class VoxelFields:
         return redistribute(values, sources, targets, self._comm)
 
     def _plane_ranges(self, shape: Sequence[int]) -> Iterator[tuple[int, int]]:
-        """Yield ranges of planes whose fields are not too large."""
+        """Yield ranges of planes whose fields fit `BYTES_AT_ONCE`."""
         plane = 4 * self._flow.storage.real.itemsize * math.prod(shape[1:])
         step = max(1, BYTES_AT_ONCE // max(1, plane))
         for low in range(0, shape[0] if whole(shape).size else 0, step):
