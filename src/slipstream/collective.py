@@ -21,6 +21,18 @@ def on_every_rank(comm: Comm, function: Callable[[], Result]) -> Result:
     number unless all say so. It is an `InputError` if that was one, else a `RunError`; what is no
     `SlipstreamError` is a defect, which keeps its type and traceback where it happened.
     """
+    return _on_ranks(comm, function, "{text} (on rank {rank})")
+
+
+def on_first_rank(comm: Comm, function: Callable[[], Result]) -> Result:
+    """Return on all ranks what `function` returns on rank 0, picklable. Collective."""
+    if comm is None:
+        return function()
+    result = _on_ranks(comm, lambda: function() if comm.rank == 0 else None, "{text}")
+    return comm.bcast(result, root=0)
+
+
+def _on_ranks(comm: Comm, function: Callable[[], Result], message: str) -> Result:
     if comm is None:
         return function()
     failure: Exception | None = None
@@ -36,21 +48,13 @@ def on_every_rank(comm: Comm, function: Callable[[], Result]) -> Result:
     if failure is not None and all(problem == problems[0] for problem in problems):
         raise failure
     rank, (kind, text) = next((r, p) for r, p in enumerate(problems) if p is not None)
-    raise kind(f"rank {rank}: {text}") from failure
+    raise kind(message.format(text=text, rank=rank)) from failure
 
 
 def _described(error: Exception) -> tuple[type[SlipstreamError], str]:
     if isinstance(error, SlipstreamError):
         return (InputError if isinstance(error, InputError) else RunError), str(error)
-    return RunError, f"{type(error).__name__}: {error}"
-
-
-def on_first_rank(comm: Comm, function: Callable[[], Result]) -> Result:
-    """Return on all ranks what `function` returns on rank 0, picklable. Collective."""
-    if comm is None:
-        return function()
-    result = on_every_rank(comm, lambda: function() if comm.rank == 0 else None)
-    return comm.bcast(result, root=0)
+    return RunError, f"{type(error).__name__}: {error}".removesuffix(": ")
 
 
 def largest(comm: Comm, value: int) -> int:
