@@ -84,75 +84,58 @@ def run_tests(ranks, *arguments, **variables):
     )
 
 
-# What has tiles: the kernels and padded rows of GPUs, whose exchange is so tested without one.
-TILED = [
-    f"tests/parallel/test_{name}.py"
-    for name in (
-        "fft_agreement",
-        "fft_arrays",
-        "fft_choices",
-        "fft_layouts",
-        "parallel_fft",
-        "parallel_output",
-        "parallel_simulation",
-        "peer_transport",
-    )
-]
-ALL = ["tests/parallel"]
-NOT_TILED = [*TILED, "tests/parallel/test_fft_tuning.py", "tests/parallel/test_parallel_bench.py"]
-# On two ranks everything but what is slow there: three ranks are several, too.
-NOT_ON_TWO = ["tests/parallel/test_streamed_steps.py"]
-# What divides a box among ranks along several axes, and numbers of ranks that are no prime.
-ON_FOUR = [
-    f"tests/parallel/test_{name}.py"
-    for name in (
-        "advection_strategies",
-        "fft_agreement",
-        "fft_layouts",
-        "halo_exchange",
-        "lattice_flow",
-        "parallel_advection",
-        "parallel_fft",
-        "parallel_lattice_run",
-        "parallel_pores",
-        "parallel_simulation",
-        "peer_transport",
-        "sparse_exchange",
-    )
-]
+# On how many ranks the tests of a file run besides one; "3 tiled" with the kernels and padded rows
+# of GPUs, whose exchanges are so tested without one. A file that is not named runs on three: they
+# are several, divide nothing evenly, and have two different neighbours each.
+ON = {
+    # The same neighbour lies on both sides of two; four divide a box along two axes.
+    "halo_exchange": ("2", "3", "4"),
+    "sparse_exchange": ("2", "3", "4"),
+    "peer_transport": ("2", "3 tiled", "4"),
+    # 4 x 1 x 1 has two neighbours along an axis, 2 x 2 x 1 the same one twice.
+    "advection_strategies": ("4",),
+    "parallel_advection": ("3", "4"),
+    "parallel_lattice_run": ("3", "4"),
+    "parallel_pores": ("3", "4"),
+    # Process grids of pencils are along two axes.
+    "fft_layouts": ("3 tiled", "4"),
+    "parallel_fft": ("3 tiled", "4"),
+    "parallel_simulation": ("3 tiled", "4"),
+    # What each kind of kernels does on several ranks, however many.
+    "fft_agreement": ("2", "3 tiled"),
+    "fft_arrays": ("2", "3 tiled"),
+    "fft_choices": ("2", "3 tiled"),
+    "parallel_output": ("2", "3 tiled"),
+    # What measures takes its time on every rank.
+    "fft_tuning": ("2",),
+    "parallel_bench": ("2",),
+}
+PARALLEL = sorted((REPOSITORY / "tests" / "parallel").glob("test_*.py"))
 
 
-def ignoring(paths):
-    return [f"--ignore={path}" for path in paths]
+def name_of(path):
+    return path.stem.removeprefix("test_")
 
 
-@pytest.mark.parametrize(
-    ("ranks", "kind", "tests"),
-    [
-        (2, "cpu", [*ALL, *ignoring(NOT_ON_TWO)]),
-        (3, "cpu", [*ALL, *ignoring(NOT_TILED)]),
-        (3, "tiled", TILED),
-        (4, "cpu", ON_FOUR),
-    ],
-    ids=["2", "3", "3 tiled", "4"],
-)
-def test_parallel_tests_hold_on_several_ranks(ranks, kind, tests):
-    result = run_tests(ranks, *tests, f"--device={kind}")
+def test_every_file_that_is_named_is_there():
+    assert ON.keys() <= {name_of(path) for path in PARALLEL}
+
+
+# The longest first.
+@pytest.mark.parametrize("ranks", ["3", "4", "3 tiled", "2"])
+def test_parallel_tests_hold_on_several_ranks(ranks):
+    tests = [str(path) for path in PARALLEL if ranks in ON.get(name_of(path), ("3",))]
+    number, *kind = ranks.split()
+    result = run_tests(int(number), *tests, f"--device={kind[0] if kind else 'cpu'}")
     assert result.returncode == 0, result.stdout + result.stderr
     assert " passed" in result.stdout
     assert "failed" not in result.stdout
 
 
-@pytest.mark.parametrize("ranks", [5, 6])
-def test_transforms_are_numpys_on_more_ranks_than_points(ranks):
-    result = run_tests(ranks, "tests/parallel/test_fft_layouts.py", "-k", "any")
-    assert result.returncode == 0, result.stdout + result.stderr
-    assert " passed" in result.stdout
-
-
-@pytest.mark.parametrize("ranks", [5, 6])
-def test_flow_through_pores_is_the_same_on_more_ranks_than_planes(ranks):
-    result = run_tests(ranks, "tests/parallel/test_lattice_flow.py", "-k", "any_image")
+def test_more_ranks_than_points_or_planes_give_the_same():
+    """Six, of which process grids are 2 x 3, too."""
+    tests = [f"tests/parallel/test_{name}.py" for name in ("fft_layouts", "lattice_flow")]
+    result = run_tests(6, *tests, "-k", "any")
     assert result.returncode == 0, result.stdout + result.stderr
     assert " passed" in result.stdout
 

@@ -138,16 +138,15 @@ def crossing_links(image, periodic, boxes, rank):
     owner = np.empty(image.shape, int)
     for number, box in enumerate(boxes):
         owner[box.slices()] = number
-    found = {}
-    for site in map(tuple, np.argwhere((owner == rank) & (image != 0))):
-        for q in range(1, 19):
-            upstream = np.subtract(site, D3Q19.velocities[q])
-            turns = upstream // image.shape
-            place = tuple(upstream % image.shape)
-            if (turns != 0)[~np.array(periodic)].any() or not image[place]:
-                continue
-            if owner[place] != rank:
-                found.setdefault(int(owner[place]), set()).add((*site, q))
+    sites, found = np.argwhere((owner == rank) & (image != 0)), {}
+    for q in range(1, 19):
+        upstream = sites - D3Q19.velocities[q]
+        places = tuple((upstream % image.shape).T)
+        beyond = (upstream // image.shape != 0)[:, ~np.array(periodic)].any(axis=1)
+        crosses = ~beyond & (image[places] != 0) & (owner[places] != rank)
+        peers = owner[places][crosses].tolist()
+        for peer, site in zip(peers, sites[crosses].tolist(), strict=True):
+            found.setdefault(peer, set()).add((*site, q))
     return found
 
 

@@ -89,7 +89,7 @@ def test_existing_output_is_kept_unless_told(folder, simulation, capsys):
     assert error.startswith("slipstream: error: output folder runs/case exists")
     assert "--overwrite" in error
     assert error.count("\n") == 1
-    assert command("run", "case.toml", "--overwrite") == 0
+    assert command("run", "case.toml", "--overwrite", "--set", "output.pictures=false") == 0
     assert (out / "notes.txt").read_text() == "mine"
     assert "old" not in (out / "diagnostics.csv").read_text()
 
@@ -170,7 +170,8 @@ def test_new_writes_a_case_that_runs(folder, simulation, capsys):
     assert command("new", "fresh") == 0
     assert "slipstream run fresh.toml" in capsys.readouterr().out
     assert command("new", "fresh") == 2
-    assert command("run", "fresh.toml", "--set", "time.end=0.5") == 0
+    settings = ("--set", "time.end=0.5", "--set", "output.pictures=false")
+    assert command("run", "fresh.toml", *settings) == 0
 
 
 def test_info_shows_every_fact(capsys, monkeypatch):

@@ -18,8 +18,8 @@ from slipstream.io import open_checkpoint, write_checkpoint
 from slipstream.simulation import check_folder, prepare_folder, run_case
 
 
-def run(simulation, folder, *overrides, console=None):
-    simulation.case = parse_case(CASE, overrides)
+def run(simulation, folder, *overrides, console=None, pictures="false"):
+    simulation.case = parse_case(CASE, (f"output.pictures={pictures}", *overrides))
     run_case(simulation, folder, console or Console(quiet=True))
 
 
@@ -117,9 +117,12 @@ def test_series_has_rows_at_the_interval_and_at_both_ends(tmp_path):
 
 
 def test_checkpoint_and_pictures_can_be_switched_off(tmp_path):
-    run(FakeSimulation(), tmp_path, "output.checkpoint=false", "output.pictures=false")
-    assert not (tmp_path / "checkpoint.zarr").exists()
-    assert not list(tmp_path.glob("*.png"))
+    run(FakeSimulation(), tmp_path / "with", pictures="true")
+    assert (tmp_path / "with" / "checkpoint.zarr").exists()
+    assert list((tmp_path / "with").glob("*.png"))
+    run(FakeSimulation(), tmp_path / "without", "output.checkpoint=false", pictures="false")
+    assert not (tmp_path / "without" / "checkpoint.zarr").exists()
+    assert not list((tmp_path / "without").glob("*.png"))
 
 
 def test_blow_up_names_step_and_time_and_keeps_what_was_written(tmp_path):
