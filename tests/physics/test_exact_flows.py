@@ -23,7 +23,7 @@ def test_taylor_green_has_the_reference_energy_and_enstrophy(device):
     assert before["helicity"] == pytest.approx(0, abs=1e-15)
     after = advance(simulation, 10).diagnostics()
     assert simulation.time == pytest.approx(0.1, rel=1e-14)
-    # ../shared/validation.md: spectralDNS, and recomputed; given to 12 digits.
+    # The numbers of spectralDNS (demo/TG.py), which an independent solver gives in all 12 digits.
     assert after["energy"] == pytest.approx(0.124953117517, rel=1e-9)
     assert after["enstrophy"] == pytest.approx(0.375249930801, rel=1e-9)
     assert after["dissipation"] == pytest.approx(2 / 1600 * after["enstrophy"], rel=1e-13)

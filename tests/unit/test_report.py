@@ -9,8 +9,8 @@ from matplotlib.figure import Figure
 from rich.console import Console
 
 from slipstream.field import Field
-from slipstream.report.console import Progress, Summary, duration, make_console, quantity, summarise
-from slipstream.report.figure_style import pi_text, scaled_unit
+from slipstream.report.console import Progress, Summary, make_console, summarise
+from slipstream.report.number_text import duration, pi_text, quantity, scaled_unit
 from slipstream.report.picture_choice import PictureChoice
 from slipstream.report.plane_gather import Plane, compose_plane, gather_plane
 from slipstream.report.run_pictures import draw_plane, draw_spectrum, write_pictures

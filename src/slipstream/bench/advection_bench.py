@@ -29,7 +29,7 @@ from slipstream.bench.harness import (
 from slipstream.bench.requests import AdvectionRequest
 from slipstream.device import Device, HostDevice, large_copy
 from slipstream.errors import InputError
-from slipstream.report.console import quantity
+from slipstream.report.number_text import quantity
 from slipstream.schedule import Timeline
 
 # Steps whose every node is timed, of which the median counts.

@@ -27,7 +27,7 @@ from slipstream.case import SpectralCase
 from slipstream.collective import on_every_rank
 from slipstream.device import Device
 from slipstream.fft import Streaming
-from slipstream.report.console import quantity
+from slipstream.report.number_text import quantity
 from slipstream.schedule import Timeline, commit
 from slipstream.spectral.memory_placement import crossings
 from slipstream.spectral.spectral_simulation import SpectralSimulation

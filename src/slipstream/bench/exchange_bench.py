@@ -32,7 +32,7 @@ from slipstream.device import Device
 from slipstream.errors import InputError
 from slipstream.exchange import TRANSPORTS, Block, ExchangePlan, Transport, make_transport
 from slipstream.exchange.transport_registry import transport_class
-from slipstream.report.console import quantity
+from slipstream.report.number_text import quantity
 from slipstream.schedule import StepGraph, commit
 
 PATTERNS = ("uni-directional", "bi-directional", "all-to-all")

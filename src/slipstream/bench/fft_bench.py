@@ -36,7 +36,7 @@ from slipstream.bench.requests import TransformRequest
 from slipstream.device import Device
 from slipstream.exchange import make_transport
 from slipstream.fft import DistributedFFT
-from slipstream.report.console import quantity
+from slipstream.report.number_text import quantity
 from slipstream.schedule import Timeline
 
 DIRECTIONS = ("forward", "backward")

@@ -33,7 +33,7 @@ from slipstream.bench.out_of_core import (
 from slipstream.bench.requests import TransformRequest
 from slipstream.device import Device
 from slipstream.fft import DistributedFFT, Streaming
-from slipstream.report.console import quantity
+from slipstream.report.number_text import quantity
 from slipstream.schedule import Timeline
 
 # A function of each axis, for each term of a sum of products.

@@ -20,7 +20,7 @@ from slipstream.exchange import make_transport
 from slipstream.lattice import Fluid, PoreFlow, Storage, Subdomain, decompose, make_sample
 from slipstream.lattice.population_layout import LAYOUTS
 from slipstream.lattice.storage_tuning import choose_storage
-from slipstream.report.console import quantity
+from slipstream.report.number_text import quantity
 from slipstream.schedule import Timeline
 
 _FORCE = (1e-6, 0.0, 0.0)

@@ -19,7 +19,7 @@ from slipstream.byte_sizes import bytes_text
 from slipstream.device import Device, Operation, Stream
 from slipstream.errors import InputError
 from slipstream.fft import Streaming
-from slipstream.report.console import quantity
+from slipstream.report.number_text import quantity
 from slipstream.schedule import Timeline
 
 Made = TypeVar("Made")

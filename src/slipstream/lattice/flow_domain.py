@@ -25,7 +25,7 @@ from slipstream.io.image_errors import CASES, AxesInOrder, ImageError, Key, PerA
 from slipstream.io.voxel_images import open_image
 from slipstream.lattice.samples import check_box, make_sample
 from slipstream.lattice.velocity_set import AXES
-from slipstream.report.console import quantity
+from slipstream.report.number_text import quantity
 
 # Ranges of the domain and of the sample that correspond, and whether the latter runs backwards.
 _Range = tuple[tuple[int, int], tuple[int, int], bool]

@@ -21,6 +21,7 @@ from rich.text import Text
 from slipstream import __version__
 from slipstream.case.common_tables import Case
 from slipstream.mpi_launch import TERMINAL, launched_size
+from slipstream.report.number_text import duration, quantity
 
 # The part of a run whose categories of work are known.
 STEPPING = "time steps"
@@ -36,24 +37,6 @@ def make_console() -> Console:
         return Console()
     is_watched = os.environ.get(TERMINAL) == "1"
     return Console(force_terminal=is_watched, force_interactive=is_watched)
-
-
-def quantity(value: float, unit: str) -> str:
-    """Return a value with three digits and a metric prefix."""
-    if value <= 0 or not math.isfinite(value):
-        return f"{value:.3g} {unit}"
-    prefixes = {-3: "n", -2: "µ", -1: "m", 0: "", 1: "k", 2: "M", 3: "G", 4: "T"}
-    power = min(4, max(-3, math.floor(math.log10(value) / 3 + 1e-12)))
-    return f"{value / 1000.0**power:.3g} {prefixes[power]}{unit}"
-
-
-def duration(seconds: float) -> str:
-    """Return a duration as people write it: ``12.3 s``, ``4 min 10 s``, ``3 h 5 min``."""
-    if seconds < 60:
-        return quantity(seconds, "s")
-    if seconds < 3600:
-        return f"{int(seconds // 60)} min {int(seconds % 60)} s"
-    return f"{int(seconds // 3600)} h {int(seconds % 3600 // 60)} min"
 
 
 def announce(console: Console, case: Case, description: dict[str, str], folder: Path) -> None:

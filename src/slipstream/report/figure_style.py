@@ -15,6 +15,8 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, MultipleLocator, NullFormatter
 
+from slipstream.report.number_text import pi_text
+
 BLUE = "#0072B2"
 VERMILLION = "#D55E00"
 GREY = "#666666"
@@ -81,27 +83,6 @@ def label_in_pi(axis_of: Axes, which: str, coordinates: np.ndarray) -> bool:
     axis.set_major_locator(MultipleLocator(spacing * math.pi))
     axis.set_major_formatter(FuncFormatter(lambda value, _: pi_text(value / math.pi)))
     return True
-
-
-def pi_text(multiple: float) -> str:
-    """Return a multiple of pi as mathematical text, such as ``3π/2``."""
-    if abs(multiple) < 1e-9:
-        return "0"
-    for divisor in (1, 2, 3, 4):
-        factor = multiple * divisor
-        if abs(factor - round(factor)) < 1e-6:
-            top = {1: "π", -1: "−π"}.get(round(factor), f"{round(factor)}π")
-            return top if divisor == 1 else f"{top}/{divisor}"
-    return f"{multiple:.3g}π"
-
-
-def scaled_unit(unit: str, largest: float) -> tuple[float, str]:
-    """Return how many of a unit a handier one is for a length, and its name; only metres change."""
-    if unit != "m":
-        return 1.0, unit
-    prefixes = {1.0: "m", 1e-3: "mm", 1e-6: "µm"}
-    factor = next((factor for factor in prefixes if largest >= factor), 1e-9)
-    return factor, prefixes.get(factor, "nm")
 
 
 def largest_value(values: np.ndarray) -> float:

@@ -29,11 +29,10 @@ from slipstream.report.figure_style import (
     label_in_plain_numbers,
     largest_value,
     new_figure,
-    pi_text,
     save_figure,
-    scaled_unit,
     set_empty_limits,
 )
+from slipstream.report.number_text import pi_text, scaled_unit
 from slipstream.report.picture_choice import PictureChoice
 from slipstream.report.plane_gather import Plane
 

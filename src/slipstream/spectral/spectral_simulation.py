@@ -18,7 +18,7 @@ from slipstream.equations.fourier_forms import AXES
 from slipstream.exchange import chosen_transport, make_transport
 from slipstream.fft import SlabGeometry, truncate
 from slipstream.field import Field, grid_field
-from slipstream.report.figure_style import pi_text
+from slipstream.report.number_text import pi_text
 from slipstream.report.picture_choice import PictureChoice
 from slipstream.schedule import CommittedStep, StepGraph, Timeline, commit
 from slipstream.simulation.device_memory import ranks_per_device
