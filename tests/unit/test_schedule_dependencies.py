@@ -1,6 +1,7 @@
 """Dependencies between nodes follow exactly from the bytes that their arrays share."""
 
 import itertools
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -111,20 +112,18 @@ def test_what_conflicts_is_ordered_and_nothing_else_waits(accesses):
 
 def test_arrays_of_a_gpu_are_compared_by_their_addresses():
     class Foreign:
-        """What CuPy shows of an array; its memory cannot be read here."""
+        """What CuPy shows of an array of complex128; its memory cannot be read here."""
 
-        def __init__(self, address, shape, strides=None):
-            self.__cuda_array_interface__ = {
-                "data": (address, False),
-                "shape": shape,
-                "typestr": "<c16",
-                "strides": strides,
-                "version": 3,
-            }
+        def __init__(self, address, shape, strides, contiguous):
+            self.data, self.flags = SimpleNamespace(ptr=address), SimpleNamespace()
+            self.flags.c_contiguous = contiguous
+            self.shape, self.strides, self.itemsize = shape, strides, 16
+            self.size = shape[0] * shape[1]
+            self.nbytes = 16 * self.size
 
-    whole = Foreign(1 << 40, (4, 8))
-    left, right = (Foreign((1 << 40) + 16 * c, (4, 4), (128, 16)) for c in (0, 4))
-    elsewhere = Foreign(1 << 41, (4, 8))
+    whole = Foreign(1 << 40, (4, 8), (128, 16), True)
+    left, right = (Foreign((1 << 40) + 16 * c, (4, 4), (128, 16), False) for c in (0, 4))
+    elsewhere = Foreign(1 << 41, (4, 8), (128, 16), True)
     found = dependencies(([], [left]), ([], [right]), ([whole], []), ([], [elsewhere]))
     assert found == [set(), set(), {0, 1}, set()]
 

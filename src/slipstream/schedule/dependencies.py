@@ -7,27 +7,20 @@ decides between interleaved views, so that nodes on different pieces of one arra
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import functools
+from bisect import bisect_left, insort
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from numpy.lib.array_utils import byte_bounds
+
+from slipstream.array_types import Array
+from slipstream.device import address_of
 
 # Beyond this effort the exact test gives up, and the views are taken to overlap.
 _MAXIMUM_WORK: Any = 10_000  # NumPy's type stubs know two of the values only
 
 
-class _Geometry:
-    """Pointer, shape and strides of an array on any device, as NumPy sees them."""
-
-    def __init__(self, array: Any) -> None:
-        interface = getattr(array, "__cuda_array_interface__", None)
-        interface = interface or array.__array_interface__
-        names = ("shape", "strides", "typestr", "data")
-        self.__array_interface__ = {name: interface.get(name) for name in names} | {"version": 3}
-
-
-@dataclass(eq=False)
 class Region:
     """The memory that a view covers. Never dereferenced, so it may lie on a GPU.
 
@@ -36,25 +29,44 @@ class Region:
     and whether they wrote, as far as later nodes need them.
     """
 
-    view: np.ndarray
-    low: int
-    high: int
-    overlapping: list[Region] = field(default_factory=list)
-    covered: list[Region] = field(default_factory=list)
-    accesses: list[tuple[int, bool]] = field(default_factory=list)
+    def __init__(self, address: int, array: Array) -> None:
+        self.address, self.itemsize = address, array.itemsize
+        self.shape, self.strides = array.shape, array.strides
+        self.contiguous = array.flags.c_contiguous
+        if not array.size:
+            self.low = self.high = 0
+        elif self.contiguous:
+            self.low, self.high = address, address + array.nbytes
+        else:
+            steps = [(n - 1) * s for n, s in zip(self.shape, self.strides, strict=True)]
+            self.low = address + sum(step for step in steps if step < 0)
+            self.high = address + sum(step for step in steps if step > 0) + self.itemsize
+        self.overlapping: list[Region] = []
+        self.covered: list[Region] = []
+        self.accesses: list[tuple[int, bool]] = []
 
     def overlaps(self, other: Region) -> bool:
         """Return whether the two regions share memory."""
         if self.high <= other.low or other.high <= self.low:
             return False
-        if self.view.flags.c_contiguous and other.view.flags.c_contiguous:
+        # Every view has an element at either end of its bounds.
+        if self.low == other.low or self.high == other.high:
             return True
-        if self.view.strides == other.view.strides and self._is_beside(other):
+        if self.contiguous and (self.low < other.low or other.high < self.high):
+            return True
+        if other.contiguous and (other.low < self.low or self.high < other.high):
+            return True
+        if self.strides == other.strides and self._is_beside(other):
             return False
         try:
-            return np.shares_memory(self.view, other.view, max_work=_MAXIMUM_WORK)
+            return np.shares_memory(self._view, other._view, max_work=_MAXIMUM_WORK)
         except np.exceptions.TooHardError:
             return True
+
+    @functools.cached_property
+    def _view(self) -> np.ndarray:
+        """The region as NumPy sees it: elements of so many bytes, never to be looked into."""
+        return np.asarray(_Memory(self))
 
     def _is_beside(self, other: Region) -> bool:
         """Return whether two views with equal strides, as of one array, are certainly apart.
@@ -66,30 +78,42 @@ class Region:
         fraction of the time of the exact test.
         """
         first, second = (self, other) if self.low <= other.low else (other, self)
-        strides = first.view.strides
+        strides = first.strides
         if min(strides) <= 0:
             return False
-        itemsize = max(first.view.itemsize, second.view.itemsize)
-        axes = sorted(range(len(strides)), key=strides.__getitem__)
-        rest, apart = second.low - first.low, False
-        steps = dict.fromkeys(axes, 0)
-        for axis in reversed(axes):
-            steps[axis], rest = divmod(rest, strides[axis])
-            apart |= steps[axis] >= first.view.shape[axis]
+        itemsize = max(first.itemsize, second.itemsize)
+        axes = sorted(zip(strides, first.shape, second.shape, strict=True))
+        rest, apart, steps = second.low - first.low, False, []
+        for stride, size, _ in reversed(axes):
+            step, rest = divmod(rest, stride)
+            steps.append(step)
+            apart |= step >= size
         reach = itemsize + rest
-        for axis in axes:
-            if reach > strides[axis]:
+        for stride, size, other_size in axes:
+            if reach > stride:
                 return False
-            longest = max(first.view.shape[axis], second.view.shape[axis])
-            reach += (longest - 1 + steps[axis]) * strides[axis]
+            reach += (max(size, other_size) - 1 + steps.pop()) * stride
         return apart or rest >= itemsize
 
     def covers(self, other: Region) -> bool:
         """Return whether `other` certainly lies inside this region."""
-        if self.view.flags.c_contiguous:
+        if self.contiguous:
             return self.low <= other.low and other.high <= self.high
-        same = self.view.shape == other.view.shape and self.view.strides == other.view.strides
+        same = self.shape == other.shape and self.strides == other.strides
         return same and (self.low, self.high) == (other.low, other.high)
+
+
+class _Memory:
+    """A region as NumPy takes one for an array."""
+
+    def __init__(self, region: Region) -> None:
+        self.__array_interface__ = {
+            "version": 3,
+            "shape": region.shape,
+            "strides": region.strides,
+            "typestr": f"|V{region.itemsize}",
+            "data": (region.address, True),
+        }
 
 
 class AccessHistory:
@@ -100,11 +124,11 @@ class AccessHistory:
 
     def __init__(self) -> None:
         self._regions: dict[tuple, Region] = {}
-        self._all: list[Region] = []
-        # Where each region begins and ends, to find the few that are near among thousands.
-        self._bounds = np.zeros((2, 64), np.uint64)
+        # To find the few that are near among thousands: by the order of magnitude of their length,
+        # sorted by address. The number keeps regions of one address from being compared.
+        self._sorted: dict[int, list[tuple[int, int, Region]]] = {}
 
-    def record(self, node: int, reads: list[Any], writes: list[Any]) -> set[int]:
+    def record(self, node: int, reads: Sequence[Array], writes: Sequence[Array]) -> set[int]:
         """Add the accesses of `node` and return the earlier nodes that it depends on."""
         new = [(self._region(a), False) for a in reads] + [(self._region(a), True) for a in writes]
         dependencies = {
@@ -124,39 +148,31 @@ class AccessHistory:
             region.accesses.append((node, writing))
         return dependencies
 
-    def _region(self, array: Any) -> Region:
+    def _region(self, array: Array) -> Region:
         """Return the region of a NumPy or CuPy array, always the same for the same geometry."""
-        view = array if isinstance(array, np.ndarray) else np.asarray(_Geometry(array))
-        key = (view.__array_interface__["data"][0], view.shape, view.strides, view.itemsize)
+        address = address_of(array)
+        key = (address, array.shape, array.strides, array.itemsize)
         if key not in self._regions:
-            low, high = byte_bounds(view) if view.size else (0, 0)
-            self._regions[key] = region = Region(view, low, high)
-            for other in self._near(low, high):
-                if region.overlaps(other):
-                    _make_known(region, other)
-            if region.overlaps(region):
-                _make_known(region, region)
-            self._remember(region)
+            self._regions[key] = region = Region(address, array)
+            self._compare(region)
         return self._regions[key]
 
-    def _near(self, low: int, high: int) -> list[Region]:
-        """Return the known regions whose bounds share a byte with these."""
-        lows, highs = self._bounds[:, : len(self._all)]
-        return [self._all[i] for i in np.flatnonzero((lows < high) & (highs > low))]
-
-    def _remember(self, region: Region) -> None:
-        count = len(self._all)
-        if count == self._bounds.shape[1]:
-            self._bounds = np.concatenate([self._bounds, np.zeros_like(self._bounds)], axis=1)
-        self._bounds[:, count] = region.low, region.high
-        self._all.append(region)
-
-
-def _make_known(region: Region, other: Region) -> None:
-    region.overlapping.append(other)
-    if region.covers(other):
-        region.covered.append(other)
-    if other is not region:
-        other.overlapping.append(region)
-        if other.covers(region):
-            other.covered.append(region)
+    def _compare(self, region: Region) -> None:
+        """Let a new region and those that share memory with it know each other."""
+        if region.low == region.high:
+            return
+        for magnitude, known in self._sorted.items():
+            first = bisect_left(known, (region.low - (1 << magnitude),))
+            last = bisect_left(known, (region.high,))
+            for _, _, other in known[first:last]:
+                if region.overlaps(other):
+                    region.overlapping.append(other)
+                    other.overlapping.append(region)
+                    if region.covers(other):
+                        region.covered.append(other)
+                    if other.covers(region):
+                        other.covered.append(region)
+        region.overlapping.append(region)
+        region.covered.append(region)
+        magnitude = (region.high - region.low).bit_length()
+        insort(self._sorted.setdefault(magnitude, []), (region.low, len(self._regions), region))
