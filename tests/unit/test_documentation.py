@@ -186,3 +186,16 @@ def test_links_of_documents_lead_somewhere():
         for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", document.read_text()):
             if not target.startswith("http"):
                 assert os.path.exists(document.parent / target), f"{document.name}: {target}"
+
+
+def test_what_architecture_points_to_exists():
+    """Every path of its last table, of which there are thirty rows or more, and of its text."""
+    text = (REPOSITORY / "docs" / "architecture.md").read_text()
+    rows = [line for line in text.partition("## I want to change")[2].splitlines() if "`" in line]
+    paths = [path for row in rows for path in re.findall(r"`(src/[^`]+)`", row)]
+    assert len(rows) >= 30 and len(paths) >= len(rows)
+    root = "src/slipstream"
+    paths += [f"{root}/{path}" for path in re.findall(r"`(\w+/[\w/]+\.(?:py|hpp))\b", text)]
+    missing = [path for path in paths if not (REPOSITORY / path).exists()]
+    missing = [path for path in missing if not (REPOSITORY / path[len(root) + 1 :]).exists()]
+    assert not missing
