@@ -118,6 +118,13 @@ FORCINGS: Names = {
     "abc": "the pattern of Arnold, Beltrami and Childress",
     "formula": "formulas of x, y, z and t",
 }
+# Each goes to a file of that name, and has a key for its interval.
+STATISTICS: Names = {
+    "transfer": "energy transfer to shells of wavenumbers, and flux through them",
+    "anisotropic": "spectra of wavenumbers across z and along it",
+    "structure": "structure functions",
+    "pdf": "probability densities and moments",
+}
 
 # The advection family.
 STRATEGIES: Names = {

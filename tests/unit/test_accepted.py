@@ -26,6 +26,7 @@ from slipstream.spectral.forcing import FORCINGS
 from slipstream.spectral.initial_conditions import INITIAL_FLOWS
 from slipstream.spectral.initial_conditions.taylor_green import MAGNETIC_FIELDS
 from slipstream.spectral.runge_kutta import METHODS
+from slipstream.spectral.statistics import STATISTICS
 
 
 @pytest.mark.parametrize(
@@ -47,6 +48,7 @@ from slipstream.spectral.runge_kutta import METHODS
         (accepted.INITIAL_FLOWS, FLOW_KEYS),
         (accepted.MAGNETIC_FIELDS, ("none", *MAGNETIC_FIELDS)),
         (accepted.FORCINGS, FORCINGS),
+        (accepted.STATISTICS, STATISTICS),
         (accepted.STRATEGIES, STRATEGIES),
         (accepted.LATTICE_PRECISIONS, population_layout.PRECISIONS),
         (accepted.PROPAGATIONS, population_layout.PROPAGATIONS),

@@ -4,9 +4,9 @@ import os
 import shutil
 from pathlib import Path
 
+from slipstream.accepted import STATISTICS
 from slipstream.errors import InputError
 from slipstream.io.checkpoint import CHECKPOINT_NAME, PARTIAL_NAME, PREVIOUS_NAME
-from slipstream.simulation.simulation_base import STATISTICS
 
 OUTPUT_NAMES = (
     "case.toml",

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
 
+from slipstream.accepted import STATISTICS
 from slipstream.array_types import Comm
 from slipstream.errors import RunError
 from slipstream.field import Field
@@ -16,7 +17,7 @@ from slipstream.io.checkpoint import write_checkpoint
 from slipstream.io.time_series import Series, spectrum_fields
 from slipstream.io.zarr_store import FieldStore
 from slipstream.report.plane_gather import Plane, compose_plane, gather_plane
-from slipstream.simulation.simulation_base import STATISTICS, Simulation
+from slipstream.simulation.simulation_base import Simulation
 
 
 class DueTimes:

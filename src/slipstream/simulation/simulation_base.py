@@ -26,10 +26,6 @@ from slipstream.schedule import Timeline
 from slipstream.simulation.device_memory import check_memory, memory_text
 from slipstream.simulation.step_timer import StepTimer
 
-# Kinds of statistics, each with an interval of its own, and a file of that name. A family that does
-# not have them has no key for the interval either.
-STATISTICS = ("transfer", "anisotropic", "structure", "pdf")
-
 
 class Simulation(ABC):
     """A simulation of a case between two time steps.

@@ -22,7 +22,7 @@ _MODES_AT_A_TIME = 1 << 22
 Bins = Callable[[Any, Any, Any, Any], Any]
 
 
-def energy_spectrum(flow: SpectralStep, first: int, size: int, comm: Any) -> np.ndarray:
+def energy_spectrum(flow: SpectralStep, first: int, size: int, comm: Comm) -> np.ndarray:
     """Return the shell-summed energy spectrum of some components of the state. Collective."""
     modes = flow.modes_of(flow.read_state()[first : first + size])
     return sums_in_shells(flow, modes, modes, comm) / 2
@@ -49,7 +49,7 @@ def by_field(
 
 
 def sums_in_bins(
-    flow: SpectralStep, first: Any, second: Any, bins: Bins, count: int, comm: Any
+    flow: SpectralStep, first: Any, second: Any, bins: Bins, count: int, comm: Comm
 ) -> np.ndarray:
     """Return sums over bins of modes of the real part of conj(first) . second. Collective.
 

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import sympy
 
+from slipstream.array_types import Comm
 from slipstream.collective import sum_over_ranks
 from slipstream.device import Operation
 from slipstream.equations.fourier_forms import AXES, WAVENUMBERS, values_in
@@ -45,7 +46,7 @@ def sum_over_points(
     spectral: Any,
     function: Callable[[Any, Any], Any],
     shape: tuple[int, ...],
-    comm: Any,
+    comm: Comm,
 ) -> np.ndarray:
     """Return sums over the box that a function makes plane by plane. Collective.
 
@@ -94,7 +95,7 @@ def combined(flow: SpectralStep, sums: Sequence[sympy.Expr]) -> Any:
     return result
 
 
-def mean_over_box(flow: SpectralStep, name: str, comm: Any) -> float:
+def mean_over_box(flow: SpectralStep, name: str, comm: Comm) -> float:
     """Return the mean over the box of a function of the fields. Collective."""
     sums: list[float] = []
     for part, function in flow.problem.means[name]:

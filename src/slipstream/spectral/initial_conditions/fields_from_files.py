@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from slipstream.array_types import Comm
 from slipstream.collective import on_every_rank
 from slipstream.errors import InputError
 from slipstream.io.image_formats import readable
@@ -22,7 +23,7 @@ from slipstream.spectral.spectral_problem import SpectralProblem
 _FIELDS = "fields.zarr"
 
 
-def read_points(path: str, time: int | None, problem: SpectralProblem, comm: Any) -> np.ndarray:
+def read_points(path: str, time: int | None, problem: SpectralProblem, comm: Comm) -> np.ndarray:
     """Read this rank's points of the state; components that the file lacks are 0. Collective.
 
     `time` is the number of a snapshot, from 0; None is the last, or an array without any. What is

@@ -1,4 +1,4 @@
-"""Statistics of a state, by the names of the files that they go to."""
+"""Statistics of a state, by the names of their kinds."""
 
 from collections.abc import Callable, Iterator
 
@@ -11,7 +11,8 @@ from slipstream.spectral.statistics.probability_density import pdf
 from slipstream.spectral.statistics.structure_functions import structure
 from slipstream.spectral.time_step import SpectralStep
 
-# Each is called with the step, the parts of its state and the ranks, and yields small fields.
+# By the name in `slipstream.accepted`: functions of the step, the fields of its state and the ranks,
+# which yield small fields.
 STATISTICS: dict[str, Callable[[SpectralStep, list[FieldParts], Comm], Iterator[Field]]] = {
     "transfer": transfer,
     "anisotropic": anisotropic,

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from slipstream.array_types import Comm
 from slipstream.field import Field
 from slipstream.io.time_series import whole_field
 from slipstream.spectral.spectral_problem import FieldParts
@@ -15,7 +16,7 @@ from slipstream.spectral.spectrum import by_field, sums_in_bins
 from slipstream.spectral.time_step import SpectralStep
 
 
-def anisotropic(flow: SpectralStep, parts: Sequence[FieldParts], comm: Any) -> Iterator[Field]:
+def anisotropic(flow: SpectralStep, parts: Sequence[FieldParts], comm: Comm) -> Iterator[Field]:
     """Yield spectra of wavenumbers across z and along it, which sum to the energy. Collective."""
     waves, (length_z, *lengths), state = flow.wavenumbers, flow.problem.lengths, flow.read_state()
     modes_z, *modes = flow.problem.geometry.modes

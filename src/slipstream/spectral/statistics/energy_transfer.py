@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import numpy as np
 
+from slipstream.array_types import Comm
 from slipstream.field import Field
 from slipstream.io.time_series import whole_field
 from slipstream.spectral.nonlinear_term import nonlinear_term
@@ -15,7 +15,7 @@ from slipstream.spectral.spectrum import by_field, sums_in_shells
 from slipstream.spectral.time_step import SpectralStep
 
 
-def transfer(flow: SpectralStep, parts: Sequence[FieldParts], comm: Any) -> Iterator[Field]:
+def transfer(flow: SpectralStep, parts: Sequence[FieldParts], comm: Comm) -> Iterator[Field]:
     """Yield how much energy products bring to each shell, and carry beyond it. Collective.
 
     The transfer is the sum over a shell of Re(conj(u_hat) . N_hat), where N is what products add

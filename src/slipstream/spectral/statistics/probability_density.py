@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from slipstream.array_types import Comm
 from slipstream.collective import sum_over_ranks
 from slipstream.equations.fourier_forms import AXES
 from slipstream.field import Field
@@ -27,7 +28,7 @@ _BINS_TO_ONE, _FARTHEST = 10, 10
 _BINS = 2 * _BINS_TO_ONE * _FARTHEST
 
 
-def pdf(flow: SpectralStep, parts: Sequence[FieldParts], comm: Any) -> Iterator[Field]:
+def pdf(flow: SpectralStep, parts: Sequence[FieldParts], comm: Comm) -> Iterator[Field]:
     """Yield probability densities, and moments, of fields and their derivatives. Collective.
 
     Of every component of every field, of vectors also of the components of the curl, and of each
@@ -63,7 +64,7 @@ def _densities(
     names: Sequence[str],
     texts: Sequence[str],
     kind: str,
-    comm: Any,
+    comm: Comm,
 ) -> Iterator[Field]:
     mean, sigma = _means_and_deviations(flow, flow.modes_of(spectral), comm)
     # What is constant is at its mean, however that is scaled.
@@ -109,7 +110,7 @@ def _counts_and_powers(values: Any, module: Any) -> Any:
 
 
 def _means_and_deviations(
-    flow: SpectralStep, modes: Any, comm: Any
+    flow: SpectralStep, modes: Any, comm: Comm
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the mean, and the root mean square distance from it, of each component."""
     own = np.zeros(len(modes))

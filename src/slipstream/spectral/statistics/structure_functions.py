@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from slipstream.array_types import Comm
 from slipstream.equations.fourier_forms import AXES
 from slipstream.field import Field
 from slipstream.io.time_series import whole_field
@@ -27,7 +28,7 @@ from slipstream.spectral.time_step import SpectralStep
 ORDERS = 6
 
 
-def structure(flow: SpectralStep, parts: Sequence[FieldParts], comm: Any) -> Iterator[Field]:
+def structure(flow: SpectralStep, parts: Sequence[FieldParts], comm: Comm) -> Iterator[Field]:
     """Yield the structure functions of all fields along x, y and z. Collective.
 
     Means over the box of powers of differences at separations of 1, 2, 4 ... spacings, up to half
@@ -81,7 +82,7 @@ def _structure_fields(
 
 
 def _powers_of_differences(
-    flow: SpectralStep, size: int, axis: int, distance: float, comm: Any
+    flow: SpectralStep, size: int, axis: int, distance: float, comm: Comm
 ) -> np.ndarray:
     """Return means of |difference|^1 ... |difference|^ORDERS, and of difference^3, by component."""
 
