@@ -156,18 +156,7 @@ app.add_typer(bench, name="bench")
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Run the ``slipstream`` command and exit.
-
-    Parameters
-    ----------
-    arguments : list of str, optional
-        The command's arguments; those of this process by default.
-
-    Raises
-    ------
-    SystemExit
-        Always: status 0 on success, 1 for a failed run, 2 for wrong input.
-    """
+    """Run the ``slipstream`` command and exit: 0 is success, 1 a failed run, 2 wrong input."""
     try:
         sys.exit(app(args=arguments, standalone_mode=False) or 0)
     except _UsageError as error:

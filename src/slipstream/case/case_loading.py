@@ -1,7 +1,7 @@
 """Reading a case: TOML file, then overrides of the command line, then validation.
 
-The top-level key ``solver`` chooses the solver family, whose case class says which tables and
-keys there are. Every failure is an `InputError` of one line.
+The top-level key ``solver`` chooses the solver family, whose case class has the accepted tables and
+keys. Every failure is an `InputError` of one line.
 """
 
 import copy
@@ -27,7 +27,7 @@ SOLVERS: dict[str, type[Case]] = {
 
 
 def make_case(solver: str, **tables: Any) -> Case:
-    """Make a case of its tables, as keywords.
+    """Make a case from its tables.
 
     >>> case = make_case(
     ...     "spectral",
@@ -70,7 +70,7 @@ def load_case(path: str | Path, overrides: Iterable[str] = ()) -> Case:
     Raises
     ------
     InputError
-        If the file cannot be read or is no TOML, or a key or value is not accepted.
+        If the file cannot be read or is not TOML, or a key or value is not accepted.
     """
     try:
         text = Path(path).read_text(encoding="utf-8")
@@ -94,7 +94,7 @@ def parse_case(text: str, overrides: Iterable[str] = (), source: str = "case") -
 def validate_case(
     data: dict[str, Any], overrides: Iterable[str] = (), source: str = "case"
 ) -> Case:
-    """Make a case of tables of keys and values, as TOML has them; see `load_case`."""
+    """Make a case from nested dictionaries, as TOML gives them; see `load_case`."""
     given = dict(parse_override(override) for override in overrides)
     solver = given.get("solver", data.get("solver"))
     if not isinstance(solver, str) or solver not in SOLVERS:
@@ -108,7 +108,7 @@ def validate_case(
         return model.model_validate(merged)
     except ValidationError as error:
         key, message = explain(model, error)
-        # Of a table given there, keys within it; of a key given there, the table that misses it.
+        # The wrong key may be within a table given there, or be the table of a key given there.
         on_command_line = any(
             f"{one}.".startswith(f"{key}.") or f"{key}.".startswith(f"{one}.") for one in given
         )
@@ -116,7 +116,7 @@ def validate_case(
 
 
 def parse_override(text: str) -> tuple[str, Any]:
-    """Return the dotted key and the value of ``section.key=value``; what is no TOML is text."""
+    """Return the dotted key and the value of ``section.key=value``; text where it is not TOML."""
     key, equals, value = (part.strip() for part in text.partition("="))
     if not (key and equals and value):
         raise InputError(f"--set {text}: expected section.key=value, such as grid.points=64")
@@ -127,13 +127,13 @@ def parse_override(text: str) -> tuple[str, Any]:
 
 
 def _merge(data: dict[str, Any], given: dict[str, Any], model: type[Case]) -> dict[str, Any]:
-    """Return `data` with the overrides put in and what they displace taken out."""
+    """Return `data` with the overrides, without the keys that these displace."""
     merged = copy.deepcopy(data)
     for key in given:
         for displaced in model.displaces.get(key, ()):
-            if _take_out(merged, displaced):
+            if _removed(merged, displaced):
                 for other in model.goes_with.get(displaced, ()):
-                    _take_out(merged, other)
+                    _removed(merged, other)
     for key, value in given.items():
         *path, name = key.split(".")
         table = merged
@@ -145,8 +145,8 @@ def _merge(data: dict[str, Any], given: dict[str, Any], model: type[Case]) -> di
     return merged
 
 
-def _take_out(data: dict[str, Any], key: str) -> bool:
-    """Take a dotted key out of tables; return whether it was there."""
+def _removed(data: dict[str, Any], key: str) -> bool:
+    """Remove a dotted key from tables; return whether it was there."""
     table, _, name = key.partition(".")
     inner = data.get(table)
     return isinstance(inner, dict) and inner.pop(name, None) is not None

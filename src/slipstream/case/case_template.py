@@ -1,7 +1,7 @@
 """Writing a commented case to start from.
 
-Templates have places for names of `slipstream.accepted`, so that they list what there is: within a
-line ``{devices}`` becomes ``"cpu" or "cuda"``; alone in a comment it becomes a line for each name.
+Templates have placeholders for the names in `slipstream.accepted`: within a line ``{devices}``
+becomes ``"cpu" or "cuda"``; alone in a comment it becomes a line for each name.
 """
 
 import re

@@ -134,14 +134,14 @@ class Initial(Table):
     ----------
     flow : str or None
         A name of `slipstream.accepted.INITIAL_FLOWS`; exactly one of `flow` and `restart` is given.
-        What it does not tell of is zero.
+        Fields that the flow does not set are zero.
     amplitude : float
         Velocity scale; for "random" the root-mean-square velocity (non-dimensional), for "wave"
         that of all components of the state together, of which half the square is the energy.
     wavenumber : int
         Number of waves of "taylor-green" and "abc" along each axis of the box.
     magnetic : str
-        Magnetic field that "taylor-green" has, of the same energy: a name of
+        Magnetic field of "taylor-green", with the energy of the velocity: a name of
         `slipstream.accepted.MAGNETIC_FIELDS`.
     coefficients : tuple of 3 float
         A, B and C of "abc".
@@ -230,7 +230,7 @@ class Forcing(Table):
     seed : int
         Seed of "random".
     correlation_time : float
-        Time after which "random" is another one; 0 for one that stays.
+        Time after which "random" draws another pattern; 0 for a constant one.
     injection : float or None
         Energy injected per time; the force's strength follows from it.
     """
@@ -293,9 +293,9 @@ class SpectralStreaming(Table):
     Attributes
     ----------
     tiles : int or None
-        Into how many tiles a pass cuts what a rank has; as many as memory asks for by default.
+        Number of tiles into which a pass cuts a rank's fields; by default as few as memory allows.
     tiles_per_exchange : int or None
-        After how many tiles of planes ranks exchange; by default in four parts.
+        Number of tiles of planes between two exchanges; by default there are four exchanges.
     streams : int
         0 for a pipeline of copies in, work and copies out; 1 to 16 for streams that do all three.
     copies : str
@@ -395,7 +395,7 @@ class Numerics(Table):
     precision : str
         Floating-point type of the fields, a name of `slipstream.accepted.PRECISIONS`.
     dealiasing : str
-        Which modes are dropped so that products do not alias: a name of
+        Which modes are discarded so that products do not alias: a name of
         `slipstream.accepted.DEALIASINGS`.
     integrating_factor : bool
         Whether the viscous term is integrated exactly.
@@ -483,7 +483,7 @@ class SpectralCase(Case):
 
 @functools.cache
 def _case_of_model(name: str) -> type[SpectralCase]:
-    # The language of equations takes a while to import, which other families need not wait for.
+    # SymPy takes a while to import, for which other families need not wait.
     from slipstream.equations import models
 
     keys: dict[str, Any] = models.parameters_of(models.find(name))

@@ -37,7 +37,7 @@ def labels_of(fields: list[FieldParts], is_forced: bool) -> dict[str, str]:
 def pictures_of(fields: list[FieldParts], densities: list[str], means: list[str]) -> PictureChoice:
     """Return what is drawn at the end of a run: curl, density of a complex field, or a scalar.
 
-    A model without vectors that has means of its own has these drawn against time.
+    Curves against time are energy and dissipation, or the means that a model without vectors has.
     """
     vectors = [field for field in fields if field.is_vector]
     curves = ("energy", "dissipation") if vectors or not means else tuple(means[:3])

@@ -52,8 +52,16 @@ class ForcingKind:
 # By the name in a case; a line for people on each is in `slipstream.accepted`.
 FORCINGS = {
     "random": ForcingKind(None),
-    "taylor-green": ForcingKind(taylor_green, has_waves=True),
-    "abc": ForcingKind(abc, has_waves=True),
+    "taylor-green": ForcingKind(
+        lambda settings, waves: taylor_green(settings.amplitude, settings.wavenumber, waves),
+        has_waves=True,
+    ),
+    "abc": ForcingKind(
+        lambda settings, waves: abc(
+            settings.amplitude, settings.wavenumber, settings.coefficients, waves
+        ),
+        has_waves=True,
+    ),
     "formula": ForcingKind(lambda settings, waves: settings.formula, is_for_scalars=True),
 }
 

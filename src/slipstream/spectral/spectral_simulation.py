@@ -1,4 +1,4 @@
-"""A pseudospectral run: a case's settings, its recorded step, and what people ask about it."""
+"""The simulation of a case by a pseudospectral method: its recorded step, and its results."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ from slipstream.spectral.statistics import STATISTICS
 from slipstream.spectral.sums_over_points import mean_over_box
 from slipstream.spectral.time_step import SpectralStep
 
-# Steps after which modes that belong together are made to, where the linear part makes them grow.
+# Steps after which conjugate modes are made equal again, where the linear part makes them grow.
 _SYMMETRY_INTERVAL = 8
 
 
@@ -67,7 +67,6 @@ class SpectralSimulation(Simulation):
         method = METHODS[case.time.integrator]
         dealiasing.check(case.numerics.dealiasing, method)
         z_modes, y_modes, x_modes = truncate(shape, dealiasing.truncation(shape), real=True)
-        modes = z_modes, y_modes, x_modes
         itemsize = 2 * np.dtype(case.numerics.precision).itemsize
         alignment = max(1, device.row_bytes // itemsize)
         parameters = case.equation.parameters
@@ -78,7 +77,9 @@ class SpectralSimulation(Simulation):
         self._sources = sources_of(model, values, self._fields, lengths, method)
         patterns = *self._forces, *self._sources
         self.problem = SpectralProblem(
-            geometry=SlabGeometry(shape, modes, self.rank, self.ranks, alignment),
+            geometry=SlabGeometry(
+                shape, (z_modes, y_modes, x_modes), self.rank, self.ranks, alignment
+            ),
             lengths=lengths,
             model=model,
             parameters=parameters,
@@ -151,7 +152,12 @@ class SpectralSimulation(Simulation):
         )
         viscosity = self.problem.parameters.get("viscosity") if viscous else None
         self._budget = EnergyBudget(self._fields, viscosity, self.flow.wavenumbers.largest)
-        self._forcing = self._make_forcing()
+        check_forcing(self.case.forcing, self.problem)
+        self._forcing = None
+        if self.problem.forced:
+            self._forcing = Forcing(
+                self.case.forcing, self.flow, self.comm, self._forces, self._sources
+            )
         settings = self.case.initial
         if settings.restart is not None:
             folder = settings.restart
@@ -159,28 +165,17 @@ class SpectralSimulation(Simulation):
                 self.comm, lambda: read_state(folder, self.case, self.problem)
             )
             self.step, self.time = checkpoint.step, checkpoint.time
-            self._set(self.flow.state, state)
+            self.device.run(self.device.copy(self.flow.modes_of(self.flow.state), state))
         else:
             set_initial_flow(self.flow, settings, self._fields, self.comm)
         keep_sphere(self.flow, self.flow.state)
         set_coefficients(self.flow)
         self.placement.run(self._commit(cfl.record_courant(self.flow)))
 
-    def _set(self, target: Any, modes: np.ndarray) -> None:
-        self.device.run(self.device.copy(self.flow.modes_of(target), modes))
-
-    def _make_forcing(self) -> Forcing | None:
-        """Return what drives the fields."""
-        settings = self.case.forcing
-        check_forcing(settings, self.problem)
-        if not self.problem.forced:
-            return None
-        return Forcing(settings, self.flow, self.comm, self._forces, self._sources)
-
     # -- stepping ----------------------------------------------------------------------------
 
     def step_size(self) -> float:
-        """Return the next time step, see `cfl.step_size`."""
+        """Return the next time step (`cfl.step_size`). Collective."""
         return cfl.step_size(self.flow, self.case.time, self._linear, self.comm)
 
     @property
@@ -232,26 +227,27 @@ class SpectralSimulation(Simulation):
         return pictures_of(self._fields, densities, [m.name for m in self.problem.model.means])
 
     def spectra(self) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-        """Return the energy spectrum, which sums to the energy, and those of fields."""
-        spectra = {"energy_spectrum": self._spectrum(0, len(self.problem.model.unknowns))}
+        """Return the energy spectrum, which sums to the energy, and those of several fields."""
+        ranges = {"energy_spectrum": (0, len(self.problem.model.unknowns))}
         if len(self._fields) > 1:
             for field in self._fields:
-                spectra[f"{field.name}_spectrum"] = self._spectrum(field.first, field.size)
-        return spectra
-
-    def _spectrum(self, first: int, size: int) -> tuple[np.ndarray, np.ndarray]:
-        values = energy_spectrum(self.flow, first, size, self.comm)
-        return self.flow.wavenumbers.unit * np.arange(values.size), values
+                ranges[f"{field.name}_spectrum"] = field.first, field.size
+        waves = self.flow.wavenumbers
+        shells = waves.unit * np.arange(waves.shell_count)
+        return {
+            name: (shells, energy_spectrum(self.flow, *components, self.comm))
+            for name, components in ranges.items()
+        }
 
     def statistics(self, kind: str) -> Iterator[Field]:
         """Yield one kind of `STATISTICS` of the state, made in memory of the stage."""
         return STATISTICS[kind](self.flow, self._fields, self.comm)
 
     def fields(self) -> Iterator[Field]:
-        """Yield all fields at the grid points, and what of them people look at.
+        """Yield all fields at the grid points, and what is drawn of them.
 
-        That is the square of the magnitude of complex fields, and the magnitude of the curl of the
-        first vector.
+        That is the squared magnitude of complex fields, and the magnitude of the first vector's
+        curl.
         """
         unknowns = self.problem.model.unknowns
         points_of_all = self._points_of(self.flow.state[: len(unknowns)])
@@ -309,8 +305,6 @@ class SpectralSimulation(Simulation):
         geometry = self.problem.geometry
         start, lengths = geometry.physical_box.start, self.problem.lengths
         return grid_field(name, long_name, values, start, geometry.shape, lengths)
-
-    # -- ranks -------------------------------------------------------------------------------
 
     def _commit(self, graph: StepGraph) -> CommittedStep:
         return commit(graph, self.case.run.schedule)

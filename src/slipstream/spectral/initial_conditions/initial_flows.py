@@ -29,7 +29,7 @@ from slipstream.spectral.resolution import check_resolution, check_waves
 from slipstream.spectral.spectral_problem import FieldParts, SpectralProblem
 from slipstream.spectral.time_step import SpectralStep
 
-# A case's table `slipstream.case.spectral_case.Initial`, which has all keys of its flow.
+# The table `slipstream.case.spectral_case.Initial`; the keys that its flow has are not None.
 Settings = Any
 # By component: functions of x, y, z and a module, NumPy or CuPy.
 Formulas = dict[str, Callable[..., Any]]
@@ -40,7 +40,7 @@ SetState = Callable[[SpectralStep, Settings, list[FieldParts], Comm], None]
 def set_initial_flow(
     flow: SpectralStep, settings: Settings, fields: list[FieldParts], comm: Comm
 ) -> None:
-    """Set the state to the case's initial flow; what that does not tell of is 0. Collective."""
+    """Set the state to the case's initial flow; fields that it does not set are 0. Collective."""
     INITIAL_FLOWS[settings.flow](flow, settings, fields, comm)
 
 
@@ -85,23 +85,26 @@ def _taylor_green(
 ) -> Formulas:
     check_resolution(problem, settings.wavenumber, settings.flow, "initial")
     waves = _waves(problem)
-    texts = {"velocity": taylor_green(settings, waves)}
+    texts = {"velocity": taylor_green(settings.amplitude, settings.wavenumber, waves)}
     if settings.magnetic not in (None, "none"):
         count = magnetic_waves(settings.magnetic, settings.wavenumber)
         check_waves(problem, (count,) * 3, "initial.magnetic")
-        texts["magnetic"] = taylor_green_magnetic(settings, waves)
+        texts["magnetic"] = taylor_green_magnetic(
+            settings.amplitude, settings.wavenumber, settings.magnetic, waves
+        )
     return _parsed(texts, fields, "initial.flow")
 
 
 def _abc(problem: SpectralProblem, settings: Settings, fields: list[FieldParts]) -> Formulas:
     check_resolution(problem, settings.wavenumber, settings.flow, "initial")
-    return _parsed({"velocity": abc(settings, _waves(problem))}, fields, "initial.flow")
+    texts = abc(settings.amplitude, settings.wavenumber, settings.coefficients, _waves(problem))
+    return _parsed({"velocity": texts}, fields, "initial.flow")
 
 
 def _orszag_tang(
     problem: SpectralProblem, settings: Settings, fields: list[FieldParts]
 ) -> Formulas:
-    velocity, magnetic = orszag_tang(settings, _waves(problem))
+    velocity, magnetic = orszag_tang(settings.amplitude, _waves(problem))
     return _parsed({"velocity": velocity, "magnetic": magnetic}, fields, "initial.flow")
 
 
@@ -109,7 +112,7 @@ def _orszag_tang_3d(
     problem: SpectralProblem, settings: Settings, fields: list[FieldParts]
 ) -> Formulas:
     check_waves(problem, ORSZAG_TANG_3D_WAVES, "initial.flow")
-    velocity, magnetic = orszag_tang_3d(settings, _waves(problem))
+    velocity, magnetic = orszag_tang_3d(settings.amplitude, _waves(problem))
     return _parsed({"velocity": velocity, "magnetic": magnetic}, fields, "initial.flow")
 
 

@@ -1,4 +1,4 @@
-"""Beginnings of quantum fluids, as `gpe` describes them: vortex lines and dark solitons.
+"""Initial states of quantum fluids, as `gpe` describes them: vortex lines and dark solitons.
 
 With ``i d psi/dt = -alpha laplacian(psi) + beta (|psi|^2 - 1) psi``, alpha = c xi / sqrt(2) and
 beta = c / (sqrt(2) xi), the velocity is 2 alpha times the gradient of the phase, so circulation
@@ -21,7 +21,7 @@ _PARAMETERS = {"sound_speed", "healing_length"}
 
 
 def is_quantum_fluid(problem: SpectralProblem) -> bool:
-    """Return whether the model is `gpe`, or one with the same fields and parameters."""
+    """Return whether the model is `gpe`, or has the same fields and parameters."""
     components = [str(value) for value in problem.model.unknowns]
     return components == _COMPONENTS and _PARAMETERS.issubset(problem.parameters)
 
@@ -39,14 +39,14 @@ def quantum_taylor_green(
 
     Nore, Abid and Brachet, Phys. Fluids 9, 2644 (1997). The vorticity of the flow is the cross
     product of the gradients of ``lambda = cos x sqrt(2 |cos z|)`` and ``mu = cos y sqrt(2 |cos z|)
-    sgn(cos z)``. In the plane of these, four lines are where ``lambda +- 1/sqrt(2)`` or ``mu +-
-    1/sqrt(2)`` and the other are 0, and psi is the product of theirs to the power of the whole
-    number below ``amplitude L / (4 pi^2 alpha)``, L the length of the box along x and y: around a
-    cell of half that length the circulation of the flow is ``4 amplitude L / pi``, a fourth of
-    which every line has, in quanta of 4 pi alpha.
+    sgn(cos z)``. In the plane of these, there are four lines, where one of ``lambda +- 1/sqrt(2)``
+    and ``mu +- 1/sqrt(2)`` is 0 and so is the other coordinate. psi is the product of their wave
+    functions, to the power of the integer part of ``amplitude L / (4 pi^2 alpha)``, L the length of
+    the box along x and y: around a cell of half that length the circulation of the flow is
+    ``4 amplitude L / pi``, of which each line carries a quarter, in quanta of 4 pi alpha.
 
-    What the authors do next, to relax psi by a Ginzburg-Landau equation with this flow, is not
-    done: the lines lie upon each other at first, and sound comes of that.
+    The authors then relax psi by a Ginzburg-Landau equation with this flow; here the lines lie on
+    top of each other at first, and emit sound.
     """
     _check_model(problem, "quantum-taylor-green")
     check_waves(problem, (1, 1, 0), "initial.flow")
@@ -57,7 +57,7 @@ def quantum_taylor_green(
             "the same along both"
         )
     one = 4 * math.pi**2 * coefficients(problem)[0] / lx
-    # An amplitude that is meant to be some quanta shall have them all.
+    # An amplitude that is meant as a whole number of quanta must not lose one by rounding.
     power = math.floor(amplitude / one * (1 + 1e-12))
     if power < 1:
         raise InputError(

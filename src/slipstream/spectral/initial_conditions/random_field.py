@@ -1,4 +1,4 @@
-"""Random modes, drawn from a hash of their wavenumber: no mode depends on who draws it."""
+"""Random modes, drawn from a hash of their wavenumber, so that they are the same on any ranks."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def random_flow(
     shells = np.arange(waves.shell_count)
     spectrum = shells**4.0 * np.exp(-2.0 * (shells / peak) ** 2)
     counts = _modes_per_shell(waves.all_axes, waves.unit)
-    # In a long box there are shells without a mode, which cannot take their share.
+    # In a long box some shells have no mode, and so no energy.
     spectrum[counts == 0] = 0
     if not spectrum.sum() > 0:
         raise InputError(
@@ -45,7 +45,7 @@ def random_modes(
 ) -> tuple[list[np.ndarray], np.ndarray]:
     """Solenoidal random modes from a first to a last shell, all of the same strength.
 
-    Returned are which z, y and x of this rank's modes they are, and their coefficients. The
+    Returned are their indices along z, y and x in this rank's modes, and their coefficients. The
     amplitude is the root mean square of a component.
     """
     reach = (shells[1] + 0.5) * waves.unit
@@ -65,7 +65,7 @@ def random_modes(
     kz, ky, kx = (axis[place] for axis, place in zip(axes, places, strict=True))
     modes = np.zeros((3, kz.size, ky.size, kx.size), complex)
     for z, one in enumerate(kz):
-        # The first numbers are those of initial flows.
+        # Numbers below 3 are those of initial flows.
         draw = seed, 3 * (number + 1)
         modes[:, z] = _random_plane(one, ky[:, None], kx[None, :], waves.unit, draw, strengths)
     return list(np.ix_(*places)), modes
@@ -79,7 +79,7 @@ def _random_plane(
     draw: tuple[int, int],
     amplitudes: np.ndarray,
 ) -> np.ndarray:
-    # A real field has u(-k) = conj(u(k)): of the pairs within kx = 0 one is drawn, one conjugated.
+    # A real field has u(-k) = conj(u(k)): of a pair within kx = 0 one is the other's conjugate.
     flipped = (kx == 0) & ((ky < 0) | ((ky == 0) & (kz < 0)))
     sign = np.where(flipped, -1, 1)
     seed, first_number = draw
@@ -90,13 +90,13 @@ def _random_plane(
     horizontal = np.sqrt(kx**2 + ky**2)
     safe = np.where(horizontal > 0, horizontal, 1)
     upright = horizontal == 0
-    # Two unit vectors across k (and across -k alike): one horizontal, one completing the frame.
+    # Two unit vectors normal to k, the same for -k: a horizontal one, and one normal to both.
     first_x = np.where(upright, 1, sign * ky / safe)
     first_y = np.where(upright, 0, -sign * kx / safe)
     first = np.stack([first_x, first_y, np.zeros_like(square)])
     wave = np.stack(np.broadcast_arrays(sign * kx, sign * ky, sign * kz + 0 * square)) / length
     second = np.cross(wave, first, axis=0)
-    # Equal shares on average, and exactly the shell's energy in every mode: |c1|^2 + |c2|^2 = 2 E.
+    # Both have the same energy on average, and together that of the mode: |c1|^2 + |c2|^2 = 2 E.
     c1 = np.sqrt(2) * np.cos(phases[2]) * np.exp(1j * phases[0])
     c2 = np.sqrt(2) * np.sin(phases[2]) * np.exp(1j * phases[1])
     shells = np.rint(np.sqrt(square) / unit).astype(np.int64)

@@ -1,30 +1,30 @@
 """The Taylor-Green vortex, and magnetic fields that go with it, as formulas of x, y and z.
 
-Boxes need not be cubes: where a flow would have sources in a box whose sides differ, its components
-are scaled so that it has none.
+Boxes need not be cubes: components are scaled so that there is no divergence in a box whose sides
+differ.
 """
 
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Sequence
 
 
-def taylor_green(settings: Any, waves: list[float]) -> list[str]:
+def taylor_green(amplitude: float, wavenumber: int, waves: Sequence[float]) -> list[str]:
     """Taylor-Green vortex (Taylor and Green, Proc. R. Soc. A 158, 499 (1937)).
 
     Its energy is ``amplitude^2 (1 + aspect^2) / 16``, where all axes have more than one point; the
-    aspect is the length of the box along y over that along x, without which there would be sources.
-    `waves` are 2 pi over the lengths of the box along x, y and z; so also below.
+    aspect is the length of the box along y over that along x. `waves` are 2 pi over the lengths of
+    the box along x, y and z, here and below.
     """
-    kx, ky, kz = (settings.wavenumber * wave for wave in waves)
+    kx, ky, kz = (wavenumber * wave for wave in waves)
     x, y, z = f"{kx!r}*x", f"{ky!r}*y", f"{kz!r}*z"
-    u, v = settings.amplitude, -settings.amplitude * kx / ky
+    u, v = amplitude, -amplitude * kx / ky
     return [f"{u!r}*sin({x})*cos({y})*cos({z})", f"{v!r}*cos({x})*sin({y})*cos({z})", "0"]
 
 
-# By kind of magnetic field: how often its waves fit into those of the flow, what each component is
-# a product of along x, y and z, and its share of the divergence, all of which add up to nothing.
+# By kind of magnetic field: its wavenumber over that of the flow; for each component the product of
+# sines and cosines along x, y and z; and the contributions to the divergence, which sum to 0.
 MAGNETIC_FIELDS = {
     "insulating": (1, ("css", "scs", "ssc"), (1, 1, -2)),
     "conducting": (2, ("scc", "csc", "ccs"), (1, 1, -2)),
@@ -32,22 +32,23 @@ MAGNETIC_FIELDS = {
 }
 
 
-def taylor_green_magnetic(settings: Any, waves: list[float]) -> list[str]:
+def taylor_green_magnetic(
+    amplitude: float, wavenumber: int, kind: str, waves: Sequence[float]
+) -> list[str]:
     """Magnetic field for a Taylor-Green vortex, of the same energy and symmetries.
 
     Lee, Brachet, Pouquet, Mininni and Rosenberg, Phys. Rev. E 81, 016318 (2010): the walls between
     the cells of the vortex are insulating or conducting, or the field is the alternative one. All
     axes need more than one point.
     """
-    multiple, products, shares = MAGNETIC_FIELDS[settings.magnetic]
+    multiple, products, shares = MAGNETIC_FIELDS[kind]
     names = {"s": "sin", "c": "cos"}
     phases = [
-        f"{multiple * settings.wavenumber * wave!r}*{axis}"
-        for axis, wave in zip("xyz", waves, strict=True)
+        f"{multiple * wavenumber * wave!r}*{axis}" for axis, wave in zip("xyz", waves, strict=True)
     ]
     # Products of three sines or cosines have equal mean squares, so sums of squares are compared.
     strengths = [share / wave for share, wave in zip(shares, waves, strict=True)]
-    scale = settings.amplitude * math.hypot(1, waves[0] / waves[1]) / math.hypot(*strengths)
+    scale = amplitude * math.hypot(1, waves[0] / waves[1]) / math.hypot(*strengths)
     return [
         "*".join(
             [

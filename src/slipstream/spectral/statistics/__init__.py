@@ -11,8 +11,8 @@ from slipstream.spectral.statistics.probability_density import pdf
 from slipstream.spectral.statistics.structure_functions import structure
 from slipstream.spectral.time_step import SpectralStep
 
-# By the name in `slipstream.accepted`: functions of the step, the fields of its state and the ranks,
-# which yield small fields.
+# By the name in `slipstream.accepted`: functions of the step, its fields and the ranks, which yield
+# small fields.
 STATISTICS: dict[str, Callable[[SpectralStep, list[FieldParts], Comm], Iterator[Field]]] = {
     "transfer": transfer,
     "anisotropic": anisotropic,

@@ -20,7 +20,7 @@ def transfer(flow: SpectralStep, parts: Sequence[FieldParts], comm: Comm) -> Ite
 
     The transfer is the sum over a shell of Re(conj(u_hat) . N_hat), where N is what products add
     to the rate of the field u; the flux through a wavenumber is minus the sum of the transfer up to
-    it. What an equation adds at all points alike belongs to neither.
+    it. What an equation adds equally at all points belongs to neither.
     """
     waves = flow.wavenumbers
     rates = flow.modes_of(nonlinear_term(flow))

@@ -34,7 +34,7 @@ def pdf(flow: SpectralStep, parts: Sequence[FieldParts], comm: Comm) -> Iterator
     Of every component of every field, of vectors also of the components of the curl, and of each
     component's derivative along its own axis. The variable is the distance from the mean in root
     mean squares, bins of a tenth of which go from -10 to 10; what lies beyond is counted in the
-    outermost. A field that is constant has no skewness and no flatness: they are not numbers.
+    outermost. The skewness and flatness of a constant field are not-a-number.
     """
     size = sum(part.size for part in parts)
     names = [str(value) for value in flow.problem.model.components[:size]]
@@ -67,7 +67,7 @@ def _densities(
     comm: Comm,
 ) -> Iterator[Field]:
     mean, sigma = _means_and_deviations(flow, flow.modes_of(spectral), comm)
-    # What is constant is at its mean, however that is scaled.
+    # A constant field is at its mean whatever the scale.
     over = np.divide(1.0, sigma, out=np.zeros_like(sigma), where=sigma > 0)
 
     def sums(points: Any, module: Any) -> Any:
@@ -100,7 +100,7 @@ def _densities(
 def _counts_and_powers(values: Any, module: Any) -> Any:
     """Return how many values are in each bin, and sums of their second, third and fourth powers."""
     values = values.ravel()
-    # Not-a-number, of a flow that has blown up, is in the first bin.
+    # Not-a-number, of a flow that has blown up, counts in the first bin.
     with np.errstate(invalid="ignore"):
         bins = module.floor(values * _BINS_TO_ONE).astype(np.int64) + _FARTHEST * _BINS_TO_ONE
     counts = module.bincount(module.clip(bins, 0, _BINS - 1), minlength=_BINS)

@@ -1,8 +1,7 @@
 """Structure functions: means of powers of differences between points.
 
 The difference u(x + r) - u(x) of a periodic field is the inverse transform of (exp(i k.r) - 1)
-u_hat: with a transform for each separation there is nothing to exchange between ranks but what
-transforms exchange anyway.
+u_hat. A transform for each separation needs no other exchange between ranks.
 """
 
 from __future__ import annotations
