@@ -24,7 +24,7 @@ from slipstream.case.common_tables import (
 
 
 def _number(value: Any) -> bool:
-    """Return whether a value is a number; true and false are none."""
+    """Return whether a value is a number, which booleans are not."""
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
@@ -93,10 +93,10 @@ class AdvectionRun(Run):
     Attributes
     ----------
     strategy : str
-        Where a step runs and what overlaps what: a name of `slipstream.accepted.STRATEGIES`, or
-        "auto", which suits the devices and ranks at hand.
+        Where a step runs and what overlaps: a name of `slipstream.accepted.STRATEGIES`, or "auto",
+        which suits the devices and ranks at hand.
     grid : tuple of 3 int or None
-        Number of ranks along x, y and z; by default what exchanges least.
+        Number of ranks along x, y and z; by default those that exchange the least.
     shell : int
         For the hybrid strategies: thickness of the CPU's shell around the GPU's block; 0 leaves all
         points to the GPU.
@@ -152,7 +152,7 @@ class AdvectionCase(Case):
 
     @property
     def fastest(self) -> tuple[float, int]:
-        """Courant number, without its sign, and points along the axis that is crossed fastest."""
+        """Absolute Courant number, and points, along the axis that is crossed fastest."""
         pairs = zip(self.flow.courant_xyz, self.grid.points_xyz, strict=True)
         return max(((abs(c), n) for c, n in pairs), key=lambda pair: pair[0] / pair[1])
 

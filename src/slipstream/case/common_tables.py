@@ -1,4 +1,4 @@
-"""The tables that cases of every solver family share, and what its own tables are made of."""
+"""The tables that cases of all solver families share, and types of keys."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -21,12 +21,12 @@ from slipstream.case.toml_writer import to_toml
 
 @dataclass(frozen=True)
 class OneOf:
-    """The constraint of a key to some names; make it by `one_of`."""
+    """The constraint of a key to some names, made by `one_of`."""
 
     names: tuple[str, ...]
 
     def __get_pydantic_core_schema__(self, _: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        """Return the schema of a literal, whose error `validation_messages` puts into words."""
+        """Return the schema of a literal, whose error `validation_messages` words."""
         return core_schema.literal_schema(list(self.names))
 
 
@@ -57,7 +57,7 @@ def three(value: Any) -> tuple[Any, ...]:
 
 
 class Table(BaseModel):
-    """One table of a case: frozen, and closed to keys that it does not know."""
+    """One table of a case: frozen, and without unknown keys."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
 
@@ -99,8 +99,8 @@ class Time(Table):
     end : float
         Time at which the run ends (non-dimensional).
     max_steps : int or None
-        Number of steps after which the run ends even if `end` is not reached. It counts the steps
-        of this run: one that goes on from another's state has as many again.
+        Number of steps after which the run ends even if `end` is not reached. Steps of an earlier
+        run, from whose state this one starts, do not count.
     """
 
     end: Positive
@@ -128,7 +128,7 @@ class Output(Table):
     Attributes
     ----------
     diagnostics_interval : float
-        Time between rows of the time series; a part of the run by default.
+        Time between rows of the time series; a fraction of the run by default.
     fields_interval : float or None
         Time between snapshots of the fields; None writes the last state only.
     pictures : bool
@@ -136,7 +136,7 @@ class Output(Table):
     checkpoint : bool
         Whether to write the state from which a later run can go on.
     checkpoint_interval : float or None
-        Time between such states, each of which replaces the one before; None writes the last only.
+        Time between such states, each of which replaces the one before; None writes only the last.
     """
 
     diagnostics_interval: Positive
@@ -146,12 +146,12 @@ class Output(Table):
     checkpoint_interval: Positive | None = None
 
     def interval(self, kind: str) -> float | None:
-        """Return the time between two writings of something; None where there is no such time."""
+        """Return the interval of some output; None if there is none."""
         return getattr(self, f"{kind}_interval", None)
 
 
 class Case(Table):
-    """What every case has, whichever solver family it is for.
+    """What cases of all solver families have.
 
     Attributes
     ----------
@@ -167,12 +167,11 @@ class Case(Table):
         What is written, and how often.
     """
 
-    # A key given on the command line displaces these, which the file may hold and which could
-    # not stand beside it.
+    # Keys of the file that a key on the command line displaces, since they exclude each other.
     displaces: ClassVar[dict[str, tuple[str, ...]]] = {}
-    # What goes with a key that is displaced, if the file has it.
+    # Keys of the file that are removed together with a displaced one.
     goes_with: ClassVar[dict[str, tuple[str, ...]]] = {}
-    # How often in a run something is written, where its interval is not given.
+    # How often something is written in a run whose interval for it is not given.
     occasions: ClassVar[dict[str, int]] = {"diagnostics_interval": 200}
     # How many time steps are done at once.
     steps_at_once: ClassVar[int] = 1

@@ -45,14 +45,14 @@ SAMPLE_KEYS: dict[str, dict[str, Any]] = {
     "sandstone": {"radius": _REQUIRED, "porosity": 0.13, "seed": 0},
 }
 _FILE_KEYS = ("pore", "shape", "dtype", "byte_order", "offset", "dataset")
-# Formats whose files tell shape and type themselves, and their keys besides `pore`.
+# Formats whose files have shape and type in them, and their keys besides `pore`.
 SELF_DESCRIBING: dict[str, tuple[str, ...]] = {
     "TIFF": (),
     "NumPy": (),
     "HDF5": ("dataset",),
     "Zarr": ("dataset",),
 }
-# Keys that say nothing of anything else: a sample's shape is not that of a file.
+# Keys that apply to only one kind of image: a sample's shape is not that of a file.
 KEYS_OF_SAMPLES = ("shape", *dict.fromkeys(key for keys in SAMPLE_KEYS.values() for key in keys))
 KEYS_OF_FILES = tuple(key for key in _FILE_KEYS if key != "shape")
 
@@ -81,19 +81,19 @@ def _as_tuples(value: Any) -> Any:
 
 
 def _format_of(path: Any) -> str | None:
-    """Return the format of a file that tells its own shape; None if it is raw, or unknown."""
+    """Return the format of a file that has its own shape; None if it is raw, or unknown."""
     name = IMAGE_FORMATS.get(PurePath(path).suffix.lower()) if isinstance(path, str) else None
     return name if name in SELF_DESCRIBING else None
 
 
 def _keys_of_file(path: Any) -> dict[str, Any]:
-    """Return the keys that say something of a file."""
+    """Return the keys that apply to a file."""
     found = _format_of(path)
     return dict.fromkeys(_FILE_KEYS if found is None else ("pore", *SELF_DESCRIBING[found]))
 
 
 def _foreign(data: dict[str, Any], own: dict[str, Any]) -> list[str]:
-    """Return the keys given that are of some source, but not of this one."""
+    """Return the given keys that apply to other images but not to this one."""
     of_sources = (*_FILE_KEYS, *KEYS_OF_SAMPLES)
     return [key for key in data if key in of_sources and key not in own]
 
@@ -105,7 +105,7 @@ def _listed(names: list[str]) -> str:
 
 
 def _remove(foreign: list[str], whose: str, own: dict[str, Any], path: Any) -> str:
-    """Return what to do with keys that say nothing of a source: all of them at once."""
+    """Return what to do with keys that do not apply to an image, in one message."""
     text = f"{_listed(foreign)} {'do' if foreign[1:] else 'does'} not belong to {whose}: remove"
     text += " them" if foreign[1:] else " it"
     found = _format_of(path)
@@ -139,13 +139,13 @@ class Image(Table):
     crop : tuple of 3 (int, int), or None
         First voxel, and the one after the last, along x, y and z.
     mirror : tuple of str
-        Axes along which the mirror image of the sample follows it.
+        Axes along which the sample is followed by its mirror image.
     buffer : int
         Layers of pore at both ends of the flow's axis.
     walls : tuple of str
         Axes whose faces are walls; the others are periodic.
     isolated : {"remove", "keep"}
-        What becomes of pores that no flow passes.
+        What becomes of pores through which nothing flows.
     """
 
     path: Annotated[str, Field(min_length=1)] | None = None
@@ -249,12 +249,12 @@ class Flow(Table):
     Attributes
     ----------
     axis : {"x", "y", "z"}
-        Along which it flows.
+        Axis along which it flows.
     relaxation_time : float
-        Of the even part; the viscosity is (relaxation_time - 1/2) / 3. The permeability does not
-        depend on it.
+        Relaxation time of the even populations, on which the permeability does not depend; the
+        viscosity is (relaxation_time - 1/2) / 3.
     magic : float
-        (relaxation_time - 1/2) times the same of the odd part.
+        Magic parameter: (relaxation_time - 1/2) times the same of the odd populations.
     force : float or None
         Force per volume along the axis; 1e-5 unless `pressure_drop` is given.
     pressure_drop : float or None
@@ -306,7 +306,7 @@ class Convergence(Table):
     tolerance : float
         Estimated relative distance to the permeability of the steady flow; 0 for never.
     interval : int
-        Time steps between two looks; an even number.
+        Time steps between two checks; an even number.
     """
 
     tolerance: Annotated[float, Field(ge=0, lt=1)] = 1e-3
@@ -436,7 +436,7 @@ class LatticeCase(Case):
     @model_validator(mode="before")
     @classmethod
     def _show_what_is_looked_at(cls, data: Any) -> Any:
-        """Write a row of diagnostics at each look at the permeability, which then costs nothing."""
+        """Write diagnostics whenever convergence is checked, which has the permeability anyway."""
         if not isinstance(data, dict):
             return data
         output, convergence = data.get("output", {}), data.get("convergence", {})
@@ -459,7 +459,7 @@ class LatticeCase(Case):
 
     @property
     def points(self) -> None:
-        """What is updated is known when the image has been read."""
+        """Unknown until the image has been read."""
 
     @property
     def fixed_step(self) -> float:

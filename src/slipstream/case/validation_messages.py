@@ -1,7 +1,7 @@
 """Turning a failed validation into one line that says what to do.
 
-The line names the dotted key, the value where that helps, and what is accepted; a misspelt
-key is answered with the nearest one that exists.
+The line has the dotted key, the value where that helps, and what is accepted; for a misspelt key it
+suggests the nearest one.
 """
 
 import difflib

@@ -28,10 +28,10 @@ STEPPING = "time steps"
 
 
 def make_console() -> Console:
-    """Return the console on standard output, which knows whether a person is watching.
+    """Return the console on standard output, which knows whether that is a terminal.
 
-    Under an MPI launcher that is not to be seen from the ranks: the process that started the
-    launcher tells, and where it was not Slipstream the output is taken for a log.
+    Under an MPI launcher ranks cannot see this: the process that started the launcher tells them,
+    and if that was not Slipstream the output is treated as a log.
     """
     if launched_size() is None:
         return Console()
@@ -50,7 +50,7 @@ def announce(console: Console, case: Case, description: dict[str, str], folder: 
     table.add_column(style="dim")
     table.add_column(overflow="fold")
     for name, value in description.items():
-        # Values are plain text: rich would take what is in brackets for mark-up.
+        # Values are plain text: rich would take brackets for mark-up.
         table.add_row(name, Text(value))
     table.add_row("time", f"to t = {case.time.end:g}, {case.stepping}")
     table.add_row("output", Text(str(folder)))
@@ -60,7 +60,7 @@ def announce(console: Console, case: Case, description: dict[str, str], folder: 
 def announce_steps(
     console: Console, case: Case, description: str, time: float, step_size: float
 ) -> None:
-    """Print from where the run goes on, the first time step, and how many are to be expected."""
+    """Print where the run continues from, the first time step, and the expected number of steps."""
     restart = getattr(getattr(case, "initial", None), "restart", None)
     origin = "" if restart is None else f"goes on from {restart} at t = {time:.6g}"
     for text in filter(None, (description, origin)):

@@ -1,7 +1,7 @@
 """The look of all pictures: quiet, and readable on paper and on a projector.
 
-Colours tell apart for colour-blind readers (Okabe and Ito 2008) and differ in lightness, so
-that they survive a grey print too. Maps are perceptually uniform.
+Colour-blind readers can distinguish the colours (Okabe and Ito 2008), which also differ in
+lightness for prints in grey. Colour maps are perceptually uniform.
 """
 
 import math
@@ -64,14 +64,14 @@ def new_figure(size: tuple[float, float], title: str) -> Figure:
 
 
 def save_figure(figure: Figure, folder: str | Path, name: str) -> Path:
-    """Write a figure into a folder, under a name that tells the format; return the path."""
+    """Write a figure into a folder, in the format of its name; return the path."""
     path = Path(folder) / name
     figure.savefig(path)
     return path
 
 
 def label_in_pi(axis_of: Axes, which: str, coordinates: np.ndarray) -> bool:
-    """Label the "x" or "y" axis in multiples of pi, and return true, if its box is so many long."""
+    """Label the "x" or "y" axis in multiples of pi if its length is one; return whether it is."""
     if len(coordinates) < 2:
         return False
     length = len(coordinates) * (coordinates[1] - coordinates[0])
@@ -86,18 +86,18 @@ def label_in_pi(axis_of: Axes, which: str, coordinates: np.ndarray) -> bool:
 
 
 def largest_value(values: np.ndarray) -> float:
-    """Return the largest value, or 1 where a scale would otherwise have no length."""
+    """Return the largest value, or 1 if that is not positive, as the end of a scale."""
     largest = float(np.max(values))
     return largest if largest > 0 else 1.0
 
 
 def set_empty_limits(axes: Axes) -> None:
-    """Set limits that logarithmic axes cannot choose where a fluid at rest leaves them empty."""
+    """Set limits of logarithmic axes without a curve, as those of a fluid at rest."""
     axes.set(xlim=(1, 10), ylim=(1e-6, 1))
 
 
 def label_in_plain_numbers(axis: Axis) -> None:
-    """Label a logarithmic axis of two decades at most, where plain numbers are read fastest."""
+    """Label a logarithmic axis of at most two decades with plain numbers."""
     axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
     axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     axis.set_minor_formatter(NullFormatter())

@@ -1,4 +1,4 @@
-"""What of a run is drawn: a solver family chooses, `run_pictures` draws."""
+"""What is drawn of a run: a solver family chooses, `run_pictures` draws."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,8 +1,8 @@
-"""One plane of a distributed field, brought together on rank 0 for a picture.
+"""One plane of a distributed field, gathered on rank 0 for a picture.
 
-The plane is the one in which most happens. The middle of the box would be the obvious choice,
-but it is a plane of symmetry of the Taylor-Green vortex, and the emptiest of all. Where there is no
-such symmetry a family may choose it nevertheless.
+The plane is the one with the largest mean square. The middle of the box would be the obvious
+choice, but it is a plane of symmetry of the Taylor-Green vortex, and the emptiest of all. A family
+without such symmetries may choose it nevertheless.
 """
 
 import dataclasses
@@ -43,7 +43,7 @@ def gather_plane(
     normal: str | None = None,
     is_central: bool = False,
 ) -> Plane | None:
-    """Bring a plane of a field to rank 0, None elsewhere. Collective.
+    """Return a plane of a field on rank 0, None elsewhere. Collective.
 
     It is normal to the first dimension unless another is named, and in the middle or where the mean
     square is largest.

@@ -1,7 +1,7 @@
 """Pictures of a run: curves against time, spectrum, plane of a field, and all three together.
 
-Each panel is a function that draws into given axes, so that single pictures and the composed
-one show the same thing. No global state of matplotlib is touched.
+Each panel is a function that draws into given axes, so that single pictures and the summary show
+the same. Matplotlib's global state does not change.
 """
 
 import math
@@ -39,8 +39,8 @@ from slipstream.report.plane_gather import Plane
 Spectra = Sequence[tuple[float, Mapping[str, tuple[np.ndarray, np.ndarray]]]]
 
 _COLOURS = (BLUE, VERMILLION)
-# Spectra of symmetric flows are full of zeros, which rounding raises to about the square of
-# the machine's precision.
+# Spectra of symmetric flows are full of zeros, which rounding turns into about the square of the
+# machine's precision.
 _SMALLEST_SHOWN = 1e-12
 _SPECTRA_SHOWN = 6
 # Up to so many shells are shown as points, and more than so many deserve a guide of slope -5/3.
@@ -60,8 +60,8 @@ def write_pictures(
 ) -> list[Path]:
     """Draw every picture for which there are data, and return their paths.
 
-    `series` has columns with ``time``, `spectra` are in the order of time, and the first of each is
-    drawn.
+    `series` has a column ``time``, `spectra` are in the order of time, and the first of each time
+    is drawn.
     """
     has_curves = len(series.get("time", ())) > 1 and any(name in series for name in choice.curves)
     has_spectrum = any(one for _, one in spectra)
@@ -136,11 +136,11 @@ def _mark_peak(axes: Axes, time: np.ndarray, values: np.ndarray, colour: str) ->
 
 
 def draw_spectrum(axes: Axes, spectra: Spectra, labels: Mapping[str, str]) -> None:
-    """Draw the last spectrum in front of some earlier ones, with a guide where there is a slope."""
+    """Draw the last spectrum in front of some earlier ones, with a guide if it is long enough."""
     name = next(iter(spectra[-1][1]))
     spread = np.linspace(0, len(spectra) - 1, min(len(spectra), _SPECTRA_SHOWN))
     shown = [spectra[i] for i in sorted({round(i) for i in spread})]
-    # A spectrum of one or two waves, such as that of an initial state, is no curve.
+    # A spectrum of one or two waves, such as that of an initial state, makes no curve.
     shown = [one for one in shown[:-1] if len(_visible(*one[1][name])[0]) > 2] + shown[-1:]
     times = [time for time, _ in shown]
     colours = matplotlib.colormaps[SEQUENCE]
@@ -169,7 +169,7 @@ def draw_spectrum(axes: Axes, spectra: Spectra, labels: Mapping[str, str]) -> No
         set_empty_limits(axes)
     axes.set_xlabel("wavenumber $k$ (non-dimensional)")
     axes.set_ylabel(labels.get(name, name))
-    # Beside the axes: inside, there is no place that the curves of every flow leave free.
+    # Beside the axes, since inside no place is free of curves in every flow.
     axes.legend(
         loc="upper left",
         bbox_to_anchor=(1.0, 1.0),
@@ -227,7 +227,7 @@ def draw_plane(axes: Axes, plane: Plane, labels: Mapping[str, str], choice: Pict
         cmap=matplotlib.colormaps[INTENSITY].with_extremes(bad=NOTHING),
         vmin=0,
         vmax=largest or largest_value(seen),
-        # Borders of what is drawn are sharp.
+        # Masked regions keep sharp borders.
         interpolation="auto" if np.ma.is_masked(plane.values) else "bicubic",
     )
     for spine in axes.spines.values():
@@ -247,7 +247,7 @@ def draw_plane(axes: Axes, plane: Plane, labels: Mapping[str, str], choice: Pict
 
 
 def _label_axes(axes: Axes, plane: Plane) -> str:
-    """Label the axes of a plane; return where it is."""
+    """Label the axes of a plane, and return its position as text."""
     unit = "" if plane.unit == "1" else f" ({plane.unit})"
     axes.set_xlabel(f"${plane.column_name}${unit}")
     axes.set_ylabel(f"${plane.row_name}${unit}")
@@ -272,7 +272,7 @@ def _in_handy_unit(plane: Plane) -> Plane:
 
 
 def _digits(value: float) -> str:
-    """Return a number with three digits; a whole one with all that it has."""
+    """Return a number with three digits, or with all digits if it is whole."""
     return f"{value:.0f}" if value == round(value) and value < 1e9 else f"{value:.3g}"
 
 

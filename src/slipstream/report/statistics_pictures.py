@@ -1,7 +1,6 @@
-"""Pictures of the statistics of a state: one for each kind that was written.
+"""Pictures of the statistics of the last state: one for each kind that was written.
 
-Each is of the last state. Of several fields the first vector is drawn where there is no room for
-all; files have the rest.
+Where there is no room for all fields the first vector is drawn; files have the rest.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ from slipstream.report.figure_style import (
 
 Fields = Mapping[str, Field]
 
-# As many decades as spectra are worth showing.
+# Decades of a spectrum that are shown.
 _DECADES = 12
 _TITLES = {
     "component": "fields",
@@ -94,7 +93,7 @@ def _along(field: Field) -> np.ndarray:
 def draw_anisotropic(figure: Figure, fields: Fields) -> None:
     """Draw the energy over wavenumbers across and along z, and over each of them alone."""
     both = fields["energy_spectrum"]
-    # Of a box of one plane or one column there is nothing to draw over two wavenumbers.
+    # A box of one plane or one column has no map over two wavenumbers.
     is_map = min(both.shape) > 1
     *maps, axes = _panels(figure, 1 + is_map)
     for one in maps:
@@ -201,7 +200,7 @@ def draw_densities(figure: Figure, fields: Fields) -> None:
     every = {
         name.removesuffix("_pdf"): one for name, one in fields.items() if "kind" in one.attributes
     }
-    # What is constant, such as the third component of a plane flow, has no density worth drawing.
+    # A constant field, such as the third component of a plane flow, is not worth drawing.
     shown = {name: one for name, one in every.items() if fields[f"{name}_rms"].data > 0} or every
     kinds = dict.fromkeys(str(one.attributes["kind"]) for one in shown.values())
     panels = _panels(figure, len(kinds), sharey=True)
@@ -211,7 +210,7 @@ def draw_densities(figure: Figure, fields: Fields) -> None:
         axes.set_title(_TITLES[kind])
     present = np.concatenate([one.data[one.data > 0] for one in shown.values()])
     farthest = max(float(np.abs(_along(f)[f.data > 0]).max()) for f in shown.values())
-    # Legends are in the room above the curves.
+    # Leave room for legends above the curves.
     panels[0].set(yscale="log", ylim=(present.min() / 2, 30 * present.max()))
     for axes in panels:
         axes.set_xlim(-1.1 * farthest, 1.1 * farthest)

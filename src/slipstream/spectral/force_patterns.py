@@ -77,7 +77,7 @@ def patterns_of(
                 shapes = separated.setdefault(factor, [sympy.Integer(0)] * len(components))
                 shapes[place] += shape
         for factor, shapes in separated.items():
-            nodes: list[int | None] = [None]
+            nodes: Sequence[int | None] = [None]
             if factor is None:
                 nodes = sorted(set(method.nodes))
             patterns += [
