@@ -1,10 +1,10 @@
-"""Where the fields of a simulation are, and through which devices its steps go."""
+"""Where the fields of a simulation are: on a device, or on the host."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from slipstream.array_types import Comm
 from slipstream.byte_sizes import bytes_text
@@ -16,7 +16,7 @@ from slipstream.outofcore.streaming_options import Streaming
 from slipstream.schedule import CommittedStep
 from slipstream.simulation.device_memory import check_memory, memory_text, ranks_per_device
 from slipstream.spectral.spectral_problem import SpectralProblem
-from slipstream.spectral.transform_passes import FieldTransforms
+from slipstream.spectral.transform_passes import FieldTransforms, Passes
 
 if TYPE_CHECKING:
     from slipstream.spectral.out_of_core_step import StreamedPasses
@@ -24,20 +24,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Placement:
-    """Where fields are: on a device, or on the host, from which they stream through devices.
-
-    A step goes through `devices`, of each of which `limit` bytes may be taken if the fields are on
-    the host, at `home`. `is_chosen` tells that the case left it to the memory.
-    """
+    """Where fields are: on a device, or on the host, from which they stream through devices."""
 
     problem: SpectralProblem
     comm: Comm
     device: Device
-    home: Device
-    devices: list[Device]
-    limit: int = 0
+    home: Device  # of the fields
+    devices: list[Device]  # through which a step goes
+    limit: int = 0  # bytes that may be taken of each of these if the fields are on the host
     streaming: Streaming | None = None
-    is_chosen: bool = False
+    is_chosen: bool = False  # by the memory there is, since the case says "auto"
 
     @property
     def residency(self) -> str:
@@ -50,11 +46,11 @@ class Placement:
         return 1 if self.streaming else self.device.lanes
 
     def passes(self) -> Callable[[FieldTransforms], StreamedPasses] | None:
-        """Return what makes the passes of a step, as `SpectralStep` takes it."""
+        """Return a function that makes the passes of a step, as `SpectralStep` takes it."""
         streaming = self.streaming
         if streaming is None:
             return None
-        # Fields on a device do without all of this.
+        # Only fields on the host need this import.
         from slipstream.spectral.out_of_core_step import StreamedPasses
 
         return lambda transforms: StreamedPasses(
@@ -75,11 +71,11 @@ class Placement:
         return ranks_per_device(self.comm, self.home) * self.need()
 
     def check_memory(self) -> None:
-        """Refuse what does not fit where the fields are. Collective."""
+        """Refuse fields that do not fit. Collective."""
         check_memory(self.comm, [(self.home, self.memory())])
 
     def describe(self) -> dict[str, str]:
-        """Return where what is, for people. Collective."""
+        """Return where fields are and the memory they take, for people. Collective."""
         text = memory_text(self.home, self.memory())
         if self.streaming is None:
             found = {"residency": "device: there is room for all fields"} if self.is_chosen else {}
@@ -98,25 +94,26 @@ class Placement:
             "bus": f"{bus}; modes advanced on the {self.streaming.update}",
         }
 
-    def describe_columns(self, passes: StreamedPasses) -> str:
+    def describe_columns(self, passes: Passes) -> str:
         """Return which columns stay on the device, now that its memory is known; for people."""
         if self.streaming is None:
             return ""
-        stay, all_ky = passes.resident.ky, self.problem.geometry.columns_shape[1]
+        streamed = cast("StreamedPasses", passes)
+        stay, all_ky = streamed.resident.ky, self.problem.geometry.columns_shape[1]
         inward, outward = self._crossing_texts(stay)
         return (
             f"columns of {stay} of {all_ky} ky stay on the device; {inward} in and {outward} out "
-            f"per step, {passes.tiles} tiles"
+            f"per step, {streamed.tiles} tiles"
         )
 
     def _crossing_texts(self, resident: int = 0) -> list[str]:
-        """Return what crosses the bus in a step, in and out, if columns of so many ky stay."""
+        """Return the bytes in and out over the bus in a step, if columns of so many ky stay."""
         update = self.streaming.update if self.streaming else "device"
         ways = crossings(self.problem, update, resident)
         return [bytes_text(one) for one in ways]
 
     def run(self, step: CommittedStep, profile: bool = False) -> None:
-        """Run a step; what it leaves on the host is there afterwards."""
+        """Run a step, and if the fields are on the host wait until they are up to date."""
         if self.streaming:
             self.home.synchronize()
         step.run(profile)
@@ -141,10 +138,10 @@ def place(problem: SpectralProblem, run: SpectralRun, device: Device, comm: Comm
 
 
 def crossings(problem: SpectralProblem, update: str, resident: int = 0) -> tuple[int, int]:
-    """Return the bytes that cross the bus in a step after another, of a rank: in and out.
+    """Return the bytes of a rank that cross the bus in a step, in and out.
 
-    Modes are advanced on the device or the host, as `update` says; columns of `resident` ky stay on
-    the device.
+    The step follows another. Modes are advanced on the device or the host, as `update` says;
+    columns of `resident` ky stay on the device.
     """
     g, model = problem.geometry, problem.model
     item, real = problem.complex_dtype.itemsize, problem.real_dtype.itemsize
@@ -159,7 +156,7 @@ def crossings(problem: SpectralProblem, update: str, resident: int = 0) -> tuple
         return sum(sizes.get(name, problem.size * field) for name in names)
 
     substages = problem.method.substages
-    # Planes in, products out; their columns in, and those of what goes to physical space next out.
+    # Planes in, products out; then the products' columns in, and those of the next inputs out.
     kept = g.planes * resident * row * item
     inward = substages * (inputs * (plane - kept) + products * (column - kept))
     outward = substages * (products * (plane - kept) + inputs * (column - kept))
