@@ -22,10 +22,9 @@ def explanation_of_model(name: str) -> Group:
     """Return the table of a model without a case, and the parameters that it takes."""
     given, lines = {}, []
     for key, (kind, default) in models.parameters_of(models.find(name)).items():
-        kind = getattr(kind, "__origin__", kind)
-        whole = kind is int
-        given[key] = (1 if whole else 1.0) if default is ... else default
-        called = "whole number" if whole else "number"
+        is_whole = getattr(kind, "__origin__", kind) is int
+        given[key] = (1 if is_whole else 1.0) if default is ... else default
+        called = "whole number" if is_whole else "number"
         lines.append(f"{key} ({called}{'' if default is ... else f', {default}'})")
     parameters = Text(
         f"parameters: {', '.join(lines) or 'none'}; of those that are 0 by default "
@@ -41,10 +40,10 @@ def explanation_of_case(case: SpectralCase) -> Group:
     model, substages = problem.model, problem.method.substages
     points = float(np.prod(problem.geometry.shape))
     memory = problem.memory(device)
-    passes = "one pass over planes (transforms in y and x, products), one over columns (z, rates, "
     lines = [
         f"{problem.method.name}: {substages} substages of {model.transforms} real transforms",
-        f"a substage: {passes}substage)",
+        "a substage: one pass over planes (transforms in y and x, products), one over columns "
+        "(z, rates, substage)",
         f"memory on one rank ({device.name}): {memory / points:.1f} bytes a point, "
         f"{memory / 2**30:.3g} GiB",
     ]

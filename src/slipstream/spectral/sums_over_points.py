@@ -77,7 +77,7 @@ def sum_over_points(
     return sum_over_ranks(comm, total)
 
 
-def combined(flow: SpectralStep, sums: Sequence[sympy.Expr]) -> Any:
+def _transformed_sums(flow: SpectralStep, sums: Sequence[sympy.Expr]) -> Any:
     """Return the Fourier coefficients of sums of values, in memory of the stage."""
     waves, state = flow.wavenumbers, flow.modes_of(flow.state)
     array, names = flow.device.array, flow.problem.model.components
@@ -109,7 +109,7 @@ def mean_over_box(flow: SpectralStep, name: str, comm: Comm) -> float:
 
             return run, []
 
-        commit(flow.record_backward(combined(flow, part.inputs), add), "serial").run()
+        commit(flow.record_backward(_transformed_sums(flow, part.inputs), add), "serial").run()
         flow.device.synchronize()
     total = sum_over_ranks(comm, np.array([math.fsum(sums)]))
     return float(total[0]) / math.prod(flow.problem.geometry.shape)
