@@ -18,7 +18,9 @@ from slipstream.exchange import local_rank
 DEVICE_VARIABLE = "SLIPSTREAM_TEST_DEVICE"
 
 # Some examples compile kernels, and other ranks take the cores: time says nothing about a test.
-settings.register_profile("slipstream", deadline=None)
+# Every run draws other examples; --hypothesis-profile=thorough draws many at once.
+settings.register_profile("slipstream", deadline=None, max_examples=50)
+settings.register_profile("thorough", deadline=None, max_examples=500)
 settings.load_profile("slipstream")
 
 

@@ -77,11 +77,8 @@ def run(subdomain, fluid, storage, device, transport, policy, image):
     return flow
 
 
-def check(comm, device, name, image, periodic, axis, partition, fluid, choices):
-    """Compare flows by any storage and policy with the dense method and with a single rank's."""
-    subdomain = subdomain_of(image, periodic, comm, partition, (axis,))
-    box = subdomain.box.slices()
-    transport = make_transport(name, comm, device)
+def reference(device, image, periodic, axis, partition, fluid):
+    """Return populations and fields of a single rank, and populations by the dense method."""
     alone = run(
         subdomain_of(image, periodic, None, partition, (axis,)),
         fluid,
@@ -91,8 +88,16 @@ def check(comm, device, name, image, periodic, axis, partition, fluid, choices):
         "serial",
         image,
     )
-    bits, fields = populations_of(alone), alone.fields()
     dense = advanced(random_populations(image), image, fluid, periodic, 6)
+    return populations_of(alone), alone.fields(), dense
+
+
+def check(comm, device, name, image, periodic, axis, partition, fluid, choices, expected):
+    """Compare flows by any storage and policy with the dense method and with a single rank's."""
+    bits, fields, dense = expected
+    subdomain = subdomain_of(image, periodic, comm, partition, (axis,))
+    box = subdomain.box.slices()
+    transport = make_transport(name, comm, device)
     results = []
     for names, policy in choices:
         storage = storage_for(device, names)
@@ -113,11 +118,11 @@ def check(comm, device, name, image, periodic, axis, partition, fluid, choices):
 @pytest.mark.parametrize(("periodic", "fluid"), [(PERIODIC, DRIVEN), (JOINED_ONCE, SLOW)])
 def test_every_transport_storage_and_policy(comm, device, transports, periodic, fluid):
     image, axis = IMAGES["random"]
+    case = (image, periodic, axis, "bisection", fluid)
+    expected = reference(device, *case)
+    choices = list(itertools.product(STORAGES, POLICIES))
     for name in transports:
-        choices = list(itertools.product(STORAGES, POLICIES))
-        together(
-            comm, check, comm, device, name, image, periodic, axis, "bisection", fluid, choices
-        )
+        together(comm, check, comm, device, name, *case, choices, expected)
 
 
 @pytest.mark.parametrize(("image", "axis"), IMAGES.values(), ids=IMAGES)
@@ -127,7 +132,9 @@ def test_any_image_and_partition(comm, device, transports, image, axis, partitio
     choices = [(STORAGES[0], "overlap"), (STORAGES[3], "overlap")]
     for number, periodic in enumerate((PERIODIC, JOINED_ONCE)):
         name = transports[number % len(transports)]
-        together(comm, check, comm, device, name, image, periodic, axis, partition, DRIVEN, choices)
+        case = (image, periodic, axis, partition, DRIVEN)
+        expected = reference(device, *case)
+        together(comm, check, comm, device, name, *case, choices, expected)
 
 
 # -- subdomains ------------------------------------------------------------------------------------

@@ -328,8 +328,7 @@ class RealRows:
 
 
 @pytest.mark.parametrize("sign", [-1, 1])
-@pytest.mark.parametrize("real", ["float64", "float32"])
-@pytest.mark.parametrize("n", LENGTHS)
+@pytest.mark.parametrize(("n", "real"), CASES)
 def test_real_rows_equals_numpy(n, real, sign):
     # Random coefficients have imaginary parts at k = 0 and n / 2, which must be ignored.
     transform = RealRows(n, real, sign)

@@ -99,9 +99,9 @@ def part_of(array: Array, block: Block) -> Array:
 def _blocks(parts: Iterable[tuple[int, Box]]) -> tuple[Block, ...]:
     blocks, offset = [], 0
     for peer, box in parts:
-        if box.size:
-            blocks.append(Block(peer, box, offset, box.size))
-            offset += box.size
+        if count := box.size:
+            blocks.append(Block(peer, box, offset, count))
+            offset += count
     return tuple(blocks)
 
 
