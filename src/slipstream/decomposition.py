@@ -12,6 +12,7 @@ import math
 import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -178,7 +179,7 @@ def process_grid(
 
 
 def recursive_bisection(
-    shape: Sequence[int], parts: int, weigh: Callable[[list[Box], list[int]], list[Sequence[float]]]
+    shape: Sequence[int], parts: int, weigh: Callable[[list[Box], list[int]], Sequence[Any]]
 ) -> list[Box]:
     """Divide a global array into boxes of about the same weight, each near a cube.
 

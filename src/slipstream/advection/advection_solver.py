@@ -260,7 +260,8 @@ def checked_grid(
 ) -> tuple[int, int, int]:
     """Return the number of ranks along z, y and x; if not given, what exchanges least."""
     if grid is None:
-        return process_grid(ranks, shape, _FACE_COSTS)
+        z, y, x = process_grid(ranks, shape, _FACE_COSTS)
+        return z, y, x
     numbers = _three_counts(grid)
     if numbers is None or math.prod(numbers) != ranks:
         raise InputError(
@@ -291,4 +292,7 @@ def _three_counts(values: Any) -> tuple[int, int, int] | None:
         numbers = tuple(operator.index(value) for value in values)
     except TypeError:
         return None
-    return numbers if len(numbers) == 3 and min(numbers) > 0 else None
+    if len(numbers) != 3 or min(numbers) < 1:
+        return None
+    z, y, x = numbers
+    return z, y, x

@@ -42,7 +42,8 @@ class Region:
 def padded(device: Device, box: Box, halo: Sequence[int], dtype: Any) -> PaddedBox:
     """Return the layout of a box, its rows aligned as the device prefers."""
     unit = max(_LINE, device.row_bytes) // np.dtype(dtype).itemsize
-    return PaddedBox(box, tuple(halo), unit)
+    z, y, x = halo
+    return PaddedBox(box, (z, y, x), unit)
 
 
 class DeviceRegion:

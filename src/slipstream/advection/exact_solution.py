@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -54,7 +54,7 @@ def gaussian(
     numpy.ndarray
         Values of shape ``box.shape``, float64; about 1 at the peak.
     """
-    factors = []
+    factors: list[Any] = []
     # Periodic images further away than this are below rounding.
     most = 1 + math.ceil(9 * width)
     for start, stop, points, distance in zip(box.start, box.stop, shape, travelled, strict=True):

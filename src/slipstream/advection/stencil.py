@@ -7,13 +7,14 @@ neighbouring points, and by tiles for GPUs, whose threads share memory.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from slipstream.advection.lax_wendroff import lax_wendroff_weights
+from slipstream.array_types import Array
 from slipstream.decomposition import Box, PaddedBox, split
 from slipstream.device import REAL_NAMES, BlockLaunch, Device, Operation, RowLaunch
 
@@ -65,6 +66,7 @@ class Stencil:
         ]
         self._arguments = (rows * row, row, *own, *numbers)
         self._by_tiles = device.tiled_transforms()
+        self._launch: Callable[[int], BlockLaunch | RowLaunch]
         if self._by_tiles:
             self._kernel = device.kernel(
                 "lax_wendroff_tiles.hpp",
@@ -86,7 +88,7 @@ class Stencil:
             )
             self._launch = lambda count: RowLaunch(count, 1)
 
-    def advance(self, source: Any, target: Any, boxes: Sequence[Box]) -> Operation:
+    def advance(self, source: Array, target: Array, boxes: Sequence[Box]) -> Operation:
         """Return the operation that advances the points of boxes, given by global index.
 
         Their neighbours must be valid in `source`. Where an axis is periodic in place, a box must

@@ -8,6 +8,7 @@ import shutil
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import zarr
@@ -109,7 +110,7 @@ def _read_description(path: Path) -> Checkpoint:
     try:
         group = zarr.open_group(path, mode="r")
         shapes = {name: array.shape for name, array in group.arrays()}
-        attributes = dict(group.attrs)
+        attributes: dict[str, Any] = dict(group.attrs)
     except (FileNotFoundError, KeyError, ValueError) as error:
         raise InputError(
             f"initial.restart: {path} is no zarr group that can be read; expected {_EXPECTED}"

@@ -38,7 +38,7 @@ class Source:
     """
 
     name: str  # in messages
-    shape: tuple[int, int, int]
+    shape: tuple[int, ...]  # three of them
     dtype: np.dtype
     open: Callable[[], AbstractContextManager[Any]]
     planes: int = 1  # stored together: reading one of them costs as much as reading all

@@ -32,27 +32,28 @@ class Series:
         self.folder = Path(folder)
         self.labels = {**_LEADING, **labels}
         self._rows: list[dict[str, float]] = []
-        self._file: IO[str] | None = None
-        self._writer: csv.DictWriter | None = None
+        self._csv: tuple[IO[str], csv.DictWriter] | None = None
 
     def append(
         self, step: int, time: float, step_size: float, diagnostics: Mapping[str, float]
     ) -> None:
         """Add a row, with the same diagnostics each time, and flush it to the file."""
         row = {"step": step, "time": time, "step_size": step_size, **diagnostics}
-        if self._writer is None:
-            self._open(list(row))
+        if self._csv is None:
+            self._csv = self._open(list(row))
+        file, writer = self._csv
         self._rows.append(row)
         # repr keeps all digits, and float removes NumPy's type from it.
-        self._writer.writerow({k: v if k == "step" else repr(float(v)) for k, v in row.items()})
-        self._file.flush()
+        writer.writerow({k: v if k == "step" else repr(float(v)) for k, v in row.items()})
+        file.flush()
 
-    def _open(self, columns: list[str]) -> None:
-        self._file = (self.folder / "diagnostics.csv").open("w", newline="", encoding="utf-8")
+    def _open(self, columns: list[str]) -> tuple[IO[str], csv.DictWriter]:
+        file = (self.folder / "diagnostics.csv").open("w", newline="", encoding="utf-8")
         for name in columns:
-            self._file.write(f"# {name}: {self.labels.get(name, name)}\n")
-        self._writer = csv.DictWriter(self._file, columns, lineterminator="\n")
-        self._writer.writeheader()
+            file.write(f"# {name}: {self.labels.get(name, name)}\n")
+        writer = csv.DictWriter(file, columns, lineterminator="\n")
+        writer.writeheader()
+        return file, writer
 
     def columns(self) -> dict[str, np.ndarray]:
         """Return the columns by name: one value per row, int64 for ``step``, else float64."""
@@ -66,10 +67,9 @@ class Series:
 
     def close(self) -> None:
         """Close the CSV file and write ``diagnostics.zarr``."""
-        if self._file is None:
+        if self._csv is None or self._csv[0].closed:
             return
-        self._file.close()
-        self._file = None
+        self._csv[0].close()
         columns = self.columns()
         time = columns.pop("time")
         FieldStore(self.folder / "diagnostics.zarr").write(

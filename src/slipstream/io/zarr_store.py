@@ -70,7 +70,7 @@ class FieldStore:
     def _append_time(self, time: float) -> None:
         """Lengthen the time axis of all arrays, on rank 0 only."""
         size = self._snapshots + 1
-        group = zarr.open_group(self.path, mode="r+", use_consolidated=False)
+        group: Any = zarr.open_group(self.path, mode="r+", use_consolidated=False)
         if self._snapshots == 0:
             group.create_array(
                 "time",
@@ -98,7 +98,7 @@ class FieldStore:
             chunks = aligned_chunks(field.shape, boxes, field.data.itemsize)
             leading, dtype = () if snapshots is None else (snapshots,), field.data.dtype
             # JSON holds no NumPy values.
-            attributes = {
+            attributes: dict[str, Any] = {
                 key: value.tolist() if isinstance(value, np.ndarray | np.generic) else value
                 for key, value in field.attributes.items()
             }

@@ -53,8 +53,8 @@ class PoreRuns:
         device: HostDevice,
         voxels: np.ndarray,
         start: int,
-        shape: tuple[int, int, int],
-        periodic: tuple[bool, bool, bool],
+        shape: tuple[int, ...],
+        periodic: tuple[bool, ...],
     ) -> None:
         self._device, self._voxels = device, voxels
         self._shape, self._periodic = shape, periodic

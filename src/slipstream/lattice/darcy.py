@@ -35,7 +35,7 @@ def driving_force(case: LatticeCase, domain: Domain) -> float:
     """Return the force per volume of the sample that drives a case's flow."""
     if case.flow.pressure_drop is not None:
         return case.flow.pressure_drop / domain.sample.shape[AXES.index(case.flow.axis)]
-    return force_on_sample(case.flow.force, domain.sample_fraction)
+    return force_on_sample(case.flow.force or 0.0, domain.sample_fraction)
 
 
 @dataclass(frozen=True)

@@ -152,7 +152,7 @@ _FILE_OPTIONS = ("pore", "dtype", "byte_order", "offset", "dataset")
 
 def open_domain(image: Image, axis: str, comm: Comm) -> Domain:
     """Return the domain that an ``[image]`` table describes, for flow along an axis. Collective."""
-    shape = image.shape and tuple(reversed(image.shape))
+    shape: Any = image.shape and tuple(reversed(image.shape))
     with in_terms_of(CASES):
         source: Any
         if image.sample is not None:
@@ -160,7 +160,7 @@ def open_domain(image: Image, axis: str, comm: Comm) -> Domain:
         else:
             given = {name: getattr(image, name) for name in _FILE_OPTIONS}
             options = {name: value for name, value in given.items() if value is not None}
-            source = open_image(Path(image.path), shape=shape, comm=comm, **options)
+            source = open_image(Path(image.path or ""), shape=shape, comm=comm, **options)
         _check_crop(image.crop, source.shape)
         crop = image.crop and image.crop[::-1]
         return Domain(source, crop, image.mirror, image.buffer, axis)

@@ -63,7 +63,7 @@ def keep_percolating(
     ranks.
     """
     rank, ranks = (0, 1) if comm is None else (comm.rank, comm.size)
-    shape, axes = (tuple(map(operator.index, numbers)) for numbers in (shape, axes))
+    shape, axes = tuple(map(operator.index, shape)), tuple(map(operator.index, axes))
     periodic = tuple(map(bool, periodic))
     on_every_rank(comm, lambda: _check(voxels, shape, periodic, axes, rank, ranks))
     start, _ = split(shape[0], ranks)[rank]

@@ -111,7 +111,7 @@ class PoreFlow:
     # -- setting up --------------------------------------------------------------------------
 
     def _slots(self, ends: np.ndarray) -> np.ndarray:
-        numbers = self.sites.numbers(ends[:, :3].T)
+        numbers = self.sites.numbers(list(ends[:, :3].T))
         return numbers * self._directions + ends[:, 3]
 
     def _located(self, slots: np.ndarray, wide: Array) -> tuple[Array, Array]:

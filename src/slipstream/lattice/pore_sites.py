@@ -8,7 +8,7 @@ solid, or from another rank's site, whose population then overwrites it.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -76,17 +76,16 @@ class Sites:
         numbers = np.arange(counts.size).reshape(counts.shape)[1:-1, 1:-1]
         in_order = numbers.reshape(-1)[row_order(planes, rows, order)]
         before = np.cumsum(counts.reshape(-1)[in_order])
-        first = np.zeros(counts.size, np.int64)
-        first[in_order[1:]] = before[:-1]
+        first = np.zeros(counts.shape, np.int64)
+        first.reshape(-1)[in_order[1:]] = before[:-1]
         self.count = int(before[-1]) if before.size else 0
-        first = first.reshape(counts.shape)
         for pair in own:
             source, target = (box.shifted((1, 1, 1)).slices()[:2] for box in pair)
             first[target] = first[source]
         self.first = self.device.array(first.reshape(-1))
         self.rows = self.device.array(numbers.reshape(-1))
 
-    def numbers(self, voxels: Sequence[np.ndarray]) -> np.ndarray:
+    def numbers(self, voxels: Iterable[np.ndarray]) -> np.ndarray:
         """Return the numbers of the sites at voxels, three arrays of indices within the box."""
         z, y, x = (np.asarray(index, np.int64) + 1 for index in voxels)
         row = self.device.array(z * (self.box_shape[1] + 2) + y)

@@ -258,11 +258,12 @@ class Spheres(Sample):
         """The radius of the spheres."""
         if self.radius is not None:
             return float(self.radius)
+        wanted: Any = self.solid_fraction
         cell = SPHERE_LATTICES[self.lattice]
         low, high = 0.0, cell.closing_radius
         while high - low > 1e-15:
             middle = (low + high) / 2
-            less = cell.solid_fraction(middle) < self.solid_fraction
+            less = cell.solid_fraction(middle) < wanted
             low, high = (middle, high) if less else (low, middle)
         return (low + high) / 2 * self.shape[0]
 
@@ -412,7 +413,8 @@ def make_sample(name: str, shape: Sequence[int], **parameters: Any) -> Sample:
     """
     if name not in SAMPLES:
         raise ImageError(f"sample {name!r} is unknown; accepted: {', '.join(SAMPLES)}")
-    fields = {field.name: field for field in dataclasses.fields(SAMPLES[name])}
+    sample: Any = SAMPLES[name]
+    fields = {field.name: field for field in dataclasses.fields(sample)}
     del fields["shape"]
     for key in parameters:
         if key not in fields:
@@ -422,4 +424,4 @@ def make_sample(name: str, shape: Sequence[int], **parameters: Any) -> Sample:
     for key, field in fields.items():
         if field.default is dataclasses.MISSING and key not in parameters:
             raise ImageError(_key(key), f" is missing: {name!r} needs it")
-    return SAMPLES[name](shape, **parameters)
+    return sample(shape, **parameters)
