@@ -78,11 +78,12 @@ class Box:
                 (hole.stop[axis], rest.stop[axis]),
             ):
                 if low < high:
-                    parts.append(rest._cut(axis, low, high))
-            rest = rest._cut(axis, hole.start[axis], hole.stop[axis])
+                    parts.append(rest.with_range(axis, low, high))
+            rest = rest.with_range(axis, hole.start[axis], hole.stop[axis])
         return parts
 
-    def _cut(self, axis: int, low: int, high: int) -> Box:
+    def with_range(self, axis: int, low: int, high: int) -> Box:
+        """Return the box with another range along one axis."""
         start, stop = list(self.start), list(self.stop)
         start[axis], stop[axis] = low, high
         return Box(tuple(start), tuple(stop))

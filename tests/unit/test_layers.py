@@ -55,6 +55,7 @@ EXCHANGE = {
     "TRANSPORTS",
     "Transport",
     "Views",
+    "can_store",
     "check_devices",
     "chosen_transport",
     "copy_boxes",

@@ -255,7 +255,11 @@ class HostDevice(Device):
         # Threads that share one core would take it from each other at every turn: there, the thread
         # that schedules computes too, and looks for messages in between.
         self.inline = self.threads == 1
-        self.lanes = lanes or _lanes(self.threads)
+        # As many as leave the fewest threads idle; but more would wait for each other in the
+        # interpreter.
+        self.lanes = lanes or max(
+            range(1, min(self.threads, 8) + 1), key=lambda n: (self.threads // n * n, n)
+        )
         self._threads_per_lane = max(1, self.threads // self.lanes)
         self.row_bytes = 128 if tiled else 1
         self.name = f"{processor_name()}, {self.threads} thread{'s' * (self.threads > 1)}"
@@ -268,9 +272,6 @@ class HostDevice(Device):
         return fftw.empty(shape, dtype)
 
     pinned = empty
-
-    def pin(self, memory: np.ndarray) -> None:
-        """Do nothing: this device copies from and to any memory of the host."""
 
     def stream(self, urgent: bool = False) -> Stream:
         if self.inline:
@@ -316,12 +317,6 @@ class HostDevice(Device):
 @functools.cache
 def _load(text: str) -> ctypes.CDLL:
     return ctypes.CDLL(str(compile_library(text)))
-
-
-def _lanes(threads: int) -> int:
-    """Return how many lanes leave the fewest threads idle; of equally good numbers, the largest."""
-    # More lanes than this would wait for each other in the interpreter.
-    return max(range(1, min(threads, 8) + 1), key=lambda lanes: (threads // lanes * lanes, lanes))
 
 
 def thread_count() -> int:

@@ -178,7 +178,6 @@ class CudaDevice(Device):
         return np.frombuffer(memory, dtype, count).reshape(shape)
 
     def pin(self, memory: np.ndarray) -> None:
-        """Let copies from and to memory of the host be asynchronous, until it is freed."""
         runtime, address = cupy.cuda.runtime, address_of(memory)
         with self.context:
             runtime.hostRegister(address, memory.nbytes, _PORTABLE)

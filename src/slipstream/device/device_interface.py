@@ -191,6 +191,13 @@ class Device(ABC):
     def pinned(self, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
         """Return a C-ordered NumPy array to and from which this device copies asynchronously."""
 
+    def pin(self, memory: np.ndarray) -> None:
+        """Let copies from and to memory of the host be asynchronous, until it is freed.
+
+        A CPU copies from and to any.
+        """
+        return
+
     @abstractmethod
     def stream(self, urgent: bool = False) -> Stream:
         """Return a new stream; the device prefers the work of urgent ones where it can."""

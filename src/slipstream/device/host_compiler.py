@@ -59,13 +59,12 @@ def find_compiler() -> list[str]:
     )
 
 
-def compiler_identity(command: list[str]) -> str:
-    """Return version, resolved native target and binary interface as one text."""
-    return _compiler_identity(tuple(command), shutil.which(command[0]))
-
-
 @functools.cache
-def _compiler_identity(command: tuple[str, ...], _resolved: str | None) -> str:
+def compiler_identity(command: tuple[str, ...], path: str | None) -> str:
+    """Return version, resolved native target and binary interface as one text.
+
+    The path of the compiler that the command finds is given for the cache alone.
+    """
     version = subprocess.run([*command, "--version"], capture_output=True, text=True)
     verbose = [*command, "-march=native", "-E", "-x", "c++", "-v", os.devnull]
     native = subprocess.run(verbose, capture_output=True, text=True)
@@ -99,7 +98,8 @@ def cache_folder() -> Path:
 def compile_library(text: str) -> Path:
     """Return the path of the shared library made from C++ `text`, compiled if it is not cached."""
     command = find_compiler()
-    key_text = "\0".join([text, " ".join(FLAGS), compiler_identity(command)])
+    identity = compiler_identity(tuple(command), shutil.which(command[0]))
+    key_text = "\0".join([text, " ".join(FLAGS), identity])
     key = hashlib.sha256(key_text.encode()).hexdigest()
     folder = cache_folder()
     library = folder / f"{key}.so"

@@ -30,7 +30,6 @@ class PinnedHost(HostDevice):
     pinned = empty
 
     def pin(self, memory: np.ndarray) -> None:
-        """Pin memory that others allocated, until it is freed."""
         self._device.pin(memory)
 
     def holds(self, array: Any) -> bool:

@@ -14,6 +14,7 @@ from slipstream.exchange.pack_targets import PackTargets, Views, pack_targets, v
 from slipstream.exchange.transport_base import Exchange, Transport
 from slipstream.exchange.transport_registry import (
     TRANSPORTS,
+    can_store,
     chosen_transport,
     make_transport,
     names_on,
@@ -48,6 +49,7 @@ __all__ = [
     "SparseExchange",
     "Transport",
     "Views",
+    "can_store",
     "check_devices",
     "chosen_transport",
     "copy_boxes",

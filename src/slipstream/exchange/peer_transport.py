@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from slipstream.array_types import Array, Comm
-from slipstream.device import Device, Operation, RowLaunch, address_of
+from slipstream.device import Device, Operation, RowLaunch, Stream, address_of
 from slipstream.errors import RunError
 from slipstream.exchange.communicators import private, world_ranks
 from slipstream.exchange.exchange_plan import ExchangePlan, part_of
@@ -308,7 +308,7 @@ class Handshake:
             raised = np.zeros(1, np.int64)
             test = self._bind("test_flags", 1, *self._awaiting, raised)
             graph.add_transfer(
-                _Polled(raise_flags, test, raised),
+                _Polled(self._device.default_stream, raise_flags, test, raised),
                 reads=reads,
                 writes=[*writes, *guarded],
                 label=label,
@@ -339,12 +339,15 @@ class _Polled:
 
     ordered = False
 
-    def __init__(self, raise_flags: Operation, test: Operation, raised: np.ndarray) -> None:
-        self._raise_flags, self._test, self._raised = raise_flags, test, raised
+    def __init__(
+        self, stream: Stream, raise_flags: Operation, test: Operation, raised: np.ndarray
+    ) -> None:
+        self._stream, self._raise_flags, self._test = stream, raise_flags, test
+        self._raised = raised
 
     def start(self) -> None:
-        self._raise_flags(None)
+        self._raise_flags(self._stream)
 
     def test(self) -> bool:
-        self._test(None)
+        self._test(self._stream)
         return bool(self._raised[0])

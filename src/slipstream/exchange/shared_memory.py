@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from slipstream.array_types import Comm
 from slipstream.collective import on_every_rank
 from slipstream.device import Device
 
@@ -35,9 +36,11 @@ class Segment:
     `memories` are those of all ranks, as arrays of bytes; None where this rank does not see one.
     """
 
-    def __init__(self, comm: Any, device: Device, size: int) -> None:
+    def __init__(self, comm: Comm, device: Device, size: int) -> None:
         size = allocated_bytes(size)
-        make = _CudaMemory if device.kind == "cuda" else _HostMemory
+        make: Any = HostMemory
+        if device.kind == "cuda":
+            from slipstream.exchange.cuda_shared_memory import CudaMemory as make
         self._memory = on_every_rank(comm, lambda: make(device, size))
         offers = comm.allgather((self._memory.where, self._memory.handle, size))
         self.memories: list[Any] = []
@@ -63,7 +66,9 @@ class Segment:
         self._memory.free()
 
 
-class _HostMemory:
+class HostMemory:
+    """An anonymous file in memory, which other processes of the same machine map too."""
+
     def __init__(self, device: Device, size: int) -> None:
         # Unlike files in /dev/shm, anonymous ones are not limited to a part of memory.
         self._file, self._device = os.memfd_create("slipstream"), device
@@ -93,7 +98,7 @@ class _HostMemory:
         return array
 
     def own_array(self, shape: tuple[int, ...], dtype: np.dtype) -> tuple[np.ndarray, Any]:
-        owner = _Owner(self.own[: math.prod(shape) * dtype.itemsize])
+        owner = Owner(self.own[: math.prod(shape) * dtype.itemsize])
         owner.__array_interface__ = owner.memory.__array_interface__
         return np.asarray(owner).view(dtype).reshape(shape), owner
 
@@ -106,59 +111,10 @@ class _HostMemory:
     free = close_others
 
 
-class _Owner:
+class Owner:
     """What NumPy and CuPy keep as the base of arrays, and with them."""
+
+    __array_interface__: dict[str, Any]
 
     def __init__(self, memory: Any) -> None:
         self.memory = memory
-
-
-class _CudaMemory:
-    def __init__(self, device: Device, size: int) -> None:
-        import cupy
-
-        self._device, self._runtime, self._cupy = device, cupy.cuda.runtime, cupy
-        with device.context:
-            self._pointer = device.allocate(size)
-            self.handle = self._runtime.ipcGetMemHandle(self._pointer)
-        self.own = self._bytes(self._pointer, size)
-        self.where = platform.node(), device.identity
-        self._others: list[int] = []
-
-    def open(self, where: Any, handle: Any, size: int) -> Any:
-        node, identity = where
-        # Ranks that share a GPU take turns on it: one that waits there would keep the other out.
-        if node != platform.node() or identity == self._device.identity:
-            return None
-        lazily = self._cupy.cuda.runtime.cudaIpcMemLazyEnablePeerAccess
-        with self._device.context:
-            try:
-                pointer = self._runtime.ipcOpenMemHandle(handle, lazily)
-            except self._runtime.CUDARuntimeError:
-                return None
-        self._others.append(pointer)
-        return self._bytes(pointer, size)
-
-    def own_array(self, shape: tuple[int, ...], dtype: np.dtype) -> tuple[Any, Any]:
-        size = math.prod(shape) * dtype.itemsize
-        owner = _Owner(self.own)
-        array = self._bytes(self._pointer, size, owner)
-        return array.view(dtype).reshape(shape), owner
-
-    def opened(self) -> None:
-        """Do nothing: the handle needs no file."""
-
-    def close_others(self) -> None:
-        with self._device.context:
-            for pointer in self._others:
-                self._runtime.ipcCloseMemHandle(pointer)
-        self._others.clear()
-
-    def free(self) -> None:
-        with self._device.context:
-            self._runtime.free(self._pointer)
-
-    def _bytes(self, pointer: int, size: int, owner: Any = None) -> Any:
-        memory = self._cupy.cuda.UnownedMemory(pointer, size, owner or self, self._device.ordinal)
-        with self._device.context:
-            return self._cupy.ndarray((size,), np.uint8, self._cupy.cuda.MemoryPointer(memory, 0))

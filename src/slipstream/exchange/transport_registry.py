@@ -74,6 +74,11 @@ def chosen_transport(name: str, comm: Comm, device: Device) -> str:
     return name
 
 
+def can_store(name: str) -> bool:
+    """Return whether ranks store into each other's memory by this transport, where they see it."""
+    return transport_class(name).can_store
+
+
 def make_transport(name: str, comm: Comm, device: Device) -> Transport | None:
     """Make the transport of a name; None for "none", nothing to exchange. Collective.
 

@@ -59,7 +59,7 @@ class Plan:
         )
         number = 0
         while number < len(route):
-            if self._is_alone(route[number]):
+            if self._is_on_one_rank(route[number]):
                 works = route[number].before[self._rank].size
                 part: Any = self._slab(None, 0, 1) if works else Nothing()
                 self._append(part, route[number].after[self._rank].shape, a.complex_dtype)
@@ -138,7 +138,7 @@ class Plan:
         axes = [stage.axes for stage in stages]
         return axes == [(3, 2), (1,)] and stages[1].after == columns
 
-    def _is_alone(self, stage: Stage) -> bool:
+    def _is_on_one_rank(self, stage: Stage) -> bool:
         """Return whether one rank, of several, does all transforms."""
         filled = [box for box in stage.before if box.size]
         return self.arguments.ranks > 1 and len(filled) == 1 and stage.axes == (3, 2, 1)

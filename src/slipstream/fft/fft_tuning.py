@@ -16,7 +16,7 @@ from slipstream import tuner
 from slipstream.array_types import Comm
 from slipstream.device import Device
 from slipstream.errors import InputError
-from slipstream.exchange import TRANSPORTS, chosen_transport
+from slipstream.exchange import TRANSPORTS, can_store, chosen_transport
 from slipstream.fft.fft_arguments import Arguments
 from slipstream.fft.fft_plan import Choices, Plan
 from slipstream.fft.slab_pipeline import SlabOptions
@@ -109,7 +109,8 @@ def _candidates(
     options: dict[str, list[Any]] = {"transport": names, "workers": teams, "slab": divisions}
     for one in tuner.variations(default, options, tune)(times):
         # Others cannot store at the receivers, and one worker has nobody to exchange with.
-        stores = one.transport == "peer" or one.slab.store == default.slab.store
+        stores = several and can_store(one.transport)
+        stores = stores or one.slab.store == default.slab.store
         alone = several and one.workers == 1
         as_default = dataclasses.replace(one.slab, tiled=default.slab.tiled) == default.slab
         if stores and (not alone or as_default):

@@ -96,16 +96,10 @@ class _Space:
 
     def transformed(self, boxes: Boxes, axes: tuple[int, ...]) -> Boxes:
         """Return a layout after some axes have been transformed in it."""
-
-        def change(box: Box) -> Box:
-            if not box.size:
-                return box
-            start, stop = list(box.start), list(box.stop)
-            for axis in axes:
-                start[axis], stop[axis] = 0, self.modes[axis - 1].count
-            return Box(tuple(start), tuple(stop))
-
-        return tuple(change(box) for box in boxes)
+        for axis in axes:
+            kept = self.modes[axis - 1].count
+            boxes = tuple(box.with_range(axis, 0, kept) if box.size else box for box in boxes)
+        return boxes
 
 
 def _routes(
@@ -121,7 +115,11 @@ def _routes(
     stage = Stage(boxes, space.transformed(boxes, axes), axes)
     rest = remaining - set(axes)
     if exchanges == 0:
-        return [[stage]] if not rest and _same(stage.after, target) else []
+        reached = not rest and all(
+            ours == theirs or not (ours.size or theirs.size)
+            for ours, theirs in zip(stage.after, target, strict=True)
+        )
+        return [[stage]] if reached else []
     layouts = (
         [_untransformed(space, target, rest)]
         if exchanges == 1
@@ -136,18 +134,14 @@ def _routes(
 
 def _untransformed(space: _Space, target: Boxes, remaining: frozenset[int]) -> Boxes:
     """Return the target as it is before its last transforms, which need all of their axes."""
-    shape = space.shape(remaining)
-
-    def change(box: Box) -> Box:
-        if not box.size:
-            return box
-        stop = [
-            max(low, size) if axis in remaining else high
-            for axis, (low, high, size) in enumerate(zip(box.start, box.stop, shape, strict=True))
-        ]
-        return Box(box.start, tuple(stop))
-
-    return tuple(change(box) for box in target)
+    for axis in remaining:
+        target = tuple(
+            box.with_range(axis, box.start[axis], max(box.start[axis], space.sizes[axis]))
+            if box.size
+            else box
+            for box in target
+        )
+    return target
 
 
 def _grids(space: _Space, remaining: frozenset[int], ranks: int, idle: bool) -> list[Boxes]:
@@ -166,10 +160,6 @@ def _grids(space: _Space, remaining: frozenset[int], ranks: int, idle: bool) -> 
         empty = Box((0,) * len(shape), (0,) * len(shape))
         result.append((*grid_boxes(shape, grid), *[empty] * (ranks - space.active)))
     return result
-
-
-def _same(first: Boxes, second: Boxes) -> bool:
-    return all(a == b or not (a.size or b.size) for a, b in zip(first, second, strict=True))
 
 
 def _moved(route: list[Stage]) -> int:

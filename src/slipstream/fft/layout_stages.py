@@ -126,7 +126,7 @@ class AxisTransform:
     ) -> None:
         self._device, self._axis, self._modes, self._real = device, axis, modes, real
         self._lane, self._scratch = lane, scratch
-        width = before[axis] // 2 + 1 if real else before[axis]
+        self._width = width = before[axis] // 2 + 1 if real else before[axis]
         self._all = None
         if modes.count < width or real:
             shape = tuple(width if a == axis else n for a, n in enumerate(before))
@@ -195,12 +195,11 @@ class AxisTransform:
 
     def _sides(self) -> list[tuple[slice, slice]]:
         """Return where the modes of either sign are among those kept and among all."""
-        low, count = self._modes.low, self._modes.count
-        width = self._all.shape[self._axis]
+        low, count, width = self._modes.low, self._modes.count, self._width
         return [
             (slice(0, low), slice(0, low)),
             (slice(low, count), slice(width - self._modes.high, width)),
         ]
 
     def _gap(self) -> slice:
-        return slice(self._modes.low, self._all.shape[self._axis] - self._modes.high)
+        return slice(self._modes.low, self._width - self._modes.high)

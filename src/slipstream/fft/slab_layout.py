@@ -71,7 +71,8 @@ class SlabGeometry:
     @property
     def columns_shape(self) -> tuple[int, int, int]:
         """Shape (nz, ky of this rank, row) of one field in the columns layout."""
-        return self._column_boxes[self.rank].shape
+        nz, ky, row = self._column_boxes[self.rank].shape
+        return nz, ky, row
 
     @property
     def columns_size(self) -> int:
@@ -81,7 +82,8 @@ class SlabGeometry:
     @property
     def stored_shape(self) -> tuple[int, int, int]:
         """Shape of this rank's spectral array in memory, with rows of `row` elements."""
-        return (*self.spectral_box.shape[:2], self.row)
+        kz, ky, _ = self.spectral_box.shape
+        return kz, ky, self.row
 
     @property
     def field_size(self) -> int:
@@ -151,7 +153,10 @@ class SlabGeometry:
         return planes * self.spectral_shape[1] * self.row
 
     @staticmethod
-    def _spread(modes: Modes, *tables: np.ndarray) -> tuple[np.ndarray, ...]:
+    def _spread(
+        modes: Modes, offset: np.ndarray, pitch: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
         """Extend tables over the kept modes to all modes."""
         positions = modes.positions()
-        return tuple(np.where(positions < 0, NOT_KEPT, table[positions]) for table in tables)
+        offset, pitch = (np.where(positions < 0, NOT_KEPT, t[positions]) for t in (offset, pitch))
+        return offset, pitch

@@ -55,11 +55,6 @@ class Modes:
         return positions
 
 
-def all_modes(size: int, half: bool = False) -> Modes:
-    """Keep every mode: ``size`` of them, or ``size//2 + 1`` of a half-complex axis."""
-    return Modes(size, size // 2 + 1, 0) if half else Modes(size, size - size // 2, size // 2)
-
-
 def truncated(size: int, largest: int, half: bool = False) -> Modes:
     """Keep the wavenumbers ``|k| <= largest``; the Nyquist mode is never kept.
 
@@ -92,7 +87,10 @@ def truncate(
     """
     halves = [real and axis == len(shape) - 1 for axis in range(len(shape))]
     if truncation is None:
-        return tuple(all_modes(n, half) for n, half in zip(shape, halves, strict=True))
+        return tuple(
+            Modes(n, n // 2 + 1, 0) if half else Modes(n, n - n // 2, n // 2)
+            for n, half in zip(shape, halves, strict=True)
+        )
     largest: list[int] | None
     if truncation == "2/3":
         largest = [(n - 1) // 3 for n in shape]
