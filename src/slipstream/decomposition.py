@@ -102,17 +102,9 @@ def whole(shape: Sequence[int]) -> Box:
 
 
 def split(size: int, parts: int) -> list[tuple[int, int]]:
-    """Divide ``range(size)`` into `parts` ranges that differ by at most one, larger ones first.
+    """Divide ``range(size)`` into (start, stop) ranges that differ by at most one.
 
-    Returns
-    -------
-    list of (int, int)
-        Start and stop of each part; parts beyond `size` are empty.
-
-    Raises
-    ------
-    ValueError
-        If `size` is negative or `parts` is not positive.
+    Larger ones come first; parts beyond `size` are empty.
     """
     if size < 0 or parts < 1:
         raise ValueError(f"cannot divide {size} points into {parts} parts")
@@ -150,22 +142,10 @@ def slabs(shape: Sequence[int], axis: int, ranks: int) -> list[Box]:
 def process_grid(
     ranks: int, shape: Sequence[int], costs: Sequence[float] | None = None
 ) -> tuple[int, ...]:
-    """Return the process grid for `ranks` whose boxes have the cheapest surface.
+    """Return the process grid, so many parts along each axis, whose boxes have the least surface.
 
-    Parameters
-    ----------
-    ranks : int
-        Number of boxes.
-    shape : sequence of int
-        Global shape of the axes to divide.
-    costs : sequence of float, optional
-        What a point of a face costs that is normal to each axis; the same for all by default.
-
-    Returns
-    -------
-    tuple of int
-        One entry per axis, their product is `ranks`. Grids that leave no box empty come first;
-        of equal ones the most even is taken.
+    Grids that leave no box empty come first; of equal ones the most even is taken. The `costs`, all
+    equal by default, weigh the points of faces by the axis that is normal to them.
     """
     weights = [1.0] * len(shape) if costs is None else costs
 
@@ -184,23 +164,11 @@ def recursive_bisection(
 ) -> list[Box]:
     """Divide a global array into boxes of about the same weight, each near a cube.
 
-    A box is cut in two along its longest axis, where the weights on both sides are as the numbers
-    of parts that they will have, and so are the two, until all parts are there. After Berger and
-    Bokhari (1987).
+    A box is cut in two along its longest axis, where the weights of the two sides are as the
+    numbers of parts that they will have; then each side is cut in the same way. Boxes are empty
+    where points are too few, or few have all weight. After Berger and Bokhari (1987).
 
-    Parameters
-    ----------
-    shape : sequence of int
-        Global shape.
-    parts : int
-        Number of boxes. Some are empty where points are too few, or few have all weight.
-    weigh : callable
-        ``weigh(boxes, axes)`` returns for each box the weights of its planes normal to an axis.
-
-    Returns
-    -------
-    list of Box
-        One per part.
+    ``weigh(boxes, axes)`` returns for each box the weights of its planes normal to its axis.
     """
     pending, boxes = [(whole(shape), 0, parts)], [whole(shape)] * parts
     while pending:
@@ -212,8 +180,8 @@ def recursive_bisection(
             left = count // 2
             cut = box.start[axis] + _balanced_cut(planes, left, count)
             for side, start, share in (
-                (box._cut(axis, box.start[axis], cut), first, left),
-                (box._cut(axis, cut, box.stop[axis]), first + left, count - left),
+                (box.with_range(axis, box.start[axis], cut), first, left),
+                (box.with_range(axis, cut, box.stop[axis]), first + left, count - left),
             ):
                 halves.append((side, start, share))
                 boxes[start : start + share] = [side] * share
@@ -246,19 +214,13 @@ class PaddedBox:
 
     Arrays are C-ordered, of shape `shape`; they may be larger than the points need, so that rows
     start where the device likes it.
-
-    Attributes
-    ----------
-    box : Box
-        The points, by global index; of three axes.
-    halo : tuple of int
-        Width of the halo along each axis.
-    alignment : int
-        The first point of every row, without its halo, lies at a multiple of this.
     """
 
+    # Points by global index, of three axes.
     box: Box
+    # Width along each axis.
     halo: tuple[int, int, int]
+    # The first point of every row, without its halo, lies at a multiple of this.
     alignment: int = 1
 
     @property

@@ -221,18 +221,10 @@ def _c_argument(value: Any) -> Any:
 class HostDevice(Device):
     """All cores that this process may use.
 
-    Parameters
-    ----------
-    tiled : bool
-        Use the tiled kernels that GPUs use. Others are faster here; this is for tests.
-    threads : int, optional
-        How many threads compute; `thread_count` if not given.
-    lanes : int, optional
-        Among how many streams they are divided; by default a few, such that most threads are used.
-        One is best for work that is done in microseconds.
-    spare_core : bool
-        Leave one thread's core, if there are several, to whoever polls for messages: that one need
-        not pause then.
+    `threads`, by default `thread_count`, are divided among so many `lanes`: a few, such that most
+    threads are used, or one for work that is done in microseconds. With `spare_core` one thread's
+    core, if there are several, is left to whoever polls for messages, who need not pause then.
+    `tiled` takes the tiled kernels of GPUs, for tests: others are faster here.
     """
 
     kind = "cpu"

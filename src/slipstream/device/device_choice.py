@@ -34,17 +34,7 @@ def cuda_device_count() -> int:
 def open_device(kind: str = "auto", local_rank: int = 0) -> Device:
     """Return the CPU or a GPU, the same object every time.
 
-    Parameters
-    ----------
-    kind : {"auto", "cpu", "cuda"}
-        "auto" takes a GPU if there is one.
-    local_rank : int
-        Rank within the node: ranks share the node's GPUs in turn.
-
-    Raises
-    ------
-    InputError
-        If `kind` is unknown, or "cuda" is asked for where there is none.
+    "auto" takes a GPU if there is one. Ranks share the node's GPUs in turn, by `local_rank`.
     """
     if kind not in ("auto", "cpu", "cuda"):
         raise InputError(f"device {kind!r} is unknown; accepted: auto, cpu, cuda")

@@ -72,33 +72,19 @@ class Stream(ABC):
 
 @dataclass(frozen=True)
 class RowLaunch:
-    """Iteration space of a ``FOR_ROWS`` / ``FOR_COLUMNS`` kernel.
-
-    Attributes
-    ----------
-    rows, columns : int
-        Extent of the loops.
-    reduces : bool
-        Whether the kernel sums over rows, so that one warp must have a row to itself.
-    """
+    """Iteration space of a ``FOR_ROWS`` / ``FOR_COLUMNS`` kernel: the extent of the loops."""
 
     rows: int
     columns: int
+    # Whether the kernel sums along rows, so that one warp must have a row to itself.
     reduces: bool = False
 
 
 @dataclass(frozen=True)
 class BlockLaunch:
-    """Iteration space of a ``FOR_BLOCKS`` kernel: blocks of cooperating threads.
+    """Iteration space of a ``FOR_BLOCKS`` kernel: independent blocks of cooperating threads.
 
-    Attributes
-    ----------
-    blocks : int
-        Number of independent tiles.
-    threads : int
-        Threads that share a tile on a GPU.
-    shared_bytes : int
-        Shared memory per block in bytes (GPU only).
+    Threads, and bytes of shared memory, are those of one block on a GPU.
     """
 
     blocks: int
@@ -128,13 +114,9 @@ class Scratch:
 
     First transforms are planned to find out what they need; then the memory is provided, and they
     are planned again.
-
-    Attributes
-    ----------
-    needed : int
-        Bytes that the transforms planned so far need, beside source and target.
     """
 
+    # Bytes that the transforms planned so far need, beside source and target.
     needed = 0
 
     def provide(self, memory: Any) -> None:

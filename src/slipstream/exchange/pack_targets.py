@@ -98,19 +98,10 @@ def pack_targets(
 ) -> PackTargets:
     """Return where the blocks of an exchange are to be written. Collective.
 
-    Parameters
-    ----------
-    transport : Transport or None
-        How blocks travel; None on one rank.
-    plan : ExchangePlan
-        This rank's plan.
-    pairs : sequence of (source, target)
-        As for `Transport.prepare`; sources may be from `Transport.pack_buffer` if `store`.
-    store : bool
-        False packs blocks even where they could be stored.
-    alternating : bool
-        Exchanges with two sets of targets alternate, each of which all neighbours take part in: a
-        rank's blocks then tell that it has done with the targets before, and nobody need ask.
+    Pairs (source, target) are as for `Transport.prepare`; sources may be from
+    `Transport.pack_buffer`, unless `store` is False, which packs blocks even where they could be
+    stored. In `alternating` exchanges two sets of targets take turns, and all neighbours take part
+    in each: a rank's blocks then tell that it has done with the targets before, and nobody asks.
     """
     if transport is None:
         return PackTargets(plan, _packed(plan, pairs))

@@ -35,18 +35,7 @@ def headers() -> list[str]:
 def source(header: str, constants: dict[str, object]) -> str:
     """Return the full text of `header`: constants as macros, then all includes embedded once.
 
-    Parameters
-    ----------
-    header : str
-        File name of a header in this package, for example ``"gather_scatter.hpp"``.
-    constants : dict
-        Compile-time constants, written as ``#define NAME value`` before the text. Values are
-        inserted by `str`, tuples as comma-separated lists.
-
-    Raises
-    ------
-    FileNotFoundError
-        If a header does not exist.
+    Values of constants are inserted by `str`, tuples as comma-separated lists.
     """
     return _source(header, tuple(sorted(constants.items())))
 

@@ -31,20 +31,7 @@ POLICIES = ("serial", "overlap")
 
 
 def commit(graph: StepGraph, policy: str = "overlap") -> CommittedStep:
-    """Order a graph by a policy.
-
-    Parameters
-    ----------
-    graph : StepGraph
-        The recorded step; it must not be changed afterwards.
-    policy : {"overlap", "serial"}
-        See the module's docstring.
-
-    Raises
-    ------
-    InputError
-        If the policy is unknown.
-    """
+    """Order a graph, which must not be changed afterwards, by a policy: see the module."""
     if policy not in POLICIES:
         raise InputError(f"schedule {policy!r} is unknown; accepted: {', '.join(POLICIES)}")
     has_transfers = any(node.transfer for node in graph.nodes)

@@ -18,14 +18,8 @@ class Lanes:
     before it issues what depends on them. With `bulk`, a device has one lane for everything but the
     batches that are dealt out among the threads of a CPU.
 
-    Attributes
-    ----------
-    main : Stream
-        The lane that others fork from and join.
-    stream_of : list of Stream
-        Where each node runs; transfers run nowhere.
-    spans : dict of int to Span
-        When each node ran, in a profiled run.
+    Others fork from, and join, the lane `main`. Each node has a stream in `stream_of`, though
+    transfers run on none, and in a profiled run each operation a span in `spans`, by index.
     """
 
     def __init__(self, graph: StepGraph, bulk: bool = False) -> None:

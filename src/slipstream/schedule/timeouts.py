@@ -16,13 +16,7 @@ _BRISK = 2e-4
 
 
 def timeout() -> float:
-    """Return for how many seconds a step waits for other ranks: ``$SLIPSTREAM_TIMEOUT``, or 600.
-
-    Raises
-    ------
-    InputError
-        If the variable is not a positive number.
-    """
+    """Return for how many seconds a step waits for other ranks: ``$SLIPSTREAM_TIMEOUT``, or 600."""
     text = os.environ.get("SLIPSTREAM_TIMEOUT", "600")
     try:
         seconds = float(text)
