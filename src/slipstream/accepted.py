@@ -46,7 +46,8 @@ COPIES: Names = {
     "zero-copy": "kernels that read and write the host's memory",
     "packed": "contiguous copies, packed by the host's cores",
 }
-
+# Streams of a device, at most, each of which takes tiles there and back.
+MAX_STREAMS = 16
 UPDATES: Names = {
     "device": "with their tile, on the device",
     "host": "by the host's cores, with more trips over the bus",

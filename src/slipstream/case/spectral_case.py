@@ -19,6 +19,7 @@ from slipstream.accepted import (
     INITIAL_FLOWS,
     INTEGRATORS,
     MAGNETIC_FIELDS,
+    MAX_STREAMS,
     RESIDENCIES,
     SCHEDULES,
     TRANSPORTS,
@@ -311,7 +312,7 @@ class SpectralStreaming(Table):
 
     tiles: Annotated[int, Field(ge=1)] | None = None
     tiles_per_exchange: Annotated[int, Field(ge=1)] | None = None
-    streams: Annotated[int, Field(ge=0, le=16)] = 0
+    streams: Annotated[int, Field(ge=0, le=MAX_STREAMS)] = 0
     copies: Annotated[str, one_of(COPIES)] = "memcpy2D"
     devices: Annotated[int, Field(ge=1)] = 1
     update: Annotated[str, one_of(UPDATES)] = "device"

@@ -10,7 +10,13 @@ from typing import TYPE_CHECKING, Any
 from slipstream.exchange.communicators import local_rank
 from slipstream.exchange.exchange_plan import Block, ExchangePlan, part_of
 from slipstream.exchange.matching_devices import check_devices, open_matching_device
-from slipstream.exchange.pack_targets import PackTargets, Views, pack_targets, views_of
+from slipstream.exchange.pack_targets import (
+    PackTargets,
+    Views,
+    pack_targets,
+    packed_exchange,
+    views_of,
+)
 from slipstream.exchange.transport_base import Exchange, Transport
 from slipstream.exchange.transport_registry import (
     TRANSPORTS,
@@ -58,6 +64,7 @@ __all__ = [
     "names_on",
     "open_matching_device",
     "pack_targets",
+    "packed_exchange",
     "part_of",
     "redistribute",
     "swap_plan",

@@ -89,6 +89,13 @@ class _PackedTargets(PackTargets):
         self._exchange.record(graph, label, own=False)
 
 
+class _WholeSources(_PackedTargets):
+    """All blocks are in the source, what a rank sends to itself among them."""
+
+    def record_close(self, graph: StepGraph, label: str) -> None:
+        self._exchange.record(graph, label)
+
+
 def pack_targets(
     transport: Transport | None,
     plan: ExchangePlan,
@@ -110,6 +117,19 @@ def pack_targets(
         if stored is not None:
             return stored
     return _PackedTargets(transport, plan, pairs)
+
+
+def packed_exchange(
+    transport: Transport | None, plan: ExchangePlan, pairs: Sequence[tuple[Array, Array]]
+) -> PackTargets:
+    """Return the exchange of sources that have all their blocks packed. Collective.
+
+    Nobody writes its targets: it is recorded by `record_close` alone. On one rank, a source and
+    its target are the same memory.
+    """
+    if transport is None:
+        return PackTargets(plan, [])
+    return _WholeSources(transport, plan, pairs)
 
 
 @dataclass(frozen=True)

@@ -6,11 +6,10 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from slipstream.accepted import COPIES
+from slipstream.accepted import COPIES, MAX_STREAMS
 from slipstream.argument_checks import whole_number
 from slipstream.errors import InputError
 
-MAX_STREAMS = 16
 # Of the bus, where something happens.
 _SIDES = ("host", "device")
 # Slots that make a pipeline: one tile on its way in, one worked on, one on its way out.

@@ -15,6 +15,7 @@ from slipstream.schedule import StepGraph
 from slipstream.spectral.linear_operator import LinearOperator
 from slipstream.spectral.spectral_problem import SpectralProblem
 from slipstream.spectral.time_step import SpectralStep
+from slipstream.spectral.transform_passes import record_through
 
 
 def check_step(time: SpectralTime, problem: SpectralProblem, linear: LinearOperator) -> None:
@@ -62,7 +63,7 @@ def record_courant(flow: SpectralStep) -> StepGraph:
     flow.is_ahead = False
     flow.record_inputs(graph, flow.passes)
     counts = len(model.inputs), len(model.products)
-    flow.passes.record_through(graph, flow.product_on(True), *counts)
+    record_through(graph, flow.passes, flow.product_on(True), *counts)
     return graph
 
 

@@ -13,7 +13,13 @@ from slipstream.array_types import Array
 from slipstream.device import RowLaunch, Stream
 from slipstream.schedule import StepGraph, commit
 from slipstream.spectral.time_step import SpectralStep
-from slipstream.spectral.transform_passes import ChunkUpdate, ColumnChunk, ColumnUpdate
+from slipstream.spectral.transform_passes import (
+    ColumnTile,
+    ColumnUpdate,
+    TileUpdate,
+    record_columns,
+    record_through,
+)
 
 
 def nonlinear_term(flow: SpectralStep) -> Array:
@@ -41,22 +47,22 @@ def record_nonlinear_term(
     transforms, outputs = flow.transforms, len(model.products)
     if is_shifted:
 
-        def take_shifted(chunk: ColumnChunk) -> ChunkUpdate:
-            return _shifted(flow, flow.take_inputs(chunk), chunk)
+        def take_shifted(tile: ColumnTile) -> TileUpdate:
+            return _shifted(flow, flow.take_inputs(tile), tile)
 
-        transforms.record_columns(graph, flow.inputs, [take_shifted])
+        record_columns(graph, transforms, flow.inputs, [take_shifted])
     else:
         flow.record_inputs(graph, transforms)
-    transforms.record_through(graph, flow.product_on(False), len(model.inputs), outputs)
-    transforms.record_columns(graph, None, [_update(flow, is_shifted, weight)], outputs)
+    record_through(graph, transforms, flow.product_on(False), len(model.inputs), outputs)
+    record_columns(graph, transforms, None, [_update(flow, is_shifted, weight)], outputs)
     return graph
 
 
-def _shifted(flow: SpectralStep, taken: ChunkUpdate, chunk: ColumnChunk) -> ChunkUpdate:
+def _shifted(flow: SpectralStep, taken: TileUpdate, tile: ColumnTile) -> TileUpdate:
     """Return the update that takes the inputs, and then shifts them by half a spacing."""
     nz, ny, nx = flow.problem.geometry.spectral_box.shape
     inputs, phases = flow.modes_of(taken.writes[0]), flow.tables.phases
-    x, y, z = phases[:nx], phases[nx : nx + ny][chunk.low : chunk.high], phases[nx + ny :]
+    x, y, z = phases[:nx], phases[nx : nx + ny][tile.low : tile.high], phases[nx + ny :]
     factors = x, y[:, None], z[:, None, None]
     multiply = flow.device.array_module.multiply
 
@@ -81,9 +87,9 @@ def _update(flow: SpectralStep, is_shifted: bool, weight: float) -> ColumnUpdate
     nz, all_y, nx = problem.geometry.spectral_box.shape
     scale = weight / math.prod(problem.geometry.shape)
 
-    def update(chunk: ColumnChunk) -> ChunkUpdate:
-        products, stage = chunk.products, chunk.part(flow.stage)
-        height = chunk.high - chunk.low
+    def update(tile: ColumnTile) -> TileUpdate:
+        products, stage = tile.columns, tile.part(flow.stage)
+        height = tile.high - tile.low
         operation = kernel.bind(
             RowLaunch(nz * height, nx),
             products,
@@ -100,10 +106,10 @@ def _update(flow: SpectralStep, is_shifted: bool, weight: float) -> ColumnUpdate
             products.strides[0] // products.itemsize,
             stage.strides[0] // stage.itemsize,
             all_y * row,
-            chunk.low,
+            tile.low,
             all_y,
             scale,
         )
-        return ChunkUpdate(operation, [products], [stage], [stage])
+        return TileUpdate(operation, [products], [stage], [stage])
 
     return update

@@ -1,20 +1,29 @@
-"""What a step needs of tiles, some planes or columns of fields on the host, and does to them."""
+"""Tiles of a step out of core: what they need, and how planes and columns come and go."""
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from slipstream.array_types import Array
-from slipstream.decomposition import split
+from slipstream.decomposition import Box, split
 from slipstream.device import Device
+from slipstream.exchange import PackTargets
 from slipstream.fft import ColumnPass, PlanePass, PointProduct, SlabGeometry, plane_pass_bytes
 from slipstream.outofcore.streaming_options import Streaming
 from slipstream.outofcore.tile_executor import ALIGNMENT, Slot, aligned
-from slipstream.spectral.transform_passes import ColumnChunk
+from slipstream.schedule import StepGraph
+from slipstream.spectral.resident_columns import ResidentColumns
+from slipstream.spectral.transform_passes import (
+    ColumnTile,
+    ColumnUpdate,
+    FieldTransforms,
+    PlaneTile,
+    TileUpdate,
+)
 
 
 @dataclass(frozen=True)
@@ -69,10 +78,10 @@ class TileNeeds:
         return self.constants + len(streaming.lanes) * work
 
 
-class TilePasses:
-    """The passes over tiles in one lane of a device, one after the other; a `Worker`.
+class TileTransforms:
+    """The transforms of tiles in one lane of a device, one after the other; a `Worker`.
 
-    A tile has at most so many planes, or ky. Planes are taken in `ranges` one after the other.
+    A tile has at most so many planes, or ky. Planes are sent in `chunks` one after the other.
     """
 
     def __init__(
@@ -81,20 +90,20 @@ class TilePasses:
         device: Device,
         planes: int,
         ky: int,
-        ranges: int,
+        chunks: int,
         product: PointProduct | None,
     ) -> None:
         arguments = device, needs.geometry, needs.fields, needs.dtype
         self._needs, self._held, self._product = needs, (planes, ky), product
-        self._ranges = [high - low for low, high in split(needs.geometry.planes, ranges)]
+        self._chunks = [high - low for low, high in split(needs.geometry.planes, chunks)]
         self.scratch = device.fft_scratch()
         self.planes = PlanePass(*arguments, planes, self.scratch)
         self.columns = ColumnPass(*arguments, ky, self.scratch)
 
-    def plan(self, slot: Slot[TilePasses]) -> None:
+    def plan(self, slot: Slot[TileTransforms]) -> None:
         g, needs = self._needs.geometry, self._needs
         planes, ky = self._held
-        for size in {one for length in self._ranges for one in _sizes(length, planes)}:
+        for size in {one for length in self._chunks for one in _sizes(length, planes)}:
             self.planes.plan(self._product, needs.inputs, needs.products, size)
         for fields, size in itertools.product(
             {needs.inputs, needs.products}, _sizes(g.columns_shape[1], ky)
@@ -105,50 +114,145 @@ class TilePasses:
             slot.clear()
 
 
-class TileChunk:
-    """The part of spectral fields, and of products, that a slot has; see `ColumnChunk`.
+class StreamedColumnTile(ColumnTile):
+    """Columns of some ky in a slot, or in memory that stays on the device; fields are on the host.
 
-    It has those ky of this rank from `low` to `high`; columns are products, or what becomes of the
-    inputs, shape (fields, nz, ky of a tile, row).
+    `room` is for how many fields, and ky, a tile has room.
     """
 
-    def __init__(self, slot: Slot[TilePasses], columns: Array, low: int, high: int) -> None:
-        self._slot, self._ky, self._range = slot, columns.shape[2], (low, high)
-        self._parts: dict[tuple, tuple[Array, Array]] = {}
-        self._filled: list[Array] = []
-        self._columns = columns[:, :, : high - low]
-
-    def columns(self) -> ColumnChunk:
-        """Return the chunk as updates of modes see it."""
-        return ColumnChunk(self._slot.device, *self._range, self._columns, self.part)
+    def __init__(
+        self,
+        graph: StepGraph,
+        slot: Slot[TileTransforms],
+        host: FieldTransforms,
+        resident: ResidentColumns,
+        room: tuple[int, int],
+        low: int,
+        high: int,
+    ) -> None:
+        self._graph, self._slot, self._resident = graph, slot, resident
+        self._geometry, self._ky = host.geometry, room[1]
+        self._on_host = host.columns[:, :, low:high]
+        columns = resident.columns(low)
+        if columns is None:
+            _, nz, _, row = host.columns.shape
+            columns = slot.place((room[0], nz, self._ky, row), host.columns.dtype)
+        work = slot.work(graph)
+        super().__init__(slot.worker.columns, work, columns[:, :, : high - low], low, high)
+        # Parts of fields: by field, and by the part what it is on the host; which have values.
+        self._parts: dict[tuple, Array] = {}
+        self._sources: dict[int, Array] = {}
+        self._filled: set[int] = set()
+        self._kept: list[Array] = []
 
     def part(self, array: Array) -> Array:
         """Return where the slot has its part of a spectral field on the host."""
         key = array.ctypes.data, array.shape
         if key not in self._parts:
-            low, high = self._range
             fields, kz, _, row = array.shape
             place = self._slot.place((fields, kz, self._ky, row), array.dtype)
-            self._parts[key] = array[:, :, low:high], place[:, :, : high - low]
-        return self._parts[key][1]
+            part = place[:, :, : self.high - self.low]
+            self._parts[key] = part
+            self._sources[id(part)] = array[:, :, self.low : self.high]
+        return self._parts[key]
 
-    def on_host(self, array: Array) -> Array:
-        """Return what on the host a part is copied from and to."""
-        return next(host for host, place in self._parts.values() if place is array)
+    def record_update(self, update: ColumnUpdate) -> TileUpdate:
+        done = super().record_update(update)
+        self._filled.update(map(id, self._parts_among(done.writes)))
+        self._kept += done.kept
+        return done
 
-    def missing(self, arrays: Sequence[Array]) -> list[Array]:
-        """Return those of some arrays that are parts of fields, and have no values yet."""
-        parts = [place for _, place in self._parts.values()]
-        return [
-            array
-            for array in arrays
-            if any(array is place for place in parts)
-            and not any(array is one for one in self._filled)
-        ]
+    def record_columns_in(self, fields: int) -> None:
+        for z in self._resident.elsewhere(self.low):
+            self._slot.record_in(self._graph, self.columns[:fields, z], self._on_host[:fields, z])
 
-    def note(self, arrays: Sequence[Array]) -> None:
-        """Note that arrays have their values from now on."""
-        self._filled.extend(arrays)
+    def record_columns_out(self, fields: int) -> None:
+        self._slot.record_out(self._graph, self._on_host[:fields], self.columns[:fields])
+
+    def record_blocks_out(self, fields: slice, targets: PackTargets) -> None:
+        first = self._geometry.spectral_box.start[1] + self.low
+        columns = self.columns[fields]
+        _, nz, ky, row = columns.shape
+        box = Box((0, first, 0), (nz, first + ky, row))
+        for field, values in enumerate(columns):
+            for part, target in targets.views(field, box):
+                if not self._resident.is_here(self.low, part.start[0]):
+                    self._slot.record_out(self._graph, target, values[part.slices(box)])
+
+    def record_in(self, arrays: Sequence[Array]) -> None:
+        for array in self._parts_among(arrays):
+            if id(array) not in self._filled:
+                self._slot.record_in(self._graph, array, self._sources[id(array)])
+                self._filled.add(id(array))
+
+    def record_kept_out(self) -> None:
+        for array in self._kept:
+            self._slot.record_out(self._graph, self._sources[id(array)], array)
+
+    def _parts_among(self, arrays: Sequence[Array]) -> list[Array]:
+        return [array for array in arrays if id(array) in self._sources]
+
+
+class StreamedPlaneTile(PlaneTile):
+    """Planes of this rank from `low` to `high` in a slot; fields are on the host.
+
+    `room` is for how many fields, and planes, a tile has room.
+    """
+
+    def __init__(
+        self,
+        graph: StepGraph,
+        slot: Slot[TileTransforms],
+        host: FieldTransforms,
+        resident: ResidentColumns,
+        room: tuple[int, int],
+        low: int,
+        high: int,
+    ) -> None:
+        self._graph, self._slot, self._resident = graph, slot, resident
+        self._geometry, self._on_host, self._planes = host.geometry, host.planes, (low, high)
+        fields, most = room
+        packed = slot.place((fields, host.geometry.packed_size(most)), host.planes.dtype)
+        self._blocks = host.geometry.packed_blocks(most)
+        super().__init__(slot.worker.planes, slot.work(graph), packed, 0, high - low)
+
+    def record_through(self, product: PointProduct | None, inputs: int, outputs: int) -> None:
+        if product is not None:
+            first = self._planes[0] * self._geometry.shape[1]
+            product = replace(product, maxima=product.maxima[first:])
+        super().record_through(product, inputs, outputs)
+
+    def record_in(self, fields: int) -> None:
+        g, (low, high), kept = self._geometry, self._planes, self._resident.ky
+        blocks = zip(self._blocks, g.packed_blocks(), strict=True)
+        for rank, ((start, size), (start_on_host, _)) in enumerate(blocks):
+            packed = _planes_of(self.packed[:fields], start, size, 0, high - low, g.row)
+            own = _planes_of(self._on_host[:fields], start_on_host, size, low, high, g.row)
+            if rank == g.rank:
+                self._resident.record_in(self.work, packed, low)
+                packed, own = packed[:, :, kept:], own[:, :, kept:]
+            if own.size:
+                self._slot.record_in(self._graph, packed, own)
+
+    def record_blocks_out(self, fields: int, targets: PackTargets) -> None:
+        g, (low, high), ky = self._geometry, self._planes, 0
+        z = g.physical_box.start[0]
+        for rank, (start, size) in enumerate(self._blocks):
+            packed = _planes_of(self.packed[:fields], start, size, 0, high - low, g.row)
+            first, ky = ky, ky + packed.shape[2]
+            if rank == g.rank:
+                self._resident.record_out(self.work, packed, low)
+                packed, first = packed[:, :, self._resident.ky :], first + self._resident.ky
+            box = Box((z + low, first, 0), (z + high, ky, g.row))
+            for field, values in enumerate(packed):
+                for part, target in targets.views(field, box):
+                    self._slot.record_out(self._graph, target, values[part.slices(box)])
+
+
+def _planes_of(packed: Array, start: int, size: int, low: int, high: int, row: int) -> Array:
+    """Return planes of a packed block, (fields, planes, ky, row), whose planes have this size."""
+    part = packed[:, start + low * size : start + high * size]
+    return part.reshape(len(packed), high - low, size // row, row)
 
 
 def _sizes(count: int, most: int) -> set[int]:

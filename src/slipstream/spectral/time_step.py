@@ -25,11 +25,13 @@ from slipstream.spectral.integrating_factor import IntegratingFactor
 from slipstream.spectral.kernel_tables import KernelTables
 from slipstream.spectral.spectral_problem import SpectralProblem
 from slipstream.spectral.transform_passes import (
-    ChunkUpdate,
-    ColumnChunk,
+    ColumnTile,
     ColumnUpdate,
     FieldTransforms,
     Passes,
+    TileUpdate,
+    record_columns,
+    record_through,
 )
 from slipstream.spectral.wavenumbers import Wavenumbers
 
@@ -115,8 +117,9 @@ class SpectralStep:
         if begins:
             self.record_inputs(graph, passes)
         for substage in range(method.substages):
-            passes.record_through(
+            record_through(
                 graph,
+                passes,
                 self.product_on(substage == 0) if compute else None,
                 len(model.inputs),
                 len(model.products),
@@ -127,7 +130,7 @@ class SpectralStep:
             if last and passes.goes_ahead:
                 source, taken = self._beginning()
                 updates += taken
-            passes.record_columns(graph, source, updates, len(model.products))
+            record_columns(graph, passes, source, updates, len(model.products))
         return graph
 
     def product_on(self, is_measured: bool) -> Callable[[Device], PointProduct]:
@@ -138,7 +141,7 @@ class SpectralStep:
     def record_inputs(self, graph: StepGraph, passes: Passes) -> None:
         """Record the first half of the way to physical space."""
         source, updates = self._beginning()
-        passes.record_columns(graph, source, updates)
+        record_columns(graph, passes, source, updates)
 
     def _beginning(self) -> tuple[Any, list[ColumnUpdate]]:
         """Return the fields that go to physical space first, and the updates that make them."""
@@ -180,12 +183,12 @@ class SpectralStep:
             )
         return graph
 
-    def take_inputs(self, chunk: ColumnChunk) -> ChunkUpdate:
+    def take_inputs(self, tile: ColumnTile) -> TileUpdate:
         """Return the update that makes the inputs of a model from the state."""
-        state, inputs = chunk.part(self._fields["state"]), chunk.part(self.inputs)
+        state, inputs = tile.part(self._fields["state"]), tile.part(self.inputs)
         (nz, all_y, nx), row = self.problem.geometry.spectral_box.shape, self.problem.geometry.row
-        tables, height = self.tables_on[chunk.device], chunk.high - chunk.low
-        operation = self.model_kernel("nonlinear_term.hpp", "take_inputs", chunk.device).bind(
+        tables, height = self.tables_on[tile.device], tile.high - tile.low
+        operation = self.model_kernel("nonlinear_term.hpp", "take_inputs", tile.device).bind(
             RowLaunch(nz * height, nx),
             state,
             inputs,
@@ -196,10 +199,10 @@ class SpectralStep:
             nx,
             row,
             *(stride // state.itemsize for stride in state.strides[:2]),
-            chunk.low,
+            tile.low,
             all_y,
         )
-        return ChunkUpdate(operation, [state], [inputs], [])
+        return TileUpdate(operation, [state], [inputs], [])
 
     def _constants_of(self, substage: int) -> dict[str, Any]:
         """Return the constants that the kernel of a substage is compiled with."""
@@ -234,11 +237,11 @@ class SpectralStep:
         nz, all_y, nx = problem.geometry.spectral_box.shape
         row, scale = problem.geometry.row, 1.0 / math.prod(problem.geometry.shape)
 
-        def update(chunk: ColumnChunk) -> ChunkUpdate:
-            tables, height = self.tables_on[chunk.device], chunk.high - chunk.low
-            parts = {name: chunk.part(self._fields[name]) for name in sorted(read | written)}
+        def update(tile: ColumnTile) -> TileUpdate:
+            tables, height = self.tables_on[tile.device], tile.high - tile.low
+            parts = {name: tile.part(self._fields[name]) for name in sorted(read | written)}
             # The kernel does not touch the others: any array will do.
-            products, some = chunk.products, next(iter(parts.values()))
+            products, some = tile.columns, next(iter(parts.values()))
             names = (
                 "state",
                 "stage" if substage else "state",
@@ -252,7 +255,7 @@ class SpectralStep:
             decay_strides = [stride // decay.itemsize for stride in decay.strides[:2]]
             plane = products.strides[1] // products.itemsize
             kernel = self.model_kernel(
-                "runge_kutta_substage.hpp", "advance_substage", chunk.device, **kernel_constants
+                "runge_kutta_substage.hpp", "advance_substage", tile.device, **kernel_constants
             )
             operation = kernel.bind(
                 RowLaunch(nz * height, nx),
@@ -272,7 +275,7 @@ class SpectralStep:
                 products.strides[0] // products.itemsize,
                 self._field_stride(parts),
                 plane,
-                chunk.low,
+                tile.low,
                 all_y,
                 *[*decay_strides, 0][:2],
                 feed,
@@ -284,13 +287,13 @@ class SpectralStep:
             writes, kept = (
                 [parts[name] for name in sorted(names)] for names in (written, written & lasting)
             )
-            return ChunkUpdate(operation, reads, writes, kept)
+            return TileUpdate(operation, reads, writes, kept)
 
         return update
 
     @staticmethod
     def _field_stride(parts: dict[str, Any]) -> int:
-        """Return the distance of two fields, the same in all parts of a chunk but its decay."""
+        """Return the distance of two fields, the same in all parts of a tile but its decay."""
         field = next(part for name, part in parts.items() if name != "decay")
         return field.strides[0] // field.itemsize
 
