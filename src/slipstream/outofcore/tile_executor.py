@@ -21,7 +21,7 @@ from slipstream.outofcore.host_device_copy import Bus
 from slipstream.outofcore.streaming_options import Streaming
 from slipstream.outofcore.tile_stores import Store
 from slipstream.schedule import MAIN_LANE, StepGraph
-from slipstream.schedule.step_graph import PlacedGraph
+from slipstream.schedule.step_graph import Recorder
 
 # Buffers begin at multiples of this many bytes, as cuFFT and vector code like it.
 ALIGNMENT = 256
@@ -72,7 +72,7 @@ class Slot(Generic[W]):
         self._used = aligned(self._used + size)
         return array
 
-    def work(self, graph: StepGraph) -> PlacedGraph:
+    def work(self, graph: StepGraph) -> Recorder:
         """Return where work on this tile is recorded."""
         return graph.on(self.device, self._stream or MAIN_LANE)
 

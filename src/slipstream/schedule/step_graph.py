@@ -49,6 +49,38 @@ class Node:
     dependencies: set[int] = field(default_factory=set)
 
 
+class Recorder(Protocol):
+    """Where operations of one device are recorded: a graph, or a view of it."""
+
+    device: Device
+
+    def add(
+        self,
+        operation: Operation,
+        *,
+        reads: Sequence[Array] = (),
+        writes: Sequence[Array] = (),
+        label: str,
+        category: str,
+        lane: str = MAIN_LANE,
+    ) -> None:
+        """Record an operation; parameters as of `StepGraph.add`."""
+
+    def add_copy(
+        self,
+        target: Array,
+        source: Array,
+        *,
+        label: str,
+        category: str = "pack",
+        lane: str = MAIN_LANE,
+    ) -> None:
+        """Record ``target[...] = source``; other parameters as of `StepGraph.add`."""
+
+    def lane_of_batch(self, number: int) -> tuple[int, str]:
+        """Return index and name of the lane that works on a batch, by the batch's number."""
+
+
 class StepGraph:
     """Records the nodes of a step."""
 
