@@ -157,8 +157,10 @@ class Passes(Protocol):
     # Whether fields go to physical space one by one, so that the first travels while others are
     # transformed.
     sends_field_by_field: bool
-    # In how many chunks of planes products come back.
-    plane_chunks: int
+
+    @property
+    def plane_chunks(self) -> int:
+        """In how many chunks of planes products come back."""
 
     @property
     def updating(self) -> Passes:
