@@ -18,7 +18,6 @@ from slipstream.fft.padded_rows import padded_row
 from slipstream.fft.truncation import Modes
 from slipstream.outofcore.tile_executor import Slot, aligned
 from slipstream.schedule import MAIN_LANE, StepGraph
-from slipstream.schedule.step_graph import Recorder
 
 Shape = tuple[int, ...]
 # The shape of a tile before its transforms, and their axes.
@@ -112,7 +111,7 @@ class TileTransforms:
 
     def record(
         self,
-        graph: Recorder,
+        graph: StepGraph,
         arrays: Sequence[Array],
         axes: Sequence[int],
         forward: bool,
