@@ -64,6 +64,7 @@ EXCHANGE = {
     "names_on",
     "open_matching_device",
     "pack_targets",
+    "packed_exchange",
     "part_of",
     "redistribute",
     "swap_plan",
