@@ -54,6 +54,12 @@ UPDATES: Names = {
 }
 
 # The distributed FFT.
+FFT_DTYPES: Names = {
+    "float32": "real points in single precision",
+    "float64": "real points in double precision",
+    "complex64": "complex points in single precision",
+    "complex128": "complex points in double precision",
+}
 FFT_LAYOUTS: Names = {
     "slab": "one axis is divided",
     "pencil": "two axes are divided",

@@ -15,10 +15,9 @@ from slipstream.bench.advection_bench import (
     measure_advection,
     plot_advection,
     print_advection,
-    read_results,
 )
 from slipstream.bench.advection_lines import lines_of
-from slipstream.bench.harness import plot_timelines
+from slipstream.bench.harness import plot_timelines, read_results
 from slipstream.bench.requests import AdvectionRequest
 from slipstream.device import HostDevice, cuda_device_count, large_copy
 from slipstream.errors import InputError
@@ -141,7 +140,7 @@ def test_other_files_are_no_records(tmp_path, content):
     path = tmp_path / "record.json"
     path.write_text(content)
     with pytest.raises(InputError, match=r"no record of 'slipstream bench advection --json'"):
-        read_results([path])
+        read_results("advection", [path], "--beside")
 
 
 def run(*arguments):

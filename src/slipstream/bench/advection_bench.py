@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
-import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -20,35 +18,37 @@ from slipstream.bench.advection_lines import lines_of
 from slipstream.bench.harness import (
     Draw,
     Outcome,
+    draw_rules,
+    exposed_moves,
     left_out,
+    mark_ticks,
     medians,
+    number_of,
     picture,
     plot_timelines,
+    read_results,
+    seconds_of,
     show_table,
+    text_of,
 )
 from slipstream.bench.requests import AdvectionRequest
 from slipstream.device import Device, HostDevice, large_copy
 from slipstream.errors import InputError
-from slipstream.report.number_text import quantity
 from slipstream.schedule import Timeline
 
-# Steps whose every node is timed, of which the median counts.
-_PROFILED = 4
 # Threads to try for a shell; None stands for all.
 _THREADS = (None, 4)
 _WIDTH = 0.1
 _COURANT = (0.5, 0.5, 0.5)
 # A copy that does not read what it overwrites; that of a GPU never does.
 _STREAMED = "cpu, bypassing caches"
-# What a step does besides computing.
-_MOVING = ("communication", "copy", "pack")
 
 
 def run(request: AdvectionRequest, device: Device, comm: Comm) -> Outcome:
     """Measure, and say how to show it. Collective."""
     timelines: dict[str, Timeline] = {}
     result = measure_advection(request, comm, device.kind == "cuda", timelines)
-    records = [*read_results(request.beside or []), result]
+    records = [*read_results("advection", request.beside or [], "--beside"), result]
     title = f"advection, {' x '.join(map(str, request.shape))}, on {device.name}"
 
     def draw_steps(path: Path, title: str) -> None:
@@ -188,15 +188,15 @@ def _row(
     exact = solver.exact(_WIDTH)
     error = float(np.abs(values - exact).max()) if values.size else 0.0
     digest = hashlib.sha256(values.tobytes()).hexdigest()
-    exposed = []
-    for _ in range(_PROFILED):
+
+    def profile() -> Timeline:
         solver.advance(profile=True)
         solver.synchronize()
-        timeline = solver.timeline(forget=True)
-        exposed.append(timeline.exposed(*_MOVING))
+        return solver.timeline(forget=True)
+
+    uncovered, timeline = exposed_moves(profile)
     if timelines is not None:
         timelines[name] = timeline
-    uncovered = statistics.median(exposed)
     if solver.comm is not None:
         everyone = solver.comm.allgather((error, digest, uncovered))
         error = max(one[0] for one in everyone)
@@ -233,22 +233,6 @@ def best_of(records: Sequence[Mapping[str, Any]]) -> dict[str, dict[int, float]]
     return best
 
 
-def read_results(paths: Sequence[str | Path]) -> list[Mapping[str, Any]]:
-    """Return the results in records of this benchmark."""
-    results = []
-    for path in paths:
-        try:
-            record = json.loads(Path(path).read_text(encoding="utf-8"))
-            if record["benchmark"] != "advection":
-                raise KeyError("benchmark")
-            results.append(record["result"])
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise InputError(
-                f"--beside {path}: no record of 'slipstream bench advection --json'"
-            ) from error
-    return results
-
-
 def print_advection(title: str, result: Mapping[str, Any]) -> None:
     """Print a row for each strategy, and what they are measured against."""
     copies = result["copy bandwidth (B/s)"].items()
@@ -258,13 +242,13 @@ def print_advection(title: str, result: Mapping[str, Any]) -> None:
     show_table(
         title,
         {
-            "strategy": lambda row: row["strategy"],
-            "Gpoint/s": lambda row: f"{row['Gpoint/s']:.3g}",
-            "GF": lambda row: f"{row['GF']:.4g}",
-            "of copy": lambda row: f"{row['fraction of copy']:.2f}",
-            "exposed": lambda row: quantity(row["exposed (s per step)"], "s"),
-            "lines": lambda row: row["lines"],
-            "error": lambda row: f"{row['error']:.2e}",
+            "strategy": text_of("strategy"),
+            "Gpoint/s": number_of("Gpoint/s"),
+            "GF": number_of("GF", ".4g"),
+            "of copy": number_of("fraction of copy", ".2f"),
+            "exposed": seconds_of("exposed (s per step)"),
+            "lines": text_of("lines"),
+            "error": number_of("error", ".2e"),
         },
         rows,
         [
@@ -280,7 +264,7 @@ def print_advection(title: str, result: Mapping[str, Any]) -> None:
 
 def plot_advection(path: str | Path, title: str, results: Sequence[Mapping[str, Any]]) -> None:
     """Draw points per second against the number of ranks, the best of each strategy."""
-    from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullLocator
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
     from slipstream.schedule.timeline import COLOURS
 
@@ -298,29 +282,24 @@ def plot_advection(path: str | Path, title: str, results: Sequence[Mapping[str, 
         for name in STRATEGIES:
             if name not in best:
                 continue
-            points = sorted(best[name].items())
             axes.plot(
-                [number for number, _ in points],
-                [rate for _, rate in points],
+                *zip(*sorted(best[name].items()), strict=True),
                 color=colours[STRATEGIES[name].devices],
                 marker=marks[name],
                 label=name,
             )
         axes.set_title(title)
         axes.set(xscale="log", yscale="log", xlabel="MPI ranks", ylabel="Gpoint/s")
-        axes.xaxis.set_major_locator(FixedLocator(ranks))
-        axes.xaxis.set_minor_locator(NullLocator())
-        axes.xaxis.set_major_formatter(FuncFormatter(lambda number, _: f"{number:g}"))
+        mark_ticks(axes.xaxis, ranks, "{:g}".format)
         rates = [rate for values in best.values() for rate in values.values()]
         axes.set_ylim(min(rates) / 2, max(rates) * 2)
         flops = axes.secondary_yaxis(
-            "right", functions=(lambda rate: rate * FLOPS, lambda rate: rate / FLOPS)
+            "right", functions=(partial(np.multiply, FLOPS), partial(np.multiply, 1 / FLOPS))
         )
         flops.set_ylabel(f"GF ({FLOPS} operations a point)")
         for axis in (axes.yaxis, flops.yaxis):
             axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
             axis.set_minor_locator(NullLocator())
             axis.set_major_formatter(FuncFormatter(lambda rate, _: f"{rate:g}"))
-        axes.grid(axis="y", color="#e4e4e4", linewidth=0.6)
-        axes.set_axisbelow(True)
+        draw_rules(axes)
         figure.legend(*axes.get_legend_handles_labels(), loc="outside right center")

@@ -12,24 +12,19 @@ import inspect
 import sys
 from collections.abc import Iterable
 from types import FrameType
-from typing import Any
+from typing import Any, cast
 
 from slipstream.advection import STRATEGIES, overlap_strategies
 from slipstream.advection.device_regions import DeviceRegion
 from slipstream.decomposition import whole
 from slipstream.device import HostDevice
+from slipstream.exchange import HaloExchange
 
 _SHAPE = (8, 8, 8)
 
 
 def lines_of(names: Iterable[str]) -> int:
-    """Return how many lines of code some strategies need together.
-
-    Parameters
-    ----------
-    names : iterable of str
-        Of `STRATEGIES`.
-    """
+    """Return how many lines of code some of `STRATEGIES` need together."""
     code, entries, running = _code_lines()
     needed = set(code) - running - {line for lines in entries.values() for line in lines}
     for name in names:
@@ -65,7 +60,7 @@ def _lines_run(name: str) -> set[int]:
             key: DeviceRegion(devices[key], region, "float64", (0.5, 0.5, 0.5), devices[key].empty)
             for key, region in placed.items()
         }
-        halos = _Neighbours() if any(divided) else None
+        halos = cast(HaloExchange, _Neighbours()) if any(divided) else None
         overlap_strategies.record_step(strategy, parts, halos, 0)
     finally:
         sys.settrace(previous)
@@ -80,11 +75,14 @@ def _code_lines() -> tuple[set[int], dict[str, range], set[int]]:
     table = next(
         node.value
         for node in tree.body
-        if isinstance(node, ast.Assign) and node.targets[0].id == "STRATEGIES"
+        if isinstance(node, ast.Assign)
+        and isinstance(node.value, ast.Dict)
+        and ast.unparse(node.targets[0]) == "STRATEGIES"
     )
     entries = {
-        key.value: range(key.lineno, value.end_lineno + 1)
+        str(key.value): range(key.lineno, _last_line(value) + 1)
         for key, value in zip(table.keys, table.values, strict=True)
+        if isinstance(key, ast.Constant)
     }
     functions = [node for node in tree.body if isinstance(node, ast.FunctionDef)]
     running = {
@@ -96,6 +94,10 @@ def _code_lines() -> tuple[set[int], dict[str, range], set[int]]:
     return code, entries, running
 
 
+def _last_line(node: ast.expr | ast.stmt) -> int:
+    return node.end_lineno or node.lineno
+
+
 def _statements(tree: ast.AST) -> list[set[int]]:
     """Return the lines of each statement; of one with a body, those of its head."""
     extents = []
@@ -104,8 +106,6 @@ def _statements(tree: ast.AST) -> list[set[int]]:
         if not isinstance(node, ast.stmt) or docstring:
             continue
         body = getattr(node, "body", None)
-        last = body[0].lineno - 1 if body else node.end_lineno
-        if body and isinstance(body[0], ast.Expr) and isinstance(body[0].value, ast.Constant):
-            last = body[0].lineno - 1
+        last = body[0].lineno - 1 if body else _last_line(node)
         extents.append(set(range(node.lineno, last + 1)))
     return extents

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from dataclasses import fields
-from typing import Any, get_type_hints
+from typing import Annotated, Any, cast, get_type_hints
 
 import typer
 
@@ -26,20 +26,18 @@ def _add(name: str, request: type[requests.Request]) -> None:
 
         run_benchmark(f"slipstream.bench.{name}_bench", request(**options))
 
-    hints = get_type_hints(request, include_extras=True)
+    hints, annotated = get_type_hints(request), cast(Any, Annotated)
+
+    def parameter(name: str, default: Any, option: Any) -> inspect.Parameter:
+        # What is parsed from a text may be of any type, also of one that typer does not know.
+        hint = hints[name] if option.parser is None else Any
+        kind = inspect.Parameter.KEYWORD_ONLY
+        return inspect.Parameter(name, kind, default=default, annotation=annotated[hint, option])
+
     own = list(request.__annotations__)
     ordered = sorted(fields(request), key=lambda one: one.name not in own)
-    command.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
-        [
-            inspect.Parameter(
-                one.name,
-                inspect.Parameter.KEYWORD_ONLY,
-                default=one.default,
-                annotation=hints[one.name],
-            )
-            for one in ordered
-        ]
-    )
+    parameters = [parameter(one.name, one.default, one.metadata["option"]) for one in ordered]
+    command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     app.command(name, help=request.__doc__)(command)
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, cast
 
 import numpy as np
 
@@ -54,18 +55,17 @@ def case_of_step(
         given = {key: one for key, one in streaming.of_step().items() if one is not None}
         run |= {"residency": "host", "streaming": given}
         run |= {} if request.memory is None else {"memory": request.memory}
-    return validate_case(
-        {
-            "solver": "spectral",
-            "grid": {"points": request.n},
-            "equation": equation_of(request.model),
-            # What moves does not matter to the time that a step takes.
-            "initial": {"flow": "formula"},
-            "time": {"end": 1.0, "step": 1e-6, "integrator": request.integrator},
-            "numerics": {"precision": request.precision},
-            "run": run,
-        }
-    )
+    settings = {
+        "solver": "spectral",
+        "grid": {"points": request.n},
+        "equation": equation_of(request.model),
+        # What moves does not matter to the time that a step takes.
+        "initial": {"flow": "formula"},
+        "time": {"end": 1.0, "step": 1e-6, "integrator": request.integrator},
+        "numerics": {"precision": request.precision},
+        "run": run,
+    }
+    return cast(SpectralCase, validate_case(settings))
 
 
 def measure_step(
@@ -83,7 +83,7 @@ def measure_step(
     step = commit(flow.record_step(), case.run.schedule)
     alone = commit(flow.record_step(compute=False), case.run.schedule)
     bandwidth = copy_bandwidth(device)()
-    actions = {"step": step.run, "transforms": alone.run}
+    actions: dict[str, Callable[[], object]] = {"step": step.run, "transforms": alone.run}
     if plain:
         forward, backward = plain_transforms(device, problem.geometry.shape, problem.real_dtype)
         actions |= {"plain forward": forward, "plain backward": backward}

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
-from typing import Any
+from typing import Any, cast
 
 from slipstream.array_types import Comm
 from slipstream.bench.dns_bench import case_of_step
-from slipstream.bench.harness import Column, Outcome, extreme, medians
+from slipstream.bench.harness import Column, Outcome, medians, number_of, seconds_of
 from slipstream.bench.out_of_core import (
     Variant,
-    attempt,
+    bus_bound,
     bus_notes,
     bus_rates,
-    compare,
     each_once,
+    measure_variants,
     print_variants,
     quietest,
     timers_of,
@@ -30,6 +28,7 @@ from slipstream.fft import Streaming
 from slipstream.report.number_text import quantity
 from slipstream.schedule import Timeline, commit
 from slipstream.spectral.memory_placement import crossings
+from slipstream.spectral.out_of_core_step import StreamedPasses
 from slipstream.spectral.spectral_simulation import SpectralSimulation
 
 
@@ -72,34 +71,24 @@ def measure_streamed_step(
 
     `make` gives the simulation of a variant, not allocated yet; one of them is synchronous.
     """
-    rows: list[dict[str, Any]] = []
     rates: dict[str, float] = {}
     settings: dict[str, Any] = {}
-    left_out: dict[str, str] = {}
-    for variant in variants:
+
+    def allocated(variant: Variant) -> SpectralSimulation:
         simulation = make(variant)
-        if attempt(variant, partial(_allocated, simulation), rows, left_out) is None:
-            continue
+        on_every_rank(simulation.comm, simulation.allocate)
+        return simulation
+
+    def measure(variant: Variant, simulation: SpectralSimulation) -> dict[str, Any]:
         simulation.initialise()
         placement = simulation.placement
         if not rates:
-            rates = bus_rates(placement.devices, placement.home, simulation.comm)
-            settings = _settings(simulation.case, simulation)
-        rows.append(_row(variant, simulation, repetitions, rates))
-        del simulation, placement
-        gc.collect()
-    compare(rows, "seconds per step")
-    return settings | {
-        "bus (GB/s)": {name: rate / 1e9 for name, rate in rates.items()},
-        "rows": rows,
-        "left out": left_out,
-    }
+            rates.update(bus_rates(placement.devices, placement.home, simulation.comm))
+            settings.update(_settings(simulation.case, simulation))
+        return _row(variant, simulation, repetitions, rates)
 
-
-def _allocated(simulation: SpectralSimulation) -> SpectralSimulation:
-    """Return a simulation when all ranks have the memory for it. Collective."""
-    on_every_rank(simulation.comm, simulation.allocate)
-    return simulation
+    measured = measure_variants(variants, allocated, measure, "seconds per step")
+    return settings | {"bus (GB/s)": {way: rate / 1e9 for way, rate in rates.items()}} | measured
 
 
 def _settings(case: SpectralCase, simulation: SpectralSimulation) -> dict[str, Any]:
@@ -122,6 +111,7 @@ def _row(
     rates: Mapping[str, float],
 ) -> dict[str, Any]:
     flow, placement, problem = simulation.flow, simulation.placement, simulation.problem
+    passes = cast(StreamedPasses, flow.passes)
     comm = simulation.comm
     flow.set_step_size(1e-6)
     placement.run(commit(flow.record_step(), variant.schedule))
@@ -133,24 +123,21 @@ def _row(
         placement.run(step, profile=True)
         return step.timeline
 
-    ways = [
-        extreme(comm, one, max) / variant.streaming.devices
-        for one in crossings(problem, variant.streaming.update, flow.passes.resident.ky)
-    ]
-    bound = max(ways) / rates["both"]
+    sizes = crossings(problem, variant.streaming.update, passes.resident.ky)
+    ways, bound = bus_bound(variant, sizes, rates, comm)
     return {
         "name": variant.name,
         "schedule": variant.schedule,
         "streaming": variant.streaming.of_step(),
-        "tiles": flow.passes.tiles,
-        "ky whose columns stay": flow.passes.resident.ky,
+        "tiles": passes.tiles,
+        "ky whose columns stay": passes.resident.ky,
         "ky": problem.geometry.columns_shape[1],
         "seconds per step": seconds,
         "seconds per substage": seconds / problem.method.substages,
         "bytes over the bus, in and out": ways,
         "bound (s)": bound,
         "of the bound": bound / seconds,
-        "device memory (bytes)": flow.passes.device_bytes,
+        "device memory (bytes)": passes.device_bytes,
         "timers (s)": timers_of(quietest(profile)),
     }
 
@@ -160,8 +147,8 @@ def print_streamed_step(title: str, result: Mapping[str, Any]) -> None:
     # Records of earlier versions say "pencils".
     columns: dict[str, Column] = {
         "tiles": lambda row: row.get("tiles") or row["pencils"],
-        "step": lambda row: quantity(row["seconds per step"], "s"),
-        "of bus\nbound": lambda row: f"{row['of the bound']:.2f}",
+        "step": seconds_of("seconds per step"),
+        "of bus\nbound": number_of("of the bound", ".2f"),
     }
     first = result["rows"][0]
     exposed = ", ".join(

@@ -20,8 +20,13 @@ from slipstream.array_types import Array, Comm
 from slipstream.bench.harness import (
     Outcome,
     copy_bandwidth,
+    draw_rules,
+    mark_ticks,
     medians,
+    number_of,
     picture,
+    repeated,
+    seconds_of,
     show_table,
     wait_idly,
 )
@@ -32,7 +37,6 @@ from slipstream.device import Device
 from slipstream.errors import InputError
 from slipstream.exchange import TRANSPORTS, Block, ExchangePlan, Transport, make_transport
 from slipstream.exchange.transport_registry import transport_class
-from slipstream.report.number_text import quantity
 from slipstream.schedule import StepGraph, commit
 
 PATTERNS = ("uni-directional", "bi-directional", "all-to-all")
@@ -113,7 +117,7 @@ class ExchangeTimer:
             name: min(_MOST_REPEATS, max(1, math.ceil(_SHORTEST_TIMING / one)))
             for name, one in single.items()
         }
-        actions = {name: _repeated(run, repeats[name]) for name, run in runs.items()}
+        actions = {name: repeated(run, repeats[name]) for name, run in runs.items()}
         timed = medians(self.device, actions, repetitions, self.comm)
         return {name: seconds / repeats[name] for name, seconds in timed.items()}
 
@@ -176,7 +180,8 @@ def usable_transports(
             transport = make_transport(name, comm, device)
         except InputError as error:
             skipped[name] = str(error)
-        else:
+            continue
+        if transport is not None:
             made.setdefault(transport.name, transport)
     if not made:
         raise InputError("no transport is usable here: " + "; ".join(skipped.values()))
@@ -217,20 +222,14 @@ def _filled(device: Device, array: Array) -> Array:
     return array
 
 
-def _repeated(run: Callable[[], None], count: int) -> Callable[[], None]:
-    def action() -> None:
-        for _ in range(count):
-            run()
-
-    return action
-
-
 def print_exchange(title: str, result: Mapping[str, Any]) -> None:
     """Print a row for each exchange, and the limits."""
     groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for row in result["rows"]:
         group = groups.setdefault((row["pattern"], row["transport"]), [])
         group.append({**row, "is first": not group})
+    for group in groups.values():
+        group[-1]["ends group"] = True
     limits = result["limits (GB/s per rank)"].items()
     text = ", ".join(f"{pattern} {limit:.3g}" for pattern, limit in limits)
     show_table(
@@ -239,9 +238,9 @@ def print_exchange(title: str, result: Mapping[str, Any]) -> None:
             "pattern": lambda row: row["pattern"] if row["is first"] else "",
             "transport": lambda row: row["transport"] if row["is first"] else "",
             "message": lambda row: bytes_text(row["bytes"]),
-            "time": lambda row: quantity(row["seconds"], "s"),
-            "GB/s per rank": lambda row: f"{row['GB/s per rank']:.3g}",
-            "of limit": lambda row: f"{row['fraction of the limit']:.2f}",
+            "time": seconds_of("seconds"),
+            "GB/s per rank": number_of("GB/s per rank"),
+            "of limit": number_of("fraction of the limit", ".2f"),
         },
         [row for group in groups.values() for row in group],
         [
@@ -267,8 +266,6 @@ def plot_exchange(path: str | Path, title: str, result: Mapping[str, Any]) -> No
 
 
 def _draw_pattern(axes: Any, pattern: str, names: list[str], result: Mapping[str, Any]) -> None:
-    from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
-
     from slipstream.report.figure_style import GREY
     from slipstream.schedule.timeline import COLOURS
 
@@ -292,10 +289,7 @@ def _draw_pattern(axes: Any, pattern: str, names: list[str], result: Mapping[str
     axes.set_title(pattern)
     axes.set_xscale("log", base=2)
     every = -(-len(sizes) // _MOST_TICKS)
-    axes.xaxis.set_major_locator(FixedLocator(sizes[::every]))
-    axes.xaxis.set_minor_locator(NullLocator())
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda size, _: bytes_text(size)))
+    mark_ticks(axes.xaxis, sizes[::every], bytes_text)
     axes.tick_params(axis="x", labelsize=8.5)
     axes.set_xlabel("message between two ranks")
-    axes.grid(axis="y", color="#e4e4e4", linewidth=0.6)
-    axes.set_axisbelow(True)
+    draw_rules(axes)

@@ -10,7 +10,7 @@ import math
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -21,10 +21,13 @@ from slipstream.bench.harness import (
     OnFirstRank,
     Outcome,
     copy_bandwidth,
-    extreme,
     medians,
+    number_of,
+    over_ranks,
     print_figures,
+    seconds_of,
     show_table,
+    text_of,
 )
 from slipstream.bench.reference_ffts import (
     Problem,
@@ -33,10 +36,9 @@ from slipstream.bench.reference_ffts import (
     plain_yardstick,
 )
 from slipstream.bench.requests import TransformRequest
-from slipstream.device import Device
-from slipstream.exchange import make_transport
+from slipstream.device import Device, HostDevice
+from slipstream.exchange import Transport, make_transport
 from slipstream.fft import DistributedFFT
-from slipstream.report.number_text import quantity
 from slipstream.schedule import Timeline
 
 DIRECTIONS = ("forward", "backward")
@@ -143,10 +145,12 @@ def measure_fft(request: TransformRequest, device: Device, comm: Comm) -> dict[s
         "plan": ours.plan.describe(),
         "exchanges one way": ours.plan.exchanges,
     }
-    result |= _rates(request, seconds[OURS])
+    count = operations(request.shape, request.dtype, request.fields)
+    result["seconds"] = dict(seconds[OURS])
+    result["GFLOP/s"] = {way: count / one / 1e9 for way, one in seconds[OURS].items()}
     result |= _profile(ours, comm)
     result["host (s per call)"] = _host_seconds(ours, comm, request.repetitions)
-    result["copy bandwidth (GB/s)"] = extreme(comm, bandwidth, min) / 1e9
+    result["copy bandwidth (GB/s)"] = over_ranks(comm, bandwidth, min) / 1e9
     result |= _wire_figures(request, ours.plan, comm, seconds[OURS])
     result["relative error, there and back"] = ours.error(comm)
     if request.wire is not None:
@@ -161,7 +165,7 @@ def _yardsticks(request: TransformRequest, device: Device, comm: Comm) -> list[Y
         return []
     problem = Problem(request.shape, np.dtype(request.dtype), request.fields)
     found = [plain_yardstick(problem, device, comm)]
-    if device.kind == "cpu":
+    if isinstance(device, HostDevice):
         found.append(mpi4py_fft_yardstick(problem, device, comm))
     return found
 
@@ -194,14 +198,6 @@ def _compared(
     return result
 
 
-def _rates(request: TransformRequest, seconds: Mapping[str, float]) -> dict[str, Any]:
-    count = operations(request.shape, request.dtype, request.fields)
-    return {
-        "seconds": dict(seconds),
-        "GFLOP/s": {way: count / one / 1e9 for way, one in seconds.items()},
-    }
-
-
 def _profile(ours: FixedTransforms, comm: Comm) -> dict[str, Any]:
     """Return the seconds of each category, and of exchanges not hidden: means over ranks."""
     ours.plan.profile(ours.points, ours.modes)
@@ -214,11 +210,13 @@ def _profile(ours: FixedTransforms, comm: Comm) -> dict[str, Any]:
         names = {name for one in totals for name in one}
         everyone = [names] if comm is None else comm.allgather(names)
         result[f"timers of {way} (s)"] = {
-            name: _mean(comm, statistics.fmean(one.get(name, 0.0) for one in totals))
+            name: over_ranks(
+                comm, statistics.fmean(one.get(name, 0.0) for one in totals), statistics.fmean
+            )
             for name in sorted(set.union(*everyone))
         }
         mine = statistics.fmean(timeline.exposed() for timeline in timelines)
-        exposed[way] = _mean(comm, mine)
+        exposed[way] = over_ranks(comm, mine, statistics.fmean)
     return result | {"exposed communication (s)": exposed}
 
 
@@ -235,7 +233,7 @@ def _host_seconds(ours: FixedTransforms, comm: Comm, repetitions: int) -> dict[s
             call()
             samples.append(time.perf_counter() - start)
         device.synchronize()
-        result[way] = extreme(comm, statistics.median(samples), max)
+        result[way] = over_ranks(comm, statistics.median(samples), max)
     return result
 
 
@@ -243,15 +241,16 @@ def _wire_figures(
     request: TransformRequest, plan: DistributedFFT, comm: Comm, seconds: Mapping[str, float]
 ) -> dict[str, Any]:
     """Return the bound by the wire: what leaves a rank, at the rate of an exchange alone."""
-    most = int(extreme(comm, plan.wire_bytes, max))
+    most = int(over_ranks(comm, plan.wire_bytes, max))
     if comm is None or comm.size == 1 or not most:
         return {}
     size = ELEMENT.itemsize
     message = max(size, most // plan.exchanges // (comm.size - 1) // size * size)
     # A narrow wire is said behind the transport's name; the bytes of the bound are narrow already.
-    transport = make_transport(plan.transport.partition(",")[0], comm, plan.device)
-    timer = ExchangeTimer(plan.device, comm, {transport.name: transport}, message)
-    alone = timer.seconds("all-to-all", message, request.repetitions)[transport.name]
+    name = plan.transport.partition(",")[0]
+    transport = cast(Transport, make_transport(name, comm, plan.device))
+    timer = ExchangeTimer(plan.device, comm, {name: transport}, message)
+    alone = timer.seconds("all-to-all", message, request.repetitions)[name]
     rate = (comm.size - 1) * message / alone
     return {
         "bytes off the rank, largest": most,
@@ -259,10 +258,6 @@ def _wire_figures(
         "wire bound (s)": most / rate,
         "wire bound / time": {way: most / rate / one for way, one in seconds.items()},
     }
-
-
-def _mean(comm: Comm, value: float) -> float:
-    return value if comm is None else statistics.fmean(comm.allgather(value))
 
 
 def print_fft(title: str, result: Mapping[str, Any]) -> None:
@@ -274,13 +269,7 @@ def print_fft(title: str, result: Mapping[str, Any]) -> None:
         for name, one in result["comparison"].items()
     ]
 
-    def seconds(key: str) -> Column:
-        return lambda row: quantity(row[key], "s")
-
-    def ratio(key: str) -> Column:
-        return lambda row: f"{row[key]:.3g}"
-
-    columns: dict[str, Column] = {"": lambda row: row["name"]}
-    columns |= {key: seconds(key) for key in ("forward", "backward", "pair")}
-    columns |= {_PAIRS[key]: ratio(key) for key in _PAIRS if any(key in row for row in rows)}
+    columns: dict[str, Column] = {"": text_of("name")}
+    columns |= {key: seconds_of(key) for key in ("forward", "backward", "pair")}
+    columns |= {_PAIRS[key]: number_of(key) for key in _PAIRS if any(key in row for row in rows)}
     show_table("forward and backward, and pairs of both", columns, rows, result["notes"])

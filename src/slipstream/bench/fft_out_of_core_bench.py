@@ -12,20 +12,20 @@ import math
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 import numpy as np
 
 from slipstream.array_types import Array, Comm
 from slipstream.bench.fft_bench import make_plan
-from slipstream.bench.harness import Column, Outcome, extreme, medians, plot_timelines
+from slipstream.bench.harness import Column, Outcome, medians, over_ranks, plot_timelines
 from slipstream.bench.out_of_core import (
     Variant,
-    attempt,
+    bus_bound,
     bus_notes,
     bus_rates,
-    compare,
     each_once,
+    measure_variants,
     print_variants,
     quietest,
     timers_of,
@@ -33,6 +33,7 @@ from slipstream.bench.out_of_core import (
 from slipstream.bench.requests import TransformRequest
 from slipstream.device import Device
 from slipstream.fft import DistributedFFT, Streaming
+from slipstream.fft.out_of_core_fft import StreamedPlan
 from slipstream.report.number_text import quantity
 from slipstream.schedule import Timeline
 
@@ -87,42 +88,42 @@ def measure_streaming(
     streaming, memory = request.streaming, request.memory
     make = partial(make_plan, request, device, comm, residency="host", memory=memory)
     if request.tune != "off":  # what stands beside streams as what was tuned
-        streaming = make(streaming=streaming).streamed.streaming
+        streaming = _streamed(make(streaming=streaming)).streaming
         make = partial(make, tune="off")
     ranks = 1 if comm is None else comm.size
-    settings = request.settings() | {"ranks": ranks}
-    settings |= {"memory": memory, "in place": request.in_place}
-    rows: list[dict[str, Any]] = []
+    settings = request.settings() | {"ranks": ranks, "memory": memory, "in place": request.in_place}
+    rates: dict[str, float] = {}
     timelines: dict[str, Timeline] = {}
-    left_out: dict[str, str] = {}
-    arrays = None
-    for variant in variants_of(streaming, request.sweep, ranks):
-        way = partial(make, streaming=variant.streaming, schedule=variant.schedule)
-        plan = attempt(variant, way, rows, left_out)
-        if plan is None:
-            continue
-        if arrays is None:
-            arrays = (
-                plan.empty_in_place()
-                if request.in_place
-                else (plan.empty_input(), plan.empty_output())
-            )
-            rates = bus_rates(plan.streamed.devices, plan.home, comm)
-            _fill(plan, arrays[0], _factors(plan))
-        else:
+    arrays: list[Any] = []
+
+    def measure(variant: Variant, plan: DistributedFFT) -> dict[str, Any]:
+        if arrays:
             plan.remember(*arrays)
-        row, timeline = _row(variant, plan, arrays, request, rates, comm)
-        rows.append(row)
+        else:
+            if request.in_place:
+                arrays.extend(plan.empty_in_place())
+            else:
+                arrays.extend((plan.empty_input(), plan.empty_output()))
+            rates.update(bus_rates(_streamed(plan).devices, plan.home, comm))
+            _fill(plan, arrays[0], _factors(plan))
+        row, timeline = _row(variant, plan, (arrays[0], arrays[1]), request, rates, comm)
         if len(timelines) < 2:
             timelines[variant.name] = timeline
             settings.setdefault("plan", plan.describe())
-        del plan  # the next one may take as much
-    compare(rows, "pair (s)")
-    return settings | {
-        "bus (GB/s)": {name: rate / 1e9 for name, rate in rates.items()},
-        "rows": rows,
-        "left out": left_out,
-    }, timelines
+        return row
+
+    measured = measure_variants(
+        variants_of(streaming, request.sweep, ranks),
+        lambda variant: make(streaming=variant.streaming, schedule=variant.schedule),
+        measure,
+        "pair (s)",
+    )
+    bus = {"bus (GB/s)": {way: rate / 1e9 for way, rate in rates.items()}}
+    return settings | bus | measured, timelines
+
+
+def _streamed(plan: DistributedFFT) -> StreamedPlan:
+    return cast(StreamedPlan, plan.streamed)
 
 
 def _row(
@@ -145,9 +146,8 @@ def _row(
         "backward": lambda: plan.backward(*arrays[::-1]),
     }
     seconds = medians(plan.device, actions, request.repetitions, comm)
-    streamed = plan.streamed
-    ways = [extreme(comm, one, max) / variant.streaming.devices for one in streamed.bus_bytes]
-    bound = max(ways) / rates["both"]
+    streamed = _streamed(plan)
+    ways, bound = bus_bound(variant, streamed.bus_bytes, rates, comm)
     if not streamed.goes_both_ways:
         bound = ways[0] / rates["in"] + ways[1] / rates["out"]
     timeline = quietest(lambda: plan.profile(*arrays)["forward"])
@@ -206,13 +206,13 @@ def _error_of_samples(plan: DistributedFFT, modes: Array, factors: Factors, comm
         exact = sum(np.prod([f[k] for f, k in zip(own, wave, strict=True)]) for own in along)
         worst = max(worst, abs(first[place] - exact))
         largest = max(largest, abs(exact))
-    return float(extreme(comm, worst, max) / (extreme(comm, largest, max) or 1.0))
+    return float(over_ranks(comm, worst, max) / (over_ranks(comm, largest, max) or 1.0))
 
 
 def _error_of_squares(plan: DistributedFFT, modes: Array, factors: Factors, comm: Comm) -> float:
     """Return the relative error of the sum of squares of all modes, by Parseval's theorem."""
     pairs = itertools.product(factors, factors)
-    exact = sum(np.prod([np.vdot(f, g) for f, g in zip(*pair, strict=True)]) for pair in pairs)
+    exact: Any = sum(np.prod([np.vdot(f, g) for f, g in zip(*pair, strict=True)]) for pair in pairs)
     first = modes if plan.arguments.fields == 1 else modes[0]
     half, (_, _, x) = plan.arguments.real, plan.modes
     waves = x.wavenumbers()[plan.output_box.start[2] : plan.output_box.stop[2]]
@@ -224,7 +224,7 @@ def _error_of_squares(plan: DistributedFFT, modes: Array, factors: Factors, comm
 
     with ThreadPoolExecutor() as threads:
         mine = math.fsum(threads.map(squares, first))
-    total = mine if comm is None else sum(comm.allgather(mine))
+    total = over_ranks(comm, mine, sum)
     return float(abs(total / math.prod(plan.shape) / abs(exact) - 1))
 
 

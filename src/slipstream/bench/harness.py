@@ -2,12 +2,14 @@
 
 A benchmark is a request (`requests`) and a module with ``run(request, device, comm)``, which
 measures and returns an `Outcome`: figures, beside the bound that was measured in the same run.
+`run_benchmark` shows and records any of them, and `read_results` reads what it has recorded.
 """
 
 from __future__ import annotations
 
 import importlib
 import json
+import math
 import os
 import statistics
 import subprocess
@@ -29,10 +31,14 @@ from slipstream import mpi_launch
 from slipstream.array_types import Comm
 from slipstream.bench.requests import Request
 from slipstream.device import Device, large_copy
+from slipstream.errors import InputError
 from slipstream.machine_info import gather_facts
 from slipstream.report.console import make_console
+from slipstream.report.number_text import quantity
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
     from matplotlib.figure import Figure
 
     from slipstream.schedule import Timeline
@@ -42,6 +48,9 @@ Draw = Callable[[Path, str], None]
 
 # MPI's own waits poll without a pause, which takes a core from whoever works.
 _PAUSE = 1e-3
+# What a step does besides computing; and steps whose every node is timed.
+_MOVING = ("communication", "copy", "pack")
+_PROFILED = 4
 
 
 @dataclass(frozen=True)
@@ -106,9 +115,25 @@ def medians(
     return result
 
 
-def extreme(comm: Comm, value: float, choose: Callable[..., float]) -> float:
-    """Return what `choose`, such as max, takes of the values of all ranks. Collective."""
-    return value if comm is None else choose(comm.allgather(value))
+def repeated(action: Callable[[], object], count: int) -> Callable[[], None]:
+    """Return what runs an action some times."""
+
+    def run() -> None:
+        for _ in range(count):
+            action()
+
+    return run
+
+
+def over_ranks(comm: Comm, value: float, combine: Callable[..., float]) -> float:
+    """Return what `combine`, such as max, makes of the values of all ranks. Collective."""
+    return value if comm is None else combine(comm.allgather(value))
+
+
+def exposed_moves(step: Callable[[], Timeline]) -> tuple[float, Timeline]:
+    """Return the median seconds in which a step only moves data, and the last step's timeline."""
+    timelines = [step() for _ in range(_PROFILED)]
+    return statistics.median(one.exposed(*_MOVING) for one in timelines), timelines[-1]
 
 
 def copy_bandwidth(device: Device, size: int = 1 << 30) -> Callable[[], float]:
@@ -147,6 +172,24 @@ def write_record(
     Path(path).write_text(json.dumps(record, indent=1) + "\n")
 
 
+def read_results(
+    benchmark: str, paths: Iterable[str | Path], option: str
+) -> list[Mapping[str, Any]]:
+    """Return the results in records of a benchmark, which an option names."""
+    results = []
+    for path in paths:
+        try:
+            record = json.loads(Path(path).read_text(encoding="utf-8"))
+            if record["benchmark"] != benchmark:
+                raise KeyError("benchmark")
+            results.append(record["result"])
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise InputError(
+                f"{option} {path}: no record of 'slipstream bench {benchmark} --json'"
+            ) from error
+    return results
+
+
 def wait_idly(comm: Comm) -> None:
     """Wait until all ranks are here, asleep most of the time. Collective."""
     if comm is None:
@@ -176,11 +219,26 @@ class OnFirstRank:
 
     def seconds(self) -> float:
         """Return the median seconds of all calls but the first. Collective."""
-        mine = statistics.median(self._samples[1:]) if self._action is not None else None
+        mine = statistics.median(self._samples[1:]) if self._action is not None else math.nan
         return mine if self._comm is None else self._comm.bcast(mine, root=0)
 
 
 Column = Callable[[Mapping[str, Any]], object]
+
+
+def text_of(key: str) -> Column:
+    """Return a column of what rows have by a name."""
+    return lambda row: row[key]
+
+
+def number_of(key: str, form: str = ".3g") -> Column:
+    """Return a column of numbers in a format."""
+    return lambda row: format(row[key], form)
+
+
+def seconds_of(key: str) -> Column:
+    """Return a column of seconds, with their unit."""
+    return lambda row: quantity(row[key], "s")
 
 
 def show_table(
@@ -191,7 +249,10 @@ def show_table(
     left: int = 1,
     first_width: int | None = None,
 ) -> None:
-    """Print a row for each result, cells by heading, and notes; no number is cut."""
+    """Print a row for each result, cells by heading, and notes; no number is cut.
+
+    A line is drawn below a row that says so by "ends group".
+    """
     table = Table(title=Text(title), box=box.HORIZONTALS, padding=(0, 0, 0, 1))
     for place, heading in enumerate(columns):
         if place < left:
@@ -199,7 +260,8 @@ def show_table(
         else:
             table.add_column(heading, justify="right", no_wrap=True)
     for row in rows:
-        table.add_row(*(Text(str(cell(row))) for cell in columns.values()))
+        cells = (Text(str(cell(row))) for cell in columns.values())
+        table.add_row(*cells, end_section=row.get("ends group", False))
     console = make_console()
     # Lines too long for a screen, but whole.
     needed = Measurement.get(console, console.options.update(max_width=1000), table).maximum
@@ -256,6 +318,21 @@ def picture(path: str | Path, size: tuple[float, float], title: str = "") -> Ite
         yield figure
         Path(path).parent.mkdir(parents=True, exist_ok=True)
         figure.savefig(path)
+
+
+def mark_ticks(axis: Axis, places: Sequence[float], text: Callable[[float], str]) -> None:
+    """Put ticks at these places alone, with these texts."""
+    from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+
+    axis.set_major_locator(FixedLocator(places))
+    axis.set_minor_locator(NullLocator())
+    axis.set_major_formatter(FuncFormatter(lambda value, _: text(value)))
+
+
+def draw_rules(axes: Axes) -> None:
+    """Draw faint horizontal lines behind the curves."""
+    axes.grid(axis="y", color="#e4e4e4", linewidth=0.6)
+    axes.set_axisbelow(True)
 
 
 def plot_timelines(

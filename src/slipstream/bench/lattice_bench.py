@@ -12,7 +12,18 @@ from typing import Any
 import numpy as np
 
 from slipstream.array_types import Comm
-from slipstream.bench.harness import Column, Outcome, count, medians, plot_timelines, show_table
+from slipstream.bench.harness import (
+    Column,
+    Outcome,
+    count,
+    exposed_moves,
+    medians,
+    number_of,
+    plot_timelines,
+    seconds_of,
+    show_table,
+    text_of,
+)
 from slipstream.bench.requests import LatticeRequest
 from slipstream.decomposition import Box
 from slipstream.device import Device, large_copy
@@ -20,13 +31,9 @@ from slipstream.exchange import make_transport
 from slipstream.lattice import Fluid, PoreFlow, Storage, Subdomain, decompose, make_sample
 from slipstream.lattice.population_layout import LAYOUTS
 from slipstream.lattice.storage_tuning import choose_storage
-from slipstream.report.number_text import quantity
 from slipstream.schedule import Timeline
 
 _FORCE = (1e-6, 0.0, 0.0)
-# What a step does besides computing.
-_MOVING = ("communication", "copy", "pack")
-_PROFILED = 4
 # Pairs of steps that are timed together.
 _PAIRS = 5
 
@@ -37,7 +44,8 @@ def run(request: LatticeRequest, device: Device, comm: Comm) -> Outcome:
     result = measure_lattice(request, device, comm, timelines)
     shape = " x ".join(map(str, request.shape))
     title = f"lattice Boltzmann, {request.sample} {shape}, on {device.name}"
-    compared = {name: timelines[name] for name in ("serial", "overlap") if name in timelines}
+    # A sweep on several ranks has both of these, which are worth comparing.
+    compared = {name: one for name, one in timelines.items() if name in ("serial", "overlap")}
 
     def draw(path: Path, title: str) -> None:
         plot_timelines(path, f"{title}: two steps on rank 0", compared or timelines)
@@ -169,21 +177,27 @@ def _measure(
     )
     flow.synchronize()
     setting_up = time.perf_counter() - began
+
+    def pairs() -> None:
+        flow.advance(2 * _PAIRS)
+        flow.synchronize()
+
     copies = {kind: large_copy(device, kernel=kind) for kind in ("copy_rows", "library")}
     actions: dict[str, Any] = {f"step {number}": _runner(flow, number) for number in (0, 1)}
-    actions["pairs"] = lambda: (flow.advance(2 * _PAIRS), flow.synchronize())
+    actions["pairs"] = pairs
     actions |= {kind: copy for kind, (copy, _) in copies.items()}
     seconds = medians(device, actions, request.repetitions, comm)
     bandwidth = max(moved / seconds[kind] for kind, (_, moved) in copies.items())
-    exposed = []
-    for _ in range(_PROFILED):
+
+    def profile() -> Timeline:
         flow.advance(2, profile=True)
         flow.synchronize()
-        timeline = flow.timeline(forget=True)
-        exposed.append(timeline.exposed(*_MOVING) / 2)
+        return flow.timeline(forget=True)
+
+    exposed, timeline = exposed_moves(profile)
     if timelines is not None:
         timelines[variant.name] = timeline
-    mine = flow.sites.count, len(subdomain.neighbours), float(np.median(exposed)), setting_up
+    mine = flow.sites.count, len(subdomain.neighbours), exposed / 2, setting_up
     everyone = [mine] if comm is None else comm.allgather(mine)
     counts, neighbours, uncovered, set_up = (list(one) for one in zip(*everyone, strict=True))
     sites, ranks = sum(counts), len(counts)
@@ -236,15 +250,15 @@ def print_lattice(title: str, result: Mapping[str, Any]) -> None:
     """Print a row for each variant, and what the rates mean."""
     ranks = result["ranks"]
     columns: dict[str, Column] = {
-        "": lambda row: row["name"],
+        "": text_of("name"),
         "MLUPS": lambda row: _rate(row["MLUPS"]),
-        "of\ncopy": lambda row: f"{row['fraction of copy, pair']:.2f}",
+        "of\ncopy": number_of("fraction of copy, pair", ".2f"),
         "MLUPS\neven/odd": lambda row: " / ".join(map(_rate, row["MLUPS of the two steps"])),
         "bytes\neven/odd": lambda row: " / ".join(f"{x:.0f}" for x in row["bytes per update"]),
         "of copy\neven/odd": lambda row: " / ".join(f"{x:.2f}" for x in row["fraction of copy"]),
     }
     if ranks > 1:
-        columns["exposed"] = lambda row: quantity(row["exposed (s per step)"], "s")
+        columns["exposed"] = seconds_of("exposed (s per step)")
     first = result["rows"][0]
     notes = (
         "MLUPS: million sites updated per second, by all ranks, in pairs of steps and in even and "

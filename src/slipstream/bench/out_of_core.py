@@ -7,6 +7,7 @@ beside the pipelined one.
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
@@ -14,7 +15,15 @@ from typing import Any, TypeVar
 import numpy as np
 
 from slipstream.array_types import Comm
-from slipstream.bench.harness import Column, left_out, medians, show_table
+from slipstream.bench.harness import (
+    Column,
+    left_out,
+    medians,
+    number_of,
+    over_ranks,
+    show_table,
+    text_of,
+)
 from slipstream.byte_sizes import bytes_text
 from slipstream.device import Device, Operation, Stream
 from slipstream.errors import InputError
@@ -50,31 +59,34 @@ def each_once(variants: Iterable[Variant]) -> list[Variant]:
     return list(first.values())
 
 
-def attempt(
-    variant: Variant,
-    make: Callable[[], Made],
-    rows: Sequence[Any],
-    left_out: dict[str, str],
-) -> Made | None:
-    """Return what a variant needs; None, and why, if memory does not allow it. Collective.
+def measure_variants(
+    variants: Iterable[Variant],
+    make: Callable[[Variant], Made],
+    measure: Callable[[Variant, Made], dict[str, Any]],
+    seconds: str,
+) -> dict[str, Any]:
+    """Return a row for each variant, or why memory does not allow it. Collective.
 
-    `make` raises on all ranks alike. The first variant and the synchronous one, with which others
-    are compared, must be possible.
+    `make` gives what a variant needs, and raises on all ranks alike. The first variant and the
+    synchronous one, with which others are compared by what rows call `seconds`, must be possible.
     """
-    try:
-        return make()
-    except InputError as error:
-        if not rows or variant.schedule == "serial":
-            raise
-        left_out[variant.name] = str(error)
-        return None
-
-
-def compare(rows: Sequence[dict[str, Any]], seconds: str) -> None:
-    """Tell in each row how often its seconds are those of the first synchronous row."""
+    rows: list[dict[str, Any]] = []
+    left_out: dict[str, str] = {}
+    for variant in variants:
+        try:
+            made = make(variant)
+        except InputError as error:
+            if not rows or variant.schedule == "serial":
+                raise
+            left_out[variant.name] = str(error)
+            continue
+        rows.append(measure(variant, made))
+        del made  # the next one may take as much
+        gc.collect()
     synchronous = next(row for row in rows if row["schedule"] == "serial")
     for row in rows:
         row["synchronous / this"] = synchronous[seconds] / row[seconds]
+    return {"rows": rows, "left out": left_out}
 
 
 def bus_rates(devices: Sequence[Device], home: Device, comm: Comm) -> dict[str, float]:
@@ -102,6 +114,14 @@ def bus_rates(devices: Sequence[Device], home: Device, comm: Comm) -> dict[str, 
     actions = {"in": run("in"), "out": run("out"), "both": run("in", "out")}
     seconds = medians(devices[0], actions, 5, comm)
     return {name: _REPEATED * _BUFFER / one for name, one in seconds.items()}
+
+
+def bus_bound(
+    variant: Variant, sizes: Iterable[int], rates: Mapping[str, float], comm: Comm
+) -> tuple[list[float], float]:
+    """Return the bytes in and out of each device, the most of a rank, and the bound in seconds."""
+    ways = [over_ranks(comm, one, max) / variant.streaming.devices for one in sizes]
+    return ways, max(ways) / rates["both"]
 
 
 def quietest(profile: Callable[[], Timeline]) -> Timeline:
@@ -138,8 +158,8 @@ def print_variants(
     def part(name: str) -> Column:
         return lambda row: quantity(row[timers][name], "s") if name in row[timers] else ""
 
-    shown: dict[str, Column] = {"": lambda row: row["name"], **columns}
-    shown["times\nsynchr."] = lambda row: f"{row['synchronous / this']:.2f}"
+    shown: dict[str, Column] = {"": text_of("name"), **columns}
+    shown["times\nsynchr."] = number_of("synchronous / this", ".2f")
     shown |= {name: part(name) for name in parts}
     show_table(title, shown, result["rows"], [*notes, *left_out(result)])
 

@@ -17,8 +17,8 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from slipstream.array_types import Array, Comm
-from slipstream.bench.harness import OnFirstRank, count, wait_idly
-from slipstream.device import Device
+from slipstream.bench.harness import OnFirstRank, count, repeated, wait_idly
+from slipstream.device import Device, HostDevice
 
 INSTALL_MPI4PY_FFT = "mpi4py-fft is not installed; pip install mpi4py-fft would add it here"
 _SHARE_OF_MEMORY = 0.9
@@ -47,7 +47,7 @@ class Yardstick:
 def plain_yardstick(problem: Problem, device: Device, comm: Comm) -> Yardstick | str:
     """Return the vendor's own 3-D plan, on the first rank with the threads of all. Collective."""
     name, threads = "cuFFT, 1 GPU", None
-    if device.kind == "cpu":
+    if isinstance(device, HostDevice):
         mine = device.identity, device.threads
         everyone = [mine] if comm is None else comm.allgather(mine)
         threads = sum(count for node, count in everyone if node == everyone[0][0])
@@ -58,15 +58,15 @@ def plain_yardstick(problem: Problem, device: Device, comm: Comm) -> Yardstick |
         free = comm.bcast(free, root=0)
     if needed > _SHARE_OF_MEMORY * free:
         return f"{name}: needs {needed / 2**30:.3g} GiB of the {free / 2**30:.3g} GiB that are free"
-    pair: tuple[Any, Any] = None, None
+    forward = backward = None
     if comm is None or comm.rank == 0:
         plain = plain_transforms(device, problem.shape, problem.dtype, threads)
-        pair = tuple(_for_each_field(problem, one) for one in plain)
+        forward, backward = (repeated(one, problem.fields) for one in plain)
     wait_idly(comm)
-    return Yardstick(name, *(OnFirstRank(one, comm) for one in pair))
+    return Yardstick(name, OnFirstRank(forward, comm), OnFirstRank(backward, comm))
 
 
-def mpi4py_fft_yardstick(problem: Problem, device: Device, comm: Comm) -> Yardstick | str:
+def mpi4py_fft_yardstick(problem: Problem, device: HostDevice, comm: Comm) -> Yardstick | str:
     """Return mpi4py-fft's transform on slabs, on the same ranks and threads. Collective."""
     ranks = 1 if comm is None else comm.size
     has_it = importlib.util.find_spec("mpi4py_fft") is not None
@@ -80,12 +80,12 @@ def mpi4py_fft_yardstick(problem: Problem, device: Device, comm: Comm) -> Yardst
         return f"mpi4py-fft: cannot be used here ({error})"
     return Yardstick(
         f"mpi4py-fft, {count(ranks, 'rank')}",
-        _for_each_field(problem, lambda: plan.forward(points, modes)),
-        _for_each_field(problem, lambda: plan.backward(modes, points)),
+        repeated(lambda: plan.forward(points, modes), problem.fields),
+        repeated(lambda: plan.backward(modes, points), problem.fields),
     )
 
 
-def _mpi4py_fft_plan(problem: Problem, device: Device, comm: Comm) -> tuple[Any, Any, Any]:
+def _mpi4py_fft_plan(problem: Problem, device: HostDevice, comm: Comm) -> tuple[Any, Any, Any]:
     from mpi4py import MPI
     from mpi4py_fft import PFFT, newDistArray
 
@@ -103,14 +103,6 @@ def _mpi4py_fft_plan(problem: Problem, device: Device, comm: Comm) -> tuple[Any,
     return plan, points, modes
 
 
-def _for_each_field(problem: Problem, action: Callable[[], Any]) -> Callable[[], None]:
-    def all_fields() -> None:
-        for _ in range(problem.fields):
-            action()
-
-    return all_fields
-
-
 def plain_transforms(
     device: Device, shape: tuple[int, int, int], dtype: Any, threads: int | None = None
 ) -> Actions:
@@ -122,10 +114,10 @@ def plain_transforms(
     points = device.empty(shape, dtype)
     length = shape[2] // 2 + 1 if dtype.kind == "f" else shape[2]
     modes = device.empty((*shape[:2], length), complex_dtype)
-    if device.kind == "cuda":
-        forward, backward = _cufft(device, points, modes)
-    else:
+    if isinstance(device, HostDevice):
         forward, backward = _fftw(points, modes, threads or device.threads)
+    else:
+        forward, backward = _cufft(device, points, modes)
     # Zeros would be flattered: they cost a GPU less power.
     values = np.random.default_rng(0).standard_normal(shape[1:])
     for plane in range(shape[0]):

@@ -1,21 +1,37 @@
-"""What benchmarks are asked: a request for each command, whose fields are the command's options."""
+"""What benchmarks are asked: a request for each command, whose fields are the command's options.
+
+A field's type and default are those of the option; `Option` in its metadata says the rest.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import MISSING, asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Annotated, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from typer import Option
 
+from slipstream import accepted
+from slipstream.accepted import listed
 from slipstream.byte_sizes import bytes_of
 from slipstream.errors import InputError
+
+if TYPE_CHECKING:
+    from slipstream.fft import Streaming
 
 Shape: TypeAlias = tuple[int, int, int]
 # Each message is so many times as large as the one before; its elements have so many bytes.
 FACTOR, ELEMENT_SIZE = 4, 8
+# Truncations that have a name; and samples, with those of their parameters that are set here.
+TRUNCATIONS = ("none", "2/3", "nyquist")
+LATTICE_SAMPLES = {
+    "dense": (),
+    "sandstone": ("porosity", "radius"),
+    "spheres": ("lattice", "solid_fraction"),
+    "random-pack": ("solid_fraction", "radius"),
+}
 
 
 def parse_shape(text: str) -> Shape:
@@ -32,12 +48,12 @@ def parse_shape(text: str) -> Shape:
 
 def parse_truncation(text: str) -> str | tuple[int, ...] | None:
     """Return a truncation from ``none``, a name, or the largest wavenumber of each axis."""
-    if text in ("none", "2/3", "nyquist"):
+    if text in TRUNCATIONS:
         return None if text == "none" else text
     parts = text.split(",")
     if len(parts) != 3 or not all(part.strip().isdecimal() for part in parts):
         raise InputError(
-            f"--truncation {text!r} is unknown; accepted: none, 2/3, nyquist, or the largest "
+            f"--truncation {text!r} is unknown; accepted: {', '.join(TRUNCATIONS)}, or the largest "
             "wavenumber along each axis with commas between, in the order of the arrays (z,y,x)"
         )
     return tuple(map(int, parts))
@@ -78,44 +94,63 @@ def check_format(path: str | Path | None, option: str = "--plot") -> None:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    accepted = FigureCanvasAgg(Figure()).get_supported_filetypes()
-    if Path(path).suffix.lstrip(".").lower() not in accepted:
+    formats = FigureCanvasAgg(Figure()).get_supported_filetypes()
+    if Path(path).suffix.lstrip(".").lower() not in formats:
         raise InputError(
             f"{option} {str(path)!r} is no picture; accepted: such as FILE.png, FILE.pdf"
         )
 
 
-def _option(parse: Callable[[str], Any], *names: str, **settings: Any) -> Any:
-    """Return an option that is text for a person, and what it means in a request."""
-    return Option(
-        *names, parser=lambda value: parse(value) if isinstance(value, str) else value, **settings
-    )
+def _option(
+    default: Any,
+    help: str,
+    *names: str,
+    parse: Callable[[str], Any] | None = None,
+    kw_only: Any = MISSING,
+    **settings: Any,
+) -> Any:
+    """Return a field that is an option; `parse` tells what its text means in a request."""
+    if parse is not None:
+        settings["parser"] = lambda value: parse(value) if isinstance(value, str) else value
+    metadata = {"option": Option(*names, help=help, **settings)}
+    return field(default=default, metadata=metadata, kw_only=kw_only)
 
 
-# Options that mean the same everywhere.
-Transport = Annotated[str, Option(help="auto, or one of bench exchange.")]
-Schedule = Annotated[str, Option(help="overlap or serial.")]
-Points = Annotated[
-    Any,
-    _option(
-        parse_shape,
-        "--n",
-        metavar="N",
-        help="Points along each axis: one number, or z,y,x as in arrays.",
-    ),
-]
-Repetitions = Annotated[int, Option(min=1, help="Timed runs of each part.")]
-Picture = Annotated[Path | None, Option(metavar="FILE.png", help="Draw what ran when.")]
+def _choice(
+    default: Any, values: Iterable[str], help: str = "{}.", *names: str, **settings: Any
+) -> Any:
+    """Return an option that takes some of these values, which the help lists."""
+    return _option(default, help.format(listed(values)), *names, **settings)
+
+
+def _picture(help: str) -> Any:
+    return _option(None, help, metavar="FILE.png")
+
+
+def _points(default: Shape, what: str = "Points") -> Any:
+    help = f"{what} along each axis: one number, or z,y,x as in arrays."
+    return _option(default, help, "--n", parse=parse_shape, metavar="N")
+
+
+def _schedule() -> Any:
+    return _choice("overlap", sorted(accepted.SCHEDULES))
+
+
+def _transport() -> Any:
+    return _choice("auto", ["auto", *accepted.TRANSPORTS])
+
+
+_REPETITIONS = "Timed runs of each part."
 
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
     """What every benchmark can be asked."""
 
-    ranks: Annotated[int | None, Option(metavar="N", min=1, help="Start N MPI ranks.")] = None
-    device: Annotated[str, Option(help="cpu, cuda or auto.")] = "auto"
-    repetitions: Repetitions = 15
-    json: Annotated[Path | None, Option(metavar="FILE", help="Write a record.")] = None
+    ranks: int | None = _option(None, "Start N MPI ranks.", metavar="N", min=1)
+    device: str = _choice("auto", [*accepted.DEVICES, "auto"])
+    repetitions: int = _option(15, _REPETITIONS, min=1)
+    json: Path | None = _option(None, "Write a record.", metavar="FILE")
 
     def check(self) -> None:
         """Refuse what cannot be, before ranks are started."""
@@ -125,25 +160,31 @@ class Request:
 class TileRequest(Request):
     """How arrays on the host stream through devices, tile by tile."""
 
-    residency: Annotated[str, Option(help="device, or host: arrays stream through the device.")] = (
-        "device"
+    residency: str = _choice(
+        "device", accepted.RESIDENCIES, "{}; from the host, arrays stream through the device."
     )
-    memory: Annotated[
-        str | None, Option(metavar="SIZE", help="What a rank may take of a device: 8 GiB.")
-    ] = None
-    tiles: Annotated[int | None, Option(min=1, help="Tiles of a field.")] = None
-    tiles_per_exchange: Annotated[
-        int | None, Option(min=1, help="Tiles that are sent together.")
-    ] = None
-    streams: Annotated[int, Option(help="0 for the pipeline, or 1 to 16 streams.")] = 0
-    copies: Annotated[str, Option(help="memcpy2D, zero-copy or packed.")] = "memcpy2D"
-    devices: Annotated[int, Option(min=1, help="GPUs of a rank.")] = 1
-    sweep: Annotated[bool, Option("--sweep", help="Vary how arrays stream.")] = False
+    memory: str | None = _option(None, "What a rank may take of a device: 8 GiB.", metavar="SIZE")
+    tiles: int | None = _option(None, "Tiles of a field.", min=1)
+    tiles_per_exchange: int | None = _option(None, "Tiles that are sent together.", min=1)
+    streams: int = _option(0, "0 for the pipeline, or 1 to 16 streams.")
+    copies: str = _choice("memcpy2D", accepted.COPIES)
+    devices: int = _option(1, "GPUs of a rank.", min=1)
+    sweep: bool = _option(False, "Vary how arrays stream.", "--sweep")
 
-    def check_residency(self, streaming: Any, others: Mapping[str, bool]) -> None:
+    @property
+    def streaming(self) -> Streaming:
+        """How arrays stream: those options of `Streaming` that this benchmark has."""
+        from slipstream.fft import Streaming
+
+        names = [one.name for one in fields(Streaming) if hasattr(self, one.name)]
+        return Streaming(**{name: getattr(self, name) for name in names})
+
+    def check_residency(self, others: Mapping[str, bool]) -> None:
         """Refuse a residency that is none, and options that have no effect."""
-        if self.residency not in ("device", "host"):
-            raise InputError(f"--residency {self.residency!r}; accepted: device, host")
+        if self.residency not in accepted.RESIDENCIES:
+            names = ", ".join(accepted.RESIDENCIES)
+            raise InputError(f"--residency {self.residency!r}; accepted: {names}")
+        streaming = self.streaming
         default = type(streaming)()
         changed = {
             f"--{name.replace('_', '-')}": value != getattr(default, name)
@@ -160,40 +201,23 @@ class TileRequest(Request):
 class DNSRequest(TileRequest):
     """Time a step of turbulence: its parts, its transforms alone, and plain transforms."""
 
-    n: Annotated[int, Option("--n", metavar="N", min=1, help="Points along each axis.")] = 128
-    precision: Annotated[str, Option(help="float64 or float32.")] = "float64"
-    integrator: Annotated[str, Option(help="rk2, heun, rk3, rk4, jst3 or jst4.")] = "rk2"
-    model: Annotated[str, Option(help="hd, boussinesq, mhd, gpe or FILE.py:FUNCTION.")] = "hd"
-    schedule: Schedule = "overlap"
-    transport: Transport = "auto"
-    plain: Annotated[bool, Option(help="Time plain 3-D plans too (fields on devices only).")] = True
-    update: Annotated[
-        str, Option(help="Where modes are advanced, with residency host: device or host.")
-    ] = "device"
-    resident: Annotated[bool, Option(help="Let columns stay on the device as memory allows.")] = (
-        True
+    n: int = _option(128, "Points along each axis.", "--n", metavar="N", min=1)
+    precision: str = _choice("float64", accepted.PRECISIONS)
+    integrator: str = _choice("rk2", accepted.INTEGRATORS)
+    model: str = _choice("hd", [*accepted.MODELS, "FILE.py:FUNCTION"])
+    schedule: str = _schedule()
+    transport: str = _transport()
+    plain: bool = _option(True, "Time plain 3-D plans too (fields on devices only).")
+    update: str = _choice(
+        "device", accepted.UPDATES, "Where modes are advanced, with residency host: {}."
     )
-
-    @property
-    def streaming(self) -> Any:
-        from slipstream.fft import Streaming
-
-        return Streaming(
-            self.tiles,
-            self.tiles_per_exchange,
-            self.streams,
-            self.copies,
-            self.devices,
-            update=self.update,
-            resident=self.resident,
-        )
+    resident: bool = _option(True, "Let columns stay on the device as memory allows.")
 
     def check(self) -> None:
-        """Refuse what cannot be, before ranks are started."""
         from slipstream.bench.dns_bench import case_of_step
 
         how = self.streaming
-        self.check_residency(how, {"--no-resident": not self.resident})
+        self.check_residency({"--no-resident": not self.resident})
         if self.residency == "host":
             how.check()
         case_of_step(self, how if self.residency == "host" else None)
@@ -203,49 +227,39 @@ class DNSRequest(TileRequest):
 class ExchangeRequest(Request):
     """Measure bandwidth between ranks: one way, both ways and all to all, by transport."""
 
-    transports: Annotated[
-        Any,
-        _option(
-            names_of,
-            "--transport",
-            metavar="NAMES",
-            help="Transports, with commas; all if not given.",
-        ),
-    ] = ()
-    smallest: Annotated[
-        Any,
-        _option(
-            bytes_of,
-            metavar="SIZE",
-            show_default="4KiB",
-            help="Smallest message between two ranks.",
-        ),
-    ] = 1 << 12
-    largest: Annotated[
-        Any,
-        _option(
-            bytes_of,
-            metavar="SIZE",
-            show_default="256MiB",
-            help="Largest; each is four times the one before.",
-        ),
-    ] = 1 << 28
-    plot: Annotated[
-        Path | None, Option(metavar="FILE.png", help="Draw bandwidth against size.")
-    ] = None
+    transports: tuple[str, ...] = _choice(
+        (),
+        accepted.TRANSPORTS,
+        "With commas, all if not given: {}.",
+        "--transport",
+        parse=names_of,
+        metavar="NAMES",
+    )
+    smallest: int = _option(
+        1 << 12,
+        "Smallest message between two ranks.",
+        parse=bytes_of,
+        metavar="SIZE",
+        show_default="4KiB",
+    )
+    largest: int = _option(
+        1 << 28,
+        "Largest; each is four times the one before.",
+        parse=bytes_of,
+        metavar="SIZE",
+        show_default="256MiB",
+    )
+    plot: Path | None = _picture("Draw bandwidth against size.")
 
     @property
     def sizes(self) -> list[int]:
         return message_sizes(self.smallest, self.largest)
 
     def check(self) -> None:
-        """Refuse what cannot be, before ranks are started."""
-        from slipstream.exchange import TRANSPORTS
-
-        accepted = ("auto", *TRANSPORTS)
+        names = ("auto", *accepted.TRANSPORTS)
         for name in self.transports if self.sizes else ():
-            if name not in accepted:
-                raise InputError(f"transport {name!r} is unknown; accepted: {', '.join(accepted)}")
+            if name not in names:
+                raise InputError(f"transport {name!r} is unknown; accepted: {', '.join(names)}")
         check_format(self.plot)
 
 
@@ -253,51 +267,35 @@ class ExchangeRequest(Request):
 class TransformRequest(TileRequest):
     """Time a distributed transform: its parts, its bounds, and what others take for the same."""
 
-    shape: Points = (128, 128, 128)
-    dtype: Annotated[str, Option(help="float64, float32, complex128 or complex64.")] = "float64"
-    layout: Annotated[str, Option(help="slab, pencil or root.")] = "slab"
-    order: Annotated[str, Option(help="transposed or natural.")] = "transposed"
-    truncation: Annotated[
-        Any,
-        _option(
-            parse_truncation,
-            metavar="MODES",
-            help="none, 2/3, nyquist, or largest wavenumbers z,y,x.",
-        ),
-    ] = None
-    transport: Transport = "auto"
-    tune: Annotated[str, Option(help="off, quick or full.")] = "off"
-    wire: Annotated[
-        Any,
-        _option(
-            lambda text: None if text == "none" else text,
-            metavar="TYPE",
-            help="none, float32 or bfloat16.",
-        ),
-    ] = None
-    fields: Annotated[int, Option(min=1, help="Fields transformed together.")] = 1
-    plain: Annotated[bool, Option(help="Time plain library plans, and mpi4py-fft, too.")] = True
-    exchange: Annotated[str, Option(help="Send tiles from the host, or from the device.")] = "host"
-    in_place: Annotated[bool, Option("--in-place", help="In one array on the host.")] = False
-    timelines: Annotated[Path | None, Option(metavar="FILE.png", help="Draw what overlaps.")] = None
-
-    @property
-    def streaming(self) -> Any:
-        from slipstream.fft import Streaming
-
-        return Streaming(
-            self.tiles,
-            self.tiles_per_exchange,
-            self.streams,
-            self.copies,
-            self.devices,
-            self.exchange,
-        )
+    shape: Shape = _points((128, 128, 128))
+    dtype: str = _choice("float64", accepted.FFT_DTYPES)
+    layout: str = _choice("slab", accepted.FFT_LAYOUTS)
+    order: str = _choice("transposed", accepted.FFT_ORDERS)
+    truncation: str | tuple[int, ...] | None = _option(
+        None,
+        f"{', '.join(TRUNCATIONS)}, or largest wavenumbers z,y,x.",
+        parse=parse_truncation,
+        metavar="MODES",
+    )
+    transport: str = _transport()
+    tune: str = _choice("off", accepted.TUNES)
+    wire: str | None = _choice(
+        None,
+        ["none", *accepted.WIRES],
+        parse=lambda text: None if text == "none" else text,
+        metavar="TYPE",
+    )
+    fields: int = _option(1, "Fields transformed together.", min=1)
+    plain: bool = _option(True, "Time plain library plans, and mpi4py-fft, too.")
+    exchange: str = _choice(
+        "host", sorted(accepted.RESIDENCIES, reverse=True), "From where tiles are sent: {}."
+    )
+    in_place: bool = _option(False, "In one array on the host.", "--in-place")
+    timelines: Path | None = _picture("Draw what overlaps.")
 
     def check(self) -> None:
-        """Refuse what cannot be, before ranks are started."""
         others = {"--in-place": self.in_place, "--timelines": self.timelines is not None}
-        self.check_residency(self.streaming, others)
+        self.check_residency(others)
         check_format(self.timelines, "--timelines")
 
     def settings(self) -> dict[str, Any]:
@@ -310,104 +308,75 @@ class TransformRequest(TileRequest):
 class AdvectionRequest(Request):
     """Time the overlap strategies of the advection test, side by side."""
 
-    shape: Points = (420, 420, 420)
-    strategies: Annotated[
-        Any, _option(names_of, metavar="NAMES", help="Strategies, with commas.")
-    ] = ()
-    every: Annotated[
-        bool, Option("--all", help="All strategies that fit ranks and devices (default).")
-    ] = False
-    dtype: Annotated[str, Option(help="float64 or float32.")] = "float64"
-    grid: Annotated[
-        Any,
-        _option(
-            lambda text: parse_shape(text) if text else None,
-            metavar="Z,Y,X",
-            help="Ranks along each axis; chosen if not given.",
-        ),
-    ] = None
-    shell: Annotated[
-        Any,
-        _option(
-            parse_shell,
-            metavar="POINTS",
-            help="Thickness of the CPU's shell in hybrid strategies, or auto.",
-        ),
-    ] = None
-    threads: Annotated[
-        int | None, Option(min=1, help="Threads of the CPU on each rank; all by default.")
-    ] = None
-    steps: Annotated[int, Option(min=1, help="Steps timed together.")] = 10
-    repetitions: Repetitions = field(default=7, kw_only=True)
-    plot: Annotated[
-        Path | None, Option(metavar="FILE.png", help="Draw points per second by ranks.")
-    ] = None
-    beside: Annotated[
-        list[Path] | None,
-        Option(metavar="FILE", help="Records of other numbers of ranks, for the picture."),
-    ] = None
-    timelines: Annotated[
-        Path | None, Option(metavar="FILE.png", help="Draw what ran when, for each strategy.")
-    ] = None
+    shape: Shape = _points((420, 420, 420))
+    strategies: tuple[str, ...] = _choice(
+        (), accepted.STRATEGIES, "With commas: {}.", parse=names_of, metavar="NAMES"
+    )
+    every: bool = _option(False, "All strategies that fit ranks and devices (default).", "--all")
+    dtype: str = _choice("float64", accepted.PRECISIONS)
+    grid: Shape | None = _option(
+        None,
+        "Ranks along each axis; chosen if not given.",
+        parse=lambda text: parse_shape(text) if text else None,
+        metavar="Z,Y,X",
+    )
+    shell: int | None = _option(
+        None,
+        "Thickness of the CPU's shell in hybrid strategies, or auto.",
+        parse=parse_shell,
+        metavar="POINTS",
+    )
+    threads: int | None = _option(None, "Threads of the CPU on each rank; all by default.", min=1)
+    steps: int = _option(10, "Steps timed together.", min=1)
+    repetitions: int = _option(7, _REPETITIONS, min=1, kw_only=True)
+    plot: Path | None = _picture("Draw points per second by ranks.")
+    beside: list[Path] | None = _option(
+        None, "Records of other numbers of ranks, for the picture.", metavar="FILE"
+    )
+    timelines: Path | None = _picture("Draw what ran when, for each strategy.")
 
     def check(self) -> None:
-        """Refuse what cannot be, before ranks are started."""
         if self.every and self.strategies:
             raise InputError("--all and --strategies exclude each other")
-        from slipstream.bench.advection_bench import read_results
+        from slipstream.bench.harness import read_results
 
         check_format(self.plot)
         check_format(self.timelines, "--timelines")
-        read_results(self.beside or [])
+        read_results("advection", self.beside or [], "--beside")
 
 
 @dataclass(frozen=True)
 class LatticeRequest(Request):
     """Time lattice Boltzmann flow through pores: layouts, propagations, encodings, ranks."""
 
-    shape: Annotated[
-        Any,
-        _option(
-            parse_shape,
-            "--n",
-            metavar="N",
-            help="Voxels along each axis: one number, or z,y,x as in arrays.",
-        ),
-    ] = (256, 256, 256)
-    sample: Annotated[str, Option(help="sandstone, spheres, random-pack, or dense: no solid.")] = (
-        "sandstone"
-    )
-    porosity: Annotated[float, Option(min=0.01, max=0.99, help="Of the sample.")] = 0.13
-    radius: Annotated[
-        float | None, Option(help="Of grains, in voxels; 1/32 of the edge by default.")
-    ] = None
-    precision: Annotated[str, Option(help="float64, float32 or mixed.")] = "float64"
-    propagation: Annotated[str, Option(help="auto, aa or two-lattice.")] = "auto"
-    layout: Annotated[
-        str, Option(help="auto, stream, collision, bundle, vector-collision or vector-bundle.")
-    ] = "auto"
-    order: Annotated[str, Option(help="auto, raster or row-tiles.")] = "auto"
-    encoding: Annotated[str, Option(help="auto, compact, wide or strips.")] = "auto"
-    partition: Annotated[str, Option(help="bisection or cartesian.")] = "bisection"
-    schedule: Schedule = "overlap"
-    transport: Transport = "auto"
-    sweep: Annotated[bool, Option("--sweep", help="Vary one thing after the other.")] = False
-    timelines: Picture = None
+    shape: Shape = _points((256, 256, 256), "Voxels")
+    sample: str = _choice("sandstone", LATTICE_SAMPLES, "{}; dense has no solid.")
+    porosity: float = _option(0.13, "Of the sample.", min=0.01, max=0.99)
+    radius: float | None = _option(None, "Of grains, in voxels; 1/32 of the edge by default.")
+    precision: str = _choice("float64", accepted.LATTICE_PRECISIONS)
+    propagation: str = _choice("auto", ["auto", *accepted.PROPAGATIONS])
+    layout: str = _choice("auto", ["auto", *accepted.POPULATION_LAYOUTS])
+    order: str = _choice("auto", ["auto", *accepted.SITE_ORDERS])
+    encoding: str = _choice("auto", ["auto", *accepted.ENCODINGS])
+    partition: str = _choice("bisection", accepted.PARTITIONS)
+    schedule: str = _schedule()
+    transport: str = _transport()
+    sweep: bool = _option(False, "Vary one thing after the other.", "--sweep")
+    timelines: Path | None = _picture("Draw what ran when.")
 
     @property
     def parameters(self) -> dict[str, Any]:
         """Parameters of the sample."""
-        radius = self.radius if self.radius is not None else max(2.0, min(self.shape) / 32)
-        solid = 1 - self.porosity
-        found: dict[str, dict[str, Any]] = {
-            "dense": {},
-            "sandstone": {"porosity": self.porosity, "radius": radius},
-            "spheres": {"lattice": "simple", "solid_fraction": solid},
-            "random-pack": {"solid_fraction": solid, "radius": radius},
+        if self.sample not in LATTICE_SAMPLES:
+            names = ", ".join(LATTICE_SAMPLES)
+            raise InputError(f"--sample {self.sample!r} is unknown; accepted: {names}")
+        given = {
+            "porosity": self.porosity,
+            "radius": self.radius if self.radius is not None else max(2.0, min(self.shape) / 32),
+            "lattice": "simple",
+            "solid_fraction": 1 - self.porosity,
         }
-        if self.sample not in found:
-            raise InputError(f"--sample {self.sample!r} is unknown; accepted: {', '.join(found)}")
-        return found[self.sample]
+        return {name: given[name] for name in LATTICE_SAMPLES[self.sample]}
 
     @property
     def storage(self) -> dict[str, str]:
@@ -416,6 +385,5 @@ class LatticeRequest(Request):
         return {name: getattr(self, name) for name in names}
 
     def check(self) -> None:
-        """Refuse what cannot be, before ranks are started."""
         _ = self.parameters
         check_format(self.timelines, "--timelines")

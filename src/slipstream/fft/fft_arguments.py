@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from slipstream.accepted import WIRES
+from slipstream.accepted import FFT_DTYPES, WIRES
 from slipstream.argument_checks import whole_number
 from slipstream.collective import on_every_rank
 from slipstream.decomposition import Box, grid_boxes, whole
@@ -143,13 +143,12 @@ def _checked_shape(shape: Sequence[int]) -> tuple[int, ...]:
 
 
 def _checked_dtype(dtype: Any) -> np.dtype:
-    accepted = ("float32", "float64", "complex64", "complex128")
     try:
         name = np.dtype(dtype).name
     except TypeError:
         name = str(dtype)
-    if name not in accepted:
-        raise InputError(f"dtype {name!r}; accepted: {', '.join(accepted)}")
+    if name not in FFT_DTYPES:
+        raise InputError(f"dtype {name!r}; accepted: {', '.join(FFT_DTYPES)}")
     return np.dtype(name)
 
 

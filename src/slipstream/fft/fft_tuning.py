@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from slipstream.fft.out_of_core_fft import StreamedPlan
 
 # Bytes of a GPU's modes from which copy engines beat transforms that store into other GPUs: they
-# are faster, but take longer to start. And bytes of a piece, of which there should be 4 to 8.
-_COPIED, _PIECE = 192 << 20, 384 << 20
+# are faster, but take longer to start. And bytes of a chunk, of which there should be 4 to 8.
+_COPIED, _CHUNK = 192 << 20, 384 << 20
 
 # Points along the longest axis at which cuFFT's own plan is the faster way forward on one GPU.
 _WHOLE = range(256, 513)
@@ -74,7 +74,7 @@ def default_choices(
             // arguments.ranks
         )
         if bytes_per_rank >= _COPIED:
-            pieces = max(4, min(8, bytes_per_rank // _PIECE))
+            pieces = max(4, min(8, bytes_per_rank // _CHUNK))
             slab = dataclasses.replace(slab, pieces=pieces, store=False)
     return Choices(name, workers or arguments.ranks, slab)
 
@@ -97,7 +97,7 @@ def _candidates(
     divisions = [
         SlabOptions(pieces=p, parts=q, store=store, tiled=tiled, whole=whole)
         for p in pieces
-        # On GPUs planes in parts were never faster than ranges of kx.
+        # On GPUs chunks of planes were never faster than chunks of kx.
         for q in (pieces if full and p == 1 and device.kind == "cpu" else (1,))
         for store in ((True, False) if several else (True,))
         for tiled in ((True, False) if device.tiled_transforms() else (True,))
