@@ -201,7 +201,7 @@ def _balanced_cut(weights: Sequence[float], left: int, parts: int) -> int:
 
 
 def factorisations(number: int, count: int) -> list[tuple[int, ...]]:
-    """Return all ways to write a number as the product of so many, in order."""
+    """Return all ways to write a number as an ordered product of the given number of factors."""
     if count == 1:
         return [(number,)]
     divisors = [d for d in range(1, number + 1) if number % d == 0]

@@ -25,7 +25,7 @@ from slipstream.fft.row_tables import RowMover, RowTables
 from slipstream.fft.slab_layout import NOT_KEPT
 from slipstream.fft.strided_fft import StridedTransform
 from slipstream.fft.truncation import Modes
-from slipstream.schedule.policies import CapturedStep
+from slipstream.schedule.committed_steps import CapturedStep
 from slipstream.spectral.cfl import courant_rate
 from slipstream.spectral.energy_budget import vector_sums
 from slipstream.spectral.spectral_operators import vorticity

@@ -20,12 +20,12 @@ from slipstream.io.image_formats import FORMATS
 from slipstream.lattice import SAMPLES, population_layout, samples
 from slipstream.lattice.domain_decomposition import PARTITIONS
 from slipstream.outofcore import host_device_copy
-from slipstream.schedule.policies import POLICIES
+from slipstream.schedule.committed_steps import POLICIES
 from slipstream.spectral.dealiasing import DEALIASING
 from slipstream.spectral.forcing import FORCINGS
 from slipstream.spectral.initial_conditions import INITIAL_FLOWS
 from slipstream.spectral.initial_conditions.taylor_green import MAGNETIC_FIELDS
-from slipstream.spectral.runge_kutta import METHODS
+from slipstream.spectral.runge_kutta_tableaux import METHODS
 from slipstream.spectral.statistics import STATISTICS
 
 
@@ -139,7 +139,12 @@ def column(section, header, number=0):
         ("cases.md", "# Cases and output", "`solver`", accepted.SOLVERS),
         ("cases.md", '## Advection: `solver = "advection"`', "strategy", accepted.STRATEGIES),
         ("equations.md", "## Models that come along", "model", accepted.MODELS),
-        ("equations.md", "## Beginning and driving", "`initial.flow`", accepted.INITIAL_FLOWS),
+        (
+            "equations.md",
+            "## Beginning and driving",
+            "`initial.flow`",
+            accepted.INITIAL_FLOWS,
+        ),
         ("equations.md", "## Beginning and driving", "`forcing.kind`", accepted.FORCINGS),
         ("equations.md", "## Numerics", "`time.integrator`", accepted.INTEGRATORS),
         ("equations.md", "## Numerics", "`numerics.dealiasing`", accepted.DEALIASINGS),

@@ -27,7 +27,7 @@ from slipstream.equations import (
 from slipstream.equations.fourier_forms import COORDINATES, TIME
 from slipstream.errors import InputError
 from slipstream.spectral.force_patterns import patterns_of
-from slipstream.spectral.runge_kutta import METHODS
+from slipstream.spectral.runge_kutta_tableaux import METHODS
 
 A = Scalar("A", complex=True)
 X, Y, Z = COORDINATES

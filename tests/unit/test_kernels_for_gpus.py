@@ -31,7 +31,7 @@ from slipstream.schedule import StepGraph
 from slipstream.spectral.cfl import record_courant
 from slipstream.spectral.energy_budget import component_sums, vector_sums
 from slipstream.spectral.nonlinear_term import record_nonlinear_term
-from slipstream.spectral.runge_kutta import METHODS
+from slipstream.spectral.runge_kutta_tableaux import METHODS
 from slipstream.spectral.spectral_operators import make_solenoidal, vorticity
 from slipstream.spectral.spectral_problem import SpectralProblem
 from slipstream.spectral.time_step import SpectralStep
@@ -200,7 +200,9 @@ def kernel_names(path):
 
 def signal_kernels():
     """Return what exchanges through shared memory ask for."""
-    return {("signals.hpp", name, ()) for name in ("raise_flags", "await_flags", "test_flags")}
+    return {
+        ("exchange_flags.hpp", name, ()) for name in ("raise_flags", "await_flags", "test_flags")
+    }
 
 
 @cache

@@ -144,7 +144,7 @@ def test_the_solver_registry_names_classes_that_there_are():
         assert issubclass(getattr(importlib.import_module(module), name), Simulation)
 
 
-CUDA_MODULES = ("cuda_device.py", "cuda_shared_memory.py", "cufft.py", "nvrtc.py")
+CUDA_MODULES = ("cuda_device.py", "cuda_ipc_memory.py", "cufft.py", "nvrtc.py")
 
 
 def test_only_the_cuda_modules_import_cupy_at_all_times():

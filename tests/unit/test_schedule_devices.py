@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from slipstream.device import HostDevice, RowLaunch
 from slipstream.errors import RunError
 from slipstream.schedule import POLICIES, StepGraph, commit
-from slipstream.schedule.policies import CapturedStep
+from slipstream.schedule.committed_steps import CapturedStep
 from slipstream.schedule.timeouts import Patience
 
 FOREVER = 30

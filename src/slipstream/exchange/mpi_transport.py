@@ -49,7 +49,7 @@ class _MpiTransport(Transport):
         return MpiExchange(self, plan, pairs)
 
     def take_tags(self, count: int) -> int:
-        """Return the first of so many tags that no exchange in flight is likely to use."""
+        """Return the first of a range of tags that no exchange in flight is likely to use."""
         tag, self._next_tag = self._next_tag, (self._next_tag + count) % _TAGS
         return tag
 

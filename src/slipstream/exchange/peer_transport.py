@@ -95,7 +95,7 @@ class PeerTransport(Transport):
         return array
 
     def allocated_bytes(self, size: int) -> int:
-        """Return how many bytes of the device an array of so many takes."""
+        """Return how many bytes of device memory an array of `size` bytes takes."""
         return allocated_bytes(size)
 
     def stored_targets(
@@ -109,7 +109,7 @@ class PeerTransport(Transport):
         return self.empty(shape, dtype) if self._far else np.empty(shape, dtype)
 
     def pack_buffer_bytes(self, size: int) -> int:
-        """Return how many bytes of the device a `pack_buffer` of so many takes."""
+        """Return how many bytes of device memory a `pack_buffer` of `size` bytes takes."""
         return self.allocated_bytes(size) if self._far else 0
 
     def prepare(self, plan: ExchangePlan, pairs: Sequence[tuple[Array, Array]]) -> Exchange:
@@ -331,7 +331,7 @@ class Handshake:
             )
 
     def _bind(self, name: str, rows: int, *arguments: Any) -> Operation:
-        return self._device.kernel("signals.hpp", name).bind(RowLaunch(rows, 1), *arguments)
+        return self._device.kernel("exchange_flags.hpp", name).bind(RowLaunch(rows, 1), *arguments)
 
 
 class _Polled:

@@ -25,7 +25,7 @@ _GRANULARITY = 2 << 20
 
 
 def allocated_bytes(size: int) -> int:
-    """Return how many bytes a segment of so many takes."""
+    """Return how many bytes a segment for `size` bytes takes."""
     return -(-max(size, 1) // _GRANULARITY) * _GRANULARITY
 
 
@@ -40,7 +40,7 @@ class Segment:
         size = allocated_bytes(size)
         make: Any = HostMemory
         if device.kind == "cuda":
-            from slipstream.exchange.cuda_shared_memory import CudaMemory as make
+            from slipstream.exchange.cuda_ipc_memory import CudaMemory as make
         self._memory = on_every_rank(comm, lambda: make(device, size))
         offers = comm.allgather((self._memory.where, self._memory.handle, size))
         self.memories: list[Any] = []

@@ -88,7 +88,7 @@ class Transport(ABC):
         return self.device.empty(tuple(shape), dtype)
 
     def allocated_bytes(self, size: int) -> int:
-        """Return how many bytes of the device an array of so many, made by `empty`, takes."""
+        """Return how many bytes of device memory an array of `size` bytes from `empty` takes."""
         return size
 
     @abstractmethod
@@ -116,7 +116,7 @@ class Transport(ABC):
         return self.empty(shape, dtype)
 
     def pack_buffer_bytes(self, size: int) -> int:
-        """Return how many bytes of the device a `pack_buffer` of so many takes."""
+        """Return how many bytes of device memory a `pack_buffer` of `size` bytes takes."""
         return self.allocated_bytes(size)
 
     def record(

@@ -25,7 +25,7 @@ from slipstream.fft.residency import (
     streamed,
 )
 from slipstream.fft.user_arrays import UserArrays, array_key
-from slipstream.outofcore.device_limits import devices_of, memory_limit
+from slipstream.outofcore.memory_budget import devices_of, memory_limit
 from slipstream.outofcore.streaming_options import Streaming, checked_streaming
 from slipstream.schedule import POLICIES, CommittedStep, StepGraph, Timeline, commit
 

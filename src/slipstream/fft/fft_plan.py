@@ -19,7 +19,7 @@ from slipstream.exchange import NarrowWire, Transport, make_transport
 from slipstream.fft.fft_arguments import Arguments
 from slipstream.fft.layout_search import Stage, find_route, with_fields
 from slipstream.fft.layout_stages import AxisTransform, Nothing, Redistribution
-from slipstream.fft.slab_pipeline import SlabOptions
+from slipstream.fft.slab_chunks import SlabOptions
 from slipstream.fft.slab_transform import SlabTransform
 from slipstream.schedule import StepGraph
 

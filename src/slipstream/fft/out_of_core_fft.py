@@ -30,7 +30,7 @@ from slipstream.fft.padded_rows import has_padding, whole_rows
 from slipstream.fft.tile_exchanges import Exchanges
 from slipstream.fft.tile_transforms import TileShapes, TileTransforms
 from slipstream.fft.truncation import Modes
-from slipstream.outofcore.device_limits import first_that_fits
+from slipstream.outofcore.memory_budget import first_that_fits
 from slipstream.outofcore.streaming_options import Streaming
 from slipstream.outofcore.tile_executor import TileDevice, TileExecutor
 from slipstream.outofcore.tile_stores import ArrayStore, Store

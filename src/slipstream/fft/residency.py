@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from slipstream.array_types import Comm
 from slipstream.device import Device
-from slipstream.device.pinned_memory import home_of
+from slipstream.device.pinned_host import home_of
 from slipstream.errors import InputError
 from slipstream.fft.fft_arguments import Arguments
-from slipstream.outofcore.device_limits import fits_on_all
+from slipstream.outofcore.memory_budget import fits_on_all
 from slipstream.outofcore.streaming_options import Streaming
 
 if TYPE_CHECKING:

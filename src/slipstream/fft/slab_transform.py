@@ -22,8 +22,8 @@ from slipstream.decomposition import split
 from slipstream.device import Device
 from slipstream.exchange import Transport
 from slipstream.fft.batch_size import balanced_batch
+from slipstream.fft.slab_chunks import KxChunk, SlabOptions, lane_after_exchange
 from slipstream.fft.slab_layout import SlabGeometry
-from slipstream.fft.slab_pipeline import KxChunk, SlabOptions, lane_after_exchange
 from slipstream.fft.strided_fft import RealRows
 from slipstream.fft.truncation import Modes
 from slipstream.schedule import StepGraph

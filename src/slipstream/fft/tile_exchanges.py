@@ -17,7 +17,7 @@ from slipstream.decomposition import Box
 from slipstream.device import Device
 from slipstream.exchange import ExchangePlan, make_transport
 from slipstream.fft.fft_arguments import Arguments
-from slipstream.outofcore.host_device_copy import Bus
+from slipstream.outofcore.host_device_copy import HostDeviceCopier
 from slipstream.outofcore.streaming_options import Streaming
 from slipstream.outofcore.tile_executor import aligned
 from slipstream.outofcore.tile_stores import (
@@ -110,7 +110,7 @@ class Exchanges:
             return ExchangeStore(self._from_host, *common)
         shape, dtype = targets[self._rank].shape, self.dtype(number)
         arrived = on_every_rank(self._comm, lambda: self._home.empty(shape, dtype))
-        bus = Bus(self._device, self._home, "memcpy2D")
+        bus = HostDeviceCopier(self._device, self._home, "memcpy2D")
         return DeviceExchangeStore(self.transport, *common, bus, arrived, self._buffers)
 
     def _sizes(self, cut: Sequence[int]) -> tuple[int, int]:
@@ -134,7 +134,7 @@ class Exchanges:
     def _groups(
         self, number: int, cut: Sequence[int], forward: bool
     ) -> tuple[list[list[Box]], Sequence[Box], int, int]:
-        """Return, behind a pass, what is sent and wanted, and numbers of tiles.
+        """Return what the exchange after a pass sends and receives, in which numbers of tiles.
 
         The boxes of all ranks for each group of tiles, the box that each rank wants, the number
         of tiles of a field, and of those that are sent together.

@@ -9,7 +9,8 @@ using Link = unsigned int;
 constexpr Link BOUNCES = Link(1) << 31;
 constexpr int LINKS = DIRECTIONS - 1;
 
-// Where the population that a link tells of is. It bounced where it came from, against direction q.
+// The address of the population that a link refers to. At a wall (bounce-back) it is population q of
+// the site itself, elsewhere the population of the neighbour that the link names.
 INLINE Index linked_address(int q, Link link, Index site, Index sites) {
   return link & BOUNCES ? address(q, site, sites) : address(opposite(q), link, sites);
 }

@@ -3,7 +3,7 @@
 // Work is a list of groups of neighbouring rows. Within a group the blends along z and y are made
 // in registers, vector by vector; the blend along x takes the vectors before and after. Groups are
 // listed such that a few stay in the cache while the list marches through the planes.
-#include "lax_wendroff.hpp"
+#include "lax_wendroff_blend.hpp"
 
 // Rows of a group, first and last neighbours included, in the planes below, at and above.
 template <int ROWS>

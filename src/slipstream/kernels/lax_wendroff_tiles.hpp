@@ -3,7 +3,7 @@
 // A thread blends along z and y for a few rows of a column, marching through the planes of the tile
 // with its last two planes in registers; what it makes is shared with the threads beside it, and
 // each blends along x.
-#include "lax_wendroff.hpp"
+#include "lax_wendroff_blend.hpp"
 
 // A tile of `deep` planes, `high` rows and `wide` columns; where it is FULL, of TILE_PLANES planes.
 template <bool FULL>

@@ -28,7 +28,7 @@ _PART = 4096
 COPIES = ("memcpy2D", "zero-copy", "packed")
 
 
-class Bus:
+class HostDeviceCopier:
     """Records copies between the host, whose arrays are pinned, and a device."""
 
     def __init__(self, device: Device, home: Device, copies: str) -> None:
@@ -49,8 +49,8 @@ class Bus:
     ) -> None:
         """Record ``target[...] = source``, views of one shape.
 
-        If `inward`, the source is the one on the host. `staging` is memory of `staging`, of as many
-        bytes.
+        If `inward`, the source is the one on the host. `staging` is a buffer from the method of
+        that name, at least as large as the source.
         """
         label = "copy in" if inward else "copy out"
         # Copy engines are slow out of a device, where rows are short and not side by side.

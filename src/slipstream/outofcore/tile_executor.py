@@ -16,8 +16,8 @@ import numpy as np
 from slipstream.array_types import Array
 from slipstream.decomposition import Box
 from slipstream.device import Device, Scratch
-from slipstream.outofcore.device_limits import TooLittleMemory
-from slipstream.outofcore.host_device_copy import Bus
+from slipstream.outofcore.host_device_copy import HostDeviceCopier
+from slipstream.outofcore.memory_budget import TooLittleMemory
 from slipstream.outofcore.streaming_options import Streaming
 from slipstream.outofcore.tile_stores import Store
 from slipstream.schedule import MAIN_LANE, StepGraph
@@ -53,7 +53,7 @@ class Slot(Generic[W]):
     """
 
     def __init__(
-        self, device: Device, bus: Bus, sizes: Sequence[int], stream: str, worker: W
+        self, device: Device, bus: HostDeviceCopier, sizes: Sequence[int], stream: str, worker: W
     ) -> None:
         self.device, self.worker = device, worker
         self._bus, self._stream = bus, stream
@@ -144,7 +144,7 @@ class TileDevice(Generic[W]):
         self.bytes = beside + streaming.slots * sum(sizes)
         if self.bytes > limit:
             raise TooLittleMemory
-        bus = Bus(device, home, streaming.copies)
+        bus = HostDeviceCopier(device, home, streaming.copies)
         lanes = streaming.lanes
         self._workers = [make_worker(lane) for lane in lanes]
         self.slots = [

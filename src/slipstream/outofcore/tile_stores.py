@@ -2,7 +2,7 @@
 
 A tile is a box of the global index space. A store names the arrays that hold such a box, part by
 part: one view of an array, or a part of every block that is sent to, or has come from, another
-rank. What copies a tile to the host so packs it for its receivers, and what copies it back
+rank. Copying a tile to the host therefore also packs it for its receivers, and copying it back
 unpacks it: nothing is packed on the host. Where ranks see each other's memory, the copy from the
 device goes straight to the receiver, and nothing is left to be sent. Or tiles are exchanged
 between devices, and only what has arrived goes to the host.
@@ -29,7 +29,7 @@ from slipstream.exchange import (
     part_of,
     views_of,
 )
-from slipstream.outofcore.host_device_copy import Bus
+from slipstream.outofcore.host_device_copy import HostDeviceCopier
 from slipstream.schedule import StepGraph
 
 # Groups of tiles that are exchanged between devices at the same time.
@@ -145,7 +145,7 @@ class ExchangeStore:
         ]
 
     def _buffers(self, transport: Transport, sizes: Sequence[Sizes], dtype: np.dtype) -> list[Pair]:
-        """Return the memory of each group, of so many elements to send and to receive."""
+        """Return the buffers of each group: with room for what is sent and received."""
         sent, received = (
             list(itertools.accumulate(one, initial=0)) for one in zip(*sizes, strict=True)
         )
@@ -207,7 +207,7 @@ class DeviceExchangeStore(ExchangeStore):
 
     Parameters
     ----------
-    bus : Bus
+    bus : HostDeviceCopier
         How to get to the host.
     arrived : array, shape of this rank's target
         On the host, pinned.
@@ -226,7 +226,7 @@ class DeviceExchangeStore(ExchangeStore):
         together: int,
         rank: int,
         dtype: DTypeLike,
-        bus: Bus,
+        bus: HostDeviceCopier,
         arrived: Array,
         buffers: Sequence[Pair],
     ) -> None:

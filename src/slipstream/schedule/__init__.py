@@ -3,7 +3,7 @@
 Record operations and transfers in a `StepGraph`, `commit` it with a policy, then `run`.
 """
 
-from slipstream.schedule.policies import POLICIES, CommittedStep, commit
+from slipstream.schedule.committed_steps import POLICIES, CommittedStep, commit
 from slipstream.schedule.step_graph import CATEGORIES, MAIN_LANE, StepGraph, Transfer
 from slipstream.schedule.timeline import Timeline
 from slipstream.schedule.timeouts import timeout

@@ -16,7 +16,7 @@ import math
 from dataclasses import dataclass
 
 from slipstream.errors import InputError
-from slipstream.spectral.runge_kutta import RungeKutta
+from slipstream.spectral.runge_kutta_tableaux import RungeKutta
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ import sympy
 from slipstream.equations import Lowered
 from slipstream.equations.fourier_forms import COORDINATES, TIME
 from slipstream.spectral.formula_parser import check_periodic, evaluator
-from slipstream.spectral.runge_kutta import RungeKutta
+from slipstream.spectral.runge_kutta_tableaux import RungeKutta
 from slipstream.spectral.spectral_problem import FieldParts
 
 

@@ -32,7 +32,7 @@ from slipstream.spectral.initial_conditions.abc_flow import abc
 from slipstream.spectral.initial_conditions.random_field import random_modes
 from slipstream.spectral.initial_conditions.taylor_green import taylor_green
 from slipstream.spectral.resolution import check_resolution
-from slipstream.spectral.runge_kutta import RungeKutta
+from slipstream.spectral.runge_kutta_tableaux import RungeKutta
 from slipstream.spectral.spectral_operators import keep_sphere, make_solenoidal
 from slipstream.spectral.spectral_problem import FieldParts, SpectralProblem
 from slipstream.spectral.time_step import SpectralStep

@@ -10,8 +10,8 @@ from slipstream.array_types import Comm
 from slipstream.byte_sizes import bytes_text
 from slipstream.case.spectral_case import SpectralRun
 from slipstream.device import Device
-from slipstream.device.pinned_memory import home_of
-from slipstream.outofcore.device_limits import devices_of, fits_on_all, memory_limit
+from slipstream.device.pinned_host import home_of
+from slipstream.outofcore.memory_budget import devices_of, fits_on_all, memory_limit
 from slipstream.outofcore.streaming_options import Streaming
 from slipstream.schedule import CommittedStep
 from slipstream.simulation.device_memory import check_memory, memory_text, ranks_per_device

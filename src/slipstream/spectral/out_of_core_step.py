@@ -21,7 +21,7 @@ from slipstream.collective import largest, on_every_rank
 from slipstream.device import Device
 from slipstream.errors import InputError
 from slipstream.exchange import PackTargets
-from slipstream.outofcore.device_limits import first_that_fits
+from slipstream.outofcore.memory_budget import first_that_fits
 from slipstream.outofcore.streaming_options import Streaming
 from slipstream.outofcore.tile_executor import TileDevice, TileExecutor
 from slipstream.outofcore.tiles import tile_counts
@@ -29,7 +29,7 @@ from slipstream.schedule import StepGraph
 from slipstream.spectral.kernel_tables import product_of_model
 from slipstream.spectral.resident_columns import ResidentColumns
 from slipstream.spectral.spectral_problem import SpectralProblem
-from slipstream.spectral.tile_work import (
+from slipstream.spectral.streamed_tiles import (
     StreamedColumnTile,
     StreamedPlaneTile,
     TileNeeds,

@@ -17,7 +17,7 @@ from slipstream.equations.fourier_forms import WAVENUMBERS
 from slipstream.equations.lowering import MeanPart
 from slipstream.fft import SlabGeometry, plane_pass_bytes
 from slipstream.spectral.dealiasing import DEALIASING, Dealiasing
-from slipstream.spectral.runge_kutta import RungeKutta
+from slipstream.spectral.runge_kutta_tableaux import RungeKutta
 
 
 @dataclass(frozen=True)

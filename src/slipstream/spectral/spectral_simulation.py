@@ -38,7 +38,7 @@ from slipstream.spectral.initial_conditions import set_initial_flow
 from slipstream.spectral.linear_operator import LinearOperator
 from slipstream.spectral.memory_placement import place
 from slipstream.spectral.restart_state import read_state
-from slipstream.spectral.runge_kutta import METHODS
+from slipstream.spectral.runge_kutta_tableaux import METHODS
 from slipstream.spectral.spectral_operators import keep_sphere, make_real, vorticity
 from slipstream.spectral.spectral_problem import SpectralProblem, field_parts
 from slipstream.spectral.spectrum import energy_spectrum

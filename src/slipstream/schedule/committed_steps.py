@@ -4,13 +4,13 @@ Policies differ only in when nodes run; every one gives the same bits.
 
 ``serial``
     Bulk-synchronous: nodes run in the order of recording, nothing is computed while data travel
-    between ranks, and a GPU finishes each node before the next. Side by side run only several
-    devices, and those lanes of a CPU that are the threads of a loop over batches, beside one for
-    all else.
+    between ranks, and a GPU finishes each node before the next. The only things that run
+    concurrently are different devices and, on a CPU, the threads that share a loop over batches;
+    all other work has a single lane.
 ``overlap``
     Nodes that feed a transfer come first, and transfers are in flight while everything that does
-    not depend on them runs. Where a graph has no transfers, a GPU replays it as one CUDA graph,
-    and a CPU runs its lanes side by side, whatever they are for.
+    not depend on them runs. Where a graph has no transfers, a GPU replays it as one CUDA graph
+    (`CapturedStep`), and a CPU runs its lanes side by side, whatever they are for.
 
 Waiting for other ranks has an end, ``SLIPSTREAM_TIMEOUT``: where one has died, the rest stop too.
 """

@@ -13,7 +13,7 @@ from slipstream.collective import on_every_rank
 from slipstream.device import Device, open_devices
 from slipstream.exchange import local_rank
 
-# Of the memory that is free, what libraries may need besides our arrays.
+# The fraction of the free memory that our arrays may take; the rest is for libraries.
 _USABLE = 0.9
 
 T = TypeVar("T")

@@ -20,7 +20,7 @@ from slipstream.fft.row_tables import RowTables
 from slipstream.fft.slab_layout import SlabGeometry
 from slipstream.schedule import StepGraph
 
-# Working set, in bytes, of one batch of columns on a CPU; see `planes`.
+# Working set, in bytes, of one batch of columns on a CPU; see `plane_transforms`.
 _COLUMN_BATCH = 1 << 20
 
 
