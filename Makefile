@@ -15,7 +15,7 @@ endif
 help:
 	@echo "make demo       simulate the Taylor-Green vortex and draw pictures"
 	@echo "make test       run all tests, also those on several MPI ranks"
-	@echo "make lint       check style and formatting"
+	@echo "make lint       check style, formatting and types"
 	@echo "make gpu-check  run everything that needs a GPU (PYTHON=... to choose the interpreter)"
 	@echo "make bench      time a step of a direct numerical simulation"
 
@@ -41,6 +41,7 @@ test: $(VENV)/.stamp-test
 lint: $(VENV)/.stamp-test
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/mypy
 
 format: $(VENV)/.stamp-test
 	$(VENV)/bin/ruff check --fix .
