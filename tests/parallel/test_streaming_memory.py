@@ -184,8 +184,9 @@ def test_one_rank_without_memory_for_exchanges_stops_all(
             raise InputError("no memory left for exchanges")
 
     if transport == "auto":
-        for name in ("_HostMemory", "_CudaMemory"):
-            monkeypatch.setattr(f"slipstream.exchange.shared_memory.{name}.__init__", scarce)
+        on_gpus = device.kind == "cuda"
+        memory = "cuda_ipc_memory.CudaMemory" if on_gpus else "shared_memory.HostMemory"
+        monkeypatch.setattr(f"slipstream.exchange.{memory}.__init__", scarce)
     else:
         monkeypatch.setattr("slipstream.fft.tile_exchanges.device_buffers", scarce)
     with pytest.raises(InputError, match="no memory left for exchanges"):
