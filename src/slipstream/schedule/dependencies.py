@@ -33,6 +33,8 @@ class Region:
         self.address, self.itemsize = address, array.itemsize
         self.shape, self.strides = array.shape, array.strides
         self.contiguous = array.flags.c_contiguous
+        # No other array of the host may get its memory while the step is recorded.
+        self._kept = array if isinstance(array, np.ndarray) else None
         if not array.size:
             self.low = self.high = 0
         elif self.contiguous:
