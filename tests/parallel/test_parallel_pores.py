@@ -63,5 +63,5 @@ def test_what_is_wrong_on_one_rank_fails_on_all(comm):
     rank, last = (0, 0) if comm is None else (comm.rank, comm.size - 1)
     if rank == last:
         voxels = voxels.astype(np.int32)
-    with pytest.raises(InputError, match="^voxels must be a uint8 array"):
+    with pytest.raises(InputError, match=f"^voxels of rank {last} must be a uint8 array"):
         keep_percolating(voxels, image.shape, (True,) * 3, (0,), comm)

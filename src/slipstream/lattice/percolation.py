@@ -98,9 +98,11 @@ def _check(
     wanted = (stop - start, *shape[1:])
     if not isinstance(voxels, np.ndarray) or voxels.dtype != np.uint8 or voxels.shape != wanted:
         found = f"{getattr(voxels, 'dtype', type(voxels).__name__)} {np.shape(voxels)}"
-        raise InputError(f"voxels must be a uint8 array of shape {wanted}, not {found}")
+        raise InputError(
+            f"voxels of rank {rank} must be a uint8 array of shape {wanted}, not {found}"
+        )
     if not (voxels.flags.c_contiguous and voxels.flags.writeable):
-        raise InputError("voxels must be C-ordered and writable")
+        raise InputError(f"voxels of rank {rank} must be C-ordered and writable")
 
 
 def _join_slabs(slab: PoreRuns, shape: tuple[int, ...], z_periodic: bool, comm: Comm) -> int:
