@@ -120,7 +120,7 @@ def test_run_goes_on_in_another_precision(folder):
     ],
 )
 def test_what_does_not_suit_is_one_line_with_status_2(capsys, monkeypatch, settings, expected):
-    monkeypatch.setattr("slipstream.advection.strategy_choice.cuda_device_count", lambda: 0)
+    monkeypatch.setattr("slipstream.advection.overlap_strategies.cuda_device_count", lambda: 0)
     assert run(*settings) == 2
     error = capsys.readouterr().err
     assert error.startswith("slipstream: error: ")

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from slipstream.accepted import IMAGE_FORMATS
 from slipstream.case import load_case, parse_case, validate_case
-from slipstream.case.lattice_case import SAMPLE_KEYS, SELF_DESCRIBING, Convergence, Image
+from slipstream.case.lattice_case import FORMAT_KEYS, SAMPLE_KEYS, Convergence, Image
 from slipstream.errors import InputError
 from slipstream.io.image_formats import FORMATS
 from slipstream.lattice import SAMPLES
@@ -107,10 +107,9 @@ def test_all_that_a_file_does_not_need_is_named_at_once():
 
 
 def test_formats_and_their_keys_are_those_of_the_reader():
-    assert set(IMAGE_FORMATS.values()) == {*SELF_DESCRIBING, "raw values"}
+    assert set(IMAGE_FORMATS.values()) == set(FORMAT_KEYS)
     for suffix, name in IMAGE_FORMATS.items():
-        keys = FORMATS[suffix].options
-        assert keys == SELF_DESCRIBING[name] if name in SELF_DESCRIBING else "shape" in keys
+        assert FORMATS[suffix].options == FORMAT_KEYS[name]
 
 
 def test_a_sample_takes_the_place_of_a_file_and_may_have_its_shape():
@@ -204,6 +203,7 @@ def test_wrong_settings_are_named_in_one_line(override, expected):
     ("override", "expected"),
     [
         ("image.porosity=0.2", ["image", "'porosity' does not belong to path =", "dtype"]),
+        ("image.dataset=data", ["image", "'dataset' does not belong to path = 'rock.raw'"]),
         ("image.pore=1.5", ["image.pore", "whole number"]),
         ("image.pore=[]", ["image.pore", "whole number"]),
         ("image.offset=-1", ["image.offset", "at least 0"]),

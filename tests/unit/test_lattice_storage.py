@@ -31,9 +31,14 @@ from slipstream.errors import InputError
 from slipstream.lattice import Fluid, PoreFlow, Storage
 from slipstream.lattice.d3q19 import D3Q19
 from slipstream.lattice.neighbour_tables import make_links
-from slipstream.lattice.population_layout import ENCODINGS, LAYOUTS, ORDERS, PROPAGATIONS
+from slipstream.lattice.population_layout import (
+    ENCODINGS,
+    LAYOUTS,
+    ORDERS,
+    PROPAGATIONS,
+    row_order,
+)
 from slipstream.lattice.pore_sites import Sites
-from slipstream.lattice.site_order import row_order
 
 PROPAGATIONS, LAYOUTS, ORDERS, ENCODINGS = map(tuple, (PROPAGATIONS, LAYOUTS, ORDERS, ENCODINGS))
 IMAGE = random_pores((7, 9, 11))

@@ -11,7 +11,11 @@ import numpy as np
 from slipstream.advection.advection_memory import memory_needed
 from slipstream.advection.advection_solver import Advection, checked_grid, open_devices
 from slipstream.advection.exact_solution import LABELS, PICTURES, compare, gaussian
-from slipstream.advection.strategy_choice import automatic_strategy, check_device, strategy_of_case
+from slipstream.advection.overlap_strategies import (
+    automatic_strategy,
+    check_device,
+    strategy_of_case,
+)
 from slipstream.array_types import Comm
 from slipstream.case import AdvectionCase
 from slipstream.collective import on_every_rank

@@ -12,7 +12,12 @@ import numpy as np
 from slipstream.advection.device_regions import DeviceRegion, Region, record_copies
 from slipstream.advection.exact_solution import gaussian
 from slipstream.advection.lax_wendroff import check_courant
-from slipstream.advection.overlap_strategies import STRATEGIES, Strategy, place, record_step
+from slipstream.advection.overlap_strategies import (
+    Strategy,
+    checked_strategy,
+    place,
+    record_step,
+)
 from slipstream.array_types import Comm
 from slipstream.decomposition import Box, grid_boxes, process_grid
 from slipstream.device import Device, HostDevice, open_device
@@ -214,15 +219,6 @@ class Advection:
     def timeline(self, forget: bool = False) -> Timeline:
         """Return what ran when in the profiled steps; `forget` clears the record."""
         return Timeline.merged([step.timeline for step in self._steps], forget)
-
-
-def checked_strategy(name: str, ranks: int) -> Strategy:
-    """Return the strategy of a name."""
-    fitting = [key for key, one in STRATEGIES.items() if ranks == 1 or one.transport != "none"]
-    if name not in fitting:
-        what = "is for one rank" if name in STRATEGIES else "is unknown"
-        raise InputError(f"strategy {name!r} {what}; accepted: {', '.join(fitting)}")
-    return STRATEGIES[name]
 
 
 def checked_shape(shape: Sequence[int]) -> tuple[int, int, int]:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from slipstream.advection import FLOPS, STRATEGIES, Advection, gaussian, tuned_shell
-from slipstream.advection.advection_solver import checked_strategy
+from slipstream.advection.overlap_strategies import checked_strategy
 from slipstream.array_types import Comm
 from slipstream.bench.advection_lines import lines_of
 from slipstream.bench.harness import (

@@ -44,14 +44,15 @@ SAMPLE_KEYS: dict[str, dict[str, Any]] = {
     "random-pack": {"radius": _REQUIRED, "solid_fraction": _REQUIRED, "seed": 0},
     "sandstone": {"radius": _REQUIRED, "porosity": 0.13, "seed": 0},
 }
-_FILE_KEYS = ("pore", "shape", "dtype", "byte_order", "offset", "dataset")
-# Formats whose files have shape and type in them, and their keys besides `pore`.
-SELF_DESCRIBING: dict[str, tuple[str, ...]] = {
+# The keys that each format takes besides `pore`; files without `shape` tell it themselves.
+FORMAT_KEYS: dict[str, tuple[str, ...]] = {
+    "raw values": ("shape", "dtype", "byte_order", "offset"),
     "TIFF": (),
     "NumPy": (),
     "HDF5": ("dataset",),
     "Zarr": ("dataset",),
 }
+_FILE_KEYS = ("pore", *dict.fromkeys(key for keys in FORMAT_KEYS.values() for key in keys))
 # Keys that apply to only one kind of image: a sample's shape is not that of a file.
 KEYS_OF_SAMPLES = ("shape", *dict.fromkeys(key for keys in SAMPLE_KEYS.values() for key in keys))
 KEYS_OF_FILES = tuple(key for key in _FILE_KEYS if key != "shape")
@@ -81,15 +82,14 @@ def _as_tuples(value: Any) -> Any:
 
 
 def _format_of(path: Any) -> str | None:
-    """Return the format of a file that has its own shape; None if it is raw, or unknown."""
-    name = IMAGE_FORMATS.get(PurePath(path).suffix.lower()) if isinstance(path, str) else None
-    return name if name in SELF_DESCRIBING else None
+    """Return the format of a file; None if it is unknown."""
+    return IMAGE_FORMATS.get(PurePath(path).suffix.lower()) if isinstance(path, str) else None
 
 
 def _keys_of_file(path: Any) -> dict[str, Any]:
-    """Return the keys that apply to a file."""
+    """Return the keys that apply to a file; all of them if its format is unknown."""
     found = _format_of(path)
-    return dict.fromkeys(_FILE_KEYS if found is None else ("pore", *SELF_DESCRIBING[found]))
+    return dict.fromkeys(_FILE_KEYS if found is None else ("pore", *FORMAT_KEYS[found]))
 
 
 def _foreign(data: dict[str, Any], own: dict[str, Any]) -> list[str]:
@@ -109,7 +109,7 @@ def _remove(foreign: list[str], whose: str, own: dict[str, Any], path: Any) -> s
     text = f"{_listed(foreign)} {'do' if foreign[1:] else 'does'} not belong to {whose}: remove"
     text += " them" if foreign[1:] else " it"
     found = _format_of(path)
-    if found is not None and "shape" in foreign:
+    if found is not None and "shape" in foreign and "shape" not in own:
         text += f", a {found} file tells its own shape"
     return f"{text}; accepted with it: {', '.join(own)}"
 

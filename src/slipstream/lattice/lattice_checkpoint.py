@@ -19,8 +19,8 @@ from slipstream.errors import InputError
 from slipstream.field import Field
 from slipstream.io.checkpoint import Checkpoint
 from slipstream.lattice.domain_decomposition import Subdomain
+from slipstream.lattice.population_layout import row_order
 from slipstream.lattice.pore_flow import PoreFlow
-from slipstream.lattice.site_order import row_order
 
 # Sites whose populations are moved at once; the most in a chunk of the files, and the fewest where
 # a rank has several chunks.

@@ -28,17 +28,15 @@ from slipstream.lattice.lattice_checkpoint import (
     read_state,
     state,
 )
-from slipstream.lattice.lattice_description import (
-    RankLoad,
-    problem_text,
-    ranks_text,
-    storage_text,
-)
 from slipstream.lattice.lattice_memory import check_room, memory_needed
-from slipstream.lattice.lattice_results import (
+from slipstream.lattice.lattice_report import (
+    RankLoad,
     flow_results,
     permeability_text,
+    problem_text,
+    ranks_text,
     speed_results,
+    storage_text,
 )
 from slipstream.lattice.population_layout import TUNED, Storage
 from slipstream.lattice.pore_flow import PoreFlow

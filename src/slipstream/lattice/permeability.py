@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import numbers
+import time
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -23,15 +24,14 @@ from slipstream.errors import InputError
 from slipstream.exchange import make_transport, open_matching_device
 from slipstream.io.image_errors import ARGUMENTS, in_terms_of
 from slipstream.io.voxel_images import open_image
-from slipstream.lattice.convergence import distance_text
-from slipstream.lattice.darcy import DARCY
+from slipstream.lattice.convergence import Steadiness, distance_text
+from slipstream.lattice.darcy import DARCY, force_on_sample
 from slipstream.lattice.domain_decomposition import decompose
 from slipstream.lattice.flow_domain import Domain
 from slipstream.lattice.percolation import Connectivity
 from slipstream.lattice.population_layout import TUNED, Storage
 from slipstream.lattice.pore_flow import PoreFlow
 from slipstream.lattice.relaxation_rates import Fluid
-from slipstream.lattice.steady_state import SteadyFlow, run_to_steady
 from slipstream.lattice.storage_tuning import choose_storage
 from slipstream.lattice.velocity_set import AXES
 
@@ -226,6 +226,67 @@ def permeability(
             stacklevel=2,
         )
     return result
+
+
+@dataclass(frozen=True)
+class SteadyFlow:
+    """The final state of a flow along one axis, in lattice units."""
+
+    column: np.ndarray  # of the permeability tensor, along z, y and x
+    velocity: float  # superficial velocity along the axis
+    mach: float
+    residual: float  # estimated relative distance from the steady flow
+    converged: bool
+    steps: int
+    updates: int  # number of sites updated
+    seconds: float
+    history: list[tuple[int, float]]  # steps, and the permeability along the axis then
+
+
+def run_to_steady(
+    flow: PoreFlow,
+    axis: int,
+    force: float,
+    sample_fraction: float,
+    tolerance: float,
+    max_steps: int,
+    interval: int,
+    comm: Comm,
+) -> SteadyFlow:
+    """Drive a flow along an axis until its permeability is steady. Collective.
+
+    `sample_fraction` is the fraction of the domain's length that is sample.
+    """
+    fluid = flow.fluid
+    z, y, x = (force if one == axis else 0.0 for one in range(3))
+    drive = (z, y, x)
+    flow.drive(Fluid(fluid.relaxation_time, fluid.magic, drive, inertia=fluid.inertia))
+    flow.rest()
+    resisted = force_on_sample(force, sample_fraction)
+    steadiness = Steadiness(flow, axis, resisted, tolerance, interval, comm)
+    history, began = [], time.perf_counter()
+    while flow.steps < max_steps and not steadiness.is_steady:
+        left = max_steps - flow.steps
+        flow.advance(min(interval, left + left % 2))
+        steadiness.look()
+        means = steadiness.means()
+        history.append((flow.steps, means.permeability))
+        # On all ranks, so that all of them stop where warnings are errors.
+        for text in steadiness.warnings():
+            warnings.warn(text, RuntimeWarning, stacklevel=3)
+    seconds = time.perf_counter() - began
+    sites = flow.sites.count if comm is None else comm.allreduce(flow.sites.count)
+    return SteadyFlow(
+        means.column,
+        float(means.velocity[axis]),
+        means.mach,
+        steadiness.residual,
+        steadiness.is_steady,
+        flow.steps,
+        sites * flow.steps,
+        seconds,
+        history,
+    )
 
 
 def _result(

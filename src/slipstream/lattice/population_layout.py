@@ -5,6 +5,7 @@ All choices give the same flow; which is fastest depends on the machine and on t
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,7 +14,6 @@ from slipstream.device import REAL_NAMES
 from slipstream.errors import InputError
 from slipstream.lattice.d3q19 import D3Q19
 from slipstream.lattice.propagation import PROPAGATIONS
-from slipstream.lattice.site_order import ORDERS
 from slipstream.lattice.velocity_set import VelocitySet
 
 
@@ -48,6 +48,13 @@ LAYOUTS = {
     "bundle": "BUNDLE",
     "vector-collision": "VECTOR_COLLISION",
     "vector-bundle": "VECTOR_BUNDLE",
+}
+# Rows of a tile along z and y.
+_TILE = 8
+# For rows at z and y, given in raster order: the index of the first row, the second and so on.
+ORDERS: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
+    "raster": lambda z, y: np.arange(z.size),
+    "row-tiles": lambda z, y: np.lexsort((y, z, y // _TILE, z // _TILE)),
 }
 ENCODINGS = {
     "wide": Encoding("WIDE", bytes_per_link=4.0),
@@ -150,3 +157,9 @@ class Storage:
             for step in PROPAGATIONS[self.propagation].steps
         )
         return first, second
+
+
+def row_order(planes: int, rows: int, order: str) -> np.ndarray:
+    """Return the indices of rows, ``z * rows + y``, in the order of their sites."""
+    z, y = np.indices((planes, rows)).reshape(2, -1)
+    return ORDERS[order](z, y)

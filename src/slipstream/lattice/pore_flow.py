@@ -93,8 +93,7 @@ class PoreFlow:
         self._inlet_places = self._located(self._slots(ends), wide)
         del wide
         self.sites.release()
-        shape = (self._directions, self.sites.stored)
-        populations = [device.empty(shape, storage.dtype) for _ in range(self._propagation.arrays)]
+        populations = [self._empty() for _ in range(self._propagation.arrays)]
         self._arrays = [populations[0], populations[-1]]
         self._swap = None
         if transport is not None:
@@ -109,6 +108,10 @@ class PoreFlow:
         self.rest()
 
     # -- setting up --------------------------------------------------------------------------
+
+    def _empty(self) -> Array:
+        """Return memory for populations, which a benchmark lets begin elsewhere."""
+        return self.device.empty((self._directions, self.sites.stored), self.storage.dtype)
 
     def _slots(self, ends: np.ndarray) -> np.ndarray:
         numbers = self.sites.numbers(list(ends[:, :3].T))

@@ -18,8 +18,7 @@ from slipstream.decomposition import Box
 from slipstream.device import Device, RowLaunch
 from slipstream.errors import InputError
 from slipstream.lattice.d3q19 import D3Q19
-from slipstream.lattice.population_layout import SEGMENT, Storage
-from slipstream.lattice.site_order import row_order
+from slipstream.lattice.population_layout import SEGMENT, Storage, row_order
 from slipstream.lattice.velocity_set import VelocitySet
 
 # A site's populations of all directions would compete for the same cache lines if they lay a

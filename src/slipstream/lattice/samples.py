@@ -36,6 +36,10 @@ class Sample:
 
     def read(self, box: Box) -> np.ndarray:
         """Return the mask of a box, of uint8."""
+        check_box(box, self.shape)
+        return self._mask(box)
+
+    def _mask(self, box: Box) -> np.ndarray:
         raise NotImplementedError
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
@@ -68,13 +72,6 @@ def _set_shape(sample: Sample) -> None:
     object.__setattr__(sample, "shape", shape)
 
 
-def _axis_index(name: str) -> int:
-    """Return the index of a named axis in shapes."""
-    if name not in AXES:
-        raise ImageError(_key("axis"), f" is {name!r}; accepted: x, y, z")
-    return AXES.index(name)
-
-
 def _check_number(name: str, value: Any, most: float, least: float = 0.0) -> None:
     """Refuse a parameter that is not a number above 0, from `least` up to `most`."""
     try:
@@ -95,8 +92,38 @@ def _volume(radius: float) -> float:
     return 4 / 3 * math.pi * radius**3
 
 
+class _Walled(Sample):
+    """A box whose outer layers of voxels are walls along some axes."""
+
+    axis: str
+
+    def __post_init__(self) -> None:
+        _set_shape(self)
+        if self.axis not in AXES:
+            raise ImageError(_key("axis"), f" is {self.axis!r}; accepted: x, y, z")
+        for axis in self._closed():
+            if self.shape[axis] < 3:
+                raise ImageError(
+                    _key("shape"),
+                    " is ",
+                    PerAxis(self.shape),
+                    f"; accepted: 3 voxels or more along {AXES[axis]}, two of which are walls",
+                )
+
+    def _closed(self) -> list[int]:
+        """Return the axes along which there are walls."""
+        raise NotImplementedError
+
+    def _mask(self, box: Box) -> np.ndarray:
+        mask = np.ones(box.shape, np.uint8)
+        for axis in self._closed():
+            layers = np.arange(box.start[axis], box.stop[axis])
+            np.moveaxis(mask, axis, 0)[(layers == 0) | (layers == self.shape[axis] - 1)] = 0
+        return mask
+
+
 @dataclass(frozen=True)
-class Channel(Sample):
+class Channel(_Walled):
     """The gap between two walls, each one layer of voxels at an end of an axis.
 
     Attributes
@@ -115,17 +142,12 @@ class Channel(Sample):
     shape: tuple[int, int, int]
     axis: str
 
-    def __post_init__(self) -> None:
-        _set_shape(self)
-        _check_walls(self.shape, (_axis_index(self.axis),))
-
-    def read(self, box: Box) -> np.ndarray:
-        """Return the mask of a box, of uint8."""
-        return _between_walls(self.shape, (_axis_index(self.axis),), box)
+    def _closed(self) -> list[int]:
+        return [AXES.index(self.axis)]
 
 
 @dataclass(frozen=True)
-class Duct(Sample):
+class Duct(_Walled):
     """A straight duct of rectangular section, whose four walls are one layer of voxels each.
 
     Attributes
@@ -144,36 +166,8 @@ class Duct(Sample):
     shape: tuple[int, int, int]
     axis: str
 
-    def __post_init__(self) -> None:
-        _set_shape(self)
-        _check_walls(self.shape, self._across())
-
-    def read(self, box: Box) -> np.ndarray:
-        """Return the mask of a box, of uint8."""
-        return _between_walls(self.shape, self._across(), box)
-
-    def _across(self) -> tuple[int, ...]:
-        return tuple(axis for axis in range(3) if axis != _axis_index(self.axis))
-
-
-def _between_walls(shape: Sequence[int], axes: Sequence[int], box: Box) -> np.ndarray:
-    check_box(box, shape)
-    mask = np.ones(box.shape, np.uint8)
-    for axis in axes:
-        layers = np.arange(box.start[axis], box.stop[axis])
-        np.moveaxis(mask, axis, 0)[(layers == 0) | (layers == shape[axis] - 1)] = 0
-    return mask
-
-
-def _check_walls(shape: Sequence[int], axes: Sequence[int]) -> None:
-    for axis in axes:
-        if shape[axis] < 3:
-            raise ImageError(
-                _key("shape"),
-                " is ",
-                PerAxis(shape),
-                f"; accepted: 3 voxels or more along {AXES[axis]}, two of which are walls",
-            )
+    def _closed(self) -> list[int]:
+        return [axis for axis in range(3) if AXES[axis] != self.axis]
 
 
 @dataclass(frozen=True)
@@ -267,9 +261,7 @@ class Spheres(Sample):
             low, high = (middle, high) if less else (low, middle)
         return (low + high) / 2 * self.shape[0]
 
-    def read(self, box: Box) -> np.ndarray:
-        """Return the mask of a box, of uint8."""
-        check_box(box, self.shape)
+    def _mask(self, box: Box) -> np.ndarray:
         centres = SPHERE_LATTICES[self.lattice].centres * self.shape[0]
         return draw_spheres(centres, self.sphere_radius, self.shape, box)
 
@@ -321,9 +313,7 @@ class RandomPack(Sample):
             )
         return found
 
-    def read(self, box: Box) -> np.ndarray:
-        """Return the mask of a box, of uint8."""
-        check_box(box, self.shape)
+    def _mask(self, box: Box) -> np.ndarray:
         return draw_spheres(self.centres, self.radius, self.shape, box)
 
 
@@ -374,9 +364,7 @@ class Sandstone(Sample):
         """The radius with which the grains leave the porosity."""
         return grown_radius(self.centres, self.radius, self.shape, self.porosity)
 
-    def read(self, box: Box) -> np.ndarray:
-        """Return the mask of a box, of uint8."""
-        check_box(box, self.shape)
+    def _mask(self, box: Box) -> np.ndarray:
         return draw_spheres(self.centres, self.grain_radius, self.shape, box)
 
 
