@@ -31,8 +31,9 @@ from slipstream.schedule import StepGraph
 from slipstream.spectral.cfl import record_courant
 from slipstream.spectral.energy_budget import component_sums, vector_sums
 from slipstream.spectral.nonlinear_term import record_nonlinear_term
+from slipstream.spectral.projection import make_solenoidal
 from slipstream.spectral.runge_kutta_tableaux import METHODS
-from slipstream.spectral.spectral_operators import make_solenoidal, vorticity
+from slipstream.spectral.spectral_operators import vorticity
 from slipstream.spectral.spectral_problem import SpectralProblem
 from slipstream.spectral.time_step import SpectralStep
 

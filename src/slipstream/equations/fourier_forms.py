@@ -55,11 +55,6 @@ class Value(sympy.Symbol):
         return (*super()._hashable_content(), *own)
 
     @property
-    def is_derivative(self) -> bool:
-        """Whether it is the value of a derivative."""
-        return self.orders != _VALUE
-
-    @property
     def undifferentiated(self) -> Value:
         """The value of the component itself."""
         return Value(self.field, self.component, self.solenoidal)

@@ -226,10 +226,6 @@ def _sum(quantities: Sequence[Quantity], text: str) -> Quantity:
     return Quantity(forms, text)
 
 
-def _part(quantity: Quantity, *places: int) -> Quantity:
-    return Quantity([quantity.forms[place] for place in places], quantity.text)
-
-
 def grad(quantity: Quantity) -> Quantity:
     """Return the gradient: of a vector u the tensor with ``d_i u_j`` in row i, column j."""
     text = f"grad({quantity.text})"

@@ -1,4 +1,4 @@
-"""Whether what a simulation needs fits into the memory of devices, which ranks may share."""
+"""Whether a simulation fits into the free memory of its devices, which ranks may share."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def check_memory(
     needs : sequence of (Device, int)
         This rank's devices, and the bytes that all ranks which share one need on it.
     what, less : str
-        What needs it, the key of the case first; and what would need less.
+        What needs the memory, beginning with its key in the case, and what would need less.
     """
     mine = [(one.identity, one.kind, one.name, need, one.memory_free()) for one, need in needs]
     everyone = [mine] if comm is None else comm.allgather(mine)

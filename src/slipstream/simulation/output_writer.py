@@ -21,7 +21,7 @@ from slipstream.simulation.simulation_base import Simulation
 
 
 class DueTimes:
-    """Tells when something is due that recurs at an interval of time; never if that is None."""
+    """Tells when output at an interval of time is due; never if the interval is None."""
 
     def __init__(self, interval: float | None, start: float) -> None:
         self._interval = interval

@@ -59,7 +59,7 @@ def run_case(simulation: Simulation, output: str | Path, console: Console | None
         The output folder, made if need be. The output of an earlier run in it is replaced once
         the initial state is there; `slipstream.simulation.check_folder` tells beforehand.
     console : rich.console.Console, optional
-        Where rank 0 reports; standard output by default.
+        Where rank 0 prints; standard output by default.
 
     Raises
     ------

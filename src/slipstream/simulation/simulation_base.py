@@ -3,8 +3,8 @@
 A simulation is made for a case, ranks and a device. To *describe* it (memory, transport, storage)
 allocates no field; to *prepare* it allocates them and sets the initial state. After that it is
 advanced step by step and asked for diagnostics and fields. It writes no files and prints nothing:
-`run_case` does that, for any family. What is marked *collective* is called by all ranks at the
-same point.
+`run_case` does that, for any family. All ranks must call what is marked *collective*, in the same
+order.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Simulation(ABC):
         Policy or strategy by which the nodes of a step are ordered.
     """
 
-    # What is timed at a time, as pictures of it say.
+    # What one timing covers, for the title of its picture.
     timed = "one time step"
 
     rank: int
@@ -115,7 +115,7 @@ class Simulation(ABC):
     def prepare(self) -> None:
         """Allocate all fields, and set the initial state or that of an earlier run. Collective.
 
-        Of a simulation that has been advanced before, it begins anew.
+        Called again, it starts the simulation over.
 
         Raises
         ------
@@ -139,7 +139,7 @@ class Simulation(ABC):
         """Set the initial state, or that of the run to go on from. Collective."""
 
     def describe_step(self) -> str:
-        """Return what is known of the step once all is allocated, for people, or nothing."""
+        """Return what is known of the step only once all is allocated, for people, or nothing."""
         return ""
 
     # -- stepping ----------------------------------------------------------------------------
@@ -149,16 +149,16 @@ class Simulation(ABC):
         """Return the size of the next time step (non-dimensional). Collective.
 
         Fixed, or from the Courant number; not shortened to hit the end of the run. Not-a-number
-        if the state has blown up. Returns when the step before is complete, since the time that
-        both take counts as that of the step.
+        if the state has blown up. It waits for the previous step to complete, so that the time of
+        both calls is the time of a step.
         """
 
     def advance(self, step_size: float) -> None:
-        """Do one time step (non-dimensional), or a few that cannot be parted. Collective.
+        """Do one time step, or a few that only go together. Collective.
 
-        Of the given size, which is shorter than what `step_size` returned where the run would end
-        within it. A simulation whose steps cannot be shortened does a whole one, and then the
-        run ends with the first step that reaches its end. `step` tells how many have been done.
+        The size (non-dimensional) is that of `step_size`, or less where the run would otherwise
+        pass its end; a simulation whose steps cannot be shortened does a whole one, so that the
+        run ends with the first step that reaches its end. `step` counts those done.
         """
         timeline = self._advance(step_size, self._timer.wants_next())
         if timeline is not None:
@@ -169,7 +169,7 @@ class Simulation(ABC):
         """Advance step and time; with `profile`, return what ran when in this step alone."""
 
     def _busy_seconds(self, timeline: Timeline) -> dict[str, float]:
-        """Return a step's seconds by category; where lanes work side by side, of one of them."""
+        """Return a step's seconds by category, averaged over lanes that work side by side."""
         return {
             category: seconds / (1 if category == "communication" else self.lanes)
             for category, seconds in timeline.totals().items()
@@ -197,7 +197,7 @@ class Simulation(ABC):
         return f"step {self.step}, t = {self.time:.4g}, time step {step_size:.3g}"
 
     def warnings(self) -> list[str]:
-        """Return what people should be warned of, that they have not been told yet."""
+        """Return warnings that have not been shown yet."""
         return []
 
     # -- results -----------------------------------------------------------------------------
@@ -239,7 +239,7 @@ class Simulation(ABC):
         return {}
 
     def write_at_end(self, folder: Path) -> list[Path]:
-        """Write what only this family has; return what it was, on the first rank. Collective."""
+        """Write what only this family has; return its paths on the first rank. Collective."""
         return []
 
 

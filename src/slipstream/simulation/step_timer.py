@@ -14,7 +14,7 @@ _PROFILE_INTERVAL = 8
 class StepTimer:
     """Times one step in a few, and extrapolates.
 
-    An eager timer times the first step too, which is not typical: for runs of a single one.
+    An eager timer also times the first step, typical or not, for runs of a single step.
     """
 
     def __init__(self, eager: bool = False) -> None:
@@ -24,12 +24,12 @@ class StepTimer:
         self._timed = self._steps = 0
 
     def wants_next(self) -> bool:
-        """Count a step that is about to begin; return whether it shall be timed."""
+        """Count a step that is about to begin; return whether to time it."""
         self._steps += 1
         return (self._eager and not self._timed) or self._steps % _PROFILE_INTERVAL == 2
 
     def add(self, timeline: Timeline, seconds: Mapping[str, float]) -> None:
-        """Take what was found out about a step: what ran when, and its seconds by category."""
+        """Add a timed step: what ran when, and its seconds by category."""
         self._timed += 1
         self._timeline = timeline
         for category, one in seconds.items():

@@ -1,4 +1,4 @@
-"""Requests to stop, which a run obeys between two time steps and on all ranks alike."""
+"""Requests to stop a run, honoured between two time steps and on all ranks alike."""
 
 import signal
 import threading
@@ -13,7 +13,8 @@ from slipstream.errors import RunError
 from slipstream.mpi_launch import STOP_SIGNAL
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, STOP_SIGNAL)
-_SECONDS_OF_PATIENCE = 1.0
+# One request may arrive as several signals, from the terminal and from the launcher.
+_SECONDS_OF_ONE_REQUEST = 1.0
 
 
 class Interrupted(RunError):
@@ -21,7 +22,7 @@ class Interrupted(RunError):
 
 
 class Interruption:
-    """While entered, signals that would end the process only raise a flag.
+    """Within this context, signals that would end the process only raise a flag.
 
     A second Ctrl-C, a while after the first, raises KeyboardInterrupt as usual. Outside the
     main thread, where signals cannot be caught, nothing changes.
@@ -45,8 +46,7 @@ class Interruption:
         now = time.monotonic()
         if self._first_at is None:
             self._first_at = now
-        # One request may arrive as several signals, from the terminal and from the launcher.
-        elif number == signal.SIGINT and now - self._first_at > _SECONDS_OF_PATIENCE:
+        elif number == signal.SIGINT and now - self._first_at > _SECONDS_OF_ONE_REQUEST:
             raise KeyboardInterrupt
 
     def requested(self) -> bool:

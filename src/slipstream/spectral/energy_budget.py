@@ -10,6 +10,8 @@ import math
 
 import numpy as np
 
+from slipstream.array_types import Array
+from slipstream.device import Kernel
 from slipstream.spectral.spectral_problem import FieldParts, vectors_of
 from slipstream.spectral.time_step import SpectralStep
 
@@ -80,18 +82,20 @@ def component_sums(flow: SpectralStep) -> np.ndarray:
 
     The shape is (2, components).
     """
-    nz, ny, _ = flow.problem.geometry.stored_shape
-    sums, tables = flow.device.zeros((nz * ny, 2 * flow.problem.size), np.float64), flow.tables
+    arrays = flow.read_state(), flow.tables.wavenumbers, flow.tables.parameters
     kernel = flow.model_kernel("energy_budget.hpp", "component_sums")
-    flow.run_over_rows(kernel, flow.read_state(), tables.wavenumbers, tables.parameters, sums)
-    return flow.device.to_host(sums).sum(axis=0).reshape(2, -1)
+    return _sums_over_rows(flow, 2 * flow.problem.size, kernel, *arrays).reshape(2, -1)
 
 
 def vector_sums(flow: SpectralStep, first: int) -> np.ndarray:
     """Return this rank's share of a vector's energy, enstrophy, helicity and squared divergence."""
-    nz, ny, _ = flow.problem.geometry.stored_shape
-    sums = flow.device.zeros((nz * ny, 4), np.float64)
     vector = flow.read_state()[first : first + 3]
     kernel = flow.device.kernel("energy_budget.hpp", "vector_sums", REAL=flow.real)
-    flow.run_over_rows(kernel, vector, flow.tables.wavenumbers, sums)
+    return _sums_over_rows(flow, 4, kernel, vector, flow.tables.wavenumbers)
+
+
+def _sums_over_rows(flow: SpectralStep, size: int, kernel: Kernel, *arrays: Array) -> np.ndarray:
+    nz, ny, _ = flow.problem.geometry.stored_shape
+    sums = flow.device.zeros((nz * ny, size), np.float64)
+    flow.run_over_rows(kernel, *arrays, sums)
     return flow.device.to_host(sums).sum(axis=0)

@@ -16,7 +16,8 @@ from slipstream.device import Operation
 from slipstream.fft import PointOperation
 from slipstream.schedule import commit
 from slipstream.spectral.formula_parser import check_periodic, evaluator
-from slipstream.spectral.spectral_operators import keep_sphere, make_solenoidal
+from slipstream.spectral.projection import make_solenoidal
+from slipstream.spectral.spectral_operators import keep_sphere
 from slipstream.spectral.time_step import SpectralStep
 
 

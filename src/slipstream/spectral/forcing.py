@@ -27,15 +27,17 @@ from slipstream.equations.fourier_forms import TIME
 from slipstream.errors import InputError
 from slipstream.spectral.fields_at_points import set_points
 from slipstream.spectral.force_patterns import ForcePattern, patterns_of
-from slipstream.spectral.formula_parser import check_periodic, parsed
+from slipstream.spectral.formula_parser import check_periodic, parsed, texts_of
 from slipstream.spectral.initial_conditions.abc_flow import abc
 from slipstream.spectral.initial_conditions.random_field import random_modes
 from slipstream.spectral.initial_conditions.taylor_green import taylor_green
+from slipstream.spectral.projection import make_solenoidal
 from slipstream.spectral.resolution import check_resolution
 from slipstream.spectral.runge_kutta_tableaux import RungeKutta
-from slipstream.spectral.spectral_operators import keep_sphere, make_solenoidal
+from slipstream.spectral.spectral_operators import keep_sphere
 from slipstream.spectral.spectral_problem import FieldParts, SpectralProblem
 from slipstream.spectral.time_step import SpectralStep
+from slipstream.spectral.wavenumbers import unit_wavenumbers
 
 
 @dataclass(frozen=True)
@@ -87,13 +89,11 @@ def forces_of(
     if kind.formulas is None:
         return [ForcePattern(components, None, is_solenoidal=field.first in model.vectors)]
     key = f"forcing.{settings.kind}"
-    texts = kind.formulas(settings, [2 * math.pi / length for length in reversed(lengths)])
-    texts = [texts] if isinstance(texts, str | int | float) else list(texts)
-    if len(texts) != field.size:
-        raise InputError(f"{key}: {len(texts)} formulas for {field.name!r}; expected {field.size}")
+    formulas = kind.formulas(settings, unit_wavenumbers(lengths))
+    texts = texts_of(formulas, field.name, field.size, key)
     expressions = [sympy.Integer(0)] * len(model.components)
     for component, text in zip(components, texts, strict=True):
-        expressions[component] = parsed(str(text), f"{key}.{field.name}", has_time=True)
+        expressions[component] = parsed(text, f"{key}.{field.name}", has_time=True)
         check_periodic(expressions[component], lengths, f"{key}.{field.name}")
     if settings.injection is not None and any(one.has(TIME) for one in expressions):
         raise InputError(

@@ -39,6 +39,14 @@ _ALLOWED = (
 )
 
 
+def texts_of(formulas: Any, field: str, size: int, where: str) -> list[str]:
+    """Return the formulas of a field's components, one or a sequence; refuse another number."""
+    texts = [formulas] if isinstance(formulas, str | int | float) else list(formulas)
+    if len(texts) != size:
+        raise InputError(f"{where}: {len(texts)} formulas for {field!r}; expected {size}")
+    return [str(text) for text in texts]
+
+
 def formula(text: str, where: str) -> Callable[..., Any]:
     """Return a formula as a function of x, y, z and a module, NumPy or CuPy."""
     return evaluator(parsed(text, where))

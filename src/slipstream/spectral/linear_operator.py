@@ -11,7 +11,7 @@ import numpy as np
 import sympy
 
 from slipstream.equations.fourier_forms import WAVENUMBERS
-from slipstream.spectral.spectral_operators import projector
+from slipstream.spectral.projection import projector
 from slipstream.spectral.spectral_problem import SpectralProblem
 from slipstream.spectral.wavenumbers import Wavenumbers
 

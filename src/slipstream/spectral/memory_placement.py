@@ -14,7 +14,7 @@ from slipstream.device.pinned_host import home_of
 from slipstream.outofcore.memory_budget import devices_of, fits_on_all, memory_limit
 from slipstream.outofcore.streaming_options import Streaming
 from slipstream.schedule import CommittedStep
-from slipstream.simulation.device_memory import check_memory, memory_text, ranks_per_device
+from slipstream.simulation.device_memory import memory_text, ranks_per_device
 from slipstream.spectral.spectral_problem import SpectralProblem
 from slipstream.spectral.transform_passes import FieldTransforms, Passes
 
@@ -69,10 +69,6 @@ class Placement:
     def memory(self) -> int:
         """Return the bytes that all ranks need together where this rank's fields are."""
         return ranks_per_device(self.comm, self.home) * self.need()
-
-    def check_memory(self) -> None:
-        """Refuse fields that do not fit. Collective."""
-        check_memory(self.comm, [(self.home, self.memory())])
 
     def describe(self) -> dict[str, str]:
         """Return where fields are and the memory they take, for people. Collective."""

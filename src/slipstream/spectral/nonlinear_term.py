@@ -83,31 +83,19 @@ def _update(flow: SpectralStep, is_shifted: bool, weight: float) -> ColumnUpdate
         SHIFTED=is_shifted,
         ADDS=is_shifted,
     )
-    z_modes, row = problem.geometry.modes[0], problem.geometry.row
-    nz, all_y, nx = problem.geometry.spectral_box.shape
+    nz, _, nx = problem.geometry.spectral_box.shape
     scale = weight / math.prod(problem.geometry.shape)
 
     def update(tile: ColumnTile) -> TileUpdate:
         products, stage = tile.columns, tile.part(flow.stage)
-        height = tile.high - tile.low
         operation = kernel.bind(
-            RowLaunch(nz * height, nx),
+            RowLaunch(nz * (tile.high - tile.low), nx),
             products,
             stage,
             tables.wavenumbers,
             tables.phases,
             tables.parameters,
-            nz,
-            height,
-            nx,
-            row,
-            z_modes.low,
-            z_modes.gap,
-            products.strides[0] // products.itemsize,
-            stage.strides[0] // stage.itemsize,
-            all_y * row,
-            tile.low,
-            all_y,
+            *flow.mode_layout(tile, stage),
             scale,
         )
         return TileUpdate(operation, [products], [stage], [stage])

@@ -30,6 +30,7 @@ from slipstream.spectral.kernel_tables import product_of_model
 from slipstream.spectral.resident_columns import ResidentColumns
 from slipstream.spectral.spectral_problem import SpectralProblem
 from slipstream.spectral.streamed_tiles import (
+    HostFields,
     StreamedColumnTile,
     StreamedPlaneTile,
     TileNeeds,
@@ -45,21 +46,9 @@ class StreamedPasses:
     """The passes of fields on the host, tile by tile. Collective.
 
     Tiles come from, and go to, the arrays of `transforms`. They go through `devices` in turn, on
-    each of which `limit` bytes may be allocated.
-
-    Attributes
-    ----------
-    tiles : int
-        Into how many tiles a pass cuts the columns of this rank, and its planes at least.
-    device_bytes : int
-        Bytes allocated on each device; small tables are reckoned generously.
-    resident : ResidentColumns
-        What stays there between passes.
-
-    Raises
-    ------
-    InputError
-        If the limit is too low; the message names the smallest that would do.
+    each of which `limit` bytes may be allocated; a lower limit than the least that works is
+    refused. A pass cuts the columns of this rank into `tiles`, and its planes into at least as
+    many; `device_bytes` are allocated on each device, small tables reckoned generously.
     """
 
     goes_ahead, sends_field_by_field = True, False
@@ -83,6 +72,8 @@ class StreamedPasses:
         # On a CPU the fields themselves are in the same memory.
         fields = problem.memory(self._home) if self._home in self.devices else 0
         self.resident = self._keep(max(0, limit - self.device_bytes - fields))
+        most = self._most(self.tiles)
+        self._fields = HostFields(transforms, self.resident, self._needs.fields, *most)
 
     # -- memory ------------------------------------------------------------------------------
 
@@ -164,31 +155,17 @@ class StreamedPasses:
 
     def column_tiles(self, graph: StepGraph) -> Iterator[StreamedColumnTile]:
         """Yield tiles of columns, each in the slot whose turn it is."""
-        ky, most = self.geometry.columns_shape[1], self._most(self.tiles)[1]
+        ky, most = self.geometry.columns_shape[1], self._fields.ky
         for low in range(0, ky, most):
-            yield StreamedColumnTile(
-                graph,
-                self._executor.next_slot(),
-                self._host,
-                self.resident,
-                (self._needs.fields, most),
-                low,
-                min(low + most, ky),
-            )
+            slot = self._executor.next_slot()
+            yield StreamedColumnTile(graph, slot, self._fields, low, min(low + most, ky))
 
     def plane_tiles(self, graph: StepGraph, first: int, last: int) -> Iterator[StreamedPlaneTile]:
         """Yield tiles of planes, each in the slot whose turn it is."""
-        most = self._most(self.tiles)[0]
+        most = self._fields.planes
         for low in range(first, last, most):
-            yield StreamedPlaneTile(
-                graph,
-                self._executor.next_slot(),
-                self._host,
-                self.resident,
-                (self._needs.fields, most),
-                low,
-                min(low + most, last),
-            )
+            slot = self._executor.next_slot()
+            yield StreamedPlaneTile(graph, slot, self._fields, low, min(low + most, last))
 
     def exchange(
         self, fields: Iterable[int], forward: bool, chunk: int = 0, chunks: int = 1

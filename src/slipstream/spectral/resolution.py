@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 
 from slipstream.errors import InputError
 from slipstream.spectral.spectral_problem import SpectralProblem
+from slipstream.spectral.wavenumbers import unit_wavenumbers
 
 
 def check_resolution(problem: SpectralProblem, wavenumber: int, kind: str, table: str) -> None:
@@ -31,11 +30,8 @@ def check_waves(problem: SpectralProblem, wavevector: tuple[int, int, int], key:
                 f"{key}: needs {abs(waves)} waves along {axis}, and grid.points = {m.size} can "
                 f"resolve {m.low - 1}; use more points"
             )
-    squares = [
-        (2 * math.pi * n / L) ** 2
-        for n, L in zip(wavevector, reversed(problem.lengths), strict=True)
-    ]
-    reach = np.dot(squares, problem.over_radii)
+    waves = np.multiply(wavevector, unit_wavenumbers(problem.lengths))
+    reach = np.dot(waves**2, problem.over_radii)
     if problem.dealiasing.is_spherical and reach >= 1:
         raise InputError(
             f"{key}: needs the wavevector {list(wavevector)}, which is beyond the sphere that "

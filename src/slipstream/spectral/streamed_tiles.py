@@ -28,29 +28,15 @@ from slipstream.spectral.transform_passes import (
 
 @dataclass(frozen=True)
 class TileNeeds:
-    """What a step needs of every tile.
-
-    Attributes
-    ----------
-    geometry : SlabGeometry
-        This rank's part of physical and of spectral space.
-    dtype : numpy.dtype
-        complex64 or complex128.
-    inputs, products : int
-        Fields that go to physical space, and that come back.
-    spectral, reals : int
-        Other complex, and real, fields that the update of a range of ky accesses.
-    constants : int
-        Bytes of what is on every device besides.
-    """
+    """What a step needs of every tile."""
 
     geometry: SlabGeometry
     dtype: np.dtype
-    inputs: int
-    products: int
-    spectral: int
-    reals: int
-    constants: int
+    inputs: int  # fields that go to physical space
+    products: int  # fields that come back
+    spectral: int  # other complex fields that the update of a range of ky accesses
+    reals: int  # real ones
+    constants: int  # bytes of what is on every device besides
 
     @property
     def fields(self) -> int:
@@ -114,29 +100,31 @@ class TileTransforms:
             slot.clear()
 
 
-class StreamedColumnTile(ColumnTile):
-    """Columns of some ky in a slot, or in memory that stays on the device; fields are on the host.
+@dataclass(frozen=True)
+class HostFields:
+    """Fields on the host, what of them stays on a device, and how much a tile can hold of them."""
 
-    `room` is for how many fields, and ky, a tile has room.
-    """
+    transforms: FieldTransforms
+    resident: ResidentColumns
+    fields: int
+    planes: int
+    ky: int
+
+
+class StreamedColumnTile(ColumnTile):
+    """Columns of some ky in a slot, or in memory that stays there; fields are on the host."""
 
     def __init__(
-        self,
-        graph: StepGraph,
-        slot: Slot[TileTransforms],
-        host: FieldTransforms,
-        resident: ResidentColumns,
-        room: tuple[int, int],
-        low: int,
-        high: int,
+        self, graph: StepGraph, slot: Slot[TileTransforms], host: HostFields, low: int, high: int
     ) -> None:
-        self._graph, self._slot, self._resident = graph, slot, resident
-        self._geometry, self._ky = host.geometry, room[1]
-        self._on_host = host.columns[:, :, low:high]
-        columns = resident.columns(low)
+        self._graph, self._slot, self._resident = graph, slot, host.resident
+        self._geometry, self._ky = host.transforms.geometry, host.ky
+        all_columns = host.transforms.columns
+        self._on_host = all_columns[:, :, low:high]
+        columns = host.resident.columns(low)
         if columns is None:
-            _, nz, _, row = host.columns.shape
-            columns = slot.place((room[0], nz, self._ky, row), host.columns.dtype)
+            _, nz, _, row = all_columns.shape
+            columns = slot.place((host.fields, nz, host.ky, row), all_columns.dtype)
         work = slot.work(graph)
         super().__init__(slot.worker.columns, work, columns[:, :, : high - low], low, high)
         # Parts of fields: by field, and by the part what it is on the host; which have values.
@@ -194,26 +182,17 @@ class StreamedColumnTile(ColumnTile):
 
 
 class StreamedPlaneTile(PlaneTile):
-    """Planes of this rank from `low` to `high` in a slot; fields are on the host.
-
-    `room` is for how many fields, and planes, a tile has room.
-    """
+    """Planes of this rank from `low` to `high` in a slot; fields are on the host."""
 
     def __init__(
-        self,
-        graph: StepGraph,
-        slot: Slot[TileTransforms],
-        host: FieldTransforms,
-        resident: ResidentColumns,
-        room: tuple[int, int],
-        low: int,
-        high: int,
+        self, graph: StepGraph, slot: Slot[TileTransforms], host: HostFields, low: int, high: int
     ) -> None:
-        self._graph, self._slot, self._resident = graph, slot, resident
-        self._geometry, self._on_host, self._planes = host.geometry, host.planes, (low, high)
-        fields, most = room
-        packed = slot.place((fields, host.geometry.packed_size(most)), host.planes.dtype)
-        self._blocks = host.geometry.packed_blocks(most)
+        self._graph, self._slot, self._resident = graph, slot, host.resident
+        self._geometry, self._planes = host.transforms.geometry, (low, high)
+        self._on_host = host.transforms.planes
+        size = self._geometry.packed_size(host.planes)
+        packed = slot.place((host.fields, size), self._on_host.dtype)
+        self._blocks = self._geometry.packed_blocks(host.planes)
         super().__init__(slot.worker.planes, slot.work(graph), packed, 0, high - low)
 
     def record_through(self, product: PointProduct | None, inputs: int, outputs: int) -> None:

@@ -24,15 +24,11 @@ from slipstream.spectral.time_step import SpectralStep
 _POINTS_AT_A_TIME = 1 << 22
 
 
-def wavenumbers_along(flow: SpectralStep, axis: int) -> np.ndarray:
-    """Return this rank's wavenumbers along x, y or z."""
-    return getattr(flow.wavenumbers, AXES[axis])
-
-
-def multiplied(flow: SpectralStep, first: int, count: int, factor: np.ndarray, axis: int) -> Any:
+def multiplied(
+    flow: SpectralStep, part: slice, function: Callable[[np.ndarray], np.ndarray], axis: int
+) -> Any:
     """Return components multiplied by a function of one wavenumber, in memory of the stage."""
-    part = slice(first, first + count)
-    shape = [1, 1, 1]
+    factor, shape = function(getattr(flow.wavenumbers, AXES[axis])), [1, 1, 1]
     shape[2 - axis] = len(factor)
     own = flow.device.array(factor, flow.problem.complex_dtype).reshape(shape)
     source, target = flow.modes_of(flow.state[part]), flow.modes_of(flow.stage[part])

@@ -233,12 +233,11 @@ class SpectralStep:
         read, written = problem.accesses(substage)
         lasting = problem.lasting
         feed = 0.0 if last else method.feeds[substage]
-        z_modes = problem.geometry.modes[0]
-        nz, all_y, nx = problem.geometry.spectral_box.shape
-        row, scale = problem.geometry.row, 1.0 / math.prod(problem.geometry.shape)
+        nz, _, nx = problem.geometry.spectral_box.shape
+        scale = 1.0 / math.prod(problem.geometry.shape)
 
         def update(tile: ColumnTile) -> TileUpdate:
-            tables, height = self.tables_on[tile.device], tile.high - tile.low
+            tables = self.tables_on[tile.device]
             parts = {name: tile.part(self._fields[name]) for name in sorted(read | written)}
             # The kernel does not touch the others: any array will do.
             products, some = tile.columns, next(iter(parts.values()))
@@ -253,12 +252,13 @@ class SpectralStep:
             )
             decay = parts.get("decay", tables.decay)
             decay_strides = [stride // decay.itemsize for stride in decay.strides[:2]]
-            plane = products.strides[1] // products.itemsize
+            # The same distance in all parts of a tile but its decay.
+            field = next(part for name, part in parts.items() if name != "decay")
             kernel = self.model_kernel(
                 "runge_kutta_substage.hpp", "advance_substage", tile.device, **kernel_constants
             )
             operation = kernel.bind(
-                RowLaunch(nz * height, nx),
+                RowLaunch(nz * (tile.high - tile.low), nx),
                 products,
                 *(parts.get(name, some) for name in names),
                 tables.step,
@@ -266,17 +266,7 @@ class SpectralStep:
                 tables.wavenumbers,
                 tables.phases,
                 tables.parameters,
-                nz,
-                height,
-                nx,
-                row,
-                z_modes.low,
-                z_modes.gap,
-                products.strides[0] // products.itemsize,
-                self._field_stride(parts),
-                plane,
-                tile.low,
-                all_y,
+                *self.mode_layout(tile, field),
                 *[*decay_strides, 0][:2],
                 feed,
                 weight,
@@ -291,11 +281,13 @@ class SpectralStep:
 
         return update
 
-    @staticmethod
-    def _field_stride(parts: dict[str, Any]) -> int:
-        """Return the distance of two fields, the same in all parts of a tile but its decay."""
-        field = next(part for name, part in parts.items() if name != "decay")
-        return field.strides[0] // field.itemsize
+    def mode_layout(self, tile: ColumnTile, field: Array) -> tuple[int, ...]:
+        """Return the sizes, strides and places by which kernels find the modes of a tile."""
+        geometry, columns = self.problem.geometry, tile.columns
+        (nz, all_y, nx), modes = geometry.spectral_box.shape, geometry.modes[0]
+        product_field, plane = (stride // columns.itemsize for stride in columns.strides[:2])
+        sizes = nz, tile.high - tile.low, nx, geometry.row, modes.low, modes.gap
+        return (*sizes, product_field, field.strides[0] // field.itemsize, plane, tile.low, all_y)
 
     def model_kernel(
         self, header: str, name: str, device: Device | None = None, **constants: Any

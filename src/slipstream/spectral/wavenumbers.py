@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from functools import cached_property
 
 import numpy as np
 
-from slipstream.fft import SlabGeometry
+from slipstream.fft import Modes, SlabGeometry
 
 
 class Wavenumbers:
@@ -20,10 +21,8 @@ class Wavenumbers:
         axes = [2 * math.pi / L * m for m, L in zip(self.integers, lengths, strict=True)]
         self.all_axes = axes
         self.z, self.y, self.x = (axis[part] for axis, part in zip(axes, parts, strict=True))
-        # An axis of one point has no wavenumber, however short it is.
-        extended = [L for L, m in zip(lengths, geometry.modes, strict=True) if m.size > 1]
-        # Width of the shells of spectra: the smallest wavenumber of the box but 0.
-        self.unit = 2 * math.pi / max(extended or lengths)
+        # Width of the shells of spectra.
+        self.unit = smallest_wavenumber(lengths, geometry.modes)
         # The largest wavenumber that is kept along every axis of more than one mode.
         self.largest = min((float(axis.max()) for axis in axes if axis.size > 1), default=0.0)
 
@@ -39,5 +38,21 @@ class Wavenumbers:
     @cached_property
     def shell_count(self) -> int:
         """Number of shells over all ranks."""
-        square = sum(float(np.max(axis**2, initial=0.0)) for axis in self.all_axes)
-        return int(np.rint(math.sqrt(square) / self.unit)) + 1
+        return shells_of(self.all_axes, self.unit)
+
+
+def unit_wavenumbers(lengths: Sequence[float]) -> list[float]:
+    """Return 2 pi over the lengths (Lz, Ly, Lx) of a box, along x, y and z."""
+    return [2 * math.pi / length for length in reversed(lengths)]
+
+
+def smallest_wavenumber(lengths: Sequence[float], modes: Sequence[Modes]) -> float:
+    """Return the smallest wavenumber but 0 along some axes; one of a single point has none."""
+    extended = [length for length, m in zip(lengths, modes, strict=True) if m.size > 1]
+    return 2 * math.pi / max(extended or lengths)
+
+
+def shells_of(axes: Sequence[np.ndarray], unit: float) -> int:
+    """Return the number of shells of a width that all wavevectors of these components fill."""
+    square = sum(float(np.max(axis**2, initial=0.0)) for axis in axes)
+    return int(np.rint(math.sqrt(square) / unit)) + 1

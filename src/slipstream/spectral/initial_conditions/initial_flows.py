@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any
 
 from slipstream.array_types import Comm
 from slipstream.errors import InputError
 from slipstream.spectral.fields_at_points import set_formulas, set_values
-from slipstream.spectral.formula_parser import formula
+from slipstream.spectral.formula_parser import formula, texts_of
 from slipstream.spectral.initial_conditions.abc_flow import abc
 from slipstream.spectral.initial_conditions.fields_from_files import read_points
 from slipstream.spectral.initial_conditions.linear_waves import wave_formulas
@@ -28,6 +27,7 @@ from slipstream.spectral.initial_conditions.taylor_green import (
 from slipstream.spectral.resolution import check_resolution, check_waves
 from slipstream.spectral.spectral_problem import FieldParts, SpectralProblem
 from slipstream.spectral.time_step import SpectralStep
+from slipstream.spectral.wavenumbers import unit_wavenumbers
 
 # The table `slipstream.case.spectral_case.Initial`; the keys that its flow has are not None.
 Settings = Any
@@ -84,41 +84,31 @@ def _taylor_green(
     problem: SpectralProblem, settings: Settings, fields: list[FieldParts]
 ) -> Formulas:
     check_resolution(problem, settings.wavenumber, settings.flow, "initial")
-    waves = _waves(problem)
-    texts = {"velocity": taylor_green(settings.amplitude, settings.wavenumber, waves)}
+    waves, sizes = unit_wavenumbers(problem.lengths), (settings.amplitude, settings.wavenumber)
+    texts = {"velocity": taylor_green(*sizes, waves)}
     if settings.magnetic not in (None, "none"):
         count = magnetic_waves(settings.magnetic, settings.wavenumber)
         check_waves(problem, (count,) * 3, "initial.magnetic")
-        texts["magnetic"] = taylor_green_magnetic(
-            settings.amplitude, settings.wavenumber, settings.magnetic, waves
-        )
+        texts["magnetic"] = taylor_green_magnetic(*sizes, settings.magnetic, waves)
     return _parsed(texts, fields, "initial.flow")
 
 
 def _abc(problem: SpectralProblem, settings: Settings, fields: list[FieldParts]) -> Formulas:
     check_resolution(problem, settings.wavenumber, settings.flow, "initial")
-    texts = abc(settings.amplitude, settings.wavenumber, settings.coefficients, _waves(problem))
+    sizes, waves = (settings.amplitude, settings.wavenumber), unit_wavenumbers(problem.lengths)
+    texts = abc(*sizes, settings.coefficients, waves)
     return _parsed({"velocity": texts}, fields, "initial.flow")
 
 
 def _orszag_tang(
     problem: SpectralProblem, settings: Settings, fields: list[FieldParts]
 ) -> Formulas:
-    velocity, magnetic = orszag_tang(settings.amplitude, _waves(problem))
+    flow = orszag_tang
+    if settings.flow == "orszag-tang-3d":
+        check_waves(problem, ORSZAG_TANG_3D_WAVES, "initial.flow")
+        flow = orszag_tang_3d
+    velocity, magnetic = flow(settings.amplitude, unit_wavenumbers(problem.lengths))
     return _parsed({"velocity": velocity, "magnetic": magnetic}, fields, "initial.flow")
-
-
-def _orszag_tang_3d(
-    problem: SpectralProblem, settings: Settings, fields: list[FieldParts]
-) -> Formulas:
-    check_waves(problem, ORSZAG_TANG_3D_WAVES, "initial.flow")
-    velocity, magnetic = orszag_tang_3d(settings.amplitude, _waves(problem))
-    return _parsed({"velocity": velocity, "magnetic": magnetic}, fields, "initial.flow")
-
-
-def _waves(problem: SpectralProblem) -> list[float]:
-    """Return 2 pi over the lengths of the box along x, y and z."""
-    return [2 * math.pi / length for length in reversed(problem.lengths)]
 
 
 def _parsed(texts: dict[str, Any], fields: list[FieldParts], key: str) -> Formulas:
@@ -126,14 +116,10 @@ def _parsed(texts: dict[str, Any], fields: list[FieldParts], key: str) -> Formul
     for name, own in texts.items():
         if name not in known:
             raise InputError(f"{key}: the model has no field {name!r}; it has: {', '.join(known)}")
-        parts = [own] if isinstance(own, str | int | float) else list(own)
-        if len(parts) != known[name].size:
-            raise InputError(
-                f"{key}: {len(parts)} formulas for {name!r}; expected {known[name].size}"
-            )
+        parts = texts_of(own, name, known[name].size, key)
         suffixes = [f"_{axis}" for axis in "xyz"] if known[name].is_vector else [""]
         for suffix, part in zip(suffixes, parts, strict=True):
-            result[name + suffix] = formula(str(part), f"{key}.{name}")
+            result[name + suffix] = formula(part, f"{key}.{name}")
     return result
 
 
@@ -143,7 +129,7 @@ INITIAL_FLOWS: dict[str, SetState] = {
     "abc": _from_formulas(_abc),
     "random": _set_random,
     "orszag-tang": _from_formulas(_orszag_tang),
-    "orszag-tang-3d": _from_formulas(_orszag_tang_3d),
+    "orszag-tang-3d": _from_formulas(_orszag_tang),
     "quantum-taylor-green": _from_formulas(
         lambda problem, settings, fields: quantum_taylor_green(problem, settings.amplitude)
     ),

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from slipstream.errors import InputError
-from slipstream.spectral.wavenumbers import Wavenumbers
+from slipstream.spectral.wavenumbers import Wavenumbers, shells_of
 
 
 def random_flow(
@@ -107,8 +107,7 @@ def _random_plane(
 def _modes_per_shell(axes: list[np.ndarray], unit: float) -> np.ndarray:
     kz, ky, kx = axes
     weight = np.where(kx == 0, 1, 2)
-    square = sum(float(np.max(axis**2, initial=0.0)) for axis in axes)
-    shells = int(np.rint(math.sqrt(square) / unit)) + 1
+    shells = shells_of(axes, unit)
     counts = np.zeros(shells)
     for value in kz:
         square = value**2 + ky[:, None] ** 2 + kx**2

@@ -14,18 +14,16 @@ from slipstream.io.time_series import whole_field
 from slipstream.spectral.spectral_problem import FieldParts
 from slipstream.spectral.spectrum import by_field, sums_in_bins
 from slipstream.spectral.time_step import SpectralStep
+from slipstream.spectral.wavenumbers import shells_of, smallest_wavenumber
 
 
 def anisotropic(flow: SpectralStep, parts: Sequence[FieldParts], comm: Comm) -> Iterator[Field]:
     """Yield spectra of wavenumbers across z and along it, which sum to the energy. Collective."""
     waves, (length_z, *lengths), state = flow.wavenumbers, flow.problem.lengths, flow.read_state()
     modes_z, *modes = flow.problem.geometry.modes
-    # An axis of one point has no wavenumber, however short it is.
-    extended = [length for length, m in zip(lengths, modes, strict=True) if m.size > 1]
-    across = 2 * math.pi / max(extended or lengths)
+    across = smallest_wavenumber(lengths, modes)
     along, levels = 2 * math.pi / length_z, modes_z.low
-    largest = math.hypot(*(float(np.max(np.abs(axis))) for axis in waves.all_axes[1:]))
-    shells = int(np.rint(largest / across)) + 1
+    shells = shells_of(waves.all_axes[1:], across)
 
     def bins(z: Any, y: Any, x: Any, module: Any) -> Any:
         shell = module.rint(module.sqrt(y**2 + x**2) / across)

@@ -17,11 +17,7 @@ from slipstream.equations.fourier_forms import AXES
 from slipstream.field import Field
 from slipstream.io.time_series import whole_field
 from slipstream.spectral.spectral_problem import FieldParts
-from slipstream.spectral.sums_over_points import (
-    multiplied,
-    sum_over_points,
-    wavenumbers_along,
-)
+from slipstream.spectral.sums_over_points import multiplied, sum_over_points
 from slipstream.spectral.time_step import SpectralStep
 
 ORDERS = 6
@@ -88,8 +84,7 @@ def _powers_of_differences(
     def sums(points: Any, module: Any) -> Any:
         return module.stack([_power_sums(component, module) for component in points])
 
-    shift = np.expm1(1j * wavenumbers_along(flow, axis) * distance)
-    differences = multiplied(flow, 0, size, shift, axis)
+    differences = multiplied(flow, slice(size), lambda k: np.expm1(1j * k * distance), axis)
     values = sum_over_points(flow, differences, sums, (size, ORDERS + 1), comm)
     return values / math.prod(flow.problem.geometry.shape)
 
