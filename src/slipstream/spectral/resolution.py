@@ -30,8 +30,8 @@ def check_waves(problem: SpectralProblem, wavevector: tuple[int, int, int], key:
                 f"{key}: needs {abs(waves)} waves along {axis}, and grid.points = {m.size} can "
                 f"resolve {m.low - 1}; use more points"
             )
-    waves = np.multiply(wavevector, unit_wavenumbers(problem.lengths))
-    reach = np.dot(waves**2, problem.over_radii)
+    physical = np.multiply(wavevector, unit_wavenumbers(problem.lengths))
+    reach = np.dot(physical**2, problem.over_radii)
     if problem.dealiasing.is_spherical and reach >= 1:
         raise InputError(
             f"{key}: needs the wavevector {list(wavevector)}, which is beyond the sphere that "
