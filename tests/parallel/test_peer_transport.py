@@ -11,7 +11,7 @@ import pytest
 from fft_oracle import Oracle
 from slipstream.decomposition import slabs
 from slipstream.device import HostDevice
-from slipstream.exchange import ExchangePlan
+from slipstream.exchange import ExchangePlan, packed_exchange
 from slipstream.exchange.communicators import private
 from slipstream.exchange.peer_transport import PeerTransport
 from slipstream.exchange.transport_registry import make_transport
@@ -160,8 +160,8 @@ def test_exchanges_of_ranks_that_dawdle_never_mix(comm, device, policy, transpor
     )
     graph = StepGraph(device)
     for part in there.split(2):
-        made.record(graph, part, [(first, middle)], "there")
-    made.record(graph, there.reversed(), [(middle, last)], "back")
+        packed_exchange(made, part, [(first, middle)]).record_close(graph, "there")
+    packed_exchange(made, there.reversed(), [(middle, last)]).record_close(graph, "back")
     step, generator = commit(graph, policy), random.Random(rank)
     senders = np.concatenate([np.full(b.count, b.peer) for b in there.receives] or [[]])
     for turn in range(200):

@@ -56,7 +56,6 @@ EXCHANGE = {
     "Transport",
     "Views",
     "can_store",
-    "check_devices",
     "chosen_transport",
     "copy_boxes",
     "local_rank",

@@ -35,7 +35,14 @@ from slipstream.byte_sizes import bytes_text
 from slipstream.decomposition import Box
 from slipstream.device import Device
 from slipstream.errors import InputError
-from slipstream.exchange import TRANSPORTS, Block, ExchangePlan, Transport, make_transport
+from slipstream.exchange import (
+    TRANSPORTS,
+    Block,
+    ExchangePlan,
+    Transport,
+    make_transport,
+    packed_exchange,
+)
 from slipstream.exchange.transport_registry import transport_class
 from slipstream.schedule import StepGraph, commit
 
@@ -124,7 +131,7 @@ class ExchangeTimer:
     def _exchange(self, name: str, plan: ExchangePlan) -> Callable[[], None]:
         graph, (source, target) = StepGraph(self.device), self._arrays[name]
         pair = source[: plan.send_size], target[: plan.receive_size]
-        self.transports[name].record(graph, plan, [pair], "exchange")
+        packed_exchange(self.transports[name], plan, [pair]).record_close(graph, "exchange")
         return commit(graph, "overlap").run
 
 

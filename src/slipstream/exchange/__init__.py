@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from slipstream.exchange.communicators import local_rank
 from slipstream.exchange.exchange_plan import Block, ExchangePlan, part_of
-from slipstream.exchange.matching_devices import check_devices, open_matching_device
+from slipstream.exchange.matching_devices import open_matching_device
 from slipstream.exchange.pack_targets import (
     PackTargets,
     Views,
@@ -56,7 +56,6 @@ __all__ = [
     "Transport",
     "Views",
     "can_store",
-    "check_devices",
     "chosen_transport",
     "copy_boxes",
     "local_rank",

@@ -9,13 +9,17 @@ from slipstream.errors import InputError
 from slipstream.exchange.communicators import local_rank
 
 
-def check_devices(comm: Comm, device: Device) -> None:
-    """Raise `InputError` on all ranks unless all have the same kind of device. Collective.
+def open_matching_device(device: str | Device, comm: Comm) -> Device:
+    """Return this rank's device, opened if need be. Collective.
 
-    Exchanged rows would differ in length.
+    Raises `InputError` on all ranks unless all have the same kind of device: exchanged rows would
+    differ in length.
     """
+    if isinstance(device, str):
+        kind, local = device, local_rank(comm)
+        device = on_every_rank(comm, lambda: open_device(kind, local))
     if comm is None:
-        return
+        return device
     kinds = comm.allgather(device.kind)
     if len(set(kinds)) > 1:
         odd = [rank for rank, kind in enumerate(kinds) if kind != kinds[0]]
@@ -23,11 +27,4 @@ def check_devices(comm: Comm, device: Device) -> None:
             f"device 'auto' found {kinds[0]!r} on rank 0, but {kinds[odd[0]]!r} on rank {odd[0]}; "
             "name the device, 'cpu' or 'cuda', and see 'slipstream info' on that rank's machine"
         )
-
-
-def open_matching_device(kind: str, comm: Comm) -> Device:
-    """Open this rank's device, of the same kind on all ranks, or raise `InputError`. Collective."""
-    local = local_rank(comm)
-    device = on_every_rank(comm, lambda: open_device(kind, local))
-    check_devices(comm, device)
     return device

@@ -30,7 +30,7 @@ class _MpiTransport(Transport):
     """Exchanges over MPI, in a private duplicate of the communicator."""
 
     # Persistent messages, or collectives; and whether what is on a GPU goes by the host.
-    transfer: type[_Messages]
+    exchange: type[MpiExchange]
     staged = True
 
     def __init__(self, comm: Comm, device: Device) -> None:
@@ -44,9 +44,10 @@ class _MpiTransport(Transport):
     def make(cls, comm: Comm, device: Device) -> _MpiTransport:
         return cls(comm, device)
 
-    def prepare(self, plan: ExchangePlan, pairs: Sequence[tuple[Array, Array]]) -> Exchange:
-        """Prepare an exchange; see `Transport.prepare`."""
-        return MpiExchange(self, plan, pairs)
+    def prepare(
+        self, plan: ExchangePlan, pairs: Sequence[tuple[Array, Array]], whole: bool = False
+    ) -> Exchange:
+        return self.exchange(self, plan, pairs, whole)
 
     def take_tags(self, count: int) -> int:
         """Return the first of a range of tags that no exchange in flight is likely to use."""
@@ -70,26 +71,47 @@ class _MpiTransport(Transport):
 
 
 class MpiExchange(Exchange):
-    """Messages of one exchange, and the copies to and from the host that they need."""
+    """The messages of an exchange, as a transfer of the host, and the copies that they need."""
+
+    # Whether all ranks must start their transfers in the same order.
+    ordered = False
 
     def __init__(
         self,
         transport: _MpiTransport,
         plan: ExchangePlan,
         pairs: Sequence[tuple[Array, Array]],
+        whole: bool,
     ) -> None:
-        super().__init__(transport.device, plan, pairs)
-        staging = transport.staging
+        from mpi4py import MPI
+
+        super().__init__(transport.device, plan, pairs, whole)
+        self._comm, staging = transport.comm, transport.staging
         self._staged = [(staging(source), staging(target)) for source, target in self.pairs]
-        tag = transport.take_tags(len(self.pairs))
-        self._transfer = transport.transfer(
-            transport.comm, self.sends, self.receives, self._staged, tag
-        )
+        blocks = (*self.sends, *self.receives)
+        # Counting in the largest common unit keeps all counts and offsets far below 2^31.
+        self._unit = max(1, math.gcd(*(n for block in blocks for n in (block.offset, block.count))))
+        itemsize = self._staged[0][0].itemsize
+        self._type = MPI.BYTE.Create_contiguous(self._unit * itemsize).Commit()
+        self._requests: list[Any] = []
+        self._prequest, self._request = MPI.Prequest, MPI.Request
+        self._prepare(transport.take_tags(len(self.pairs)))
+        # Local objects of MPI are freed with this one; at exit MPI does so itself.
+        weakref.finalize(self, _free, [self._type, *self._requests]).atexit = False
+
+    def _prepare(self, tag: int) -> None:
+        raise NotImplementedError
+
+    def start(self) -> None:
+        raise NotImplementedError
+
+    def test(self) -> bool:
+        return self._request.Testall(self._requests)
 
     def _record_messages(self, graph: StepGraph, label: str) -> None:
         self._record_copies(graph, f"{label}: copy out", 0)
         graph.add_transfer(
-            self._transfer,
+            self,
             reads=[part_of(source, b) for source, _ in self._staged for b in self.sends],
             writes=[part_of(target, b) for _, target in self._staged for b in self.receives],
             label=label,
@@ -114,106 +136,45 @@ class MpiExchange(Exchange):
                 )
 
 
-def _free_with(owner: Any, handle: Any) -> None:
-    """Free a local MPI object when its owner is collected; at exit MPI does so itself."""
-    weakref.finalize(owner, handle.Free).atexit = False
+def _free(handles: list[Any]) -> None:
+    for handle in handles:
+        handle.Free()
 
 
-class _Messages:
-    """Common to both variants: requests that are tested together."""
+class _PointToPoint(MpiExchange):
+    """One persistent message per peer and array."""
 
-    # Whether all ranks must start their transfers in the same order.
-    ordered: bool
-
-    def __init__(
-        self,
-        comm: Comm,
-        sends: list[Block],
-        receives: list[Block],
-        pairs: list[tuple[np.ndarray, np.ndarray]],
-        tag: int,
-    ) -> None:
-        from mpi4py import MPI
-
-        self._mpi = MPI
-        self._comm = comm
-        self._requests: list[Any] = []
-        counts = [n for block in (*sends, *receives) for n in (block.offset, block.count)]
-        # Counting in the largest common unit keeps all counts and offsets far below 2^31.
-        self._unit = max(1, math.gcd(*counts))
-        itemsize = pairs[0][0].itemsize
-        self._type = MPI.BYTE.Create_contiguous(self._unit * itemsize).Commit()
-        _free_with(self, self._type)
-        self._prepare(sends, receives, pairs, tag)
-        for request in self._requests:
-            _free_with(self, request)
-
-    def _prepare(
-        self,
-        sends: list[Block],
-        receives: list[Block],
-        pairs: list[tuple[np.ndarray, np.ndarray]],
-        tag: int,
-    ) -> None:
-        raise NotImplementedError
+    def _prepare(self, tag: int) -> None:
+        for number, (source, target) in enumerate(self._staged):
+            for array, blocks, init in (
+                (target, self.receives, self._comm.Recv_init),
+                (source, self.sends, self._comm.Send_init),
+            ):
+                for block in blocks:
+                    values = part_of(array, block).view(np.uint8)
+                    message = [values, block.count // self._unit, self._type]
+                    self._requests.append(init(message, block.peer, tag + number))
 
     def start(self) -> None:
-        raise NotImplementedError
-
-    def test(self) -> bool:
-        return self._mpi.Request.Testall(self._requests)
+        self._prequest.Startall(self._requests)
 
 
-class _PointToPoint(_Messages):
-    ordered = False
+class _AllToAll(MpiExchange):
+    """One collective per array."""
 
-    def _prepare(
-        self,
-        sends: list[Block],
-        receives: list[Block],
-        pairs: list[tuple[np.ndarray, np.ndarray]],
-        tag: int,
-    ) -> None:
-        def spec(array: np.ndarray, block: Block) -> list[Any]:
-            return [part_of(array, block).view(np.uint8), block.count // self._unit, self._type]
-
-        for number, (source, target) in enumerate(pairs):
-            for block in receives:
-                request = self._comm.Recv_init(spec(target, block), block.peer, tag + number)
-                self._requests.append(request)
-            for block in sends:
-                request = self._comm.Send_init(spec(source, block), block.peer, tag + number)
-                self._requests.append(request)
-
-    def start(self) -> None:
-        self._mpi.Prequest.Startall(self._requests)
-
-
-class _AllToAll(_Messages):
     ordered = True
 
-    def _prepare(
-        self,
-        sends: list[Block],
-        receives: list[Block],
-        pairs: list[tuple[np.ndarray, np.ndarray]],
-        tag: int,
-    ) -> None:
-        size = self._comm.size
-
-        def layout(blocks: list[Block]) -> tuple[list[int], list[int]]:
-            counts, offsets = [0] * size, [0] * size
+    def _prepare(self, tag: int) -> None:
+        def message(array: np.ndarray, blocks: list[Block]) -> list[Any]:
+            counts, offsets = [0] * self._comm.size, [0] * self._comm.size
             for block in blocks:
                 counts[block.peer] = block.count // self._unit
                 offsets[block.peer] = block.offset // self._unit
-            return counts, offsets
+            return [array.view(np.uint8), (counts, offsets), self._type]
 
         self._messages = [
-            (
-                [source.view(np.uint8), layout(sends), self._type],
-                [target.view(np.uint8), layout(receives), self._type],
-            )
-            for source, target in pairs
+            (message(source, self.sends), message(target, self.receives))
+            for source, target in self._staged
         ]
 
     def start(self) -> None:
@@ -226,14 +187,14 @@ class MpiPointToPoint(_MpiTransport):
     """One message per peer and array."""
 
     name = "mpi-p2p"
-    transfer = _PointToPoint
+    exchange = _PointToPoint
 
 
 class MpiAllToAll(_MpiTransport):
     """One collective per array."""
 
     name = "mpi"
-    transfer = _AllToAll
+    exchange = _AllToAll
 
 
 class _FromDevice(_MpiTransport):
@@ -251,7 +212,7 @@ class MpiDevicePointToPoint(_FromDevice):
     """Messages whose data stay on the GPU."""
 
     name = "mpi-device-p2p"
-    transfer = _PointToPoint
+    exchange = _PointToPoint
     without_gpu = "mpi-p2p"
 
 
@@ -259,7 +220,7 @@ class MpiDeviceAllToAll(_FromDevice):
     """Collectives whose data stay on the GPU."""
 
     name = "mpi-device"
-    transfer = _AllToAll
+    exchange = _AllToAll
     without_gpu = "mpi"
 
 

@@ -40,7 +40,7 @@ class NcclTransport(Transport):
 
     def __init__(self, comm: Comm, device: Device) -> None:
         super().__init__(device)
-        self._comm = _connected(comm, cast("CudaDevice", device))
+        self.comm = _connected(comm, cast("CudaDevice", device))
 
     @classmethod
     def lacks(cls, kind: str) -> str:
@@ -52,9 +52,10 @@ class NcclTransport(Transport):
     def make(cls, comm: Comm, device: Device) -> NcclTransport:
         return cls(comm, device)
 
-    def prepare(self, plan: ExchangePlan, pairs: Sequence[tuple[Array, Array]]) -> Exchange:
-        """Prepare an exchange; see `Transport.prepare`."""
-        return NcclExchange(self.device, plan, pairs, self._comm)
+    def prepare(
+        self, plan: ExchangePlan, pairs: Sequence[tuple[Array, Array]], whole: bool = False
+    ) -> Exchange:
+        return NcclExchange(self, plan, pairs, whole)
 
 
 class NcclExchange(Exchange):
@@ -62,13 +63,13 @@ class NcclExchange(Exchange):
 
     def __init__(
         self,
-        device: Device,
+        transport: NcclTransport,
         plan: ExchangePlan,
         pairs: Sequence[tuple[Array, Array]],
-        comm: Any,
+        whole: bool,
     ) -> None:
-        super().__init__(device, plan, pairs)
-        self._comm = comm
+        super().__init__(transport.device, plan, pairs, whole)
+        self._comm = transport.comm
 
     def _record_messages(self, graph: StepGraph, label: str) -> None:
         sources = [(b.peer, part_of(source, b)) for source, _ in self.pairs for b in self.sends]

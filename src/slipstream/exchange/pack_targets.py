@@ -73,29 +73,6 @@ class PackTargets:
         """Record that all blocks are written, and that those of others arrive."""
 
 
-class _PackedTargets(PackTargets):
-    """Blocks for others are packed in the source, from which the transport takes them."""
-
-    def __init__(
-        self, transport: Transport, plan: ExchangePlan, pairs: Sequence[tuple[Array, Array]]
-    ) -> None:
-        super().__init__(plan, _packed(plan, pairs))
-        self._exchange = transport.prepare(plan, pairs)
-
-    def shown_as(self, label: str) -> tuple[str, str]:
-        return f"{label}: pack", "pack"
-
-    def record_close(self, graph: StepGraph, label: str) -> None:
-        self._exchange.record(graph, label, own=False)
-
-
-class _WholeSources(_PackedTargets):
-    """All blocks are in the source, what a rank sends to itself among them."""
-
-    def record_close(self, graph: StepGraph, label: str) -> None:
-        self._exchange.record(graph, label)
-
-
 def pack_targets(
     transport: Transport | None,
     plan: ExchangePlan,
@@ -111,12 +88,12 @@ def pack_targets(
     in each: a rank's blocks then tell that it has done with the targets before, and nobody asks.
     """
     if transport is None:
-        return PackTargets(plan, _packed(plan, pairs))
+        return PackTargets(plan, packed_blocks(plan, pairs))
     if store:
         stored = transport.stored_targets(plan, [target for _, target in pairs], alternating)
         if stored is not None:
             return stored
-    return _PackedTargets(transport, plan, pairs)
+    return transport.prepare(plan, pairs)
 
 
 def packed_exchange(
@@ -129,7 +106,7 @@ def packed_exchange(
     """
     if transport is None:
         return PackTargets(plan, [])
-    return _WholeSources(transport, plan, pairs)
+    return transport.prepare(plan, pairs, whole=True)
 
 
 @dataclass(frozen=True)
@@ -199,7 +176,7 @@ def box_targets(
         transport.empty((size,), array.dtype) for size in (plan.send_size, plan.receive_size)
     )
     return BoxTargets(
-        _PackedTargets(transport, plan, [(outgoing, incoming)]),
+        transport.prepare(plan, [(outgoing, incoming)]),
         [box.of_packed(outgoing) for box in sends],
         [(box.of_packed(incoming), box.of_array(array)) for box in receives],
     )
@@ -213,7 +190,10 @@ def views_of(values: Array, block: Block, box: Box) -> Views:
     return [(part, values.reshape(block.box.shape)[part.slices(block.box)])]
 
 
-def _packed(plan: ExchangePlan, pairs: Sequence[tuple[Array, Array]]) -> list[dict[int, Array]]:
+def packed_blocks(
+    plan: ExchangePlan, pairs: Sequence[tuple[Array, Array]]
+) -> list[dict[int, Array]]:
+    """Return where blocks for others are packed in each source, and this rank's own belongs."""
     own = [block for block in plan.receives if block.peer == plan.rank]
     blocks = []
     for source, target in pairs:

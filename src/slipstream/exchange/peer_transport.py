@@ -112,13 +112,14 @@ class PeerTransport(Transport):
         """Return how many bytes of device memory a `pack_buffer` of `size` bytes takes."""
         return self.allocated_bytes(size) if self._far else 0
 
-    def prepare(self, plan: ExchangePlan, pairs: Sequence[tuple[Array, Array]]) -> Exchange:
-        """Prepare an exchange; see `Transport.prepare`."""
+    def prepare(
+        self, plan: ExchangePlan, pairs: Sequence[tuple[Array, Array]], whole: bool = False
+    ) -> Exchange:
         far = None
         if self._far:
             there = [rank for rank, near in enumerate(self.near) if not near]
             far = self._far.prepare(plan.among(there), pairs)
-        return PeerExchange(self, plan, pairs, far)
+        return PeerExchange(self, plan, pairs, far, whole)
 
     def check(self) -> None:
         """Raise RunError if a wait on the device has been given up."""
@@ -242,8 +243,9 @@ class PeerExchange(Exchange):
         plan: ExchangePlan,
         pairs: Sequence[tuple[Array, Array]],
         far: Exchange | None,
+        whole: bool,
     ) -> None:
-        super().__init__(transport.device, plan, pairs)
+        super().__init__(transport.device, plan, pairs, whole)
         self._far, rank, size = far, transport.comm.rank, transport.comm.size
         near = plan.among([peer for peer in range(size) if transport.near[peer]])
         self._targets = StoredTargets(transport, near, [target for _, target in self.pairs])
@@ -266,7 +268,7 @@ class PeerExchange(Exchange):
                 )
         self._targets.record_close(graph, label)
         if self._far:
-            self._far.record(graph, label, own=False)
+            self._far.record_close(graph, label)
 
 
 class Handshake:

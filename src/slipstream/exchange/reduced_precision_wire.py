@@ -61,7 +61,9 @@ class NarrowWire(Transport):
         """Return how many bytes of the device an array of the inner transport takes."""
         return self.inner.allocated_bytes(size)
 
-    def prepare(self, plan: ExchangePlan, pairs: Sequence[tuple[Any, Any]]) -> NarrowExchange:
+    def prepare(
+        self, plan: ExchangePlan, pairs: Sequence[tuple[Any, Any]], whole: bool = False
+    ) -> NarrowExchange:
         """Prepare an exchange of complex128 arrays, or raise `InputError`. Collective."""
         arrays = [array for pair in pairs for array in pair]
         for array in arrays:
@@ -72,7 +74,7 @@ class NarrowWire(Transport):
                 )
         narrow = self._narrow(arrays)
         narrow_pairs = list(zip(narrow[::2], narrow[1::2], strict=True))
-        exchange = NarrowExchange(self, plan, pairs, narrow_pairs)
+        exchange = NarrowExchange(self, plan, pairs, narrow_pairs, whole)
         self._exchanges[self._prepared] = exchange
         self._prepared += 1
         return exchange
@@ -131,8 +133,9 @@ class NarrowExchange(Exchange):
         plan: ExchangePlan,
         pairs: Sequence[tuple[Array, Array]],
         narrow: list[tuple[Array, Array]],
+        whole: bool,
     ) -> None:
-        super().__init__(transport.device, plan, pairs)
+        super().__init__(transport.device, plan, pairs, whole)
         self._transport, self._narrow = transport, narrow
         self._inner = transport.inner.prepare(plan, narrow)
         lanes = self.device.lanes
@@ -148,7 +151,7 @@ class NarrowExchange(Exchange):
                 row += len(sums)
                 narrowed = wide[low:high], narrow[low:high], sums
                 self._add(graph, self._transport.narrow, narrowed, True, f"{label}: narrow", number)
-        self._inner.record(graph, label, own=False)
+        self._inner.record_close(graph, label)
         for (_, wide), (_, narrow) in zip(self.pairs, self._narrow, strict=True):
             for number, (low, high) in enumerate(self._arriving):
                 widened = narrow[low:high], wide[low:high]

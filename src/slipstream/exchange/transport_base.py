@@ -1,9 +1,9 @@
 """What all transports share: exchanges that are prepared together and recorded by each rank alone.
 
 A transport prepares an exchange of certain arrays by a plan, which all ranks do together; what it
-returns is recorded in step graphs, as often as one likes and without a word to other ranks. What a
-rank sends to itself is a copy on its device, whatever the transport. Where ranks see each other's
-memory, whoever makes the data may store them at their destination at once: see `pack_targets`.
+returns is recorded in step graphs, as often as one likes and without a word to other ranks. Where
+ranks see each other's memory, whoever makes the data may store them at their destination at once:
+`pack_targets` knows, through which exchanges are made.
 """
 
 from __future__ import annotations
@@ -15,30 +15,35 @@ from typing import Any
 from slipstream.array_types import Comm
 from slipstream.device import Device
 from slipstream.exchange.exchange_plan import ExchangePlan, part_of
-from slipstream.exchange.pack_targets import PackTargets
+from slipstream.exchange.pack_targets import PackTargets, packed_blocks
 from slipstream.schedule import StepGraph
 
 
-class Exchange(ABC):
-    """An exchange of packed arrays, ready to be recorded.
+class Exchange(PackTargets, ABC):
+    """Blocks for others are packed in the source, from which a transport takes them.
 
-    Pairs are (source, target). All ranks must run the same exchanges in the same order.
+    Pairs are (source, target). A `whole` source also has what this rank sends to itself, which is
+    copied. All ranks must run the same exchanges in the same order.
     """
 
     def __init__(
-        self, device: Device, plan: ExchangePlan, pairs: Sequence[tuple[Any, Any]]
+        self,
+        device: Device,
+        plan: ExchangePlan,
+        pairs: Sequence[tuple[Any, Any]],
+        whole: bool = False,
     ) -> None:
-        self.device, self.plan = device, plan
+        super().__init__(plan, [] if whole else packed_blocks(plan, pairs))
+        self.device, self._whole = device, whole
         self.pairs = [(source.reshape(-1), target.reshape(-1)) for source, target in pairs]
         self.sends = [block for block in plan.sends if block.peer != plan.rank]
         self.receives = [block for block in plan.receives if block.peer != plan.rank]
 
-    def record(self, graph: StepGraph, label: str, own: bool = True) -> None:
-        """Record that packed blocks travel.
+    def shown_as(self, label: str) -> tuple[str, str]:
+        return f"{label}: pack", "pack"
 
-        What this rank sends to itself is copied, unless it is there already: then `own` is False.
-        """
-        if own:
+    def record_close(self, graph: StepGraph, label: str) -> None:
+        if self._whole:
             self._record_own(graph, label)
         self._record_messages(graph, label)
 
@@ -92,11 +97,13 @@ class Transport(ABC):
         return size
 
     @abstractmethod
-    def prepare(self, plan: ExchangePlan, pairs: Sequence[tuple[Any, Any]]) -> Exchange:
+    def prepare(
+        self, plan: ExchangePlan, pairs: Sequence[tuple[Any, Any]], whole: bool = False
+    ) -> Exchange:
         """Prepare the exchange of several pairs (source, target) by one plan. Collective.
 
         Arrays are packed and contiguous, of at least ``plan.send_size`` and ``plan.receive_size``
-        elements and any shape, and made by `empty`.
+        elements and any shape, and made by `empty`; for `whole` see `Exchange`.
         """
 
     def stored_targets(
@@ -118,12 +125,6 @@ class Transport(ABC):
     def pack_buffer_bytes(self, size: int) -> int:
         """Return how many bytes of device memory a `pack_buffer` of `size` bytes takes."""
         return self.allocated_bytes(size)
-
-    def record(
-        self, graph: StepGraph, plan: ExchangePlan, pairs: Sequence[tuple[Any, Any]], label: str
-    ) -> None:
-        """Prepare an exchange and record it once. Collective; parameters as of both."""
-        self.prepare(plan, pairs).record(graph, label)
 
     def check(self) -> None:
         """Raise `RunError` if a device has given up waiting for another rank."""

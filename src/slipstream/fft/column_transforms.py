@@ -11,7 +11,7 @@ from slipstream.fft.batch_size import balanced_batch
 from slipstream.fft.line_transforms import LineTransform
 from slipstream.fft.row_tables import RowTables
 from slipstream.fft.slab_layout import NOT_KEPT, SlabGeometry
-from slipstream.schedule.step_graph import Recorder
+from slipstream.schedule import StepGraph
 
 # Working set of one batch in bytes; see `batches`. A GPU takes all columns at once.
 BATCH_BYTES = {"cpu": 1 << 20, "cuda": 1 << 62}
@@ -47,12 +47,12 @@ class ColumnPass:
         """Return the ranges of this rank's ky, batch by batch."""
         return [(a, min(a + self.batch, self._ky)) for a in range(0, self._ky, self.batch)]
 
-    def lane(self, graph: Recorder, low: int) -> str:
+    def lane(self, graph: StepGraph, low: int) -> str:
         """Return the lane in which the batch that starts at local ky `low` is recorded."""
         return graph.lane_of_batch(low // self.batch)[1]
 
     def record_backward(
-        self, graph: Recorder, spectral: Any, columns: Any, low: int, high: int
+        self, graph: StepGraph, spectral: Any, columns: Any, low: int, high: int
     ) -> None:
         """Record spectral modes -> columns for local ky from `low` to `high`.
 
@@ -64,7 +64,7 @@ class ColumnPass:
         self.line.record_backward(graph, source, points, self._tables, 0, [source], lane)
 
     def record_forward(
-        self, graph: Recorder, columns: Any, low: int, high: int, spectral: Any = None
+        self, graph: StepGraph, columns: Any, low: int, high: int, spectral: Any = None
     ) -> None:
         """Record columns -> spectral modes.
 

@@ -12,9 +12,9 @@ from slipstream.argument_checks import whole_number
 from slipstream.array_types import Array
 from slipstream.collective import on_every_rank
 from slipstream.decomposition import Box
-from slipstream.device import Device, Stream, open_device
+from slipstream.device import Device, Stream
 from slipstream.errors import InputError
-from slipstream.exchange import NarrowWire, check_devices, local_rank
+from slipstream.exchange import NarrowWire, open_matching_device
 from slipstream.fft.fft_arguments import TUNES, Arguments, agree, check_arguments
 from slipstream.fft.fft_plan import Plan
 from slipstream.fft.fft_tuning import choose
@@ -183,11 +183,7 @@ class DistributedFFT:
             "streaming": how,
         }
         self.arguments = agree(comm, make, settings)
-        local = local_rank(comm)
-        device = on_every_rank(
-            comm, lambda: open_device(device, local) if isinstance(device, str) else device
-        )
-        check_devices(comm, device)
+        device = open_matching_device(device, comm)
         self.device, self._rank = device, rank
         self.input_box = self.arguments.input_boxes[rank]
         self.output_box = self.arguments.output_boxes[rank]

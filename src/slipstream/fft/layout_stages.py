@@ -11,7 +11,7 @@ from typing import Any
 
 from slipstream.decomposition import Box
 from slipstream.device import Device, Operation, Scratch
-from slipstream.exchange import Block, ExchangePlan, Transport, part_of
+from slipstream.exchange import Block, ExchangePlan, Transport, pack_targets, part_of
 from slipstream.fft.truncation import Modes
 from slipstream.schedule import MAIN_LANE, StepGraph
 
@@ -36,7 +36,7 @@ class Redistribution:
         packed = empty((self._plan.send_size,), dtype), empty((self._plan.receive_size,), dtype)
         back = self._plan.reversed()
         self._ways = [
-            (plan, arrays, boxes, transport.prepare(plan, [arrays]) if transport else None)
+            (plan, arrays, boxes, pack_targets(transport, plan, [arrays], store=False))
             for plan, arrays, boxes in (
                 (self._plan, packed, self._boxes),
                 (back, packed[::-1], self._boxes[::-1]),
@@ -71,8 +71,7 @@ class Redistribution:
                 graph.add_copy(place, part, label="own block")
             else:
                 graph.add_copy(_box_of(packed[0], block), part, label="pack")
-        if exchange:
-            exchange.record(graph, "redistribute", own=False)
+        exchange.record_close(graph, "redistribute")
         for block in plan.receives:
             if block.peer != plan.rank:
                 place = target[block.box.slices(boxes[1])]

@@ -16,7 +16,7 @@ from slipstream.device import Device, Operation, Scratch
 from slipstream.fft.row_tables import RowMover, RowTables
 from slipstream.fft.strided_fft import StridedTransform
 from slipstream.fft.truncation import Modes
-from slipstream.schedule.step_graph import Recorder
+from slipstream.schedule import StepGraph
 
 
 class LineTransform:
@@ -46,7 +46,7 @@ class LineTransform:
 
     def record_forward(
         self,
-        graph: Recorder,
+        graph: StepGraph,
         points: Array,
         packed: Array,
         tables: RowTables,
@@ -70,7 +70,7 @@ class LineTransform:
 
     def record_backward(
         self,
-        graph: Recorder,
+        graph: StepGraph,
         packed: Array,
         points: Array,
         tables: RowTables,
@@ -89,7 +89,7 @@ class LineTransform:
 
     def record_backward_stored(
         self,
-        graph: Recorder,
+        graph: StepGraph,
         packed: Array,
         points: Array,
         tables: RowTables,
@@ -112,7 +112,7 @@ class LineTransform:
         scatter = self.mover.scatter(points, base, point_tables, first)
         self._add(graph, scatter, [points], accessed, "pack", lane)
 
-    def record_in_place(self, graph: Recorder, points: Array, forward: bool, lane: str) -> None:
+    def record_in_place(self, graph: StepGraph, points: Array, forward: bool, lane: str) -> None:
         """Record a library's transform of points in their place, which leaves all modes there."""
         operation = self._device.fft(points, points, 2, forward, self._scratch)
         self._add(graph, operation, [points], [points], "fft", lane)
@@ -125,7 +125,7 @@ class LineTransform:
 
     def _add(
         self,
-        graph: Recorder,
+        graph: StepGraph,
         operation: Operation,
         reads: list[Array],
         writes: list[Array],

@@ -21,7 +21,7 @@ from slipstream.fft.batch_size import balanced_batch
 from slipstream.fft.line_transforms import LineTransform
 from slipstream.fft.row_tables import RowTables, real_name
 from slipstream.fft.slab_layout import SlabGeometry
-from slipstream.schedule.step_graph import Recorder
+from slipstream.schedule import StepGraph
 
 # ``function(points, plane)`` returns the operation on a batch ``points[field, z, y, x]`` whose
 # first plane is local plane `plane`, and the other arrays that the operation accesses.
@@ -90,7 +90,7 @@ class PlanePass:
         ]
 
     def _batches(
-        self, graph: Recorder, first: int = 0, last: int | None = None
+        self, graph: StepGraph, first: int = 0, last: int | None = None
     ) -> Iterator[tuple[Batch, int, int]]:
         """Yield (batch, low, high) for the batches of local planes from `first` to `last`."""
         last = self._held if last is None else last
@@ -98,7 +98,7 @@ class PlanePass:
             lane, name = graph.lane_of_batch(number)
             yield Batch(graph, name, self._arrays[lane]), low, min(low + self.batch, last)
 
-    def record_backward(self, graph: Recorder, planes: Array, store: PointOperation) -> None:
+    def record_backward(self, graph: StepGraph, planes: Array, store: PointOperation) -> None:
         """Record packed planes -> physical space.
 
         Planes are (fields, planes_size). `store` gets each batch of points, unnormalised, which it
@@ -108,7 +108,7 @@ class PlanePass:
             self._to_points(batch, planes, low, high)
             batch.apply(store, len(planes), low, high, "store", "pack")
 
-    def record_forward(self, graph: Recorder, planes: Array, load: PointOperation) -> None:
+    def record_forward(self, graph: StepGraph, planes: Array, load: PointOperation) -> None:
         """Record physical space -> packed planes; `load` fills each batch of points."""
         for batch, low, high in self._batches(graph):
             batch.apply(load, len(planes), low, high, "load", "pack")
@@ -116,7 +116,7 @@ class PlanePass:
 
     def record_through(
         self,
-        graph: Recorder,
+        graph: StepGraph,
         source: Array,
         target: Array,
         product: PointProduct | None,
@@ -301,7 +301,7 @@ class BatchArrays:
 class Batch:
     """One batch's recording: the graph, the lane that works on it and the lane's arrays."""
 
-    graph: Recorder
+    graph: StepGraph
     lane: str
     arrays: BatchArrays
 

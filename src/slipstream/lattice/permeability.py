@@ -206,7 +206,7 @@ def permeability(
                 comm=comm,
             )
         domain = Domain(source, crop, mirrored, buffer, buffer_axis=AXES[axes[0]])
-    opened = open_matching_device(device, comm) if isinstance(device, str) else device
+    opened = open_matching_device(device, comm)
     with in_terms_of(ARGUMENTS):
         subdomain = decompose(domain, periodic, axes, comm=comm)
     wishes = {**dict.fromkeys(TUNED, "auto"), "precision": precision}

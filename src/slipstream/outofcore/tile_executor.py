@@ -21,7 +21,6 @@ from slipstream.outofcore.memory_budget import TooLittleMemory
 from slipstream.outofcore.streaming_options import Streaming
 from slipstream.outofcore.tile_stores import Store
 from slipstream.schedule import MAIN_LANE, StepGraph
-from slipstream.schedule.step_graph import Recorder
 
 # Buffers begin at multiples of this many bytes, as cuFFT and vector code like it.
 ALIGNMENT = 256
@@ -72,7 +71,7 @@ class Slot(Generic[W]):
         self._used = aligned(self._used + size)
         return array
 
-    def work(self, graph: StepGraph) -> Recorder:
+    def work(self, graph: StepGraph) -> StepGraph:
         """Return where work on this tile is recorded."""
         return graph.on(self.device, self._stream or MAIN_LANE)
 

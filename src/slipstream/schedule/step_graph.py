@@ -6,6 +6,7 @@ from that. The graph says nothing about when or on which stream a node runs: `co
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -49,45 +50,21 @@ class Node:
     dependencies: set[int] = field(default_factory=set)
 
 
-class Recorder(Protocol):
-    """Where operations of one device are recorded: a graph, or a view of it."""
-
-    device: Device
-
-    def add(
-        self,
-        operation: Operation,
-        *,
-        reads: Sequence[Array] = (),
-        writes: Sequence[Array] = (),
-        label: str,
-        category: str,
-        lane: str = MAIN_LANE,
-    ) -> None:
-        """Record an operation; parameters as of `StepGraph.add`."""
-
-    def add_copy(
-        self,
-        target: Array,
-        source: Array,
-        *,
-        label: str,
-        category: str = "pack",
-        lane: str = MAIN_LANE,
-    ) -> None:
-        """Record ``target[...] = source``; other parameters as of `StepGraph.add`."""
-
-    def lane_of_batch(self, number: int) -> tuple[int, str]:
-        """Return index and name of the lane that works on a batch, by the batch's number."""
-
-
 class StepGraph:
-    """Records the nodes of a step."""
+    """Records the nodes of a step, on one device unless a node names another."""
 
     def __init__(self, device: Device) -> None:
         self.device = device
         self.nodes: list[Node] = []
         self._history = AccessHistory()
+        # What all nodes of a view have.
+        self._lane: str | None = None
+
+    def on(self, device: Device, lane: str | None = None) -> StepGraph:
+        """Return a view of this graph that records on another device, in one lane or in any."""
+        view = copy.copy(self)
+        view.device, view._lane = device, lane
+        return view
 
     def add(
         self,
@@ -119,8 +96,7 @@ class StepGraph:
         device: Device | None = None,
     ) -> None:
         """Record ``target[...] = source``; other parameters as in `add`."""
-        device = device or self.device
-        operation = device.copy(target, source)
+        operation = (device or self.device).copy(target, source)
         self._append(label, category, lane, device, operation, None, [source], [target])
 
     def add_transfer(
@@ -131,12 +107,10 @@ class StepGraph:
 
     def lane_of_batch(self, number: int, device: Device | None = None) -> tuple[int, str]:
         """Return index and name of the lane that works on a batch, by the batch's number."""
+        if self._lane:
+            return 0, self._lane
         lane = number % (device or self.device).lanes
         return lane, f"{MAIN_LANE} {lane}" if lane else MAIN_LANE
-
-    def on(self, device: Device, lane: str | None = None) -> PlacedGraph:
-        """Return a view of this graph that records on one device, in one lane or in any."""
-        return PlacedGraph(self, device, lane)
 
     def _append(
         self,
@@ -152,31 +126,8 @@ class StepGraph:
         if category not in CATEGORIES:
             raise ValueError(f"category {category!r} is unknown; accepted: {CATEGORIES}")
         index = len(self.nodes)
-        dependencies = self._history.record(index, list(reads), list(writes))
-        device = device or self.device
+        dependencies = self._history.record(index, reads, writes)
+        lane, device = self._lane or lane, device or self.device
         self.nodes.append(
             Node(index, label, category, lane, device, operation, transfer, dependencies)
         )
-
-
-class PlacedGraph:
-    """Records into a graph, all on one device: whoever records need not know on which."""
-
-    def __init__(self, graph: StepGraph, device: Device, lane: str | None) -> None:
-        self._graph, self.device, self._lane = graph, device, lane
-
-    def add(self, operation: Operation, *, lane: str = MAIN_LANE, **others: Any) -> None:
-        """Record an operation; parameters as of `StepGraph.add`."""
-        lane = self._lane or lane
-        self._graph.add(operation, lane=lane, device=self.device, **others)
-
-    def add_copy(
-        self, target: Array, source: Array, *, lane: str = MAIN_LANE, **others: Any
-    ) -> None:
-        """Record ``target[...] = source``; other parameters as of `StepGraph.add`."""
-        lane = self._lane or lane
-        self._graph.add_copy(target, source, lane=lane, device=self.device, **others)
-
-    def lane_of_batch(self, number: int) -> tuple[int, str]:
-        """Return index and name of the lane that works on a batch, by the batch's number."""
-        return (0, self._lane) if self._lane else self._graph.lane_of_batch(number, self.device)

@@ -65,8 +65,8 @@ class Simulation(ABC):
         self.case, self.comm = case, comm
         self.rank, self.ranks = (0, 1) if comm is None else (comm.rank, comm.size)
         if isinstance(device, str):
-            device = open_matching_device(wanted_device(case, device), comm)
-        self.device = device
+            device = wanted_device(case, device)
+        self.device = open_matching_device(device, comm)
         self._is_allocated = False
         self._begin_anew()
 

@@ -15,7 +15,7 @@ from slipstream.array_types import Array
 from slipstream.device import Device
 from slipstream.errors import InputError
 from slipstream.fft import SlabGeometry
-from slipstream.schedule.step_graph import Recorder
+from slipstream.schedule import StepGraph
 
 
 class ResidentColumns:
@@ -60,7 +60,7 @@ class ResidentColumns:
         """Return whether a plane of a tile stays."""
         return low < self.ky and self._first <= z < self._last
 
-    def record_in(self, graph: Recorder, planes: Array, low: int) -> None:
+    def record_in(self, graph: StepGraph, planes: Array, low: int) -> None:
         """Record that planes of this rank from `low` on get what stays.
 
         Their shape is (fields, planes, ky of this rank, row), on the device.
@@ -68,7 +68,7 @@ class ResidentColumns:
         for part, own in self._shared(planes, low):
             graph.add_copy(part, own, label="keep")
 
-    def record_out(self, graph: Recorder, planes: Array, low: int) -> None:
+    def record_out(self, graph: StepGraph, planes: Array, low: int) -> None:
         """Record that planes leave what stays; parameters as of `record_in`."""
         for part, own in self._shared(planes, low):
             graph.add_copy(own, part, label="keep")

@@ -35,7 +35,6 @@ from slipstream.fft import (
     SlabGeometry,
 )
 from slipstream.schedule import StepGraph
-from slipstream.schedule.step_graph import Recorder
 
 # Chunks of planes in which products are sent: the first travel while the last are computed.
 PLANE_CHUNKS = 4
@@ -64,7 +63,7 @@ class ColumnTile:
     """
 
     def __init__(
-        self, transforms: ColumnPass, work: Recorder, columns: Array, low: int, high: int
+        self, transforms: ColumnPass, work: StepGraph, columns: Array, low: int, high: int
     ) -> None:
         self._transforms, self.work, self.device = transforms, work, work.device
         self.columns, self.low, self.high = columns, low, high
@@ -127,7 +126,7 @@ class PlaneTile:
     """
 
     def __init__(
-        self, transforms: PlanePass, work: Recorder, packed: Array, first: int, last: int
+        self, transforms: PlanePass, work: StepGraph, packed: Array, first: int, last: int
     ) -> None:
         self._transforms, self.work, self.device = transforms, work, work.device
         self.packed, self._range = packed, (first, last)
