@@ -1,0 +1,482 @@
+"""Damaged cases and formulas, through the command line's own entry.
+
+Whatever a file says, the command ends: with status 0, 1 or 2, and never with a traceback; what it
+refuses, it refuses soon and in one line. A few examples run with the tests; many of them with
+
+    python tests/fuzzing.py --cases 2000 --formulas 500
+"""
+
+import argparse
+import contextlib
+import io
+import math
+import os
+import random
+import re
+import resource
+import signal
+import sys
+import tempfile
+import time
+import tomllib
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import get_args
+
+from slipstream.case import AdvectionCase, LatticeCase, SpectralCase
+from slipstream.case.common_tables import OneOf, Table
+
+# What a refusal may take; what a run may take until it is asked to stop, and then: seconds of
+# processor time of a process that has all modules, since others may have the processors.
+REFUSAL, PATIENCE, STOPPING = 2.0, 6.0, 6.0
+# What all of it may take that does not compute, seconds.
+IDLE = 60.0
+# Address space, bytes: what is legal needs far less, and what is not must allocate nothing.
+MEMORY = 6 << 30
+
+SPECTRAL = """
+solver = "spectral"
+[grid]
+points = [8, 12, 8]
+[equation]
+viscosity = 0.01
+[initial]
+flow = "random"
+seed = 7
+peak_wavenumber = 2.0
+[time]
+end = 0.02
+step = 0.01
+max_steps = 2
+[output]
+pictures = false
+"""
+FORMULA = """
+solver = "spectral"
+[grid]
+points = [8, 12, 8]
+[equation]
+model = "boussinesq"
+viscosity = 0.01
+diffusivity = 0.01
+buoyancy_frequency = 1.0
+[initial]
+flow = "formula"
+fields = { velocity = ["sin(y)", "0", "cos(x)"], buoyancy = "0.1*cos(z)" }
+[forcing]
+kind = "formula"
+formula = ["sin(z)", "0", "0.1*sin(t)*cos(y)"]
+[time]
+end = 0.02
+cfl = 0.5
+max_step = 0.01
+max_steps = 2
+[output]
+pictures = false
+fields_interval = 0.01
+"""
+LATTICE = """
+solver = "lattice"
+[image]
+sample = "sandstone"
+shape = [12, 10, 8]
+porosity = 0.7
+radius = 2
+voxel_size = 1e-6
+[flow]
+axis = "z"
+relaxation_time = 0.8
+[time]
+end = 40
+[convergence]
+tolerance = 1e-3
+[output]
+pictures = false
+"""
+ADVECTION = """
+solver = "advection"
+[grid]
+points = [10, 12, 8]
+[flow]
+courant = 0.5
+[initial]
+width = 0.2
+[time]
+end = 0.2
+max_steps = 3
+[output]
+pictures = false
+"""
+CASES = (SPECTRAL, FORMULA, LATTICE, ADVECTION)
+
+VALUES = (
+    0,
+    1,
+    -1,
+    2,
+    3,
+    7,
+    64,
+    100_000,
+    2**31,
+    2**63 - 1,
+    -(2**63),
+    0.0,
+    -0.5,
+    0.5,
+    1e-300,
+    1e300,
+    float("nan"),
+    float("inf"),
+    True,
+    False,
+    "",
+    "auto",
+    "hd",
+    "mhd",
+    "gpe",
+    "2/3",
+    "1/2",
+    "none",
+    "float32",
+    "float16",
+    "cuda",
+    "8 GiB",
+    "1 KiB",
+    "-3 GiB",
+    "2 pi",
+    "../x",
+    "/dev/null",
+    "\x1b[2J",
+    "x" * 300,
+    "é\u202e",
+    [],
+    [1],
+    [1, 2, 3],
+    [0, 0, 0],
+    ["a", "b", "c"],
+    [[1]],
+    {},
+    {"a": 1},
+)
+
+
+def keys_of(tables, before=""):
+    """Yield (key, the names that it accepts, if any) of tables of a case: ``table.key``."""
+    for name, field in tables.model_fields.items():
+        names = [one for kind in field.metadata if isinstance(kind, OneOf) for one in kind.names]
+        yield before + name, names
+        for kind in (field.annotation, *get_args(field.annotation)):
+            if isinstance(kind, type) and issubclass(kind, Table):
+                yield from keys_of(kind, f"{before}{name}.")
+
+
+KEYS = {
+    name: dict(keys_of(case))
+    for name, case in (
+        ("spectral", SpectralCase),
+        ("lattice", LatticeCase),
+        ("advection", AdvectionCase),
+    )
+}
+ATOMS = (
+    "x",
+    "y",
+    "z",
+    "t",
+    "pi",
+    "0",
+    "1",
+    "2",
+    "0.5",
+    "1e3",
+    "1e-300",
+    "1e400",
+    "9",
+    "30",
+    "sin(x)",
+    "cos(2*y)",
+    "exp(z)",
+    "sqrt(x)",
+    "log(0)",
+    "abs(y)",
+    "tanh(x - pi)",
+    "w",
+    "__import__",
+    "'a'",
+    "sin",
+    "()",
+    "",
+    "١",
+    "x_1",
+    "nan",
+    "inf",
+    "1j",
+    "True",
+    "[1]",
+    "lambda: 0",
+    "x.real",
+    "x[0]",
+)
+OPERATORS = ("+", "-", "*", "/", "**", "%", "//", " ", ",", "==", "@", ":=", "^", "\n", "#")
+
+
+@dataclass
+class Outcome:
+    """What came of one command: its exit status, its output and its processor time in seconds."""
+
+    status: int | None
+    output: str
+    processor: float
+    interrupted: bool
+
+    @property
+    def defect(self) -> str:
+        """What is wrong with it; nothing if it ended as it should."""
+        if self.status is None:
+            return "did not end"
+        if self.interrupted and self.status == -signal.SIGTERM:
+            return ""  # before it had begun to step
+        if self.status not in (0, 1, 2):
+            return f"exit status {self.status}"
+        if "Traceback" in self.output:
+            return "traceback"
+        if self.status == 2 and self.processor > REFUSAL:
+            return f"refused after {self.processor:.1f} s"
+        errors = [line for line in self.output.splitlines() if line.startswith("slipstream:")]
+        if self.status and len(errors) != 1:
+            return f"{len(errors)} lines tell of the failure"
+        if self.status == 2 and re.search(r"[\x00-\x08\x0b-\x1f]", errors[0]):
+            return "control characters in the message"
+        return ""
+
+
+def literal(value):
+    """Return a value as TOML."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(literal(one) for one in value) + "]"
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{key} = {literal(one)}" for key, one in value.items()) + "}"
+    if isinstance(value, str):
+        escaped = value.replace("\\", "\\\\").replace('"', '\\"')
+        return '"' + "".join(c if c.isprintable() else f"\\u{ord(c):04x}" for c in escaped) + '"'
+    return str(value)
+
+
+def as_toml(tables):
+    lines = [f"{key} = {literal(v)}" for key, v in tables.items() if not isinstance(v, dict)]
+    for name, table in tables.items():
+        if isinstance(table, dict):
+            lines += [f"[{name}]", *(f"{key} = {literal(value)}" for key, value in table.items())]
+    return "\n".join(lines) + "\n"
+
+
+def put(tables, key, value):
+    *path, last = key.split(".")
+    for name in path:
+        if not isinstance(tables.get(name), dict):
+            tables[name] = {}
+        tables = tables[name]
+    tables[last] = value
+
+
+def damaged_case(draw):
+    """Return the text of a case with one to four things changed, legal ones among them."""
+    text = draw.choice(CASES)
+    if draw.random() < 0.1:
+        return _damaged_text(draw, text)
+    tables = tomllib.loads(text)
+    family = tables["solver"]
+    for _ in range(draw.choice((1, 1, 1, 2, 3, 4))):
+        kind = draw.random()
+        keys = KEYS[family if draw.random() < 0.95 else draw.choice(sorted(KEYS))]
+        present = {
+            f"{t}.{k}": v for t, u in tables.items() if isinstance(u, dict) for k, v in u.items()
+        }
+        key = draw.choice(sorted(present or keys) if kind < 0.5 else sorted(keys))
+        if kind > 0.95 and present:
+            table, name = draw.choice(sorted(present)).split(".", 1)
+            tables[table].pop(name)
+        elif kind > 0.92:
+            put(tables, key[:-1], draw.choice(VALUES))
+        else:
+            put(tables, key, _value(draw, present.get(key), keys.get(key)))
+    return as_toml(tables)
+
+
+def _value(draw, value, names):
+    """Return another value for a key: one that may be legal, or anything."""
+    if draw.random() < 0.3:
+        return draw.choice(VALUES)
+    if names:
+        return draw.choice(names)
+    if isinstance(value, list) and value:
+        where = draw.randrange(len(value))
+        return [_value(draw, v, None) if n == where else v for n, v in enumerate(value)]
+    if isinstance(value, bool):
+        return not value
+    if isinstance(value, int):
+        return draw.choice((value + 1, value - 1, 2 * value, -value, 1000 * value, value + 0.5))
+    if isinstance(value, float):
+        return value * draw.choice((-1, 0, 0.1, 0.5, 2, 10, 1e-6, 1e6))
+    return draw.choice((1, 2, 3, 5, 0.5, 0.01, 0.1, 1e-3, 1.5, 2.0, True, [1, 2], [1, 2, 3], "x"))
+
+
+def _damaged_text(draw, text):
+    letters = list(text)
+    for _ in range(draw.choice((1, 2, 5, 20))):
+        where = draw.randrange(len(letters))
+        kind = draw.random()
+        if kind < 0.4:
+            letters[where] = chr(draw.choice((0, 10, 34, 61, 91, 93, 123, 255, 0x2028, 0x1F600)))
+        elif kind < 0.7:
+            del letters[where : where + draw.randrange(1, 8)]
+        else:
+            letters.insert(where, draw.choice(("[", "]", '"', "=", "\n", ".", "'''", "\\")))
+    return "".join(letters)
+
+
+def formula(draw, depth=3):
+    """Return a formula, seldom a sensible one."""
+    if depth == 0 or draw.random() < 0.3:
+        return draw.choice(ATOMS)
+    left, right = formula(draw, depth - 1), formula(draw, depth - 1)
+    kind = draw.random()
+    if kind < 0.6:
+        return f"{left}{draw.choice(OPERATORS)}{right}"
+    if kind < 0.8:
+        return f"({left})*({right})"
+    return f"{draw.choice(('sin', 'cos', 'exp', 'sqrt', 'log', 'abs', 'f', '-'))}({left})"
+
+
+def case_with_formula(draw):
+    """Return the text of a case one of whose formulas is a random one."""
+    tables = tomllib.loads(FORMULA)
+    text = formula(draw)
+    where = draw.randrange(4)
+    if where == 0:
+        tables["initial"]["fields"]["buoyancy"] = text
+    elif where == 1:
+        tables["initial"]["fields"]["velocity"][draw.randrange(3)] = text
+    elif where == 2:
+        tables["forcing"]["formula"][draw.randrange(3)] = text
+    else:
+        tables["equation"]["diffusivity"] = text
+    return as_toml(tables)
+
+
+def command(arguments, folder):
+    """Run ``slipstream`` with some arguments in a process of its own, forked from this one."""
+    output = Path(folder, "output.txt")
+    child = os.fork()
+    if child == 0:
+        _become_command(arguments, folder, output)
+    ended = _wait(child, PATIENCE)
+    interrupted = ended is None
+    if interrupted:
+        # A legal case may ask for much: it stops when it is told to.
+        os.kill(child, signal.SIGTERM)
+        ended = _wait(child, PATIENCE + STOPPING)
+    if ended is None:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+    status, spent = ended or (None, math.inf)
+    return Outcome(status, output.read_text(errors="replace"), spent, interrupted)
+
+
+def _become_command(arguments, folder, output):
+    with contextlib.suppress(BaseException):
+        os.chdir(folder)
+        resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+        descriptor = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        os.dup2(descriptor, 1)
+        os.dup2(descriptor, 2)
+        sys.stdout = io.TextIOWrapper(io.FileIO(1, "w"), write_through=True)
+        sys.stderr = io.TextIOWrapper(io.FileIO(2, "w"), write_through=True)
+        from slipstream import cli
+
+        code = 99
+        try:
+            cli.main(arguments)
+        except SystemExit as leaving:
+            code = leaving.code if isinstance(leaving.code, int) else 98
+        except BaseException:
+            import traceback
+
+            traceback.print_exc()
+        os._exit(code)
+    os._exit(97)
+
+
+def _wait(child, seconds):
+    """Return exit status and processor time of a process; None if it takes more."""
+    until = time.monotonic() + IDLE
+    while time.monotonic() < until:
+        found, status, usage = os.wait4(child, os.WNOHANG)
+        if found:
+            return os.waitstatus_to_exitcode(status), usage.ru_utime + usage.ru_stime
+        # Fields 14 and 15, counted from behind the name in parentheses.
+        ticks = Path(f"/proc/{child}/stat").read_text().rpartition(")")[2].split()[11:13]
+        if sum(map(int, ticks)) / os.sysconf("SC_CLK_TCK") > seconds:
+            break
+        time.sleep(0.005)
+    return None
+
+
+def run_case_text(text, folder):
+    """Write a case into a folder, and run it there."""
+    # Some texts are no text of TOML: surrogates cannot occur, all else may.
+    Path(folder, "case.toml").write_text(text, encoding="utf-8")
+    return command(["run", "case.toml", "--device", "cpu", "--out", "out"], folder)
+
+
+def warm_up():
+    """Import what commands import, so that forked processes have it."""
+    import slipstream.advection
+    import slipstream.lattice
+    import slipstream.simulation
+    import slipstream.spectral.spectral_simulation  # noqa: F401
+    from slipstream import cli  # noqa: F401
+
+
+def examples(make, count, seed):
+    """Yield (example, outcome) of so many examples."""
+    for number in range(count):
+        text = make(random.Random(f"{seed}-{number}"))
+        with tempfile.TemporaryDirectory() as folder:
+            yield text, run_case_text(text, folder)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--cases", type=int, default=200)
+    parser.add_argument("--formulas", type=int, default=50)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--show", action="store_true", help="print each message")
+    wanted = parser.parse_args()
+    warm_up()
+    defects = 0
+    for name, make, count in (
+        ("cases", damaged_case, wanted.cases),
+        ("formulas", case_with_formula, wanted.formulas),
+    ):
+        statuses, slowest = Counter(), 0.0
+        for number, (text, outcome) in enumerate(examples(make, count, f"{name}-{wanted.seed}")):
+            statuses[outcome.status] += 1
+            if outcome.status == 2:
+                slowest = max(slowest, outcome.processor)
+            if wanted.show:
+                print(f"{number}: {outcome.status} {outcome.output.strip()[-200:]}")
+            if outcome.defect:
+                defects += 1
+                print(f"--- {name} {number}: {outcome.defect}\n{text}\n{outcome.output[-1500:]}")
+        print(f"{name}: {count}, by status {dict(statuses)}, slowest refusal {slowest:.2f} s")
+    print(f"{defects} defects")
+    sys.exit(bool(defects))
+
+
+if __name__ == "__main__":
+    main()
