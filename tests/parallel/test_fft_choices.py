@@ -70,9 +70,9 @@ def run_plan(comm, fft, choices, oracle, schedule):
 
 OPTIONS = st.builds(
     SlabOptions,
-    # More pieces than there are modes along x, more parts than planes.
-    pieces=st.sampled_from([1, 2, 3, 5, 100]),
-    parts=st.sampled_from([1, 2, 4, 50]),
+    # More chunks than there are modes along x, and than planes.
+    kx_chunks=st.sampled_from([1, 2, 3, 5, 100]),
+    plane_chunks=st.sampled_from([1, 2, 4, 50]),
     store=st.booleans(),
     tiled=st.booleans(),
 )

@@ -25,7 +25,7 @@ BROKEN = {
 RECORDS = [
     {"slab": {"bits": 2}},
     {"slab": None},
-    {"slab": {"pieces": "two"}},
+    {"slab": {"kx_chunks": "two"}},
     {"workers": 0},
     {"transport": "pigeon"},
     [],
@@ -77,7 +77,7 @@ def test_choices_are_measured_once_and_remembered(comm, device, ranks, folder, m
         assert readable in key
     assert entry["tune"] == "quick"
     assert entry["transport"] in {choice.transport for choice in measured}
-    assert set(entry["slab"]) == {"pieces", "parts", "store", "tiled", "whole"}
+    assert set(entry["slab"]) == {"kx_chunks", "plane_chunks", "store", "tiled", "whole"}
     # The second plan takes what the first has found.
     check(comm, device, SHAPE, "float64", tune="quick", **division)
     assert len(measured) == tried
@@ -194,7 +194,7 @@ def test_what_needs_more_than_is_free_today_is_measured_again(
     comm, device, folder, streamed, monkeypatch
 ):
     limits = iter([1 << 20, 1 << 21, 1 << 22])
-    monkeypatch.setattr("slipstream.fft.distributed_fft.memory_limit", lambda *_: next(limits))
+    monkeypatch.setattr("slipstream.fft.residency.memory_limit", lambda *_: next(limits))
     plan = partial(DistributedFFT, SHAPE, comm=comm, device=device, residency="host")
     for _ in range(2):
         plan(tune="quick")

@@ -15,7 +15,7 @@ from slipstream.equations import models
 from slipstream.errors import InputError
 from slipstream.exchange import TRANSPORTS, reduced_precision_wire
 from slipstream.exchange.transport_registry import transport_class
-from slipstream.fft import fft_arguments, residency
+from slipstream.fft import fft_arguments
 from slipstream.io.image_formats import FORMATS
 from slipstream.lattice import SAMPLES, population_layout, samples
 from slipstream.lattice.domain_decomposition import PARTITIONS
@@ -35,7 +35,7 @@ from slipstream.spectral.statistics import STATISTICS
         (accepted.SOLVERS, SOLVERS),
         (accepted.SCHEDULES, POLICIES),
         (accepted.TRANSPORTS, TRANSPORTS),
-        (("device", "host", "auto"), residency.RESIDENCIES),
+        (("device", "host", "auto"), fft_arguments.RESIDENCIES),
         (accepted.COPIES, host_device_copy.COPIES),
         (accepted.FFT_LAYOUTS, fft_arguments.LAYOUTS),
         (accepted.FFT_ORDERS, fft_arguments.ORDERS),
@@ -76,7 +76,7 @@ KEYS = [
     (SpectralCase, "run.device", ("auto", *accepted.DEVICES)),
     (SpectralCase, "run.schedule", POLICIES),
     (SpectralCase, "run.transport", ("auto", *TRANSPORTS)),
-    (SpectralCase, "run.residency", residency.RESIDENCIES),
+    (SpectralCase, "run.residency", fft_arguments.RESIDENCIES),
     (SpectralCase, "run.streaming.copies", host_device_copy.COPIES),
     (SpectralCase, "run.streaming.update", accepted.UPDATES),
     (AdvectionCase, "numerics.precision", accepted.PRECISIONS),

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from fft_cases import transforms
 from slipstream.decomposition import Box, grid_boxes
 from slipstream.exchange import ExchangePlan
-from slipstream.fft.fft_arguments import check_arguments
+from slipstream.fft.fft_arguments import checked_arguments
 from slipstream.fft.layout_search import check_boxes, find_route
 
 N = 64
@@ -35,18 +35,25 @@ def route_of(
     workers=None,
 ):
     """Return the stages of a transform, and its arguments."""
-    arguments = check_arguments(
-        shape,
-        dtype,
+    arguments = checked_arguments(
         ranks,
-        fields,
-        layout,
-        order,
-        process_grid,
-        input_boxes,
-        output_boxes,
-        truncation,
-        None,
+        shape=shape,
+        dtype=dtype,
+        fields=fields,
+        layout=layout,
+        order=order,
+        process_grid=process_grid,
+        input_boxes=input_boxes,
+        output_boxes=output_boxes,
+        truncation=truncation,
+        transport="auto",
+        workers=workers,
+        wire=None,
+        tune="off",
+        schedule="overlap",
+        residency="device",
+        memory=None,
+        streaming=None,
     )
     ends = (with_fields(boxes, fields) for boxes in (arguments.input_boxes, arguments.output_boxes))
     sizes = (fields, *arguments.shape)

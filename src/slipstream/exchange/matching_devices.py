@@ -9,22 +9,27 @@ from slipstream.errors import InputError
 from slipstream.exchange.communicators import local_rank
 
 
-def open_matching_device(device: str | Device, comm: Comm) -> Device:
-    """Return this rank's device, opened if need be. Collective.
+def open_matching_device(device: Device | str, comm: Comm) -> Device:
+    """Return this rank's device, opened if it is a name, of the same kind on all ranks. Collective.
 
-    Raises `InputError` on all ranks unless all have the same kind of device: exchanged rows would
-    differ in length.
+    All ranks raise `InputError` if there is none.
     """
-    if isinstance(device, str):
-        kind, local = device, local_rank(comm)
-        device = on_every_rank(comm, lambda: open_device(kind, local))
-    if comm is None:
-        return device
-    kinds = comm.allgather(device.kind)
+    local = local_rank(comm)
+
+    def opened() -> Device:
+        if isinstance(device, Device):
+            return device
+        if isinstance(device, str):
+            return open_device(device, local)
+        raise InputError(f"device {device!r}; accepted: auto, cpu, cuda, or an open device")
+
+    mine = on_every_rank(comm, opened)
+    # Exchanged rows of different kinds of devices differ in length.
+    kinds = [mine.kind] if comm is None else comm.allgather(mine.kind)
     if len(set(kinds)) > 1:
         odd = [rank for rank, kind in enumerate(kinds) if kind != kinds[0]]
         raise InputError(
             f"device 'auto' found {kinds[0]!r} on rank 0, but {kinds[odd[0]]!r} on rank {odd[0]}; "
             "name the device, 'cpu' or 'cuda', and see 'slipstream info' on that rank's machine"
         )
-    return device
+    return mine

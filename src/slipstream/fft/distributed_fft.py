@@ -8,26 +8,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from slipstream.argument_checks import whole_number
+from slipstream.argument_checks import check_communicator
 from slipstream.array_types import Array
-from slipstream.collective import on_every_rank
 from slipstream.decomposition import Box
 from slipstream.device import Device, Stream
 from slipstream.errors import InputError
 from slipstream.exchange import NarrowWire, open_matching_device
-from slipstream.fft.fft_arguments import TUNES, Arguments, agree, check_arguments
+from slipstream.fft.fft_arguments import agreed_arguments
 from slipstream.fft.fft_plan import Plan
-from slipstream.fft.fft_tuning import choose
-from slipstream.fft.residency import (
-    RESIDENCIES,
-    check_options,
-    chosen_residency,
-    streamed,
-)
+from slipstream.fft.residency import make_plan
 from slipstream.fft.user_arrays import UserArrays, array_key
-from slipstream.outofcore.memory_budget import devices_of, memory_limit
-from slipstream.outofcore.streaming_options import Streaming, checked_streaming
-from slipstream.schedule import POLICIES, CommittedStep, StepGraph, Timeline, commit
+from slipstream.outofcore.streaming_options import Streaming
+from slipstream.schedule import CommittedStep, StepGraph, Timeline, commit
 
 if TYPE_CHECKING:
     from slipstream.fft.out_of_core_fft import StreamedPlan
@@ -83,7 +75,7 @@ class DistributedFFT:
         See `slipstream.schedule.commit`.
     residency : {"device", "host", "auto"}
         Where arrays live. Those on the host may be larger than any device, through which they
-        stream piece by piece. "auto" is the device if everything fits there.
+        stream tile by tile. "auto" is the device if everything fits there.
     memory : int or str, optional
         What a rank may take of a device then, such as "8 GiB"; by default most of what is free.
     streaming : Streaming or mapping, optional
@@ -142,81 +134,40 @@ class DistributedFFT:
         memory: int | str | None = None,
         streaming: Streaming | Mapping[str, Any] | None = None,
     ) -> None:
-        if comm is not None and not hasattr(comm, "allgather"):
-            raise InputError(f"comm is {comm!r}; accepted: None or a communicator of mpi4py")
-        self._comm = comm
-        rank, ranks = (comm.rank, comm.size) if comm is not None else (0, 1)
-
-        def make() -> Arguments:
-            for name, value, accepted in (
-                ("tune", tune, TUNES),
-                ("schedule", schedule, POLICIES),
-                ("residency", residency, RESIDENCIES),
-            ):
-                if value not in accepted:
-                    raise InputError(f"{name} {value!r}; accepted: {', '.join(accepted)}")
-            check_options(residency, memory, streaming)
-            if workers is not None:
-                whole_number("workers", workers, 1, ranks)
-            return check_arguments(
-                shape,
-                dtype,
-                ranks,
-                fields,
-                layout,
-                order,
-                process_grid,
-                input_boxes,
-                output_boxes,
-                truncation,
-                wire,
-            )
-
-        how = on_every_rank(comm, lambda: checked_streaming(streaming))
-        settings = {
-            "transport": transport,
-            "workers": workers,
-            "tune": tune,
-            "schedule": schedule,
-            "residency": residency,
-            "memory": memory,
-            "streaming": how,
-        }
-        self.arguments = agree(comm, make, settings)
-        device = open_matching_device(device, comm)
-        self.device, self._rank = device, rank
+        check_communicator(comm)
+        self.arguments = agreed_arguments(
+            comm,
+            shape=shape,
+            dtype=dtype,
+            fields=fields,
+            layout=layout,
+            order=order,
+            process_grid=process_grid,
+            input_boxes=input_boxes,
+            output_boxes=output_boxes,
+            truncation=truncation,
+            transport=transport,
+            workers=workers,
+            wire=wire,
+            tune=tune,
+            schedule=schedule,
+            residency=residency,
+            memory=memory,
+            streaming=streaming,
+        )
+        rank = 0 if comm is None else comm.rank
+        self._comm, self.device = comm, open_matching_device(device, comm)
         self.input_box = self.arguments.input_boxes[rank]
         self.output_box = self.arguments.output_boxes[rank]
-        self.residency, limit, devices = residency, 0, [device]
-        if residency != "device":
-            devices = devices_of(device, comm, how.devices)
-            limit = memory_limit(devices, memory, comm)
-            self.residency = chosen_residency(residency, self.arguments, limit, comm)
-        self._plan: Plan | StreamedPlan
-        if self.residency == "host":
-            self._plan, home = streamed(
-                self.arguments,
-                devices,
-                comm,
-                transport,
-                workers,
-                how,
-                limit,
-                memory is None,
-                tune,
-                schedule,
-            )
-        else:
-            choices = choose(self.arguments, device, comm, transport, workers, tune, schedule)
-            self._plan, home = Plan(self.arguments, device, comm, choices), device
+        self._plan, self.home = make_plan(self.arguments, self.device, comm)
+        self.residency = "device" if isinstance(self._plan, Plan) else "host"
         self._policy = "serial" if self._plan.is_alone else schedule
         # Steps between pairs of arrays, forward and backward, by `array_key` of either array.
         self._steps: dict[bool, OrderedDict[Hashable, CommittedStep]] = {
             forward: OrderedDict() for forward in (True, False)
         }
-        self._arrays = UserArrays(self.arguments, rank, device, home)
-        self._array_type = home.array_module.ndarray
-        self.home = home
+        self._arrays = UserArrays(self.arguments, rank, self.device, self.home)
+        self._array_type = self.home.array_module.ndarray
 
     @property
     def shape(self) -> tuple[int, ...]:

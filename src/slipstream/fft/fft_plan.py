@@ -88,7 +88,7 @@ class Plan:
     def is_alone(self) -> bool:
         """Whether there is nothing to overlap: on a CPU, one exchange in one piece."""
         slab, device = self.choices.slab, self.device
-        alone = device.kind == "cpu" and device.lanes * slab.pieces * slab.parts == 1
+        alone = device.kind == "cpu" and device.lanes * slab.kx_chunks * slab.plane_chunks == 1
         return alone and self.exchanges <= 1
 
     def describe_parts(self) -> list[str]:

@@ -33,50 +33,32 @@ _COPIED, _CHUNK = 192 << 20, 384 << 20
 _WHOLE = range(256, 513)
 
 
-def choose(
-    arguments: Arguments,
-    device: Device,
-    comm: Comm,
-    transport: str,
-    workers: int | None,
-    tune: str,
-    schedule: str,
-) -> Choices:
-    """Return the choices for a transform; "auto" and None leave them open. Collective.
+def choose(arguments: Arguments, device: Device, comm: Comm) -> Choices:
+    """Return the choices for a transform where it leaves them open. Collective.
 
     "off" goes by rules from our measurements. "quick" measures transports and divisions, one after
     the other; "full" also numbers of workers, and all combinations that are not far behind.
     """
-    default = default_choices(arguments, device, comm, transport, workers)
-    if tune == "off":
+    a = arguments
+    name = chosen_transport(a.transport, comm, device)
+    slab = SlabOptions(whole=device.kind == "cuda" and max(a.shape) in _WHOLE)
+    if device.kind == "cuda" and a.ranks > 1:
+        modes = math.prod(a.spectral_shape) * a.fields
+        bytes_per_rank = modes * a.complex_dtype.itemsize // a.ranks
+        if bytes_per_rank >= _COPIED:
+            chunks = max(4, min(8, bytes_per_rank // _CHUNK))
+            slab = dataclasses.replace(slab, kx_chunks=chunks, store=False)
+    default = Choices(name, a.workers or a.ranks, slab)
+    if a.tune == "off":
         return default
     return tuner.tuned(
-        transform_key(arguments, device, comm, transport, workers, schedule),
-        partial(_from_record, ranks=arguments.ranks, comm=comm, device=device),
-        partial(_candidates, arguments, device, comm, default, transport, workers, tune),
-        partial(_pair, arguments, device, comm, schedule),
+        transform_key(a, device),
+        partial(_from_record, ranks=a.ranks, comm=comm, device=device),
+        partial(_candidates, a, device, comm, default),
+        partial(_pair, a, device, comm),
         comm,
-        tune,
+        a.tune,
     )
-
-
-def default_choices(
-    arguments: Arguments, device: Device, comm: Comm, transport: str, workers: int | None
-) -> Choices:
-    """Return the choices by rule. Collective."""
-    name = chosen_transport(transport, comm, device)
-    slab = SlabOptions(whole=device.kind == "cuda" and max(arguments.shape) in _WHOLE)
-    if device.kind == "cuda" and arguments.ranks > 1:
-        bytes_per_rank = (
-            math.prod(arguments.spectral_shape)
-            * arguments.fields
-            * arguments.complex_dtype.itemsize
-            // arguments.ranks
-        )
-        if bytes_per_rank >= _COPIED:
-            pieces = max(4, min(8, bytes_per_rank // _CHUNK))
-            slab = dataclasses.replace(slab, pieces=pieces, store=False)
-    return Choices(name, workers or arguments.ranks, slab)
 
 
 def _candidates(
@@ -84,30 +66,27 @@ def _candidates(
     device: Device,
     comm: Comm,
     default: Choices,
-    transport: str,
-    workers: int | None,
-    tune: str,
     times: tuner.Times[Choices],
 ) -> Iterator[Choices]:
-    several, full = arguments.ranks > 1, tune == "full"
+    several, full = arguments.ranks > 1, arguments.tune == "full"
     names = [default.transport]
-    if transport == "auto" and several:
+    if arguments.transport == "auto" and several:
         names = [name for name in TRANSPORTS if _usable(name, comm, device)]
-    pieces = (1, 2, 4, 8, 16) if several else (1,)
+    chunks = (1, 2, 4, 8, 16) if several else (1,)
     divisions = [
-        SlabOptions(pieces=p, parts=q, store=store, tiled=tiled, whole=whole)
-        for p in pieces
+        SlabOptions(kx_chunks=p, plane_chunks=q, store=store, tiled=tiled, whole=whole)
+        for p in chunks
         # On GPUs chunks of planes were never faster than chunks of kx.
-        for q in (pieces if full and p == 1 and device.kind == "cpu" else (1,))
+        for q in (chunks if full and p == 1 and device.kind == "cpu" else (1,))
         for store in ((True, False) if several else (True,))
         for tiled in ((True, False) if device.tiled_transforms() else (True,))
         for whole in ((True, False) if not several else (False,))
     ]
     teams = [default.workers]
-    if workers is None and several and full:
+    if arguments.workers is None and several and full:
         teams.append(1)
     options: dict[str, list[Any]] = {"transport": names, "workers": teams, "slab": divisions}
-    for one in tuner.variations(default, options, tune)(times):
+    for one in tuner.variations(default, options, arguments.tune)(times):
         # Others cannot store at the receivers, and one worker has nobody to exchange with.
         stores = several and can_store(one.transport)
         stores = stores or one.slab.store == default.slab.store
@@ -125,20 +104,12 @@ def _usable(name: str, comm: Comm, device: Device) -> bool:
     return True
 
 
-def _pair(
-    arguments: Arguments, device: Device, comm: Comm, schedule: str, choices: Choices
-) -> Callable[[], None]:
-    plan = Plan(arguments, device, comm, choices)
-    return pair_of(plan, arguments, device, device, comm, schedule)
+def _pair(arguments: Arguments, device: Device, comm: Comm, choices: Choices) -> Callable[[], None]:
+    return pair_of(Plan(arguments, device, comm, choices), arguments, device, device, comm)
 
 
 def pair_of(
-    plan: Plan | StreamedPlan,
-    arguments: Arguments,
-    device: Device,
-    home: Device,
-    comm: Comm,
-    schedule: str,
+    plan: Plan | StreamedPlan, arguments: Arguments, device: Device, home: Device, comm: Comm
 ) -> Callable[[], None]:
     """Return what runs a forward and a backward transform between arrays of `home`."""
     rank = comm.rank if comm is not None else 0
@@ -148,7 +119,7 @@ def pair_of(
     forward, backward = StepGraph(device), StepGraph(device)
     plan.record_forward(forward, physical, spectral)
     plan.record_backward(backward, spectral, physical)
-    steps = commit(forward, schedule), commit(backward, schedule)
+    steps = [commit(graph, arguments.schedule) for graph in (forward, backward)]
 
     def run() -> None:
         for step in steps:
@@ -160,14 +131,7 @@ def pair_of(
     return run
 
 
-def transform_key(
-    arguments: Arguments,
-    device: Device,
-    comm: Comm,
-    transport: str,
-    workers: int | None,
-    schedule: str,
-) -> str:
+def transform_key(arguments: Arguments, device: Device) -> str:
     """Return the readable key of a transform on this machine."""
     a = arguments
     # Boxes can be many: the first ones make the key readable, a digest tells arrangements apart.
@@ -176,8 +140,8 @@ def transform_key(
     return (
         f"{device.name}; {a.ranks} ranks; {'x'.join(map(str, a.shape))} {a.dtype.name}; "
         f"{'x'.join(map(str, a.spectral_shape))} modes; {a.fields} fields; "
-        f"boxes {' '.join(boxes)} {digest:06x}; wire {a.wire}; transport {transport}; "
-        f"workers {workers or 'any'}; {schedule}"
+        f"boxes {' '.join(boxes)} {digest:06x}; wire {a.wire}; transport {a.transport}; "
+        f"workers {a.workers or 'any'}; {a.schedule}"
     )
 
 
@@ -185,7 +149,10 @@ def _from_record(record: dict[str, Any], ranks: int, comm: Comm, device: Device)
     """Return remembered choices; None if they are not those of this version, or of here."""
     try:
         known = Choices(record["transport"], record["workers"], SlabOptions(**record["slab"]))
-        numbers = [operator.index(n) for n in (known.workers, known.slab.pieces, known.slab.parts)]
+        numbers = [
+            operator.index(n)
+            for n in (known.workers, known.slab.kx_chunks, known.slab.plane_chunks)
+        ]
         switches = [known.slab.store, known.slab.tiled, known.slab.whole]
     except (TypeError, KeyError):
         return None

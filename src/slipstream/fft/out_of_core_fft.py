@@ -50,8 +50,6 @@ class StreamedPlan:
         Where tiles are transformed, in turn.
     home : Device
         The host, whose arrays all devices copy from and to.
-    workers : int
-        How many ranks transform.
     limit : int
         How many bytes may be allocated on each device.
 
@@ -77,13 +75,11 @@ class StreamedPlan:
         devices: Sequence[Device],
         home: Device,
         comm: Comm,
-        transport: str,
-        workers: int,
         streaming: Streaming,
         limit: int,
     ) -> None:
         self.arguments, self.devices, self._home = arguments, list(devices), home
-        self.workers = workers
+        self.workers = arguments.workers or arguments.ranks
         self._rank, self.streaming = (comm.rank if comm is not None else 0), streaming
         a = arguments
         self._shapes = TileShapes(a.modes, a.real, a.complex_dtype)
@@ -93,7 +89,7 @@ class StreamedPlan:
             a.real,
             with_fields(a.input_boxes, a.fields),
             with_fields(a.output_boxes, a.fields),
-            workers,
+            self.workers,
         )
         self.passes, self._exchanged = _passes(route, a)
         self._exchanges = Exchanges(
@@ -102,7 +98,6 @@ class StreamedPlan:
             self._exchanged,
             self._rank,
             streaming,
-            transport,
             comm,
             self.devices[0],
             home,

@@ -2,29 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from slipstream.array_types import Comm
 from slipstream.device import Device
 from slipstream.device.pinned_host import home_of
 from slipstream.errors import InputError
 from slipstream.fft.fft_arguments import Arguments
-from slipstream.outofcore.memory_budget import fits_on_all
-from slipstream.outofcore.streaming_options import Streaming
+from slipstream.fft.fft_plan import Plan
+from slipstream.fft.fft_tuning import choose
+from slipstream.outofcore.memory_budget import devices_of, fits_on_all, memory_limit
 
 if TYPE_CHECKING:
     from slipstream.fft.out_of_core_fft import StreamedPlan
 
-RESIDENCIES = ("device", "host", "auto")
 
+def make_plan(
+    arguments: Arguments, device: Device, comm: Comm
+) -> tuple[Plan | StreamedPlan, Device]:
+    """Return the plan of a transform, and the device where its arrays live. Collective."""
+    a = arguments
+    if a.residency == "device":
+        return Plan(a, device, comm, choose(a, device, comm)), device
+    devices = devices_of(device, comm, a.streaming.devices)
+    limit = memory_limit(devices, a.memory, comm)
+    if a.residency == "auto" and fits_on_all(comm, in_core_bytes(a), limit):
+        return Plan(a, device, comm, choose(a, device, comm)), device
+    # What is on a device does without all of this.
+    from slipstream.fft.streaming_tuning import streamed_plan
 
-def check_options(residency: str, memory: Any, streaming: Any) -> None:
-    """Refuse what has no effect, with `InputError`."""
-    for name, value in (("memory", memory), ("streaming", streaming)):
-        if residency == "device" and value is not None:
-            raise InputError(f"{name} is for residency 'host' and 'auto'; leave it out")
+    if a.wire:
+        raise InputError(f"wire {a.wire!r} with residency 'host'; accepted: None")
+    if a.transport == "nccl" and not a.streaming.from_device:
+        raise InputError(
+            "transport 'nccl' exchanges between GPUs; with residency 'host' add "
+            "streaming={'exchange': 'device'}, or leave the transport out"
+        )
+    home = home_of(device)
+    return streamed_plan(a, devices, home, comm, limit), home
 
 
 def in_core_bytes(arguments: Arguments) -> int:
@@ -34,58 +49,3 @@ def in_core_bytes(arguments: Arguments) -> int:
     # The spectral array, what is sent and received, and one on the way.
     spectral = max(box.size for box in a.output_boxes) * a.fields * a.complex_dtype.itemsize
     return physical + 4 * spectral
-
-
-def chosen_residency(residency: str, arguments: Arguments, limit: int, comm: Comm) -> str:
-    """Return "device" or "host"; "auto" is the device if all ranks have the memory. Collective."""
-    if residency != "auto":
-        return residency
-    return "device" if fits_on_all(comm, in_core_bytes(arguments), limit) else "host"
-
-
-def streamed(
-    arguments: Arguments,
-    devices: Sequence[Device],
-    comm: Comm,
-    transport: str,
-    workers: int | None,
-    streaming: Streaming,
-    limit: int,
-    is_free: bool,
-    tune: str,
-    schedule: str,
-) -> tuple[StreamedPlan, Device]:
-    """Return the plan of arrays on the host, and the host. Collective.
-
-    Parameters
-    ----------
-    limit : int
-        Bytes that may be allocated on each device.
-    is_free : bool
-        Whether that is what was free, and not the user's limit.
-    tune, schedule : str
-        Whether to measure what streams fastest, and by which policy.
-    """
-    # What is on a device does without all of this.
-    from slipstream.fft.out_of_core_fft import StreamedPlan
-    from slipstream.fft.streaming_tuning import choose_streaming
-
-    if arguments.wire:
-        raise InputError(f"wire {arguments.wire!r} with residency 'host'; accepted: None")
-    if transport == "nccl" and not streaming.from_device:
-        raise InputError(
-            "transport 'nccl' exchanges between GPUs; with residency 'host' add "
-            "streaming={'exchange': 'device'}, or leave the transport out"
-        )
-    home = home_of(devices[0])
-    common = arguments, devices, home, comm, transport, workers or arguments.ranks
-    plan = partial(StreamedPlan, *common)
-    if tune != "off":
-        choose = partial(choose_streaming, *common, streaming, limit, is_free, tune, schedule)
-        tuned = choose()
-        try:
-            return plan(tuned, limit), home
-        except InputError:  # on all ranks alike
-            # What was fastest may need more than is free today.
-            streaming = choose(again=True) if tuned != streaming else streaming
-    return plan(streaming, limit), home

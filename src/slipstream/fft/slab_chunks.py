@@ -7,13 +7,16 @@ planes (a plane chunk), and knows by what tables transforms write its blocks whe
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
+
+import numpy as np
 
 from slipstream.array_types import Array
 from slipstream.device import Device, address_of
-from slipstream.exchange import Block, ExchangePlan, Transport, pack_targets
+from slipstream.exchange import ExchangePlan, Transport, pack_targets
 from slipstream.fft.batch_size import balanced_batch
 from slipstream.fft.line_transforms import LineTransform
 from slipstream.fft.row_tables import RowTables
@@ -28,14 +31,14 @@ _COLUMN_BATCH = 1 << 20
 class SlabOptions:
     """What may be chosen freely, and is tuned: all choices give the same result.
 
-    `pieces` and `parts`, so called in files of what was tuned, are the numbers of kx chunks and of
-    plane chunks. `store` is whether transforms store into the memory of other ranks, if the
-    transport can; `tiled`, whether to take the device's own kernels for strided transforms; and
-    `whole`, whether one rank leaves a forward transform that keeps all modes to one library plan.
+    `kx_chunks` and `plane_chunks` are how many there are. `store` is whether transforms store into
+    the memory of other ranks, if the transport can; `tiled`, whether to take the device's own
+    kernels for strided transforms; and `whole`, whether one rank leaves a forward transform that
+    keeps all modes to one library plan.
     """
 
-    pieces: int = 1
-    parts: int = 1
+    kx_chunks: int = 1
+    plane_chunks: int = 1
     store: bool = True
     tiled: bool = True
     whole: bool = False
@@ -58,84 +61,78 @@ class KxChunk:
         complex_dtype: Any,
         geometry: SlabGeometry,
     ) -> None:
-        self.geometry, self.device, self.transport = geometry, device, transport
-        self.options = options
-        (self._kept, self._all), self._size = columns, geometry.modes[2].count
-        shape = (fields, geometry.field_size)
+        self.geometry, self._device, self._transport = geometry, device, transport
+        (kept, everywhere), size = columns, geometry.modes[2].count
+        # Where the modes of this chunk are among those kept, and among all.
+        self._kept, self._all = slice(kept, kept + size), slice(everywhere, everywhere + size)
+        shape, plan = (fields, geometry.field_size), geometry.plan
         empty = transport.empty if transport else device.empty
-        self._columns = empty(shape, complex_dtype)
+        packed = empty(shape, complex_dtype)
         # What a transform finds packed by its sender, or packs for its receivers.
-        self.planes = empty(shape, complex_dtype) if transport else self._columns
-        nz, ny, _ = geometry.shape
+        self._planes = empty(shape, complex_dtype) if transport else packed
+        nz, ky, row = geometry.columns_shape
+        self._columns = packed[:, : nz * ky * row].reshape(fields, nz, ky, row)
         self.line_y, self.line_z = (
-            LineTransform(device, axis, n, complex_dtype, self._size, options.tiled)
-            for axis, n in (("y", ny), ("z", nz))
+            LineTransform(device, axis, n, complex_dtype, size, options.tiled)
+            for axis, n in (("y", geometry.shape[1]), ("z", nz))
         )
         self._plane_tables = RowTables(device, geometry.plane_rows())
-        _, ky, row = geometry.columns_shape
-        limit = max(1, _COLUMN_BATCH // max(1, fields * nz * row * self._columns.itemsize))
+        limit = max(1, _COLUMN_BATCH // max(1, fields * nz * row * packed.itemsize))
         if device.kind == "cuda":
             limit = max(1, ky)
         self._batch = max(1, balanced_batch(ky, limit, device.lanes))
-        plan = geometry.plan
-        self.forward_exchanges = [
-            ChunkExchange(self, plan, one, self.planes, self._columns)
-            for one in plan.split(options.parts)
-        ]
-        back = plan.reversed()
-        self._backward_exchanges: list[ChunkExchange] = []
-        self._work: list[Array] = []
-        if transport:
-            self._backward_exchanges = [
-                ChunkExchange(self, back, one, self._columns, self.planes)
-                for one in back.split(options.parts)
+        self.forward_exchanges, self._backward_exchanges = (
+            [
+                ChunkExchange(device, transport, whole, one, pair, make_tables, options.store)
+                for one in (whole.split(options.plane_chunks) if is_used else ())
             ]
+            for whole, pair, make_tables, is_used in (
+                (plan, (self._planes, packed), partial(geometry.plane_rows, None), True),
+                (plan.reversed(), (packed, self._planes), geometry.column_blocks, transport),
+            )
+        )
+        self._work: list[Array] = []
         if transport and not self.line_z.tiled:
             self._work = [
                 device.empty((fields, nz, self._batch, row), complex_dtype)
                 for _ in range(device.lanes)
             ]
 
-    def select(self, modes: Array) -> Array:
-        """Return the columns of this chunk in an array of all x modes."""
-        return modes[..., self._all : self._all + self._size]
+    def record_y_forward(
+        self, graph: StepGraph, number: int, modes: Array, low: int, high: int, lane: str
+    ) -> None:
+        """Record x modes of local planes `low` to `high`, of a plane chunk -> their receivers."""
+        exchange, origin = self.forward_exchanges[number], self.geometry.physical_box.start[0]
+        accessed = [block[low + origin - first :][: high - low] for first, block in exchange.blocks]
+        modes = modes[..., self._all]
+        self.line_y.record_forward(graph, modes, self._planes, exchange.tables, low, accessed, lane)
 
     def record_z_forward(self, graph: StepGraph, spectral: Array) -> None:
         """Record columns -> spectral modes."""
-        nz, ky, row = self.geometry.columns_shape
-        columns = self._columns[:, : nz * ky * row].reshape(len(self._columns), nz, ky, row)
-        tables = RowTables(self.device, self.geometry.spectral_rows(spectral))
+        tables = RowTables(self._device, self.geometry.spectral_rows(spectral))
         for low, high, _, lane in self._batches(graph):
-            lane = lane_after_exchange(graph, lane, self.transport)
-            points, target = self._views(columns[:, :, low:high], spectral, low, high)
+            lane = lane_after_exchange(graph, lane, self._transport)
+            points, target = self._views(self._columns[:, :, low:high], spectral, low, high)
             self.line_z.record_forward(graph, points, target, tables, 0, [target], lane)
 
     def record_z_backward(self, graph: StepGraph, spectral: Array) -> None:
         """Record spectral modes -> columns -> the planes of everybody."""
-        nz, ky, row = self.geometry.columns_shape
-        tables = RowTables(self.device, self.geometry.spectral_rows(spectral))
-        columns = self._columns[:, : nz * ky * row].reshape(len(self._columns), nz, ky, row)
+        tables = RowTables(self._device, self.geometry.spectral_rows(spectral))
         exchanges = self._backward_exchanges
         for exchange in exchanges:
-            exchange.record_open(graph)
+            exchange.targets.record_open(graph, "transpose")
         for low, high, number, lane in self._batches(graph):
-            batch = (
-                self._work[number][:, :, : high - low] if self._work else columns[:, :, low:high]
-            )
-            points, source = self._views(batch, spectral, low, high)
+            work = self._work[number] if self._work else self._columns[:, :, low:]
+            points, source = self._views(work[:, :, : high - low], spectral, low, high)
             if exchanges:
                 # All plane chunks are stored at once; their tables are the same.
-                base, point_tables = exchanges[0].stored
-                places = [
-                    view for exchange in exchanges for view in exchange.column_views(low, high)
-                ]
-                self.line_z.record_backward_stored(
-                    graph, source, points, tables, (base, point_tables, low, places), lane
-                )
+                places = [block[:, low:high] for one in exchanges for _, block in one.blocks]
+                stored = exchanges[0].source, exchanges[0].tables, low, places
+                self.line_z.record_backward_stored(graph, source, points, tables, stored, lane)
             else:
                 self.line_z.record_backward(graph, source, points, tables, 0, [source], lane)
         for exchange in exchanges:
-            exchange.record_close(graph)
+            exchange.targets.record_close(graph, "transpose")
 
     def record_y_backward(
         self, graph: StepGraph, modes: Array, low: int, high: int, lane: str
@@ -143,17 +140,17 @@ class KxChunk:
         """Record packed planes -> x modes of local planes `low` to `high`."""
         accessed = []
         for block in self.geometry.plan.sends:
-            pitch = block.count // block.box.shape[0]
-            start = block.offset
-            accessed.append(self.planes[:, start + low * pitch : start + high * pitch])
+            pitch, start = block.count // block.box.shape[0], block.offset
+            accessed.append(self._planes[:, start + low * pitch : start + high * pitch])
+        modes = modes[..., self._all]
         self.line_y.record_backward(
-            graph, self.planes, self.select(modes), self._plane_tables, low, accessed, lane
+            graph, self._planes, modes, self._plane_tables, low, accessed, lane
         )
 
     def _views(self, columns: Array, spectral: Array, low: int, high: int) -> tuple[Array, Array]:
         """Return columns as (fields, ky, nz, kx), and the part of the spectral array."""
-        part = spectral[:, :, low:high, self._kept : self._kept + self._size]
-        return columns[..., : self._size].swapaxes(1, 2), part
+        size = self.geometry.modes[2].count
+        return columns[..., :size].swapaxes(1, 2), spectral[:, :, low:high, self._kept]
 
     def _batches(self, graph: StepGraph) -> Iterator[tuple[int, int, int, str]]:
         """Yield (low, high, lane, name of the lane) for batches of this rank's ky."""
@@ -166,71 +163,40 @@ class ChunkExchange:
     """The exchange of one plane chunk of a kx chunk: where its blocks are written, by what tables.
 
     `whole` has all blocks of the kx chunk, of which those of `plan` are the same, or a part of
-    each; `source` and `target`, shape (fields, field size), are packed for sender and receiver.
+    each; the pair (source, target), shape (fields, field size), is packed for sender and receiver.
+
+    Attributes
+    ----------
+    blocks : list of (int, array)
+        For each field and receiver, the first global plane of its block, and where that is written.
+    source, tables
+        The array from which the tables of rows count, which `make_tables` makes, and the tables.
     """
 
     def __init__(
-        self, chunk: KxChunk, whole: ExchangePlan, plan: ExchangePlan, source: Array, target: Array
+        self,
+        device: Device,
+        transport: Transport | None,
+        whole: ExchangePlan,
+        plan: ExchangePlan,
+        pair: tuple[Array, Array],
+        make_tables: Callable[[dict[int, int]], tuple[np.ndarray, np.ndarray]],
+        store: bool,
     ) -> None:
-        self._chunk, self._plan, self._source = chunk, plan, source
-        pairs = list(zip(source, target, strict=True))
-        self._targets = pack_targets(chunk.transport, plan, pairs, chunk.options.store)
-        self.stores, self._places = self._targets.stores, self._targets.blocks
+        self.source, _ = pair
+        self.targets = pack_targets(transport, plan, list(zip(*pair, strict=True)), store)
         # Tables are made for whole blocks, of which these may be parts.
         starts = {block.peer: block.offset for block in whole.sends}
-        shifts = {block.peer: block.offset - starts[block.peer] for block in plan.sends}
-        for peer, shift in shifts.items():
-            distance = address_of(self._places[0][peer]) - address_of(source)
-            starts[peer] = distance // source.itemsize - shift
-        geometry = chunk.geometry
-        forward = source is chunk.planes
-        make = geometry.plane_rows_at if forward else geometry.column_blocks_at
-        self._tables = RowTables(chunk.device, make(starts))
-
-    @property
-    def stored(self) -> tuple[Array, RowTables]:
-        """The array from which the tables count, and the tables."""
-        return self._source, self._tables
-
-    def record_open(self, graph: StepGraph) -> None:
-        """Record what must come before anything is stored."""
-        self._targets.record_open(graph, "transpose")
-
-    def record_close(self, graph: StepGraph) -> None:
-        """Record that all blocks of this exchange are stored."""
-        self._targets.record_close(graph, "transpose")
-
-    def record_y(self, graph: StepGraph, modes: Array, low: int, high: int, lane: str) -> None:
-        """Record x modes of local planes `low` to `high` -> planes of the receivers."""
-        chunk = self._chunk
-        first = {block.peer: block.box.start[0] for block in self._plan.sends}
-        origin = chunk.geometry.physical_box.start[0]
-        accessed = [
-            self._block(places, block)[low + origin - first[block.peer] :][: high - low]
-            for places in self._places
-            for block in self._plan.sends
-        ]
-        chunk.line_y.record_forward(
-            graph,
-            chunk.select(modes),
-            self._source,
-            self._tables,
-            low,
-            accessed,
-            lane,
-        )
-
-    def column_views(self, low: int, high: int) -> list[Array]:
-        """Return where columns of local ky `low` to `high` are stored."""
-        return [
-            self._block(places, block)[:, low:high]
-            for places in self._places
-            for block in self._plan.sends
-        ]
-
-    def _block(self, places: dict[int, Array], block: Block) -> Array:
-        z, ky, _ = block.box.shape
-        return places[block.peer].reshape(z, ky, -1)
+        self.blocks = []
+        for number, places in enumerate(self.targets.blocks):
+            for block in plan.sends:
+                first, place = block.box.start[0], places[block.peer]
+                self.blocks.append((first, place.reshape(*block.box.shape[:2], -1)))
+                if number == 0:
+                    distance = address_of(place) - address_of(self.source)
+                    shift = block.offset - starts[block.peer]
+                    starts[block.peer] = distance // place.itemsize - shift
+        self.tables = RowTables(device, make_tables(starts))
 
 
 def lane_after_exchange(graph: StepGraph, lane: str, transport: Transport | None) -> str:

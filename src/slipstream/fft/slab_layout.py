@@ -57,51 +57,26 @@ class SlabGeometry:
         self._plane_boxes = slabs(mixed, 0, ranks)
         self._column_boxes = slabs(mixed, 1, ranks)
         self.plan = ExchangePlan.redistribution(self._plane_boxes, self._column_boxes, rank)
+        # Number of z planes of this rank, and of complex elements of one field in their layout.
+        self.planes, self.planes_size = self.physical_box.shape[0], self._plane_boxes[rank].size
+        # Shape (nz, ky of this rank, row) of one field in the columns layout, and of this rank's
+        # spectral array in memory.
+        ky = self.spectral_box.shape[1]
+        self.columns_shape: tuple[int, int, int] = (shape[0], ky, self.row)
+        self.stored_shape: tuple[int, int, int] = (self.spectral_shape[0], ky, self.row)
+        # Elements that hold one field in either layout, on every rank: the first has the most.
+        self.field_size = max(self._plane_boxes[0].size, self._column_boxes[0].size)
 
-    @property
-    def planes(self) -> int:
-        """Number of z planes of this rank."""
-        return self.physical_box.shape[0]
-
-    @property
-    def planes_size(self) -> int:
-        """Number of complex elements of one field in the planes layout."""
-        return self._plane_boxes[self.rank].size
-
-    @property
-    def columns_shape(self) -> tuple[int, int, int]:
-        """Shape (nz, ky of this rank, row) of one field in the columns layout."""
-        nz, ky, row = self._column_boxes[self.rank].shape
-        return nz, ky, row
-
-    @property
-    def columns_size(self) -> int:
-        """Number of complex elements of one field in the columns layout."""
-        return self._column_boxes[self.rank].size
-
-    @property
-    def stored_shape(self) -> tuple[int, int, int]:
-        """Shape of this rank's spectral array in memory, with rows of `row` elements."""
-        kz, ky, _ = self.spectral_box.shape
-        return kz, ky, self.row
-
-    @property
-    def field_size(self) -> int:
-        """Number of elements that hold one field in either layout, on every rank."""
-        # The first rank has the largest parts.
-        return max(self._plane_boxes[0].size, self._column_boxes[0].size)
-
-    def plane_rows(self, planes: int | None = None) -> tuple[np.ndarray, np.ndarray]:
+    def plane_rows(
+        self, planes: int | None = None, starts: dict[int, int] | None = None
+    ) -> tuple[np.ndarray, np.ndarray]:
         """Tables for `gather_scatter.hpp`: row y of plane z lies at ``offset[y] + z * pitch[y]``.
 
-        Of arrays that hold so many planes; by default all of this rank.
+        Of arrays that hold so many planes, by default all of this rank; or whose blocks start at
+        given elements, by rank.
         """
-        return self.plane_rows_at(
-            {peer: start for peer, (start, _) in enumerate(self.packed_blocks(planes))}
-        )
-
-    def plane_rows_at(self, starts: dict[int, int]) -> tuple[np.ndarray, np.ndarray]:
-        """Return the tables of `plane_rows` for blocks that start at given elements, by rank."""
+        if starts is None:
+            starts = {peer: start for peer, (start, _) in enumerate(self.packed_blocks(planes))}
         offset = np.full(self.spectral_shape[1], NOT_KEPT, dtype=np.int64)
         pitch = np.zeros(self.spectral_shape[1], dtype=np.int64)
         for block in self.plan.sends:
@@ -110,7 +85,7 @@ class SlabGeometry:
             pitch[low:high] = self.row * (high - low)
         return self._spread(self.modes[1], offset, pitch)
 
-    def column_blocks_at(self, starts: dict[int, int]) -> tuple[np.ndarray, np.ndarray]:
+    def column_blocks(self, starts: dict[int, int]) -> tuple[np.ndarray, np.ndarray]:
         """Return tables of the columns layout whose blocks start at given elements, by rank.
 
         Point z of the ky-th column is at ``offset[z] + ky * pitch[z]``; a block is what one rank

@@ -70,7 +70,7 @@ class SlabTransform:
                     shape, (modes[0], modes[1], Modes(size, size, 0)), rank, ranks, alignment
                 ),
             )
-            for columns, size in _ranges(modes[2], options.pieces, alignment)
+            for columns, size in _ranges(modes[2], options.kx_chunks, alignment)
         ]
         kept = (modes[0].count, modes[1].count, modes[2].count)
         self._whole = options.whole and ranks == 1 and kept == (shape[0], ny, width)
@@ -98,9 +98,9 @@ class SlabTransform:
         options = self.options
         if self._transport is None:
             return "transforms along x, y, z" + (" (forward: one plan)" if self._whole else "")
-        stores = all(chunk.forward_exchanges[0].stores for chunk in self.kx_chunks)
+        stores = all(chunk.forward_exchanges[0].targets.stores for chunk in self.kx_chunks)
         how = "stored by the transforms" if stores else "copied"
-        division = f"{len(self.kx_chunks)} x {options.parts} pieces"
+        division = f"{len(self.kx_chunks)} x {options.plane_chunks} chunks"
         return f"slab transform: x, y, exchange ({division}, {how}), z"
 
     @property
@@ -123,20 +123,19 @@ class SlabTransform:
                 category="fft",
             )
             return
-        for number, (first, last) in enumerate(split(self._planes, self.options.parts)):
-            exchanges = [chunk.forward_exchanges[number] for chunk in self.kx_chunks]
-            for exchange in exchanges:
-                exchange.record_open(graph)
+        for number, (first, last) in enumerate(split(self._planes, self.options.plane_chunks)):
+            for chunk in self.kx_chunks:
+                chunk.forward_exchanges[number].targets.record_open(graph, "transpose")
             for low, high, modes, lane in self._batches(graph, first, last):
                 self._record_x(graph, physical[:, low:high], modes, True, lane)
-                for exchange in exchanges:
-                    exchange.record_y(graph, modes, low, high, lane)
+                for chunk in self.kx_chunks:
+                    chunk.record_y_forward(graph, number, modes, low, high, lane)
                     # After the last batch, the kx chunks leave one by one.
                     if high == last:
-                        exchange.record_close(graph)
+                        chunk.forward_exchanges[number].targets.record_close(graph, "transpose")
             if first == last:
-                for exchange in exchanges:
-                    exchange.record_close(graph)
+                for chunk in self.kx_chunks:
+                    chunk.forward_exchanges[number].targets.record_close(graph, "transpose")
         for chunk in self.kx_chunks:
             chunk.record_z_forward(graph, spectral)
 
@@ -203,7 +202,7 @@ class SlabTransform:
             yield low, high, self._modes[lane][:, : high - low], name
 
 
-def _ranges(x: Modes, pieces: int, alignment: int) -> list[tuple[tuple[int, int], int]]:
+def _ranges(x: Modes, chunks: int, alignment: int) -> list[tuple[tuple[int, int], int]]:
     """Divide the kept modes of x into ranges without gaps.
 
     Returns where each begins among the kept modes and among all, and its length.
@@ -213,7 +212,7 @@ def _ranges(x: Modes, pieces: int, alignment: int) -> list[tuple[tuple[int, int]
         sides = [(0, 0, x.count)]
     result = []
     for kept, everywhere, size in sides:
-        for low, high in split(-(-size // alignment), pieces):
+        for low, high in split(-(-size // alignment), chunks):
             start, stop = low * alignment, min(high * alignment, size)
             if stop > start:
                 result.append(((kept + start, everywhere + start), stop - start))

@@ -5,7 +5,7 @@ What may be chosen are the options of `Streaming` that the user has left alone.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from slipstream import tuner
@@ -28,54 +28,56 @@ _TRIED: dict[str, tuple[Any, ...]] = {
 _BETWEEN_RANKS = ("tiles_per_exchange", "exchange")
 
 
-def choose_streaming(
-    arguments: Arguments,
-    devices: Sequence[Device],
-    home: Device,
-    comm: Comm,
-    transport: str,
-    workers: int,
-    streaming: Streaming,
-    limit: int,
-    is_free: bool,
-    tune: str,
-    schedule: str,
-    again: bool = False,
-) -> Streaming:
-    """Return how a transform streams fastest, measured again if so asked. Collective.
+def streamed_plan(
+    arguments: Arguments, devices: Sequence[Device], home: Device, comm: Comm, limit: int
+) -> StreamedPlan:
+    """Return the plan of arrays on the host that streams fastest within a limit. Collective."""
+    a = arguments
 
-    If the limit is what was free, which differs from run to run, it is not remembered.
-    """
-    given = streaming.of_transform()
-    memory = "what is free" if is_free else f"{limit} bytes"
+    def plan(streaming: Streaming) -> StreamedPlan:
+        return StreamedPlan(a, devices, home, comm, streaming, limit)
+
+    if a.tune == "off":
+        return plan(a.streaming)
+    # A limit that is what was free differs from run to run, and is not remembered.
+    memory = "what is free" if a.memory is None else f"{limit} bytes"
+    given = a.streaming.of_transform()
     key = (
-        f"{transform_key(arguments, devices[0], comm, transport, workers, schedule)}; on the host, "
-        f"{memory}; {', '.join(f'{name} {value}' for name, value in given.items())}"
+        f"{transform_key(a, devices[0])}; on the host, {memory}; "
+        f"{', '.join(f'{name} {value}' for name, value in given.items())}"
     )
     default = Streaming()
     options = {
         name: values
         for name, values in _TRIED.items()
-        if getattr(streaming, name) == getattr(default, name)
-        and (arguments.ranks > 1 or name not in _BETWEEN_RANKS)
-        and (streaming.devices == 1 or name != "exchange")
+        if getattr(a.streaming, name) == getattr(default, name)
+        and (a.ranks > 1 or name not in _BETWEEN_RANKS)
+        and (a.streaming.devices == 1 or name != "exchange")
     }
 
-    def prepare(candidate: Streaming) -> Callable[[], None]:
-        plan = StreamedPlan(arguments, devices, home, comm, transport, workers, candidate, limit)
-        return pair_of(plan, arguments, devices[0], home, comm, schedule)
+    def chosen(again: bool) -> Streaming:
+        return tuner.tuned(
+            key,
+            _from_record,
+            tuner.variations(a.streaming, options, a.tune),
+            lambda candidate: pair_of(plan(candidate), a, devices[0], home, comm),
+            comm,
+            a.tune,
+            again,
+            Streaming.of_transform,
+        )
 
-    candidates = tuner.variations(streaming, options, tune)
-    return tuner.tuned(
-        key, _from_record, candidates, prepare, comm, tune, again, Streaming.of_transform
-    )
+    streaming = chosen(again=False)
+    try:
+        return plan(streaming)
+    except InputError:  # on all ranks alike
+        # What was fastest may need more than is free today.
+        return plan(chosen(again=True) if streaming != a.streaming else streaming)
 
 
 def _from_record(record: dict[str, Any]) -> Streaming | None:
     """Return remembered options; None if they are not those of this version."""
     try:
-        known = Streaming(**{name: record[name] for name in Streaming().of_transform()})
-        known.check()
+        return Streaming(**{name: record[name] for name in Streaming().of_transform()})
     except (TypeError, KeyError, InputError):
         return None
-    return known

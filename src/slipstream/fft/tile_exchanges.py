@@ -34,8 +34,8 @@ from slipstream.outofcore.tiles import TiledPass
 class Exchanges:
     """The exchanges of a transform on one rank. Collective.
 
-    `exchanged` says of each pass but the last whether an exchange follows it. Ranks exchange by
-    `transport` what has been transformed; if that goes from device to device, what is not
+    `exchanged` says of each pass but the last whether an exchange follows it. Ranks exchange by the
+    transport asked for what has been transformed; if that goes from device to device, what is not
     transformed before goes from the host, by what is automatic there.
     """
 
@@ -46,7 +46,6 @@ class Exchanges:
         exchanged: Sequence[bool],
         rank: int,
         streaming: Streaming,
-        transport: str,
         comm: Comm,
         device: Device,
         home: Device,
@@ -54,7 +53,8 @@ class Exchanges:
         self._arguments, self._passes, self._exchanged = arguments, passes, exchanged
         self._rank, self._streaming = rank, streaming
         self._comm, self._device, self._home = comm, device, home
-        self.transport = make_transport(transport, comm, device if streaming.from_device else home)
+        end = device if streaming.from_device else home
+        self.transport = make_transport(arguments.transport, comm, end)
         # Known to be so on all ranks, also on those that have nothing to send.
         self.from_device = streaming.from_device and self.transport is not None and any(exchanged)
         self._from_host = self.transport

@@ -9,7 +9,6 @@ from __future__ import annotations
 import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -91,25 +90,16 @@ def truncate(
             Modes(n, n // 2 + 1, 0) if half else Modes(n, n - n // 2, n // 2)
             for n, half in zip(shape, halves, strict=True)
         )
-    largest: list[int] | None
-    if truncation == "2/3":
-        largest = [(n - 1) // 3 for n in shape]
-    elif truncation == "nyquist":
-        largest = list(shape)
-    else:
-        largest = _largest_wavenumbers(truncation, len(shape))
-    if largest is None:
+    try:
+        if isinstance(truncation, str):
+            largest = {"2/3": [(n - 1) // 3 for n in shape], "nyquist": list(shape)}[truncation]
+        else:
+            largest = [operator.index(k) for k in truncation]
+    except (KeyError, TypeError):
+        largest = []
+    if len(largest) != len(shape) or min(largest) < 0:
         raise InputError(
             f"truncation {truncation!r} is unknown; accepted: None, '2/3', 'nyquist' or the "
             f"largest wavenumber of each of the {len(shape)} axes"
         )
     return tuple(truncated(n, k, h) for n, k, h in zip(shape, largest, halves, strict=True))
-
-
-def _largest_wavenumbers(truncation: Any, axes: int) -> list[int] | None:
-    """Return the given largest wavenumber of each axis, or None if they are not given so."""
-    try:
-        largest = [operator.index(k) for k in truncation]
-    except TypeError:
-        return None
-    return largest if len(largest) == axes and min(largest) >= 0 else None

@@ -23,6 +23,8 @@ _OF_STEPS = {"update", "resident"}
 class Streaming:
     """How arrays on the host stream through devices; no choice changes the result.
 
+    `InputError` names what is not accepted.
+
     Attributes
     ----------
     tiles : int or None
@@ -61,8 +63,24 @@ class Streaming:
     resident: bool = True
 
     def __post_init__(self) -> None:
+        for name in ("tiles", "tiles_per_exchange"):
+            if getattr(self, name) is not None:
+                self._set(name, whole_number(f"streaming: {name}", getattr(self, name), 1))
+        self._set("streams", whole_number("streaming: streams", self.streams, 0, MAX_STREAMS))
+        self._set("devices", whole_number("streaming: devices", self.devices, 1))
+        for name, accepted in (("copies", COPIES), ("exchange", _SIDES), ("update", _SIDES)):
+            value = getattr(self, name)
+            if not isinstance(value, str) or value not in accepted:
+                raise InputError(f"streaming: {name} {value!r}; accepted: {', '.join(accepted)}")
+        if self.from_device and self.devices > 1:
+            raise InputError(
+                f"streaming: exchange 'device' with {self.devices} devices of a rank; accepted: 1"
+            )
         if self.devices != 1 or self.update == "host":
-            object.__setattr__(self, "resident", False)
+            self._set("resident", False)
+
+    def _set(self, name: str, value: Any) -> None:
+        object.__setattr__(self, name, value)
 
     @property
     def slots(self) -> int:
@@ -87,22 +105,6 @@ class Streaming:
         """Return the options that a step has, by name."""
         return {name: one for name, one in asdict(self).items() if name not in _OF_TRANSFORMS}
 
-    def check(self) -> None:
-        """Raise `InputError` if a value is not among those accepted."""
-        for name in ("tiles", "tiles_per_exchange"):
-            if getattr(self, name) is not None:
-                whole_number(f"streaming: {name}", getattr(self, name), 1)
-        whole_number("streaming: streams", self.streams, 0, MAX_STREAMS)
-        whole_number("streaming: devices", self.devices, 1)
-        for name, accepted in (("copies", COPIES), ("exchange", _SIDES), ("update", _SIDES)):
-            value = getattr(self, name)
-            if value not in accepted:
-                raise InputError(f"streaming: {name} {value!r}; accepted: {', '.join(accepted)}")
-        if self.from_device and self.devices > 1:
-            raise InputError(
-                f"streaming: exchange 'device' with {self.devices} devices of a rank; accepted: 1"
-            )
-
 
 def checked_streaming(value: Streaming | Mapping[str, Any] | None) -> Streaming:
     """Return what a user says of how transforms stream, or raise `InputError`."""
@@ -114,7 +116,6 @@ def checked_streaming(value: Streaming | Mapping[str, Any] | None) -> Streaming:
         if not isinstance(value, Mapping) or not set(value) <= set(keys):
             raise InputError(f"streaming {value!r}; accepted: a mapping with {', '.join(keys)}")
         value = Streaming(**value)
-    value.check()
     if value.update != default.update:
         raise InputError("streaming: update is for the steps of simulations; leave it out")
     return value
