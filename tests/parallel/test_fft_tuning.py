@@ -7,9 +7,10 @@ from functools import partial
 import pytest
 
 from fft_oracle import check
+from slipstream import tuner
 from slipstream.collective import largest
 from slipstream.errors import InputError
-from slipstream.fft import DistributedFFT, Streaming, fft_tuning, streaming_tuning
+from slipstream.fft import DistributedFFT, Streaming
 
 SHAPE = (6, 12, 10)
 BROKEN = {
@@ -47,14 +48,17 @@ def folder(monkeypatch, shared_folder, comm, device):
 @pytest.fixture
 def measured(monkeypatch):
     """What has been measured since the test began."""
-    choices, prepare = [], fft_tuning._pair
+    tried, measure = [], tuner.measure
 
-    def noting(*arguments):
-        choices.append(arguments[-1])
-        return prepare(*arguments)
+    def noting(candidates, prepare, *arguments):
+        def prepared(candidate):
+            tried.append(candidate)
+            return prepare(candidate)
 
-    monkeypatch.setattr(fft_tuning, "_pair", noting)
-    return choices
+        return measure(candidates, prepared, *arguments)
+
+    monkeypatch.setattr(tuner, "measure", noting)
+    return tried
 
 
 def entries(comm, folder):
@@ -150,40 +154,27 @@ def test_full_tuning_measures_again_what_was_measured_quickly(comm, device, fold
         assert not measured
 
 
-@pytest.fixture
-def streamed(monkeypatch):
-    """What ways to stream have been measured since the test began."""
-    ways, plan = [], streaming_tuning.StreamedPlan
-
-    def noting(*arguments):
-        ways.append(next(one for one in arguments if isinstance(one, Streaming)))
-        return plan(*arguments)
-
-    monkeypatch.setattr(streaming_tuning, "StreamedPlan", noting)
-    return ways
-
-
 def on_the_host(comm, device, tune, **options):
     return DistributedFFT(
         SHAPE, comm=comm, device=device, residency="host", tune=tune, memory="1 MiB", **options
     )
 
 
-def test_ways_to_stream_are_measured_once_and_remembered(comm, device, ranks, folder, streamed):
+def test_ways_to_stream_are_measured_once_and_remembered(comm, device, ranks, folder, measured):
     fft = on_the_host(comm, device, "quick")
-    tried = len(streamed)
-    assert tried == len(set(streamed)) >= (7 if ranks == 1 else 9)
-    assert fft.streamed.streaming in streamed
+    tried = len(measured)
+    assert tried == len(set(measured)) >= (7 if ranks == 1 else 9)
+    assert fft.streamed.streaming in measured
     ((key, entry),) = entries(comm, folder).items()
     assert f"on the host, {1 << 20} bytes" in key
     assert entry["tune"] == "quick"
     again = on_the_host(comm, device, "quick")
-    assert len(streamed) == tried
+    assert len(measured) == tried
     assert again.streamed.streaming == fft.streamed.streaming
     check(comm, device, SHAPE, "float64", residency="host", tune="quick", memory="1 MiB")
 
 
-def test_limits_that_differ_a_little_are_tuned_apart(comm, device, folder, streamed):
+def test_limits_that_differ_a_little_are_tuned_apart(comm, device, folder, measured):
     sizes = [1 << 20, (1 << 20) + 1]
     for size in sizes:
         DistributedFFT(SHAPE, comm=comm, device=device, residency="host", tune="quick", memory=size)
@@ -191,14 +182,14 @@ def test_limits_that_differ_a_little_are_tuned_apart(comm, device, folder, strea
 
 
 def test_what_needs_more_than_is_free_today_is_measured_again(
-    comm, device, folder, streamed, monkeypatch
+    comm, device, folder, measured, monkeypatch
 ):
     limits = iter([1 << 20, 1 << 21, 1 << 22])
     monkeypatch.setattr("slipstream.fft.residency.memory_limit", lambda *_: next(limits))
     plan = partial(DistributedFFT, SHAPE, comm=comm, device=device, residency="host")
     for _ in range(2):
         plan(tune="quick")
-    tried = len(streamed)
+    tried = len(measured)
     needed = largest(comm, plan().streamed.device_bytes)
     ((key, entry),) = entries(comm, folder).items()
     greedy = entry | asdict(Streaming(streams=16, tiles=1))
@@ -207,25 +198,25 @@ def test_what_needs_more_than_is_free_today_is_measured_again(
     assert list(entries(comm, folder).values()) == [greedy]
     limits = iter([1 << 22, needed, needed])
     assert plan(tune="quick").streamed.streaming.streams == 16
-    assert len(streamed) == tried
+    assert len(measured) == tried
     fft = plan(tune="quick")
-    assert len(streamed) > tried
+    assert len(measured) > tried
     assert fft.streamed.device_bytes <= needed
     assert plan(tune="quick").streamed.streaming == fft.streamed.streaming
 
 
-def test_what_the_user_says_of_streaming_is_not_tuned(comm, device, folder, streamed):
+def test_what_the_user_says_of_streaming_is_not_tuned(comm, device, folder, measured):
     given = {"streams": 3, "tiles": 2, "copies": "packed"}
     fft = on_the_host(comm, device, "full", streaming=given)
     for name, value in given.items():
-        assert {getattr(way, name) for way in streamed} == {value}
+        assert {getattr(way, name) for way in measured} == {value}
         assert getattr(fft.streamed.streaming, name) == value
 
 
-def test_too_little_memory_is_told_where_streaming_is_tuned_too(comm, device, folder, streamed):
+def test_too_little_memory_is_told_where_streaming_is_tuned_too(comm, device, folder, measured):
     with pytest.raises(InputError, match="memory .* on each device is too little"):
         DistributedFFT(
             (48, 64, 512), comm=comm, device=device, residency="host", tune="quick", memory=10_000
         )
-    assert streamed
+    assert measured
     assert not (folder / "tuning.json").exists()

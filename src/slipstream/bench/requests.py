@@ -218,8 +218,6 @@ class DNSRequest(TileRequest):
 
         how = self.streaming
         self.check_residency({"--no-resident": not self.resident})
-        if self.residency == "host":
-            how.check()
         case_of_step(self, how if self.residency == "host" else None)
 
 

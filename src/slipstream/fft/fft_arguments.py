@@ -18,7 +18,7 @@ from slipstream.decomposition import Box, grid_boxes, whole
 from slipstream.decomposition import process_grid as best_grid
 from slipstream.errors import InputError
 from slipstream.exchange import TRANSPORTS
-from slipstream.fft.layout_search import check_boxes
+from slipstream.fft.layout_search import Stage, check_boxes, find_route, with_fields
 from slipstream.fft.truncation import Modes, truncate
 from slipstream.outofcore.streaming_options import Streaming, checked_streaming
 from slipstream.schedule import POLICIES
@@ -63,6 +63,14 @@ class Arguments:
     def real(self) -> bool:
         """Whether physical arrays are real."""
         return self.dtype.kind == "f"
+
+    def route(self, workers: int) -> list[Stage]:
+        """Return the way of an array [field, ...axes] through a transform on so many ranks."""
+        source, target = (
+            with_fields(boxes, self.fields) for boxes in (self.input_boxes, self.output_boxes)
+        )
+        sizes = (self.fields, *self.shape)
+        return find_route(sizes, self.modes, self.real, source, target, workers)
 
     @property
     def spectral_shape(self) -> tuple[int, ...]:

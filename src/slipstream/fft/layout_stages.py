@@ -9,6 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from numpy.typing import DTypeLike
+
+from slipstream.array_types import Array
 from slipstream.decomposition import Box
 from slipstream.device import Device, Operation, Scratch
 from slipstream.exchange import Block, ExchangePlan, Transport, pack_targets, part_of
@@ -16,7 +19,33 @@ from slipstream.fft.truncation import Modes
 from slipstream.schedule import MAIN_LANE, StepGraph
 
 
-class Redistribution:
+class Part:
+    """A part of a transform; this one is that of a rank without points, while another transforms.
+
+    Attributes
+    ----------
+    exchanges : int
+        How often it redistributes the array.
+    wire_elements : int
+        How many elements then leave this rank.
+    """
+
+    exchanges = wire_elements = 0
+
+    def describe(self) -> str:
+        """Return a line for people."""
+        return "another rank transforms"
+
+    def record_forward(self, graph: StepGraph, source: Array, target: Array) -> None:
+        """Record the way from physical to spectral space."""
+
+    def record_backward(
+        self, graph: StepGraph, source: Array, target: Array, scale: float = 1.0
+    ) -> None:
+        """Record the way back, times a constant."""
+
+
+class Redistribution(Part):
     """Moves an array from one layout, a box per rank, to another. Collective."""
 
     exchanges = 1
@@ -28,41 +57,35 @@ class Redistribution:
         source: tuple[Box, ...],
         target: tuple[Box, ...],
         rank: int,
-        dtype: Any,
+        dtype: DTypeLike,
     ) -> None:
         self._boxes = source[rank], target[rank]
-        self._plan = ExchangePlan.redistribution(source, target, rank)
+        there = ExchangePlan.redistribution(source, target, rank)
+        self.wire_elements = there.off_rank_elements()
         empty = transport.empty if transport else device.empty
-        packed = empty((self._plan.send_size,), dtype), empty((self._plan.receive_size,), dtype)
-        back = self._plan.reversed()
+        packed = empty((there.send_size,), dtype), empty((there.receive_size,), dtype)
         self._ways = [
             (plan, arrays, boxes, pack_targets(transport, plan, [arrays], store=False))
             for plan, arrays, boxes in (
-                (self._plan, packed, self._boxes),
-                (back, packed[::-1], self._boxes[::-1]),
+                (there, packed, self._boxes),
+                (there.reversed(), packed[::-1], self._boxes[::-1]),
             )
         ]
 
-    @property
-    def wire_elements(self) -> int:
-        """Number of elements that leave this rank."""
-        return self._plan.off_rank_elements()
-
     def describe(self) -> str:
-        """Return a line for people."""
         return f"exchange from boxes of {self._boxes[0].shape} to {self._boxes[1].shape}"
 
-    def record_forward(self, graph: StepGraph, source: Any, target: Any) -> None:
+    def record_forward(self, graph: StepGraph, source: Array, target: Array) -> None:
         """Record source layout -> target layout."""
         self._record(graph, self._ways[0], source, target)
 
     def record_backward(
-        self, graph: StepGraph, source: Any, target: Any, scale: float = 1.0
+        self, graph: StepGraph, source: Array, target: Array, scale: float = 1.0
     ) -> None:
         """Record target layout -> source layout; the scale must be 1."""
         self._record(graph, self._ways[1], source, target)
 
-    def _record(self, graph: StepGraph, way: tuple, source: Any, target: Any) -> None:
+    def _record(self, graph: StepGraph, way: tuple, source: Array, target: Array) -> None:
         plan, packed, boxes, exchange = way
         for block in plan.sends:
             part = source[block.box.slices(boxes[0])]
@@ -78,38 +101,16 @@ class Redistribution:
                 graph.add_copy(place, _box_of(packed[1], block), label="unpack")
 
 
-class Nothing:
-    """What a rank without points does while others transform."""
-
-    exchanges = 0
-    wire_elements = 0
-
-    def describe(self) -> str:
-        """Return a line for people."""
-        return "another rank transforms"
-
-    def record_forward(self, graph: StepGraph, source: Any, target: Any) -> None:
-        """Record nothing."""
-
-    def record_backward(
-        self, graph: StepGraph, source: Any, target: Any, scale: float = 1.0
-    ) -> None:
-        """Record nothing."""
-
-
-def _box_of(packed: Any, block: Block) -> Any:
+def _box_of(packed: Array, block: Block) -> Array:
     return part_of(packed, block).reshape(block.box.shape)
 
 
-class AxisTransform:
+class AxisTransform(Part):
     """The transform along one local axis, with truncation.
 
     `before` is the shape of the local array in physical space, and `real` whether the transform
     along this axis is. What is needed beside the arrays comes from `empty`, or the device.
     """
-
-    exchanges = 0
-    wire_elements = 0
 
     def __init__(
         self,
@@ -118,7 +119,7 @@ class AxisTransform:
         axis: int,
         modes: Modes,
         real: bool,
-        complex_dtype: Any,
+        complex_dtype: DTypeLike,
         lane: str = MAIN_LANE,
         scratch: Scratch | None = None,
         empty: Callable[..., Any] | None = None,
@@ -132,11 +133,10 @@ class AxisTransform:
             self._all = (empty or device.empty)(shape, complex_dtype)
 
     def describe(self) -> str:
-        """Return a line for people."""
         kind = "real " if self._real else ""
         return f"{kind}transform along axis {self._axis - 1}"
 
-    def record_forward(self, graph: StepGraph, source: Any, target: Any) -> None:
+    def record_forward(self, graph: StepGraph, source: Array, target: Array) -> None:
         """Record points -> modes; the source is kept."""
         if self._all is None or self._all.shape == target.shape:
             self._transform(graph, source, target, True)
@@ -146,7 +146,7 @@ class AxisTransform:
             self._copy(graph, self._along(target, kept), self._along(self._all, everywhere))
 
     def record_backward(
-        self, graph: StepGraph, source: Any, target: Any, scale: float = 1.0
+        self, graph: StepGraph, source: Array, target: Array, scale: float = 1.0
     ) -> None:
         """Record modes -> points, times a constant; the source is kept."""
         if self._all is not None:
@@ -161,12 +161,12 @@ class AxisTransform:
             operation = self._device.scale(target, scale)
             self._add(graph, operation, [target], [target], "scale", "compute")
 
-    def _transform(self, graph: StepGraph, source: Any, target: Any, forward: bool) -> None:
+    def _transform(self, graph: StepGraph, source: Array, target: Array, forward: bool) -> None:
         operation = self._device.fft(source, target, self._axis, forward, self._scratch)
         writes = [target] if forward or not self._real else [source, target]
         self._add(graph, operation, [source], writes, f"fft axis {self._axis - 1}", "fft")
 
-    def _copy(self, graph: StepGraph, target: Any, source: Any) -> None:
+    def _copy(self, graph: StepGraph, target: Array, source: Array) -> None:
         if target.size:
             graph.add_copy(target, source, label="truncate", lane=self._lane, device=self._device)
 
@@ -174,8 +174,8 @@ class AxisTransform:
         self,
         graph: StepGraph,
         operation: Operation,
-        reads: list[Any],
-        writes: list[Any],
+        reads: list[Array],
+        writes: list[Array],
         label: str,
         category: str,
     ) -> None:
@@ -189,7 +189,7 @@ class AxisTransform:
             device=self._device,
         )
 
-    def _along(self, array: Any, part: slice) -> Any:
+    def _along(self, array: Array, part: slice) -> Array:
         return array[(slice(None),) * self._axis + (part,)]
 
     def _sides(self) -> list[tuple[slice, slice]]:

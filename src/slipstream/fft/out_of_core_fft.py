@@ -25,7 +25,7 @@ from slipstream.decomposition import Box
 from slipstream.device import Device
 from slipstream.errors import InputError
 from slipstream.fft.fft_arguments import Arguments
-from slipstream.fft.layout_search import Stage, find_route, with_fields
+from slipstream.fft.layout_search import Stage
 from slipstream.fft.padded_rows import has_padding, whole_rows
 from slipstream.fft.tile_exchanges import Exchanges
 from slipstream.fft.tile_transforms import TileShapes, TileTransforms
@@ -83,15 +83,7 @@ class StreamedPlan:
         self._rank, self.streaming = (comm.rank if comm is not None else 0), streaming
         a = arguments
         self._shapes = TileShapes(a.modes, a.real, a.complex_dtype)
-        route = find_route(
-            (a.fields, *a.shape),
-            a.modes,
-            a.real,
-            with_fields(a.input_boxes, a.fields),
-            with_fields(a.output_boxes, a.fields),
-            self.workers,
-        )
-        self.passes, self._exchanged = _passes(route, a)
+        self.passes, self._exchanged = _passes(a.route(self.workers), a)
         self._exchanges = Exchanges(
             a,
             self.passes,

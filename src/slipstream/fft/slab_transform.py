@@ -13,7 +13,6 @@ stored in its place at once.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 
@@ -22,6 +21,8 @@ from slipstream.decomposition import split
 from slipstream.device import Device
 from slipstream.exchange import Transport
 from slipstream.fft.batch_size import balanced_batch
+from slipstream.fft.fft_arguments import Arguments
+from slipstream.fft.layout_stages import Part
 from slipstream.fft.slab_chunks import KxChunk, SlabOptions, lane_after_exchange
 from slipstream.fft.slab_layout import SlabGeometry
 from slipstream.fft.strided_fft import RealRows
@@ -32,32 +33,27 @@ from slipstream.schedule import StepGraph
 _PLANE_BATCH = 3 << 20
 
 
-class SlabTransform:
+class SlabTransform(Part):
     """Records transforms between slabs of planes and slabs of columns. Collective.
 
-    `shape` is the global physical one; `modes` are kept along z, y and x.
+    They are those of one rank of so many; of several, one alone may have all of the array.
     """
 
     def __init__(
         self,
         device: Device,
         transport: Transport | None,
-        shape: tuple[int, int, int],
-        modes: tuple[Modes, Modes, Modes],
+        arguments: Arguments,
         rank: int,
         ranks: int,
-        fields: int,
-        real: bool,
-        complex_dtype: Any,
         options: SlabOptions,
     ) -> None:
-        self._device, self._transport = device, transport
-        self.exchanges = int(transport is not None)
-        self.options, self._fields = options, fields
-        _, ny, nx = shape
-        width = nx // 2 + 1 if real else nx
-        itemsize = np.dtype(complex_dtype).itemsize
-        alignment = max(1, device.row_bytes // itemsize)
+        self._device, self._transport, self._options = device, transport, options
+        nz, ny, nx = arguments.shape
+        z, y, x = arguments.modes
+        fields, complex_dtype = arguments.fields, arguments.complex_dtype
+        width = nx // 2 + 1 if arguments.real else nx
+        alignment = max(1, device.row_bytes // complex_dtype.itemsize)
         self.kx_chunks = [
             KxChunk(
                 device,
@@ -66,26 +62,27 @@ class SlabTransform:
                 columns,
                 fields,
                 complex_dtype,
-                SlabGeometry(
-                    shape, (modes[0], modes[1], Modes(size, size, 0)), rank, ranks, alignment
-                ),
+                SlabGeometry((nz, ny, nx), (z, y, Modes(size, size, 0)), rank, ranks, alignment),
             )
-            for columns, size in _ranges(modes[2], options.kx_chunks, alignment)
+            for columns, size in _ranges(x, options.kx_chunks, alignment)
         ]
-        kept = (modes[0].count, modes[1].count, modes[2].count)
-        self._whole = options.whole and ranks == 1 and kept == (shape[0], ny, width)
+        self.exchanges = int(transport is not None)
+        sent = [chunk.geometry.plan.off_rank_elements() for chunk in self.kx_chunks]
+        self.wire_elements = fields * sum(sent)
+        keeps_all = arguments.spectral_shape == (nz, ny, width)
+        self._whole = options.whole and ranks == 1 and keeps_all
         self._planes = self.kx_chunks[0].geometry.planes if self.kx_chunks else 0
         # Where x modes are that no chunk has.
-        self._rest = slice(modes[2].low, width - modes[2].high)
+        self._rest = slice(x.low, width - x.high)
         stored = -(-width // alignment) * alignment
-        limit = max(1, _PLANE_BATCH // (2 * fields * ny * stored * itemsize))
+        limit = max(1, _PLANE_BATCH // (2 * fields * ny * stored * complex_dtype.itemsize))
         if device.kind == "cuda":
             limit = max(1, self._planes)
         self._batch = max(1, balanced_batch(self._planes, limit, device.lanes))
         real_dtype = np.zeros(0, complex_dtype).real.dtype
-        self._kept = modes[2].count
+        self._kept = x.count
         self._rows: RealRows | None = None
-        tiled = real and options.tiled and device.tiled_transforms()
+        tiled = arguments.real and options.tiled and device.tiled_transforms()
         if tiled and RealRows.supports(device, nx, real_dtype):
             self._rows = RealRows(device, nx, real_dtype)
         self._modes = [
@@ -94,20 +91,12 @@ class SlabTransform:
         ]
 
     def describe(self) -> str:
-        """Return a line for people."""
-        options = self.options
         if self._transport is None:
             return "transforms along x, y, z" + (" (forward: one plan)" if self._whole else "")
         stores = all(chunk.forward_exchanges[0].targets.stores for chunk in self.kx_chunks)
         how = "stored by the transforms" if stores else "copied"
-        division = f"{len(self.kx_chunks)} x {options.plane_chunks} chunks"
+        division = f"{len(self.kx_chunks)} x {self._options.plane_chunks} chunks"
         return f"slab transform: x, y, exchange ({division}, {how}), z"
-
-    @property
-    def wire_elements(self) -> int:
-        """Number of complex elements of all fields that leave this rank in a transform."""
-        one = sum(chunk.geometry.plan.off_rank_elements() for chunk in self.kx_chunks)
-        return one * self._fields
 
     def record_forward(self, graph: StepGraph, physical: Array, spectral: Array) -> None:
         """Record (fields, planes, ny, nx) -> (fields, kz, ky of this rank, kx); the source is kept.
@@ -123,7 +112,7 @@ class SlabTransform:
                 category="fft",
             )
             return
-        for number, (first, last) in enumerate(split(self._planes, self.options.plane_chunks)):
+        for number, (first, last) in enumerate(split(self._planes, self._options.plane_chunks)):
             for chunk in self.kx_chunks:
                 chunk.forward_exchanges[number].targets.record_open(graph, "transpose")
             for low, high, modes, lane in self._batches(graph, first, last):
