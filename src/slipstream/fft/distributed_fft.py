@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,20 +11,16 @@ from slipstream.argument_checks import check_communicator
 from slipstream.array_types import Array
 from slipstream.decomposition import Box
 from slipstream.device import Device, Stream
-from slipstream.errors import InputError
 from slipstream.exchange import NarrowWire, open_matching_device
 from slipstream.fft.fft_arguments import agreed_arguments
 from slipstream.fft.fft_plan import Plan
 from slipstream.fft.residency import make_plan
-from slipstream.fft.user_arrays import UserArrays, array_key
+from slipstream.fft.user_arrays import RecordedSteps, UserArrays
 from slipstream.outofcore.streaming_options import Streaming
 from slipstream.schedule import CommittedStep, StepGraph, Timeline, commit
 
 if TYPE_CHECKING:
     from slipstream.fft.out_of_core_fft import StreamedPlan
-
-# How many pairs of arrays each direction remembers.
-_REMEMBERED = 4
 
 
 class DistributedFFT:
@@ -162,10 +157,7 @@ class DistributedFFT:
         self._plan, self.home = make_plan(self.arguments, self.device, comm)
         self.residency = "device" if isinstance(self._plan, Plan) else "host"
         self._policy = "serial" if self._plan.is_alone else schedule
-        # Steps between pairs of arrays, forward and backward, by `array_key` of either array.
-        self._steps: dict[bool, OrderedDict[Hashable, CommittedStep]] = {
-            forward: OrderedDict() for forward in (True, False)
-        }
+        self._steps = {forward: RecordedSteps() for forward in (True, False)}
         self._arrays = UserArrays(self.arguments, rank, self.device, self.home)
         self._array_type = self.home.array_module.ndarray
 
@@ -290,13 +282,19 @@ class DistributedFFT:
         return self._run(False, u_hat, out, stream)
 
     def profile(self, u: Any, u_hat: Any) -> dict[str, Timeline]:
-        """Run both transforms between two arrays; return what ran when. Collective."""
+        """Transform `u` to `u_hat` and back, as their methods do; return what ran when. Collective.
+
+        Both arrays are overwritten.
+        """
         timelines = {}
         for name, source, target in (("forward", u, u_hat), ("backward", u_hat, u)):
-            step = self._step(name == "forward", source, target)
+            forward = name == "forward"
+            step, result = self._prepared(forward, source, target, None)
             step.timeline.clear()
             step.run(profile=True)
             self.device.synchronize()
+            if result is not target:
+                self._arrays.copy(target, result, self.device.default_stream)
             timelines[name] = step.timeline
         return timelines
 
@@ -327,19 +325,14 @@ class DistributedFFT:
         ]
         return "\n".join(lines + [f"  {line}" for line in self._plan.describe_parts()])
 
-    def _run(self, forward: bool, source: Array, out: Array | None, stream: Any) -> Array:
+    def _run(self, forward: bool, source: Any, out: Any, stream: Any) -> Any:
         if stream is not None and not isinstance(stream, Stream):
             stream = self._arrays.stream(stream)
-        steps, key = self._steps[forward], None
-        result: Array = out
+        step, result = None, out
         if type(source) is self._array_type is type(out):
-            key = array_key(source), array_key(out)
-        if key in steps:
-            steps.move_to_end(key)
-            step = steps[key]
-        else:
-            source, result = self._placed(forward, source, out, stream)
-            step = self._step(forward, source, result)
+            step = self._steps[forward].find(source, out)
+        if step is None:
+            step, result = self._prepared(forward, source, out, stream)
         if self._plan.transport:
             self._plan.transport.check()
         step.run(stream=stream)
@@ -352,37 +345,38 @@ class DistributedFFT:
         self._arrays.copy(out, result, stream or self.device.default_stream)
         return out
 
-    def _placed(
-        self, forward: bool, source: Any, out: Array | None, stream: Stream | None
-    ) -> tuple[Array, Array]:
-        """Return the arrays to transform between: the user's where possible, else the plan's own.
+    def _prepared(
+        self, forward: bool, source: Any, out: Any, stream: Stream | None
+    ) -> tuple[CommittedStep, Array]:
+        """Return the step of a transform, and the array that has its result.
 
-        A source that is not used in place is copied.
+        The user's arrays are used in place where possible, else the plan's own, to which the source
+        is copied.
         """
-        arrays, sides = self._arrays, ("input", "output") if forward else ("output", "input")
-        source = source if hasattr(source, "dtype") else np.asarray(source)
-        arrays.check(source, sides[0])
-        if out is not None:
-            arrays.check(out, sides[1])
-            if not getattr(out.flags, "writeable", True):
-                raise InputError("out cannot be written; accepted: an array that can")
+        arrays = self._arrays
+        name, *sides = ("u", "input", "output") if forward else ("u_hat", "output", "input")
+        source = arrays.checked(source, sides[0], name)
+        target = None if out is None else arrays.checked_out(out, sides[1])
         used = source if arrays.usable(source) else arrays.own(sides[0])
-        result = out if out is not None and arrays.usable(out) else arrays.own(sides[1])
+        result = target if target is not None and arrays.usable(target) else arrays.own(sides[1])
+        if used is source and result is target:
+            points, modes = (source, target) if forward else (target, source)
+            if not arrays.apart(points, modes):
+                result = arrays.own(sides[1])
+        steps = self._steps[forward]
+        if steps.find(used, result) is None and not steps.has_room():
+            used, result = arrays.own(sides[0]), arrays.own(sides[1])
         if used is not source:
             arrays.copy(used, source, stream or self.device.default_stream)
-        return used, result
+        return self._step(forward, used, result), out if result is target else result
 
     def _step(self, forward: bool, source: Array, target: Array) -> CommittedStep:
         """Return the step between two arrays, recorded at the first time."""
-        steps, key = self._steps[forward], (array_key(source), array_key(target))
-        if key in steps:
-            steps.move_to_end(key)
-            return steps[key]
-        graph = StepGraph(self.device)
-        arrays = [a if self.arguments.fields > 1 else a[None] for a in (source, target)]
-        record = self._plan.record_forward if forward else self._plan.record_backward
-        record(graph, *arrays)
-        steps[key] = commit(graph, self._policy)
-        if len(steps) > _REMEMBERED:
-            steps.popitem(last=False)
-        return steps[key]
+        step = self._steps[forward].find(source, target)
+        if step is None:
+            graph = StepGraph(self.device)
+            record = self._plan.record_forward if forward else self._plan.record_backward
+            record(graph, *(a if self.arguments.fields > 1 else a[None] for a in (source, target)))
+            step = commit(graph, self._policy)
+            self._steps[forward].add(source, target, step, self._arrays.are_own(source, target))
+        return step

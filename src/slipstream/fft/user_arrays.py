@@ -1,14 +1,18 @@
 """The arrays that users give to a plan and get from it: allocated, checked, and taken in place.
 
 Recording a transform between two arrays takes longer than a copy, and keeps them alive. So arrays
-are used in place from the second time on; what comes only once is copied.
+are used in place from the second time on; what comes only once is copied. An array comes again if
+it lies where one did before, and what owned that memory then is still alive: another array at the
+address of one that is gone is not the same.
 """
 
 from __future__ import annotations
 
 import math
+import weakref
 from collections import deque
 from collections.abc import Hashable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -18,9 +22,12 @@ from slipstream.device import Device, Stream, address_of
 from slipstream.errors import InputError
 from slipstream.fft.fft_arguments import Arguments
 from slipstream.fft.padded_rows import padded_row
+from slipstream.schedule import CommittedStep
+from slipstream.schedule.dependencies import Region
 
-# How many arrays that came lately are recognised when they come again.
-_RECOGNISED = 8
+# How many arrays that came lately are recognised when they come again, how many pairs of them have
+# a step, and after how many calls another pair may take the place of one that did not come.
+_RECOGNISED, _REMEMBERED, _IDLE = 8, 4, 64
 
 
 def array_key(array: Array) -> Hashable:
@@ -50,7 +57,7 @@ class UserArrays:
                 dtype,
             )
         self._own: dict[str, Array] = {}
-        self._seen: deque[Hashable] = deque(maxlen=_RECOGNISED)
+        self._seen: deque[tuple[Hashable, weakref.ref]] = deque(maxlen=_RECOGNISED)
 
     def empty(self, side: str) -> Array:
         """Return an uninitialised array that is used in place from the first time on."""
@@ -73,21 +80,44 @@ class UserArrays:
 
     def note(self, array: Array) -> None:
         """Remember an array that will come again."""
-        self._seen.append(array_key(array))
+        self._seen.append((array_key(array), weakref.ref(self._owner(array))))
 
-    def check(self, array: Array, side: str) -> None:
-        """Raise `InputError` if an array is not one that the plan takes."""
+    def checked(self, array: Any, side: str, name: str) -> Array:
+        """Return an array that the plan takes, or raise `InputError`; lists become arrays."""
         shape, dtype = self._kinds[side]
-        if tuple(array.shape) != shape or array.dtype != dtype:
-            raise InputError(
-                f"array of shape {tuple(array.shape)} and type {array.dtype}; this plan takes "
-                f"shape {shape} and type {dtype} on rank {self._rank}"
-            )
+        takes = f"this plan takes shape {shape} and type {dtype} on rank {self._rank}"
+        if isinstance(array, list | tuple) and name != "out":
+            try:
+                array = np.asarray(array).astype(dtype, casting="same_kind")
+            except (TypeError, ValueError) as error:
+                raise InputError(f"{name} is a list without such numbers; {takes}") from error
         if not isinstance(array, (np.ndarray, self._device.array_module.ndarray)):
-            raise InputError(
-                f"array of type {type(array).__name__}; this plan on a {self._device.kind} device "
-                f"takes {' and '.join({'numpy', self._device.array_module.__name__})} arrays"
-            )
+            modules = " or ".join(dict.fromkeys(("numpy", self._device.array_module.__name__)))
+            raise InputError(f"{name} is of type {type(array).__name__}; {takes}, from {modules}")
+        if tuple(array.shape) != shape or array.dtype != dtype:
+            found = f"shape {tuple(array.shape)} and type {array.dtype}"
+            raise InputError(f"{name} is an array of {found}; {takes}")
+        if isinstance(array, np.ma.MaskedArray):
+            raise InputError(f"{name} is a masked array; {takes}, with a value everywhere")
+        if isinstance(array, np.ndarray):
+            array = array.view(np.ndarray)
+        elif array.device.id != (ordinal := getattr(self._device, "ordinal", None)):
+            raise InputError(f"{name} is on GPU {array.device.id}; this plan is on GPU {ordinal}")
+        return array
+
+    def checked_out(self, array: Any, side: str) -> Array:
+        """Return an array that takes a result, or raise `InputError`."""
+        array = self.checked(array, side, "out")
+        if not getattr(array.flags, "writeable", True):
+            raise InputError("out cannot be written; accepted: an array that can")
+        # In the order of their strides, what an axis covers must not reach its neighbour's.
+        reach = array.itemsize
+        steps = [(abs(step), n) for step, n in zip(array.strides, array.shape, strict=True)]
+        for step, n in sorted(steps) if array.size else ():
+            if n > 1 and step < reach:
+                raise InputError("out has elements in the same place; accepted: each in its own")
+            reach += (n - 1) * step
+        return array
 
     def usable(self, array: Array) -> bool:
         """Return whether an array is used in place; others are copied to those of `own`."""
@@ -99,16 +129,41 @@ class UserArrays:
             fits = fits and array.flags.c_contiguous
         else:
             fits = fits and array.strides[-1] == array.itemsize and array.flags.writeable
-        if fits and array_key(array) not in self._seen:
-            self.note(array)
+        if not fits:
             return False
-        return bool(fits)
+        key, owner = array_key(array), self._owner(array)
+        if any(known == key and ref() is owner for known, ref in self._seen):
+            return True
+        self._seen.append((key, weakref.ref(owner)))
+        return False
+
+    def apart(self, points: Array, modes: Array) -> bool:
+        """Return whether one may be written while the other is read.
+
+        So it is if they share no memory, if they are the same, or lie as `in_place` has them.
+        """
+        start = address_of(points)
+        if start == address_of(modes) and modes.flags.c_contiguous:
+            rows = padded_row(points.shape[-1]) if self._arguments.real else points.shape[-1]
+            step, steps = points.itemsize, []
+            for n in reversed((*points.shape[:-1], rows)):
+                steps.append(step)
+                step *= n
+            if points.strides == tuple(reversed(steps)):
+                return True
+        if array_key(points) == array_key(modes):
+            return True
+        return not Region(start, points).overlaps(Region(address_of(modes), modes))
 
     def own(self, side: str) -> Array:
         """Return the plan's own array of a side."""
         if side not in self._own:
             self._own[side] = self.empty(side)
         return self._own[side]
+
+    def are_own(self, *arrays: Array) -> bool:
+        """Return whether all of these are the plan's own."""
+        return all(any(array is own for own in self._own.values()) for array in arrays)
 
     def copy(self, target: Array, source: Array, stream: Stream) -> None:
         """Copy between users' arrays and the plan's, in order with a stream."""
@@ -121,12 +176,63 @@ class UserArrays:
         stream.submit(self._device.copy(target, source))
 
     def stream(self, given: Any) -> Stream:
-        """Return the stream that a user means: one of ours, one of CuPy's, or none."""
-        if given is None:
-            return self._device.default_stream
-        if isinstance(given, Stream):
-            return given
+        """Return a stream of CuPy's as one of ours."""
         if self._device.kind == "cpu" or not hasattr(given, "ptr"):
             accepted = "a stream of this device" + ", or of CuPy" * (self._device.kind != "cpu")
             raise InputError(f"stream {given!r}; accepted: {accepted}")
         return self._device.stream_of(given)
+
+    def _owner(self, array: Array) -> Array:
+        """Return the array that others are views of."""
+        kinds = np.ndarray, self._device.array_module.ndarray
+        while isinstance(array.base, kinds):
+            array = array.base
+        return array
+
+
+@dataclass
+class _Recorded:
+    step: CommittedStep
+    # Kept, so that no other array can have their place while the step is here.
+    arrays: tuple[Array, Array]
+    # The call of the plan in which it was used last.
+    used: float
+
+
+class RecordedSteps:
+    """The steps of one direction, by the arrays that they are between.
+
+    Those in use are not given up for new ones: of more arrays than it remembers, which come in
+    turn, a plan would else record the step of each at every call.
+    """
+
+    def __init__(self) -> None:
+        self._steps: dict[Hashable, _Recorded] = {}
+        self._calls = 0
+
+    def find(self, source: Array, target: Array) -> CommittedStep | None:
+        """Return the step between two arrays, if there is one."""
+        self._calls += 1
+        found = self._steps.get((array_key(source), array_key(target)))
+        if found is None:
+            return None
+        found.used = max(found.used, self._calls)
+        return found.step
+
+    def has_room(self) -> bool:
+        """Return whether another step may be recorded."""
+        used = [one.used for one in self._steps.values() if one.used < math.inf]
+        return len(used) < _REMEMBERED or min(used) < self._calls - _IDLE
+
+    def add(self, source: Array, target: Array, step: CommittedStep, always: bool) -> None:
+        """Remember a step, in place of the one that has not been used for longest, or always."""
+        used = {key: one.used for key, one in self._steps.items() if one.used < math.inf}
+        if len(used) >= _REMEMBERED and not always:
+            del self._steps[min(used, key=used.__getitem__)]
+        last = math.inf if always else self._calls
+        key = array_key(source), array_key(target)
+        self._steps[key] = _Recorded(step, (source, target), last)
+
+    def clear(self) -> None:
+        """Forget all steps, and let go of their arrays."""
+        self._steps.clear()
