@@ -1,12 +1,14 @@
 """The benchmark of arrays on the host: what it measures is right, and it says so."""
 
 import json
+from pathlib import Path
 
 import pytest
 
 from slipstream import cli
 from slipstream.bench import out_of_core
-from slipstream.bench.fft_out_of_core_bench import variants_of
+from slipstream.bench.dns_out_of_core_bench import print_streamed_step
+from slipstream.bench.fft_out_of_core_bench import print_streaming, transform_variants
 from slipstream.fft import Streaming
 from slipstream.schedule import Timeline
 from slipstream.schedule.timeline import Entry
@@ -85,10 +87,10 @@ def test_transforms_are_right_and_stand_beside_the_bus(tmp_path, capsys, options
 
 def test_sweep_has_all_ways_to_stream():
     for ranks, expected in ((1, 8), (2, 12)):
-        names = [one.name for one in variants_of(Streaming(streams=2), True, ranks)]
+        names = [one.name for one in transform_variants(Streaming(streams=2), True, ranks)]
         assert names[:2] == ["2 streams, as asked", "synchronous"]
         assert len(names) == len(set(names)) == expected
-        assert len(variants_of(Streaming(), False, ranks)) == 2
+        assert len(transform_variants(Streaming(), False, ranks)) == 2
 
 
 def test_the_synchronous_transform_streams_as_the_tuned_one(tmp_path, monkeypatch):
@@ -130,3 +132,19 @@ def test_bad_options_end_with_one_line(capsys, options, message):
     error = capsys.readouterr().err
     assert message in error
     assert error.count("\n") == 1
+
+
+RECORDS = Path(__file__).resolve().parents[2] / "bench" / "results"
+PRINTED = {"fft": print_streaming, "dns": print_streamed_step}
+
+
+@pytest.mark.parametrize("kind", PRINTED)
+def test_every_record_can_be_printed_again(capsys, kind):
+    """Those of earlier versions too, which have other keys."""
+    records = sorted(RECORDS.glob(f"{kind}-host-*.json"))
+    assert records
+    for path in records:
+        result = json.loads(path.read_text())["result"]
+        PRINTED[kind](path.name, result)
+        printed = capsys.readouterr().out
+        assert all(row["name"] in printed for row in result["rows"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, cast
 
 from slipstream.array_types import Comm
@@ -12,16 +13,15 @@ from slipstream.bench.out_of_core import (
     Variant,
     bus_bound,
     bus_notes,
-    bus_rates,
-    each_once,
     measure_variants,
     print_variants,
     quietest,
+    streams_of_ghost,
     timers_of,
+    variants_of,
 )
 from slipstream.bench.requests import DNSRequest
 from slipstream.byte_sizes import bytes_text
-from slipstream.case import SpectralCase
 from slipstream.collective import on_every_rank
 from slipstream.device import Device
 from slipstream.fft import Streaming
@@ -47,19 +47,18 @@ def run_out_of_core(request: DNSRequest, device: Device, comm: Comm) -> Outcome:
 
 def step_variants(streaming: Streaming, sweep: bool, schedule: str = "overlap") -> list[Variant]:
     """Return what is measured: as asked, synchronous, and with `sweep` options one by one."""
-    how = f"{streaming.streams} streams" if streaming.streams else "pipelined"
-    asked = "synchronous" if schedule == "serial" else how
-    first = Variant(f"{asked}, as asked", streaming, schedule)
-    result = [first, Variant("synchronous", streaming, "serial")]
-    if sweep:
-        result.append(first.changed(how))
-        for streams in (1, 2, 4, 8, 16):
-            result.append(first.changed(f"{streams} streams", streams=streams))
-        result.append(first.changed("zero-copy", copies="zero-copy"))
-        result.append(first.changed("update on the host", update="host"))
-        result.append(first.changed("columns stay", resident=True))
-        result.append(first.changed("no columns stay", resident=False))
-    return each_once(result)
+
+    def others(first: Variant, how: str) -> list[Variant]:
+        return [
+            first.changed(how),
+            *streams_of_ghost(first),
+            first.changed("zero-copy", copies="zero-copy"),
+            first.changed("update on the host", update="host"),
+            first.changed("columns stay", resident=True),
+            first.changed("no columns stay", resident=False),
+        ]
+
+    return variants_of(streaming, schedule, others if sweep else None)
 
 
 def measure_streamed_step(
@@ -71,7 +70,6 @@ def measure_streamed_step(
 
     `make` gives the simulation of a variant, not allocated yet; one of them is synchronous.
     """
-    rates: dict[str, float] = {}
     settings: dict[str, Any] = {}
 
     def allocated(variant: Variant) -> SpectralSimulation:
@@ -79,20 +77,17 @@ def measure_streamed_step(
         on_every_rank(simulation.comm, simulation.allocate)
         return simulation
 
-    def measure(variant: Variant, simulation: SpectralSimulation) -> dict[str, Any]:
-        simulation.initialise()
+    def where(simulation: SpectralSimulation) -> tuple[Sequence[Device], Device, Comm]:
+        settings.update(_settings(simulation))
         placement = simulation.placement
-        if not rates:
-            rates.update(bus_rates(placement.devices, placement.home, simulation.comm))
-            settings.update(_settings(simulation.case, simulation))
-        return _row(variant, simulation, repetitions, rates)
+        return placement.devices, placement.home, simulation.comm
 
-    measured = measure_variants(variants, allocated, measure, "seconds per step")
-    return settings | {"bus (GB/s)": {way: rate / 1e9 for way, rate in rates.items()}} | measured
+    row = partial(_row, repetitions=repetitions)
+    return measure_variants(variants, allocated, where, row, "seconds per step") | settings
 
 
-def _settings(case: SpectralCase, simulation: SpectralSimulation) -> dict[str, Any]:
-    problem = simulation.problem
+def _settings(simulation: SpectralSimulation) -> dict[str, Any]:
+    problem, case = simulation.problem, simulation.case
     return {
         "model": case.equation.model,
         "points": list(case.grid.points_xyz),
@@ -107,9 +102,10 @@ def _settings(case: SpectralCase, simulation: SpectralSimulation) -> dict[str, A
 def _row(
     variant: Variant,
     simulation: SpectralSimulation,
-    repetitions: int,
     rates: Mapping[str, float],
+    repetitions: int,
 ) -> dict[str, Any]:
+    simulation.initialise()
     flow, placement, problem = simulation.flow, simulation.placement, simulation.problem
     passes = cast(StreamedPasses, flow.passes)
     comm = simulation.comm
@@ -144,13 +140,12 @@ def _row(
 
 def print_streamed_step(title: str, result: Mapping[str, Any]) -> None:
     """Print the times of each way to stream, and the bound by the bus."""
-    # Records of earlier versions say "pencils".
     columns: dict[str, Column] = {
-        "tiles": lambda row: row.get("tiles") or row["pencils"],
         "step": seconds_of("seconds per step"),
         "of bus\nbound": number_of("of the bound", ".2f"),
     }
     first = result["rows"][0]
+    stay = first.get("ky whose columns stay", "?")  # as in records of earlier versions
     exposed = ", ".join(
         f"{name} {quantity(seconds, 's')}"
         for name, seconds in first["timers (s)"]["exposed"].items()
@@ -160,7 +155,7 @@ def print_streamed_step(title: str, result: Mapping[str, Any]) -> None:
         f"{result['model']}, {' x '.join(map(str, result['points']))} points, "
         f"{result['precision']}, {result['integrator']}, ranks {result['ranks']}; "
         f"{bytes_text(first['device memory (bytes)'])} of a device",
-        f"columns of {first['ky whose columns stay']} of {first['ky']} ky stay there",
+        f"columns of {stay} of {first.get('ky', '?')} ky stay there",
         *bus_notes(result, " in a step: bound"),
         f"alone, with nothing beside: {exposed or 'nothing'}",
     )

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, TypeAlias, cast
@@ -23,12 +23,12 @@ from slipstream.bench.out_of_core import (
     Variant,
     bus_bound,
     bus_notes,
-    bus_rates,
-    each_once,
     measure_variants,
     print_variants,
     quietest,
+    streams_of_ghost,
     timers_of,
+    variants_of,
 )
 from slipstream.bench.requests import TransformRequest
 from slipstream.device import Device
@@ -59,23 +59,20 @@ def run_out_of_core(request: TransformRequest, device: Device, comm: Comm) -> Ou
     )
 
 
-def variants_of(streaming: Streaming, sweep: bool, ranks: int) -> list[Variant]:
+def transform_variants(streaming: Streaming, sweep: bool, ranks: int) -> list[Variant]:
     """Return what is measured: as asked, synchronous, and with `sweep` options one by one."""
-    how = f"{streaming.streams} streams" if streaming.streams else "pipelined"
-    asked = Variant(f"{how}, as asked", streaming)
-    result = [asked, Variant("synchronous", streaming, "serial")]
-    if not sweep:
-        return result
-    for copies in ("zero-copy", "packed"):
-        result.append(asked.changed(f"{copies} copies", copies=copies))
-    for streams in (1, 2, 4, 8, 16):
-        result.append(asked.changed(f"{streams} streams", streams=streams))
-    exchanges = ("host", "device") if streaming.devices == 1 else ("host",)
-    for together in (1, 4) if ranks > 1 else ():
-        for exchange in exchanges:
-            name = f"{together} at a time, from the {exchange}"
-            result.append(asked.changed(name, tiles_per_exchange=together, exchange=exchange))
-    return each_once(result)
+
+    def others(asked: Variant, how: str) -> Iterator[Variant]:
+        for copies in ("zero-copy", "packed"):
+            yield asked.changed(f"{copies} copies", copies=copies)
+        yield from streams_of_ghost(asked)
+        exchanges = ("host", "device") if streaming.devices == 1 else ("host",)
+        for together in (1, 4) if ranks > 1 else ():
+            for exchange in exchanges:
+                name = f"{together} at a time, from the {exchange}"
+                yield asked.changed(name, tiles_per_exchange=together, exchange=exchange)
+
+    return variants_of(streaming, "overlap", others if sweep else None)
 
 
 def measure_streaming(
@@ -92,34 +89,36 @@ def measure_streaming(
         make = partial(make, tune="off")
     ranks = 1 if comm is None else comm.size
     settings = request.settings() | {"ranks": ranks, "memory": memory, "in place": request.in_place}
-    rates: dict[str, float] = {}
     timelines: dict[str, Timeline] = {}
     arrays: list[Any] = []
 
-    def measure(variant: Variant, plan: DistributedFFT) -> dict[str, Any]:
-        if arrays:
-            plan.remember(*arrays)
+    def where(plan: DistributedFFT) -> tuple[Sequence[Device], Device, Comm]:
+        settings["plan"] = plan.describe()
+        if request.in_place:
+            arrays.extend(plan.empty_in_place())
         else:
-            if request.in_place:
-                arrays.extend(plan.empty_in_place())
-            else:
-                arrays.extend((plan.empty_input(), plan.empty_output()))
-            rates.update(bus_rates(_streamed(plan).devices, plan.home, comm))
+            arrays.extend((plan.empty_input(), plan.empty_output()))
+        return _streamed(plan).devices, plan.home, comm
+
+    def measure(
+        variant: Variant, plan: DistributedFFT, rates: Mapping[str, float]
+    ) -> dict[str, Any]:
+        plan.remember(*arrays)
+        if not timelines:
             _fill(plan, arrays[0], _factors(plan))
         row, timeline = _row(variant, plan, (arrays[0], arrays[1]), request, rates, comm)
         if len(timelines) < 2:
             timelines[variant.name] = timeline
-            settings.setdefault("plan", plan.describe())
         return row
 
-    measured = measure_variants(
-        variants_of(streaming, request.sweep, ranks),
+    result = measure_variants(
+        transform_variants(streaming, request.sweep, ranks),
         lambda variant: make(streaming=variant.streaming, schedule=variant.schedule),
+        where,
         measure,
         "pair (s)",
     )
-    bus = {"bus (GB/s)": {way: rate / 1e9 for way, rate in rates.items()}}
-    return settings | bus | measured, timelines
+    return settings | result, timelines
 
 
 def _streamed(plan: DistributedFFT) -> StreamedPlan:
@@ -234,15 +233,13 @@ def print_streaming(title: str, result: Mapping[str, Any]) -> None:
     def seconds(key: str) -> Column:
         return lambda row: quantity(row["seconds"][key], "s")
 
-    # Records of earlier versions say "pencils".
     columns: dict[str, Column] = {
-        "tiles": lambda row: max(row.get("tiles") or row["pencils"]),
         "forward": seconds("forward"),
         "back": seconds("backward"),
         "of bus\nbound": lambda row: f"{row['of the bound']['forward']:.2f}",
     }
     first = result["rows"][0]
-    squares = first["error of the sum of squares"]
+    squares = first.get("error of the sum of squares")
     notes = (
         result["plan"],
         *bus_notes(result, ": bound of a forward transform"),

@@ -284,7 +284,7 @@ def print_figures(title: str, result: Mapping[str, Any]) -> None:
 
 def left_out(result: Mapping[str, Any]) -> list[str]:
     """Return a line for whatever was left out, and why."""
-    return [f"left out: {name}: {why}" for name, why in result["left out"].items()]
+    return [f"left out: {name}: {why}" for name, why in result.get("left out", {}).items()]
 
 
 def count(number: int, noun: str) -> str:

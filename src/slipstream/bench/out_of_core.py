@@ -51,25 +51,43 @@ class Variant:
         return Variant(name, replace(self.streaming, **options))
 
 
-def each_once(variants: Iterable[Variant]) -> list[Variant]:
-    """Return the first of those variants that do the same."""
-    first: dict[tuple[Streaming, str], Variant] = {}
-    for one in variants:
-        first.setdefault((one.streaming, one.schedule), one)
-    return list(first.values())
+def variants_of(
+    streaming: Streaming,
+    schedule: str,
+    others: Callable[[Variant, str], Iterable[Variant]] | None,
+) -> list[Variant]:
+    """Return what is measured: as asked, synchronous, and what a sweep varies, each once."""
+    how = f"{streaming.streams} streams" if streaming.streams else "pipelined"
+    asked = "synchronous" if schedule == "serial" else how
+    first = Variant(f"{asked}, as asked", streaming, schedule)
+    result = [first, Variant("synchronous", streaming, "serial")]
+    if others is not None:
+        result += others(first, how)
+    once: dict[tuple[Streaming, str], Variant] = {}
+    for one in result:
+        once.setdefault((one.streaming, one.schedule), one)
+    return list(once.values())
+
+
+def streams_of_ghost(first: Variant) -> list[Variant]:
+    """Return the variants with streams, in place of the pipeline, that GHOST was measured with."""
+    return [first.changed(f"{streams} streams", streams=streams) for streams in (1, 2, 4, 8, 16)]
 
 
 def measure_variants(
     variants: Iterable[Variant],
     make: Callable[[Variant], Made],
-    measure: Callable[[Variant, Made], dict[str, Any]],
+    where: Callable[[Made], tuple[Sequence[Device], Device, Comm]],
+    measure: Callable[[Variant, Made, Mapping[str, float]], dict[str, Any]],
     seconds: str,
 ) -> dict[str, Any]:
-    """Return a row for each variant, or why memory does not allow it. Collective.
+    """Return rates of the bus, a row for each variant, or why memory has no room. Collective.
 
-    `make` gives what a variant needs, and raises on all ranks alike. The first variant and the
-    synchronous one, with which others are compared by what rows call `seconds`, must be possible.
+    `make` gives what a variant needs, and raises on all ranks alike; `where` says on which devices,
+    beside which host. The first variant and the synchronous one, with which others are compared by
+    what rows call `seconds`, must be possible.
     """
+    rates: dict[str, float] = {}
     rows: list[dict[str, Any]] = []
     left_out: dict[str, str] = {}
     for variant in variants:
@@ -80,13 +98,15 @@ def measure_variants(
                 raise
             left_out[variant.name] = str(error)
             continue
-        rows.append(measure(variant, made))
+        rates = rates or bus_rates(*where(made))
+        rows.append(measure(variant, made, rates))
         del made  # the next one may take as much
         gc.collect()
     synchronous = next(row for row in rows if row["schedule"] == "serial")
     for row in rows:
         row["synchronous / this"] = synchronous[seconds] / row[seconds]
-    return {"rows": rows, "left out": left_out}
+    bus = {way: rate / 1e9 for way, rate in rates.items()}
+    return {"bus (GB/s)": bus, "rows": rows, "left out": left_out}
 
 
 def bus_rates(devices: Sequence[Device], home: Device, comm: Comm) -> dict[str, float]:
@@ -158,7 +178,10 @@ def print_variants(
     def part(name: str) -> Column:
         return lambda row: quantity(row[timers][name], "s") if name in row[timers] else ""
 
-    shown: dict[str, Column] = {"": text_of("name"), **columns}
+    shown: dict[str, Column] = {"": text_of("name")}
+    # Records of earlier versions say "pencils".
+    shown["tiles"] = lambda row: np.max(row.get("tiles") or row["pencils"])
+    shown |= columns
     shown["times\nsynchr."] = number_of("synchronous / this", ".2f")
     shown |= {name: part(name) for name in parts}
     show_table(title, shown, result["rows"], [*notes, *left_out(result)])
@@ -168,7 +191,10 @@ def bus_notes(result: Mapping[str, Any], what: str) -> list[str]:
     """Return what there is to say of the bus, and of the bound of the first row."""
     rates = ", ".join(f"{name} {rate:.3g}" for name, rate in result["bus (GB/s)"].items())
     first = result["rows"][0]
-    crossing = " and ".join(map(bytes_text, first["bytes over the bus, in and out"]))
+    sizes = first.get("bytes over the bus, in and out")
+    # Records of earlier versions have one number.
+    sizes = sizes or [first["bytes each way over the bus"]]
+    crossing = " and ".join(map(bytes_text, sizes))
     return [
         f"bus in this run (GB/s, each way): {rates}",
         f"{crossing} cross it in and out{what} {quantity(first['bound (s)'], 's')}",

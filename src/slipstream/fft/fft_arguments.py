@@ -20,7 +20,7 @@ from slipstream.errors import InputError
 from slipstream.exchange import TRANSPORTS
 from slipstream.fft.layout_search import Stage, check_boxes, find_route, with_fields
 from slipstream.fft.truncation import Modes, truncate
-from slipstream.outofcore.streaming_options import Streaming, checked_streaming
+from slipstream.outofcore.streaming_options import DEFAULT, Streaming, checked_streaming
 from slipstream.schedule import POLICIES
 
 LAYOUTS = ("slab", "pencil", "root")
@@ -35,7 +35,7 @@ _COMPLEX = {"float32": "complex64", "float64": "complex128"}
 class Arguments:
     """What `DistributedFFT` is asked for, by the names of its parameters, and what follows from it.
 
-    The boxes say which part of an array each rank has.
+    The boxes say which part of an array each rank has; `real`, whether physical arrays are.
     """
 
     shape: tuple[int, ...]
@@ -58,11 +58,8 @@ class Arguments:
     ranks: int
     modes: tuple[Modes, ...]
     complex_dtype: np.dtype
-
-    @property
-    def real(self) -> bool:
-        """Whether physical arrays are real."""
-        return self.dtype.kind == "f"
+    spectral_shape: tuple[int, ...]
+    real: bool
 
     def route(self, workers: int) -> list[Stage]:
         """Return the way of an array [field, ...axes] through a transform on so many ranks."""
@@ -71,11 +68,6 @@ class Arguments:
         )
         sizes = (self.fields, *self.shape)
         return find_route(sizes, self.modes, self.real, source, target, workers)
-
-    @property
-    def spectral_shape(self) -> tuple[int, ...]:
-        """Global shape of the spectral array."""
-        return tuple(modes.count for modes in self.modes)
 
 
 def agreed_arguments(comm: Comm, **asked: Any) -> Arguments:
@@ -190,10 +182,12 @@ def checked_arguments(
         schedule,
         residency,
         None if memory is None else bytes_of(memory, "memory"),
-        checked_streaming(streaming),
+        DEFAULT if streaming is None else checked_streaming(streaming),
         ranks,
         modes,
         np.dtype(_COMPLEX.get(kind.name, kind.name)),
+        spectral_shape,
+        real,
     )
 
 

@@ -7,7 +7,7 @@ are one part, the fused slab transform; every other exchange and transform is a 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,9 +15,9 @@ import numpy as np
 from slipstream.array_types import Array, Comm
 from slipstream.decomposition import slabs
 from slipstream.device import Device
-from slipstream.exchange import NarrowWire, Transport, make_transport
+from slipstream.exchange import NarrowWire, make_transport
 from slipstream.fft.fft_arguments import Arguments
-from slipstream.fft.layout_search import Boxes, Stage, with_fields
+from slipstream.fft.layout_search import Stage, with_fields
 from slipstream.fft.layout_stages import AxisTransform, Part, Redistribution
 from slipstream.fft.slab_chunks import SlabOptions
 from slipstream.fft.slab_transform import SlabTransform
@@ -52,10 +52,10 @@ class Plan:
         self._full = self.transport = make_transport(choices.transport, comm, device)
         if arguments.wire and self._full:
             self.transport = NarrowWire(self._full, device, comm, arguments.wire)
-        self.parts: list[Part] = []
+        parts = list(self._parts(arguments.route(choices.workers)))
+        self.parts = [part for part, _, _ in parts]
         # Shape and type of the arrays behind each part.
-        self._behind: list[tuple[tuple[int, ...], np.dtype]] = []
-        self._make_parts(arguments.route(choices.workers))
+        self._behind = [(shape, dtype) for _, shape, dtype in parts]
         self.exchanges = sum(part.exchanges for part in self.parts)
         slab = choices.slab
         is_single = device.lanes * slab.kx_chunks * slab.plane_chunks == 1
@@ -103,27 +103,39 @@ class Plan:
             )
             scale = 1.0 if transforms else scale
 
-    def _make_parts(self, route: Sequence[Stage]) -> None:
-        """Make the parts of a route. Collective."""
-        a, rank = self.arguments, self._rank
-        number = 0
+    def _parts(self, route: Sequence[Stage]) -> Iterator[tuple[Part, tuple[int, ...], np.dtype]]:
+        """Make the parts of a route, with shape and type of the array behind each. Collective."""
+        a, device, rank, slab = self.arguments, self._device, self._rank, self.choices.slab
+        dtype, number = a.dtype, 0
         while number < len(route):
             stage = route[number]
             # Of several ranks one does all transforms, or each has its slabs.
             works_alone = a.ranks > 1 and sum(box.size > 0 for box in stage.before) == 1
             if works_alone and stage.axes == (3, 2, 1):
                 works = stage.before[rank].size
-                part = self._slab(None, 0, 1) if works else Part()
-                self._append(part, stage.after[rank].shape, a.complex_dtype)
+                part = SlabTransform(device, None, a, 0, 1, slab) if works else Part()
+                yield part, stage.after[rank].shape, a.complex_dtype
             elif self._is_slab(route[number : number + 2]):
                 number += a.ranks > 1
-                part = self._slab(self.transport, rank, a.ranks)
-                self._append(part, route[number].after[rank].shape, a.complex_dtype)
+                part = SlabTransform(device, self.transport, a, rank, a.ranks, slab)
+                yield part, route[number].after[rank].shape, a.complex_dtype
             else:
-                self._append_transforms(stage)
+                shape = stage.before[rank].shape
+                for axis in stage.axes:
+                    modes, real = a.modes[axis - 1], a.real and axis == len(a.shape)
+                    part = AxisTransform(device, shape, axis, modes, real, a.complex_dtype)
+                    if math.prod(shape):
+                        shape = tuple(modes.count if i == axis else n for i, n in enumerate(shape))
+                    yield part, shape, a.complex_dtype
+            if route[number].axes:
+                dtype = a.complex_dtype
             number += 1
             if number < len(route):
-                self._append_exchange(route[number - 1].after, route[number].before)
+                before, after = route[number - 1].after, route[number].before
+                # Real arrays, which only bricks exchange, are never narrowed.
+                transport = self.transport if dtype.kind == "c" else self._full
+                part = Redistribution(device, transport, before, after, rank, dtype)
+                yield part, after[rank].shape, dtype
 
     def _is_slab(self, stages: Sequence[Stage]) -> bool:
         a = self.arguments
@@ -137,28 +149,3 @@ class Plan:
             return stages[0].axes == (3, 2, 1)
         axes = [stage.axes for stage in stages]
         return axes == [(3, 2), (1,)] and stages[1].after == columns
-
-    def _slab(self, transport: Transport | None, rank: int, ranks: int) -> SlabTransform:
-        slab = self.choices.slab
-        return SlabTransform(self._device, transport, self.arguments, rank, ranks, slab)
-
-    def _append_transforms(self, stage: Stage) -> None:
-        a = self.arguments
-        shape = stage.before[self._rank].shape
-        for axis in stage.axes:
-            modes, real = a.modes[axis - 1], a.real and axis == len(a.shape)
-            part = AxisTransform(self._device, shape, axis, modes, real, a.complex_dtype)
-            if math.prod(shape):
-                shape = tuple(modes.count if i == axis else n for i, n in enumerate(shape))
-            self._append(part, shape, a.complex_dtype)
-
-    def _append_exchange(self, before: Boxes, after: Boxes) -> None:
-        dtype = self._behind[-1][1] if self._behind else self.arguments.dtype
-        # Real arrays, which only bricks exchange, are never narrowed.
-        transport = self.transport if dtype.kind == "c" else self._full
-        part = Redistribution(self._device, transport, before, after, self._rank, dtype)
-        self._append(part, after[self._rank].shape, dtype)
-
-    def _append(self, part: Part, shape: tuple[int, ...], dtype: np.dtype) -> None:
-        self.parts.append(part)
-        self._behind.append((shape, dtype))

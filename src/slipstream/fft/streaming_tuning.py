@@ -15,7 +15,7 @@ from slipstream.errors import InputError
 from slipstream.fft.fft_arguments import Arguments
 from slipstream.fft.fft_tuning import pair_of, transform_key
 from slipstream.fft.out_of_core_fft import StreamedPlan
-from slipstream.outofcore.streaming_options import Streaming
+from slipstream.outofcore.streaming_options import DEFAULT, Streaming
 
 # What is tried for options that the user has left at their defaults.
 _TRIED: dict[str, tuple[Any, ...]] = {
@@ -46,11 +46,10 @@ def streamed_plan(
         f"{transform_key(a, devices[0])}; on the host, {memory}; "
         f"{', '.join(f'{name} {value}' for name, value in given.items())}"
     )
-    default = Streaming()
     options = {
         name: values
         for name, values in _TRIED.items()
-        if getattr(a.streaming, name) == getattr(default, name)
+        if getattr(a.streaming, name) == getattr(DEFAULT, name)
         and (a.ranks > 1 or name not in _BETWEEN_RANKS)
         and (a.streaming.devices == 1 or name != "exchange")
     }
@@ -78,6 +77,6 @@ def streamed_plan(
 def _from_record(record: dict[str, Any]) -> Streaming | None:
     """Return remembered options; None if they are not those of this version."""
     try:
-        return Streaming(**{name: record[name] for name in Streaming().of_transform()})
+        return Streaming(**{name: record[name] for name in DEFAULT.of_transform()})
     except (TypeError, KeyError, InputError):
         return None

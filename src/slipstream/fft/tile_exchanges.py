@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
+from typing import cast
 
 import numpy as np
 
@@ -15,15 +16,16 @@ from slipstream.array_types import Comm
 from slipstream.collective import on_every_rank
 from slipstream.decomposition import Box
 from slipstream.device import Device
-from slipstream.exchange import ExchangePlan, make_transport
+from slipstream.exchange import Transport, make_transport
 from slipstream.fft.fft_arguments import Arguments
 from slipstream.outofcore.host_device_copy import HostDeviceCopier
 from slipstream.outofcore.streaming_options import Streaming
 from slipstream.outofcore.tile_executor import aligned
 from slipstream.outofcore.tile_stores import (
-    DeviceExchangeStore,
+    ByDevice,
     ExchangeStore,
     Pair,
+    TileGroups,
     device_buffer_bytes,
     device_buffers,
     group_sizes,
@@ -102,56 +104,46 @@ class Exchanges:
         return self.from_device and self._exchanged[number] and bool(feeding.axes)
 
     def _store(self, number: int, forward: bool) -> ExchangeStore:
-        sources, targets, tiles, sent_together = self._groups(number, self._cut, forward)
-        common = sources, targets, tiles, sent_together, self._rank, self.dtype(number)
-        # Who exchanges has transports.
-        assert self.transport is not None and self._from_host is not None
+        groups, dtype = self._groups(number, self._cut, forward), self.dtype(number)
         if not self.leaves_device(number, forward):
-            return ExchangeStore(self._from_host, *common)
-        shape, dtype = targets[self._rank].shape, self.dtype(number)
+            return ExchangeStore(cast(Transport, self._from_host), groups, self._rank, dtype)
+        shape = groups.targets[self._rank].shape
         arrived = on_every_rank(self._comm, lambda: self._home.empty(shape, dtype))
         bus = HostDeviceCopier(self._device, self._home, "memcpy2D")
-        return DeviceExchangeStore(self.transport, *common, bus, arrived, self._buffers)
+        by_device = ByDevice(bus, arrived, self._buffers)
+        transport = cast(Transport, self.transport)
+        return ExchangeStore(transport, groups, self._rank, dtype, by_device)
 
     def _sizes(self, cut: Sequence[int]) -> tuple[int, int]:
         """Return the bytes that a group sends and receives at most, going either way."""
         key = tuple(cut)
-        if key in self._known_sizes:
-            return self._known_sizes[key]
-        sizes = [(0, 0)]
-        for number, forward in itertools.product(range(len(self._exchanged)), (True, False)):
-            if self.leaves_device(number, forward):
-                sources, targets, _, _ = self._groups(number, cut, forward)
-                item = self.dtype(number).itemsize
-                for boxes in sources:
-                    plan = ExchangePlan.redistribution(boxes, targets, self._rank)
-                    sends, receives = group_sizes(plan)
-                    sizes.append((aligned(sends * item), aligned(receives * item)))
-        sent, received = (max(one) for one in zip(*sizes, strict=True))
-        self._known_sizes[key] = sent, received
-        return sent, received
+        if key not in self._known_sizes:
+            sizes = [(0, 0)]
+            for number, forward in itertools.product(range(len(self._exchanged)), (True, False)):
+                if self.leaves_device(number, forward):
+                    item = self.dtype(number).itemsize
+                    for plan in self._groups(number, cut, forward).plans(self._rank):
+                        sends, receives = group_sizes(plan)
+                        sizes.append((aligned(sends * item), aligned(receives * item)))
+            sent, received = (max(one) for one in zip(*sizes, strict=True))
+            self._known_sizes[key] = sent, received
+        return self._known_sizes[key]
 
-    def _groups(
-        self, number: int, cut: Sequence[int], forward: bool
-    ) -> tuple[list[list[Box]], Sequence[Box], int, int]:
-        """Return what the exchange after a pass sends and receives, in which numbers of tiles.
-
-        The boxes of all ranks for each group of tiles, the box that each rank wants, the number
-        of tiles of a field, and of those that are sent together.
-        """
+    def _groups(self, number: int, cut: Sequence[int], forward: bool) -> TileGroups:
+        """Return what the exchange after a pass sends and receives, if passes are cut so."""
         left, right = self._passes[number], self._passes[number + 1]
         feeding, tiles = (left, cut[number]) if forward else (right, cut[number + 1])
         usual = 1 if self.leaves_device(number, forward) else tiles
-        sent_together = self._streaming.tiles_per_exchange or usual
+        together = self._streaming.tiles_per_exchange or usual
         groups = []
         for field in range(self._arguments.fields):
             of_ranks = [
                 [tile[1 if forward else 0] for tile in feeding.tiles(rank, field, tiles)]
                 for rank in range(self._arguments.ranks)
             ]
-            for low in range(0, tiles, sent_together):
-                groups.append([_spanned(own[low : low + sent_together]) for own in of_ranks])
-        return groups, right.before if forward else left.after, tiles, sent_together
+            for low in range(0, tiles, together):
+                groups.append([_spanned(own[low : low + together]) for own in of_ranks])
+        return TileGroups(groups, right.before if forward else left.after, tiles, together)
 
 
 def _spanned(boxes: Sequence[Box]) -> Box:

@@ -106,16 +106,16 @@ class Streaming:
         return {name: one for name, one in asdict(self).items() if name not in _OF_TRANSFORMS}
 
 
-def checked_streaming(value: Streaming | Mapping[str, Any] | None) -> Streaming:
+DEFAULT = Streaming()
+
+
+def checked_streaming(value: Streaming | Mapping[str, Any]) -> Streaming:
     """Return what a user says of how transforms stream, or raise `InputError`."""
-    default = Streaming()
-    if value is None:
-        return default
     if not isinstance(value, Streaming):
-        keys = default.of_transform()
+        keys = DEFAULT.of_transform()
         if not isinstance(value, Mapping) or not set(value) <= set(keys):
             raise InputError(f"streaming {value!r}; accepted: a mapping with {', '.join(keys)}")
         value = Streaming(**value)
-    if value.update != default.update:
+    if value.update != DEFAULT.update:
         raise InputError("streaming: update is for the steps of simulations; leave it out")
     return value

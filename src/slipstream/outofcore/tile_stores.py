@@ -13,10 +13,8 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
-from numpy.typing import DTypeLike
 
 from slipstream.array_types import Array
 from slipstream.decomposition import Box
@@ -40,20 +38,22 @@ Sizes = tuple[int, int]
 Pair = tuple[Array, Array]
 
 
-class Store(Protocol):
+class Store:
     """Where tiles come from or go to, here on the host or on the device."""
 
-    written_on_device: bool
-    read_on_device: bool
+    written_on_device = read_on_device = False
 
     def write_views(self, box: Box) -> Views:
         """Return where to write a box."""
+        raise NotImplementedError
 
     def read_views(self, box: Box) -> Views:
         """Return where to read a box."""
+        raise NotImplementedError
 
     def paired(self, place: Array, view: Array) -> Pair:
         """Return what to copy between a part of a tile and the view that holds it."""
+        return place, view
 
     def record_before(self, graph: StepGraph, field: int, tile: int) -> None:
         """Record what must come before a tile is written."""
@@ -62,7 +62,7 @@ class Store(Protocol):
         """Record what follows when a tile has been written."""
 
 
-class ArrayStore:
+class ArrayStore(Store):
     """An array that holds one box: pinned on the host, or on a device, where it stays.
 
     One that stays has no axis for the fields, which take turns in it. `whole_rows` returns rows of
@@ -94,12 +94,6 @@ class ArrayStore:
         whole_rows = self._whole_rows
         return (place, view) if whole_rows is None else (whole_rows(place), whole_rows(view))
 
-    def record_before(self, graph: StepGraph, field: int, tile: int) -> None:
-        pass
-
-    def record_written(self, graph: StepGraph, field: int, tile: int) -> None:
-        pass
-
 
 @dataclass(frozen=True)
 class _Group:
@@ -111,41 +105,66 @@ class _Group:
     targets: PackTargets
 
 
-class ExchangeStore:
-    """Exchanges between all ranks from host to host, in groups of tiles. Collective.
+@dataclass(frozen=True)
+class TileGroups:
+    """Which tiles are exchanged together.
 
-    Parameters
-    ----------
-    sources : sequence of sequence of Box
-        By group, the box that each rank sends.
-    targets : sequence of Box
-        What each rank wants.
-    tiles, together : int
-        How many tiles a field has, and a group: the last one of a field may have fewer.
+    `sources` has by group the box that each rank sends, and `targets` what each rank wants. A field
+    has so many `tiles`, and a group so many of them `together`; the last one may have fewer.
     """
 
-    written_on_device = read_on_device = False
+    sources: Sequence[Sequence[Box]]
+    targets: Sequence[Box]
+    tiles: int
+    together: int
+
+    def plans(self, rank: int) -> list[ExchangePlan]:
+        """Return the exchange of each group."""
+        return [ExchangePlan.redistribution(boxes, self.targets, rank) for boxes in self.sources]
+
+
+@dataclass(frozen=True)
+class ByDevice:
+    """What an exchange between devices needs, which leaves on the host what has arrived.
+
+    `arrived`, on the host and pinned, has the shape of this rank's target, and `bus` leads there.
+    Groups take turns in the `buffers`, bytes to send and to receive: see `device_buffers`.
+    """
+
+    bus: HostDeviceCopier
+    arrived: Array
+    buffers: Sequence[Pair]
+
+
+class ExchangeStore(Store):
+    """Exchanges between all ranks in groups of tiles, from the host or by devices. Collective."""
 
     def __init__(
         self,
         transport: Transport,
-        sources: Sequence[Sequence[Box]],
-        targets: Sequence[Box],
-        tiles: int,
-        together: int,
+        groups: TileGroups,
         rank: int,
-        dtype: DTypeLike,
+        dtype: np.dtype,
+        by_device: ByDevice | None = None,
     ) -> None:
-        self._tiles, self._together = tiles, together
-        plans = [ExchangePlan.redistribution(boxes, targets, rank) for boxes in sources]
-        pairs = self._buffers(transport, [group_sizes(plan) for plan in plans], np.dtype(dtype))
+        self._tiles, self._together = groups.tiles, groups.together
+        self._box, self._by_device = groups.targets[rank], by_device
+        self.written_on_device = by_device is not None
+        plans = groups.plans(rank)
+        sizes = [group_sizes(plan) for plan in plans]
         self._groups = [
             _Group(plan, *pair, pack_targets(transport, plan, [pair]))
-            for plan, pair in zip(plans, pairs, strict=True)
+            for plan, pair in zip(plans, self._buffers(transport, sizes, dtype), strict=True)
         ]
 
     def _buffers(self, transport: Transport, sizes: Sequence[Sizes], dtype: np.dtype) -> list[Pair]:
         """Return the buffers of each group: with room for what is sent and received."""
+        if self._by_device is not None:
+            item, in_turn = dtype.itemsize, itertools.cycle(self._by_device.buffers)
+            return [
+                (out[: sent * item].view(dtype), back[: received * item].view(dtype))
+                for (sent, received), (out, back) in zip(sizes, in_turn, strict=False)
+            ]
         sent, received = (
             list(itertools.accumulate(one, initial=0)) for one in zip(*sizes, strict=True)
         )
@@ -164,6 +183,8 @@ class ExchangeStore:
     @property
     def allocated(self) -> int:
         """Number of bytes on the host that the buffers take."""
+        if self._by_device is not None:
+            return self._by_device.arrived.nbytes
         return sum(
             one.received.nbytes + (0 if one.targets.stores else one.sent.nbytes)
             for one in self._groups
@@ -173,6 +194,10 @@ class ExchangeStore:
         return [view for one in self._groups for view in one.targets.views(0, box)]
 
     def read_views(self, box: Box) -> Views:
+        if self._by_device is not None:
+            part = box.intersect(self._box)
+            view = self._by_device.arrived[part.slices(self._box)]
+            return [(part, view)] if part.size else []
         return [
             view
             for one in self._groups
@@ -180,83 +205,25 @@ class ExchangeStore:
             for view in views_of(part_of(one.received, block), block, box)
         ]
 
-    def paired(self, place: Array, view: Array) -> Pair:
-        return place, view
-
     def record_before(self, graph: StepGraph, field: int, tile: int) -> None:
-        """Record the wait for the receivers' memory before the first tile of a group."""
+        # The receivers' memory is waited for before the first tile of a group.
         if tile % self._together == 0:
             self._group_of(field, tile).targets.record_open(graph, "transpose")
 
     def record_written(self, graph: StepGraph, field: int, tile: int) -> None:
-        """Record the exchange of a group when its last tile has been written."""
-        if (tile + 1) % self._together == 0 or tile + 1 == self._tiles:
-            self._record_exchange(graph, self._group_of(field, tile))
-
-    def _record_exchange(self, graph: StepGraph, group: _Group) -> None:
+        # A group is exchanged when its last tile has been written.
+        if (tile + 1) % self._together and tile + 1 != self._tiles:
+            return
+        group, by_device = self._group_of(field, tile), self._by_device
         group.targets.record_close(graph, "transpose")
+        if by_device is not None:
+            for block in group.plan.receives:
+                source = part_of(group.received, block).reshape(block.box.shape)
+                target = by_device.arrived[block.box.slices(self._box)]
+                by_device.bus.record(graph, target, source, False, "copy out", None)
 
     def _group_of(self, field: int, tile: int) -> _Group:
         return self._groups[field * -(-self._tiles // self._together) + tile // self._together]
-
-
-class DeviceExchangeStore(ExchangeStore):
-    """An exchange between the devices of ranks, which leaves on the host what has arrived.
-
-    Groups of tiles take turns in a few buffers on the device. Collective.
-
-    Parameters
-    ----------
-    bus : HostDeviceCopier
-        How to get to the host.
-    arrived : array, shape of this rank's target
-        On the host, pinned.
-    buffers : list of (array, array)
-        Bytes on the device to send and to receive, see `device_buffers`.
-    """
-
-    written_on_device = True
-
-    def __init__(
-        self,
-        transport: Transport,
-        sources: Sequence[Sequence[Box]],
-        targets: Sequence[Box],
-        tiles: int,
-        together: int,
-        rank: int,
-        dtype: DTypeLike,
-        bus: HostDeviceCopier,
-        arrived: Array,
-        buffers: Sequence[Pair],
-    ) -> None:
-        self._bus, self._in_turn = bus, buffers
-        self._box, self._arrived = targets[rank], arrived
-        super().__init__(transport, sources, targets, tiles, together, rank, dtype)
-
-    def _buffers(self, transport: Transport, sizes: Sequence[Sizes], dtype: np.dtype) -> list[Pair]:
-        return [
-            (
-                out[: sent * dtype.itemsize].view(dtype),
-                back[: received * dtype.itemsize].view(dtype),
-            )
-            for (sent, received), (out, back) in zip(sizes, itertools.cycle(self._in_turn))
-        ]
-
-    @property
-    def allocated(self) -> int:
-        return self._arrived.nbytes
-
-    def read_views(self, box: Box) -> Views:
-        part = box.intersect(self._box)
-        return [(part, self._arrived[part.slices(self._box)])] if part.size else []
-
-    def _record_exchange(self, graph: StepGraph, group: _Group) -> None:
-        super()._record_exchange(graph, group)
-        for block in group.plan.receives:
-            source = part_of(group.received, block).reshape(block.box.shape)
-            target = self._arrived[block.box.slices(self._box)]
-            self._bus.record(graph, target, source, False, "copy out", None)
 
 
 def group_sizes(plan: ExchangePlan) -> Sizes:
