@@ -28,3 +28,7 @@ class RunError(SlipstreamError):
     """A simulation that had started could not be completed."""
 
     exit_status = 1
+
+
+class OutOfMemory(RunError):
+    """Another rank has raised MemoryError."""

@@ -19,8 +19,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from slipstream.array_types import Comm
+from slipstream.collective import largest, together
 from slipstream.device.host_compiler import cache_folder, write_atomically
-from slipstream.errors import InputError
+from slipstream.errors import InputError, OutOfMemory
 
 Candidate = TypeVar("Candidate")
 
@@ -67,10 +68,11 @@ def measure(
             continue
         action, error = None, None
         try:
-            action = prepare(candidate)
-        except (InputError, MemoryError) as caught:
+            with together(comm):
+                action = prepare(candidate)
+        except (InputError, MemoryError, OutOfMemory) as caught:
             error = caught.with_traceback(None)  # whose frames would keep memory
-        if _slowest(comm, float(action is None)) or action is None:
+        if largest(comm, int(action is None)) or action is None:
             failure = failure or error or InputError("another rank cannot do this")
             times[candidate] = math.inf
         else:
@@ -80,7 +82,7 @@ def measure(
         if began is None:  # the first candidate may have compiled kernels for all
             began = time.perf_counter()
         most = max(SECONDS[tune], BEST_TIMES * times.shortest())
-        if _slowest(comm, time.perf_counter() - began) > most:
+        if largest(comm, time.perf_counter() - began) > most:
             break
     possible = Times({one: seconds for one, seconds in times.items() if math.isfinite(seconds)})
     if failure is not None and not possible:
@@ -97,15 +99,11 @@ def _seconds(action: Callable[[], object], comm: Comm, runs: int, best: float) -
             comm.Barrier()
         start = time.perf_counter()
         action()
-        samples.append(_slowest(comm, time.perf_counter() - start))
+        samples.append(largest(comm, time.perf_counter() - start))
         patience = DROP if len(samples) >= _RUNS_TO_DROP else DROP_AT_ONCE
         if min(samples) > patience * best:
             break
     return statistics.median(samples)
-
-
-def _slowest(comm: Comm, value: float) -> float:
-    return value if comm is None else max(comm.allgather(value))
 
 
 def variations(

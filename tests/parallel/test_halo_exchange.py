@@ -8,10 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fft_cases import alike, together
+from slipstream.collective import own
 from slipstream.decomposition import PaddedBox, factorisations, grid_boxes
 from slipstream.exchange import HaloExchange, HaloPlan, make_transport
-from slipstream.exchange.communicators import private
 from slipstream.exchange.peer_transport import PeerTransport
+from slipstream.exchange.shared_memory import SharedArrays
 from slipstream.schedule import StepGraph, commit
 
 POISON = -1.0
@@ -110,7 +111,9 @@ def test_ranks_out_of_reach_take_another_transport(comm, device, ranks, reachabl
     def make_far():
         return make_transport("mpi-p2p", comm, device)
 
-    transport = PeerTransport(private(comm), device, make_far, lambda r: reachable(comm.rank, r))
+    mine = own(comm, "transport")
+    memory = SharedArrays(mine, device, lambda r: reachable(comm.rank, r))
+    transport = PeerTransport(mine, device, memory, make_far)
     for grid in factorisations(ranks, 3):
         halos = Halos(comm, device, transport, (5, 7, 12), grid, (1, 1, 1), "float64")
         together(comm, check, comm, device, [halos])

@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 
 from fft_oracle import Oracle
+from slipstream.collective import own
 from slipstream.decomposition import slabs
 from slipstream.device import HostDevice
 from slipstream.exchange import ExchangePlan, packed_exchange
-from slipstream.exchange.communicators import private
 from slipstream.exchange.peer_transport import PeerTransport
+from slipstream.exchange.shared_memory import SharedArrays
 from slipstream.exchange.transport_registry import make_transport
 from slipstream.fft import DistributedFFT, fft_plan
 from slipstream.schedule import POLICIES, StepGraph, commit
@@ -80,9 +81,9 @@ def test_arrays_live_as_long_as_anything_uses_them(comm, device, collected):
 
 def test_plans_on_other_devices_record_the_same_kind_of_step(comm):
     """Whichever device came first, nodes of a plan are on one device, the plan's own."""
-    own = HostDevice(threads=1)
+    same = HostDevice(threads=1)
     kinds = set()
-    for device in ("cpu", HostDevice(threads=1), own, own, "cpu"):
+    for device in ("cpu", HostDevice(threads=1), same, same, "cpu"):
         fft = DistributedFFT(SHAPE, comm=comm, device=device, transport="peer", schedule="overlap")
         u, u_hat = fft.empty_input(), fft.empty_output()
         u[...] = 1
@@ -93,17 +94,16 @@ def test_plans_on_other_devices_record_the_same_kind_of_step(comm):
         if device != "cpu":
             kinds.add(type(step))
     assert len(kinds) == 1
-    same = [make_transport("peer", comm, one) for one in (own, own)]
-    assert same[0] is same[1] is not make_transport("peer", comm, HostDevice(threads=1))
 
 
 def partial_peers(comm, device, reachable):
     """Return a peer transport that reaches some ranks only, and what takes the rest."""
 
     def make_far():
-        return make_transport("mpi-p2p", comm, device)
+        return make_transport("mpi-p2p", mine, device)
 
-    return PeerTransport(private(comm), device, make_far, reachable)
+    mine = own(comm, "transport")
+    return PeerTransport(mine, device, SharedArrays(mine, device, reachable), make_far)
 
 
 REACHABLE = {
@@ -122,7 +122,7 @@ def test_ranks_out_of_reach_take_another_transport_with_the_same_bits(
     for partial in (False, True):
         if partial:
             transport = partial_peers(comm, device, lambda other: reachable(comm.rank, other))
-            assert transport.near == [reachable(comm.rank, r) for r in range(comm.size)]
+            assert transport.memory.near == [reachable(comm.rank, r) for r in range(comm.size)]
             monkeypatch.setattr(fft_plan, "make_transport", lambda *_, made=transport: made)
         fft = DistributedFFT(SHAPE, comm=comm, device=device, transport="peer", **division)
         for _ in range(3):

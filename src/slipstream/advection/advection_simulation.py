@@ -18,7 +18,7 @@ from slipstream.advection.overlap_strategies import (
 )
 from slipstream.array_types import Comm
 from slipstream.case import AdvectionCase
-from slipstream.collective import on_every_rank
+from slipstream.collective import collectively, on_every_rank
 from slipstream.decomposition import grid_boxes
 from slipstream.device import Device
 from slipstream.errors import InputError
@@ -41,6 +41,7 @@ class AdvectionSimulation(Simulation):
     case: AdvectionCase
     solver: Advection
 
+    @collectively
     def __init__(
         self,
         case: AdvectionCase,

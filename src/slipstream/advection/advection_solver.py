@@ -19,6 +19,7 @@ from slipstream.advection.overlap_strategies import (
     record_step,
 )
 from slipstream.array_types import Comm
+from slipstream.collective import collectively
 from slipstream.decomposition import Box, grid_boxes, process_grid
 from slipstream.device import Device, HostDevice, open_device
 from slipstream.errors import InputError
@@ -71,6 +72,7 @@ class Advection:
         If an argument is not accepted, or the strategy needs what is not here.
     """
 
+    @collectively
     def __init__(
         self,
         shape: Sequence[int],

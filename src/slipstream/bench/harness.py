@@ -30,6 +30,7 @@ from rich.text import Text
 from slipstream import mpi_launch
 from slipstream.array_types import Comm
 from slipstream.bench.requests import Request
+from slipstream.collective import own, together
 from slipstream.device import Device, large_copy
 from slipstream.errors import InputError
 from slipstream.machine_info import gather_facts
@@ -46,8 +47,6 @@ if TYPE_CHECKING:
 Show = Callable[[str, Mapping[str, Any]], None]
 Draw = Callable[[Path, str], None]
 
-# MPI's own waits poll without a pause, which takes a core from whoever works.
-_PAUSE = 1e-3
 # What a step does besides computing; and steps whose every node is timed.
 _MOVING = ("communication", "copy", "pack")
 _PROFILED = 4
@@ -72,9 +71,10 @@ def run_benchmark(module: str, request: Request) -> None:
         raise typer.Exit(mpi_launch.relaunch(request.ranks or 1))
     from slipstream.exchange import open_matching_device
 
-    comm = mpi_launch.world_comm()
-    device = open_matching_device(request.device, comm)
-    outcome = importlib.import_module(module).run(request, device, comm)
+    comm = own(mpi_launch.world_comm(), "benchmark")
+    with together(comm):
+        device = open_matching_device(request.device, comm)
+        outcome = importlib.import_module(module).run(request, device, comm)
     if comm is not None and comm.rank:
         return
     outcome.show(outcome.title, outcome.result)
@@ -192,11 +192,8 @@ def read_results(
 
 def wait_idly(comm: Comm) -> None:
     """Wait until all ranks are here, asleep most of the time. Collective."""
-    if comm is None:
-        return
-    request = comm.Ibarrier()
-    while not request.Test():
-        time.sleep(_PAUSE)
+    if comm is not None:
+        comm.Barrier()
 
 
 class OnFirstRank:

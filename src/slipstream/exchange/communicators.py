@@ -1,24 +1,8 @@
-"""Communicators: a private duplicate for messages, ranks of the world, and ranks of a node."""
+"""Which ranks of a communicator are where: in MPI's world, and on a node."""
 
 from __future__ import annotations
 
 from slipstream.array_types import Comm
-
-# The key under which a communicator remembers its duplicate, once there is one.
-_duplicate: list[int] = []
-
-
-def private(comm: Comm) -> Comm:
-    """Return the duplicate of a communicator that all its transports use. Collective."""
-    from mpi4py import MPI
-
-    if not _duplicate:
-        _duplicate.append(MPI.Comm.Create_keyval())
-    duplicate = comm.Get_attr(_duplicate[0])
-    if duplicate is None:
-        duplicate = comm.Dup()
-        comm.Set_attr(_duplicate[0], duplicate)
-    return duplicate
 
 
 def world_ranks(comm: Comm) -> tuple[int, ...]:

@@ -17,7 +17,6 @@ import numpy as np
 
 from slipstream.array_types import Array, Comm
 from slipstream.device import Device
-from slipstream.exchange.communicators import private
 from slipstream.exchange.exchange_plan import Block, ExchangePlan, part_of
 from slipstream.exchange.transport_base import Exchange, Transport
 from slipstream.schedule import StepGraph
@@ -27,7 +26,7 @@ _TAGS = 32000
 
 
 class _MpiTransport(Transport):
-    """Exchanges over MPI, in a private duplicate of the communicator."""
+    """Exchanges over MPI, in a communicator that only this transport's messages use."""
 
     # Persistent messages, or collectives; and whether what is on a GPU goes by the host.
     exchange: type[MpiExchange]
@@ -35,7 +34,7 @@ class _MpiTransport(Transport):
 
     def __init__(self, comm: Comm, device: Device) -> None:
         super().__init__(device)
-        self.comm = private(comm)
+        self.comm = comm.duplicate()
         self._staged = device.kind != "cpu" and self.staged
         self._next_tag = 0
         self._staging_arrays: dict[tuple, tuple[Any, np.ndarray]] = {}

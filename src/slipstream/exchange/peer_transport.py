@@ -10,38 +10,26 @@ do not see each other's memory take another transport, within the same plan.
 from __future__ import annotations
 
 import copy
-import math
-import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from slipstream.array_types import Array, Comm
-from slipstream.device import Device, Operation, RowLaunch, Stream, address_of
-from slipstream.errors import RunError
-from slipstream.exchange.communicators import private, world_ranks
+from slipstream.collective.time_limit import WaitedTooLong, timeout
+from slipstream.device import Device, Operation, RowLaunch, address_of
 from slipstream.exchange.exchange_plan import ExchangePlan, part_of
 from slipstream.exchange.pack_targets import PackTargets
-from slipstream.exchange.shared_memory import Segment, allocated_bytes
+from slipstream.exchange.shared_memory import FLAGS, SharedArrays, allocated_bytes
 from slipstream.exchange.transport_base import Exchange, Transport
 from slipstream.exchange.transport_registry import make_far_transport
-from slipstream.schedule import StepGraph, timeout
-
-# Flags of a rank in one piece of memory; every exchange takes one or two per rank.
-_FLAGS = 1 << 18
-
-
-# By this rank's device and the ranks of MPI's world: other ranks may have this one's memory open
-# for as long as they like, so what manages it lives as long as the process.
-_transports: dict[tuple[Device, tuple[int, ...]], PeerTransport] = {}
+from slipstream.schedule import StepGraph
 
 
 class PeerTransport(Transport):
     """Exchanges through shared memory, and by another transport between ranks that share none.
 
-    That one is made by `make_far` if there are such ranks. Tests exclude ranks by `reachable`, the
-    same ones from either side. Making a transport is collective.
+    That one is made by `make_far` if there are such ranks. Making a transport is collective.
     """
 
     name = "peer"
@@ -50,49 +38,27 @@ class PeerTransport(Transport):
     can_store = True
 
     def __init__(
-        self,
-        comm: Comm,
-        device: Device,
-        make_far: Callable[[], Transport],
-        reachable: Callable[[int], bool] = lambda rank: True,
+        self, comm: Comm, device: Device, memory: SharedArrays, make_far: Callable[[], Transport]
     ) -> None:
         super().__init__(device)
-        self.comm = comm
-        self._segments: dict[int, Segment] = {}
-        self._dropped: set[int] = set()
-        self._made = 0
-        self._all_flags: list[Segment] = []
-        self._flags, self._used = self._lowered_flags(), 0
-        seen = [
-            memory is not None and reachable(r) for r, memory in enumerate(self._flags.memories)
-        ]
-        seen_by_others = comm.alltoall(seen)
-        self.near = [mine and theirs for mine, theirs in zip(seen, seen_by_others, strict=True)]
-        everywhere = comm.allreduce(all(self.near)) == comm.size
-        self._far = None if everywhere else make_far()
+        self.comm, self.memory = comm, memory
+        self._far = None if memory.everywhere else make_far()
         # In the host's memory, for the host to see even while the device waits.
         self._failed = device.pinned((1,), np.int64)
         self._failed[:] = 0
 
     @classmethod
     def make(cls, comm: Comm, device: Device) -> PeerTransport:
-        """Return the transport of these ranks, made once. Collective."""
-        key = device, world_ranks(comm)
-        # All ranks must find it, or none: they might have been grouped differently before.
-        if comm.allreduce(int(key in _transports)) < comm.size:
-            _transports[key] = cls(private(comm), device, lambda: make_far_transport(comm, device))
-        return _transports[key]
+        def shared() -> SharedArrays:
+            return SharedArrays(comm, device)
+
+        # A GPU's memory may be freed only when the others have closed it, whoever used it.
+        memory = shared() if device.kind == "cpu" else comm.shared(device, shared)
+        return cls(comm, device, memory, lambda: make_far_transport(comm, device))
 
     def empty(self, shape: Sequence[int], dtype: Any) -> Any:
         """Return an array that the other ranks see. Collective."""
-        self._free_dropped()
-        shape, dtype = tuple(shape), np.dtype(dtype)
-        segment = Segment(self.comm, self.device, math.prod(shape) * dtype.itemsize)
-        number, self._made = self._made, self._made + 1
-        self._segments[number] = segment
-        array, owner = segment.own_array(shape, dtype)
-        weakref.finalize(owner, self._dropped.add, number).atexit = False
-        return array
+        return self.memory.empty(self.comm, shape, dtype)
 
     def allocated_bytes(self, size: int) -> int:
         """Return how many bytes of device memory an array of `size` bytes takes."""
@@ -117,80 +83,25 @@ class PeerTransport(Transport):
     ) -> Exchange:
         far = None
         if self._far:
-            there = [rank for rank, near in enumerate(self.near) if not near]
+            there = [rank for rank, near in enumerate(self.memory.near) if not near]
             far = self._far.prepare(plan.among(there), pairs)
         return PeerExchange(self, plan, pairs, far, whole)
 
     def check(self) -> None:
         """Raise RunError if a wait on the device has been given up."""
         if self._failed[0]:
-            raise RunError(
-                f"a rank has not answered for {timeout():g} s: it has died or takes another path; "
-                "set SLIPSTREAM_TIMEOUT to wait longer"
-            )
-
-    def exchange_places(self, plan: ExchangePlan, targets: list[Any]) -> list[dict[int, Any]]:
-        """Tell every sender where its block belongs; return what the receivers told. Collective."""
-        told: list[Any] = [None] * self.comm.size
-        for block in plan.receives:
-            told[block.peer] = [self._locate(part_of(target, block)) for target in targets]
-        heard = self.comm.alltoall(told)
-        places: list[dict[int, Any]] = [{} for _ in targets]
-        for block in plan.sends:
-            for target, where, location in zip(targets, places, heard[block.peer], strict=True):
-                number, offset = location
-                memory = self._segments[number].memories[block.peer]
-                length = block.count * target.itemsize
-                where[block.peer] = memory[offset : offset + length].view(target.dtype)
-        return places
-
-    def _locate(self, array: Any) -> tuple[int, int]:
-        """Return the segment that an array is in, and the byte at which it begins."""
-        address = address_of(array)
-        for number, segment in self._segments.items():
-            memory = segment.memories[self.comm.rank]
-            if 0 <= address - address_of(memory) < memory.nbytes:
-                return number, address - address_of(memory)
-        raise ValueError("only arrays made by the transport's empty() can be exchanged by it")
-
-    def _lowered_flags(self) -> Segment:
-        """Return flags that nobody has raised. Collective."""
-        flags = Segment(self.comm, self.device, 8 * _FLAGS)
-        self.device.run(self.device.fill(flags.memories[self.comm.rank], 0))
-        self.comm.Barrier()
-        # Handshakes know addresses only: what they lead to is kept.
-        self._all_flags.append(flags)
-        return flags
+            raise WaitedTooLong("a rank", timeout())
 
     def handshake(self, tell: list[int], hear: list[int]) -> Handshake:
         """Return a handshake that tells some ranks, and hears from others. Collective."""
-        rank, size = self.comm.rank, self.comm.size
-        if self._used + size > _FLAGS:  # on all ranks at the same time
-            self._flags, self._used = self._lowered_flags(), 0
-        base, self._used = self._used, self._used + size
-        addresses = [address_of(self._flags.memories[peer]) + 8 * (base + rank) for peer in tell]
-        own = self._flags.memories[rank][8 * base : 8 * (base + size)].view(np.int64)
-        return Handshake(self.device, addresses, own, hear, self._failed)
-
-    def _free_dropped(self) -> None:
-        """Free the memory that no rank uses any more."""
-        if self.device.kind == "cpu":
-            for number in list(self._dropped):
-                self._dropped.discard(number)
-                self._segments.pop(number, None)
-            return
-        dropped = [set(numbers) for numbers in self.comm.allgather(list(self._dropped))]
-        everywhere = set.intersection(*dropped)
-        if not everywhere:
-            return
-        self.device.synchronize()
-        segments = [self._segments.pop(number) for number in sorted(everywhere)]
-        self._dropped -= everywhere
-        for segment in segments:
-            segment.close_others()
-        self.comm.Barrier()
-        for segment in segments:
-            segment.free()
+        memory, rank, size = self.memory, self.comm.rank, self.comm.size
+        if memory.flags_used + size > FLAGS:  # on all ranks at the same time
+            memory.new_flags(self.comm)
+        base, memory.flags_used = memory.flags_used, memory.flags_used + size
+        flags = memory.flags.memories
+        own = flags[rank][8 * base : 8 * (base + size)].view(np.int64)
+        others = [flags[peer][8 * (base + rank) : 8 * (base + rank + 1)] for peer in tell]
+        return Handshake(self.device, others, own, hear, self._failed)
 
 
 class StoredTargets(PackTargets):
@@ -206,7 +117,7 @@ class StoredTargets(PackTargets):
         alternating: bool = False,
     ) -> None:
         targets = [target.reshape(-1) for target in targets]
-        super().__init__(plan, transport.exchange_places(plan, targets))
+        super().__init__(plan, transport.memory.exchange_places(transport.comm, plan, targets))
         receivers = [block.peer for block in plan.sends if block.peer != plan.rank]
         senders = [block.peer for block in plan.receives if block.peer != plan.rank]
         self._ready = None if alternating else transport.handshake(senders, receivers)
@@ -247,7 +158,7 @@ class PeerExchange(Exchange):
     ) -> None:
         super().__init__(transport.device, plan, pairs, whole)
         self._far, rank, size = far, transport.comm.rank, transport.comm.size
-        near = plan.among([peer for peer in range(size) if transport.near[peer]])
+        near = plan.among([peer for peer in range(size) if transport.memory.near[peer]])
         self._targets = StoredTargets(transport, near, [target for _, target in self.pairs])
         # Everybody begins with another receiver.
         others = [block for block in near.sends if block.peer != rank]
@@ -274,20 +185,21 @@ class PeerExchange(Exchange):
 class Handshake:
     """Flags that one rank raises for some ranks, and awaits from others.
 
-    `addresses` are those of the flags of others that are raised, `flags` this rank's own (int64),
-    one per rank that may raise it, `hear` the ranks that are waited for; `failed` is set if waiting
-    is given up.
+    `others` are the flags of others that are raised, `flags` this rank's own (int64), one per rank
+    that may raise it, `hear` the ranks that are waited for; `failed` is set if waiting is given up.
     """
 
     def __init__(
-        self, device: Device, addresses: list[int], flags: Array, hear: list[int], failed: Array
+        self, device: Device, others: list[Array], flags: Array, hear: list[int], failed: Array
     ) -> None:
-        self._device, self._tell, self._hear = device, len(addresses), len(hear)
-        addresses, ranks = (device.array(np.array(x, np.int64)) for x in (addresses, hear))
+        self.device, self._tell, self._hear = device, len(others), len(hear)
+        raised = [address_of(flag) for flag in others]
+        addresses, ranks = (device.array(np.array(x, np.int64)) for x in (raised, hear))
         told, heard = (device.zeros((len(x),), np.int64) for x in (addresses, ranks))
         self._raising = addresses, told, self._tell
         self._awaiting = flags, ranks, heard, self._hear
-        self._failed = failed
+        # Kernels know addresses only: what they lead to is kept.
+        self._failed, self._others = failed, others
 
     def record(
         self,
@@ -306,11 +218,11 @@ class Handshake:
         if not self._tell and not self._hear:
             return
         raise_flags = self._bind("raise_flags", self._tell, *self._raising)
-        if self._device.kind == "cpu":
+        if self.device.kind == "cpu":
             raised = np.zeros(1, np.int64)
             test = self._bind("test_flags", 1, *self._awaiting, raised)
             graph.add_transfer(
-                _Polled(self._device.default_stream, raise_flags, test, raised),
+                _Polled(self, raise_flags, test, raised),
                 reads=reads,
                 writes=[*writes, *guarded],
                 label=label,
@@ -329,11 +241,11 @@ class Handshake:
                 label=label,
                 category="communication",
                 lane=lane,
-                device=self._device,
+                device=self.device,
             )
 
     def _bind(self, name: str, rows: int, *arguments: Any) -> Operation:
-        return self._device.kernel("exchange_flags.hpp", name).bind(RowLaunch(rows, 1), *arguments)
+        return self.device.kernel("exchange_flags.hpp", name).bind(RowLaunch(rows, 1), *arguments)
 
 
 class _Polled:
@@ -342,10 +254,11 @@ class _Polled:
     ordered = False
 
     def __init__(
-        self, stream: Stream, raise_flags: Operation, test: Operation, raised: np.ndarray
+        self, handshake: Handshake, raise_flags: Operation, test: Operation, raised: np.ndarray
     ) -> None:
-        self._stream, self._raise_flags, self._test = stream, raise_flags, test
-        self._raised = raised
+        self._stream = handshake.device.default_stream
+        self._raise_flags, self._test, self._raised = raise_flags, test, raised
+        self._kept = handshake
 
     def start(self) -> None:
         self._raise_flags(self._stream)

@@ -7,19 +7,32 @@ and kernels reach it over NVLink. Ranks on other nodes, or behind no link, simpl
 
 from __future__ import annotations
 
-import contextlib
+import ctypes
+import errno
 import math
 import mmap
 import os
 import platform
+import weakref
+from collections.abc import Callable, MutableMapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from slipstream.array_types import Comm
 from slipstream.collective import on_every_rank
-from slipstream.device import Device
+from slipstream.device import Device, address_of
+from slipstream.exchange.exchange_plan import ExchangePlan, part_of
 
+_libc = ctypes.CDLL(None, use_errno=True)
+_libc.mmap.restype = ctypes.c_void_p
+_libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]
+_libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+_libc.madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+_FAILED = ctypes.c_void_p(-1).value
+# Flags of a rank in one piece of memory; every exchange takes one or two per rank.
+FLAGS = 1 << 18
+_kept: list[Any] = []
 # CUDA hands out smaller allocations from common ones of this size, whose handle they would share.
 _GRANULARITY = 2 << 20
 
@@ -66,6 +79,95 @@ class Segment:
         self._memory.free()
 
 
+class SharedArrays:
+    """Arrays of all ranks of a communicator, each its own, which the others see. Collective.
+
+    `near` are the ranks of which that is so; tests exclude others by `reachable`, the same ones
+    from either side. Memory is freed when no rank uses it any more.
+    """
+
+    def __init__(
+        self, comm: Comm, device: Device, reachable: Callable[[int], bool] = lambda rank: True
+    ) -> None:
+        self._device, self._made = device, 0
+        # On a CPU, whatever still uses a segment keeps it.
+        self._segments: MutableMapping[int, Segment] = weakref.WeakValueDictionary()
+        if device.kind == "cuda":
+            self._segments = {}
+        self._dropped: set[int] = set()
+        self.new_flags(comm)
+        seen = [memory is not None for memory in self.flags.memories]
+        seen = [one and reachable(rank) for rank, one in enumerate(seen)]
+        pairs = zip(seen, comm.alltoall(seen), strict=True)
+        self.near = [mine and theirs for mine, theirs in pairs]
+        self.everywhere = all(comm.allgather(all(self.near)))
+
+    def new_flags(self, comm: Comm) -> None:
+        """Provide flags that nobody has raised. Collective."""
+        self.flags, self.flags_used = Segment(comm, self._device, 8 * FLAGS), 0
+        self._device.run(self._device.fill(self.flags.memories[comm.rank], 0))
+        comm.Barrier()
+        if self._device.kind == "cuda":
+            # The other ranks have it open for as long as they like.
+            _kept.append(self.flags)
+
+    def empty(self, comm: Comm, shape: Sequence[int], dtype: Any) -> Any:
+        """Return an array that the other ranks see. Collective."""
+        self._free_dropped(comm)
+        shape, dtype = tuple(shape), np.dtype(dtype)
+        segment = Segment(comm, self._device, math.prod(shape) * dtype.itemsize)
+        number, self._made = self._made, self._made + 1
+        self._segments[number] = segment
+        array, owner = segment.own_array(shape, dtype)
+        if self._device.kind == "cpu":
+            owner.kept = segment
+        else:
+            weakref.finalize(owner, self._dropped.add, number).atexit = False
+        return array
+
+    def exchange_places(
+        self, comm: Comm, plan: ExchangePlan, targets: Sequence[Any]
+    ) -> list[dict[int, Any]]:
+        """Tell every sender where its block belongs; return what the receivers told. Collective."""
+        told: list[Any] = [None] * comm.size
+        for block in plan.receives:
+            told[block.peer] = [self._locate(comm, part_of(target, block)) for target in targets]
+        heard = comm.alltoall(told)
+        places: list[dict[int, Any]] = [{} for _ in targets]
+        for block in plan.sends:
+            for target, where, location in zip(targets, places, heard[block.peer], strict=True):
+                number, offset = location
+                memory = self._segments[number].memories[block.peer]
+                length = block.count * target.itemsize
+                where[block.peer] = memory[offset : offset + length].view(target.dtype)
+        return places
+
+    def _locate(self, comm: Comm, array: Any) -> tuple[int, int]:
+        """Return the segment that an array is in, and the byte at which it begins."""
+        address = address_of(array)
+        for number, segment in self._segments.items():
+            memory = segment.memories[comm.rank]
+            if 0 <= address - address_of(memory) < memory.nbytes:
+                return number, address - address_of(memory)
+        raise ValueError("only arrays made by the transport's empty() can be exchanged by it")
+
+    def _free_dropped(self, comm: Comm) -> None:
+        """Free what no rank uses any more of the memory of a GPU, which others have open."""
+        if self._device.kind == "cpu":
+            return
+        everywhere = set.intersection(*comm.allgather(self._dropped.copy()))
+        if not everywhere:
+            return
+        self._device.synchronize()
+        segments = [self._segments.pop(number) for number in sorted(everywhere)]
+        self._dropped -= everywhere
+        for segment in segments:
+            segment.close_others()
+        comm.Barrier()
+        for segment in segments:
+            segment.free()
+
+
 class HostMemory:
     """An anonymous file in memory, which other processes of the same machine map too."""
 
@@ -90,10 +192,22 @@ class HostMemory:
             os.close(file)
 
     def _mapped(self, file: int, size: int) -> np.ndarray:
-        memory = mmap.mmap(file, size)
-        with contextlib.suppress(OSError, AttributeError):
-            memory.madvise(mmap.MADV_HUGEPAGE)
-        array = np.frombuffer(memory, np.uint8)
+        # Python's own mappings keep a file each, of which a process may have few.
+        address = _libc.mmap(None, size, mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_SHARED, file, 0)
+        if address == _FAILED:
+            number = ctypes.get_errno()
+            kind = MemoryError if number == errno.ENOMEM else OSError
+            raise kind(number, f"mapping {size} bytes of shared memory: {os.strerror(number)}")
+        _libc.madvise(address, size, getattr(mmap, "MADV_HUGEPAGE", 0))
+        owner = Owner(None)
+        weakref.finalize(owner, _libc.munmap, address, size).atexit = False
+        owner.__array_interface__ = {
+            "version": 3,
+            "shape": (size,),
+            "typestr": "|u1",
+            "data": (address, False),
+        }
+        array = np.asarray(owner)
         self._device.pin(array)
         return array
 
@@ -117,4 +231,4 @@ class Owner:
     __array_interface__: dict[str, Any]
 
     def __init__(self, memory: Any) -> None:
-        self.memory = memory
+        self.memory, self.kept = memory, None

@@ -13,6 +13,7 @@ from importlib import import_module
 from typing import NamedTuple
 
 from slipstream.array_types import Comm
+from slipstream.collective import own
 from slipstream.device import Device
 from slipstream.errors import InputError
 from slipstream.exchange.communicators import one_node
@@ -82,10 +83,14 @@ def can_store(name: str) -> bool:
 def make_transport(name: str, comm: Comm, device: Device) -> Transport | None:
     """Make the transport of a name; None for "none", nothing to exchange. Collective.
 
-    Raises what `chosen_transport` does.
+    Raises what `chosen_transport` does. A communicator that is not from `slipstream.collective.own`
+    is duplicated.
     """
     chosen = name if name == "none" else chosen_transport(name, comm, device)
-    return None if chosen == "none" else transport_class(chosen).make(comm, device)
+    if chosen == "none":
+        return None
+    comm = comm if hasattr(comm, "meet") else own(comm, f"transport {chosen}")
+    return transport_class(chosen).make(comm, device)
 
 
 def make_far_transport(comm: Comm, device: Device) -> Transport:

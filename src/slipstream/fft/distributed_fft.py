@@ -9,6 +9,7 @@ import numpy as np
 
 from slipstream.argument_checks import check_communicator
 from slipstream.array_types import Array
+from slipstream.collective import collectively
 from slipstream.decomposition import Box
 from slipstream.device import Device, Stream
 from slipstream.exchange import NarrowWire, open_matching_device
@@ -106,6 +107,7 @@ class DistributedFFT:
     True
     """
 
+    @collectively
     def __init__(
         self,
         shape: Sequence[int],

@@ -10,7 +10,7 @@ import numpy as np
 
 from slipstream.array_types import Comm
 from slipstream.case import LatticeCase
-from slipstream.collective import on_every_rank
+from slipstream.collective import collectively, on_every_rank
 from slipstream.decomposition import slabs
 from slipstream.device import Device, HostDevice
 from slipstream.errors import InputError
@@ -69,6 +69,7 @@ class LatticeSimulation(Simulation):
     sites: int
     flow: PoreFlow
 
+    @collectively
     def __init__(self, case: LatticeCase, comm: Comm = None, device: str | Device = "auto") -> None:
         super().__init__(case, comm, device)
         if case.numerics.encoding == "strips" and self.device.kind != "cpu":

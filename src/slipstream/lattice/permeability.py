@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from slipstream.array_types import Comm
+from slipstream.collective import collectively
 from slipstream.device import Device
 from slipstream.errors import InputError
 from slipstream.exchange import make_transport, open_matching_device
@@ -96,6 +97,7 @@ class Permeability:
         return math.nan if self.voxel_size == 1 else 1e3 * self.k / DARCY
 
 
+@collectively
 def permeability(
     image: Any,
     voxel_size: float = 1.0,
@@ -223,7 +225,7 @@ def permeability(
             f" the steady flow is {distance_text(result.residual)}; more steps, or a larger"
             " tolerance, help",
             RuntimeWarning,
-            stacklevel=2,
+            stacklevel=3,
         )
     return result
 
@@ -273,7 +275,7 @@ def run_to_steady(
         history.append((flow.steps, means.permeability))
         # On all ranks, so that all of them stop where warnings are errors.
         for text in steadiness.warnings():
-            warnings.warn(text, RuntimeWarning, stacklevel=3)
+            warnings.warn(text, RuntimeWarning, stacklevel=4)
     seconds = time.perf_counter() - began
     sites = flow.sites.count if comm is None else comm.allreduce(flow.sites.count)
     return SteadyFlow(

@@ -6,7 +6,6 @@ Record operations and transfers in a `StepGraph`, `commit` it with a policy, the
 from slipstream.schedule.committed_steps import POLICIES, CommittedStep, commit
 from slipstream.schedule.step_graph import CATEGORIES, MAIN_LANE, StepGraph, Transfer
 from slipstream.schedule.timeline import Timeline
-from slipstream.schedule.timeouts import timeout
 
 __all__ = [
     "CATEGORIES",
@@ -17,5 +16,4 @@ __all__ = [
     "Timeline",
     "Transfer",
     "commit",
-    "timeout",
 ]

@@ -19,13 +19,14 @@ from __future__ import annotations
 
 import time
 
+from slipstream.collective.time_limit import WaitedTooLong
 from slipstream.device import Event, Stream
 from slipstream.errors import InputError
 from slipstream.schedule.overlap_executor import OverlapExecutor
 from slipstream.schedule.step_graph import MAIN_LANE, Node, StepGraph
 from slipstream.schedule.streams import Lanes, named_error
 from slipstream.schedule.timeline import Timeline
-from slipstream.schedule.timeouts import Patience, WaitedTooLong
+from slipstream.schedule.timeouts import Patience
 
 POLICIES = ("serial", "overlap")
 

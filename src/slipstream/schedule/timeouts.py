@@ -7,28 +7,12 @@ import os
 import time
 from collections.abc import Callable
 
+from slipstream.collective.time_limit import WaitedTooLong, timeout
 from slipstream.device import Device
-from slipstream.errors import InputError, RunError
 
 # Most exchanges are over within this many seconds. Until then a rank that waits does not sleep:
 # waking up would take longer than the exchange.
 _BRISK = 2e-4
-
-
-def timeout() -> float:
-    """Return for how many seconds a step waits for other ranks: ``$SLIPSTREAM_TIMEOUT``, or 600."""
-    text = os.environ.get("SLIPSTREAM_TIMEOUT", "600")
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = 0.0
-    if not 0 < seconds < math.inf:  # false for not-a-number, too
-        raise InputError(f"SLIPSTREAM_TIMEOUT is {text!r}; accepted: a positive number of seconds")
-    return seconds
-
-
-class WaitedTooLong(RunError):
-    """A rank has not answered within the time limit."""
 
 
 class Patience:
@@ -55,7 +39,7 @@ class Patience:
         while not done():
             waited = time.perf_counter() - began
             if waited > self._limit:
-                raise self._too_long(what)
+                raise WaitedTooLong(what, self._limit)
             self._leave_core(brisk=waited < _BRISK)
 
     def moved(self) -> None:
@@ -65,7 +49,7 @@ class Patience:
     def check(self, since: float, what: str) -> None:
         """Raise `WaitedTooLong` if something has been waited for too long."""
         if time.perf_counter() - since > self._limit:
-            raise self._too_long(what)
+            raise WaitedTooLong(what, self._limit)
 
     def rest(self, obstacle: Callable[[], str] = str) -> None:
         """Leave the core to kernels until the next poll, unless nothing was done for too long.
@@ -74,14 +58,8 @@ class Patience:
         """
         idle = time.perf_counter() - self._moved
         if idle > self._limit:
-            raise self._too_long(obstacle())
+            raise WaitedTooLong(obstacle(), self._limit)
         self._leave_core(brisk=self._inline and idle < _BRISK)
-
-    def _too_long(self, what: str) -> WaitedTooLong:
-        return WaitedTooLong(
-            f"{what} has waited for {self._limit:g} s: a rank has died or takes another path; "
-            "set SLIPSTREAM_TIMEOUT to wait longer"
-        )
 
     def _leave_core(self, brisk: bool) -> None:
         if brisk or not self._pause:

@@ -13,7 +13,7 @@ from typing import Any
 from rich.console import Console
 
 from slipstream.case.common_tables import Case
-from slipstream.collective import on_first_rank
+from slipstream.collective import on_first_rank, together
 from slipstream.errors import InputError, RunError
 from slipstream.report.console import (
     STEPPING,
@@ -70,7 +70,12 @@ def run_case(simulation: Simulation, output: str | Path, console: Console | None
     Interrupted
         If the run was asked to stop; its last state is written.
     """
-    effort, folder, comm = _Effort(), Path(output), simulation.comm
+    with together(simulation.comm):
+        _run(simulation, Path(output), console)
+
+
+def _run(simulation: Simulation, folder: Path, console: Console | None) -> None:
+    effort, comm = _Effort(), simulation.comm
     console = (console or make_console()) if simulation.rank == 0 else Console(quiet=True)
     with Interruption(comm) as interruption:
         writer = _begin(simulation, folder, console)

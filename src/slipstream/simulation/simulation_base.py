@@ -17,7 +17,7 @@ import numpy as np
 
 from slipstream.array_types import Comm
 from slipstream.case import Case
-from slipstream.collective import on_every_rank
+from slipstream.collective import together
 from slipstream.device import Device
 from slipstream.exchange import open_matching_device
 from slipstream.field import Field
@@ -123,12 +123,12 @@ class Simulation(ABC):
             If memory does not suffice, which is found out before allocating, or there is no state
             to go on from, or it does not suit the case.
         """
-        if not self._is_allocated:
-            # What fails on one rank fails on all of them.
-            on_every_rank(self.comm, self.allocate)
-            self._is_allocated = True
-        self._begin_anew()
-        self.initialise()
+        with together(self.comm):
+            if not self._is_allocated:
+                self.allocate()
+                self._is_allocated = True
+            self._begin_anew()
+            self.initialise()
 
     @abstractmethod
     def allocate(self) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 
 from slipstream.array_types import Comm
 from slipstream.case import SpectralCase
-from slipstream.collective import on_every_rank, sum_over_ranks
+from slipstream.collective import collectively, on_every_rank, sum_over_ranks
 from slipstream.device import Device, Operation
 from slipstream.equations import models
 from slipstream.equations.fourier_forms import AXES
@@ -56,6 +56,7 @@ class SpectralSimulation(Simulation):
     case: SpectralCase
     flow: SpectralStep
 
+    @collectively
     def __init__(
         self, case: SpectralCase, comm: Comm = None, device: str | Device = "auto"
     ) -> None:

@@ -1,0 +1,156 @@
+"""What ranks do together, each by itself: if it fails on one of them, it fails on all.
+
+A rank that raised an exception alone would leave the others waiting for it for ever. What must not
+communicate is done by `on_every_rank`; what may is done `together`, on a communicator of its own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import inspect
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
+
+import numpy as np
+
+from slipstream.array_types import Comm
+from slipstream.errors import InputError, OutOfMemory, RunError, SlipstreamError
+
+Result = TypeVar("Result")
+Number = TypeVar("Number", int, float)
+
+
+def own(comm: Comm, what: str) -> Comm:
+    """Return a communicator between the same ranks that nobody else uses. Collective.
+
+    `what` it is for, such as "DistributedFFT", must be the same on all ranks. No collective call of
+    it waits for longer than ``SLIPSTREAM_TIMEOUT``. It is freed some time after it was dropped.
+    """
+    if comm is None:
+        return None
+    from slipstream.collective.own_communicator import lend
+
+    return lend(comm, what)
+
+
+def collectively(function: Callable[..., Result]) -> Callable[..., Result]:
+    """Give a function, or a constructor, a communicator of its own as its argument `comm`.
+
+    If it fails on one rank, it fails on all.
+    """
+    place = list(inspect.signature(function).parameters).index("comm")
+
+    @functools.wraps(function)
+    def call(*arguments: Any, **options: Any) -> Result:
+        given = arguments[place] if len(arguments) > place else options.get("comm")
+        if given is None:
+            return function(*arguments, **options)
+        comm = own(given, function.__qualname__.removesuffix(".__init__"))
+        if len(arguments) > place:
+            arguments = (*arguments[:place], comm, *arguments[place + 1 :])
+        else:
+            options["comm"] = comm
+        with together(comm):
+            return function(*arguments, **options)
+
+    return call
+
+
+@contextlib.contextmanager
+def together(comm: Comm) -> Iterator[None]:
+    """Fail on all ranks if what follows fails on one of them. Collective.
+
+    The communicator is one from `own`, through which the ranks do all that they do together in
+    between. With any other, or None, this does nothing.
+    """
+    if not hasattr(comm, "meet"):
+        yield
+        return
+    try:
+        yield
+    except Exception as failure:
+        if not is_on_all_ranks(failure):
+            comm.fail(failure)
+            on_all_ranks(failure)
+        raise
+    comm.meet()
+
+
+def on_every_rank(comm: Comm, function: Callable[[], Result]) -> Result:
+    """Return what `function`, which must not communicate, returns on each rank. Collective.
+
+    If it fails, all ranks raise the same: what the lowest rank that failed has to say, with its
+    number unless all say so. It is an `InputError` if that was one, else a `RunError`; what is no
+    `SlipstreamError` is a defect, which keeps its type and traceback where it happened.
+    """
+    return _on_ranks(comm, function, "{text} (on rank {rank})")
+
+
+def on_first_rank(comm: Comm, function: Callable[[], Result]) -> Result:
+    """Return on all ranks what `function` returns on rank 0, picklable. Collective."""
+    if comm is None:
+        return function()
+    result = _on_ranks(comm, lambda: function() if comm.rank == 0 else None, "{text}")
+    return comm.bcast(result, root=0)
+
+
+def _on_ranks(comm: Comm, function: Callable[[], Result], message: str) -> Result:
+    if comm is None:
+        return function()
+    failure: Exception | None = None
+    try:
+        result = function()
+    except Exception as error:
+        failure = error
+    problems = comm.allgather(None if failure is None else described(failure))
+    if not any(problems):
+        return result
+    if failure is not None:
+        defect = not isinstance(failure, SlipstreamError)
+        if defect or all(problem == problems[0] for problem in problems):
+            raise on_all_ranks(failure)
+    rank, (kind, text) = next((r, p) for r, p in enumerate(problems) if p is not None)
+    raise on_all_ranks(kind(message.format(text=text, rank=rank))) from failure
+
+
+def described(failure: BaseException) -> tuple[type[Exception], str]:
+    """Return what other ranks raise if one of them fails: a type and a text.
+
+    What is a defect, with its traceback, on one rank is a `RunError` on the others.
+    """
+    if isinstance(failure, SlipstreamError):
+        return (InputError if isinstance(failure, InputError) else RunError), str(failure)
+    text = f"{type(failure).__name__}: {failure}".removesuffix(": ")
+    return (OutOfMemory if isinstance(failure, MemoryError) else RunError), text
+
+
+def failure_of(kind: type[Exception], text: str, rank: int) -> Exception:
+    """Return what the other ranks raise because one has failed."""
+    return on_all_ranks(kind(f"{text} (on rank {rank})"))
+
+
+def on_all_ranks(failure: Exception) -> Exception:
+    """Mark an exception that all ranks raise at this point, so that none tells the others."""
+    with contextlib.suppress(AttributeError):
+        failure.on_all_ranks = True  # type: ignore[attr-defined]
+    return failure
+
+
+def is_on_all_ranks(failure: BaseException) -> bool:
+    """Return whether all ranks raise an exception at the same point."""
+    return getattr(failure, "on_all_ranks", False)
+
+
+def largest(comm: Comm, value: Number) -> Number:
+    """Return the largest value of any rank. Collective."""
+    return value if comm is None else max(comm.allgather(value))
+
+
+def sum_over_ranks(comm: Comm, values: np.ndarray) -> np.ndarray:
+    """Return the sum of all ranks' arrays, the same on all of them. Collective."""
+    if comm is None:
+        return values
+    total = np.empty_like(values)
+    comm.Allreduce(values, total)
+    return total
