@@ -102,9 +102,9 @@ class OwnCommunicator(MPI.Intracomm):
     def duplicate(self) -> MPI.Intracomm:
         """Return a plain duplicate for messages, freed together with this. Collective."""
         self.meet()
-        plain = MPI.Intracomm(super().Dup())
-        self._handles.append(plain)
-        return plain
+        made = MPI.Intracomm.Dup(self)
+        self._handles.append(MPI.Intracomm(made))
+        return _Duplicate(made, self)
 
     def shared(self, key: Any, make: Callable[[], Any]) -> Any:
         """Return what all duplicates of a communicator share by a name, made if need be.
@@ -126,6 +126,17 @@ class OwnCommunicator(MPI.Intracomm):
         self.meet()
 
     barrier = Barrier
+
+
+class _Duplicate(MPI.Intracomm):
+    """A plain communicator that keeps the one with which it will be freed."""
+
+    owner: OwnCommunicator
+
+    def __new__(cls, comm: MPI.Intracomm, owner: OwnCommunicator) -> _Duplicate:
+        made = super().__new__(cls, comm)
+        made.owner = owner
+        return made
 
 
 def _after_meeting(name: str) -> Callable[..., Any]:
