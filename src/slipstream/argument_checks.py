@@ -5,7 +5,6 @@ from __future__ import annotations
 import operator
 from typing import Any
 
-from slipstream.array_types import Comm
 from slipstream.errors import InputError
 
 
@@ -19,12 +18,3 @@ def whole_number(name: str, value: Any, low: int, high: int | None = None) -> in
         accepted = f"{low} to {high}" if high is not None else f"whole numbers of at least {low}"
         raise InputError(f"{name} is {value!r}; accepted: {accepted}")
     return number
-
-
-def check_communicator(comm: Comm) -> None:
-    """Raise `InputError` unless this is None, or a communicator of mpi4py within one group."""
-    if comm is None:
-        return
-    # What has been freed, and MPI.COMM_NULL, are false.
-    if not hasattr(comm, "Is_inter") or not comm or comm.Is_inter():
-        raise InputError(f"comm is {comm!r}; accepted: None or an intracommunicator of mpi4py")

@@ -29,6 +29,9 @@ def own(comm: Comm, what: str) -> Comm:
     """
     if comm is None:
         return None
+    # What has been freed, and MPI.COMM_NULL, are false.
+    if not hasattr(comm, "Is_inter") or not comm or comm.Is_inter():
+        raise InputError(f"comm is {comm!r}; accepted: None or an intracommunicator of mpi4py")
     from slipstream.collective.own_communicator import lend
 
     return lend(comm, what)

@@ -200,8 +200,6 @@ class _Family:
 
 def lend(comm: MPI.Intracomm, what: str) -> OwnCommunicator:
     """Return a duplicate of a communicator for one owner; see `slipstream.collective.own`."""
-    if not isinstance(comm, MPI.Intracomm):
-        raise InputError(f"comm is {comm!r}; accepted: None or an intracommunicator of mpi4py")
     family: Any = comm.Get_attr(_key())
     if family is None:
         family = _Family(comm)

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from slipstream.argument_checks import check_communicator
 from slipstream.array_types import Array
 from slipstream.collective import collectively
 from slipstream.decomposition import Box
@@ -131,7 +130,6 @@ class DistributedFFT:
         memory: int | str | None = None,
         streaming: Streaming | Mapping[str, Any] | None = None,
     ) -> None:
-        check_communicator(comm)
         self.arguments = agreed_arguments(
             comm,
             shape=shape,
