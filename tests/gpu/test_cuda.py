@@ -154,7 +154,7 @@ def test_every_plan_of_a_process_is_captured_as_a_graph():
     for _ in range(3):
         fft = DistributedFFT((32, 32, 32), device="cuda")
         u, u_hat = fft.empty_input(), fft.empty_output()
-        assert type(fft._step(True, u, u_hat)) is CapturedStep
+        assert type(fft._prepared(True, u, u_hat, None)[0]) is CapturedStep
     assert fft.device is open_device("cuda")
     from slipstream.device.cuda_device import CudaDevice
 

@@ -356,7 +356,7 @@ class DistributedFFT:
         arrays = self._arrays
         name, *sides = ("u", "input", "output") if forward else ("u_hat", "output", "input")
         source = arrays.checked(source, sides[0], name)
-        target = None if out is None else arrays.checked_out(out, sides[1])
+        target = None if out is None else arrays.checked(out, sides[1], "out")
         used = source if arrays.usable(source) else arrays.own(sides[0])
         result = target if target is not None and arrays.usable(target) else arrays.own(sides[1])
         if used is source and result is target:
@@ -364,19 +364,16 @@ class DistributedFFT:
             if not arrays.apart(points, modes):
                 result = arrays.own(sides[1])
         steps = self._steps[forward]
-        if steps.find(used, result) is None and not steps.has_room():
+        step = steps.find(used, result)
+        if step is None and not steps.has_room():
             used, result = arrays.own(sides[0]), arrays.own(sides[1])
-        if used is not source:
-            arrays.copy(used, source, stream or self.device.default_stream)
-        return self._step(forward, used, result), out if result is target else result
-
-    def _step(self, forward: bool, source: Array, target: Array) -> CommittedStep:
-        """Return the step between two arrays, recorded at the first time."""
-        step = self._steps[forward].find(source, target)
+            step = steps.find(used, result)
         if step is None:
             graph = StepGraph(self.device)
             record = self._plan.record_forward if forward else self._plan.record_backward
-            record(graph, *(a if self.arguments.fields > 1 else a[None] for a in (source, target)))
+            record(graph, *(a if self.arguments.fields > 1 else a[None] for a in (used, result)))
             step = commit(graph, self._policy)
-            self._steps[forward].add(source, target, step, self._arrays.are_own(source, target))
-        return step
+            steps.add(used, result, step, used is not source and result is not target)
+        if used is not source:
+            arrays.copy(used, source, stream or self.device.default_stream)
+        return step, out if result is target else result

@@ -103,11 +103,8 @@ class UserArrays:
             array = array.view(np.ndarray)
         elif array.device.id != (ordinal := getattr(self._device, "ordinal", None)):
             raise InputError(f"{name} is on GPU {array.device.id}; this plan is on GPU {ordinal}")
-        return array
-
-    def checked_out(self, array: Any, side: str) -> Array:
-        """Return an array that takes a result, or raise `InputError`."""
-        array = self.checked(array, side, "out")
+        if name != "out":
+            return array
         if not getattr(array.flags, "writeable", True):
             raise InputError("out cannot be written; accepted: an array that can")
         # In the order of their strides, what an axis covers must not reach its neighbour's.
@@ -160,10 +157,6 @@ class UserArrays:
         if side not in self._own:
             self._own[side] = self.empty(side)
         return self._own[side]
-
-    def are_own(self, *arrays: Array) -> bool:
-        """Return whether all of these are the plan's own."""
-        return all(any(array is own for own in self._own.values()) for array in arrays)
 
     def copy(self, target: Array, source: Array, stream: Stream) -> None:
         """Copy between users' arrays and the plan's, in order with a stream."""
