@@ -11,6 +11,7 @@ from slipstream.array_types import Array
 from slipstream.collective import collectively
 from slipstream.decomposition import Box
 from slipstream.device import Device, Stream
+from slipstream.errors import InputError
 from slipstream.exchange import NarrowWire, open_matching_device
 from slipstream.fft.fft_arguments import agreed_arguments
 from slipstream.fft.fft_plan import Plan
@@ -96,6 +97,9 @@ class DistributedFFT:
 
     On a GPU, calls return before the result is there; it is in order with the stream.
 
+    What a plan allocates is given back when it is closed or deleted. It is of use in a ``with``
+    statement: ``with DistributedFFT(...) as fft:``.
+
     Examples
     --------
     >>> import numpy as np
@@ -154,12 +158,33 @@ class DistributedFFT:
         self._comm, self.device = comm, open_matching_device(device, comm)
         self.input_box = self.arguments.input_boxes[rank]
         self.output_box = self.arguments.output_boxes[rank]
-        self._plan, self.home = make_plan(self.arguments, self.device, comm)
-        self.residency = "device" if isinstance(self._plan, Plan) else "host"
-        self._policy = "serial" if self._plan.is_alone else schedule
+        plan, self.home = make_plan(self.arguments, self.device, comm)
+        self._plan: Plan | StreamedPlan | None = plan
+        self._transport = plan.transport
+        self.residency = "device" if isinstance(plan, Plan) else "host"
+        self._policy = "serial" if plan.is_alone else schedule
         self._steps = {forward: RecordedSteps() for forward in (True, False)}
         self._arrays = UserArrays(self.arguments, rank, self.device, self.home)
         self._array_type = self.home.array_module.ndarray
+
+    def close(self) -> None:
+        """Give back the memory that the plan has, once what it computes is done.
+
+        The same happens when the plan is deleted, or at the end of a ``with`` statement. Calls of a
+        closed plan raise `InputError`; arrays that it has given live on.
+        """
+        if self._plan is not None:
+            self.device.synchronize()
+        self._plan = self._transport = None
+        for steps in self._steps.values():
+            steps.clear()
+        self._arrays.clear()
+
+    def __enter__(self) -> DistributedFFT:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -179,22 +204,24 @@ class DistributedFFT:
     @property
     def streamed(self) -> StreamedPlan | None:
         """The passes of a transform whose arrays are on the host; None if they are not."""
-        return None if isinstance(self._plan, Plan) else self._plan
+        plan = self._opened()
+        return None if isinstance(plan, Plan) else plan
 
     @property
     def exchanges(self) -> int:
         """How often the data are redistributed in one transform."""
-        return self._plan.exchanges
+        return self._opened().exchanges
 
     @property
     def transport(self) -> str:
         """Name of the transport, "none" where there is nothing to exchange."""
-        return self._plan.transport.name if self._plan.transport else "none"
+        transport = self._opened().transport
+        return transport.name if transport else "none"
 
     @property
     def wire_bytes(self) -> int:
         """Bytes that leave this rank in one transform."""
-        return self._plan.wire_bytes
+        return self._opened().wire_bytes
 
     def wavenumbers(self) -> list[np.ndarray]:
         """Return the integer wavenumbers of this rank's modes, one array per axis.
@@ -209,10 +236,12 @@ class DistributedFFT:
 
     def empty_input(self) -> Any:
         """Return an uninitialised physical array of this rank, with a batch axis if fields > 1."""
+        self._opened()
         return self._arrays.empty("input")
 
     def empty_output(self) -> Any:
         """Return an uninitialised spectral array of this rank, with a batch axis if fields > 1."""
+        self._opened()
         return self._arrays.empty("output")
 
     def empty_in_place(self) -> tuple[Any, Any]:
@@ -221,6 +250,7 @@ class DistributedFFT:
         `forward` and `backward` between them are in place. The rows of a real physical array are
         padded, as in FFTW, so that it is not contiguous as a whole; a GPU copies it first.
         """
+        self._opened()
         return self._arrays.in_place()
 
     def remember(self, *arrays: Any) -> None:
@@ -305,7 +335,7 @@ class DistributedFFT:
         largest of the exchanges that the last transforms, forward and backward, consisted of; 0
         without a narrow wire.
         """
-        transport = self._plan.transport
+        transport = self._opened().transport
         if not isinstance(transport, NarrowWire):
             return 0.0
         self.device.synchronize()
@@ -313,17 +343,17 @@ class DistributedFFT:
 
     def describe(self) -> str:
         """Return what this plan does, in lines for people."""
-        a = self.arguments
+        a, plan = self.arguments, self._opened()
         lines = [
             f"{' x '.join(map(str, a.shape))} {a.dtype.name} to "
             f"{' x '.join(map(str, a.spectral_shape))} {a.complex_dtype.name}, "
             f"{a.fields} field{'s' * (a.fields > 1)}, on the {self.residency}",
-            f"{a.ranks} rank{'s' * (a.ranks > 1)} on {self.device.name}, {self._plan.workers} of "
+            f"{a.ranks} rank{'s' * (a.ranks > 1)} on {self.device.name}, {plan.workers} of "
             f"them transform; transport {self.transport}",
             f"{self.exchanges} exchange{'s' * (self.exchanges != 1)} each way, "
             f"{self.wire_bytes / 2**20:.4g} MiB leave this rank",
         ]
-        return "\n".join(lines + [f"  {line}" for line in self._plan.describe_parts()])
+        return "\n".join(lines + [f"  {line}" for line in plan.describe_parts()])
 
     def _run(self, forward: bool, source: Any, out: Any, stream: Any) -> Any:
         if stream is not None and not isinstance(stream, Stream):
@@ -333,8 +363,8 @@ class DistributedFFT:
             step = self._steps[forward].find(source, out)
         if step is None:
             step, result = self._prepared(forward, source, out, stream)
-        if self._plan.transport:
-            self._plan.transport.check()
+        if self._transport:
+            self._transport.check()
         step.run(stream=stream)
         if self.residency == "host":  # where nothing else is in order with the stream
             step.synchronize()
@@ -353,7 +383,7 @@ class DistributedFFT:
         The user's arrays are used in place where possible, else the plan's own, to which the source
         is copied.
         """
-        arrays = self._arrays
+        plan, arrays = self._opened(), self._arrays
         name, *sides = ("u", "input", "output") if forward else ("u_hat", "output", "input")
         source = arrays.checked(source, sides[0], name)
         target = None if out is None else arrays.checked(out, sides[1], "out")
@@ -370,10 +400,15 @@ class DistributedFFT:
             step = steps.find(used, result)
         if step is None:
             graph = StepGraph(self.device)
-            record = self._plan.record_forward if forward else self._plan.record_backward
+            record = plan.record_forward if forward else plan.record_backward
             record(graph, *(a if self.arguments.fields > 1 else a[None] for a in (used, result)))
             step = commit(graph, self._policy)
             steps.add(used, result, step, used is not source and result is not target)
         if used is not source:
             arrays.copy(used, source, stream or self.device.default_stream)
         return step, out if result is target else result
+
+    def _opened(self) -> Plan | StreamedPlan:
+        if self._plan is None:
+            raise InputError("this plan is closed; make another one")
+        return self._plan

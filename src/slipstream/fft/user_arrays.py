@@ -158,6 +158,10 @@ class UserArrays:
             self._own[side] = self.empty(side)
         return self._own[side]
 
+    def clear(self) -> None:
+        """Let go of the plan's own arrays."""
+        self._own.clear()
+
     def copy(self, target: Array, source: Array, stream: Stream) -> None:
         """Copy between users' arrays and the plan's, in order with a stream."""
         if isinstance(target, np.ndarray):

@@ -24,9 +24,10 @@ _MAXIMUM_WORK: Any = 10_000  # NumPy's type stubs know two of the values only
 class Region:
     """The memory that a view covers. Never dereferenced, so it may lie on a GPU.
 
-    It ranges from address `low` to below `high`; `overlapping` are the known regions that share
-    memory with it, `covered` those that lie inside it. `accesses` are the nodes that accessed it,
-    and whether they wrote, as far as later nodes need them.
+    It ranges from address `low` to below `high`. `overlapping` are the numbers of the known regions
+    that share memory with it, itself among them, and `covered` of those that lie inside it: regions
+    that referred to each other would keep their arrays in memory. `accesses` are the nodes that
+    accessed it, and whether they wrote, as far as later nodes need them.
     """
 
     def __init__(self, address: int, array: Array) -> None:
@@ -43,8 +44,8 @@ class Region:
             steps = [(n - 1) * s for n, s in zip(self.shape, self.strides, strict=True)]
             self.low = address + sum(step for step in steps if step < 0)
             self.high = address + sum(step for step in steps if step > 0) + self.itemsize
-        self.overlapping: list[Region] = []
-        self.covered: list[Region] = []
+        self.overlapping: list[int] = []
+        self.covered: list[int] = []
         self.accesses: list[tuple[int, bool]] = []
 
     def overlaps(self, other: Region) -> bool:
@@ -125,10 +126,11 @@ class AccessHistory:
     """
 
     def __init__(self) -> None:
-        self._regions: dict[tuple, Region] = {}
+        self._regions: list[Region] = []
+        self._numbers: dict[tuple, int] = {}
         # To find the few that are near among thousands: by the order of magnitude of their length,
-        # sorted by address. The number keeps regions of one address from being compared.
-        self._sorted: dict[int, list[tuple[int, int, Region]]] = {}
+        # sorted by address, with their numbers.
+        self._sorted: dict[int, list[tuple[int, int]]] = {}
 
     def record(self, node: int, reads: Sequence[Array], writes: Sequence[Array]) -> set[int]:
         """Add the accesses of `node` and return the earlier nodes that it depends on."""
@@ -137,7 +139,7 @@ class AccessHistory:
             earlier
             for region, writing in new
             for other in region.overlapping
-            for earlier, wrote in other.accesses
+            for earlier, wrote in self._regions[other].accesses
             if wrote or writing
         }
         for region, writing in new:
@@ -145,7 +147,7 @@ class AccessHistory:
                 # What lies wholly under a new write need not be remembered: later nodes that
                 # conflict with it conflict with this write too, and this write waits for it.
                 for other in region.covered:
-                    other.accesses.clear()
+                    self._regions[other].accesses.clear()
         for region, writing in new:
             region.accesses.append((node, writing))
         return dependencies
@@ -154,27 +156,29 @@ class AccessHistory:
         """Return the region of a NumPy or CuPy array, always the same for the same geometry."""
         address = address_of(array)
         key = (address, array.shape, array.strides, array.itemsize)
-        if key not in self._regions:
-            self._regions[key] = region = Region(address, array)
-            self._compare(region)
-        return self._regions[key]
+        if key not in self._numbers:
+            self._numbers[key] = len(self._regions)
+            self._regions.append(Region(address, array))
+            self._compare(self._regions[-1], self._numbers[key])
+        return self._regions[self._numbers[key]]
 
-    def _compare(self, region: Region) -> None:
+    def _compare(self, region: Region, number: int) -> None:
         """Let a new region and those that share memory with it know each other."""
         if region.low == region.high:
             return
         for magnitude, known in self._sorted.items():
             first = bisect_left(known, (region.low - (1 << magnitude),))
             last = bisect_left(known, (region.high,))
-            for _, _, other in known[first:last]:
+            for _, known_number in known[first:last]:
+                other = self._regions[known_number]
                 if region.overlaps(other):
-                    region.overlapping.append(other)
-                    other.overlapping.append(region)
+                    region.overlapping.append(known_number)
+                    other.overlapping.append(number)
                     if region.covers(other):
-                        region.covered.append(other)
+                        region.covered.append(known_number)
                     if other.covers(region):
-                        other.covered.append(region)
-        region.overlapping.append(region)
-        region.covered.append(region)
+                        other.covered.append(number)
+        region.overlapping.append(number)
+        region.covered.append(number)
         magnitude = (region.high - region.low).bit_length()
-        insort(self._sorted.setdefault(magnitude, []), (region.low, len(self._regions), region))
+        insort(self._sorted.setdefault(magnitude, []), (region.low, number))

@@ -1,0 +1,124 @@
+"""What a plan takes, it gives back at once: when it is deleted, or closed."""
+
+import gc
+import resource
+import weakref
+
+import numpy as np
+import pytest
+
+from fft_oracle import Oracle
+from slipstream.errors import InputError
+from slipstream.fft import DistributedFFT
+
+SHAPE = (12, 10, 8)
+PLANS = {
+    "slab": {},
+    "serial": {"schedule": "serial"},
+    "natural pencils": {"layout": "pencil", "order": "natural"},
+    "root": {"layout": "root"},
+    "narrow wire": {"wire": "float32"},
+    "host": {"residency": "host", "memory": "1 MiB"},
+    "host, in streams": {"residency": "host", "memory": "4 MiB", "streaming": {"streams": 2}},
+}
+
+
+@pytest.fixture(params=PLANS.values(), ids=PLANS)
+def options(request):
+    return request.param
+
+
+@pytest.fixture
+def no_collector():
+    """No help of the cyclic collector, which might come soon or late."""
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+
+
+def used(comm, device, shape=SHAPE, **options):
+    """Return a plan that has transformed arrays of its own, and others."""
+    fft = DistributedFFT(shape, comm=comm, device=device, **options)
+    u, u_hat = fft.empty_input(), fft.empty_output()
+    u[...] = 1
+    for _ in range(2):
+        fft.forward(u, out=u_hat)
+        fft.backward(u_hat, out=u)
+    fft.forward(np.zeros(fft.input_box.shape))
+    fft.profile(u, u_hat)
+    return fft
+
+
+def test_a_plan_and_its_arrays_end_when_it_is_deleted(comm, device, options, no_collector):
+    fft = used(comm, device, **options)
+    steps = [one.step for kept in fft._steps.values() for one in kept._steps.values()]
+    own = list(fft._arrays._own.values())
+    references = [weakref.ref(one) for one in (fft, fft._plan, *steps, *own)]
+    assert len(references) >= 5
+    del fft, steps, own
+    assert [reference() for reference in references] == [None] * len(references)
+
+
+def test_a_closed_plan_has_let_go_of_everything_and_refuses_calls(
+    comm, device, options, no_collector
+):
+    fft = used(comm, device, **options)
+    u, u_hat = fft.empty_input(), fft.empty_output()
+    references = [weakref.ref(fft._plan), *map(weakref.ref, fft._arrays._own.values())]
+    with fft as same:
+        assert same is fft
+    assert [reference() for reference in references] == [None] * len(references)
+    for call in (
+        lambda: fft.forward(u),
+        lambda: fft.forward(u, out=u_hat),
+        lambda: fft.backward(u_hat),
+        lambda: fft.profile(u, u_hat),
+        fft.empty_input,
+        fft.empty_in_place,
+        fft.describe,
+        fft.wire_error,
+        lambda: fft.transport,
+    ):
+        with pytest.raises(InputError, match="this plan is closed"):
+            call()
+    fft.close()
+    assert fft.shape == SHAPE
+    # Others go on.
+    used(comm, device, **options)
+
+
+def resident_bytes():
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * resource.getpagesize()
+
+
+@pytest.mark.parametrize("how", ["deleted", "closed"])
+@pytest.mark.parametrize("options", [{}, {"residency": "host", "memory": "64 MiB"}], ids=str)
+def test_memory_of_plans_does_not_add_up(comm, device, options, no_collector, how):
+    shape, kept = (96, 96, 96), []
+    used(comm, device, shape, **options).close()
+    before = resident_bytes()
+    for _ in range(6):
+        fft = used(comm, device, shape, **options)
+        if how == "closed":
+            fft.close()
+            kept.append(fft)
+        del fft
+    ranks = 1 if comm is None else comm.size
+    one = 8 * np.prod(shape) / ranks
+    # A plan takes several times as much.
+    assert resident_bytes() - before < 4 * one
+
+
+def test_arrays_and_results_outlive_their_plan(comm, device):
+    oracle = Oracle(SHAPE, "float64")
+    fft = DistributedFFT(SHAPE, comm=comm, device=device)
+    source, modes = fft.empty_input(), fft.empty_output()
+    source[...] = device.array(oracle.input(fft))
+    fft.forward(source, out=modes)
+    result = fft.forward(source)
+    fft.close()
+    oracle.assert_modes(fft, modes)
+    oracle.assert_modes(fft, result)
+    np.testing.assert_array_equal(device.to_host(source), oracle.input(fft))
