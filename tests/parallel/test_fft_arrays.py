@@ -5,7 +5,8 @@ import pytest
 
 from fft_oracle import Oracle
 from slipstream.errors import InputError
-from slipstream.fft import DistributedFFT
+from slipstream.fft import DistributedFFT, distributed_fft
+from slipstream.fft.user_arrays import array_key
 
 SHAPE = (5, 12, 9)
 CASES = {
@@ -135,6 +136,91 @@ def test_a_plan_takes_other_arrays_again_and_again(comm, device, case):
         oracles[number].assert_modes(fft, modes)
         assert modes.tobytes() == firsts.setdefault(number, modes).tobytes()
         oracles[number].assert_points(fft, fft.backward(oracles[number].output(fft)))
+
+
+@pytest.fixture
+def recorded(monkeypatch):
+    """How often a step has been recorded."""
+    steps, commit = [], distributed_fft.commit
+
+    def counting(graph, policy):
+        steps.append(graph)
+        return commit(graph, policy)
+
+    monkeypatch.setattr(distributed_fft, "commit", counting)
+    return steps
+
+
+@pytest.mark.parametrize("residency", ["device", "host"])
+def test_temporaries_are_copied_and_not_recorded_again(comm, device, recorded, residency):
+    """Though the memory of one that is gone is given to the next."""
+    fft, oracle = plan_and_oracle(comm, device, residency=residency)
+    u, out = device.array(oracle.input(fft)), fft.empty_output()
+    places = set()
+    for number in range(30):
+        temporary = u * (number + 1)
+        places.add(array_key(temporary))
+        fft.forward(temporary, out=out)
+        del temporary
+        np.testing.assert_allclose(
+            device.to_host(out), oracle.output(fft) * (number + 1), rtol=1e-12, atol=1e-9
+        )
+    # Between the plan's own input and the output, at most also one that came at first.
+    assert len(recorded) <= 2
+    assert not u.size or len(places) < 30
+    for _ in range(10):
+        fft.forward(u, out=out)
+    assert len(recorded) <= 3
+
+
+def test_an_array_that_comes_again_while_it_lives_is_used_in_place(comm, device, recorded):
+    fft, oracle = plan_and_oracle(comm, device)
+    fields, out = device.array(oracle.input(fft)), fft.empty_output()
+    for _ in range(5):
+        fft.forward(fields[...], out=out)  # another object each time, of the same memory
+    # Once to be copied, once in place.
+    assert len(recorded) == 2 or not fields.size
+    oracle.assert_modes(fft, out)
+
+
+def test_more_arrays_than_a_plan_remembers_are_not_recorded_at_every_call(comm, device, recorded):
+    fft, oracle = plan_and_oracle(comm, device)
+    arrays = [device.array(oracle.input(fft) * (k + 1)) for k in range(7)]
+    out = fft.empty_output()
+    for number in range(70):
+        k = number % 7
+        fft.forward(arrays[k], out=out)
+        np.testing.assert_allclose(
+            device.to_host(out), oracle.output(fft) * (k + 1), rtol=1e-12, atol=1e-9
+        )
+    assert len(recorded) <= 7
+    # Others take their place when they are not used any more.
+    other = device.array(oracle.input(fft))
+    for _ in range(100):
+        fft.forward(other, out=out)
+    before = len(recorded)
+    fft.forward(other, out=out)
+    assert len(recorded) == before
+    assert fft._steps[True].find(other, out) is not None or not other.size
+
+
+@pytest.mark.parametrize("shape", [SHAPE, (64,)])
+def test_arrays_that_overlap_otherwise_are_transformed_as_if_they_did_not(comm, device, shape):
+    fft = DistributedFFT(shape, "complex128", comm=comm, device=device, fields=3, order="natural")
+    oracle = Oracle(shape, "complex128", 3)
+    expected = device.to_host(fft.forward(oracle.input(fft))).copy()
+    size = expected.size
+    for shift in (0, 1, 2, 8, size // 2):
+        memory = device.empty((size + shift,), np.complex128)
+        for first, last in (
+            (slice(0, size), slice(shift, None)),
+            (slice(shift, None), slice(0, size)),
+        ):
+            u, out = memory[first].reshape(expected.shape), memory[last].reshape(expected.shape)
+            for _ in range(3):
+                u[...] = device.array(oracle.input(fft))
+                fft.forward(u, out=out)
+                assert device.to_host(out).tobytes() == expected.tobytes(), shift
 
 
 def test_arrays_that_share_memory_are_transformed_in_place(comm, device, case):
