@@ -74,6 +74,28 @@ def test_energy_budget_closes_as_the_interval_shrinks(device):
     assert coarse / fine == pytest.approx(4, rel=0.15)
 
 
+@pytest.mark.parametrize("power", [1, 2])  # factors along the axes, or one per mode
+@pytest.mark.parametrize("integrating_factor", ["true", "false"])
+def test_single_precision_keeps_its_digits(device, integrating_factor, power):
+    """Factors near one must not be rounded in the same way in every step."""
+    settings = (
+        "equation.viscosity=0.002",
+        f"equation.viscosity_power={power}",
+        f"numerics.integrating_factor={integrating_factor}",
+        "time.integrator=rk2",
+    )
+
+    def diagnostics(precision):
+        simulation = start(device, *settings, f"numerics.precision={precision}")
+        simulation.diagnostics()
+        return advance(simulation, 200, 0.005).diagnostics()
+
+    single, double = diagnostics("float32"), diagnostics("float64")
+    # Some roundings of each mode, which add up like a random walk: 6e-8 sqrt(200), and of the sum.
+    assert single["energy"] == pytest.approx(double["energy"], rel=4e-7)
+    assert single["budget_residual"] == pytest.approx(double["budget_residual"], abs=1e-4)
+
+
 @pytest.mark.parametrize("flow", ["random", "taylor-green", "abc"])
 def test_velocity_stays_solenoidal(device, flow):
     settings = ("grid.points=[18, 24, 20]", f"initial.flow={flow}")
@@ -155,6 +177,27 @@ BOXES = [
 def test_random_flow_has_the_energy_of_its_amplitude_in_any_box(device, box):
     simulation = start(device, *box, "initial.amplitude=0.7")
     assert simulation.diagnostics()["energy"] == pytest.approx(1.5 * 0.7**2, rel=1e-12)
+
+
+@pytest.mark.parametrize("normal", range(3))
+def test_random_flow_and_force_stay_in_a_plane(device, normal):
+    """With one point along an axis, which is what two-dimensional flow means."""
+    points = [1 if axis == normal else 20 for axis in range(3)]
+    simulation = start(
+        device,
+        f"grid.points={points}",
+        "initial.amplitude=0.7",
+        "forcing.kind=random",
+        "forcing.amplitude=0.3",
+        "forcing.shells=[1, 3]",
+    )
+    assert simulation.diagnostics()["energy"] == pytest.approx(0.7**2, rel=1e-12)
+    force = simulation.device.to_host(simulation.flow.modes_of(simulation.flow.forcing))
+    weight = simulation.flow.wavenumbers.multiplicity
+    assert (weight * np.abs(force) ** 2).sum() == pytest.approx(2 * 0.3**2, rel=1e-12)
+    for modes in (force, modes_of(simulation), modes_of(advance(simulation, 3))):
+        assert np.abs(modes[normal]).max() == 0
+        assert np.abs(np.delete(modes, normal, axis=0)).max() > 1e-3
 
 
 def test_other_seeds_give_other_flows(device):

@@ -28,6 +28,17 @@ def test_orszag_tang_vortex_has_the_reference_energies(device):
     assert after["magnetic_enstrophy"] == pytest.approx(2.6287981, rel=1e-7)
 
 
+def test_helicities_of_a_magnetic_field_are_what_their_names_say(device):
+    """Of b = curl a with a = b / 2: <b . curl b> = 2 <b^2>, and <a . b> = <b^2> / 2."""
+    magnetic = ("sin(2*z)", "cos(2*z)", "0.25")
+    simulation = start(device, *MHD, *formulas(velocity=("0", "0", "0"), magnetic=magnetic))
+    diagnostics = simulation.diagnostics()
+    assert diagnostics["current_helicity"] == pytest.approx(2, rel=1e-14)
+    assert diagnostics["magnetic_helicity"] == pytest.approx(1 / 2, rel=1e-14)
+    assert "current" in simulation.labels()["current_helicity"]
+    assert simulation.labels().keys() >= diagnostics.keys() - {"step", "time", "step_size"}
+
+
 @pytest.mark.parametrize("sign", [1, -1])
 def test_alfven_wave_travels_along_the_mean_field(device, sign):
     strength, viscosity, time, steps = 1.7, 0.03, 0.8, 40

@@ -36,6 +36,17 @@ def heat(diffusivity, speed):
     a = Scalar("heat")
     return Model({a: diffusivity * laplacian(a) - speed * dot(x_hat + y_hat, grad(a)) + 2})
 
+def lundgren(viscosity, gain, drag, wind):
+    u = Vector("velocity", solenoidal=True)
+    return Model({
+        u: -dot(u, grad(u)) + viscosity * laplacian(u) + gain * u - drag * dot(u, x_hat) * x_hat
+        + wind * y_hat
+    })
+
+def thick(viscosity):
+    u = Vector("velocity", solenoidal=True)
+    return Model({u: -dot(u, grad(u)) - viscosity * laplacian(u, 2)})
+
 def derived(viscosity, drag):
     u, w = Vector("velocity", solenoidal=True), Vector("wind")
     a = Scalar("a")
@@ -236,3 +247,34 @@ def test_model_without_a_velocity_has_its_spectrum_and_the_step_that_is_given(de
     _, spectrum = simulation.spectra()["energy_spectrum"]
     np.testing.assert_allclose(spectrum[:4], [0, 0.25 / 4, 1 / 4, 0], atol=1e-15)
     assert "enstrophy" not in diagnostics
+
+
+def test_dissipation_driving_and_injection_are_told_apart(device, own):
+    """Linear driving adds energy, drag on one component and viscosity take it away."""
+    viscosity, gain, drag, wind = 0.03, 0.4, 0.25, 0.2
+    model = own(
+        "lundgren",
+        f"viscosity = {viscosity}",
+        f"gain = {gain}",
+        f"drag = {drag}",
+        f"wind = {wind}",
+    )
+    flow = ("sin(y) + 0.5*cos(z)", "0.3 + cos(x)", "sin(x + y)")
+    simulation = start(device, *model, *formulas(velocity=flow))
+    found = simulation.diagnostics()
+    u = [values(simulation)[f"velocity_{axis}"] for axis in "xyz"]
+    assert found["driving"] == pytest.approx(2 * gain * found["energy"], rel=1e-12)
+    lost = 2 * viscosity * found["enstrophy"] + drag * np.mean(u[0] ** 2)
+    assert found["dissipation"] == pytest.approx(lost, rel=1e-12)
+    assert found["injection"] == pytest.approx(wind * np.mean(u[1]), rel=1e-12)
+    assert simulation.labels().keys() >= found.keys()
+    residual = advance(simulation, 4, 0.0025).diagnostics()["budget_residual"]
+    # The trapezoidal rule's, of second order in the interval.
+    assert abs(residual) <= 1e-4
+
+
+def test_a_viscosity_of_another_kind_gives_no_scales_of_turbulence(device, own):
+    named = {"lundgren": ["gain = 0.0", "drag = 0.0", "wind = 0.0"], "thick": []}
+    for name, others in named.items():
+        simulation = start(device, *own(name, "viscosity = 0.01", *others))
+        assert ("kmax_eta" in simulation.diagnostics()) == (name == "lundgren")

@@ -137,8 +137,9 @@ class Initial(Table):
         A name of `slipstream.accepted.INITIAL_FLOWS`; exactly one of `flow` and `restart` is given.
         Fields that the flow does not set are zero.
     amplitude : float
-        Velocity scale; for "random" the root-mean-square velocity (non-dimensional), for "wave"
-        that of all components of the state together, of which half the square is the energy.
+        Velocity scale (non-dimensional); for "random" the root mean square of a component, so that
+        the energy is 3/2 of its square (in a plane its square); for "wave" the root mean square of
+        all components of the state together, of which half the square is the energy.
     wavenumber : int
         Number of waves of "taylor-green" and "abc" along each axis of the box.
     magnetic : str
@@ -219,7 +220,8 @@ class Forcing(Table):
     field : str
         The field that is forced.
     amplitude : float
-        Largest force of "taylor-green" and "abc", root mean square of a component of "random".
+        Scale of "taylor-green" and "abc", root mean square of a component of "random" (of the two
+        in the plane if the grid has one point along an axis).
     wavenumber : int
         Number of waves of "taylor-green" and "abc" along each axis of the box.
     coefficients : tuple of 3 float

@@ -91,7 +91,7 @@ def product_header(model: Lowered) -> str:
 
 
 def mode_header(model: Lowered) -> str:
-    """Return the header that defines ``rates``, ``decay_rates`` and ``inputs_of`` of a mode."""
+    """Return the header of functions of a mode: ``rates``, ``decay_rates`` and others."""
     size = len(model.components)
     rates = [
         _sum_of_modes({f"products[{p}]": factor for p, factor in enumerate(row)})
@@ -136,12 +136,29 @@ def mode_header(model: Lowered) -> str:
             *_parameters(model, 0, everything),
             *[f"  rate[{i}] = {_print(rate)};" for i, rate in enumerate(model.decay)],
             "}",
+            f"INLINE void damping_and_driving({wave}, Real* damping, Real* driving) {{",
+            *_parameters(model, 0, everything),
+            *[line for i, parts in enumerate(model.damping) for line in _by_sign(i, parts)],
+            "}",
             f"INLINE void inputs_of(const Complex* state, {wave}, Complex* input) {{",
             *_parameters(model, 0, everything),
             *[f"  input[{i}] = {' + '.join(terms)};" for i, terms in enumerate(inputs)],
             "}",
         ]
     )
+
+
+def _by_sign(component: int, parts: list[sympy.Expr]) -> list[str]:
+    """Return the lines that add the parts of a rate to what damps or to what drives a component."""
+    lines = [f"  damping[{component}] = driving[{component}] = 0;"]
+    for number, part in enumerate(parts):
+        name = f"part_{component}_{number}"
+        lines += [
+            f"  const Real {name} = {_print(part)};",
+            f"  damping[{component}] += {name} > 0 ? {name} : Real(0);",
+            f"  driving[{component}] -= {name} < 0 ? {name} : Real(0);",
+        ]
+    return lines
 
 
 def _parameters(model: Lowered, first: int, used: Iterable[sympy.Symbol]) -> list[str]:

@@ -118,6 +118,25 @@ class Lowered:
         """Whether what goes to physical space is the state as it is."""
         return self.inputs == self.components
 
+    @property
+    def damping(self) -> list[list[sympy.Expr]]:
+        """By component, the rates at which linear terms damp it; those that are negative drive it.
+
+        Together they are its decay, and what it adds to its own rate beside that. Terms are told
+        apart by their parameters and by the power of the wavenumber.
+        """
+        result = []
+        for own, (decay, row) in enumerate(zip(self.decay, self.linear, strict=True)):
+            rest = sympy.expand(row.get(own, sympy.Integer(0))).as_real_imag()[0]
+            parts: dict[tuple[int, sympy.Expr], sympy.Expr] = {}
+            for orders, factor in sympy.Poly(decay - rest, *WAVENUMBERS).terms():
+                wave = sympy.prod([k**n for k, n in zip(WAVENUMBERS, orders, strict=True)])
+                for term in sympy.Add.make_args(sympy.expand(factor)):
+                    key = sum(orders), term.as_coeff_Mul()[1]
+                    parts[key] = parts.get(key, 0) + term * wave
+            result.append([part for part in parts.values() if part != 0])
+        return result
+
 
 def lower(model: Model) -> Lowered:
     """Return what a pseudospectral step computes for a model, in as few transforms as possible."""

@@ -5,8 +5,8 @@
 #ifdef MODEL_HEADER
 #include MODEL_HEADER
 
-// Sums over each row of modes, both signs of kx counted, of all components: their mean squares, and
-// the rates at which these decay. sums[row][2][STATE].
+// Sums over each row of modes, both signs of kx counted, of all components: their mean squares, and the
+// rates at which linear terms damp and drive these. sums[row][3][STATE].
 KERNEL component_sums(const Complex* RESTRICT u, const Real* RESTRICT wavenumbers,
                       const double* RESTRICT parameters, double* RESTRICT sums, Index nz, Index ny,
                       Index nx, Index row_size, Index field) {
@@ -14,19 +14,22 @@ KERNEL component_sums(const Complex* RESTRICT u, const Real* RESTRICT wavenumber
     const Real ky = wavenumbers[nx + row % ny], kz = wavenumbers[nx + ny + row / ny];
     for (int i = 0; i < STATE; ++i) {
       const Complex* RESTRICT p = u + row * row_size + i * field;
-      double square = 0, lost = 0;
-      FOR_COLUMNS_SUM(c, nx, square, lost) {
-        Real rate[STATE];
-        decay_rates(wavenumbers[c], ky, kz, parameters, rate);
+      double square = 0, lost = 0, gained = 0;
+      FOR_COLUMNS_SUM(c, nx, square, lost, gained) {
+        Real damping[STATE], driving[STATE];
+        damping_and_driving(wavenumbers[c], ky, kz, parameters, damping, driving);
         const double re = p[c].re, im = p[c].im, own = (c == 0 ? 1 : 2) * (re * re + im * im);
         square += own;
-        lost += 2 * double(rate[i]) * own;
+        lost += 2 * double(damping[i]) * own;
+        gained += 2 * double(driving[i]) * own;
       }
       square = row_sum(square);
       lost = row_sum(lost);
+      gained = row_sum(gained);
       if (FIRST_COLUMN) {
-        sums[2 * STATE * row + i] = square;
-        sums[2 * STATE * row + STATE + i] = lost;
+        sums[3 * STATE * row + i] = square;
+        sums[3 * STATE * row + STATE + i] = lost;
+        sums[3 * STATE * row + 2 * STATE + i] = gained;
       }
     }
   }
@@ -34,16 +37,17 @@ KERNEL component_sums(const Complex* RESTRICT u, const Real* RESTRICT wavenumber
 
 #endif
 
-// Sums over each row of modes, both signs of kx counted: kinetic energy, enstrophy, helicity and
-// squared divergence. sums[row][4].
+// Sums over each row of modes, both signs of kx counted: energy, enstrophy, helicity (of a vector and
+// its curl), that of its potential (of a vector of which it is the curl, and the vector), and squared
+// divergence. sums[row][5].
 KERNEL vector_sums(const Complex* RESTRICT u, const Real* RESTRICT wavenumbers,
                    double* RESTRICT sums, Index nz, Index ny, Index nx, Index row_size,
                    Index field) {
   FOR_ROWS(row, nz * ny) {
     const double kz = wavenumbers[nx + ny + row / ny], ky = wavenumbers[nx + row % ny];
     const Complex* RESTRICT p = u + row * row_size;
-    double energy = 0, enstrophy = 0, helicity = 0, divergence = 0;
-    FOR_COLUMNS_SUM(c, nx, energy, enstrophy, helicity, divergence) {
+    double energy = 0, enstrophy = 0, helicity = 0, of_potential = 0, divergence = 0;
+    FOR_COLUMNS_SUM(c, nx, energy, enstrophy, helicity, of_potential, divergence) {
       const double kx = wavenumbers[c], k2 = kx * kx + ky * ky + kz * kz;
       const double weight = c == 0 ? 1 : 2;
       const double xr = p[c].re, xi = p[c].im, yr = p[c + field].re, yi = p[c + field].im;
@@ -56,17 +60,20 @@ KERNEL vector_sums(const Complex* RESTRICT u, const Real* RESTRICT wavenumbers,
       energy += weight * 0.5 * square;
       enstrophy += weight * 0.5 * (k2 * square - (dr * dr + di * di));
       helicity += weight * 2 * twist;
+      of_potential += weight * 2 * twist / (k2 > 0 ? k2 : 1);
       divergence += weight * (dr * dr + di * di);
     }
     energy = row_sum(energy);
     enstrophy = row_sum(enstrophy);
     helicity = row_sum(helicity);
+    of_potential = row_sum(of_potential);
     divergence = row_sum(divergence);
     if (FIRST_COLUMN) {
-      sums[4 * row] = energy;
-      sums[4 * row + 1] = enstrophy;
-      sums[4 * row + 2] = helicity;
-      sums[4 * row + 3] = divergence;
+      sums[5 * row] = energy;
+      sums[5 * row + 1] = enstrophy;
+      sums[5 * row + 2] = helicity;
+      sums[5 * row + 3] = of_potential;
+      sums[5 * row + 4] = divergence;
     }
   }
 }

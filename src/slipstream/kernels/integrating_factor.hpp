@@ -1,5 +1,8 @@
 // The integrating factor exp(-rate duration) of modes that decay at a rate of their own.
 //
+// Stored, multiplied and applied is the factor less one. Most factors are so near to one that single
+// precision would round them to a few digits of the rate, the same way in every step.
+//
 // MODEL_HEADER defines, for the model,
 //   STATE                                            number of components
 //   DECAYS, DECAY_OF[STATE], SEPARABLE               different decays; which is whose
@@ -11,10 +14,14 @@
 #ifdef MODEL_HEADER
 #include MODEL_HEADER
 
+// Return (1 + a) (1 + b) - 1.
+INLINE Real product_less_one(Real a, Real b) { return fma(a, b, a + b); }
+
+// Return (1 + a)^EXPONENT - 1.
 template <int EXPONENT>
-INLINE Real power(Real base) {
-  Real result = 1;
-  UNROLL for (int i = 0; i < EXPONENT; ++i) result *= base;
+INLINE Real power_less_one(Real a) {
+  Real result = 0;
+  UNROLL for (int i = 0; i < EXPONENT; ++i) result = i ? product_less_one(result, a) : a;
   return result;
 }
 
@@ -22,12 +29,13 @@ struct Modes {
   Index nz, nx, first_y, all_y, decay_field, decay_plane;
 };
 
-INLINE Real integrating_factor(const Real* RESTRICT decay, int which, Index z, Index y, Index c,
-                               const Modes& modes) {
+INLINE Real factor_less_one(const Real* RESTRICT decay, int which, Index z, Index y, Index c,
+                            const Modes& modes) {
   if (SEPARABLE) {
     const Index all_z = modes.nx + modes.all_y;
     const Real* RESTRICT own = decay + which * (all_z + modes.nz);
-    return own[all_z + z] * own[modes.nx + modes.first_y + y] * own[c];
+    return product_less_one(product_less_one(own[all_z + z], own[modes.nx + modes.first_y + y]),
+                            own[c]);
   }
   return decay[which * modes.decay_field + z * modes.decay_plane + y * modes.nx + c];
 }
@@ -42,7 +50,7 @@ KERNEL fill_integrating_factor(Real* RESTRICT decay, const Real* RESTRICT wavenu
       Real rate[STATE];
       decay_rates(wavenumbers[c], ky, kz, parameters, rate);
       UNROLL for (int i = 0; i < STATE; ++i)
-        decay[(DECAY_OF[i] * nz * ny + row) * nx + c] = Real(exp(-double(rate[i]) * duration));
+        decay[(DECAY_OF[i] * nz * ny + row) * nx + c] = Real(expm1(-double(rate[i]) * duration));
     }
   }
 }

@@ -108,6 +108,7 @@ INLINE double sqrt(double value) { return __builtin_sqrt(value); }
 INLINE double floor(double value) { return __builtin_floor(value); }
 INLINE double ceil(double value) { return __builtin_ceil(value); }
 INLINE double exp(double value) { return __builtin_exp(value); }
+INLINE double expm1(double value) { return __builtin_expm1(value); }
 INLINE double log(double value) { return __builtin_log(value); }
 INLINE double sin(double value) { return __builtin_sin(value); }
 INLINE double cos(double value) { return __builtin_cos(value); }

@@ -15,6 +15,11 @@
 
 #ifdef NODE_END  // the constants of a substage are defined
 
+// What a mode changes by: its decay, if that is integrated here, and all else.
+INLINE Complex decay_and(Real less_one, Complex origin, Complex change) {
+  return INTEGRATING_FACTOR ? less_one * origin + change : change;
+}
+
 // With d the integrating factor and N the rates, of which INTEGRATING_FACTOR leaves out the decay,
 //
 //   stage  = d^NODE_NEXT start + step a d^(NODE_NEXT - NODE) N
@@ -72,18 +77,22 @@ KERNEL advance_substage(const Complex* RESTRICT products, const Complex* start,
         UNROLL for (int i = 0; i < STATE; ++i) rate[i] = Real(!outside) * rate[i];
       }
       UNROLL for (int d = 0; d < DECAYS; ++d)
-        factor[d] = INTEGRATING_FACTOR ? integrating_factor(decay, d, z, y, c, modes) : Real(1);
+        factor[d] = INTEGRATING_FACTOR ? factor_less_one(decay, d, z, y, c, modes) : Real(0);
       UNROLL for (int i = 0; i < STATE; ++i) {
         const Index here = at + c + i * state_field;
         const Real d = factor[DECAY_OF[i]];
         const Complex origin = start[here];
         if (WRITES_STAGE) {
-          next[i] = power<NODE_NEXT>(d) * origin + step_a * power<NODE_NEXT - NODE>(d) * rate[i];
+          const Complex change = step_a * (1 + power_less_one<NODE_NEXT - NODE>(d)) * rate[i];
+          next[i] = origin + decay_and(power_less_one<NODE_NEXT>(d), origin, change);
           stage[here] = next[i];
         }
-        if (WRITES_RESULT)
-          result[here] = (READS_TOTAL ? total[here] : power<NODE_END>(d) * origin) +
-                         step_b * power<NODE_END - NODE>(d) * rate[i];
+        if (WRITES_RESULT) {
+          const Complex change = step_b * (1 + power_less_one<NODE_END - NODE>(d)) * rate[i];
+          result[here] = READS_TOTAL
+                             ? total[here] + change
+                             : origin + decay_and(power_less_one<NODE_END>(d), origin, change);
+        }
       }
       if (WRITES_STAGE && WRITES_INPUTS) {
         Complex input[INPUTS];

@@ -7,7 +7,7 @@ from slipstream.spectral.spectral_problem import FieldParts, vectors_of
 
 _LABELS = {
     "energy": "energy, mean of half the squares of all fields (non-dimensional)",
-    "dissipation": "dissipation rate, at which linear terms take energy away",
+    "dissipation": "dissipation rate, at which linear terms that damp take energy away",
     "enstrophy": "enstrophy, mean of w.w/2, w = curl {} (non-dimensional)",
     "helicity": "helicity, mean of {}.w (non-dimensional)",
     "divergence": "root mean square of div {} (non-dimensional)",
@@ -19,11 +19,13 @@ _LABELS = {
 }
 
 
-def labels_of(fields: list[FieldParts], is_forced: bool) -> dict[str, str]:
+def labels_of(fields: list[FieldParts], is_forced: bool, has_driving: bool) -> dict[str, str]:
     """Return the long names of the diagnostics and spectra of a model."""
     labels = {name: text for name, text in _LABELS.items() if "{}" not in text}
     if is_forced:
-        labels["injection"] = "power of the forcing, mean of force times field"
+        labels["injection"] = "power of forces, mean of force times field"
+    if has_driving:
+        labels["driving"] = "rate at which linear terms that amplify add energy"
     if len(fields) > 1:
         for field in fields:
             labels[f"{field.name}_energy"] = f"mean of half the square of {field.name}"
@@ -31,6 +33,12 @@ def labels_of(fields: list[FieldParts], is_forced: bool) -> dict[str, str]:
     for prefix, field in vectors_of(fields):
         for name in ("enstrophy", "helicity", "divergence"):
             labels[prefix + name] = _LABELS[name].format(field.name)
+        if field.is_magnetic:
+            del labels[prefix + "helicity"]
+            labels["current_helicity"] = f"current helicity, mean of {field.name}.curl {field.name}"
+            labels["magnetic_helicity"] = (
+                f"magnetic helicity, mean of a.{field.name}, curl a = {field.name} less its mean"
+            )
     return labels
 
 

@@ -17,12 +17,20 @@ from slipstream.spectral.time_step import SpectralStep
 
 
 class EnergyBudget:
-    """Turns sums over modes into diagnostics, and remembers the energy for its budget."""
+    """Turns sums over modes into diagnostics, and remembers the energy for its budget.
+
+    Scales of turbulence need the `viscosity` of the first vector; None leaves them out.
+    """
 
     def __init__(
-        self, fields: list[FieldParts], viscosity: float | None, largest_wavenumber: float
+        self,
+        fields: list[FieldParts],
+        viscosity: float | None,
+        largest_wavenumber: float,
+        has_driving: bool,
     ) -> None:
         self._fields, self._viscosity, self._largest = fields, viscosity, largest_wavenumber
+        self._has_driving = has_driving
         self._previous: tuple[float, float, float, float] | None = None
 
     def update(
@@ -34,27 +42,34 @@ class EnergyBudget:
     ) -> dict[str, float]:
         """Return the diagnostics at a time, from what `component_sums` and `vector_sums` return.
 
-        The residual compares the change of energy since the call before with dissipation and power
-        in between, by the trapezoidal rule; 0 at first. Two calls at the same time give the same.
+        The residual compares the change of energy since the call before with what was lost and
+        gained in between, by the trapezoidal rule; 0 at first. Two calls at the same time give the
+        same.
         """
-        energy, dissipation = (float(half) for half in squares.sum(axis=1) / 2)
+        energy, dissipation, driving = (float(half) for half in squares.sum(axis=1) / 2)
         result = {"energy": energy}
         if len(self._fields) > 1:
             for field in self._fields:
                 own = squares[0, field.first : field.first + field.size]
                 result[f"{field.name}_energy"] = float(own.sum()) / 2
         result["dissipation"] = dissipation
+        if self._has_driving:
+            result["driving"] = driving
         if power is not None:
             result["injection"] = power
         for prefix, field in vectors_of(self._fields):
-            _, enstrophy, helicity, divergence = (float(one) for one in vectors[field.name])
+            _, enstrophy, helicity, of_potential, divergence = map(float, vectors[field.name])
             result[f"{prefix}enstrophy"] = enstrophy
-            result[f"{prefix}helicity"] = helicity
+            if field.is_magnetic:
+                result |= {"current_helicity": helicity, "magnetic_helicity": of_potential}
+            else:
+                result[f"{prefix}helicity"] = helicity
             result[f"{prefix}divergence"] = math.sqrt(divergence) if divergence >= 0 else math.nan
         if self._viscosity is not None:
             velocity = vectors[vectors_of(self._fields)[0][1].name]
             result |= self._scales(self._viscosity, *velocity[:2])
-        result["budget_residual"] = self._residual(time, energy, dissipation, power or 0.0)
+        gain = driving + (power or 0.0)
+        result["budget_residual"] = self._residual(time, energy, dissipation, gain)
         return result
 
     def _scales(self, viscosity: float, energy: float, enstrophy: float) -> dict[str, float]:
@@ -66,8 +81,8 @@ class EnergyBudget:
             "kmax_eta": self._largest * (viscosity**3 / dissipation) ** 0.25,
         }
 
-    def _residual(self, time: float, energy: float, dissipation: float, power: float) -> float:
-        residual, loss = 0.0, dissipation - power
+    def _residual(self, time: float, energy: float, dissipation: float, gain: float) -> float:
+        residual, loss = 0.0, dissipation - gain
         if self._previous is not None and time > self._previous[0]:
             earlier, energy_before, dissipation_before, loss_before = self._previous
             mean = (dissipation + dissipation_before) / 2
@@ -78,20 +93,23 @@ class EnergyBudget:
 
 
 def component_sums(flow: SpectralStep) -> np.ndarray:
-    """Return this rank's share of mean squares of components, and of the rates at which they decay.
+    """Return this rank's share of mean squares, and of the rates that damp and drive them.
 
-    The shape is (2, components).
+    The shape is (3, components).
     """
     arrays = flow.read_state(), flow.tables.wavenumbers, flow.tables.parameters
     kernel = flow.model_kernel("energy_budget.hpp", "component_sums")
-    return _sums_over_rows(flow, 2 * flow.problem.size, kernel, *arrays).reshape(2, -1)
+    return _sums_over_rows(flow, 3 * flow.problem.size, kernel, *arrays).reshape(3, -1)
 
 
 def vector_sums(flow: SpectralStep, first: int) -> np.ndarray:
-    """Return this rank's share of a vector's energy, enstrophy, helicity and squared divergence."""
+    """Return this rank's share of a vector's energy, enstrophy, helicities and squared divergence.
+
+    The first helicity is that of the vector and its curl, the second that of its potential and it.
+    """
     vector = flow.read_state()[first : first + 3]
     kernel = flow.device.kernel("energy_budget.hpp", "vector_sums", REAL=flow.real)
-    return _sums_over_rows(flow, 4, kernel, vector, flow.tables.wavenumbers)
+    return _sums_over_rows(flow, 5, kernel, vector, flow.tables.wavenumbers)
 
 
 def _sums_over_rows(flow: SpectralStep, size: int, kernel: Kernel, *arrays: Array) -> np.ndarray:

@@ -3,7 +3,7 @@
 A Runge-Kutta method acts on exp(r t) u, where r is the rate at which a mode decays. Between its
 substages this takes integer powers of exp(-r step / divisions). If r is a sum of functions of one
 wavenumber each, a kernel multiplies factors along x, y and z; otherwise one factor per mode is
-stored.
+stored. Stored are factors less one, which keep their digits where they are small.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from slipstream.spectral.wavenumbers import Wavenumbers
 
 
 class IntegratingFactor:
-    """The factors exp(-rate duration) of a rank's modes."""
+    """The factors exp(-rate duration) - 1 of a rank's modes."""
 
     def __init__(self, problem: SpectralProblem, waves: Wavenumbers, device: Device) -> None:
         self._problem, self._device = problem, device
@@ -32,7 +32,7 @@ class IntegratingFactor:
         """Return the factors along x, y and z; None where there is one per mode."""
         if self._rates is None:
             return None
-        return np.exp(-duration * self._rates).astype(self._problem.real_dtype)
+        return np.expm1(-duration * self._rates).astype(self._problem.real_dtype)
 
     def fill(self, kernel: Kernel, wavenumbers: Array, parameters: Array, duration: float) -> None:
         """Set the factors of modes, with the kernel ``fill_integrating_factor``."""

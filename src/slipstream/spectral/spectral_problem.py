@@ -102,6 +102,32 @@ class SpectralProblem:
             for mean in self.model.means
         }
 
+    @property
+    def viscosity(self) -> float | None:
+        """The viscosity of the first vector, if it is damped as in a Newtonian fluid."""
+        viscosity = self.parameters.get("viscosity")
+        components = [value.component for value in self.model.unknowns]
+        if viscosity is None or 0 not in components:
+            return None
+        newtonian = viscosity * sum(k**2 for k in WAVENUMBERS)
+        rest = sympy.expand(self.model.decay[components.index(0)].subs(self.values) - newtonian)
+        return None if rest.has(*WAVENUMBERS) else viscosity
+
+    @property
+    def uniform(self) -> list[float]:
+        """By component, what its equation adds to its rate equally at all points."""
+        return [float(sympy.sympify(one).subs(self.values)) for one in self.model.constant]
+
+    @cached_property
+    def has_driving(self) -> bool:
+        """Whether linear terms of the unknowns drive some modes."""
+        for parts in self.model.damping[: len(self.model.unknowns)]:
+            for part in parts:
+                terms = sympy.Poly(part.subs(self.values), *WAVENUMBERS).terms()
+                if any(factor < 0 or any(n % 2 for n in orders) for orders, factor in terms):
+                    return True
+        return False
+
     @cached_property
     def is_separable(self) -> bool:
         """Whether decay is a product of factors along x, y and z."""
@@ -165,6 +191,11 @@ class FieldParts:
     def is_vector(self) -> bool:
         """Whether it has three components."""
         return self.size == 3
+
+    @property
+    def is_magnetic(self) -> bool:
+        """Whether it is a magnetic field, by its name."""
+        return self.name == "magnetic" and self.is_vector
 
 
 def field_parts(model: Lowered) -> list[FieldParts]:

@@ -41,7 +41,7 @@ from slipstream.spectral.restart_state import read_state
 from slipstream.spectral.runge_kutta_tableaux import METHODS
 from slipstream.spectral.spectral_operators import keep_sphere, make_real, vorticity
 from slipstream.spectral.spectral_problem import SpectralProblem, field_parts
-from slipstream.spectral.spectrum import energy_spectrum
+from slipstream.spectral.spectrum import box_means, energy_spectrum
 from slipstream.spectral.statistics import STATISTICS
 from slipstream.spectral.sums_over_points import mean_over_box
 from slipstream.spectral.time_step import SpectralStep
@@ -147,12 +147,12 @@ class SpectralSimulation(Simulation):
 
     def initialise(self) -> None:
         """Set the initial flow, or the checkpoint to go on from."""
-        viscous = (
-            any(field.is_vector for field in self._fields)
-            and self.problem.parameters.get("viscosity_power", 1) == 1
+        self._budget = EnergyBudget(
+            self._fields,
+            self.problem.viscosity,
+            self.flow.wavenumbers.largest,
+            self.problem.has_driving,
         )
-        viscosity = self.problem.parameters.get("viscosity") if viscous else None
-        self._budget = EnergyBudget(self._fields, viscosity, self.flow.wavenumbers.largest)
         check_forcing(self.case.forcing, self.problem)
         self._forcing = None
         if self.problem.forced:
@@ -208,19 +208,31 @@ class SpectralSimulation(Simulation):
             for field in self._fields
             if field.is_vector
         }
-        if self._forcing:
-            self._forcing.measure(self.time)
-        power = self._forcing.power if self._forcing else None
         means = {
             mean.name: mean_over_box(self.flow, mean.name, self.comm)
             for mean in self.problem.model.means
         }
-        return self._budget.update(self.time, squares, vectors, power) | means
+        return self._budget.update(self.time, squares, vectors, self._power()) | means
+
+    def _power(self) -> float | None:
+        """Return the power of the forcing and of the model's sources; None without any."""
+        uniform = self.problem.uniform
+        if not (self._forcing or any(uniform)):
+            return None
+        power = 0.0
+        if self._forcing:
+            self._forcing.measure(self.time)
+            power = self._forcing.power
+        if any(uniform):
+            modes = self.flow.modes_of(self.flow.read_state())
+            power += float(np.dot(uniform, box_means(self.flow, modes, self.comm)))
+        return power
 
     def labels(self) -> dict[str, str]:
         """Return the long names of diagnostics and spectra."""
         means = {mean.name: f"mean of {mean.name}" for mean in self.problem.model.means}
-        return labels_of(self._fields, self._forcing is not None) | means
+        is_forced = self._forcing is not None or any(self.problem.uniform)
+        return labels_of(self._fields, is_forced, self.problem.has_driving) | means
 
     def pictures(self) -> PictureChoice:
         """Return what is drawn at the end."""

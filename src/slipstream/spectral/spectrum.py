@@ -28,6 +28,14 @@ def energy_spectrum(flow: SpectralStep, first: int, size: int, comm: Comm) -> np
     return sums_in_shells(flow, modes, modes, comm) / 2
 
 
+def box_means(flow: SpectralStep, modes: Array, comm: Comm) -> np.ndarray:
+    """Return the mean over the box of each of some components. Collective."""
+    own = np.zeros(len(modes))
+    if modes.size and not any(flow.problem.geometry.spectral_box.start):
+        own[:] = flow.device.to_host(modes[:, 0, 0, 0]).real
+    return sum_over_ranks(comm, own)
+
+
 def sums_in_shells(flow: SpectralStep, first: Array, second: Array, comm: Comm) -> np.ndarray:
     """Return sums over shells of modes of the real part of conj(first) . second. Collective."""
     waves = flow.wavenumbers

@@ -21,6 +21,9 @@ class Wavenumbers:
         axes = [2 * math.pi / L * m for m, L in zip(self.integers, lengths, strict=True)]
         self.all_axes = axes
         self.z, self.y, self.x = (axis[part] for axis, part in zip(axes, parts, strict=True))
+        flat = [axis for axis, m in enumerate(reversed(geometry.modes)) if m.size == 1]
+        # The axis normal to a plane flow (0 is x): the only one of a single point, if there is one.
+        self.normal = flat[0] if len(flat) == 1 else None
         # Width of the shells of spectra.
         self.unit = smallest_wavenumber(lengths, geometry.modes)
         # The largest wavenumber that is kept along every axis of more than one mode.

@@ -16,7 +16,8 @@ def random_flow(
 ) -> np.ndarray:
     """Solenoidal random flow with the spectrum ``E(k) ~ k^4 exp(-2 (k/peak)^2)``, peak in shells.
 
-    The amplitude is the root mean square of one component: the energy is 3/2 amplitude^2.
+    The amplitude is the root mean square of a component: the energy is 3/2 amplitude^2. In a plane,
+    a grid of one point along one axis, there is no flow along that, and the energy is amplitude^2.
     """
     shells = np.arange(waves.shell_count)
     spectrum = shells**4.0 * np.exp(-2.0 * (shells / peak) ** 2)
@@ -28,7 +29,7 @@ def random_flow(
             "grid.points: this grid is too coarse for a random flow with initial.peak_wavenumber "
             f"{peak:g}; use more points"
         )
-    spectrum *= 1.5 * amplitude**2 / spectrum.sum()
+    spectrum *= _components(waves) / 2 * amplitude**2 / spectrum.sum()
     # Energy of one mode, half of the sum of squares of two transverse components.
     per_mode = spectrum / np.maximum(counts, 1)
     per_mode[0] = 0
@@ -36,8 +37,13 @@ def random_flow(
     flow = np.zeros(shape, dtype)
     across = waves.y[:, None], waves.x[None, :]
     for z, kz in enumerate(waves.z):
-        flow[:, z] = _random_plane(kz, *across, waves.unit, (seed, 0), np.sqrt(per_mode))
+        flow[:, z] = _random_plane(waves, kz, *across, (seed, 0), np.sqrt(per_mode))
     return flow
+
+
+def _components(waves: Wavenumbers) -> int:
+    """Return how many components a random flow has: in a plane two."""
+    return 3 if waves.normal is None else 2
 
 
 def random_modes(
@@ -46,7 +52,7 @@ def random_modes(
     """Solenoidal random modes from a first to a last shell, all of the same strength.
 
     Returned are their indices along z, y and x in this rank's modes, and their coefficients. The
-    amplitude is the root mean square of a component.
+    amplitude is the root mean square of a component; in a plane there are two.
     """
     reach = (shells[1] + 0.5) * waves.unit
     axes = waves.z, waves.y, waves.x
@@ -61,28 +67,28 @@ def random_modes(
             f"forcing.shells: the grid keeps no mode of shells {low} to {high - 1}; accepted: from "
             f"1 to {round(waves.largest / waves.unit)}"
         )
-    strengths[low:high] = amplitude * math.sqrt(1.5 / max(1.0, number_of_modes))
+    strengths[low:high] = amplitude * math.sqrt(_components(waves) / 2 / max(1.0, number_of_modes))
     kz, ky, kx = (axis[place] for axis, place in zip(axes, places, strict=True))
     modes = np.zeros((3, kz.size, ky.size, kx.size), complex)
     for z, one in enumerate(kz):
         # Numbers below 3 are those of initial flows.
         draw = seed, 3 * (number + 1)
-        modes[:, z] = _random_plane(one, ky[:, None], kx[None, :], waves.unit, draw, strengths)
+        modes[:, z] = _random_plane(waves, one, ky[:, None], kx[None, :], draw, strengths)
     return list(np.ix_(*places)), modes
 
 
 def _random_plane(
+    waves: Wavenumbers,
     kz: float,
     ky: np.ndarray,
     kx: np.ndarray,
-    unit: float,
     draw: tuple[int, int],
     amplitudes: np.ndarray,
 ) -> np.ndarray:
     # A real field has u(-k) = conj(u(k)): of a pair within kx = 0 one is the other's conjugate.
     flipped = (kx == 0) & ((ky < 0) | ((ky == 0) & (kz < 0)))
     sign = np.where(flipped, -1, 1)
-    seed, first_number = draw
+    (seed, first_number), unit = draw, waves.unit
     key = [np.rint(sign * k / unit * 4096).astype(np.int64) for k in (kx, ky, kz)]
     phases = [2 * np.pi * _hash_uniform(seed, first_number + i, *key) for i in range(3)]
     square = kx**2 + ky**2 + kz**2
@@ -96,9 +102,13 @@ def _random_plane(
     first = np.stack([first_x, first_y, np.zeros_like(square)])
     wave = np.stack(np.broadcast_arrays(sign * kx, sign * ky, sign * kz + 0 * square)) / length
     second = np.cross(wave, first, axis=0)
+    in_plane = waves.normal is not None
+    if in_plane:
+        first = np.cross(wave, np.eye(3)[waves.normal], axis=0)
     # Both have the same energy on average, and together that of the mode: |c1|^2 + |c2|^2 = 2 E.
-    c1 = np.sqrt(2) * np.cos(phases[2]) * np.exp(1j * phases[0])
-    c2 = np.sqrt(2) * np.sin(phases[2]) * np.exp(1j * phases[1])
+    share = 0.0 if in_plane else phases[2]
+    c1 = np.sqrt(2) * np.cos(share) * np.exp(1j * phases[0])
+    c2 = np.sqrt(2) * np.sin(share) * np.exp(1j * phases[1])
     shells = np.rint(np.sqrt(square) / unit).astype(np.int64)
     plane = amplitudes[np.minimum(shells, amplitudes.size - 1)] * (c1 * first + c2 * second)
     return np.where(flipped, plane.conj(), plane)

@@ -9,13 +9,12 @@ from typing import Any
 import numpy as np
 
 from slipstream.array_types import Comm
-from slipstream.collective import sum_over_ranks
 from slipstream.equations.fourier_forms import AXES
 from slipstream.field import Field
 from slipstream.io.time_series import whole_field
 from slipstream.spectral.spectral_operators import vorticity
 from slipstream.spectral.spectral_problem import FieldParts
-from slipstream.spectral.spectrum import sums_in_bins
+from slipstream.spectral.spectrum import box_means, sums_in_bins
 from slipstream.spectral.sums_over_points import multiplied, sum_over_points
 from slipstream.spectral.time_step import SpectralStep
 
@@ -110,9 +109,6 @@ def _means_and_deviations(
     flow: SpectralStep, modes: Any, comm: Comm
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the mean, and the root mean square distance from it, of each component."""
-    own = np.zeros(len(modes))
-    if modes.size and not any(flow.problem.geometry.spectral_box.start):
-        own[:] = flow.device.to_host(modes[:, 0, 0, 0]).real
 
     def is_no_mean(z: Any, y: Any, x: Any, module: Any) -> Any:
         return z**2 + (y**2 + x**2) > 0
@@ -121,4 +117,4 @@ def _means_and_deviations(
         sums_in_bins(flow, one, one, is_no_mean, 2, comm)[1]
         for one in (modes[place : place + 1] for place in range(len(modes)))
     ]
-    return sum_over_ranks(comm, own), np.sqrt(squares)
+    return box_means(flow, modes, comm), np.sqrt(squares)
