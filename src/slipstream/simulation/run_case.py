@@ -123,6 +123,7 @@ def _step_to_end(
     effort.first_step = simulation.step
     was_interrupted = False
     with Progress(console, simulation.time, case.time.end) as progress:
+        progress.warn(simulation.warnings())
         effort.time_writing(writer.record, step_size)
         while _goes_on(simulation, effort):
             was_interrupted = interruption.requested()

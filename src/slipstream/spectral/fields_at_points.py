@@ -12,20 +12,30 @@ from typing import Any
 
 import numpy as np
 
+from slipstream.array_types import Comm
+from slipstream.collective import sum_over_ranks
 from slipstream.device import Operation
+from slipstream.errors import InputError
 from slipstream.fft import PointOperation
 from slipstream.schedule import commit
-from slipstream.spectral.formula_parser import check_periodic, evaluator
-from slipstream.spectral.projection import make_solenoidal
+from slipstream.spectral.formula_checks import check_periodic, check_resolved, judge_loss
+from slipstream.spectral.formula_parser import evaluator
+from slipstream.spectral.projection import project
 from slipstream.spectral.spectral_operators import keep_sphere
+from slipstream.spectral.spectrum import variances
 from slipstream.spectral.time_step import SpectralStep
 
 
-def set_formulas(flow: SpectralStep, formulas: Mapping[str, Callable[..., Any]]) -> None:
-    """Set the components of the state that have a formula; the rest is 0. Collective."""
+def set_formulas(
+    flow: SpectralStep, formulas: Mapping[str, Callable[..., Any]], key: str, comm: Comm
+) -> list[str]:
+    """Set the components of the state that have a formula, the rest to 0; return warnings.
+
+    Collective, as all that is here.
+    """
     components = flow.problem.model.components
     set_points(flow, flow.state, [formulas.get(str(value)) for value in components])
-    _make_state_solenoidal(flow)
+    return _fit_state(flow, key, comm)
 
 
 def set_points(
@@ -60,32 +70,70 @@ def _run_forward(flow: SpectralStep, load: PointOperation, target: Any) -> None:
     flow.device.run(lambda stream: flow.device.array_module.multiply(target, scale, out=target))
 
 
-def _make_state_solenoidal(flow: SpectralStep) -> None:
+def _fit_state(flow: SpectralStep, key: str, comm: Comm) -> list[str]:
+    """Take from a state that has been set what it cannot have; return warnings of what is lost."""
+    unknowns, warnings = flow.problem.model.unknowns, []
+    state = flow.state[: len(unknowns)]
+    before = variances(flow, flow.modes_of(state), comm)
+    for value, square in zip(unknowns, before, strict=True):
+        if not np.isfinite(square):
+            raise InputError(
+                f"{key}: {value} is not a finite number at all points, or beyond the range of "
+                f"{flow.problem.real_dtype}"
+            )
+    if flow.problem.dealiasing.is_spherical:
+        keep_sphere(flow, state)
+        lost = before - variances(flow, flow.modes_of(state), comm)
+        for value, part, whole in zip(unknowns, lost, before, strict=True):
+            what = f"{key}: {value} has modes beyond the sphere that numerics.dealiasing keeps"
+            warnings += judge_loss(part / whole if whole > 0 else 0.0, what, "use more points")
     for first in flow.problem.model.vectors:
-        make_solenoidal(flow, flow.state[first : first + 3])
+        what = f"{key}: {unknowns[first].field}"
+        warnings += project(flow, [flow.state[first : first + 3]], what, comm)
+    return warnings
 
 
-def set_values(flow: SpectralStep, values: np.ndarray) -> None:
-    """Set the state to values [component, z of this rank, y, x] on the host. Collective."""
+def set_values(flow: SpectralStep, values: np.ndarray, key: str, comm: Comm) -> list[str]:
+    """Set the state to values [component, z of this rank, y, x] on the host; return warnings."""
 
     def load(points: Any, plane: int) -> tuple[Operation, list[Any]]:
         part = values[:, plane : plane + points.shape[1]]
         return flow.device.copy(points, part), [part]
 
     _run_forward(flow, load, flow.state)
-    _make_state_solenoidal(flow)
     # The values are the caller's, who may free them.
     flow.device.synchronize()
+    return _lost_modes(flow, values, key, comm) + _fit_state(flow, key, comm)
 
 
-def set_coefficients(flow: SpectralStep) -> None:
-    """Set the components that do not change: functions of the points that multiply fields."""
+def _lost_modes(flow: SpectralStep, values: np.ndarray, key: str, comm: Comm) -> list[str]:
+    """Return warnings of what of values at the points dealiasing leaves out."""
+    warnings, points = [], math.prod(flow.problem.geometry.shape)
+    own = [[one.sum(dtype=float), np.square(one, dtype=float).sum()] for one in values]
+    sums, squares = sum_over_ranks(comm, np.array(own)).T / points
+    kept = variances(flow, flow.modes_of(flow.state[: len(values)]), comm)
+    for value, mean, square, rest in zip(
+        flow.problem.model.unknowns, sums, squares, kept, strict=False
+    ):
+        whole = square - mean**2
+        # Less than rounding of the mean leaves is nothing.
+        share = (whole - rest) / whole if whole > 1e-12 * square else 0.0
+        what = f"{key}: {value} has modes that numerics.dealiasing leaves out"
+        warnings += judge_loss(share, what, "use more points")
+    return warnings
+
+
+def set_coefficients(flow: SpectralStep) -> list[str]:
+    """Set the components that do not change, which multiply fields; return warnings."""
     model, values = flow.problem.model, flow.problem.values
     if not model.coefficients:
-        return
+        return []
+    warnings: list[str] = []
     functions = [expression.subs(values) for expression in model.coefficients]
     for expression in functions:
         check_periodic(expression, flow.problem.lengths, "equation.model")
+        warnings += check_resolved(expression, flow.problem, "equation.model")
     target = flow.state[len(model.unknowns) :]
     set_points(flow, target, [evaluator(expression) for expression in functions])
     keep_sphere(flow, target)
+    return warnings

@@ -16,7 +16,8 @@ import sympy
 
 from slipstream.equations import Lowered
 from slipstream.equations.fourier_forms import COORDINATES, TIME
-from slipstream.spectral.formula_parser import check_periodic, evaluator
+from slipstream.spectral.formula_checks import check_periodic
+from slipstream.spectral.formula_parser import evaluator
 from slipstream.spectral.runge_kutta_tableaux import RungeKutta
 from slipstream.spectral.spectral_problem import FieldParts
 

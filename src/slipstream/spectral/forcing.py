@@ -27,11 +27,12 @@ from slipstream.equations.fourier_forms import TIME
 from slipstream.errors import InputError
 from slipstream.spectral.fields_at_points import set_points
 from slipstream.spectral.force_patterns import ForcePattern, patterns_of
-from slipstream.spectral.formula_parser import check_periodic, parsed, texts_of
+from slipstream.spectral.formula_checks import A_TIME, check_periodic, check_resolved
+from slipstream.spectral.formula_parser import parsed, texts_of
 from slipstream.spectral.initial_conditions.abc_flow import abc
 from slipstream.spectral.initial_conditions.random_field import random_modes
 from slipstream.spectral.initial_conditions.taylor_green import taylor_green
-from slipstream.spectral.projection import make_solenoidal
+from slipstream.spectral.projection import make_solenoidal, project
 from slipstream.spectral.resolution import check_resolution
 from slipstream.spectral.runge_kutta_tableaux import RungeKutta
 from slipstream.spectral.spectral_operators import keep_sphere
@@ -147,17 +148,49 @@ class Forcing:
         for pattern, place in self._patterns:
             if pattern.shapes is not None and pattern.node is None:
                 self._evaluate(pattern, place, 0.0)
+        self.warnings = self._lost(settings, forces, sources, comm)
         self._update(0.0, 0.0)
         self._slots = sum(len(pattern.components) for pattern in forces)
         entries = list(zip(self._patterns, self._factors, strict=True))
         parts = entries[: len(forces)], entries[len(forces) :]
         self._forces, self._sources = (_Work(flow, comm, part) for part in parts)
 
+    def _lost(
+        self,
+        settings: ForcingTable | None,
+        forces: Sequence[ForcePattern],
+        sources: Sequence[ForcePattern],
+        comm: Comm,
+    ) -> list[str]:
+        """Return warnings of what of formulas is lost on the grid; refuse one that is. Collective.
+
+        Of the equations' own sources a gradient part may be taken away without a word.
+        """
+        problem, found = self._flow.problem, []
+        written = forces if settings is not None and settings.kind == "formula" else ()
+        keyed = [(pattern, "forcing.formula") for pattern in written]
+        keyed += [(pattern, "equation.model") for pattern in sources]
+        for pattern, key in keyed:
+            for shape in pattern.shapes or ():
+                found += check_resolved(shape, problem, key)
+        targets = []
+        for pattern, place in self._patterns[: len(written)]:
+            if pattern.is_solenoidal:
+                targets.append(self._flow.forcing[place])
+                self._set(pattern, targets[-1], A_TIME)
+        found += project(self._flow, targets, "forcing.formula", comm)
+        for target in targets:
+            keep_sphere(self._flow, target)
+        return list(dict.fromkeys(found))
+
+    def _set(self, pattern: ForcePattern, target: Array, time: float) -> None:
+        functions = [functools.partial(one, time=time) for one in pattern.functions]
+        set_points(self._flow, target, functions)
+
     def _evaluate(self, pattern: ForcePattern, place: slice, time: float) -> None:
         """Set a pattern to its functions of the points."""
         target = self._flow.forcing[place]
-        functions = [functools.partial(one, time=time) for one in pattern.functions]
-        set_points(self._flow, target, functions)
+        self._set(pattern, target, time)
         if pattern.is_solenoidal:
             make_solenoidal(self._flow, target)
         keep_sphere(self._flow, target)

@@ -11,7 +11,6 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import sympy
 
 from slipstream.equations.fourier_forms import COORDINATES, TIME
@@ -91,25 +90,3 @@ def evaluator(expression: sympy.Expr) -> Callable[..., Any]:
         return sympy.lambdify((*COORDINATES, TIME), expression, [functions, "numpy"])
 
     return lambda x, y, z, module, time=0.0: function_of(module)(x, y, z, time)
-
-
-def check_periodic(expression: sympy.Expr, lengths: tuple[float, float, float], key: str) -> None:
-    """Refuse a function that jumps where the box repeats, or is not finite everywhere."""
-    for term in sympy.Add.make_args(sympy.expand(expression)):
-        function = functools.partial(evaluator(term), time=0.37)
-        # The corner, and some positions that no symmetry distinguishes.
-        x, y, z = (length * np.array([0.0, 0.137, 0.41, 0.733]) for length in reversed(lengths))
-        with np.errstate(all="ignore"):
-            inside = function(x, y, z, np)
-            for axis, (name, length) in enumerate(zip("xyz", reversed(lengths), strict=True)):
-                here = [x[1:], y[1:], z[1:]]
-                ends = [np.zeros(3), np.full(3, length)]
-                low, high = (function(*here[:axis], end, *here[axis + 1 :], np) for end in ends)
-                values = [np.abs(value).max() for value in (low, high, inside)]
-                if not np.all(np.isfinite(values)):
-                    raise InputError(f"{key}: {term} is not a finite number everywhere in the box")
-                if np.abs(np.subtract(high, low)).max() > 1e-2 * max(values):
-                    raise InputError(
-                        f"{key}: {term} is not periodic along {name} in a box of length "
-                        f"{length:.6g}; expected a function that is the same at both ends"
-                    )

@@ -154,11 +154,12 @@ class SpectralSimulation(Simulation):
             self.problem.has_driving,
         )
         check_forcing(self.case.forcing, self.problem)
-        self._forcing = None
+        self._forcing, warnings = None, []
         if self.problem.forced:
             self._forcing = Forcing(
                 self.case.forcing, self.flow, self.comm, self._forces, self._sources
             )
+            warnings += self._forcing.warnings
         settings = self.case.initial
         if settings.restart is not None:
             folder = settings.restart
@@ -168,9 +169,10 @@ class SpectralSimulation(Simulation):
             self.step, self.time = checkpoint.step, checkpoint.time
             self.device.run(self.device.copy(self.flow.modes_of(self.flow.state), state))
         else:
-            set_initial_flow(self.flow, settings, self._fields, self.comm)
+            warnings += set_initial_flow(self.flow, settings, self._fields, self.comm)
         keep_sphere(self.flow, self.flow.state)
-        set_coefficients(self.flow)
+        warnings += set_coefficients(self.flow)
+        self._warnings = warnings
         self.placement.run(self._commit(cfl.record_courant(self.flow)))
 
     # -- stepping ----------------------------------------------------------------------------
@@ -196,6 +198,11 @@ class SpectralSimulation(Simulation):
         if self._linear.grows and self.step % _SYMMETRY_INTERVAL == 0:
             make_real(self.flow, self.comm)
         return Timeline.merged([step.timeline], forget=True) if profile else None
+
+    def warnings(self) -> list[str]:
+        """Return warnings that have not been shown yet."""
+        new, self._warnings = self._warnings, []
+        return new
 
     # -- results -----------------------------------------------------------------------------
 

@@ -36,6 +36,16 @@ def box_means(flow: SpectralStep, modes: Array, comm: Comm) -> np.ndarray:
     return sum_over_ranks(comm, own)
 
 
+def variances(flow: SpectralStep, modes: Array, comm: Comm) -> np.ndarray:
+    """Return the mean square distance from its mean of each of some components. Collective."""
+
+    def is_no_mean(z: Any, y: Any, x: Any, module: Any) -> Any:
+        return z**2 + (y**2 + x**2) > 0
+
+    each = (modes[place : place + 1] for place in range(len(modes)))
+    return np.array([sums_in_bins(flow, one, one, is_no_mean, 2, comm)[1] for one in each])
+
+
 def sums_in_shells(flow: SpectralStep, first: Array, second: Array, comm: Comm) -> np.ndarray:
     """Return sums over shells of modes of the real part of conj(first) . second. Collective."""
     waves = flow.wavenumbers

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import sympy
+
 from slipstream.array_types import Comm
 from slipstream.errors import InputError
 from slipstream.spectral.fields_at_points import set_formulas, set_values
-from slipstream.spectral.formula_parser import formula, texts_of
+from slipstream.spectral.formula_checks import check_periodic, check_resolved
+from slipstream.spectral.formula_parser import evaluator, parsed, texts_of
 from slipstream.spectral.initial_conditions.abc_flow import abc
 from slipstream.spectral.initial_conditions.fields_from_files import read_points
 from slipstream.spectral.initial_conditions.linear_waves import wave_formulas
@@ -34,19 +37,23 @@ Settings = Any
 # By component: functions of x, y, z and a module, NumPy or CuPy.
 Formulas = dict[str, Callable[..., Any]]
 FormulasOf = Callable[[SpectralProblem, Settings, list[FieldParts]], Formulas]
-SetState = Callable[[SpectralStep, Settings, list[FieldParts], Comm], None]
+# Sets the state, and returns warnings of what it has lost on the way.
+SetState = Callable[[SpectralStep, Settings, list[FieldParts], Comm], list[str]]
 
 
 def set_initial_flow(
     flow: SpectralStep, settings: Settings, fields: list[FieldParts], comm: Comm
-) -> None:
-    """Set the state to the case's initial flow; fields that it does not set are 0. Collective."""
-    INITIAL_FLOWS[settings.flow](flow, settings, fields, comm)
+) -> list[str]:
+    """Set the state to the case's initial flow, and return warnings. Collective.
+
+    Fields that the flow does not set are 0.
+    """
+    return INITIAL_FLOWS[settings.flow](flow, settings, fields, comm)
 
 
 def _set_random(
     flow: SpectralStep, settings: Settings, fields: list[FieldParts], comm: Comm
-) -> None:
+) -> list[str]:
     vectors = [field for field in fields if field.is_vector]
     if not vectors:
         raise InputError(
@@ -63,19 +70,32 @@ def _set_random(
         )
         target = flow.modes_of(flow.state[field.first : field.first + 3])
         flow.device.run(flow.device.copy(target, modes))
+    return []
 
 
 def _set_from_file(
     flow: SpectralStep, settings: Settings, fields: list[FieldParts], comm: Comm
-) -> None:
-    set_values(flow, read_points(settings.path, settings.time, flow.problem, comm))
+) -> list[str]:
+    values = read_points(settings.path, settings.time, flow.problem, comm)
+    return set_values(flow, values, "initial.path", comm)
+
+
+def _set_from_formulas(
+    flow: SpectralStep, settings: Settings, fields: list[FieldParts], comm: Comm
+) -> list[str]:
+    warnings, functions = [], {}
+    for name, (expression, key) in _expressions(settings.fields, fields, "initial.fields").items():
+        check_periodic(expression, flow.problem.lengths, key)
+        warnings += check_resolved(expression, flow.problem, key)
+        functions[name] = evaluator(expression)
+    return warnings + set_formulas(flow, functions, "initial.fields", comm)
 
 
 def _from_formulas(formulas_of: FormulasOf) -> SetState:
     def set_state(
         flow: SpectralStep, settings: Settings, fields: list[FieldParts], comm: Comm
-    ) -> None:
-        set_formulas(flow, formulas_of(flow.problem, settings, fields))
+    ) -> list[str]:
+        return set_formulas(flow, formulas_of(flow.problem, settings, fields), "initial.flow", comm)
 
     return set_state
 
@@ -112,6 +132,14 @@ def _orszag_tang(
 
 
 def _parsed(texts: dict[str, Any], fields: list[FieldParts], key: str) -> Formulas:
+    found = _expressions(texts, fields, key)
+    return {name: evaluator(expression) for name, (expression, _) in found.items()}
+
+
+def _expressions(
+    texts: dict[str, Any], fields: list[FieldParts], key: str
+) -> dict[str, tuple[sympy.Expr, str]]:
+    """Return by component an expression, and the key that it is of."""
     known, result = {field.name: field for field in fields}, {}
     for name, own in texts.items():
         if name not in known:
@@ -119,7 +147,7 @@ def _parsed(texts: dict[str, Any], fields: list[FieldParts], key: str) -> Formul
         parts = texts_of(own, name, known[name].size, key)
         suffixes = [f"_{axis}" for axis in "xyz"] if known[name].is_vector else [""]
         for suffix, part in zip(suffixes, parts, strict=True):
-            result[name + suffix] = formula(part, f"{key}.{name}")
+            result[name + suffix] = parsed(part, f"{key}.{name}"), f"{key}.{name}"
     return result
 
 
@@ -140,7 +168,5 @@ INITIAL_FLOWS: dict[str, SetState] = {
         )
     ),
     "file": _set_from_file,
-    "formula": _from_formulas(
-        lambda problem, settings, fields: _parsed(settings.fields, fields, "initial.fields")
-    ),
+    "formula": _set_from_formulas,
 }

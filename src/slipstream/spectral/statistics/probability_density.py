@@ -14,7 +14,7 @@ from slipstream.field import Field
 from slipstream.io.time_series import whole_field
 from slipstream.spectral.spectral_operators import vorticity
 from slipstream.spectral.spectral_problem import FieldParts
-from slipstream.spectral.spectrum import box_means, sums_in_bins
+from slipstream.spectral.spectrum import box_means, variances
 from slipstream.spectral.sums_over_points import multiplied, sum_over_points
 from slipstream.spectral.time_step import SpectralStep
 
@@ -62,7 +62,8 @@ def _densities(
     kind: str,
     comm: Comm,
 ) -> Iterator[Field]:
-    mean, sigma = _means_and_deviations(flow, flow.modes_of(spectral), comm)
+    modes = flow.modes_of(spectral)
+    mean, sigma = box_means(flow, modes, comm), np.sqrt(variances(flow, modes, comm))
     # A constant field is at its mean whatever the scale.
     over = np.divide(1.0, sigma, out=np.zeros_like(sigma), where=sigma > 0)
 
@@ -103,18 +104,3 @@ def _counts_and_powers(values: Any, module: Any) -> Any:
     square, dot = values * values, module.vdot
     powers = module.stack([square.sum(), dot(values, square), dot(square, square)])
     return module.concatenate([counts.astype(np.float64), powers])
-
-
-def _means_and_deviations(
-    flow: SpectralStep, modes: Any, comm: Comm
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return the mean, and the root mean square distance from it, of each component."""
-
-    def is_no_mean(z: Any, y: Any, x: Any, module: Any) -> Any:
-        return z**2 + (y**2 + x**2) > 0
-
-    squares = [
-        sums_in_bins(flow, one, one, is_no_mean, 2, comm)[1]
-        for one in (modes[place : place + 1] for place in range(len(modes)))
-    ]
-    return box_means(flow, modes, comm), np.sqrt(squares)

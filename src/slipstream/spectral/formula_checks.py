@@ -1,0 +1,104 @@
+"""Checks of formulas: that they are finite and periodic, and that a grid can hold them.
+
+A function is sampled along a few lines parallel to each axis, much finer than the grid, which
+shows what the grid would alias to other waves or leave out. Ranks find the same, since they sample
+the same points.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import sympy
+
+from slipstream.equations.fourier_forms import AXES, COORDINATES
+from slipstream.errors import InputError
+from slipstream.spectral.formula_parser import evaluator
+from slipstream.spectral.spectral_problem import SpectralProblem
+
+# What loses this share of its energy is refused, and what loses this much is warned of.
+REFUSED, WARNED = 0.99, 1e-6
+# Places in the box, as fractions of its lengths, that no symmetry distinguishes; and a time.
+_PLACES = np.modf(np.outer(np.arange(1, 9), np.sqrt([2.0, 3.0, 5.0])))[0]
+A_TIME = 0.37
+
+
+def check_periodic(expression: sympy.Expr, lengths: tuple[float, float, float], key: str) -> None:
+    """Refuse a function that is not finite, or that jumps, or has a kink, where the box repeats."""
+    for axis, (name, length) in enumerate(zip(AXES, reversed(lengths), strict=True)):
+        along = _lines(expression, lengths, axis)
+        places = length * _PLACES[:, axis, None]
+        low, high, inside = along(0.0), along(length), along(places)
+        if not np.isfinite([low, high, inside]).all():
+            raise InputError(f"{key}: {expression} is not a finite number everywhere in the box")
+        where = (
+            f"along {name} in a box of length {length:.6g}; expected a function that is the same "
+            "at both ends"
+        )
+        scale = max(np.abs(inside - low).max(), np.abs(high - low).max())
+        if np.abs(along(places + length) - inside).max() <= 1e-6 * scale:
+            continue  # it goes on with the same values beyond the box
+        if np.abs(high - low).max() > 1e-2 * scale:
+            raise InputError(f"{key}: {expression} is not periodic {where}")
+        if expression.has(sympy.Abs, sympy.sign):
+            continue  # a kink is meant
+        near = 1e-6 * length
+        first, last, others = along(near) - low, high - along(length - near), along(places + near)
+        steepest = max(np.abs(slope).max() for slope in (first, last, others - inside))
+        if np.abs(last - first).max() > 0.1 * steepest:
+            raise InputError(f"{key}: {expression} is not periodic, since its slope jumps, {where}")
+
+
+def check_resolved(expression: sympy.Expr, problem: SpectralProblem, key: str) -> list[str]:
+    """Return warnings of what the grid loses of a function; refuse one that it loses entirely."""
+    warnings = []
+    for axis, name in enumerate(AXES):
+        modes, length = problem.geometry.modes[2 - axis], problem.lengths[2 - axis]
+        if not expression.has(COORDINATES[axis]):
+            continue
+        if modes.size == 1:
+            warnings.append(
+                f"{key}: {expression} varies along {name}, where grid.points is 1: its values at "
+                f"{name} = 0 are taken"
+            )
+            continue
+        count = max(4096, 16 * modes.size) + 1
+        values = _lines(expression, problem.lengths, axis)(length * np.arange(count) / count)
+        if not np.isfinite(values).all():
+            raise InputError(f"{key}: {expression} is not a finite number everywhere in the box")
+        waves = np.fft.rfft(values - values.mean(axis=1, keepdims=True))
+        squares = np.square(np.abs(waves)).sum(axis=0)
+        share = squares[modes.low :].sum() / (squares.sum() or 1.0)
+        held = f"the {modes.low - 1} that grid.points = {modes.size} can resolve"
+        what = f"{key}: {expression} has waves along {name} beyond {held}"
+        warnings += judge_loss(share, what, "use more points")
+    return warnings
+
+
+def judge_loss(share: float, what: str, remedy: str) -> list[str]:
+    """Return the warning of a share of energy that is lost, if any; refuse nearly all."""
+    if share < WARNED:
+        return []
+    text = f"{what}: {100 * share:.3g} % of its energy is lost; {remedy}"
+    if share >= REFUSED:
+        raise InputError(text)
+    return [text]
+
+
+def _lines(
+    expression: sympy.Expr, lengths: tuple[float, float, float], axis: int
+) -> Callable[[Any], np.ndarray]:
+    """Return a function's values on lines along an axis, (line, place), at places along it."""
+    function = functools.partial(evaluator(expression), module=np, time=A_TIME)
+    where = [length * _PLACES[:, n, None] for n, length in enumerate(reversed(lengths))]
+
+    def values(places: Any) -> np.ndarray:
+        own = np.broadcast_to(places, np.broadcast_shapes(np.shape(places), (len(_PLACES), 1)))
+        with np.errstate(all="ignore"):
+            found = function(*where[:axis], own, *where[axis + 1 :])
+        return np.broadcast_to(np.asarray(found, dtype=float), own.shape)
+
+    return values
