@@ -38,6 +38,8 @@ class AdvectionSimulation(Simulation):
     two devices accept both, as a mapping with "cpu" and "gpu".
     """
 
+    shortens_steps = False
+
     case: AdvectionCase
     solver: Advection
 

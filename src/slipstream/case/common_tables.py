@@ -130,7 +130,8 @@ class Output(Table):
     diagnostics_interval : float
         Time between rows of the time series; a fraction of the run by default.
     fields_interval : float or None
-        Time between snapshots of the fields; None writes the last state only.
+        Time between snapshots of the fields, which adaptive steps hit exactly; None writes the last
+        state only.
     pictures : bool
         Whether to draw pictures at the end.
     checkpoint : bool

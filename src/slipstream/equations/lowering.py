@@ -10,6 +10,7 @@ state.
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Collection
 from dataclasses import dataclass
 
@@ -117,6 +118,13 @@ class Lowered:
     def inputs_are_state(self) -> bool:
         """Whether what goes to physical space is the state as it is."""
         return self.inputs == self.components
+
+    @property
+    def degree(self) -> float:
+        """Largest number of fields in a product; infinity where one is no polynomial."""
+        if not all(product.is_polynomial(*self.symbols) for product in self.products):
+            return math.inf
+        return max(sympy.Poly(one, *self.symbols).total_degree() for one in self.products)
 
     @property
     def damping(self) -> list[list[sympy.Expr]]:

@@ -61,6 +61,7 @@ _BYTES_TO_READ = 3
 class LatticeSimulation(Simulation):
     """Flow through the pores of a voxel image; its steps come in pairs, its time counts them."""
 
+    shortens_steps = False
     timed = "a pair of time steps"
 
     case: LatticeCase

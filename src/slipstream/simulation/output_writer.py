@@ -1,7 +1,7 @@
 """Writing what a case asks for, when it is due.
 
-Time steps are never altered for output: what is due at a certain time is written after the
-first step that reaches it.
+What is due at a certain time is written after the first step that reaches it. An adaptive step is
+shortened to hit the times of fields and statistics (`OutputWriter.next_time`).
 """
 
 import math
@@ -32,12 +32,21 @@ class DueTimes:
         """Return whether an occasion has been reached since the last call; time never decreases."""
         if self._interval is None:
             return False
-        # Steps that add up to an occasion may fall short of it by rounding.
-        passed = math.floor((time - self._start) / self._interval * (1 + 1e-12) + 1e-9) + 1
+        passed = self._passed(time, self._interval)
         if passed <= self._occasions:
             return False
         self._occasions = passed
         return True
+
+    def after(self, time: float) -> float:
+        """Return when it is due next after a time; infinity for never."""
+        if self._interval is None:
+            return math.inf
+        return self._start + self._passed(time, self._interval) * self._interval
+
+    def _passed(self, time: float, interval: float) -> int:
+        # Steps that add up to an occasion may fall short of it by rounding.
+        return math.floor((time - self._start) / interval * (1 + 1e-12) + 1e-9) + 1
 
 
 class OutputWriter:
@@ -81,6 +90,10 @@ class OutputWriter:
             if self._written_at.get(kind) != time:
                 write()
         self.extras = self._simulation.write_at_end(self._folder)
+
+    def next_time(self, time: float) -> float:
+        """Return when fields or statistics are due next after a time; infinity for never."""
+        return min(self._due[kind].after(time) for kind in ("fields", *self._asked))
 
     def close(self) -> None:
         """Complete the time series, whatever has happened."""

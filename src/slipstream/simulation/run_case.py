@@ -118,20 +118,20 @@ def _step_to_end(
     console: Console,
 ) -> bool:
     """Step until the end or a request to stop; return whether it was such a request."""
-    case, step_size = simulation.case, _next_step_size(simulation)
+    case, step_size = simulation.case, _next_step_size(simulation, writer)
     announce_steps(console, case, simulation.describe_step(), simulation.time, step_size)
     effort.first_step = simulation.step
     was_interrupted = False
     with Progress(console, simulation.time, case.time.end) as progress:
-        progress.warn(simulation.warnings())
         effort.time_writing(writer.record, step_size)
+        progress.warn(simulation.warnings())
         while _goes_on(simulation, effort):
             was_interrupted = interruption.requested()
             if was_interrupted:
                 break
             began = clock.perf_counter()
-            simulation.advance(_clipped(step_size, case.time.end - simulation.time))
-            step_size = _next_step_size(simulation)
+            simulation.advance(step_size)
+            step_size = _next_step_size(simulation, writer)
             effort.stepping += clock.perf_counter() - began
             effort.steps = simulation.step - effort.first_step
             effort.time_writing(writer.record, step_size)
@@ -155,8 +155,8 @@ def _is_at_end(simulation: Simulation) -> bool:
     return end - simulation.time <= 1e-12 * end
 
 
-def _next_step_size(simulation: Simulation) -> float:
-    """Return the next time step, having made sure that it is one."""
+def _next_step_size(simulation: Simulation, writer: OutputWriter) -> float:
+    """Return the next time step: shortened to hit the end, and output if steps adapt anyway."""
     step_size = simulation.step_size()
     # In a fluid at rest a Courant number allows any step, so infinity is legitimate.
     if step_size != float("inf"):
@@ -166,11 +166,13 @@ def _next_step_size(simulation: Simulation) -> float:
             f"the time step shrank to {step_size:.3g} at step {simulation.step},"
             f" t = {simulation.time:.6g}: the flow has blown up"
         )
-    return step_size
-
-
-def _clipped(step_size: float, remaining: float) -> float:
-    """Return the step, or what remains if that is shorter or the same but for rounding."""
+    if not simulation.shortens_steps or _is_at_end(simulation):
+        return step_size
+    stop = simulation.case.time.end
+    if simulation.case.fixed_step is None:
+        stop = min(stop, writer.next_time(simulation.time))
+    remaining = stop - simulation.time
+    # What remains may be the same but for rounding.
     return remaining if remaining <= step_size * (1 + 1e-9) else step_size
 
 

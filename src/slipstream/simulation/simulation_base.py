@@ -55,6 +55,8 @@ class Simulation(ABC):
 
     # What one timing covers, for the title of its picture.
     timed = "one time step"
+    # Whether steps can be shorter than `step_size`, to hit the end of the run and times of output.
+    shortens_steps = True
 
     rank: int
     ranks: int

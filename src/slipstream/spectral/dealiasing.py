@@ -25,6 +25,8 @@ class Dealiasing:
 
     # The bound of an axis's wavenumbers as a fraction of its points, which itself is not kept.
     fraction: float
+    # How many fields may be multiplied without aliases.
+    factors: int = 2
     # Whether only a sphere (of the wavenumbers as fractions of points) is kept.
     is_spherical: bool = False
     # Whether every other substage is computed on a shifted grid.
@@ -58,6 +60,19 @@ DEALIASING = {
     "2/3": Dealiasing(1 / 3),
     "2/3 sphere": Dealiasing(1 / 3, is_spherical=True),
     "phase-shift": Dealiasing(math.sqrt(2) / 3, is_spherical=True, is_shifted=True),
-    "1/2": Dealiasing(1 / 4),
-    "none": Dealiasing(1 / 2),
+    "1/2": Dealiasing(1 / 4, factors=3),
+    "none": Dealiasing(1 / 2, factors=1),
 }
+
+
+def alias_warnings(name: str, degree: float) -> list[str]:
+    """Return the warning that products of so many fields alias, if they do and nobody asked."""
+    if name == "none" or DEALIASING[name].factors >= degree:
+        return []
+    enough = ", ".join(repr(one) for one, way in DEALIASING.items() if way.factors >= degree)
+    what = f"products of {degree}" if math.isfinite(degree) else "functions other than products"
+    return [
+        f"numerics.dealiasing: {name!r} keeps out aliases of products of "
+        f"{DEALIASING[name].factors} fields, and this model has {what}; "
+        + (f"without aliases: {enough}" if enough else "no way of dealiasing keeps theirs out")
+    ]

@@ -16,6 +16,11 @@ from slipstream.spectral.spectral_problem import FieldParts, vectors_of
 from slipstream.spectral.time_step import SpectralStep
 
 
+def kolmogorov_length(viscosity: float, dissipation: float) -> float:
+    """Return the size of the smallest eddies."""
+    return (viscosity**3 / dissipation) ** 0.25
+
+
 class EnergyBudget:
     """Turns sums over modes into diagnostics, and remembers the energy for its budget.
 
@@ -78,7 +83,7 @@ class EnergyBudget:
             return {"taylor_reynolds": 0.0, "kmax_eta": 0.0}
         return {
             "taylor_reynolds": float(energy) * math.sqrt(20 / (3 * viscosity * dissipation)),
-            "kmax_eta": self._largest * (viscosity**3 / dissipation) ** 0.25,
+            "kmax_eta": self._largest * kolmogorov_length(viscosity, dissipation),
         }
 
     def _residual(self, time: float, energy: float, dissipation: float, gain: float) -> float:

@@ -24,11 +24,12 @@ from slipstream.schedule import CommittedStep, StepGraph, Timeline, commit
 from slipstream.simulation.device_memory import ranks_per_device
 from slipstream.simulation.simulation_base import Simulation
 from slipstream.spectral import cfl
-from slipstream.spectral.dealiasing import DEALIASING
+from slipstream.spectral.dealiasing import DEALIASING, alias_warnings
 from slipstream.spectral.diagnostic_labels import labels_of, pictures_of
 from slipstream.spectral.energy_budget import (
     EnergyBudget,
     component_sums,
+    kolmogorov_length,
     vector_sums,
 )
 from slipstream.spectral.fields_at_points import set_coefficients
@@ -48,6 +49,8 @@ from slipstream.spectral.time_step import SpectralStep
 
 # Steps after which conjugate modes are made equal again, where the linear part makes them grow.
 _SYMMETRY_INTERVAL = 8
+# What to do where the smallest eddies are not resolved.
+_FINER = "use more grid.points, or a larger equation.viscosity"
 
 
 class SpectralSimulation(Simulation):
@@ -154,7 +157,10 @@ class SpectralSimulation(Simulation):
             self.problem.has_driving,
         )
         check_forcing(self.case.forcing, self.problem)
-        self._forcing, warnings = None, []
+        self._kmax_eta, self._least_resolved = 0.0, (math.inf, 0.0)
+        self._forcing = None
+        name, degree = self.case.numerics.dealiasing, self.problem.model.degree
+        warnings = alias_warnings(name, degree) + self._forecast()
         if self.problem.forced:
             self._forcing = Forcing(
                 self.case.forcing, self.flow, self.comm, self._forces, self._sources
@@ -219,7 +225,46 @@ class SpectralSimulation(Simulation):
             mean.name: mean_over_box(self.flow, mean.name, self.comm)
             for mean in self.problem.model.means
         }
-        return self._budget.update(self.time, squares, vectors, self._power()) | means
+        found = self._budget.update(self.time, squares, vectors, self._power())
+        self._note_resolution(found.get("kmax_eta", 0.0))
+        return found | means
+
+    def _forecast(self) -> list[str]:
+        """Return the warning that what is injected will end in eddies that the grid has not."""
+        forcing, viscosity = self.case.forcing, self.problem.viscosity
+        if forcing is None or forcing.injection is None or not viscosity:
+            return []
+        kmax_eta = self.flow.wavenumbers.largest * kolmogorov_length(viscosity, forcing.injection)
+        if kmax_eta >= 1:
+            return []
+        return [
+            f"forcing.injection: {forcing.injection:g} will make kmax_eta about {kmax_eta:.2g}: "
+            f"below 1 the smallest eddies are not resolved; {_FINER}"
+        ]
+
+    def _note_resolution(self, kmax_eta: float) -> None:
+        """Remember how well the smallest eddies are resolved; 0 is for none. Warn once."""
+        self._kmax_eta = kmax_eta
+        if 0 < kmax_eta < self._least_resolved[0]:
+            if kmax_eta < 1 <= self._least_resolved[0]:
+                self._warnings.append(
+                    f"kmax_eta is {kmax_eta:.2g} at t = {self.time:.4g}: below 1 the smallest "
+                    f"eddies are not resolved; {_FINER}"
+                )
+            self._least_resolved = kmax_eta, self.time
+
+    def progress(self, step_size: float) -> str:
+        """Return how far the run is, the time step that follows, and what is not resolved."""
+        unresolved = f", kmax_eta {self._kmax_eta:.2g} < 1" if 0 < self._kmax_eta < 1 else ""
+        return super().progress(step_size) + unresolved
+
+    def results(self, seconds: float, steps: int) -> dict[str, tuple[str, str]]:
+        """Return how well the smallest eddies were resolved, if not well."""
+        least, time = self._least_resolved
+        if least >= 1:
+            return {}
+        remark = f"at t = {time:.4g}; below 1 the smallest eddies are not resolved"
+        return {"least kmax_eta": (f"{least:.2g}", remark)}
 
     def _power(self) -> float | None:
         """Return the power of the forcing and of the model's sources; None without any."""
