@@ -62,6 +62,20 @@ def test_memory_of_plans_that_are_gone_is_freed(comm, device, division, collecte
     assert used[5:] == [used[5]] * 45
 
 
+def test_plans_keep_no_file_open(comm, device):
+    """A process may have a thousand, of which each rank would need some for every plan."""
+
+    def make():
+        return DistributedFFT(SHAPE, comm=comm, device=device, transport="peer", layout="pencil")
+
+    plans = [make()]
+    before = open_files()
+    plans += [make() for _ in range(8)]
+    assert open_files() == before
+    plans[-1].forward(plans[-1].empty_input())
+    assert open_files() == before
+
+
 def test_arrays_live_as_long_as_anything_uses_them(comm, device, collected):
     transport = make_transport("peer", comm, device)
     before = mapped()

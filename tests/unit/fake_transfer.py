@@ -27,6 +27,9 @@ class FakeTransfer:
         self.pairs, self.polls, self.ordered = pairs, polls, ordered
         self.log, self.name, self.left = [] if log is None else log, name, None
 
+    def give_up(self, failure):
+        self.log.append(("give up", self.name))
+
     def start(self):
         self.log.append(("start", self.name))
         self.left = self.polls

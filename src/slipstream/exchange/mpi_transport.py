@@ -16,13 +16,18 @@ from typing import Any
 import numpy as np
 
 from slipstream.array_types import Array, Comm
+from slipstream.collective import described
 from slipstream.device import Device
+from slipstream.errors import RunError
 from slipstream.exchange.exchange_plan import Block, ExchangePlan, part_of
 from slipstream.exchange.transport_base import Exchange, Transport
 from slipstream.schedule import StepGraph
 
-# The standard guarantees tags up to 32767 only.
-_TAGS = 32000
+# The standard guarantees tags up to 32767 only. One is for ranks on which a step has failed.
+_TAGS, _LOST = 32000, 32001
+# A rank that waits looks for that in every so many polls.
+_LOOK = 256
+_abandoned: list[Any] = []
 
 
 class _MpiTransport(Transport):
@@ -33,10 +38,14 @@ class _MpiTransport(Transport):
     staged = True
 
     def __init__(self, comm: Comm, device: Device) -> None:
+        from mpi4py import MPI
+
         super().__init__(device)
+        self._mpi = MPI
         self.comm = comm.duplicate()
         self._staged = device.kind != "cpu" and self.staged
         self._next_tag = 0
+        self._lost = ""
         self._staging_arrays: dict[tuple, tuple[Any, np.ndarray]] = {}
 
     @classmethod
@@ -52,6 +61,29 @@ class _MpiTransport(Transport):
         """Return the first of a range of tags that no exchange in flight is likely to use."""
         tag, self._next_tag = self._next_tag, (self._next_tag + count) % _TAGS
         return tag
+
+    def give_up(self, failure: BaseException) -> None:
+        """Run no exchange any more, and let the others run none."""
+        if self._lost:
+            return
+        self._lost = described(failure)[1]
+        said = self._lost.encode()
+        others = (peer for peer in range(self.comm.size) if peer != self.comm.rank)
+        # The communicator must not be freed, as messages may be on their way in it for ever.
+        kept = [self.comm.Isend([said, self._mpi.BYTE], peer, _LOST) for peer in others]
+        _abandoned.append((self.comm, said, kept))
+
+    def check(self) -> None:
+        """Raise RunError if a step with an exchange of this transport has failed on any rank."""
+        if not self._lost and self.comm.Iprobe(tag=_LOST):
+            status = self._mpi.Status()
+            self.comm.Probe(tag=_LOST, status=status)
+            said = bytearray(status.count)
+            self.comm.Recv([said, self._mpi.BYTE], status.source, _LOST)
+            self._lost = f"{said.decode()} (on rank {status.source})"
+            _abandoned.append(self.comm)
+        if self._lost:
+            raise RunError(f"an exchange was given up; make the plan anew: {self._lost}")
 
     def staging(self, array: Any) -> np.ndarray:
         """Return what MPI takes for an array: itself, or host memory, always the same."""
@@ -85,7 +117,8 @@ class MpiExchange(Exchange):
         from mpi4py import MPI
 
         super().__init__(transport.device, plan, pairs, whole)
-        self._comm, staging = transport.comm, transport.staging
+        self._transport, self._comm, staging = transport, transport.comm, transport.staging
+        self._polls, self._flying = 0, False
         self._staged = [(staging(source), staging(target)) for source, target in self.pairs]
         blocks = (*self.sends, *self.receives)
         # Counting in the largest common unit keeps all counts and offsets far below 2^31.
@@ -102,10 +135,26 @@ class MpiExchange(Exchange):
         raise NotImplementedError
 
     def start(self) -> None:
+        self._transport.check()
+        self._flying = True
+        self._start()
+
+    def _start(self) -> None:
         raise NotImplementedError
 
     def test(self) -> bool:
-        return self._request.Testall(self._requests)
+        if self._request.Testall(self._requests):
+            self._flying = False
+            return True
+        self._polls += 1
+        if self._polls % _LOOK == 0:
+            self._transport.check()
+        return False
+
+    def give_up(self, failure: BaseException) -> None:
+        if self._flying:
+            _abandoned.append(self)  # whose arrays MPI may still write to
+        self._transport.give_up(failure)
 
     def _record_messages(self, graph: StepGraph, label: str) -> None:
         self._record_copies(graph, f"{label}: copy out", 0)
@@ -154,7 +203,7 @@ class _PointToPoint(MpiExchange):
                     message = [values, block.count // self._unit, self._type]
                     self._requests.append(init(message, block.peer, tag + number))
 
-    def start(self) -> None:
+    def _start(self) -> None:
         self._prequest.Startall(self._requests)
 
 
@@ -176,7 +225,7 @@ class _AllToAll(MpiExchange):
             for source, target in self._staged
         ]
 
-    def start(self) -> None:
+    def _start(self) -> None:
         self._requests = [
             self._comm.Ialltoallv(source, target) for source, target in self._messages
         ]

@@ -18,6 +18,7 @@ import numpy as np
 from slipstream.array_types import Array, Comm
 from slipstream.collective.time_limit import WaitedTooLong, timeout
 from slipstream.device import Device, Operation, RowLaunch, address_of
+from slipstream.errors import RunError
 from slipstream.exchange.exchange_plan import ExchangePlan, part_of
 from slipstream.exchange.pack_targets import PackTargets
 from slipstream.exchange.shared_memory import FLAGS, SharedArrays, allocated_bytes
@@ -44,8 +45,10 @@ class PeerTransport(Transport):
         self.comm, self.memory = comm, memory
         self._far = None if memory.everywhere else make_far()
         # In the host's memory, for the host to see even while the device waits.
-        self._failed = device.pinned((1,), np.int64)
-        self._failed[:] = 0
+        self.failed = device.pinned((1,), np.int64)
+        self.failed[:] = 0
+        # On a CPU, a flag that any rank raises on which a step has failed.
+        self._lost = self._flags()
 
     @classmethod
     def make(cls, comm: Comm, device: Device) -> PeerTransport:
@@ -89,19 +92,34 @@ class PeerTransport(Transport):
 
     def check(self) -> None:
         """Raise RunError if a wait on the device has been given up."""
-        if self._failed[0]:
+        if self.failed[0]:
             raise WaitedTooLong("a rank", timeout())
+        if self.device.kind == "cpu" and self._lost[self.comm.rank].any():
+            rank = int(self._lost[self.comm.rank].argmax())
+            raise RunError(f"an exchange was given up on rank {rank}; make the plan anew")
 
-    def handshake(self, tell: list[int], hear: list[int]) -> Handshake:
-        """Return a handshake that tells some ranks, and hears from others. Collective."""
-        memory, rank, size = self.memory, self.comm.rank, self.comm.size
+    def give_up(self, failure: BaseException) -> None:
+        """Run no exchange any more, and let the others run none."""
+        for flags in self._lost:
+            if flags is not None:
+                flags[self.comm.rank] = 1
+        if self._far:
+            self._far.give_up(failure)
+
+    def _flags(self) -> list[Any]:
+        """Return flags of every rank, one for each rank to raise; None if unseen. Collective."""
+        memory, size = self.memory, self.comm.size
         if memory.flags_used + size > FLAGS:  # on all ranks at the same time
             memory.new_flags(self.comm)
         base, memory.flags_used = memory.flags_used, memory.flags_used + size
-        flags = memory.flags.memories
-        own = flags[rank][8 * base : 8 * (base + size)].view(np.int64)
-        others = [flags[peer][8 * (base + rank) : 8 * (base + rank + 1)] for peer in tell]
-        return Handshake(self.device, others, own, hear, self._failed)
+        return [
+            None if flags is None else flags[8 * base : 8 * (base + size)].view(np.int64)
+            for flags in memory.flags.memories
+        ]
+
+    def handshake(self, tell: list[int], hear: list[int]) -> Handshake:
+        """Return a handshake that tells some ranks, and hears from others. Collective."""
+        return Handshake(self, self._flags(), tell, hear)
 
 
 class StoredTargets(PackTargets):
@@ -185,21 +203,21 @@ class PeerExchange(Exchange):
 class Handshake:
     """Flags that one rank raises for some ranks, and awaits from others.
 
-    `others` are the flags of others that are raised, `flags` this rank's own (int64), one per rank
-    that may raise it, `hear` the ranks that are waited for; `failed` is set if waiting is given up.
+    Of the flags of each rank, it raises its own at those that it tells.
     """
 
     def __init__(
-        self, device: Device, others: list[Array], flags: Array, hear: list[int], failed: Array
+        self, transport: PeerTransport, flags: list[Any], tell: list[int], hear: list[int]
     ) -> None:
-        self.device, self._tell, self._hear = device, len(others), len(hear)
-        raised = [address_of(flag) for flag in others]
+        self.transport, self.device, rank = transport, transport.device, transport.comm.rank
+        self._tell, self._hear, device = len(tell), len(hear), self.device
+        raised = [address_of(flags[peer]) + 8 * rank for peer in tell]
         addresses, ranks = (device.array(np.array(x, np.int64)) for x in (raised, hear))
         told, heard = (device.zeros((len(x),), np.int64) for x in (addresses, ranks))
         self._raising = addresses, told, self._tell
-        self._awaiting = flags, ranks, heard, self._hear
+        self._awaiting = flags[rank], ranks, heard, self._hear
         # Kernels know addresses only: what they lead to is kept.
-        self._failed, self._others = failed, others
+        self._flags = flags
 
     def record(
         self,
@@ -229,7 +247,9 @@ class Handshake:
             )
             return
         patience = int(timeout() * 1e9)
-        wait = self._bind("await_flags", self._hear, *self._awaiting, patience, self._failed)
+        wait = self._bind(
+            "await_flags", self._hear, *self._awaiting, patience, self.transport.failed
+        )
         for operation, read, written, lane in (
             (raise_flags, reads, writes, lanes[0]),
             (wait, [], guarded, lanes[1]),
@@ -256,13 +276,21 @@ class _Polled:
     def __init__(
         self, handshake: Handshake, raise_flags: Operation, test: Operation, raised: np.ndarray
     ) -> None:
+        self._transport = handshake.transport
         self._stream = handshake.device.default_stream
         self._raise_flags, self._test, self._raised = raise_flags, test, raised
         self._kept = handshake
 
     def start(self) -> None:
+        self._transport.check()
         self._raise_flags(self._stream)
 
     def test(self) -> bool:
         self._test(self._stream)
-        return bool(self._raised[0])
+        if self._raised[0]:
+            return True
+        self._transport.check()
+        return False
+
+    def give_up(self, failure: BaseException) -> None:
+        self._transport.give_up(failure)

@@ -127,5 +127,9 @@ class Transport(ABC):
         return self.allocated_bytes(size)
 
     def check(self) -> None:
-        """Raise `RunError` if a device has given up waiting for another rank."""
+        """Raise `RunError` if a rank or its device has given up an exchange."""
+        return
+
+    def give_up(self, failure: BaseException) -> None:
+        """Note that a step with an exchange of this transport has failed; tell the others."""
         return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -134,6 +135,7 @@ class DistributedFFT:
         memory: int | str | None = None,
         streaming: Streaming | Mapping[str, Any] | None = None,
     ) -> None:
+        self._at_work = threading.Lock()
         self.arguments = agreed_arguments(
             comm,
             shape=shape,
@@ -356,6 +358,18 @@ class DistributedFFT:
         return "\n".join(lines + [f"  {line}" for line in plan.describe_parts()])
 
     def _run(self, forward: bool, source: Any, out: Any, stream: Any) -> Any:
+        # On one rank calls take turns; on several, ranks might take the turns of different threads.
+        if not self._at_work.acquire(blocking=self._comm is None):
+            raise InputError(
+                "another thread runs this plan now; accepted: one call at a time, or a plan for "
+                "each thread"
+            )
+        try:
+            return self._transformed(forward, source, out, stream)
+        finally:
+            self._at_work.release()
+
+    def _transformed(self, forward: bool, source: Any, out: Any, stream: Any) -> Any:
         if stream is not None and not isinstance(stream, Stream):
             stream = self._arrays.stream(stream)
         step, result = None, out

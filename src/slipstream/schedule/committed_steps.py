@@ -64,9 +64,18 @@ class CommittedStep:
         Work on a GPU may still be under way when this returns; it is ordered before all that the
         stream does next. A profiled run records when every node ran, which costs microseconds for
         each. A failure, or a wait for other ranks of more than ``SLIPSTREAM_TIMEOUT`` seconds,
-        raises a `RunError` that names the node. A step whose exchange was given up must not be run
-        again.
+        raises a `RunError` that names the node, on all ranks. Then what exchanges by the same
+        transport cannot be run any more.
         """
+        try:
+            self._run(profile, stream)
+        except BaseException as failure:
+            for node in self.nodes:
+                if node.transfer:
+                    node.transfer.give_up(failure)
+            raise
+
+    def _run(self, profile: bool, stream: Stream | None) -> None:
         raise NotImplementedError
 
     def synchronize(self) -> None:
@@ -108,7 +117,7 @@ class CommittedStep:
 class SerialStep(CommittedStep):
     """One node after another."""
 
-    def run(self, profile: bool = False, stream: Stream | None = None) -> None:
+    def _run(self, profile: bool, stream: Stream | None) -> None:
         self._patience.begin()
         if stream or self.device.kind != "cpu":  # a CPU's own stream never has anything under way
             before = stream or self.device.default_stream
@@ -129,7 +138,7 @@ class PhasedStep(CommittedStep):
         super().__init__(graph)
         self._lanes = Lanes(graph, bulk=True)
 
-    def run(self, profile: bool = False, stream: Stream | None = None) -> None:
+    def _run(self, profile: bool, stream: Stream | None) -> None:
         self._patience.begin()
         lanes = self._lanes
         self._follow(lanes.main, stream)
@@ -166,7 +175,7 @@ class CapturedStep(CommittedStep):
             self._lanes.issue(node)
         self._lanes.join()
 
-    def run(self, profile: bool = False, stream: Stream | None = None) -> None:
+    def _run(self, profile: bool, stream: Stream | None) -> None:
         stream = stream or self.device.default_stream
         if profile:
             self._run_profiled(stream)
@@ -207,7 +216,7 @@ class OverlappedStep(CommittedStep):
         self._lanes = Lanes(graph)
         self._executor = OverlapExecutor(graph.nodes, self._lanes, self._patience)
 
-    def run(self, profile: bool = False, stream: Stream | None = None) -> None:
+    def _run(self, profile: bool, stream: Stream | None) -> None:
         patience, executor = self._patience, self._executor
         patience.begin()
         start = self._follow(self._lanes.main, stream)

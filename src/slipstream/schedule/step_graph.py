@@ -33,6 +33,9 @@ class Transfer(Protocol):
     def test(self) -> bool:
         """Return whether all has been sent and received. Makes progress."""
 
+    def give_up(self, failure: BaseException) -> None:
+        """Note that a step with this transfer has failed, and tell the other ranks."""
+
 
 @dataclass
 class Node:

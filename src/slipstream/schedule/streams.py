@@ -103,7 +103,8 @@ class Lanes:
                 self.drain()
             if isinstance(failure, SlipstreamError) or not isinstance(failure, Exception):
                 raise
-            raise RunError(f"the step failed: {failure}") from failure
+            text = str(failure) or type(failure).__name__
+            raise RunError(f"the step failed: {text}") from failure
 
     def issue(self, node: Node) -> None:
         """Submit an operation behind the events that it has to wait for."""
@@ -146,4 +147,5 @@ def run_named(node: Node, operation: Operation, stream: Stream) -> None:
 
 def named_error(node: Node, failure: Exception) -> RunError:
     """Return the error that says which node failed."""
-    return RunError(f"node {node.label!r} ({node.category}) failed: {failure}")
+    text = str(failure) or type(failure).__name__
+    return RunError(f"node {node.label!r} ({node.category}) failed: {text}")
