@@ -34,6 +34,21 @@ def random_pores(shape, porosity=0.6, seed=1):
     return (np.random.default_rng(seed).random(shape) < porosity).astype(np.uint8)
 
 
+def tight_pores(shape=(12, 12, 12), porosity=0.3, width=0.6, seed=0):
+    """Return where a smooth random field is lowest: narrow pores that percolate along all axes.
+
+    Many of them are one voxel wide, with walls on both sides of an axis: nothing damps momentum
+    along it there, and it changes its sign in each step.
+    """
+    noise = np.fft.fftn(np.random.default_rng(seed).standard_normal(shape))
+    for axis, size in enumerate(shape):
+        wavenumbers = 2 * np.pi * np.fft.fftfreq(size)
+        smooth = np.exp(-((wavenumbers * width) ** 2) / 2)
+        noise *= smooth.reshape([-1 if other == axis else 1 for other in range(3)])
+    values = np.fft.ifftn(noise).real
+    return (values < np.quantile(values, porosity)).astype(np.uint8)
+
+
 def random_populations(image, seed=0, size=1e-2):
     """Return populations of no flow in particular."""
     return np.random.default_rng(seed).uniform(-size, size, (19, *image.shape)) * image

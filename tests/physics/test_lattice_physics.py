@@ -1,14 +1,16 @@
 """Flow through pores: exact solutions, series, literature, and the symmetries of Stokes flow."""
 
+import dataclasses
 import itertools
 
 import numpy as np
 import pytest
 
-from lattice_oracle import random_pores, set_populations, subdomain_of
+from lattice_oracle import random_pores, set_populations, subdomain_of, tight_pores
 from slipstream.decomposition import whole
 from slipstream.errors import RunError
 from slipstream.lattice import Fluid, PoreFlow, Storage, make_sample, permeability
+from slipstream.lattice.convergence import Steadiness
 from slipstream.lattice.d3q19 import D3Q19
 from slipstream.lattice.permeability import run_to_steady
 
@@ -220,6 +222,67 @@ def test_less_precision_gives_the_same_permeability(device, precision, tolerance
     found = permeability(sandstone(), precision=precision, **settings)
     assert found.converged
     assert found.k_lattice == pytest.approx(exact.k_lattice, rel=tolerance)
+
+
+# -- driven otherwise ----------------------------------------------------------------------------
+
+# What flows before, and then; from rest as well.
+CHANGES = {
+    "twice the force": (Fluid(force=(1e-5, 0, 0)), Fluid(force=(2e-5, 0, 0))),
+    "another axis": (Fluid(force=(0, 1e-5, 0)), Fluid(force=(1e-5, 0, 0))),
+    "another relaxation time": (Fluid(0.8, force=(1e-5, 0, 0)), Fluid(force=(1e-5, 0, 0))),
+    "a pressure drop": (Fluid(force=(1e-5, 0, 0)), Fluid(pressure_drop=(1e-4, 0, 0))),
+    "a force": (Fluid(pressure_drop=(1e-4, 0, 0)), Fluid(force=(1e-5, 0, 0))),
+    "inertia": (Fluid(force=(1e-6, 0, 0)), Fluid(force=(2e-6, 0, 0), inertia=True)),
+}
+
+
+@pytest.mark.parametrize(
+    ("propagation", "change"),
+    [*itertools.product(["aa"], CHANGES), ("two-lattice", "twice the force")],
+)
+def test_flow_driven_otherwise_becomes_that_from_rest(device, propagation, change):
+    """Momentum between walls would alternate for ever if the change of the force excited it."""
+    image, (before, fluid), steps = tight_pores(), CHANGES[change], 1200
+    drops = tuple(max(pair) for pair in zip(before.pressure_drop, fluid.pressure_drop, strict=True))
+    made = dataclasses.replace(fluid, pressure_drop=drops)
+    flow = flow_through(image, made, device, propagation=propagation)
+    flow.drive(fluid), flow.rest(), flow.advance(steps)
+    expected, mean = flow.fields()[:3], flow.sums()[0][4]
+    scale = np.abs(expected).max()
+    flow.drive(before), flow.rest(), flow.advance(steps)
+    flow.drive(fluid), flow.advance(steps)
+    np.testing.assert_allclose(flow.fields()[:3], expected, rtol=0, atol=5e-4 * scale)
+    sums = flow.sums()[0]
+    # Nor does a step differ from the one before.
+    assert sums[0] == pytest.approx(sums[4], rel=2e-5)
+    assert sums[4] == pytest.approx(mean, rel=5e-6)
+
+
+def test_flow_that_alternates_from_step_to_step_is_not_steady(device):
+    """As flows of version 0.1 did, whose momentum was not that of a fluid at rest at first."""
+    image, fluid = tight_pores(), Fluid(force=(1e-5, 0, 0))
+    found = []
+    for is_wrong in (True, False):
+        flow = flow_through(image, fluid, device)
+        if is_wrong:
+            set_populations(flow, np.zeros((19, *image.shape)))
+        steadiness = Steadiness(flow, 0, 1e-5, tolerance=1e-3, interval=100, comm=None)
+        while flow.steps < 4000 and not steadiness.is_steady:
+            flow.advance(100)
+            steadiness.look()
+        mean = flow.sums()[0][4] / image.size * fluid.viscosity / 1e-5
+        found.append((steadiness.means().permeability, mean, steadiness.means().alternation))
+        told = steadiness.warnings()
+        assert steadiness.is_steady == (not is_wrong)
+        assert (steadiness.residual <= 1e-3) == (not is_wrong)
+        assert len(told) == is_wrong
+        assert all("alternates from step to step" in text for text in told)
+    (wrong, mean, more), (right, _, least) = found
+    assert wrong != pytest.approx(right, rel=0.01)
+    assert (more > 0.01) and least < 1e-4
+    # The mean of two steps is right even then.
+    assert mean == pytest.approx(right, rel=2e-3)
 
 
 # -- inertia -------------------------------------------------------------------------------------

@@ -2,13 +2,29 @@
 // it has come to.
 #include "bounce_back.hpp"
 
-// The equilibrium of a density one and a momentum.
-KERNEL set_momentum(Stored* RESTRICT f, Index segments, Index sites, double x, double y, double z) {
+// The equilibrium of a density one and a momentum, or this momentum added to what there is.
+KERNEL set_momentum(Stored* RESTRICT f, Index segments, Index sites, Index adds, double x, double y,
+                    double z) {
   FOR_ROWS(segment, segments) {
     FOR_COLUMNS(lane, SEGMENT) {
-      for (int q = 0; q < DIRECTIONS; ++q)
-        f[address(q, segment * SEGMENT + lane, sites)] =
-            Stored(3 * weight(q) * along<double>(q, x, y, z));
+      for (int q = 0; q < DIRECTIONS; ++q) {
+        Stored& population = f[address(q, segment * SEGMENT + lane, sites)];
+        const double before = adds ? double(population) : 0;
+        population = Stored(before + 3 * weight(q) * along<double>(q, x, y, z));
+      }
+    }
+  }
+}
+
+// Bits of the directions, from bit 0 for direction 1 on, along which what comes to a site bounces back;
+// the links are WIDE.
+KERNEL mark_walls(const Link* RESTRICT wide, Index segments, Index sites, Link* RESTRICT walls) {
+  FOR_ROWS(segment, segments) {
+    FOR_COLUMNS(lane, SEGMENT) {
+      const Index site = segment * SEGMENT + lane;
+      Link bits = 0;
+      for (int k = 0; k < LINKS; ++k) bits |= (wide[k * sites + site] >> 31) << k;
+      walls[site] = bits;
     }
   }
 }

@@ -21,6 +21,8 @@ from slipstream.lattice.pore_flow import PoreFlow
 # Mach numbers beyond which compressibility matters, and beyond which the method does not hold.
 MACH_WARNING, MACH_LIMIT = 0.1, 0.3
 UNKNOWN = "unknown"
+# Looks at a flow that only alternates, after which that is told.
+_PATIENCE = 10
 
 
 def distance_text(residual: float) -> str:
@@ -34,10 +36,15 @@ class Convergence:
     def __init__(self, tolerance: float) -> None:
         self.tolerance = tolerance
         self.values: list[float] = []
-        self._calm = 0
+        # How many estimates in a row were within the tolerance, without and with alternations.
+        self._still = self._calm = 0
 
-    def add(self, value: float) -> float:
-        """Add a value; return the estimated relative distance to the limit, infinite if unknown."""
+    def add(self, value: float, alternation: float = 0.0) -> float:
+        """Add a value; return the estimated relative distance to the limit, infinite if unknown.
+
+        Values may be those of every other step: `alternation` tells by how much, relative, they are
+        away from the mean of two successive steps.
+        """
         self.values.append(value)
         lag = len(self.values) // 3
         residual = 0.0 if lag else math.inf
@@ -45,8 +52,15 @@ class Convergence:
             residual = max(residual, self._distance(lag))
             lag //= 2
         # One small estimate could be chance where the quantity oscillates.
+        self._still = self._still + 1 if residual <= self.tolerance else 0
+        residual = max(residual, alternation)
         self._calm = self._calm + 1 if residual <= self.tolerance else 0
         return residual
+
+    @property
+    def only_alternates(self) -> bool:
+        """Whether nothing but the alternation has been beyond the tolerance for a while."""
+        return self.tolerance > 0 and self._still >= _PATIENCE and not self._calm
 
     @property
     def converged(self) -> bool:
@@ -93,7 +107,7 @@ class Steadiness:
         self._interval = interval
         self._convergence = Convergence(tolerance)
         self._means: Means | None = None
-        self._has_warned = False
+        self._has_warned = self._has_alternated = False
         self._warnings: list[str] = []
         self.residual = 1.0
 
@@ -112,21 +126,31 @@ class Steadiness:
         """Return the flow's means now; a RunError if it is too fast for the method."""
         flow = self._flow
         if self._means is None or self._means.steps != flow.steps:
-            velocity, mass, mach = mean_flow(flow, self._comm)
+            velocity, alternation, mass, mach = mean_flow(flow, self._comm)
             self._judge(mach)
             column = darcy_permeability(flow.fluid.viscosity, velocity, self._force)
             permeability = float(column[self._axis])
-            self._means = Means(flow.steps, velocity, mass, mach, column, permeability)
+            along, more = velocity[self._axis], alternation[self._axis]
+            share = float(abs(more / along)) if along else 0.0
+            self._means = Means(flow.steps, velocity, share, mass, mach, column, permeability)
         return self._means
 
     def look(self) -> None:
         """Judge how steady the flow is, if it is time to."""
         if self._flow.steps % self._interval == 0:
-            self.add(self.means().permeability)
+            means = self.means()
+            self.add(means.permeability, means.alternation)
+            if self._convergence.only_alternates and not self._has_alternated:
+                self._has_alternated = True
+                self._warnings.append(
+                    f"the velocity alternates from step to step by {means.alternation:.2g} of its"
+                    " mean, which hardly anything damps between walls: the permeability may not"
+                    " converge; begin at rest, or with a larger tolerance"
+                )
 
-    def add(self, permeability: float) -> None:
-        """Add the permeability of a look, which may be one of an earlier run."""
-        residual = self._convergence.add(permeability)
+    def add(self, permeability: float, alternation: float = 0.0) -> None:
+        """Add a look's permeability, which may be of an earlier run, and how it alternates."""
+        residual = self._convergence.add(permeability, alternation)
         self.residual = residual if math.isfinite(residual) else 1.0
 
     def _judge(self, mach: float) -> None:

@@ -44,14 +44,19 @@ class Means:
 
     steps: int  # done so far
     velocity: np.ndarray  # superficial
+    alternation: float  # of the velocity along the axis of the flow, relative; see `mean_flow`
     mass: float  # sum of the density's deviations from that at rest
     mach: float  # largest Mach number
     column: np.ndarray  # of the permeability tensor, for a force along the axis of the flow
     permeability: float  # along that axis
 
 
-def mean_flow(flow: PoreFlow, comm: Comm) -> tuple[np.ndarray, float, float]:
-    """Return superficial velocity, summed density deviations, largest Mach number. Collective."""
+def mean_flow(flow: PoreFlow, comm: Comm) -> tuple[np.ndarray, np.ndarray, float, float]:
+    """Return superficial velocity, its alternation, density and Mach number. Collective.
+
+    The alternation is what the velocity has more in this step than on average in this one and the
+    one before. The density is the sum of deviations from that at rest, the Mach number the largest.
+    """
     sums, fastest = flow.sums()
     sums = sum_over_ranks(comm, sums)
     if comm is not None:
@@ -59,4 +64,5 @@ def mean_flow(flow: PoreFlow, comm: Comm) -> tuple[np.ndarray, float, float]:
 
         fastest = comm.allreduce(fastest, MPI.MAX)
     voxels = float(np.prod(flow.subdomain.shape))
-    return sums[:3] / voxels, float(sums[3]), fastest * 3**0.5
+    velocity, mean = sums[:3] / voxels, sums[4:] / voxels
+    return velocity, velocity - mean, float(sums[3]), fastest * 3**0.5

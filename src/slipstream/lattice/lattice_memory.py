@@ -10,6 +10,8 @@ from slipstream.lattice.propagation import PROPAGATIONS
 from slipstream.lattice.velocity_set import VelocitySet
 from slipstream.simulation.device_memory import check_memory
 
+# Directions along which populations bounce back from walls, as bits.
+_BYTES_OF_WALLS = 4
 # Voxels, their ranks in rows, and a little for tables of rows.
 _BYTES_PER_VOXEL = 3.2
 
@@ -24,7 +26,8 @@ def memory_needed(
     # Links are made from wide ones, which are freed before populations are allocated. Output is
     # made a few planes at a time, which take no more than that.
     wide = ENCODINGS["wide"].bytes_per_site(velocity_set) if storage.encoding != "wide" else 0
-    return int(sites * (links + max(wide, populations)) + voxels * _BYTES_PER_VOXEL)
+    per_site = links + max(wide, populations) + _BYTES_OF_WALLS
+    return int(sites * per_site + voxels * _BYTES_PER_VOXEL)
 
 
 def check_room(comm: Comm, device: Device, need: int) -> None:

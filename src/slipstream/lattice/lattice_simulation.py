@@ -209,11 +209,18 @@ class LatticeSimulation(Simulation):
         checkpoint, earlier = open_earlier_run(folder, self.case)
         check_same_image(checkpoint, folder, self.subdomain, self.sites)
         read_state(checkpoint, folder, self.flow)
-        self.flow.steps = checkpoint.step
+        case = self.case
+        mine, theirs = (sorted(set(one.image.walls)) for one in (case, earlier))
+        if mine != theirs:
+            raise InputError(
+                f"initial.restart: {folder} has image.walls = {theirs}, this case {mine}; both must"
+                " be the same"
+            )
+        self.flow.continue_from(checkpoint.step, fluid_of(earlier))
         self.step, self.time = checkpoint.step, float(checkpoint.step)
         # Looks at another flow, or at other intervals, say nothing about this one.
-        interval = self.case.convergence.interval
-        if earlier.flow == self.case.flow and earlier.convergence.interval == interval:
+        interval = case.convergence.interval
+        if earlier.flow == case.flow and earlier.convergence.interval == interval:
             for permeability in read_numbers(checkpoint, _LOOKS):
                 self._steadiness.add(permeability)
 

@@ -88,8 +88,10 @@ class PoreFlow:
         every = np.concatenate([np.empty(0, np.int64), *slots])
         self._edges = np.unique(every // self._directions)
         places, _ = self._located(every, wide)
+        self._walls = self._marked_walls(every, wide)
         self._falling = np.flatnonzero(fluid.pressure_drop)
         ends, self._inlet_weights = inlets(subdomain, self._falling)
+        self._inlet_directions = ends[:, 3]
         self._inlet_places = self._located(self._slots(ends), wide)
         del wide
         self.sites.release()
@@ -104,7 +106,9 @@ class PoreFlow:
         # Represent edge sites and inner sites as dependencies of the step graph.
         self._tokens = [device.zeros((device.lanes,), np.float64) for _ in range(2)]
         self.steps = 0
-        self.drive(fluid)
+        # Whether the populations are what a step under the present drive has left.
+        self._has_stepped = False
+        self._set_drive(fluid)
         self.rest()
 
     # -- setting up --------------------------------------------------------------------------
@@ -131,8 +135,30 @@ class PoreFlow:
             device.run(kernel.bind(rows, wide, given, len(slots), self.sites.stored, own, linked))
         return own, linked
 
+    def _marked_walls(self, crossing: np.ndarray, wide: Array) -> Array:
+        """Return for each site the directions along which populations bounce back, as bits.
+
+        What is `crossing` comes from other ranks: links say the same of it.
+        """
+        walls = self.device.zeros((self.sites.stored,), np.uint32)
+        segments = self.sites.stored // SEGMENT
+        if segments:
+            kernel = self._kernel("population_access.hpp", "mark_walls")
+            launch = RowLaunch(segments, SEGMENT)
+            self.device.run(kernel.bind(launch, wide, segments, self.sites.stored, walls))
+        if len(crossing):
+            place = np.searchsorted(self._edges, crossing // self._directions)
+            comes = np.zeros(len(self._edges), np.uint32)
+            bits = np.left_shift(np.uint32(1), (crossing % self._directions - 1).astype(np.uint32))
+            np.bitwise_or.at(comes, place, bits)
+            walls[self.device.array(self._edges)] &= self.device.array(~comes)
+        return walls
+
     def drive(self, fluid: Fluid) -> None:
-        """Change the fluid, or what drives it, but not the state. Collective.
+        """Change the fluid, or what drives it, but not the velocity. Collective.
+
+        Half of the force is a part of the velocity, so the momentum changes by the other half. If
+        it did not, momentum between walls that nothing damps would alternate from step to step.
 
         Raises
         ------
@@ -144,9 +170,31 @@ class PoreFlow:
                 f"pressure_drop {fluid.pressure_drop} falls along other axes than when the flow was"
                 " made; accepted: along the same ones, or none"
             )
+        before = self.fluid
+        self._set_drive(fluid)
+        self._keep_velocity(before)
+
+    def continue_from(self, steps: int, earlier: Fluid) -> None:
+        """Go on after so many steps of an earlier flow, whose populations have been set."""
+        self.steps, self._has_stepped = steps, steps > 0
+        self._keep_velocity(earlier)
+
+    def _keep_velocity(self, before: Fluid) -> None:
+        """Change populations such that the velocity is what it was with the fluid `before`."""
+        if (before.force, before.pressure_drop) == (self.fluid.force, self.fluid.pressure_drop):
+            return
+        self._has_stepped = False
+        self.synchronize()
+        change = np.subtract(self.fluid.force, before.force)
+        self._set_momentum(-change[::-1] / 2, adds=True)
+
+    def _set_drive(self, fluid: Fluid) -> None:
         self.fluid = fluid
         change = self._inlet_weights @ np.array(fluid.pressure_drop, float)
         self._jump = self.device.array(change) if np.any(fluid.pressure_drop) else None
+        # What the drop in pressure adds to the momentum of all sites in a step.
+        velocities = self.subdomain.velocity_set.velocities
+        self._jump_momentum = change @ velocities[self._inlet_directions]
         self.pair = [commit(self._record(number), self._policy) for number in (0, 1)]
 
     # -- steps -------------------------------------------------------------------------------
@@ -244,6 +292,7 @@ class PoreFlow:
             for step in self.pair:
                 step.run(profile)
         self.steps += steps
+        self._has_stepped = self._has_stepped or steps > 0
 
     def synchronize(self) -> None:
         """Wait until all steps are done; a RunError if another rank has not answered."""
@@ -272,7 +321,11 @@ class PoreFlow:
         The velocity includes half of the force, so the populations' momentum is minus that.
         """
         self.synchronize()
-        momentum = [-part / 2 for part in self.fluid.numbers[2:]]
+        self._set_momentum(-np.array(self.fluid.force[::-1], float) / 2, adds=False)
+        self.steps, self._has_stepped = 0, False
+
+    def _set_momentum(self, momentum: np.ndarray, adds: bool) -> None:
+        """Give all sites the equilibrium of a momentum along x, y and z, or add it to theirs."""
         segments = self.sites.stored // SEGMENT
         if segments:
             self._run(
@@ -282,9 +335,9 @@ class PoreFlow:
                 self._arrays[0],
                 segments,
                 self.sites.stored,
-                *momentum,
+                int(adds),
+                *map(float, momentum),
             )
-        self.steps = 0
 
     def sums(self) -> tuple[np.ndarray, float]:
         """Return sums over this rank's sites, and the largest velocity.
@@ -292,22 +345,25 @@ class PoreFlow:
         Returns
         -------
         numpy.ndarray
-            Sums of the velocity along z, y and x and of the density's deviation from one.
+            Sums of the velocity along z, y and x, of the density's deviation from one, and of the
+            mean of this velocity and that one step before. Momentum that nothing damps, between
+            walls, alternates from step to step; it is no part of this mean.
         float
             The largest velocity.
         """
         self.synchronize()
         rows = -(-self.sites.count // _SUM_COLUMNS)
         if not rows:
-            return np.zeros(4), 0.0
-        sums = self.device.zeros((rows, 4), np.float64)
+            return np.zeros(7), 0.0
+        by_row = self.device.zeros((rows, 7), np.float64)
         fastest = self.device.zeros((rows,), np.int64)
         self._run(
             "macroscopic_fields.hpp",
             "sum_sites",
             RowLaunch(rows, _SUM_COLUMNS, reduces=True),
             self._arrays[0],
-            sums,
+            self._walls,
+            by_row,
             fastest,
             rows,
             _SUM_COLUMNS,
@@ -316,7 +372,12 @@ class PoreFlow:
             *self.fluid.numbers[2:],
         )
         square = self.device.to_host(fastest).max().view(np.float64)
-        return self.device.to_host(sums).sum(axis=0), float(np.sqrt(square))
+        sums = self.device.to_host(by_row).sum(axis=0)
+        if self._has_stepped:
+            sums[4:] -= self._jump_momentum / 2
+        else:
+            sums[4:] = sums[:3]
+        return sums, float(np.sqrt(square))
 
     def fields(self, planes: tuple[int, int] | None = None) -> np.ndarray:
         """Return velocity (z, y, x) and density at the voxels of the box, shape (4, *box.shape).
