@@ -35,8 +35,9 @@ $(VENV)/.stamp-test: pyproject.toml | $(VENV)/bin/python
 demo: $(VENV)/.stamp-core
 	$(VENV)/bin/slipstream run cases/taylor-green.toml --overwrite
 
+# Tests start many processes: where Python was told to keep no bytecode, each compiles all it imports.
 test: $(VENV)/.stamp-test
-	$(VENV)/bin/python -m pytest -q -n auto --maxprocesses 8 --dist worksteal
+	PYTHONDONTWRITEBYTECODE= $(VENV)/bin/python -m pytest -q -n auto --maxprocesses 8 --dist worksteal
 
 lint: $(VENV)/.stamp-test
 	$(VENV)/bin/ruff check .

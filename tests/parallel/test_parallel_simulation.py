@@ -52,7 +52,9 @@ def test_schedules_and_transports_give_the_same_bits(comm, device, box, integrat
         return modes_of(advance(simulation, 5)).tobytes(), courant_rate(simulation.flow)
 
     expected = result("serial", "mpi")
-    for transport in ("mpi", "mpi-p2p", "auto"):
+    # What a method adds to a step is not exchanged: one of them is sent in every way.
+    transports = ("mpi", "mpi-p2p", "auto") if integrator == "rk2" else ("auto",)
+    for transport in transports:
         for schedule in ("serial", "overlap"):
             assert result(schedule, transport) == expected
 

@@ -113,14 +113,20 @@ def test_streamed_steps_give_the_bits_of_steps_on_the_device(comm, device, model
             )
 
 
+@pytest.fixture(scope="module")
+def streamed_by_default(comm, device):
+    """The settings of a flow, and its modes after two steps that stream as they do by default."""
+    settings = (*BOX, *MODELS["mhd"], *streaming(comm, device))
+    return settings, modes_of(advance(start(device, *settings, comm=comm), 2))
+
+
 @pytest.mark.parametrize(
     ("options", "schedule"), list(zip(OPTIONS, itertools.cycle(["overlap", "serial", "serial"])))
 )
-def test_no_way_to_stream_changes_a_bit(comm, device, options, schedule):
+def test_no_way_to_stream_changes_a_bit(comm, device, streamed_by_default, options, schedule):
     if "devices" in options and devices_of_a_rank(device, comm) < 2:
         pytest.skip("needs two GPUs")
-    settings = (*BOX, *MODELS["mhd"], *streaming(comm, device))
-    expected = modes_of(advance(start(device, *settings, comm=comm), 2))
+    settings, expected = streamed_by_default
     chosen = (f"run.streaming={options}", f"run.schedule={schedule}")
     actual = modes_of(advance(start(device, *settings, *chosen, comm=comm), 2))
     assert actual.tobytes() == expected.tobytes()

@@ -7,6 +7,7 @@ that another viscosity compiles nothing.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable
 
 import sympy
@@ -63,6 +64,7 @@ class _Printer(C99CodePrinter):
 _print = _Printer({"math_macros": {}}).doprint
 
 
+@functools.cache
 def product_header(model: Lowered) -> str:
     """Return the header that defines ``pointwise``."""
     lines = [f"  const Real {_print(s)} = in[{i}];" for i, s in enumerate(model.symbols)]
@@ -90,6 +92,7 @@ def product_header(model: Lowered) -> str:
     )
 
 
+@functools.cache
 def mode_header(model: Lowered) -> str:
     """Return the header of functions of a mode: ``rates``, ``decay_rates`` and others."""
     size = len(model.components)

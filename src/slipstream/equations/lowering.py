@@ -48,7 +48,8 @@ class Mean:
     parts: tuple[MeanPart, ...]
 
 
-@dataclass(frozen=True)
+# Compared by identity: a model is lowered once, and what is made of it is remembered with it.
+@dataclass(frozen=True, eq=False)
 class Lowered:
     """A model in the form in which a pseudospectral step computes it.
 

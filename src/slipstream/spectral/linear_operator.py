@@ -10,9 +10,8 @@ from typing import Any
 import numpy as np
 import sympy
 
-from slipstream.equations.fourier_forms import WAVENUMBERS
 from slipstream.spectral.projection import projector
-from slipstream.spectral.spectral_problem import SpectralProblem
+from slipstream.spectral.spectral_problem import SpectralProblem, function_of_wavenumbers
 from slipstream.spectral.wavenumbers import Wavenumbers
 
 
@@ -33,7 +32,7 @@ class LinearOperator:
         for own, row in enumerate(problem.model.linear):
             for other, factor in row.items():
                 matrix[own, other] = factor.subs(values)
-        return sympy.lambdify(WAVENUMBERS, matrix, "numpy")
+        return function_of_wavenumbers(matrix.as_immutable())
 
     @cached_property
     def wave_rate(self) -> float:

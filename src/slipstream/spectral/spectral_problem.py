@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,22 @@ from slipstream.equations.lowering import MeanPart
 from slipstream.fft import SlabGeometry, plane_pass_bytes
 from slipstream.spectral.dealiasing import DEALIASING, Dealiasing
 from slipstream.spectral.runge_kutta_tableaux import RungeKutta
+
+# Simulations of a process are often of the same equations, for which SymPy takes its time.
+REMEMBERED = 256
+
+
+@lru_cache(REMEMBERED)
+def function_of_wavenumbers(expression: sympy.Basic) -> Callable[..., Any]:
+    """Return an expression, or matrix, as a function of kx, ky and kz."""
+    return sympy.lambdify(WAVENUMBERS, expression, "numpy")
+
+
+@lru_cache(REMEMBERED)
+def _drives(rate: sympy.Expr) -> bool:
+    """Whether a rate of decay, a polynomial of the wavenumbers, drives some modes."""
+    terms = sympy.Poly(rate, *WAVENUMBERS).terms()
+    return any(factor < 0 or any(n % 2 for n in orders) for orders, factor in terms)
 
 
 @dataclass(frozen=True)
@@ -89,7 +105,7 @@ class SpectralProblem:
     @property
     def decay_functions(self) -> list[Callable[..., Any]]:
         """The same as functions of kx, ky and kz."""
-        return [sympy.lambdify(WAVENUMBERS, rate, "numpy") for rate in self.decays]
+        return [function_of_wavenumbers(rate) for rate in self.decays]
 
     @cached_property
     def means(self) -> dict[str, list[tuple[MeanPart, Callable[..., Any]]]]:
@@ -121,12 +137,8 @@ class SpectralProblem:
     @cached_property
     def has_driving(self) -> bool:
         """Whether linear terms of the unknowns drive some modes."""
-        for parts in self.model.damping[: len(self.model.unknowns)]:
-            for part in parts:
-                terms = sympy.Poly(part.subs(self.values), *WAVENUMBERS).terms()
-                if any(factor < 0 or any(n % 2 for n in orders) for orders, factor in terms):
-                    return True
-        return False
+        damping = self.model.damping[: len(self.model.unknowns)]
+        return any(_drives(part.subs(self.values)) for parts in damping for part in parts)
 
     @cached_property
     def is_separable(self) -> bool:
