@@ -234,3 +234,27 @@ def test_failing_transform_is_named(comm, device, monkeypatch):
 def test_options_without_effect_are_refused(comm, device, options, message):
     with pytest.raises(InputError, match=message):
         DistributedFFT(SHAPE, comm=comm, device=device, **options)
+
+
+def test_only_other_tiles_give_other_roundings(comm, device):
+    shape = (48, 40, 36)
+    oracle, results = Oracle(shape, "float64"), {}
+    for options in (
+        {},
+        {"streams": 3},
+        {"copies": "packed"},
+        {"tiles_per_exchange": 3},
+        {"exchange": "device"},
+        {"tiles": 1},
+        {"tiles": 100},
+        *([{"devices": 2}] if device.kind == "cpu" else []),
+    ):
+        fft = plan_on_host(comm, device, shape, memory="64 MiB", streaming=options)
+        points, modes = oracle.input(fft), oracle.output(fft)
+        results[str(options)] = fft.forward(points), fft.backward(modes)
+        oracle.assert_modes(fft, results[str(options)][0])
+        oracle.assert_points(fft, results[str(options)][1])
+    usual = [one.tobytes() for one in results["{}"]]
+    for options, both in results.items():
+        if "'tiles'" not in options:
+            assert [one.tobytes() for one in both] == usual, options

@@ -277,6 +277,20 @@ def test_what_is_not_a_number_shows_in_the_error(wire):
 
 
 @WITH_BOTH_WIRES
+@pytest.mark.parametrize("value", [1e-60, 1e-155, 1e-170, 1e-250, 5e-324])
+def test_what_is_too_small_for_the_wire_is_lost_and_said_to_be(wire, value):
+    """Also where the squares of all numbers are zero; a few larger ones make it negligible."""
+    values = np.zeros(3000, complex)
+    values[100::7] = value * (1 - 1j)
+    for larger, expected in ((0.0, 1.0), (1.0, 0.0)):
+        values[-1] = larger
+        sent, (lost, size) = through(values, wire)
+        assert not widened(sent, wire)[:-1].any()
+        assert size > 0
+        assert (lost / size) ** 0.5 == pytest.approx(expected, abs=1e-40)
+
+
+@WITH_BOTH_WIRES
 def test_what_the_wire_can_hold_is_exact(wire):
     values = np.array([0, -0.0, 1, -1.5j, 2.0**-126, 2.0**127, 3 + 5j], complex)
     sent, sums = through(values, wire)

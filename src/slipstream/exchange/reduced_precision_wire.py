@@ -100,10 +100,13 @@ class NarrowWire(Transport):
 
         Sums of ``|x - narrowed(x)|^2`` and ``|x|^2`` over all that this rank sent to others in the
         latest run of every exchange, as far as exchanges can still be run. Not a number if data
-        were not, or if they exceeded the range of the wire.
+        were not, or if they exceeded the range of the wire. Numbers whose squares are all too small
+        for one are far below that range: both sums are then the least number above zero.
         """
         sums = [self.device.to_host(exchange.sums) for exchange in self._exchanges.values()]
-        return np.array([s.sum(axis=0) for s in sums]).reshape(-1, 2)
+        totals = np.array([s.sum(axis=0) for s in sums]).reshape(-1, 3)
+        totals[(totals[:, 1] == 0) & (totals[:, 2] > 0), :2] = np.nextafter(0, 1)
+        return totals[:, :2]
 
     def relative_error(self, comm: Any = None) -> float:
         """Return the largest error of an exchange, relative to what was sent in it. Collective.
@@ -123,8 +126,8 @@ class NarrowWire(Transport):
 class NarrowExchange(Exchange):
     """An exchange between kernels that narrow and kernels that widen.
 
-    `narrow` are the arrays that stand for the wide `pairs`; `sums` has squares of error and size
-    for each row that was narrowed in the latest run.
+    `narrow` are the arrays that stand for the wide `pairs`; `sums` has squares of error and size,
+    and absolute values, for each row that was narrowed in the latest run.
     """
 
     def __init__(
@@ -141,7 +144,7 @@ class NarrowExchange(Exchange):
         lanes = self.device.lanes
         self._leaving, self._arriving = _chunks(self.sends, lanes), _chunks(self.receives, lanes)
         rows = len(pairs) * sum(_rows(low, high) for low, high in self._leaving)
-        self.sums = self.device.zeros((rows, 2), np.float64)
+        self.sums = self.device.zeros((rows, 3), np.float64)
 
     def _record_messages(self, graph: StepGraph, label: str) -> None:
         row = 0

@@ -335,7 +335,7 @@ class DistributedFFT:
 
         It is the root of the sum of squares of what was lost, over that of what was sent: the
         largest of the exchanges that the last transforms, forward and backward, consisted of; 0
-        without a narrow wire.
+        without a narrow wire, and 1 where all numbers were too small for it.
         """
         transport = self._opened().transport
         if not isinstance(transport, NarrowWire):

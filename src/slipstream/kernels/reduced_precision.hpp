@@ -43,7 +43,8 @@ struct Bfloat16 {
 };
 
 // Rows are stretches of so many elements; the last one may be shorter. sums[row] receives the
-// squares of what narrowing takes from the row, and of the row itself.
+// squares of what narrowing takes from the row, and of the row itself, and its absolute values, which
+// are still there where all squares are too small for a number.
 KERNEL narrow_rows(const Complex* RESTRICT wide, NARROW* RESTRICT narrow, double* RESTRICT sums,
                    Index rows, Index columns, Index count) {
   FOR_ROWS(row, rows) {
@@ -51,20 +52,23 @@ KERNEL narrow_rows(const Complex* RESTRICT wide, NARROW* RESTRICT narrow, double
     const Index length = count - first < columns ? count - first : columns;
     const Complex* RESTRICT from = wide + first;
     NARROW* RESTRICT to = narrow + first;
-    double error = 0, size = 0;
-    FOR_COLUMNS_SUM(c, length, error, size) {
+    double error = 0, size = 0, absolute = 0;
+    FOR_COLUMNS_SUM(c, length, error, size, absolute) {
       NARROW kept;
       kept.narrow(from[c]);
       to[c] = kept;
       const Complex lost = from[c] - kept.wide();
       error += lost.re * lost.re + lost.im * lost.im;
       size += from[c].re * from[c].re + from[c].im * from[c].im;
+      absolute += fabs(from[c].re) + fabs(from[c].im);
     }
     error = row_sum(error);
     size = row_sum(size);
+    absolute = row_sum(absolute);
     if (FIRST_COLUMN) {
-      sums[2 * row] = error;
-      sums[2 * row + 1] = size;
+      sums[3 * row] = error;
+      sums[3 * row + 1] = size;
+      sums[3 * row + 2] = absolute;
     }
   }
 }

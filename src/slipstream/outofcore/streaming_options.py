@@ -21,7 +21,7 @@ _OF_STEPS = {"update", "resident"}
 
 @dataclass(frozen=True)
 class Streaming:
-    """How arrays on the host stream through devices; no choice changes the result.
+    """How arrays on the host stream through devices; results differ by rounding at most.
 
     `InputError` names what is not accepted.
 
