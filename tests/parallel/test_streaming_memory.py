@@ -8,12 +8,17 @@ import weakref
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from fft_cases import plan_on_host, usual_transports
+from fft_cases import alike, plan_on_host, usual_transports
 from fft_oracle import Oracle
+from slipstream.decomposition import Box
 from slipstream.errors import InputError
+from slipstream.fft import out_of_core_fft
 from slipstream.fft.out_of_core_fft import StreamedPlan
 from slipstream.outofcore.host_device_copy import COPIES
+from slipstream.outofcore.tiles import TiledPass
 from slipstream.schedule import POLICIES
 
 
@@ -40,6 +45,36 @@ def test_too_little_memory_is_refused_with_the_smallest_that_would_do(comm, devi
     least = int(str(caught.value).split("at least ")[1].split()[0])
     fft = plan_on_host(comm, device, shape, memory=f"{least} MiB")
     assert fft._plan.device_bytes <= least << 20
+
+
+@pytest.mark.parametrize(
+    ("shape", "options"),
+    [
+        ((1024, 1024, 1024), {"tune": "quick"}),
+        ((100_000, 64, 64), {}),
+        ((1 << 27,), {}),
+        ((1 << 20, 1 << 20), {}),
+        ((512, 512, 512), {"streaming": {"exchange": "device", "tiles_per_exchange": 4}}),
+    ],
+)
+def test_too_little_memory_is_told_without_planning(comm, device, monkeypatch, shape, options):
+    """Planning these transforms for every possible number of tiles would take minutes."""
+    if device.kind != "cpu":
+        pytest.skip("libraries of GPUs say what memory they need when they plan")
+    monkeypatch.setattr(out_of_core_fft, "TileTransforms", None)
+    with pytest.raises(InputError, match="memory 1000 B on each device is too little"):
+        plan_on_host(comm, device, shape, memory="1 kB", **options)
+
+
+@alike(examples=100)
+@given(st.lists(st.integers(0, 9), min_size=3, max_size=3), st.integers(0, 2), st.integers(1, 12))
+def test_shapes_of_tiles_are_those_that_are_cut(sizes, cut, count):
+    box = Box((0, 2, 3, 4), (1, *(2 + axis + n for axis, n in enumerate(sizes))))
+    one = TiledPass((box,), (box,), (1,), cut)
+    tiles = {before.shape for before, _ in one.tiles(0, 0, count) if before.size}
+    shapes = one.tile_shapes(0, count)
+    assert set(shapes) == tiles
+    assert len(shapes) == len(tiles)
 
 
 def test_a_rank_whose_device_has_less_than_it_said_stops_all(comm, device, monkeypatch):

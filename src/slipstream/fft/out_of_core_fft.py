@@ -12,6 +12,7 @@ instead of the pipeline it is GHOST's (Rosenberg et al., Atmosphere 11, 178 (202
 
 from __future__ import annotations
 
+import bisect
 import math
 from collections.abc import Iterator, Sequence
 from functools import partial
@@ -28,7 +29,7 @@ from slipstream.fft.fft_arguments import Arguments
 from slipstream.fft.layout_search import Stage
 from slipstream.fft.padded_rows import has_padding, whole_rows
 from slipstream.fft.tile_exchanges import Exchanges
-from slipstream.fft.tile_transforms import TileShapes, TileTransforms
+from slipstream.fft.tile_transforms import Tile, TileShapes, TileTransforms
 from slipstream.fft.truncation import Modes
 from slipstream.outofcore.memory_budget import first_that_fits
 from slipstream.outofcore.streaming_options import Streaming
@@ -110,14 +111,17 @@ class StreamedPlan:
         reserve = self._field_bytes() if not any(self._exchanged) and len(self.passes) > 1 else 0
         reserve = reserve if len(self.devices) == 1 else 0
         counts = list(self._counts())
+        # What a library needs besides is known when it has planned, which takes its time.
+        possible = bisect.bisect_left(counts, True, key=lambda count: self._bytes(count) <= limit)
+        possible = largest(comm, possible)
         # An array that stays on the device is not worth tiles that are many times smaller.
-        larger = [count for count in counts if count <= 4 * counts[0]]
+        larger = [count for count in counts[possible:] if count <= 4 * counts[0]]
         if reserve:
             found = first_that_fits(comm, larger, lambda count: self._made(count, limit - reserve))
             if found:
                 self._on_device = [on_every_rank(comm, self._field_on_device)]
                 return found
-        found = first_that_fits(comm, counts, lambda count: self._made(count, limit))
+        found = first_that_fits(comm, counts[possible:], lambda count: self._made(count, limit))
         if found:
             return found
         smallest = largest(comm, on_every_rank(comm, lambda: self._needed(counts[-1])))
@@ -144,8 +148,26 @@ class StreamedPlan:
 
     def _needed(self, count: int) -> int:
         """Return how many bytes of each device so many tiles need."""
+        if all(device.kind == "cpu" for device in self.devices):
+            return self._bytes(count)
         made = self._made(count, _NO_LIMIT)
         return made.bytes + self._exchanges.device_bytes(self._cut(count))
+
+    def _bytes(self, count: int) -> int:
+        """Return the same without what a library needs to work in, which on CPUs is nothing."""
+        tiles, shapes, streaming = self._tiles(count), self._shapes, self.streaming
+        buffers = streaming.slots * sum(shapes.buffer_sizes(tiles))
+        spare = len(streaming.lanes) * shapes.spare_bytes(tiles)
+        return buffers + spare + self._exchanges.device_bytes(self._cut(count))
+
+    def _tiles(self, count: int) -> list[Tile]:
+        """Return what is transformed if a field is cut into so many tiles, each kind once."""
+        return [
+            (shape, one.axes)
+            for one, tiles in zip(self.passes, self._cut(count), strict=True)
+            if one.axes
+            for shape in one.tile_shapes(self._rank, tiles)
+        ]
 
     def _cut(self, count: int) -> list[int]:
         """Return into how many tiles passes cut a field where the finest cuts it into so many."""
@@ -153,15 +175,7 @@ class StreamedPlan:
 
     def _made(self, count: int, limit: int) -> TileExecutor[TileTransforms]:
         """Return devices for so many tiles, or raise `TooLittleMemory`."""
-        kinds = {
-            (before.shape, one.axes): None
-            for one, tiles in zip(self.passes, self._cut(count), strict=True)
-            if one.axes
-            for field in range(self.arguments.fields)
-            for before, _ in one.tiles(self._rank, field, tiles)
-            if before.size
-        }
-        different, shapes, streaming = list(kinds), self._shapes, self.streaming
+        different, shapes, streaming = self._tiles(count), self._shapes, self.streaming
         return TileExecutor(
             [
                 TileDevice(

@@ -54,6 +54,19 @@ class TiledPass:
             (self._part(before, field, *part), self._part(after, field, *part)) for part in ranges
         ]
 
+    def tile_shapes(self, rank: int, count: int) -> list[tuple[int, ...]]:
+        """Return the shapes before the work that a rank's tiles of a field have, each once."""
+        box = self.before[rank]
+        if not box.size:
+            return []
+        size = box.shape[self.cut] if self.cut else 1
+        smaller, larger = divmod(size, count if self.cut else 1)
+        lengths = [smaller + 1] * (larger > 0) + [smaller] * (smaller > 0)
+        return [
+            (1, *(n if axis == self.cut else m for axis, m in enumerate(box.shape) if axis))
+            for n in lengths
+        ]
+
     def _part(self, box: Box, field: int, low: int, high: int) -> Box:
         start, stop = list(box.start), list(box.stop)
         here = high > low and start[0] <= field < stop[0]  # fields may be divided among ranks
