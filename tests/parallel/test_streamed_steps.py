@@ -254,6 +254,13 @@ def test_a_step_of_flow_takes_its_state_over_the_bus_once_in_a_substage(device):
     assert outward == state + 2 * (inputs + products) * plane
 
 
+def test_too_little_memory_is_refused_before_any_field_is_made(comm, device):
+    """The fields of this grid would fill most hosts."""
+    case = make_case("grid.points=2048", *streaming(comm, device), "run.memory='1 MiB'")
+    with pytest.raises(InputError, match=r"run.memory: 1 MiB .* too little .* at least \d+ MiB"):
+        SpectralSimulation(case, comm, device)
+
+
 def test_too_little_memory_is_refused_with_the_smallest_that_would_do(comm, device):
     settings = ("grid.points=48", *streaming(comm, device))
     with pytest.raises(

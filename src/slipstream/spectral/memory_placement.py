@@ -19,7 +19,7 @@ from slipstream.spectral.spectral_problem import SpectralProblem
 from slipstream.spectral.transform_passes import FieldTransforms, Passes
 
 if TYPE_CHECKING:
-    from slipstream.spectral.out_of_core_step import StreamedPasses
+    from slipstream.spectral.out_of_core_step import StepTiles, StreamedPasses
 
 
 @dataclass(frozen=True)
@@ -33,6 +33,7 @@ class Placement:
     devices: list[Device]  # through which a step goes
     limit: int = 0  # bytes that may be taken of each of these if the fields are on the host
     streaming: Streaming | None = None
+    tiles: StepTiles | None = None  # if the fields are on the host
     is_chosen: bool = False  # by the memory there is, since the case says "auto"
 
     @property
@@ -47,14 +48,13 @@ class Placement:
 
     def passes(self) -> Callable[[FieldTransforms], StreamedPasses] | None:
         """Return a function that makes the passes of a step, as `SpectralStep` takes it."""
-        streaming = self.streaming
-        if streaming is None:
+        tiles = self.tiles
+        if tiles is None:
             return None
-        # Only fields on the host need this import.
         from slipstream.spectral.out_of_core_step import StreamedPasses
 
         return lambda transforms: StreamedPasses(
-            transforms, self.problem, self.devices, self.comm, streaming, self.limit
+            transforms, self.problem, tiles, self.comm, self.limit
         )
 
     def need(self) -> int:
@@ -129,8 +129,13 @@ def place(problem: SpectralProblem, run: SpectralRun, device: Device, comm: Comm
     devices = devices_of(device, comm, streaming.devices)
     if len(devices) > 1:
         limit = memory_limit(devices, run.memory, comm)
-    own = devices[0]
-    return Placement(problem, comm, own, home_of(own), devices, limit, streaming)
+    # Only fields on the host need this import.
+    from slipstream.spectral.out_of_core_step import StepTiles
+
+    home = home_of(devices[0])
+    tiles = StepTiles(problem, devices, home, streaming)
+    tiles.check(comm, limit)
+    return Placement(problem, comm, devices[0], home, devices, limit, streaming, tiles)
 
 
 def crossings(problem: SpectralProblem, update: str, resident: int = 0) -> tuple[int, int]:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import NoReturn
 
 import numpy as np
 
@@ -42,69 +43,78 @@ from slipstream.spectral.transform_passes import PLANE_CHUNKS, FieldTransforms, 
 _NO_LIMIT = 1 << 62
 
 
-class StreamedPasses:
-    """The passes of fields on the host, tile by tile. Collective.
-
-    Tiles come from, and go to, the arrays of `transforms`. They go through `devices` in turn, on
-    each of which `limit` bytes may be allocated; a lower limit than the least that works is
-    refused. A pass cuts the columns of this rank into `tiles`, and its planes into at least as
-    many; `device_bytes` are allocated on each device, small tables reckoned generously.
-    """
-
-    goes_ahead, sends_field_by_field = True, False
+class StepTiles:
+    """The tiles of a step: how many there may be, and the memory that they take of `devices`."""
 
     def __init__(
         self,
-        transforms: FieldTransforms,
         problem: SpectralProblem,
         devices: Sequence[Device],
-        comm: Comm,
+        home: Device,
         streaming: Streaming,
-        limit: int,
     ) -> None:
-        self._host, self._streaming = transforms, streaming
-        self.devices, self._home = list(devices), transforms.devices[0]
-        self.geometry, self._needs = problem.geometry, needs_of(problem, streaming.update)
+        self.devices, self._home, self.streaming = list(devices), home, streaming
+        self.geometry, self.needs = problem.geometry, needs_of(problem, streaming.update)
         self._product = product_of_model(problem.model)
-        # Ranks may have been told different limits: each looks at its own devices.
-        self._executor, self.tiles = self._fitting(comm, -largest(comm, -limit))
-        self.device_bytes = self._executor.bytes
-        # On a CPU the fields themselves are in the same memory.
-        fields = problem.memory(self._home) if self._home in self.devices else 0
-        self.resident = self._keep(max(0, limit - self.device_bytes - fields))
-        most = self._most(self.tiles)
-        self._fields = HostFields(transforms, self.resident, self._needs.fields, *most)
 
-    # -- memory ------------------------------------------------------------------------------
+    def check(self, comm: Comm, limit: int) -> None:
+        """Refuse a limit into which no tiles fit, without allocating any field. Collective."""
+        limit = -largest(comm, -limit)
+        if largest(comm, self._least_bytes()) > limit:
+            self._refuse(comm, limit)
 
-    def _fitting(self, comm: Comm, limit: int) -> tuple[TileExecutor[TileTransforms], int]:
+    def fitting(self, comm: Comm, limit: int) -> tuple[TileExecutor[TileTransforms], int]:
         """Return devices with the fewest tiles that fit on all ranks, and how many. Collective."""
-        counts = list(self._counts())
-        found = first_that_fits(comm, counts, lambda count: self._made(count, limit))
-        if found:
-            return found
-        least = on_every_rank(comm, lambda: self._made(counts[-1], _NO_LIMIT).bytes)
+        # Ranks may have been told different limits: each looks at its own devices.
+        limit = -largest(comm, -limit)
+        found = first_that_fits(comm, self._counts(), lambda count: self._made(count, limit))
+        return found or self._refuse(comm, limit)
+
+    def _refuse(self, comm: Comm, limit: int) -> NoReturn:
+        asked, count = self.streaming.tiles, self._counts()[-1]
+
+        def least() -> int:
+            if asked or all(one.kind == "cpu" for one in self.devices):
+                return self._least_bytes()
+            # The smallest tiles are made, to find out what a library takes for them.
+            return self._made(count, _NO_LIMIT).bytes
+
+        need = largest(comm, on_every_rank(comm, least))
         raise InputError(
             f"run.memory: {bytes_text(limit)} on each device is too little for this step; it "
-            f"takes at least {math.ceil(largest(comm, least) / 2**20)} MiB"
-            + (f" with {counts[-1]} tiles" if self._streaming.tiles else "")
+            f"takes at least {math.ceil(need / 2**20)} MiB"
+            + (f" with {count} tiles" if asked else "")
         )
 
-    def _counts(self) -> Iterator[int]:
-        """Yield numbers of tiles to try, larger ones when smaller ones do not fit."""
+    def _least_bytes(self) -> int:
+        """Return the bytes that the most tiles take, but for what a library works in."""
+        most = self.most(self._counts()[-1])
+        slots = self.streaming.slots * self.needs.slot_bytes(*most)
+        beside = (self.needs.bytes_beside(most[0], one, self.streaming) for one in self.devices)
+        return slots + max(beside)
+
+    def _counts(self) -> list[int]:
+        """Return numbers of tiles to try, larger ones when smaller ones do not fit."""
         g = self.geometry
         longest = max(-(-g.shape[0] // g.ranks), -(-g.spectral_shape[1] // g.ranks))
-        size = self._needs.fields * g.field_size * self._needs.dtype.itemsize
-        return tile_counts(size, longest, self._streaming.tiles)
+        size = self.needs.fields * g.field_size * self.needs.dtype.itemsize
+        return list(tile_counts(size, longest, self.streaming.tiles))
 
-    def _most(self, count: int) -> tuple[int, int]:
+    def most(self, count: int) -> tuple[int, int]:
         """Return how many planes, and how many ky, tiles have at most."""
         g = self.geometry
         return max(1, -(-g.planes // count)), max(1, -(-g.columns_shape[1] // count))
 
+    def chunks(self, count: int) -> int:
+        """Return in how many chunks planes are sent, if there are so many tiles."""
+        if self.geometry.ranks == 1:
+            return 1
+        sent = self.streaming.tiles_per_exchange
+        return -(-count // sent) if sent else PLANE_CHUNKS
+
     def _made(self, count: int, limit: int) -> TileExecutor[TileTransforms]:
         """Return devices for so many tiles, or raise `TooLittleMemory`."""
-        needs, streaming, most = self._needs, self._streaming, self._most(count)
+        needs, streaming, most = self.needs, self.streaming, self.most(count)
         size = needs.slot_bytes(*most)
         packed = 2 * size * streaming.slots if streaming.copies == "packed" else 0
         if packed > self._home.memory_free():
@@ -113,7 +123,7 @@ class StreamedPasses:
                 f"{bytes_text(self._home.memory_free())} are free; cut more tiles, or leave "
                 "copies out"
             )
-        chunks = self._chunks(count)
+        chunks = self.chunks(count)
 
         def worker_of(device: Device) -> Callable[[str], TileTransforms]:
             return lambda lane: TileTransforms(needs, device, *most, chunks, self._product)
@@ -133,11 +143,40 @@ class StreamedPasses:
             ]
         )
 
+
+class StreamedPasses:
+    """The passes of fields on the host, tile by tile. Collective.
+
+    Tiles come from, and go to, the arrays of `transforms`. On each device that tiles go through
+    `limit` bytes may be allocated, and `device_bytes` are, small tables reckoned generously. A pass
+    cuts the columns of this rank into `tiles`, and its planes into at least as many.
+    """
+
+    goes_ahead, sends_field_by_field = True, False
+
+    def __init__(
+        self,
+        transforms: FieldTransforms,
+        problem: SpectralProblem,
+        step_tiles: StepTiles,
+        comm: Comm,
+        limit: int,
+    ) -> None:
+        self._host, self._tiles, home = transforms, step_tiles, transforms.devices[0]
+        self.devices, self.geometry = step_tiles.devices, problem.geometry
+        self._executor, self.tiles = step_tiles.fitting(comm, limit)
+        self.device_bytes = self._executor.bytes
+        # On a CPU the fields themselves are in the same memory.
+        fields = problem.memory(home) if home in self.devices else 0
+        self.resident = self._keep(max(0, limit - self.device_bytes - fields))
+        most = step_tiles.most(self.tiles)
+        self._fields = HostFields(transforms, self.resident, step_tiles.needs.fields, *most)
+
     def _keep(self, left: int) -> ResidentColumns:
         """Return the columns for which there is memory left."""
-        g, needs, most = self.geometry, self._needs, self._most(self.tiles)[1]
-        size = needs.column_bytes(most)
-        count = min(left // size, -(-g.columns_shape[1] // most)) if self._streaming.resident else 0
+        g, needs, most = self.geometry, self._tiles.needs, self._tiles.most(self.tiles)[1]
+        size, may_stay = needs.column_bytes(most), self._tiles.streaming.resident
+        count = min(left // size, -(-g.columns_shape[1] // most)) if may_stay else 0
         kept = ResidentColumns(g, self.devices[0], needs.fields, needs.dtype, most, count)
         self.device_bytes += kept.tiles * size
         return kept
@@ -146,12 +185,12 @@ class StreamedPasses:
 
     @property
     def updating(self) -> Passes:
-        return self._host if self._streaming.update == "host" else self
+        return self._host if self._tiles.streaming.update == "host" else self
 
     @property
     def plane_chunks(self) -> int:
         """How many chunks of planes are sent one by one."""
-        return self._chunks(self.tiles)
+        return self._tiles.chunks(self.tiles)
 
     def column_tiles(self, graph: StepGraph) -> Iterator[StreamedColumnTile]:
         """Yield tiles of columns, each in the slot whose turn it is."""
@@ -172,12 +211,6 @@ class StreamedPasses:
     ) -> PackTargets:
         """Return where tiles leave what is exchanged. Collective."""
         return self._host.pack_targets(fields, forward, chunk, chunks)
-
-    def _chunks(self, tiles: int) -> int:
-        if self.geometry.ranks == 1:
-            return 1
-        sent = self._streaming.tiles_per_exchange
-        return -(-tiles // sent) if sent else PLANE_CHUNKS
 
 
 def needs_of(problem: SpectralProblem, update: str) -> TileNeeds:
