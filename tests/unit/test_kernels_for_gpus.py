@@ -21,7 +21,8 @@ from slipstream import kernels
 from slipstream.advection import Advection
 from slipstream.device import HostDevice, Kernel, gpu_fft_launch, large_copy
 from slipstream.equations import Model, Scalar, abs2, grad, laplacian, lower, models
-from slipstream.exchange import SparseExchange, swap_plan
+from slipstream.exchange import PackTargets, SparseExchange, swap_plan
+from slipstream.exchange.pack_targets import packed_blocks
 from slipstream.exchange.reduced_precision_wire import WIRES, NarrowWire
 from slipstream.fft import DistributedFFT, SlabGeometry, truncate
 from slipstream.lattice import Fluid, PoreFlow, Storage
@@ -173,11 +174,10 @@ def lattice_kernels(real):
 
 def swap_kernels(device, dtype):
     """Ask for what swaps numbers with a rank; how they travel there needs no kernel."""
-    unmoved = SimpleNamespace(record=lambda graph, label, own: None)
     transport = SimpleNamespace(
         empty=np.empty,
         pack_buffer=np.empty,
-        prepare=lambda plan, pairs: unmoved,
+        prepare=lambda plan, pairs: PackTargets(plan, packed_blocks(plan, pairs)),
         stored_targets=lambda plan, targets, alternating: None,
     )
     array, addresses = np.zeros(9, dtype), np.arange(3)

@@ -93,19 +93,14 @@ def _transformed_sums(flow: SpectralStep, sums: Sequence[sympy.Expr]) -> Any:
 
 def mean_over_box(flow: SpectralStep, name: str, comm: Comm) -> float:
     """Return the mean over the box of a function of the fields. Collective."""
-    sums: list[float] = []
+    total = 0.0
     for part, function in flow.problem.means[name]:
 
-        def add(
-            points: Any, plane: int, function: Callable[..., Any] = function
-        ) -> tuple[Operation, list[Any]]:
-            def run(stream: Any) -> None:
-                # A constant is a number here, and counts at every point too.
-                sums.append(float((function(*points) + 0 * points[0]).sum()))
+        def sums(points: Any, module: Any, function: Callable[..., Any] = function) -> Any:
+            values = list(points)
+            # A constant is a number here, and counts at every point too.
+            return module.stack([(function(*values) + 0 * values[0]).sum()])
 
-            return run, []
-
-        commit(flow.record_backward(_transformed_sums(flow, part.inputs), add), "serial").run()
-        flow.device.synchronize()
-    total = sum_over_ranks(comm, np.array([math.fsum(sums)]))
-    return float(total[0]) / math.prod(flow.problem.geometry.shape)
+        transformed = _transformed_sums(flow, part.inputs)
+        total += float(sum_over_points(flow, transformed, sums, (1,), comm)[0])
+    return total / math.prod(flow.problem.geometry.shape)

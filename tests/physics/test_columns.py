@@ -1,0 +1,196 @@
+"""Every column that a run writes is what its name says, computed anew from the fields it writes."""
+
+import itertools
+import math
+import random
+
+import numpy as np
+import pytest
+import zarr
+from rich.console import Console
+
+from flows import diagnostics
+from slipstream.case import make_case
+from slipstream.simulation import make_simulation, run_case
+
+AXES = (1, 2, 3)
+VECTORS = {"hd": ["velocity"], "boussinesq": ["velocity"], "mhd": ["velocity", "magnetic"]}
+SCALARS = {"hd": ["scalar"], "boussinesq": ["buoyancy"], "mhd": []}
+
+
+def random_case(draw, model, precision):
+    """Return the tables of a random legal case."""
+    points = [draw.choice((8, 9, 12)) for _ in range(3)]
+    if draw.random() < 0.3:
+        points[draw.randrange(3)] = 1
+    equation = {"model": model, "viscosity": draw.choice((0.0, 0.02, 0.1))}
+    extra = {"hd": "scalars", "boussinesq": "buoyancy_frequency", "mhd": "mean_field"}[model]
+    equation[extra] = 1 if model == "hd" else draw.choice((0.0, 1.5))
+    equation["resistivity" if model == "mhd" else "diffusivity"] = draw.choice((0.0, 0.05))
+    if draw.random() < 0.3:
+        equation |= {"viscosity_power": 2, "rotation": 0.7}
+    case = {
+        "grid": {"points": points, "length": [draw.choice((3.0, "2 pi", 9.0)) for _ in range(3)]},
+        "equation": equation,
+        "initial": {"flow": "random", "seed": draw.randrange(99), "peak_wavenumber": 2.0},
+        "time": {
+            "end": 0.3,
+            "integrator": "rk2",
+            **draw.choice(({"step": 0.04}, {"cfl": 0.3, "max_step": 0.1})),
+        },
+        "numerics": {
+            "precision": precision,
+            "dealiasing": draw.choice(("2/3", "2/3 sphere")),
+            "integrating_factor": draw.choice((True, False)),
+        },
+        "output": {
+            "diagnostics_interval": draw.choice((0.05, 0.1)),
+            "fields_interval": draw.choice((0.1, 0.15)),
+            "spectra_interval": 0.15,
+            "pictures": False,
+        },
+    }
+    if draw.random() < 0.5:
+        case["forcing"] = {"kind": "random", "shells": [1, 1], "injection": 0.3}
+    return case
+
+
+class Calculus:
+    """Fields at the points of one snapshot, and their Fourier coefficients, in NumPy."""
+
+    def __init__(self, fields, shape, lengths_xyz):
+        self.points = fields
+        waves = [np.fft.fftfreq(n, L / n / 2 / np.pi) for n, L in zip(shape, lengths_xyz[::-1])]  # noqa: B905
+        z, y, x = np.meshgrid(*waves, indexing="ij")
+        self.k, self.square = np.stack([x, y, z]), x**2 + y**2 + z**2
+        self.over = np.divide(1, self.square, out=np.zeros(shape), where=self.square > 0)
+
+    @staticmethod
+    def modes(field):
+        return np.fft.fftn(field, axes=AXES) / np.prod(field.shape[1:])
+
+    def vector(self, name):
+        return np.stack([self.points[f"{name}_{axis}"] for axis in "xyz"]).astype(float)
+
+    def curl(self, modes):
+        return 1j * np.cross(self.k, modes, axis=0)
+
+
+def mean_product(first, second):
+    return float((first.conj() * second).sum().real)
+
+
+def expected_columns(case, calculus):
+    """Return what a row and the spectrum should be, from the fields of its time."""
+    model, equation = case.equation.model, case.equation.parameters
+    power, nu = equation["viscosity_power"], equation["viscosity"]
+    slower = equation["resistivity" if model == "mhd" else "diffusivity"]
+    found, everything = {"energy": 0.0, "dissipation": 0.0}, 0
+    for name in (*VECTORS[model], *SCALARS[model]):
+        is_vector = name in VECTORS[model]
+        values = calculus.vector(name) if is_vector else calculus.points[name].astype(float)[None]
+        modes = calculus.modes(values)
+        squares = (np.abs(modes) ** 2).sum(axis=0)
+        everything = everything + squares
+        found[f"{name}_energy"] = squares.sum() / 2
+        found["energy"] += squares.sum() / 2
+        rate = nu if name == "velocity" else slower
+        found["dissipation"] += rate * (calculus.square**power * squares).sum()
+        if not is_vector:
+            continue
+        prefix, curl = "" if name == "velocity" else f"{name}_", calculus.curl(modes)
+        found[f"{prefix}enstrophy"] = mean_product(curl, curl) / 2
+        found[f"{prefix}divergence"] = np.sqrt(
+            mean_product(*[(calculus.k * modes).sum(axis=0)] * 2)
+        )
+        if name == "magnetic":
+            found["current_helicity"] = mean_product(modes, curl)
+            found["magnetic_helicity"] = mean_product(calculus.curl(modes) * calculus.over, modes)
+        else:
+            found["helicity"] = mean_product(modes, curl)
+    return found, everything
+
+
+def check(case, folder, precision):
+    rows, store = diagnostics(folder), zarr.open_group(folder / "fields.zarr")
+    spectra = zarr.open_group(folder / "spectra.zarr")
+    shape, lengths = case.grid.points_xyz[::-1], case.grid.lengths_xyz
+    tolerance = {"float64": 1e-11, "float32": 2e-5}[precision]
+    snapshots = [index for index, time in enumerate(store["time"][:]) if time in rows["time"]]
+    # The first and the last state at least.
+    assert snapshots[0] == 0 and snapshots[-1] == store["time"].size - 1 > 0
+    for index in snapshots:
+        time = store["time"][index]
+        row = {name: column[rows["time"] == time][0] for name, column in rows.items()}
+        fields = {n: store[n][index] for n in store.array_keys() if store[n].ndim == 4}
+        calculus = Calculus(fields, shape, lengths)
+        wanted, squares = expected_columns(case, calculus)
+        scale = 2 * math.sqrt(wanted["energy"] * wanted["enstrophy"])
+        for name, value in wanted.items():
+            if name in row or not name.endswith("_energy"):
+                assert row[name] == pytest.approx(value, rel=tolerance, abs=tolerance * scale), name
+        check_scales(case, row, wanted, tolerance)
+        curl = calculus.curl(calculus.modes(calculus.vector("velocity")))
+        magnitude = np.sqrt((np.fft.ifftn(curl * squares.size, axes=AXES).real ** 2).sum(axis=0))
+        error = np.abs(fields["vorticity_magnitude"] - magnitude).max()
+        assert error <= 50 * tolerance * magnitude.max()
+        if time in spectra["time"][:]:
+            spectrum = spectra["energy_spectrum"][:][spectra["time"][:] == time][0]
+            shells = np.rint(np.sqrt(calculus.square) / spectra["wavenumber"][1]).astype(int)
+            sums = np.bincount(shells.ravel(), squares.ravel() / 2)[: spectrum.size]
+            np.testing.assert_allclose(spectrum, sums, atol=tolerance * wanted["energy"])
+    if case.forcing is not None:
+        np.testing.assert_allclose(rows["injection"], case.forcing.injection, rtol=1e-12)
+    np.testing.assert_allclose(np.diff(rows["time"]) > 0, True)
+    check_budget(rows)
+
+
+def check_scales(case, row, wanted, tolerance):
+    """The scales of isotropic turbulence, where viscosity is that of a fluid."""
+    nu, power = (case.equation.parameters[name] for name in ("viscosity", "viscosity_power"))
+    assert ("kmax_eta" in row) == ("taylor_reynolds" in row) == (power == 1 or nu == 0)
+    if "kmax_eta" not in row or nu == 0:
+        return
+    lost = 2 * nu * wanted["enstrophy"]
+    taylor = wanted["velocity_energy"] * math.sqrt(20 / (3 * nu * lost))
+    assert row["taylor_reynolds"] == pytest.approx(taylor, rel=tolerance)
+    sides = zip(case.grid.points_xyz, case.grid.lengths_xyz, strict=True)
+    # Of n points less than n / 3 waves are kept.
+    largest = min((-(-n // 3) - 1) * 2 * math.pi / length for n, length in sides if n > 1)
+    assert row["kmax_eta"] == pytest.approx(largest * (nu**3 / lost) ** 0.25, rel=tolerance)
+
+
+def check_budget(rows):
+    """The residual is that of the rows themselves, by the trapezoidal rule."""
+    gain = rows.get("injection", 0 * rows["time"])
+    for before, after in itertools.pairwise(range(len(rows["time"]))):
+        both = [before, after]
+        change = np.diff(rows["energy"][both])[0] / np.diff(rows["time"][both])[0]
+        lost, mean = (rows["dissipation"] - gain)[both].mean(), rows["dissipation"][both].mean()
+        wanted = (change + lost) / mean if mean > 0 else change + lost
+        assert rows["budget_residual"][after] == pytest.approx(wanted, rel=1e-9, abs=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("seed", "model", "precision", "other"),
+    [
+        (0, "hd", "float64", "float32"),
+        (1, "boussinesq", "float32", "float32"),
+        (2, "mhd", "float64", "float64"),
+    ],
+)
+def test_columns_are_what_their_names_say(device, tmp_path, seed, model, precision, other):
+    draw = random.Random(seed)
+    tables = random_case(draw, model, precision)
+    case = make_case("spectral", **tables)
+    run_case(make_simulation(case, None, device), tmp_path / "first", Console(quiet=True))
+    check(case, tmp_path / "first", precision)
+    # The same after a restart with other points, another viscosity, and perhaps less precision.
+    tables["grid"]["points"] = [n if n == 1 else draw.choice((8, 10)) for n in case.grid.points_xyz]
+    tables["initial"] = {"restart": str(tmp_path / "first")}
+    tables["equation"]["viscosity"] = 0.03
+    tables["time"]["end"] = 0.5
+    tables["numerics"]["precision"] = other
+    later = make_case("spectral", **tables)
+    run_case(make_simulation(later, None, device), tmp_path / "later", Console(quiet=True))
+    check(later, tmp_path / "later", other)
