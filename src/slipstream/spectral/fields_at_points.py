@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import sympy
 
 from slipstream.array_types import Comm
 from slipstream.collective import sum_over_ranks
@@ -22,6 +23,7 @@ from slipstream.spectral.formula_checks import check_periodic, check_resolved, j
 from slipstream.spectral.formula_parser import evaluator
 from slipstream.spectral.projection import project
 from slipstream.spectral.spectral_operators import keep_sphere
+from slipstream.spectral.spectral_problem import SpectralProblem
 from slipstream.spectral.spectrum import variances
 from slipstream.spectral.time_step import SpectralStep
 
@@ -123,17 +125,24 @@ def _lost_modes(flow: SpectralStep, values: np.ndarray, key: str, comm: Comm) ->
     return warnings
 
 
-def set_coefficients(flow: SpectralStep) -> list[str]:
-    """Set the components that do not change, which multiply fields; return warnings."""
-    model, values = flow.problem.model, flow.problem.values
-    if not model.coefficients:
-        return []
+def coefficients_of(problem: SpectralProblem) -> list[sympy.Expr]:
+    """Return the functions of the points that multiply fields."""
+    return [expression.subs(problem.values) for expression in problem.model.coefficients]
+
+
+def check_coefficients(problem: SpectralProblem) -> list[str]:
+    """Refuse coefficients that do not fit the box; return warnings of what the grid loses."""
     warnings: list[str] = []
-    functions = [expression.subs(values) for expression in model.coefficients]
-    for expression in functions:
-        check_periodic(expression, flow.problem.lengths, "equation.model")
-        warnings += check_resolved(expression, flow.problem, "equation.model")
-    target = flow.state[len(model.unknowns) :]
-    set_points(flow, target, [evaluator(expression) for expression in functions])
-    keep_sphere(flow, target)
+    for expression in coefficients_of(problem):
+        check_periodic(expression, problem.lengths, "equation.model")
+        warnings += check_resolved(expression, problem, "equation.model")
     return warnings
+
+
+def set_coefficients(flow: SpectralStep) -> None:
+    """Set the components that do not change: functions of the points that multiply fields."""
+    functions = coefficients_of(flow.problem)
+    if functions:
+        target = flow.state[len(flow.problem.model.unknowns) :]
+        set_points(flow, target, [evaluator(expression) for expression in functions])
+        keep_sphere(flow, target)

@@ -69,10 +69,23 @@ FORCINGS = {
 }
 
 
-def check_forcing(settings: ForcingTable | None, problem: SpectralProblem) -> None:
-    """Refuse a forcing that the grid cannot hold."""
+def check_forcing(
+    settings: ForcingTable | None,
+    problem: SpectralProblem,
+    forces: Sequence[ForcePattern],
+    sources: Sequence[ForcePattern],
+) -> list[str]:
+    """Refuse forces that the grid cannot hold; return warnings of what it loses of others."""
     if settings is not None and FORCINGS[settings.kind].has_waves:
         check_resolution(problem, settings.wavenumber, settings.kind, "forcing")
+    keyed = [(pattern, "equation.model") for pattern in sources]
+    if settings is not None and settings.kind == "formula":
+        keyed += [(pattern, "forcing.formula") for pattern in forces]
+    found: list[str] = []
+    for pattern, key in keyed:
+        for shape in pattern.shapes or ():
+            found += check_resolved(shape, problem, key)
+    return list(dict.fromkeys(found))
 
 
 def forces_of(
@@ -148,40 +161,26 @@ class Forcing:
         for pattern, place in self._patterns:
             if pattern.shapes is not None and pattern.node is None:
                 self._evaluate(pattern, place, 0.0)
-        self.warnings = self._lost(settings, forces, sources, comm)
+        # Of the equations' own sources a gradient part may be taken away without a word.
+        is_written = settings is not None and settings.kind == "formula"
+        self.warnings = self._project(forces if is_written else (), comm)
         self._update(0.0, 0.0)
         self._slots = sum(len(pattern.components) for pattern in forces)
         entries = list(zip(self._patterns, self._factors, strict=True))
         parts = entries[: len(forces)], entries[len(forces) :]
         self._forces, self._sources = (_Work(flow, comm, part) for part in parts)
 
-    def _lost(
-        self,
-        settings: ForcingTable | None,
-        forces: Sequence[ForcePattern],
-        sources: Sequence[ForcePattern],
-        comm: Comm,
-    ) -> list[str]:
-        """Return warnings of what of formulas is lost on the grid; refuse one that is. Collective.
-
-        Of the equations' own sources a gradient part may be taken away without a word.
-        """
-        problem, found = self._flow.problem, []
-        written = forces if settings is not None and settings.kind == "formula" else ()
-        keyed = [(pattern, "forcing.formula") for pattern in written]
-        keyed += [(pattern, "equation.model") for pattern in sources]
-        for pattern, key in keyed:
-            for shape in pattern.shapes or ():
-                found += check_resolved(shape, problem, key)
+    def _project(self, forces: Sequence[ForcePattern], comm: Comm) -> list[str]:
+        """Return warnings of what the projection takes from formulas in the case. Collective."""
         targets = []
-        for pattern, place in self._patterns[: len(written)]:
+        for pattern, place in self._patterns[: len(forces)]:
             if pattern.is_solenoidal:
                 targets.append(self._flow.forcing[place])
                 self._set(pattern, targets[-1], A_TIME)
-        found += project(self._flow, targets, "forcing.formula", comm)
+        found = project(self._flow, targets, "forcing.formula", comm)
         for target in targets:
             keep_sphere(self._flow, target)
-        return list(dict.fromkeys(found))
+        return found
 
     def _set(self, pattern: ForcePattern, target: Array, time: float) -> None:
         functions = [functools.partial(one, time=time) for one in pattern.functions]

@@ -32,10 +32,10 @@ from slipstream.spectral.energy_budget import (
     kolmogorov_length,
     vector_sums,
 )
-from slipstream.spectral.fields_at_points import set_coefficients
+from slipstream.spectral.fields_at_points import check_coefficients, set_coefficients
 from slipstream.spectral.force_patterns import sources_of
 from slipstream.spectral.forcing import Forcing, check_forcing, forces_of
-from slipstream.spectral.initial_conditions import set_initial_flow
+from slipstream.spectral.initial_conditions import check_initial_formulas, set_initial_flow
 from slipstream.spectral.linear_operator import LinearOperator
 from slipstream.spectral.memory_placement import place
 from slipstream.spectral.restart_state import read_state
@@ -93,6 +93,12 @@ class SpectralSimulation(Simulation):
             forced=tuple(itertools.chain(*(pattern.components for pattern in patterns))),
             dealiasing=dealiasing,
         )
+        self._foreseen = [
+            *alias_warnings(case.numerics.dealiasing, model.degree),
+            *check_initial_formulas(self.problem, case.initial, self._fields),
+            *check_forcing(case.forcing, self.problem, self._forces, self._sources),
+            *check_coefficients(self.problem),
+        ]
         self._linear = LinearOperator(self.problem)
         cfl.check_step(case.time, self.problem, self._linear)
         self.placement = place(self.problem, case.run, device, comm)
@@ -156,11 +162,9 @@ class SpectralSimulation(Simulation):
             self.flow.wavenumbers.largest,
             self.problem.has_driving,
         )
-        check_forcing(self.case.forcing, self.problem)
         self._kmax_eta, self._least_resolved = 0.0, (math.inf, 0.0)
         self._forcing = None
-        name, degree = self.case.numerics.dealiasing, self.problem.model.degree
-        warnings = alias_warnings(name, degree) + self._forecast()
+        warnings = self._foreseen + self._forecast()
         if self.problem.forced:
             self._forcing = Forcing(
                 self.case.forcing, self.flow, self.comm, self._forces, self._sources
@@ -177,7 +181,7 @@ class SpectralSimulation(Simulation):
         else:
             warnings += set_initial_flow(self.flow, settings, self._fields, self.comm)
         keep_sphere(self.flow, self.flow.state)
-        warnings += set_coefficients(self.flow)
+        set_coefficients(self.flow)
         self._warnings = warnings
         self.placement.run(self._commit(cfl.record_courant(self.flow)))
 

@@ -1,5 +1,9 @@
 """Initial flows: formulas, named flows, random fields, files; the same on any number of ranks."""
 
-from slipstream.spectral.initial_conditions.initial_flows import INITIAL_FLOWS, set_initial_flow
+from slipstream.spectral.initial_conditions.initial_flows import (
+    INITIAL_FLOWS,
+    check_initial_formulas,
+    set_initial_flow,
+)
 
-__all__ = ["INITIAL_FLOWS", "set_initial_flow"]
+__all__ = ["INITIAL_FLOWS", "check_initial_formulas", "set_initial_flow"]

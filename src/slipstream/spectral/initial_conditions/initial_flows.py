@@ -51,6 +51,18 @@ def set_initial_flow(
     return INITIAL_FLOWS[settings.flow](flow, settings, fields, comm)
 
 
+def check_initial_formulas(
+    problem: SpectralProblem, settings: Settings, fields: list[FieldParts]
+) -> list[str]:
+    """Return warnings of what the grid loses of formulas in the case; refuse what is no good."""
+    if settings.flow != "formula":
+        return []
+    found = _expressions(settings.fields, fields, "initial.fields").values()
+    for expression, key in found:
+        check_periodic(expression, problem.lengths, key)
+    return [text for expression, key in found for text in check_resolved(expression, problem, key)]
+
+
 def _set_random(
     flow: SpectralStep, settings: Settings, fields: list[FieldParts], comm: Comm
 ) -> list[str]:
@@ -83,12 +95,8 @@ def _set_from_file(
 def _set_from_formulas(
     flow: SpectralStep, settings: Settings, fields: list[FieldParts], comm: Comm
 ) -> list[str]:
-    warnings, functions = [], {}
-    for name, (expression, key) in _expressions(settings.fields, fields, "initial.fields").items():
-        check_periodic(expression, flow.problem.lengths, key)
-        warnings += check_resolved(expression, flow.problem, key)
-        functions[name] = evaluator(expression)
-    return warnings + set_formulas(flow, functions, "initial.fields", comm)
+    functions = _parsed(settings.fields, fields, "initial.fields")
+    return set_formulas(flow, functions, "initial.fields", comm)
 
 
 def _from_formulas(formulas_of: FormulasOf) -> SetState:
