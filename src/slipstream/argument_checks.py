@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import operator
+from numbers import Real
 from typing import Any
 
 from slipstream.errors import InputError
@@ -18,3 +20,32 @@ def whole_number(name: str, value: Any, low: int, high: int | None = None) -> in
         accepted = f"{low} to {high}" if high is not None else f"whole numbers of at least {low}"
         raise InputError(f"{name} is {value!r}; accepted: {accepted}")
     return number
+
+
+def is_finite(value: Any) -> bool:
+    """Return whether a value is a finite real number, which booleans are not."""
+    return isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def three_numbers(name: str, values: Any) -> tuple[float, float, float]:
+    """Return three finite numbers, for z, y and x, or raise `InputError`."""
+    try:
+        numbers = tuple(values)
+    except TypeError:
+        numbers = ()
+    if len(numbers) != 3 or isinstance(values, str) or not all(map(is_finite, numbers)):
+        raise InputError(f"{name} is {values!r}; accepted: three finite numbers, for z, y and x")
+    z, y, x = map(float, numbers)
+    return z, y, x
+
+
+def three_counts(values: Any) -> tuple[int, int, int] | None:
+    """Return three positive whole numbers as a tuple; None if they are something else."""
+    try:
+        counts = tuple(operator.index(value) for value in values)
+    except TypeError:
+        return None
+    if len(counts) != 3 or min(counts) < 1:
+        return None
+    z, y, x = counts
+    return z, y, x

@@ -279,7 +279,7 @@ MISTAKES = {
     "dataset of raw": (
         raw,
         {**RAW, "dataset": "grey"},
-        "image.dataset: remove it, not of a .raw file; .*image.pore, image.shape",
+        "image.dataset: remove it, not of a .raw file; .*pore_above, image.shape",
     ),
     "array": (lambda f: grey(), {"dtype": "uint8"}, "image.dtype: remove it, an array tells its"),
     "flat array": (lambda f: grey()[0], {}, r"the array has shape \(5, 6\); accepted: three axes"),
@@ -369,3 +369,58 @@ def test_truncated_files_are_told_in_one_line(tmp_path, kind):
 def test_boxes_beyond_the_image_are_refused():
     with pytest.raises(InputError, match="no box from"):
         open_image(grey()).read(Box((0, 0, 0), (7, 5, 7)))
+
+
+THRESHOLDS = [
+    ({"pore_below": 3}, lambda v: v < 3),
+    ({"pore_above": 0.5}, lambda v: v > 0.5),
+    ({"pore_above": np.int64(1), "pore_below": np.float32(3.0)}, lambda v: (v > 1) & (v < 3)),
+]
+
+
+@pytest.mark.parametrize(("options", "is_pore"), THRESHOLDS)
+@pytest.mark.parametrize("dtype", ["uint8", "float32", ">i2"])
+def test_grey_values_beyond_a_threshold_are_pore(options, is_pore, dtype):
+    values = grey(dtype)
+    image = open_image(values, **options)
+    assert_boxes(image, is_pore(values))
+    image.check_values()
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"pore_below": "3"}, "image.pore_below is '3'; accepted: a finite number"),
+        ({"pore_above": np.nan}, "image.pore_above is nan; accepted: a finite number"),
+        ({"pore_above": 3, "pore_below": 2}, "image.pore_above is 3; accepted: less than image.po"),
+        ({"pore_above": 3, "pore": 1}, "image.pore, image.pore_above: give values or thresholds"),
+    ],
+)
+def test_thresholds_that_are_none_are_refused(options, told):
+    with pytest.raises(InputError, match=told):
+        open_image(grey(), **options)
+
+
+@pytest.mark.parametrize(
+    ("values", "told"),
+    [
+        ([0, 1], None),
+        ([0, 255], None),
+        ([0, -3.5], None),
+        ([7], None),
+        ([0, 17, 25], "voxels of 17 and of 25, not only of 0"),
+        ([1, 2], "voxels of 1 and of 2, not only of 0"),
+        ([-1, 1], "voxels of -1 and of 1, not only of 0"),
+    ],
+)
+def test_images_of_several_values_need_to_be_told_which_are_pore(values, told):
+    image = np.resize(np.array(values), (5, 6, 7))
+    plain, segmented = open_image(image), open_image(image, pore=1)
+    for one in (plain, segmented):
+        one.read(whole(image.shape))
+    segmented.check_values()
+    if told is None:
+        plain.check_values()
+    else:
+        with pytest.raises(InputError, match=f"image.path: the array has {told}.*pore_below or"):
+            plain.check_values()

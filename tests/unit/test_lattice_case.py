@@ -97,13 +97,13 @@ def test_all_that_a_file_does_not_need_is_named_at_once():
     text = MINIMAL.replace('sample = "sandstone"', 'path = "rock.tif"')
     assert failure(text=text) == (
         "case: image: 'shape' and 'radius' do not belong to path = 'rock.tif': remove them, a TIFF "
-        "file tells its own shape; accepted with it: pore"
+        "file tells its own shape; accepted with it: pore, pore_below, pore_above"
     )
     told = failure(text=MINIMAL.replace("[time]", 'path = "rock.h5"\n[time]'))
     assert "both given; for the image, remove 'sample', 'shape' and 'radius'" in told
     told = failure("image.dtype=uint8", "image.path=a.h5", text=FILE)
     assert "'shape' and 'dtype' do not belong to path = 'a.h5'" in told
-    assert told.endswith("accepted with it: pore, dataset")
+    assert told.endswith("accepted with it: pore, pore_below, pore_above, dataset")
 
 
 def test_formats_and_their_keys_are_those_of_the_reader():
@@ -158,6 +158,7 @@ def test_case_says_how_it_ends():
         ("image.radius=0", ["image.radius", "greater than 0"]),
         ("image.porosity=1", ["image.porosity", "less than 1"]),
         ("image.seed=-1", ["image.seed", "at least 0"]),
+        ("image.voxel_size=2.0", ["image.voxel_size", "at most 1"]),
         ("image.voxel_size=0", ["image.voxel_size", "greater than 0"]),
         ("image.crop=[[0, 4], [0, 4]]", ["image.crop", "[[x0, x1], [y0, y1], [z0, z1]]"]),
         ("image.crop=[[0, 4], [4, 4], [0, 4]]", ["image.crop", "[[x0, x1]"]),

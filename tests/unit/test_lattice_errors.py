@@ -1,5 +1,7 @@
 """What a lattice run does not accept, or cannot go on with, told in one line."""
 
+import re
+
 import numpy as np
 import pytest
 
@@ -174,6 +176,15 @@ def test_the_function_warns_if_the_steps_were_too_few():
         ({"relaxation_time": "1"}, "relaxation_time is '1'; accepted: a number more than 0.5"),
         ({"voxel_size": "2um"}, "voxel_size is '2um'; accepted: a number more than 0"),
         ({"voxel_size": float("inf")}, "voxel_size is inf; accepted"),
+        ({"voxel_size": 2.0}, "voxel_size is 2.0; accepted: metres, such as 2e-6"),
+        ({"tolerance": 1.5}, "tolerance is 1.5; accepted: less than 1"),
+        ({"relaxation_time": float("inf")}, "relaxation_time is inf; accepted: a number"),
+        ({"magic": float("inf")}, "magic is inf; accepted: a number"),
+        ({}, "no voxel is solid and no face is a wall, so nothing resists the flow"),
+        (
+            {"image": np.arange(120).reshape(4, 5, 6)},
+            "image: the array has voxels of .* say which are pore; accepted: pore, .* threshold",
+        ),
         ({"max_steps": 1e3}, r"max_steps is 1000\.0; accepted: whole numbers"),
         ({"interval": 3}, "interval is 3; accepted: even numbers"),
         (
@@ -226,3 +237,38 @@ def test_boxes_beyond_what_links_can_tell_apart_are_refused():
 def test_simulation_that_is_only_made_has_done_no_steps():
     simulation = make(HostDevice(threads=1))
     assert (simulation.step, simulation.time, simulation.finished) == (0, 0.0, "")
+
+
+def test_porosity_is_that_of_the_sample_without_layers_of_pore():
+    mask = np.zeros((6, 10, 10), np.uint8)
+    mask[:, 2:8, 2:8] = 1
+    with pytest.warns(RuntimeWarning, match="not converged"):
+        result = permeability(mask, buffer=5, max_steps=2, device="cpu")
+    assert (result.porosity, result.open_porosity) == (0.36, 0.36)
+    simulation = make(HostDevice(), "image.buffer=5", "image.porosity=0.4")
+    assert simulation.describe()["porosity"].startswith("0.400")
+
+
+def test_faces_that_do_not_match_are_told_of_with_what_helps(folder):
+    mask = np.zeros((6, 8, 10), np.uint8)
+    mask[:, 2:5, 2:5] = 1
+    mask[-1, 2:6, 2:5] = 1
+    told = r"pore faces solid across the periodic faces \(z: 3 of 80 voxels\).*mirror along z makes"
+    with pytest.warns(RuntimeWarning) as caught:
+        permeability(mask, max_steps=2, device="cpu")
+    assert [bool(re.match(told, str(one.message))) for one in caught] == [True, False]
+    assert {one.filename for one in caught} == {__file__}
+    with pytest.warns(RuntimeWarning) as caught:
+        permeability(mask, max_steps=2, mirror=True, device="cpu")
+    assert "not converged" in str(caught[0].message)
+    np.save(folder / "unlike.npy", mask)
+    case = CASE.replace(SANDSTONE, 'path = "unlike.npy"\n')
+    assert re.match(told, make(HostDevice(), case=case).describe()["faces"])
+    assert "faces" not in make(HostDevice(), "image.mirror=['z']", case=case).describe()
+    assert "faces" not in make(HostDevice(), "image.buffer=2", case=case).describe()
+
+
+def test_an_image_that_does_not_fit_is_refused_by_the_function_as_by_the_command_line():
+    sample = make_sample("channel", (20_000,) * 3, axis="x")
+    with pytest.raises(InputError, match=r"^image: this image needs 2\.24e\+04 GiB on"):
+        permeability(sample, device="cpu")

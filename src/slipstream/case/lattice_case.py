@@ -44,7 +44,8 @@ SAMPLE_KEYS: dict[str, dict[str, Any]] = {
     "random-pack": {"radius": _REQUIRED, "solid_fraction": _REQUIRED, "seed": 0},
     "sandstone": {"radius": _REQUIRED, "porosity": 0.13, "seed": 0},
 }
-# The keys that each format takes besides `pore`; files without `shape` tell it themselves.
+_PORE_KEYS = ("pore", "pore_below", "pore_above")
+# The keys that each format takes besides these; files without `shape` tell it themselves.
 FORMAT_KEYS: dict[str, tuple[str, ...]] = {
     "raw values": ("shape", "dtype", "byte_order", "offset"),
     "TIFF": (),
@@ -52,7 +53,7 @@ FORMAT_KEYS: dict[str, tuple[str, ...]] = {
     "HDF5": ("dataset",),
     "Zarr": ("dataset",),
 }
-_FILE_KEYS = ("pore", *dict.fromkeys(key for keys in FORMAT_KEYS.values() for key in keys))
+_FILE_KEYS = (*_PORE_KEYS, *dict.fromkeys(key for keys in FORMAT_KEYS.values() for key in keys))
 # Keys that apply to only one kind of image: a sample's shape is not that of a file.
 KEYS_OF_SAMPLES = ("shape", *dict.fromkeys(key for keys in SAMPLE_KEYS.values() for key in keys))
 KEYS_OF_FILES = tuple(key for key in _FILE_KEYS if key != "shape")
@@ -89,7 +90,7 @@ def _format_of(path: Any) -> str | None:
 def _keys_of_file(path: Any) -> dict[str, Any]:
     """Return the keys that apply to a file; all of them if its format is unknown."""
     found = _format_of(path)
-    return dict.fromkeys(_FILE_KEYS if found is None else ("pore", *FORMAT_KEYS[found]))
+    return dict.fromkeys(_FILE_KEYS if found is None else (*_PORE_KEYS, *FORMAT_KEYS[found]))
 
 
 def _foreign(data: dict[str, Any], own: dict[str, Any]) -> list[str]:
@@ -123,7 +124,9 @@ class Image(Table):
         A voxel image, whose suffix is one of `slipstream.accepted.IMAGE_FORMATS`; exactly one of
         `path` and `sample` is given. Relative to the working directory.
     pore : int, tuple of int or None
-        Which values are pore; all but 0 by default.
+        Which values are pore, of segmented images; by default all but 0, if there is one other.
+    pore_below, pore_above : float or None
+        Thresholds, of grey images: below the one, or above the other, or between, is pore.
     dtype, byte_order, offset : str, str and int, or None
         Of the values of a raw file, and how many bytes precede them.
     dataset : str or None
@@ -135,7 +138,7 @@ class Image(Table):
     axis, lattice, radius, solid_fraction, porosity, seed
         Of samples; see `slipstream.lattice.SAMPLES`.
     voxel_size : float
-        Edge of a voxel in metres; with 1, lengths stay in voxels.
+        Edge of a voxel in metres, such as 2e-6; with 1, lengths stay in voxels.
     crop : tuple of 3 (int, int), or None
         First voxel, and the one after the last, along x, y and z.
     mirror : tuple of str
@@ -150,6 +153,8 @@ class Image(Table):
 
     path: Annotated[str, Field(min_length=1)] | None = None
     pore: Annotated[Any, BeforeValidator(as_tuple)] = None
+    pore_below: float | None = None
+    pore_above: float | None = None
     dtype: str | None = None
     byte_order: Literal["little", "big"] | None = None
     offset: Annotated[int, Field(ge=0)] | None = None
@@ -162,7 +167,7 @@ class Image(Table):
     solid_fraction: Annotated[float, Field(gt=0, lt=1)] | None = None
     porosity: Annotated[float, Field(gt=0, lt=1)] | None = None
     seed: Annotated[int, Field(ge=0)] | None = None
-    voxel_size: Positive = 1.0
+    voxel_size: Annotated[float, Field(gt=0, le=1)] = 1.0
     crop: Annotated[Any, BeforeValidator(_as_tuples)] = None
     mirror: Annotated[tuple[Axis, ...], BeforeValidator(as_tuple)] = ()
     buffer: Annotated[int, Field(ge=0)] = 0

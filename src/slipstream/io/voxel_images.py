@@ -12,6 +12,8 @@ import operator
 import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from numbers import Real
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +36,8 @@ def open_image(
     source: str | os.PathLike | np.ndarray,
     *,
     pore: int | Sequence[int] | None = None,
+    pore_below: float | None = None,
+    pore_above: float | None = None,
     shape: Sequence[int] | None = None,
     dtype: Any = None,
     byte_order: str = "little",
@@ -49,7 +53,11 @@ def open_image(
         The suffix of a path tells the format: raw values (.raw, .bin, .dat), TIFF (.tif, .tiff),
         NumPy (.npy), HDF5 (.h5, .hdf5, .nxs) or a zarr folder (.zarr). An array is on every rank.
     pore : int or sequence of int, optional
-        Which values are pore; all but zero by default.
+        Which values are pore, of segmented images; all but zero by default. Flows are computed
+        without it only if there is just one other value; see `Image.check_values`.
+    pore_below, pore_above : float, optional
+        Thresholds, of grey images: values below the one, or above the other, are pore; if both are
+        given, those between.
     shape : sequence of int
         Number of voxels along z, y and x; of raw files only, which need it.
     dtype : dtype
@@ -79,16 +87,51 @@ def open_image(
         )
         if given
     }
-    values, found = on_every_rank(comm, lambda: (_pore_values(pore), _find(source, options)))
-    return Image(found, values, comm)
+
+    def find() -> tuple[PoreRule, Source]:
+        return _pore_rule(pore, pore_below, pore_above), _find(source, options)
+
+    rule, found = on_every_rank(comm, find)
+    return Image(found, rule, comm)
+
+
+@dataclass(frozen=True)
+class PoreRule:
+    """Which values are pore: some, or those between two thresholds; all but 0 if none is given."""
+
+    values: tuple[int, ...] = ()
+    above: float | None = None
+    below: float | None = None
+
+    @property
+    def is_given(self) -> bool:
+        """Whether the caller has told which values are pore."""
+        return self != PoreRule()
+
+    def mark(self, values: np.ndarray, mask: np.ndarray) -> None:
+        """Set a mask where values are pore."""
+        if self.values:
+            np.equal(values, self.values[0], out=mask)
+            for value in self.values[1:]:
+                np.logical_or(mask, values == value, out=mask)
+        elif not self.is_given:
+            np.not_equal(values, 0, out=mask)
+        else:
+            mask[...] = True
+            if self.above is not None:
+                np.greater(values, self.above, out=mask)
+            if self.below is not None:
+                np.logical_and(mask, values < self.below, out=mask)
 
 
 class Image:
     """An image of `shape` z, y, x, of which any box can be read; made by `open_image`."""
 
-    def __init__(self, source: Source, pore: tuple[int, ...] | None, comm: Comm) -> None:
+    def __init__(self, source: Source, rule: PoreRule, comm: Comm) -> None:
         self.shape = source.shape
-        self._source, self._pore, self._comm = source, pore, comm
+        self._source, self._rule, self._comm = source, rule, comm
+        # Values but 0 that have been read, a few of them, unless it is told which are pore.
+        self._seen: set[float] = set()
 
     def read(self, box: Box) -> np.ndarray:
         """Return the uint8 mask of this rank's box, which may be empty. Collective.
@@ -146,16 +189,39 @@ class Image:
                 f": {self._source.name} has voxels that are not a number (NaN); accepted:"
                 " numbers, so replace these by that of solid or of pore",
             )
+        is_told = self._rule.is_given or values.dtype.kind == "b"
         if values.dtype.kind == "b":
             # Any byte but zero is true, and bytes are compared faster.
             values = values.view(np.uint8)
         mask = target.view(bool)
-        if self._pore is None:
-            np.not_equal(values, 0, out=mask)
-            return
-        np.equal(values, self._pore[0], out=mask)
-        for value in self._pore[1:]:
-            np.logical_or(mask, values == value, out=mask)
+        self._rule.mark(values, mask)
+        if not is_told and mask.any():
+            high = values.max()
+            one = high if high != 0 else values.min()
+            self._seen.add(one.item())
+            if np.count_nonzero(values == one) != np.count_nonzero(mask):
+                self._seen.add(values[mask & (values != one)][0].item())
+
+    def check_values(self) -> None:
+        """Refuse an image of which nobody has told what is pore if it is not plain. Collective.
+
+        It is if what has been read of it has no values but 0 and one other.
+        """
+        seen = self._seen
+        if self._comm is not None:
+            seen = set().union(*self._comm.allgather(sorted(self._seen)[:2]))
+        if len(seen) > 1:
+            one, other, *_ = sorted(seen)
+            raise ImageError(
+                PATH,
+                f": {self._source.name} has voxels of {one:g} and of {other:g}, not only of 0 and "
+                "of one other value, so say which are pore; accepted: ",
+                Key("image", "pore"),
+                ", one or several values, or a threshold, ",
+                Key("image", "pore_below"),
+                " or ",
+                Key("image", "pore_above"),
+            )
 
     def _batches(self, box: Box) -> Iterator[tuple[int, int]]:
         """Divide the planes of a box; planes that are stored together are read once."""
@@ -276,7 +342,7 @@ def _check_options(what: str, options: dict[str, Any], accepted: Sequence[str]) 
     raise ImageError(
         *_listed(foreign),
         f": remove {'them' if foreign[1:] else 'it'}, {reason}; accepted: ",
-        *_listed(["pore", *accepted]),
+        *_listed(["pore", "pore_below", "pore_above", *accepted]),
     )
 
 
@@ -285,10 +351,25 @@ def _listed(names: Sequence[str]) -> list[Key | str]:
     return [part for name in names for part in (", ", Key("image", name))][1:]
 
 
-def _pore_values(pore: Any) -> tuple[int, ...] | None:
-    """Return the values that are pore; None means all but zero."""
+def _pore_rule(pore: Any, below: Any, above: Any) -> PoreRule:
+    """Return which values are pore, or refuse what is given."""
+    thresholds = {"pore_below": below, "pore_above": above}
+    given = [name for name, one in thresholds.items() if one is not None]
+    for name in given:
+        one = thresholds[name]
+        if isinstance(one, bool) or not isinstance(one, Real) or not math.isfinite(one):
+            raise ImageError(Key("image", name), f" is {one!r}; accepted: a finite number")
+    if below is not None and above is not None and not above < below:
+        raise ImageError(
+            Key("image", "pore_above"),
+            f" is {above!r}; accepted: less than ",
+            Key("image", "pore_below"),
+            f", {below!r}, as what lies between is pore",
+        )
     if pore is None:
-        return None
+        return PoreRule((), above, below)
+    if given:
+        raise ImageError(*_listed(["pore", *given]), ": give values or thresholds, not both")
     try:
         values = tuple(operator.index(one) for one in (pore if np.iterable(pore) else (pore,)))
     except TypeError:
@@ -297,4 +378,4 @@ def _pore_values(pore: Any) -> tuple[int, ...] | None:
         raise ImageError(
             Key("image", "pore"), f" is {pore!r}; accepted: a whole number, or several"
         )
-    return values
+    return PoreRule(values)

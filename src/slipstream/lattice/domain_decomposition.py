@@ -47,6 +47,8 @@ class Subdomain:
         links in the same order.
     connectivity : Connectivity
         Which pores of the whole image are connected.
+    unmatched : tuple of int
+        For each axis that is periodic, how many pore voxels at its two faces have solid across.
     velocity_set : VelocitySet
         The directions in which sites are linked.
     """
@@ -59,6 +61,7 @@ class Subdomain:
     images: list[tuple[Box, Box]]
     neighbours: dict[int, np.ndarray]
     connectivity: Connectivity
+    unmatched: tuple[int, int, int] = (0, 0, 0)
     velocity_set: VelocitySet = D3Q19
 
 
@@ -75,7 +78,7 @@ def decompose(
     Parameters
     ----------
     source : Image, Domain or sample
-        Has a ``shape`` and ``read(box)``.
+        Has a ``shape`` and ``read(box)``, and perhaps ``check_values()``, called after reading.
     periodic : sequence of bool
         Whether faces normal to z, y and x are joined; the others are walls.
     axes : sequence of int
@@ -103,7 +106,12 @@ def decompose(
     shape = tuple(source.shape)
     read = slabs(shape, 0, ranks)
     # A read-only array, which the source may keep, is copied, as pores are removed in place.
-    voxels = np.require(source.read(read[rank]), np.uint8, ["C", "W", "O"])
+    voxels = source.read(read[rank])
+    if hasattr(source, "check_values"):
+        source.check_values()
+    on_every_rank(comm, lambda: _check_mask(voxels, read[rank]))
+    voxels = np.require(voxels, np.uint8, ["C", "W", "O"])
+    unmatched = _unmatched(voxels, shape, periodic, comm)
     judged = voxels if isolated == "remove" else voxels.copy()
     connectivity = keep_percolating(judged, shape, tuple(periodic), tuple(axes), comm)
     on_every_rank(comm, lambda: _check_paths(connectivity, axes))
@@ -128,7 +136,42 @@ def decompose(
             own[place] = voxels[source_box.slices(box)]
     shells = _shell(voxels, box, plan, comm)
     neighbours = _crossing(voxels, box, shape, plan, shells, inside, rank, D3Q19)
-    return Subdomain(shape, boxes, rank, box, own, images, neighbours, connectivity)
+    return Subdomain(shape, boxes, rank, box, own, images, neighbours, connectivity, unmatched)
+
+
+def _check_mask(voxels: Any, box: Box) -> None:
+    """Refuse what a source of the caller has read if it is no mask of the box."""
+    if not isinstance(voxels, np.ndarray) or voxels.shape != box.shape:
+        found = voxels.shape if isinstance(voxels, np.ndarray) else type(voxels).__name__
+        raise InputError(
+            f"image: its read(box) gives {found}; accepted: an array of the box's shape {box.shape}"
+        )
+    if voxels.dtype not in (np.uint8, np.bool_) or voxels.size and voxels.max() > 1:
+        raise InputError(
+            f"image: its read(box) gives {voxels.dtype} up to {voxels.max()}; accepted: uint8 or "
+            "bool, 1 in pores and 0 in solid"
+        )
+
+
+def _unmatched(
+    voxels: np.ndarray, shape: tuple[int, ...], periodic: Sequence[bool], comm: Comm
+) -> tuple[int, int, int]:
+    """Return how many pore voxels have solid across the periodic faces of each axis. Collective."""
+    last = voxels[-1:]
+    if comm is not None and periodic[0]:
+        # The last plane belongs to the last rank that has any.
+        planes = comm.allgather(len(voxels))
+        owner = max(rank for rank, count in enumerate(planes) if count)
+        last = np.ascontiguousarray(last) if comm.rank == owner else np.empty((1, *shape[1:]), "u1")
+        comm.Bcast(last, root=owner)
+        last = last if comm.rank == 0 else last[:0]
+    counts = [
+        np.count_nonzero(voxels[: len(last)] != last),
+        np.count_nonzero(voxels[:, :1] != voxels[:, -1:]),
+        np.count_nonzero(voxels[:, :, :1] != voxels[:, :, -1:]),
+    ]
+    z, y, x = sum_over_ranks(comm, np.where(periodic, counts, 0)).tolist()
+    return z, y, x
 
 
 def _check_paths(connectivity: Connectivity, axes: Sequence[int]) -> None:

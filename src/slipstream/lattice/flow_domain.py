@@ -10,8 +10,9 @@ a box of the domain consists of at most two ranges of the sample per axis, one o
 from __future__ import annotations
 
 import itertools
+import math
 import operator
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,16 +20,24 @@ import numpy as np
 
 from slipstream.array_types import Comm
 from slipstream.case.lattice_case import Image
-from slipstream.decomposition import Box
+from slipstream.collective import on_every_rank
+from slipstream.decomposition import Box, slabs
+from slipstream.device import Device, HostDevice
 from slipstream.errors import InputError
 from slipstream.io.image_errors import CASES, AxesInOrder, ImageError, Key, PerAxis, in_terms_of
 from slipstream.io.voxel_images import open_image
+from slipstream.lattice.domain_decomposition import Subdomain, decompose
+from slipstream.lattice.lattice_memory import check_room
+from slipstream.lattice.pore_sites import check_size
 from slipstream.lattice.samples import check_box, make_sample
 from slipstream.lattice.velocity_set import AXES
 from slipstream.report.number_text import quantity
+from slipstream.simulation.device_memory import ranks_per_device
 
 # Ranges of the domain and of the sample that correspond, and whether the latter runs backwards.
 _Range = tuple[tuple[int, int], tuple[int, int], bool]
+# Per voxel, while the image is redistributed: as read, as redistributed, and with a shell.
+_BYTES_TO_READ = 3
 
 
 def _key(name: str) -> Key:
@@ -69,9 +78,19 @@ class Domain:
         self.shape = tuple(b + a for a, b in zip(start, self.sample.stop, strict=True))
 
     @property
+    def added(self) -> int:
+        """The number of voxels in the layers of pore."""
+        return math.prod(self.shape) - self.sample.size
+
+    @property
     def sample_fraction(self) -> float:
         """The fraction of the domain's length along `buffer_axis` that is sample."""
         return self.sample.shape[self._axis] / self.shape[self._axis]
+
+    def check_values(self) -> None:
+        """Refuse a source whose values do not tell what is pore. Collective if its method is."""
+        if hasattr(self._source, "check_values"):
+            self._source.check_values()
 
     def read(self, box: Box) -> np.ndarray:
         """Return the uint8 mask of a box, 1 in pores; collective if the source's method is.
@@ -147,7 +166,7 @@ def _checked_crop(crop: Any, shape: Sequence[int]) -> Box:
     return Box(*(tuple(corner) for corner in zip(*pairs, strict=True)))
 
 
-_FILE_OPTIONS = ("pore", "dtype", "byte_order", "offset", "dataset")
+_FILE_OPTIONS = ("pore", "pore_below", "pore_above", "dtype", "byte_order", "offset", "dataset")
 
 
 def open_domain(image: Image, axis: str, comm: Comm) -> Domain:
@@ -175,6 +194,56 @@ def _check_crop(crop: Any, shape: Sequence[int]) -> None:
                 f"image.crop: [{low}, {high}] along {axis} is beyond the image's {size} voxels"
                 f" there; accepted: up to {size}"
             )
+
+
+def read_pores(
+    domain: Domain,
+    walls: Iterable[str],
+    axes: Sequence[int],
+    device: Device,
+    comm: Comm,
+    partition: str = "bisection",
+    isolated: str = "remove",
+) -> Subdomain:
+    """Read a domain and give every rank its subdomain, if that makes sense and fits. Collective.
+
+    `walls` names the axes whose faces are walls, `axes` are those along which fluid shall flow. An
+    InputError says, on all ranks, that memory does not suffice, which is known before anything is
+    read; that there is no path; or that nothing resists the flow.
+    """
+    host = device if device.kind == "cpu" else HostDevice()
+    ranks, rank = (1, 0) if comm is None else (comm.size, comm.rank)
+    voxels = slabs(domain.shape, 0, ranks)[rank].size
+    check_room(comm, host, ranks_per_device(comm, host) * _BYTES_TO_READ * voxels)
+    periodic = [name not in walls for name in AXES]
+    subdomain = decompose(domain, periodic, axes, partition, comm, isolated)
+    found = subdomain.connectivity
+    if all(periodic) and found.pores == found.voxels:
+        raise InputError(
+            "no voxel is solid and no face is a wall, so nothing resists the flow, which has no "
+            "permeability; say which values are pore (pore = ...) or which faces are walls "
+            "(walls = ...)"
+        )
+    sites = int(np.count_nonzero(subdomain.own[1:-1, 1:-1, 1:-1]))
+    on_every_rank(comm, lambda: check_size(subdomain.box.shape[2], sites))
+    return subdomain
+
+
+def unmatched_text(subdomain: Subdomain) -> str:
+    """Return at how many voxels opposite faces do not match, and what helps; "" if all do."""
+    found = {name: count for name, count in zip(AXES, subdomain.unmatched, strict=True) if count}
+    if not found:
+        return ""
+    sizes = dict(zip(AXES, subdomain.shape, strict=True))
+    shares = [
+        f"{name}: {count:,} of {math.prod(subdomain.shape) // sizes[name]:,}"
+        for name, count in sorted(found.items())
+    ]
+    return (
+        f"pore faces solid across the periodic faces ({', '.join(shares)} voxels), where the flow "
+        f"is blocked; mirror along {' and '.join(sorted(found))} makes them match, in "
+        f"{2 ** len(found)} times the voxels"
+    )
 
 
 def image_text(image: Image, domain: Domain) -> str:

@@ -11,16 +11,15 @@ import numpy as np
 from slipstream.array_types import Comm
 from slipstream.case import LatticeCase
 from slipstream.collective import collectively, on_every_rank
-from slipstream.decomposition import slabs
-from slipstream.device import Device, HostDevice
+from slipstream.device import Device
 from slipstream.errors import InputError
 from slipstream.exchange import chosen_transport, make_transport
 from slipstream.field import Field
 from slipstream.io.image_errors import CASES, in_terms_of
 from slipstream.lattice.convergence import Steadiness
 from slipstream.lattice.darcy import DARCY, driving_force
-from slipstream.lattice.domain_decomposition import Subdomain, decompose
-from slipstream.lattice.flow_domain import Domain, open_domain
+from slipstream.lattice.domain_decomposition import Subdomain
+from slipstream.lattice.flow_domain import Domain, open_domain, read_pores, unmatched_text
 from slipstream.lattice.lattice_checkpoint import (
     check_same_image,
     rank_0_field,
@@ -38,24 +37,21 @@ from slipstream.lattice.lattice_report import (
     speed_results,
     storage_text,
 )
+from slipstream.lattice.percolation import Connectivity
 from slipstream.lattice.population_layout import TUNED, Storage
 from slipstream.lattice.pore_flow import PoreFlow
-from slipstream.lattice.pore_sites import check_size
 from slipstream.lattice.relaxation_rates import fluid_of
 from slipstream.lattice.storage_tuning import choose_storage, storage_candidates
 from slipstream.lattice.velocity_set import AXES
 from slipstream.lattice.voxel_fields import BYTES_AT_ONCE, LABELS, VoxelFields, picture_choice
 from slipstream.report.picture_choice import PictureChoice
 from slipstream.schedule import Timeline
-from slipstream.simulation.device_memory import ranks_per_device
 from slipstream.simulation.earlier_run import open_earlier_run
 from slipstream.simulation.simulation_base import Simulation
 
 # Pairs of steps that are queued on a GPU, at most, before the host waits for it.
 _PAIRS_UNDER_WAY = 16
 _LOOKS = "look"
-# Per voxel, while the image is redistributed: as read, as redistributed, and with a shell.
-_BYTES_TO_READ = 3
 
 
 class LatticeSimulation(Simulation):
@@ -67,6 +63,7 @@ class LatticeSimulation(Simulation):
     case: LatticeCase
     domain: Domain
     subdomain: Subdomain
+    found: Connectivity  # of the sample, without layers of pore before and behind it
     sites: int
     flow: PoreFlow
 
@@ -92,22 +89,19 @@ class LatticeSimulation(Simulation):
             return
         case = self.case
         self.domain = open_domain(case.image, case.flow.axis, self.comm)
-        # Refuse an image that does not fit the hosts' memory before it is read.
-        host = self.device if self.device.kind == "cpu" else HostDevice()
-        voxels = slabs(self.domain.shape, 0, self.ranks)[self.rank].size
-        check_room(self.comm, host, ranks_per_device(self.comm, host) * _BYTES_TO_READ * voxels)
-        periodic = [name not in case.image.walls for name in AXES]
+        image, axes = case.image, [AXES.index(case.flow.axis)]
         with in_terms_of(CASES):
-            self.subdomain = decompose(
+            self.subdomain = read_pores(
                 self.domain,
-                periodic,
-                [AXES.index(case.flow.axis)],
-                case.run.partition,
+                image.walls,
+                axes,
+                self.device,
                 self.comm,
-                case.image.isolated,
+                case.run.partition,
+                image.isolated,
             )
+        self.found = self.subdomain.connectivity.without_layers(self.domain.added)
         self._own_sites = int(np.count_nonzero(self.subdomain.own[1:-1, 1:-1, 1:-1]))
-        on_every_rank(self.comm, lambda: check_size(self.subdomain.box.shape[2], self._own_sites))
         self._storages = storage_candidates(
             self._wishes(), self.subdomain, self.device, self.comm, self._own_memory
         )
@@ -143,7 +137,9 @@ class LatticeSimulation(Simulation):
     def describe_problem(self) -> dict[str, str]:
         """Return what is solved, in which pores. Collective: reads and analyses the image."""
         self._read_image()
-        return problem_text(self.case, self.domain, self.subdomain.connectivity)
+        text = problem_text(self.case, self.domain, self.found)
+        faces = unmatched_text(self.subdomain)
+        return {**text, "faces": faces} if faces else text
 
     def describe_devices(self) -> dict[str, str]:
         """Return how populations are stored, on what. Collective."""
@@ -289,7 +285,7 @@ class LatticeSimulation(Simulation):
     def results(self, seconds: float, steps: int) -> dict[str, tuple[str, str]]:
         """Return the permeability, how accurate it is, and how fast the run was. Collective."""
         means, residual = self._steadiness.means(), self._steadiness.residual
-        devices, found = len({one.device for one in self._loads}), self.subdomain.connectivity
+        devices, found = len({one.device for one in self._loads}), self.found
         return {
             **flow_results(means, self.case.image.voxel_size, residual, bool(self.finished)),
             "porosity": (f"{found.porosity:.4f}", f"{found.open_porosity:.4f} open"),

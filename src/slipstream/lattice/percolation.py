@@ -11,7 +11,7 @@ from __future__ import annotations
 import itertools
 import operator
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -35,6 +35,12 @@ class Connectivity:
     kept: int  # pores of components that percolate along a wanted axis
     components: int
     percolates: tuple[bool, bool, bool]  # whether any component does, along z, y and x
+
+    def without_layers(self, added: int) -> Connectivity:
+        """Return the same of an image without voxels that were added as pore, all of them kept."""
+        return replace(
+            self, voxels=self.voxels - added, pores=self.pores - added, kept=self.kept - added
+        )
 
     @property
     def porosity(self) -> float:

@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from slipstream.argument_checks import is_finite
 from slipstream.array_types import Comm
 from slipstream.collective import collectively
 from slipstream.device import Device
@@ -27,14 +28,17 @@ from slipstream.io.image_errors import ARGUMENTS, in_terms_of
 from slipstream.io.voxel_images import open_image
 from slipstream.lattice.convergence import Steadiness, distance_text
 from slipstream.lattice.darcy import DARCY, force_on_sample
-from slipstream.lattice.domain_decomposition import decompose
-from slipstream.lattice.flow_domain import Domain
+from slipstream.lattice.domain_decomposition import Subdomain
+from slipstream.lattice.flow_domain import Domain, read_pores, unmatched_text
 from slipstream.lattice.percolation import Connectivity
 from slipstream.lattice.population_layout import TUNED, Storage
 from slipstream.lattice.pore_flow import PoreFlow
 from slipstream.lattice.relaxation_rates import Fluid
 from slipstream.lattice.storage_tuning import choose_storage
 from slipstream.lattice.velocity_set import AXES
+
+# Metres: voxels of images are smaller.
+_LARGE_VOXEL = 0.01
 
 
 @dataclass(frozen=True)
@@ -52,7 +56,7 @@ class Permeability:
         For ``axis="all"`` shape (3, 3), in units of `k`, rows and columns in the order x, y, z:
         the flow along the row's axis that a force along the column's drives.
     porosity, open_porosity : float
-        Pores as a fraction of all voxels; and those that percolate along the axis.
+        Pores as a fraction of the sample's voxels; and those that percolate along the axis.
     velocity : float
         Superficial velocity along the axis, in voxels per step.
     mach : float
@@ -104,6 +108,8 @@ def permeability(
     axis: str = "z",
     *,
     pore: int | Sequence[int] | None = None,
+    pore_below: float | None = None,
+    pore_above: float | None = None,
     shape: Sequence[int] | None = None,
     dtype: Any = None,
     byte_order: str = "little",
@@ -132,11 +138,15 @@ def permeability(
         A file (raw, TIFF, NPY, HDF5, Zarr) or an array in the order z, y, x; or anything with a
         ``shape`` and a method ``read(box)``, such as a sample of `slipstream.lattice`.
     voxel_size : float
-        Edge of a voxel in metres; with 1, lengths stay in voxels.
+        Edge of a voxel in metres, such as 2e-6; with 1, lengths stay in voxels.
     axis : {"x", "y", "z", "all"}
         Along which the fluid flows; "all" for the whole tensor.
     pore : int or sequence of int, optional
-        Which values are pore; by default all that are not zero.
+        Which values are pore, of segmented images. By default what is not zero, of images that have
+        just one other value.
+    pore_below, pore_above : float, optional
+        Thresholds, of grey images: values below the one, or above the other, are pore; if both are
+        given, those between.
     shape, dtype, byte_order, offset, dataset
         What the file itself does not say; see `slipstream.io.voxel_images.open_image`.
     crop : sequence of (start, stop), optional
@@ -182,16 +192,23 @@ def permeability(
     Warns
     -----
     RuntimeWarning
-        If it is so fast that compressibility matters, beyond 0.1; or if the steps were too few to
+        If opposite faces do not match, so that pore faces solid; if the flow is so fast that
+        compressibility matters, beyond a Mach number of 0.1; or if the steps were too few to
         reach the tolerance.
     """
     if axis not in ("x", "y", "z", "all"):
         raise InputError(f"axis {axis!r} is unknown; accepted: x, y, z, all")
     axes = [2, 1, 0] if axis == "all" else [AXES.index(axis)]
     _check_positive(voxel_size=voxel_size, force=force, tolerance=tolerance)
+    if tolerance >= 1:
+        raise InputError(f"tolerance is {tolerance!r}; accepted: less than 1, which is 100 %")
+    if voxel_size > 1:
+        raise InputError(
+            f"voxel_size is {voxel_size!r}; accepted: metres, such as 2e-6, or 1 for voxels"
+        )
     _check_steps(max_steps, interval)
     fluid, mirrored = Fluid(relaxation_time, magic), mirrored_axes(mirror, axes)
-    periodic = _periodic_axes(walls, axes)
+    _check_walls(walls, axes)
     if buffer and axis == "all":
         raise InputError("buffer: layers are for one axis; accepted with axis = 'all': 0")
     with in_terms_of(ARGUMENTS):
@@ -200,6 +217,8 @@ def permeability(
             source = open_image(
                 image,
                 pore=pore,
+                pore_below=pore_below,
+                pore_above=pore_above,
                 shape=shape,
                 dtype=dtype,
                 byte_order=byte_order,
@@ -210,7 +229,9 @@ def permeability(
         domain = Domain(source, crop, mirrored, buffer, buffer_axis=AXES[axes[0]])
     opened = open_matching_device(device, comm)
     with in_terms_of(ARGUMENTS):
-        subdomain = decompose(domain, periodic, axes, comm=comm)
+        subdomain = read_pores(domain, walls, axes, opened, comm)
+    for text in _doubts(subdomain, voxel_size):
+        warnings.warn(text, RuntimeWarning, stacklevel=3)
     wishes = {**dict.fromkeys(TUNED, "auto"), "precision": precision}
     storage, _ = choose_storage(wishes, subdomain, opened, comm)
     flow = PoreFlow(subdomain, fluid, storage, opened, make_transport(transport, comm, opened))
@@ -218,7 +239,8 @@ def permeability(
     runs = []
     for one in axes:  # no comprehension, as warnings name the caller of this function
         runs.append(run_to_steady(flow, one, force, length, tolerance, max_steps, interval, comm))
-    result = _result(runs, axes, subdomain.connectivity, voxel_size, flow.storage)
+    found = subdomain.connectivity.without_layers(domain.added)
+    result = _result(runs, axes, found, voxel_size, flow.storage)
     if not result.converged:
         warnings.warn(
             f"not converged within max_steps = {max_steps}: the relative distance of k from that of"
@@ -336,20 +358,26 @@ def mirrored_axes(mirror: Any, axes: Sequence[int]) -> tuple[str, ...]:
     return names
 
 
-def _periodic_axes(walls: Any, axes: Sequence[int]) -> list[bool]:
-    """Return whether z, y and x are periodic, as the axis of the flow must be."""
+def _doubts(subdomain: Subdomain, voxel_size: float) -> list[str]:
+    """Return what is accepted, but may not be meant."""
+    told = [unmatched_text(subdomain)] if any(subdomain.unmatched) else []
+    if _LARGE_VOXEL < voxel_size < 1:
+        told.append(f"voxel_size is {voxel_size:g} m: it is the edge of a voxel in metres")
+    return told
+
+
+def _check_walls(walls: Any, axes: Sequence[int]) -> None:
+    """Refuse walls that are no names of axes, or close the axis of the flow."""
     if not isinstance(walls, str) or not set(walls) <= set(AXES):
         raise InputError(f"walls: {walls!r} is not accepted; accepted: letters of x, y and z")
     if any(AXES[one] in walls for one in axes):
         raise InputError(f"walls: {walls!r} closes the axis of the flow; accepted: the others")
-    return [name not in walls for name in AXES]
 
 
 def _check_positive(**values: Any) -> None:
     """Refuse arguments that are not finite numbers above 0."""
     for name, value in values.items():
-        is_number = isinstance(value, numbers.Real) and not isinstance(value, bool)
-        if not (is_number and math.isfinite(value) and value > 0):
+        if not (is_finite(value) and value > 0):
             raise InputError(f"{name} is {value!r}; accepted: a number more than 0")
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from numbers import Real
 
+from slipstream.argument_checks import is_finite, three_numbers
 from slipstream.case import LatticeCase
 from slipstream.errors import InputError
 from slipstream.lattice.d3q19 import D3Q19
@@ -43,13 +43,15 @@ class Fluid:
     inertia: bool = False
 
     def __post_init__(self) -> None:
-        if not (isinstance(self.relaxation_time, Real) and self.relaxation_time > 0.5):
+        if not (is_finite(self.relaxation_time) and self.relaxation_time > 0.5):
             raise InputError(
                 f"relaxation_time is {self.relaxation_time!r}; accepted: a number more than 0.5, "
                 "where the viscosity vanishes"
             )
-        if not (isinstance(self.magic, Real) and self.magic > 0):
+        if not (is_finite(self.magic) and self.magic > 0):
             raise InputError(f"magic is {self.magic!r}; accepted: a number more than 0, as 3/16")
+        for name in ("force", "pressure_drop"):
+            object.__setattr__(self, name, three_numbers(name, getattr(self, name)))
 
     @property
     def viscosity(self) -> float:
