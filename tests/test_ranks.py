@@ -111,6 +111,7 @@ ON = {
     "parallel_bench": ("2",),
     # Orders that differ, and what ranks drop at different times.
     "several_plans": ("2", "3"),
+    "faults": ("2",),
 }
 PARALLEL = sorted((REPOSITORY / "tests" / "parallel").glob("test_*.py"))
 

@@ -122,6 +122,10 @@ class NarrowWire(Transport):
         """Raise `RunError` if a device has given up waiting for another rank."""
         self.inner.check()
 
+    def give_up(self, failure: BaseException) -> None:
+        """Note that a step with an exchange of this transport has failed; tell the others."""
+        self.inner.give_up(failure)
+
 
 class NarrowExchange(Exchange):
     """An exchange between kernels that narrow and kernels that widen.

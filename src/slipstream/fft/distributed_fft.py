@@ -366,6 +366,12 @@ class DistributedFFT:
             )
         try:
             return self._transformed(forward, source, out, stream)
+        except InputError:
+            raise  # of all ranks, as a rule: then the plan is as good as before
+        except BaseException as failure:
+            if self._plan.transport:
+                self._plan.transport.give_up(failure)
+            raise
         finally:
             self._at_work.release()
 

@@ -1,0 +1,161 @@
+"""Whatever fails on one rank, anywhere, fails on all of them, and nobody waits for ever."""
+
+import os
+import random
+import sys
+import warnings
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+import slipstream
+from flows import RANDOM
+from slipstream.case import parse_case
+from slipstream.collective import own, together
+from slipstream.errors import SlipstreamError
+from slipstream.fft import DistributedFFT
+from slipstream.lattice import make_sample, permeability
+from slipstream.simulation import make_simulation, run_case
+
+ROOT = os.path.dirname(slipstream.__file__)
+ADVECTION = 'solver = "advection"\n[grid]\npoints = 12\n[time]\nend = 0.3\n'
+LATTICE = """
+solver = "lattice"
+[image]
+sample = "channel"
+shape = [4, 8, 6]
+axis = "x"
+[time]
+end = 20
+[convergence]
+interval = 10
+[numerics]
+propagation = "aa"
+layout = "stream"
+order = "raster"
+encoding = "compact"
+"""
+
+
+class Fault(Exception):
+    """What nobody expects."""
+
+
+class Failing:
+    """Raises at one of the calls of the package's functions within a block, on this rank."""
+
+    def __init__(self, when, error):
+        self.calls, self._when, self._error, self._where = 0, when, error, ""
+
+    def __enter__(self):
+        sys.setprofile(self._count)
+        return self
+
+    def __exit__(self, *_):
+        sys.setprofile(None)
+
+    def _count(self, frame, event, _):
+        code = frame.f_code
+        # A name in brackets is not of a function; what ranks agree by is not to fail.
+        inner = code.co_filename.startswith(ROOT) and "collective" not in code.co_filename
+        if event != "call" or not inner or code.co_name.startswith("<"):
+            return
+        if code.co_name in ("close", "give_up", "__exit__", "__del__"):
+            return
+        self.calls += 1
+        if self.calls == self._when:
+            sys.setprofile(None)
+            raise self._error
+
+
+def transform(comm, device, folder, **options):
+    fft = DistributedFFT((6, 8, 10), comm=comm, device=device, **options)
+    # Else a rank might be done before the other one fails, having got all that it needs.
+    with together(own(comm, "test")):
+        u, u_hat = fft.empty_input(), fft.empty_output()
+        u[...] = 1
+        fft.backward(fft.forward(u, u_hat), u)
+        np.testing.assert_allclose(fft.device.to_host(u), 1)
+
+
+def case_of(text, *settings):
+    def work(comm, device, folder):
+        simulation = make_simulation(parse_case(text, settings), comm, device)
+        run_case(simulation, folder, Console(file=open(os.devnull, "w")))  # noqa: SIM115
+
+    return work
+
+
+def pores(comm, device, folder):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        sample = make_sample("channel", (4, 6, 8), axis="x")
+        permeability(sample, device=device, comm=comm, max_steps=20, interval=10)
+
+
+def transform_by(**options):
+    return lambda comm, device, folder: transform(comm, device, folder, **options)
+
+
+WORK = {
+    "slab": transform_by(),
+    "pencil by messages": transform_by(layout="pencil", transport="mpi-p2p"),
+    "bricks by collectives": transform_by(order="natural", transport="mpi"),
+    "narrow": transform_by(wire="float32", transport="mpi-p2p"),
+    "from the host": transform_by(residency="host", memory="1 MiB", streaming={"tiles": 2}),
+    "turbulence": case_of(RANDOM, "grid.points=8", "time.max_steps=3"),
+    "turbulence from the host": case_of(
+        RANDOM, "grid.points=8", "time.max_steps=2", "run.residency=host"
+    ),
+    "advection": case_of(ADVECTION, "output.pictures=false"),
+    "lattice": case_of(LATTICE, "output.pictures=false"),
+    "permeability": pores,
+}
+# How many faults of a kind of work, at places that are the same every time.
+FAULTS = 3
+ERRORS = (
+    Fault("out of luck"),
+    MemoryError("no memory"),
+    OSError(28, "disk full"),
+    TypeError("odd"),
+)
+
+
+def outcome(comm, work, *arguments):
+    """Return what came of some work, an exception or None."""
+    try:
+        work(comm, *arguments)
+    except Exception as failure:
+        return failure
+    return None
+
+
+@pytest.mark.parametrize("name", WORK)
+def test_what_fails_on_one_rank_fails_on_all(comm, device, ranks, shared_folder, name, monkeypatch):
+    if ranks == 1:
+        pytest.skip("needs several ranks")
+    monkeypatch.setenv("SLIPSTREAM_TIMEOUT", "1")
+    work, last = WORK[name], comm.rank == ranks - 1
+    folders = (shared_folder / str(number) for number in range(1000))
+    work(comm, device, next(folders))
+    with Failing(0, None) as counted:
+        work(comm, device, next(folders))
+    calls, generator = comm.bcast(counted.calls, root=ranks - 1), random.Random(name)
+    # Early ones are in constructors, where most is done together.
+    chosen = [int(calls * generator.random() ** 1.5) + 1 for _ in range(FAULTS)]
+    for number, when in enumerate(chosen):
+        error = ERRORS[number % len(ERRORS)]
+        if last:
+            with Failing(when, error):
+                failure = outcome(comm, work, device, next(folders))
+        else:
+            failure = outcome(comm, work, device, next(folders))
+        failures = comm.allgather(repr(failure) if failure else "")
+        assert all(failures) or not any(failures), (when, error, failures)
+        if not last:
+            assert failure is None or isinstance(failure, SlipstreamError), (when, failures)
+        elif failure is not None and not isinstance(failure, SlipstreamError):
+            assert failure is error, (when, failures)
+        del failure
+    work(comm, device, next(folders))  # and what comes afterwards is as ever
