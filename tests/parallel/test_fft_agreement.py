@@ -16,9 +16,10 @@ DIFFERENT = [
     ({"shape": (8, 6)}, "shape"),
     ({"dtype": "float32"}, "dtype"),
     ({"fields": 2}, "fields"),
-    ({"truncation": "2/3"}, "truncation|modes"),
-    ({"layout": "root"}, "layout|boxes"),
-    ({"order": "natural"}, "order|output_boxes"),
+    ({"truncation": "2/3"}, "truncation"),
+    ({"layout": "root"}, "layout"),
+    ({"layout": "pencil"}, "layout"),
+    ({"order": "natural"}, "order"),
     ({"transport": "mpi"}, "transport"),
     ({"workers": 1}, "workers"),
     ({"wire": "float32"}, "wire"),
@@ -33,6 +34,40 @@ INVALID = [
     ({"shape": ("eight", 6, 10)}, "shape"),
     ({"shape": (8.5, 6, 10)}, "shape"),
     ({"shape": 8}, "shape"),
+    ({"shape": np.array(8)}, "shape"),
+    ({"shape": b"abc"}, "shape"),
+    ({"shape": {8, 6, 10}}, "shape"),
+    ({"shape": (True, 6, 10)}, "shape"),
+    ({"shape": np.array([8.0, 6.0, 10.0])}, "shape"),
+    ({"shape": (1 << 40, 1 << 40, 1 << 40)}, "shape"),
+    ({"shape": (1 << 22, 1 << 22), "layout": "root"}, "shape"),
+    ({"shape": (1 << 20, 1 << 20, 1), "residency": "host"}, "shape"),
+    ({"fields": 1 << 60}, "fields"),
+    ({"fields": True}, "fields"),
+    ({"fields": np.True_}, "fields"),
+    ({"fields": 2.0}, "fields"),
+    ({"dtype": ">f8"}, "dtype"),
+    ({"dtype": np.dtype("c8").newbyteorder()}, "dtype"),
+    ({"dtype": [("a", "f8")]}, "dtype"),
+    ({"truncation": np.array([1.0, 1.0, 1.0])}, "truncation"),
+    ({"layout": None}, "layout"),
+    ({"layout": ["slab"]}, "layout"),
+    ({"order": 1}, "order"),
+    ({"transport": None}, "transport"),
+    ({"transport": np.array(["mpi"])}, "transport"),
+    ({"schedule": None}, "schedule"),
+    ({"tune": True}, "tune"),
+    ({"wire": ["float32"]}, "wire"),
+    ({"device": 0}, "device"),
+    ({"device": None}, "device"),
+    ({"device": np}, "device"),
+    ({"residency": "moon"}, "residency"),
+    ({"residency": "host", "memory": -1}, "memory"),
+    ({"residency": "host", "streaming": {"streams": 2.5}}, "streams"),
+    ({"residency": "host", "streaming": {"copies": 3}}, "copies"),
+    ({"residency": "host", "streaming": 3}, "streaming"),
+    ({"input_boxes": "everything"}, "input_boxes"),
+    ({"output_boxes": np.zeros((2, 3))}, "output_boxes"),
     ({"dtype": "float16"}, "dtype"),
     ({"dtype": "words"}, "dtype"),
     ({"fields": 0}, "fields"),
@@ -142,6 +177,63 @@ def test_boxes_that_are_no_decomposition_are_refused_on_all_ranks(comm, device, 
             DistributedFFT(SHAPE, comm=comm, device=device, input_boxes=boxes)
         with pytest.raises(InputError, match=f"output_boxes.*{message}"):
             DistributedFFT(SHAPE, "complex128", comm=comm, device=device, output_boxes=boxes)
+
+
+def test_boxes_are_of_whole_numbers(comm, device, ranks):
+    boxes = slabs(SHAPE, 2, ranks)
+    corners = np.array([(box.start, box.stop) for box in boxes])
+    check(comm, device, SHAPE, "float64", input_boxes=corners)
+    numpy = [Box(tuple(a), tuple(b)) for a, b in corners]
+    fft = DistributedFFT(SHAPE, comm=comm, device=device, input_boxes=numpy)
+    assert fft.arguments.input_boxes == tuple(boxes)
+    assert {type(n) for box in fft.arguments.input_boxes for n in (*box.start, *box.stop)} == {int}
+    floats = corners.astype(float)
+    for wrong in (floats, [Box(tuple(a), tuple(b)) for a, b in floats.tolist()]):
+        assert_all_refuse(comm, device, {"input_boxes": wrong}, True, "input_boxes")
+        last = comm is None or comm.rank == ranks - 1
+        if last or ranks == 1:
+            assert_all_refuse(comm, device, {"input_boxes": wrong}, last, "input_boxes")
+        else:
+            assert_all_refuse(comm, device, {"input_boxes": boxes}, True, "input_boxes")
+
+
+def test_numbers_of_numpy_are_taken_for_what_they_are(comm, device, ranks):
+    plain = {
+        "shape": SHAPE,
+        "fields": 2,
+        "workers": ranks,
+        "truncation": (2, 1, 3),
+        "residency": "host",
+        "memory": 1 << 20,
+        "streaming": {"streams": 2, "tiles": 3},
+    }
+    odd = comm is not None and comm.rank == ranks - 1
+    numpy = plain | {
+        "shape": np.array(SHAPE, np.int32),
+        "fields": np.int64(2),
+        "workers": np.uint8(ranks),
+        "truncation": np.array([2, 1, 3]),
+        "memory": np.int64(1 << 20),
+        "streaming": {"streams": np.int64(2), "tiles": np.int16(3)},
+    }
+    expected = DistributedFFT(comm=comm, device=device, **plain).arguments
+    for options in (numpy, numpy if odd else plain):
+        assert DistributedFFT(comm=comm, device=device, **options).arguments == expected
+    grid = {"layout": "pencil", "process_grid": np.array([ranks, 1])}
+    check(comm, device, SHAPE, "float64", **grid)
+
+
+def test_communicators_that_are_none_are_refused(comm, device, ranks):
+    MPI = pytest.importorskip("mpi4py.MPI")
+    freed = MPI.COMM_SELF.Dup()
+    freed.Free()
+    wrong = [3, "world", MPI.COMM_NULL, freed, MPI.COMM_WORLD.Get_group()]
+    if ranks > 1:
+        half = comm.Split(comm.rank == 0)
+        wrong.append(half.Create_intercomm(0, comm, int(comm.rank == 0)))
+    for one in wrong:
+        with pytest.raises(InputError, match="comm is .*; accepted: None or an intracommunicator"):
+            DistributedFFT(SHAPE, comm=one, device=device)
 
 
 def test_all_ranks_can_go_on_after_an_error(comm, device, ranks):

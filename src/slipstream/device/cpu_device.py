@@ -297,6 +297,9 @@ class HostDevice(Device):
     def tiled_transforms(self) -> bool:
         return self._tiled
 
+    def memory_total(self) -> int:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
     def memory_free(self) -> int:
         with open("/proc/meminfo") as file:
             lines = dict(line.split(":") for line in file)

@@ -256,6 +256,10 @@ class CudaDevice(Device):
     def tiled_transforms(self) -> bool:
         return True
 
+    def memory_total(self) -> int:
+        with self.context:
+            return cupy.cuda.runtime.memGetInfo()[1]
+
     def memory_free(self) -> int:
         with self.context:
             free, _ = cupy.cuda.runtime.memGetInfo()

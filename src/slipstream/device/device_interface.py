@@ -227,6 +227,10 @@ class Device(ABC):
         """Return whether this device prefers tiled kernels (`strided_fft.hpp`) where they fit."""
 
     @abstractmethod
+    def memory_total(self) -> int:
+        """Return how many bytes there are in all."""
+
+    @abstractmethod
     def memory_free(self) -> int:
         """Return how many bytes can be allocated now."""
 

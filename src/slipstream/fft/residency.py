@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from slipstream.array_types import Comm
+from slipstream.byte_sizes import bytes_text
 from slipstream.device import Device
 from slipstream.device.pinned_host import home_of
 from slipstream.errors import InputError
@@ -22,6 +23,7 @@ def make_plan(
 ) -> tuple[Plan | StreamedPlan, Device]:
     """Return the plan of a transform, and the device where its arrays live. Collective."""
     a = arguments
+    _check_sizes(a, device, 0 if comm is None else comm.rank)
     if a.residency == "device":
         return Plan(a, device, comm, choose(a, device, comm)), device
     devices = devices_of(device, comm, a.streaming.devices)
@@ -40,6 +42,22 @@ def make_plan(
         )
     home = home_of(device)
     return streamed_plan(a, devices, home, comm, limit), home
+
+
+def _check_sizes(arguments: Arguments, device: Device, rank: int) -> None:
+    """Refuse arrays that no plan helps to have; `InputError`, perhaps on some ranks only."""
+    a = arguments
+    place = device if a.residency == "device" else home_of(device)
+    points = a.input_boxes[rank].size * a.fields * a.dtype.itemsize
+    modes = a.output_boxes[rank].size * a.fields * a.complex_dtype.itemsize
+    total, free = place.memory_total(), place.memory_free()
+    # The plan has arrays as large as the modes, unless there is a single axis.
+    if points + modes > total or (len(a.shape) > 1 and modes > free):
+        raise InputError(
+            f"shape {a.shape}, fields {a.fields}: points and modes of rank {rank} take "
+            f"{bytes_text(points)} and {bytes_text(modes)}; of {bytes_text(total)}, "
+            f"{bytes_text(free)} are free"
+        )
 
 
 def in_core_bytes(arguments: Arguments) -> int:
