@@ -203,6 +203,12 @@ def test_random_flow_and_force_stay_in_a_plane(device, normal):
         assert np.abs(np.delete(modes, normal, axis=0)).max() > 1e-3
 
 
+def test_a_spectrum_that_ends_before_its_peak_is_warned_of(device):
+    (text,) = start(device, "initial.peak_wavenumber=6").warnings()
+    assert text.startswith("initial.peak_wavenumber: 6 is beyond the 5 that the grid keeps")
+    assert start(device, "initial.peak_wavenumber=5").warnings() == []
+
+
 def test_other_seeds_give_other_flows(device):
     flows = [modes_of(start(device, f"initial.seed={seed}")) for seed in (1, 2)]
     assert np.abs(flows[0] - flows[1]).max() > 0.1 * np.abs(flows[0]).max()
@@ -256,11 +262,16 @@ def test_restart_at_another_resolution_keeps_the_common_modes(device, tmp_path, 
         case=earlier.case.to_toml(),
     )
     later = start(device, f"grid.points={points}", f"initial.restart={tmp_path}")
+    lost = [text for text in later.warnings() if text.startswith("initial.restart: ")]
     assert (later.step, later.time) == (earlier.step, earlier.time)
     before, now = modes_by_wavenumber(earlier), modes_by_wavenumber(later)
     common = before.keys() & now.keys()
     counts = zip(*(one.problem.geometry.spectral_shape for one in (earlier, later)), strict=True)
     assert len(common) == math.prod(min(pair) for pair in counts)
+    energies = [one.diagnostics()["energy"] for one in (later, earlier)]
+    share = 1 - energies[0] / energies[1]
+    assert len(lost) == (share > 1e-6)
+    assert not lost or f": {100 * share:.3g} % of its energy is lost" in lost[0]
     for wave, value in now.items():
         expected = before[wave] if wave in common else np.zeros(3)
         np.testing.assert_array_equal(value, expected, err_msg=str(wave))

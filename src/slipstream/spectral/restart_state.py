@@ -5,19 +5,24 @@ from __future__ import annotations
 import numpy as np
 
 from slipstream.case import SpectralCase
-from slipstream.decomposition import Box
+from slipstream.decomposition import Box, split
 from slipstream.errors import InputError
+from slipstream.fft import SlabGeometry
 from slipstream.io.checkpoint import Checkpoint
 from slipstream.simulation.earlier_run import open_earlier_run
 from slipstream.spectral.spectral_problem import SpectralProblem
 
+# Planes of modes that are read at once to see what is dropped.
+_PLANES_AT_A_TIME = 16
+
 
 def read_state(
     folder: str, case: SpectralCase, problem: SpectralProblem
-) -> tuple[Checkpoint, np.ndarray]:
+) -> tuple[Checkpoint, np.ndarray, float | None]:
     """Read this rank's modes of the state.
 
-    Modes that the checkpoint lacks are zero; those that the new grid cannot hold are dropped.
+    Modes that the checkpoint lacks are zero; those that the new grid cannot hold are dropped. If
+    there are such, this rank's share of the variance of what is stored is returned too, else None.
     """
     checkpoint, earlier = open_earlier_run(folder, case)
     if not np.allclose(earlier.grid.lengths_xyz, case.grid.lengths_xyz, rtol=1e-12):
@@ -27,18 +32,35 @@ def read_state(
         )
     box, geometry = problem.geometry.spectral_box, problem.geometry
     state = np.zeros((problem.size, *box.shape), problem.complex_dtype)
+    variance: float | None = None
     for component, name in enumerate(problem.model.unknowns):
         array = f"{name}_hat"
         stored = checkpoint.shapes.get(array)
         if stored is None:
             raise InputError(f"initial.restart: {folder} holds no {array}")
+        if any(np.greater(stored, geometry.spectral_shape)):
+            variance = (variance or 0.0) + _variance(checkpoint, array, geometry)
         for mine, theirs in _common_modes(geometry.spectral_shape, stored):
             part = mine.intersect(box)
             if part.size:
                 shift = np.subtract(theirs.start, mine.start)
                 offset = tuple(int(n) for n in np.add(part.start, shift))
                 state[component][part.slices(box)] = checkpoint.read(array, offset, part.shape)
-    return checkpoint, state
+    return checkpoint, state, variance
+
+
+def _variance(checkpoint: Checkpoint, array: str, geometry: SlabGeometry) -> float:
+    """Return this rank's share of the variance of a stored array."""
+    shape, total = checkpoint.shapes[array], 0.0
+    low, high = split(shape[0], geometry.ranks)[geometry.rank]
+    for first in range(low, high, _PLANES_AT_A_TIME):
+        planes = min(_PLANES_AT_A_TIME, high - first)
+        modes = checkpoint.read(array, (first, 0, 0), (planes, *shape[1:]))
+        if first == 0:
+            modes[0, 0, 0] = 0  # the mean
+        squares = np.square(np.abs(modes), dtype=float).sum(axis=(0, 1))
+        total += 2 * float(squares.sum()) - float(squares[0])
+    return total
 
 
 def _common_modes(shape: tuple[int, ...], stored: tuple[int, ...]) -> list[tuple[Box, Box]]:

@@ -35,6 +35,7 @@ from slipstream.spectral.energy_budget import (
 from slipstream.spectral.fields_at_points import check_coefficients, set_coefficients
 from slipstream.spectral.force_patterns import sources_of
 from slipstream.spectral.forcing import Forcing, check_forcing, forces_of
+from slipstream.spectral.formula_checks import judge_loss
 from slipstream.spectral.initial_conditions import check_initial_formulas, set_initial_flow
 from slipstream.spectral.linear_operator import LinearOperator
 from slipstream.spectral.memory_placement import place
@@ -42,7 +43,7 @@ from slipstream.spectral.restart_state import read_state
 from slipstream.spectral.runge_kutta_tableaux import METHODS
 from slipstream.spectral.spectral_operators import keep_sphere, make_real, vorticity
 from slipstream.spectral.spectral_problem import SpectralProblem, field_parts
-from slipstream.spectral.spectrum import box_means, energy_spectrum
+from slipstream.spectral.spectrum import box_means, energy_spectrum, variances
 from slipstream.spectral.statistics import STATISTICS
 from slipstream.spectral.sums_over_points import mean_over_box
 from slipstream.spectral.time_step import SpectralStep
@@ -173,17 +174,29 @@ class SpectralSimulation(Simulation):
         settings = self.case.initial
         if settings.restart is not None:
             folder = settings.restart
-            checkpoint, state = on_every_rank(
+            checkpoint, state, stored = on_every_rank(
                 self.comm, lambda: read_state(folder, self.case, self.problem)
             )
             self.step, self.time = checkpoint.step, checkpoint.time
             self.device.run(self.device.copy(self.flow.modes_of(self.flow.state), state))
+            warnings += self._dropped(folder, stored)
         else:
             warnings += set_initial_flow(self.flow, settings, self._fields, self.comm)
         keep_sphere(self.flow, self.flow.state)
         set_coefficients(self.flow)
         self._warnings = warnings
         self.placement.run(self._commit(cfl.record_courant(self.flow)))
+
+    def _dropped(self, folder: str, stored: float | None) -> list[str]:
+        """Return the warning of what a coarser grid drops of a stored variance. Collective."""
+        if self.comm is not None:
+            stored = sum(filter(None, self.comm.allgather(stored)))
+        if not stored:
+            return []
+        modes = self.flow.modes_of(self.flow.read_state())[: len(self.problem.model.unknowns)]
+        kept = variances(self.flow, modes, self.comm).sum()
+        what = f"initial.restart: {folder} has modes that this grid cannot hold"
+        return judge_loss((stored - kept) / stored, what, "use more points")
 
     # -- stepping ----------------------------------------------------------------------------
 

@@ -82,7 +82,13 @@ def _set_random(
         )
         target = flow.modes_of(flow.state[field.first : field.first + 3])
         flow.device.run(flow.device.copy(target, modes))
-    return []
+    kept = flow.wavenumbers.largest / flow.wavenumbers.unit
+    if settings.peak_wavenumber <= kept:
+        return []
+    return [
+        f"initial.peak_wavenumber: {settings.peak_wavenumber:g} is beyond the {kept:.3g} that the "
+        "grid keeps along every axis: the spectrum ends before its peak; use more points"
+    ]
 
 
 def _set_from_file(
