@@ -36,7 +36,7 @@ from slipstream.spectral.fields_at_points import check_coefficients, set_coeffic
 from slipstream.spectral.force_patterns import sources_of
 from slipstream.spectral.forcing import Forcing, check_forcing, forces_of
 from slipstream.spectral.formula_checks import judge_loss
-from slipstream.spectral.initial_conditions import check_initial_formulas, set_initial_flow
+from slipstream.spectral.initial_conditions import InitialFlow, initial_flow
 from slipstream.spectral.linear_operator import LinearOperator
 from slipstream.spectral.memory_placement import place
 from slipstream.spectral.restart_state import read_state
@@ -94,9 +94,12 @@ class SpectralSimulation(Simulation):
             forced=tuple(itertools.chain(*(pattern.components for pattern in patterns))),
             dealiasing=dealiasing,
         )
+        self._initial: InitialFlow | None = None
+        if case.initial.flow is not None:
+            self._initial = initial_flow(self.problem, case.initial, self._fields)
         self._foreseen = [
             *alias_warnings(case.numerics.dealiasing, model.degree),
-            *check_initial_formulas(self.problem, case.initial, self._fields),
+            *(self._initial.warnings if self._initial else ()),
             *check_forcing(case.forcing, self.problem, self._forces, self._sources),
             *check_coefficients(self.problem),
         ]
@@ -171,17 +174,16 @@ class SpectralSimulation(Simulation):
                 self.case.forcing, self.flow, self.comm, self._forces, self._sources
             )
             warnings += self._forcing.warnings
-        settings = self.case.initial
-        if settings.restart is not None:
-            folder = settings.restart
+        folder = self.case.initial.restart
+        if folder is not None:
             checkpoint, state, stored = on_every_rank(
                 self.comm, lambda: read_state(folder, self.case, self.problem)
             )
             self.step, self.time = checkpoint.step, checkpoint.time
             self.device.run(self.device.copy(self.flow.modes_of(self.flow.state), state))
             warnings += self._dropped(folder, stored)
-        else:
-            warnings += set_initial_flow(self.flow, settings, self._fields, self.comm)
+        if self._initial is not None:
+            warnings += self._initial.set(self.flow, self.comm)
         keep_sphere(self.flow, self.flow.state)
         set_coefficients(self.flow)
         self._warnings = warnings

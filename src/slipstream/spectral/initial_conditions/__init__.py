@@ -2,8 +2,8 @@
 
 from slipstream.spectral.initial_conditions.initial_flows import (
     INITIAL_FLOWS,
-    check_initial_formulas,
-    set_initial_flow,
+    InitialFlow,
+    initial_flow,
 )
 
-__all__ = ["INITIAL_FLOWS", "check_initial_formulas", "set_initial_flow"]
+__all__ = ["INITIAL_FLOWS", "InitialFlow", "initial_flow"]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
+from dataclasses import field as attribute
 from typing import Any
 
 import sympy
@@ -36,82 +38,92 @@ from slipstream.spectral.wavenumbers import unit_wavenumbers
 Settings = Any
 # By component: functions of x, y, z and a module, NumPy or CuPy.
 Formulas = dict[str, Callable[..., Any]]
-FormulasOf = Callable[[SpectralProblem, Settings, list[FieldParts]], Formulas]
-# Sets the state, and returns warnings of what it has lost on the way.
-SetState = Callable[[SpectralStep, Settings, list[FieldParts], Comm], list[str]]
 
 
-def set_initial_flow(
-    flow: SpectralStep, settings: Settings, fields: list[FieldParts], comm: Comm
-) -> list[str]:
-    """Set the state to the case's initial flow, and return warnings. Collective.
+@dataclass(frozen=True)
+class InitialFlow:
+    """A flow that suits a problem: what sets the state to it, and warnings of what it loses.
 
-    Fields that the flow does not set are 0.
+    `set` is collective; fields that the flow does not set are 0. It returns further warnings.
     """
-    return INITIAL_FLOWS[settings.flow](flow, settings, fields, comm)
+
+    set: Callable[[SpectralStep, Comm], list[str]]
+    warnings: list[str] = attribute(default_factory=list)
 
 
-def check_initial_formulas(
+FlowOf = Callable[[SpectralProblem, Settings, list[FieldParts]], InitialFlow]
+
+
+def initial_flow(
     problem: SpectralProblem, settings: Settings, fields: list[FieldParts]
-) -> list[str]:
-    """Return warnings of what the grid loses of formulas in the case; refuse what is no good."""
-    if settings.flow != "formula":
-        return []
-    found = _expressions(settings.fields, fields, "initial.fields").values()
-    for expression, key in found:
-        check_periodic(expression, problem.lengths, key)
-    return [text for expression, key in found for text in check_resolved(expression, problem, key)]
+) -> InitialFlow:
+    """Return the initial flow that a case names; refuse one that does not suit model or grid."""
+    return INITIAL_FLOWS[settings.flow](problem, settings, fields)
 
 
-def _set_random(
-    flow: SpectralStep, settings: Settings, fields: list[FieldParts], comm: Comm
-) -> list[str]:
+def _random(problem: SpectralProblem, settings: Settings, fields: list[FieldParts]) -> InitialFlow:
     vectors = [field for field in fields if field.is_vector]
     if not vectors:
         raise InputError(
             "initial.flow: 'random' is for vectors, of which the model has none; accepted "
             "for scalars: formula"
         )
-    for number, field in enumerate(vectors):
-        modes = random_flow(
-            flow.wavenumbers,
-            settings.peak_wavenumber,
-            settings.amplitude,
-            settings.seed + number,
-            flow.problem.complex_dtype,
-        )
-        target = flow.modes_of(flow.state[field.first : field.first + 3])
-        flow.device.run(flow.device.copy(target, modes))
-    kept = flow.wavenumbers.largest / flow.wavenumbers.unit
-    if settings.peak_wavenumber <= kept:
-        return []
-    return [
-        f"initial.peak_wavenumber: {settings.peak_wavenumber:g} is beyond the {kept:.3g} that the "
-        "grid keeps along every axis: the spectrum ends before its peak; use more points"
-    ]
+
+    def set_state(flow: SpectralStep, comm: Comm) -> list[str]:
+        waves = flow.wavenumbers
+        for number, field in enumerate(vectors):
+            modes = random_flow(
+                waves,
+                settings.peak_wavenumber,
+                settings.amplitude,
+                settings.seed + number,
+                problem.complex_dtype,
+            )
+            target = flow.modes_of(flow.state[field.first : field.first + 3])
+            flow.device.run(flow.device.copy(target, modes))
+        kept = waves.largest / waves.unit
+        if settings.peak_wavenumber <= kept:
+            return []
+        return [
+            f"initial.peak_wavenumber: {settings.peak_wavenumber:g} is beyond the {kept:.3g} that "
+            "the grid keeps along every axis: the spectrum ends before its peak; use more points"
+        ]
+
+    return InitialFlow(set_state)
 
 
-def _set_from_file(
-    flow: SpectralStep, settings: Settings, fields: list[FieldParts], comm: Comm
-) -> list[str]:
-    values = read_points(settings.path, settings.time, flow.problem, comm)
-    return set_values(flow, values, "initial.path", comm)
+def _from_file(
+    problem: SpectralProblem, settings: Settings, fields: list[FieldParts]
+) -> InitialFlow:
+    def set_state(flow: SpectralStep, comm: Comm) -> list[str]:
+        values = read_points(settings.path, settings.time, problem, comm)
+        return set_values(flow, values, "initial.path", comm)
+
+    return InitialFlow(set_state)
 
 
-def _set_from_formulas(
-    flow: SpectralStep, settings: Settings, fields: list[FieldParts], comm: Comm
-) -> list[str]:
-    functions = _parsed(settings.fields, fields, "initial.fields")
-    return set_formulas(flow, functions, "initial.fields", comm)
+def _of_case(problem: SpectralProblem, settings: Settings, fields: list[FieldParts]) -> InitialFlow:
+    found = _expressions(settings.fields, fields, "initial.fields")
+    warnings: list[str] = []
+    for expression, key in found.values():
+        check_periodic(expression, problem.lengths, key)
+        warnings += check_resolved(expression, problem, key)
+    functions = {name: evaluator(expression) for name, (expression, _) in found.items()}
+    return InitialFlow(
+        lambda flow, comm: set_formulas(flow, functions, "initial.fields", comm), warnings
+    )
 
 
-def _from_formulas(formulas_of: FormulasOf) -> SetState:
-    def set_state(
-        flow: SpectralStep, settings: Settings, fields: list[FieldParts], comm: Comm
-    ) -> list[str]:
-        return set_formulas(flow, formulas_of(flow.problem, settings, fields), "initial.flow", comm)
+def _named(
+    formulas_of: Callable[[SpectralProblem, Settings, list[FieldParts]], Formulas],
+) -> FlowOf:
+    """Return what makes a flow of the formulas that a function returns."""
 
-    return set_state
+    def make(problem: SpectralProblem, settings: Settings, fields: list[FieldParts]) -> InitialFlow:
+        functions = formulas_of(problem, settings, fields)
+        return InitialFlow(lambda flow, comm: set_formulas(flow, functions, "initial.flow", comm))
+
+    return make
 
 
 def _taylor_green(
@@ -165,22 +177,22 @@ def _expressions(
     return result
 
 
-# What sets the state, by the name in a case; a line for people on each is in `slipstream.accepted`.
-INITIAL_FLOWS: dict[str, SetState] = {
-    "taylor-green": _from_formulas(_taylor_green),
-    "abc": _from_formulas(_abc),
-    "random": _set_random,
-    "orszag-tang": _from_formulas(_orszag_tang),
-    "orszag-tang-3d": _from_formulas(_orszag_tang),
-    "quantum-taylor-green": _from_formulas(
+# By the name in a case; a line for people on each is in `slipstream.accepted`.
+INITIAL_FLOWS: dict[str, FlowOf] = {
+    "taylor-green": _named(_taylor_green),
+    "abc": _named(_abc),
+    "random": _random,
+    "orszag-tang": _named(_orszag_tang),
+    "orszag-tang-3d": _named(_orszag_tang),
+    "quantum-taylor-green": _named(
         lambda problem, settings, fields: quantum_taylor_green(problem, settings.amplitude)
     ),
-    "solitons": _from_formulas(lambda problem, settings, fields: solitons(problem, settings.speed)),
-    "wave": _from_formulas(
+    "solitons": _named(lambda problem, settings, fields: solitons(problem, settings.speed)),
+    "wave": _named(
         lambda problem, settings, fields: wave_formulas(
             problem, settings.wavevector, settings.amplitude, settings.branch
         )
     ),
-    "file": _set_from_file,
-    "formula": _set_from_formulas,
+    "file": _from_file,
+    "formula": _of_case,
 }
