@@ -215,3 +215,10 @@ def test_status_reaches_the_shell(folder):
     assert result.stdout == ""
     assert result.stderr.count("\n") == 1
     assert "Traceback" not in result.stderr
+
+
+@pytest.mark.parametrize("value", ["[1]", "[[1, 2]]", "{ a = 1 }"])
+def test_name_that_is_no_text_is_refused(folder, capsys, value):
+    status, message = fail(capsys, f"initial.flow={value}")
+    assert status == 2
+    assert "initial.flow" in message

@@ -189,7 +189,7 @@ class Image(Table):
                 f"exactly one of 'path' (a voxel image) and 'sample' ({', '.join(SAMPLES)}) is"
                 f" needed, {which}"
             )
-        if sample is not None and sample not in SAMPLES:
+        if sample is not None and sample not in tuple(SAMPLES):  # a list has no hash
             return data
         own = _keys_of_file(path) if sample is None else {"shape": _REQUIRED}
         own |= {} if sample is None else SAMPLE_KEYS[sample]

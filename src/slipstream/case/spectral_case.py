@@ -194,7 +194,7 @@ class Initial(Table):
                 f"exactly one of 'flow' ({', '.join(INITIAL_FLOWS)}) and 'restart' (an earlier"
                 f" run's output folder) is needed, {'neither' if flow is None else 'both'} given"
             )
-        if flow is not None and flow not in INITIAL_FLOWS:
+        if flow is not None and flow not in tuple(INITIAL_FLOWS):  # a list has no hash
             return data
         accepted = FLOW_KEYS[flow] if flow is not None else {}
         for key in sorted(others & set(cls.model_fields) - set(accepted)):
