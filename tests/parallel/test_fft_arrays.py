@@ -301,6 +301,72 @@ def test_arrays_that_a_plan_cannot_take_are_refused_on_all_ranks(comm, device, d
     assert not out.any() or direction == "backward"
 
 
+NO_ARRAYS = {
+    "a number": 3.0,
+    "a text": "abc",
+    "nothing": None,
+    "an object": object(),
+    "a ragged list": [[1.0, 2.0], [3.0]],
+    "a list of texts": [["a", "b"]],
+}
+
+
+@pytest.mark.parametrize("method", ["forward", "backward", "profile"])
+def test_what_is_no_array_is_refused_by_the_name_of_the_argument(comm, device, method):
+    fft, oracle = plan_and_oracle(comm, device)
+    u, u_hat = device.array(oracle.input(fft)), device.array(oracle.output(fft))
+    given, out = (u_hat, u) if method == "backward" else (u, u_hat)
+    name = "u_hat" if method == "backward" else "u"
+    target = "u_hat" if method == "profile" else "out"
+    call = getattr(fft, method)
+    wrong = [*NO_ARRAYS.values(), np.ma.masked_array(device.to_host(given), mask=True)]
+    wrong.append(device.to_host(given).astype(given.dtype.newbyteorder()))
+    wrong.append(device.to_host(given).astype(object))
+    for one in wrong:
+        with pytest.raises(InputError, match=f"^{name} is .* this plan takes shape"):
+            call(one, out)
+    for one in wrong:
+        if one is None and method != "profile":
+            continue  # then the plan allocates the result
+        with pytest.raises(InputError, match=f"^{target} is .* this plan takes shape"):
+            call(given, one)
+    if method != "profile":
+        with pytest.raises(InputError, match="^out is .* this plan takes shape"):
+            call(given, device.to_host(out).tolist())
+    # The plan goes on as if nothing had been asked.
+    oracle.assert_modes(fft, fft.forward(u))
+    oracle.assert_points(fft, fft.backward(u_hat))
+
+
+def test_results_are_not_written_where_elements_share_a_place(comm, device):
+    fft, oracle = plan_and_oracle(comm, device)
+    u, shape = oracle.input(fft), oracle.output(fft).shape
+    one = np.lib.stride_tricks.as_strided(np.zeros(1, complex), shape, (0,) * len(shape))
+    step = np.dtype(complex).itemsize
+    window = np.lib.stride_tricks.as_strided(np.zeros(4000, complex), shape, (step,) * len(shape))
+    if not u.size or np.prod(shape) < 2:
+        return
+    for out in (one, window):
+        with pytest.raises(InputError, match="out has elements in the same place"):
+            fft.forward(u, out=out)
+
+
+def test_arrays_of_other_classes_of_numpy_are_taken(comm, device, tmp_path):
+    fft, oracle = plan_and_oracle(comm, device)
+    u, modes = oracle.input(fft), oracle.output(fft)
+    if not u.size or not modes.size:
+        u, modes = u.view(np.ndarray), modes.view(np.ndarray)
+        source, out = u, modes
+    else:
+        source = np.memmap(tmp_path / "points", u.dtype, "w+", shape=u.shape)
+        out = np.memmap(tmp_path / "modes", modes.dtype, "w+", shape=modes.shape)
+        source[...] = u
+    for _ in range(3):
+        out[...] = 0
+        assert fft.forward(source, out=out) is out
+        oracle.assert_modes(fft, np.asarray(out))
+
+
 @pytest.mark.parametrize("residency", ["device", "host"])
 def test_what_is_no_stream_is_refused(comm, device, residency):
     fft = DistributedFFT((6, 4, 4), comm=comm, device=device, residency=residency)

@@ -175,12 +175,13 @@ class DistributedFFT:
         The same happens when the plan is deleted, or at the end of a ``with`` statement. Calls of a
         closed plan raise `InputError`; arrays that it has given live on.
         """
-        if self._plan is not None:
-            self.device.synchronize()
-        self._plan = self._transport = None
-        for steps in self._steps.values():
-            steps.clear()
-        self._arrays.clear()
+        with self._at_work:
+            if self._plan is not None:
+                self.device.synchronize()
+            self._plan = self._transport = self._comm = None
+            for steps in self._steps.values():
+                steps.clear()
+            self._arrays.clear()
 
     def __enter__(self) -> DistributedFFT:
         return self
@@ -319,15 +320,12 @@ class DistributedFFT:
         Both arrays are overwritten.
         """
         timelines = {}
+        self._opened()
+        for array, side, name in ((u, "input", "u"), (u_hat, "output", "u_hat")):
+            self._arrays.checked(array, side, name)
         for name, source, target in (("forward", u, u_hat), ("backward", u_hat, u)):
-            forward = name == "forward"
-            step, result = self._prepared(forward, source, target, None)
-            step.timeline.clear()
-            step.run(profile=True)
-            self.device.synchronize()
-            if result is not target:
-                self._arrays.copy(target, result, self.device.default_stream)
-            timelines[name] = step.timeline
+            self._run(name == "forward", source, target, None, profile=True)
+            timelines[name] = self._profiled
         return timelines
 
     def wire_error(self) -> float:
@@ -357,7 +355,7 @@ class DistributedFFT:
         ]
         return "\n".join(lines + [f"  {line}" for line in plan.describe_parts()])
 
-    def _run(self, forward: bool, source: Any, out: Any, stream: Any) -> Any:
+    def _run(self, forward: bool, source: Any, out: Any, stream: Any, profile: bool = False) -> Any:
         # On one rank calls take turns; on several, ranks might take the turns of different threads.
         if not self._at_work.acquire(blocking=self._comm is None):
             raise InputError(
@@ -365,17 +363,17 @@ class DistributedFFT:
                 "each thread"
             )
         try:
-            return self._transformed(forward, source, out, stream)
+            return self._transformed(forward, source, out, stream, profile)
         except InputError:
             raise  # of all ranks, as a rule: then the plan is as good as before
         except BaseException as failure:
-            if self._plan.transport:
-                self._plan.transport.give_up(failure)
+            if self._transport:
+                self._transport.give_up(failure)
             raise
         finally:
             self._at_work.release()
 
-    def _transformed(self, forward: bool, source: Any, out: Any, stream: Any) -> Any:
+    def _transformed(self, forward: bool, source: Any, out: Any, stream: Any, profile: bool) -> Any:
         if stream is not None and not isinstance(stream, Stream):
             stream = self._arrays.stream(stream)
         step, result = None, out
@@ -385,9 +383,14 @@ class DistributedFFT:
             step, result = self._prepared(forward, source, out, stream)
         if self._transport:
             self._transport.check()
-        step.run(stream=stream)
+        if profile:
+            step.timeline.clear()
+            self._profiled = step.timeline
+        step.run(profile, stream)
         if self.residency == "host":  # where nothing else is in order with the stream
             step.synchronize()
+        if profile:
+            self.device.synchronize()
         if result is out:
             return out
         if out is None:
