@@ -227,7 +227,8 @@ def _checked_grid(grid: Any, ranks: int) -> tuple[int, int]:
 
 
 def _checked_boxes(boxes: Any, shape: tuple[int, ...], ranks: int, what: str) -> tuple[Box, ...]:
-    if not isinstance(boxes, Sequence | np.ndarray) or isinstance(boxes, str):
+    is_sequence = isinstance(boxes, Sequence) and not isinstance(boxes, str | bytes)
+    if not is_sequence and getattr(boxes, "ndim", 0) == 0:
         raise InputError(f"{what} {boxes!r}; accepted: a sequence of one box for each rank")
     if len(boxes) != ranks:
         raise InputError(f"{what} has {len(boxes)} boxes; accepted: one for each of {ranks} ranks")
