@@ -22,6 +22,7 @@ from slipstream.bench import app as bench
 from slipstream.case import Case, SpectralCase, load_case, write_template
 from slipstream.collective import on_first_rank
 from slipstream.errors import InputError, RunError, SlipstreamError
+from slipstream.plain_output import allow_plain_output
 
 # What Typer raises for options that are wrong: the class of the click that it brings.
 _UsageError: Any = typer.BadParameter.__base__
@@ -157,6 +158,7 @@ app.add_typer(bench, name="bench")
 
 def main(arguments: list[str] | None = None) -> None:
     """Run the ``slipstream`` command and exit: 0 is success, 1 a failed run, 2 wrong input."""
+    allow_plain_output()
     try:
         sys.exit(app(args=arguments, standalone_mode=False) or 0)
     except _UsageError as error:

@@ -22,6 +22,7 @@ from typing import Any
 from slipstream import mpi_launch
 from slipstream.device import cuda_device_count
 from slipstream.errors import InputError
+from slipstream.plain_output import allow_plain_output
 
 # What measures the memory of a GPU runs alone.
 ALONE = ("tests/gpu",)
@@ -95,6 +96,7 @@ class Tally:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run everything, or with ``--record`` the given tests as one rank; return the exit status."""
+    allow_plain_output()
     parser = argparse.ArgumentParser(prog="python -m slipstream.gpu_check", description=__doc__)
     parser.add_argument("--record", help=argparse.SUPPRESS)
     parser.add_argument("tests", nargs="*", help=argparse.SUPPRESS)

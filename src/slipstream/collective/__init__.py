@@ -25,10 +25,11 @@ def own(comm: Comm, what: str) -> Comm:
     """Return a communicator between the same ranks that nobody else uses. Collective.
 
     `what` it is for, such as "DistributedFFT", must be the same on all ranks. No collective call of
-    it waits for longer than ``SLIPSTREAM_TIMEOUT``. It is freed some time after it was dropped.
+    it waits for longer than ``SLIPSTREAM_TIMEOUT``. It is freed some time after it was dropped. One
+    that is from here already is returned as it is.
     """
-    if comm is None:
-        return None
+    if comm is None or hasattr(comm, "meet"):  # which belongs to the same owner
+        return comm
     # What has been freed, and MPI.COMM_NULL, are false.
     if not hasattr(comm, "Is_inter") or not comm or comm.Is_inter():
         raise InputError(f"comm is {comm!r}; accepted: None or an intracommunicator of mpi4py")

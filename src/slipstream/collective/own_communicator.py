@@ -109,7 +109,7 @@ class OwnCommunicator(MPI.Intracomm):
     def shared(self, key: Any, make: Callable[[], Any]) -> Any:
         """Return what all duplicates of a communicator share by a name, made if need be.
 
-        Collective if `make` is.
+        Collective if `make` is. When the user's communicator is freed, it is asked to `close`.
         """
         if key not in self._family.shared:
             self._family.shared[key] = make()
@@ -158,15 +158,13 @@ class _Family:
     """The duplicates of one communicator, known to it by an attribute of MPI's."""
 
     def __init__(self, comm: MPI.Intracomm) -> None:
-        self.control = comm
-        if not isinstance(comm, OwnCommunicator):
-            request = comm.Ibarrier()
-            began = time.perf_counter()
-            while not request.Test():
-                if time.perf_counter() - began > timeout():
-                    raise WaitedTooLong("a rank", timeout())
-                time.sleep(_PAUSE)
-            self.control = OwnCommunicator(comm.Dup())
+        request = comm.Ibarrier()
+        began = time.perf_counter()
+        while not request.Test():
+            if time.perf_counter() - began > timeout():
+                raise WaitedTooLong("a rank", timeout())
+            time.sleep(_PAUSE)
+        self.control = OwnCommunicator(comm.Dup())
         self.made = 0
         self.lent: dict[int, list[MPI.Intracomm]] = {}
         # Of this rank's duplicates, those that nothing uses any more.
@@ -215,9 +213,10 @@ def _key() -> int:
         # The user frees a communicator; those that are always there end with MPI itself.
         if MPI.Is_finalized() or comm in (MPI.COMM_WORLD, MPI.COMM_SELF):
             return
+        for shared in family.shared.values():
+            shared.close(family.control)
         everyone = family.control.allgather(family.dropped.copy())
         family.free(set.intersection(*everyone))
-        if not isinstance(comm, OwnCommunicator):
-            family.control.Free()
+        family.control.Free()
 
     return MPI.Comm.Create_keyval(delete_fn=forget)

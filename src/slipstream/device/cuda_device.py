@@ -107,8 +107,11 @@ class CudaStream(Stream):
             self.handle.begin_capture()
             try:
                 enqueue()
-            finally:
-                graph = self.handle.end_capture()
+            except BaseException:
+                with contextlib.suppress(Exception):  # which would hide what has failed
+                    self.handle.end_capture()
+                raise
+            graph = self.handle.end_capture()
         return lambda stream: graph.launch(cast(CudaStream, stream).handle)
 
 

@@ -128,7 +128,7 @@ def write_atomically(path: Path, content: bytes) -> None:
 def _compile(command: list[str], text: str, folder: Path) -> bytes:
     with tempfile.TemporaryDirectory(dir=folder) as scratch:
         source, target = Path(scratch, "kernel.cpp"), Path(scratch, "kernel.so")
-        source.write_text(text)
+        source.write_text(text, encoding="utf-8")
         arguments = [*command, *FLAGS, str(source), "-o", str(target)]
         result = subprocess.run(arguments, capture_output=True, text=True)
         if result.returncode:

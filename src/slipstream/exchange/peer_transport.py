@@ -48,7 +48,7 @@ class PeerTransport(Transport):
         self.failed = device.pinned((1,), np.int64)
         self.failed[:] = 0
         # On a CPU, a flag that any rank raises on which a step has failed.
-        self._lost = self._flags()
+        self._lost = self._flags() if device.kind == "cpu" else []
 
     @classmethod
     def make(cls, comm: Comm, device: Device) -> PeerTransport:
@@ -94,7 +94,7 @@ class PeerTransport(Transport):
         """Raise RunError if a wait on the device has been given up."""
         if self.failed[0]:
             raise WaitedTooLong("a rank", timeout())
-        if self.device.kind == "cpu" and self._lost[self.comm.rank].any():
+        if self._lost and self._lost[self.comm.rank].any():
             rank = int(self._lost[self.comm.rank].argmax())
             raise RunError(f"an exchange was given up on rank {rank}; make the plan anew")
 

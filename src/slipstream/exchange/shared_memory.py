@@ -32,7 +32,6 @@ _libc.madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
 _FAILED = ctypes.c_void_p(-1).value
 # Flags of a rank in one piece of memory; every exchange takes one or two per rank.
 FLAGS = 1 << 18
-_kept: list[Any] = []
 # CUDA hands out smaller allocations from common ones of this size, whose handle they would share.
 _GRANULARITY = 2 << 20
 
@@ -104,12 +103,11 @@ class SharedArrays:
 
     def new_flags(self, comm: Comm) -> None:
         """Provide flags that nobody has raised. Collective."""
+        # Those before stay for ever on a GPU: other ranks have them open, and may use them still.
         self.flags, self.flags_used = Segment(comm, self._device, 8 * FLAGS), 0
-        self._device.run(self._device.fill(self.flags.memories[comm.rank], 0))
-        comm.Barrier()
-        if self._device.kind == "cuda":
-            # The other ranks have it open for as long as they like.
-            _kept.append(self.flags)
+        if self._device.kind == "cuda":  # new memory of the host is zero
+            self._device.run(self._device.fill(self.flags.memories[comm.rank], 0))
+            comm.Barrier()
 
     def empty(self, comm: Comm, shape: Sequence[int], dtype: Any) -> Any:
         """Return an array that the other ranks see. Collective."""
@@ -150,6 +148,14 @@ class SharedArrays:
             if 0 <= address - address_of(memory) < memory.nbytes:
                 return number, address - address_of(memory)
         raise ValueError("only arrays made by the transport's empty() can be exchanged by it")
+
+    def close(self, comm: Comm) -> None:
+        """Free what no rank uses any more, as nobody will ask for anything again. Collective."""
+        self._free_dropped(comm)
+        if not any(comm.allgather(len(self._segments))):
+            self.flags.close_others()
+            comm.Barrier()
+            self.flags.free()
 
     def _free_dropped(self, comm: Comm) -> None:
         """Free what no rank uses any more of the memory of a GPU, which others have open."""

@@ -1,0 +1,86 @@
+"""Where the terminal or file cannot show every letter, commands write plainly, without an error."""
+
+import codecs
+import subprocess
+import sys
+
+import pytest
+
+from flows import RANDOM, environment
+from slipstream import plain_output
+
+# Every command in one process, which takes as long to start as all of them to run.
+COMMANDS = """
+import sys
+from slipstream.cli import main
+for line in sys.argv[1:]:
+    try:
+        main(line.split())
+    except SystemExit as end:
+        print(line, "ended with", end.code)
+"""
+LATTICE = """
+solver = "lattice"
+title = "h\u00f6hle \u2713"
+[image]
+sample = "channel"
+shape = [4, 8, 6]
+axis = "x"
+voxel_size = 2e-6
+[time]
+end = 20
+[convergence]
+interval = 10
+[numerics]
+propagation = "aa"
+layout = "stream"
+order = "raster"
+encoding = "compact"
+"""
+LINES = (
+    "run flow.toml --out flow --set time.max_steps=2 --set run.device=cpu",
+    "run pores.toml --out pores --set run.device=cpu --set output.pictures=false",
+    "run missing-\u03c0.toml",
+    "explain flow.toml",
+    "explain --model mhd",
+    "new case --solver advection",
+    "info",
+    "--help",
+)
+
+
+@pytest.mark.parametrize(
+    "variables",
+    [
+        {"PYTHONIOENCODING": "ascii"},
+        {"PYTHONIOENCODING": "latin-1", "FORCE_COLOR": "1", "TTY_COMPATIBLE": "1"},
+        {"LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"},
+    ],
+    ids=["ascii", "latin-1, in a terminal", "no locale"],
+)
+def test_every_command_writes_in_any_encoding(tmp_path, variables):
+    (tmp_path / "flow.toml").write_text(
+        RANDOM.replace("points = 16", 'points = 8\nlength = "4 pi"')
+    )
+    (tmp_path / "pores.toml").write_text(LATTICE, encoding="utf-8")
+    done = subprocess.run(
+        [sys.executable, "-c", COMMANDS, *LINES],
+        cwd=tmp_path,
+        env={**environment(), **variables},
+        capture_output=True,
+        timeout=100,
+    )
+    said = (done.stdout + done.stderr).decode("latin-1")
+    assert done.returncode == 0, said
+    assert "Traceback" not in said
+    assert "UnicodeEncodeError" not in said
+    ends = [line.split(" ended with ")[1] for line in said.splitlines() if " ended with " in line]
+    assert ends == ["0", "0", "2", "0", "0", "0", "0", "0"], said
+    assert "pi" in said
+
+
+def test_letters_are_written_as_people_would():
+    codecs.register_error("slipstream.plain", plain_output.plain)
+    text = "2\u03c0 x 3 m\u00b2, 4 \u00b5s, \u22121, \u00fcber, \u6f22"
+    written = text.encode("ascii", "slipstream.plain")
+    assert written == b"2pi x 3 m^2, 4 us, -1, uber, ?"
