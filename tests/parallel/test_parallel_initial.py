@@ -4,6 +4,7 @@ import h5py
 import numpy as np
 import pytest
 
+from field_values import formulas
 from flows import modes_of, own_part, start
 from slipstream.errors import InputError
 from slipstream.io.zarr_store import FieldStore
@@ -39,6 +40,29 @@ def test_state_does_not_depend_on_the_number_of_ranks(comm, device, name, precis
     assert np.abs(expected).max() > 0.1
     # Only the grouping of transforms differs.
     assert error <= (1e-14 if precision == "float64" else 1e-6)
+
+
+# What is lost to the grid, to the projection, to the sphere; and forces, and a spectrum.
+LOSING = (
+    formulas(velocity=("sin(y) + 0.1*sin(5*y)", "0", "0")),
+    formulas(velocity=("sin(y) + 0.1*sin(x)", "0", "0")),
+    (
+        *formulas(velocity=("sin(y)*(1 + 0.1*cos(3*x))*cos(z)", "0", "0")),
+        'numerics.dealiasing="2/3 sphere"',
+    ),
+    ('forcing={ kind = "formula", formula = ["sin(y) + 0.1*sin(x)", "0", "0"] }',),
+    ("initial.peak_wavenumber=6",),
+)
+
+
+@pytest.mark.parametrize("settings", LOSING)
+def test_what_is_lost_is_said_alike_on_all_ranks(comm, device, settings):
+    settings = ("grid.points=[10, 12, 4]", "initial.peak_wavenumber=1.0", *settings)
+    if any(setting.startswith("initial.flow") for setting in settings):
+        settings = [one for one in settings if not one.startswith("initial.peak")]
+    alone = start(device, *settings).warnings()
+    assert len(alone) > 0
+    assert start(device, *settings, comm=comm).warnings() == alone
 
 
 @pytest.fixture

@@ -30,11 +30,19 @@ class Placement:
     comm: Comm
     device: Device
     home: Device  # of the fields
-    devices: list[Device]  # through which a step goes
-    limit: int = 0  # bytes that may be taken of each of these if the fields are on the host
-    streaming: Streaming | None = None
-    tiles: StepTiles | None = None  # if the fields are on the host
+    tiles: StepTiles | None = None  # that stream through devices, if the fields are on the host
+    limit: int = 0  # bytes that may be taken of each of these
     is_chosen: bool = False  # by the memory there is, since the case says "auto"
+
+    @property
+    def streaming(self) -> Streaming | None:
+        """How fields on the host stream."""
+        return self.tiles.streaming if self.tiles else None
+
+    @property
+    def devices(self) -> list[Device]:
+        """The devices through which a step goes."""
+        return self.tiles.devices if self.tiles else [self.device]
 
     @property
     def residency(self) -> str:
@@ -73,13 +81,13 @@ class Placement:
     def describe(self) -> dict[str, str]:
         """Return where fields are and the memory they take, for people. Collective."""
         text = memory_text(self.home, self.memory())
-        if self.streaming is None:
+        if self.tiles is None:
             found = {"residency": "device: there is room for all fields"} if self.is_chosen else {}
             return {"device": self.device.name, **found, "memory per device": text}
-        count = len(self.devices)
+        streaming, count = self.tiles.streaming, len(self.devices)
         inward, outward = self._crossing_texts()
         bus = f"{inward} in and {outward} out per step and rank"
-        if self.streaming.resident:
+        if streaming.resident:
             all_ky = self.problem.geometry.columns_shape[1]
             inward, outward = self._crossing_texts(all_ky)
             bus = f"at most {bus}, {inward} and {outward} if memory holds all columns"
@@ -87,7 +95,7 @@ class Placement:
             "device": f"{count} x {self.device.name}" if count > 1 else self.device.name,
             "residency": f"host: {text}",
             "memory per device": f"at most {bytes_text(self.limit)} for each rank",
-            "bus": f"{bus}; modes advanced on the {self.streaming.update}",
+            "bus": f"{bus}; modes advanced on the {streaming.update}",
         }
 
     def describe_columns(self, passes: Passes) -> str:
@@ -119,7 +127,7 @@ class Placement:
 
 def place(problem: SpectralProblem, run: SpectralRun, device: Device, comm: Comm) -> Placement:
     """Decide where the fields of a simulation are, or raise `InputError`. Collective."""
-    there = Placement(problem, comm, device, device, [device])
+    there = Placement(problem, comm, device, device)
     if run.residency == "device":
         return there
     limit = memory_limit([device], run.memory, comm)
@@ -135,7 +143,7 @@ def place(problem: SpectralProblem, run: SpectralRun, device: Device, comm: Comm
     home = home_of(devices[0])
     tiles = StepTiles(problem, devices, home, streaming)
     tiles.check(comm, limit)
-    return Placement(problem, comm, devices[0], home, devices, limit, streaming, tiles)
+    return Placement(problem, comm, devices[0], home, tiles, limit)
 
 
 def crossings(problem: SpectralProblem, update: str, resident: int = 0) -> tuple[int, int]:
