@@ -219,6 +219,7 @@ ATOMS = (
     "x.real",
     "x[0]",
 )
+WAVES = ("sin(x)", "cos(y)", "cos(2*z)", "sin(x + y)", "sin(3*y)", "0.5", "2", "exp(cos(x))", "t")
 OPERATORS = ("+", "-", "*", "/", "**", "%", "//", " ", ",", "==", "@", ":=", "^", "\n", "#")
 
 
@@ -339,12 +340,14 @@ def _damaged_text(draw, text):
     return "".join(letters)
 
 
-def formula(draw, depth=3):
-    """Return a formula, seldom a sensible one."""
+def formula(draw, sensible, depth=3):
+    """Return a formula: of waves, if it is to be a sensible one, or of anything."""
     if depth == 0 or draw.random() < 0.3:
-        return draw.choice(ATOMS)
-    left, right = formula(draw, depth - 1), formula(draw, depth - 1)
+        return draw.choice(WAVES if sensible else ATOMS)
+    left, right = (formula(draw, sensible, depth - 1) for _ in range(2))
     kind = draw.random()
+    if sensible:
+        return f"({left} {draw.choice('+-*')} {right})"
     if kind < 0.6:
         return f"{left}{draw.choice(OPERATORS)}{right}"
     if kind < 0.8:
@@ -355,7 +358,7 @@ def formula(draw, depth=3):
 def case_with_formula(draw):
     """Return the text of a case one of whose formulas is a random one."""
     tables = tomllib.loads(FORMULA)
-    text = formula(draw)
+    text = formula(draw, sensible=draw.random() < 0.4)
     where = draw.randrange(4)
     if where == 0:
         tables["initial"]["fields"]["buoyancy"] = text
