@@ -49,6 +49,7 @@ SHARED = tuple(
         "parallel_pores",
         "parallel_simulation",
         "peer_transport",
+        "several_plans",
         "sparse_exchange",
     )
 )

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from fft_oracle import Oracle
+from flows import advance, modes_of, start
 from slipstream.errors import InputError, RunError
 from slipstream.exchange import make_transport
 from slipstream.fft import DistributedFFT
@@ -38,6 +39,27 @@ def assert_right(fft, arrays, value):
     assert mean(fft, arrays[1]) in (None, pytest.approx(value, rel=1e-12))
 
 
+def in_threads(comm, device, run):
+    """Run something for 0 and for 1, each in a thread; ranks begin with different ones."""
+    failures = []
+
+    def work(number):
+        try:
+            if device.kind == "cuda":
+                device.make_current()  # of each thread
+            run(number)
+        except Exception as failure:
+            failures.append(failure)
+
+    first = 0 if comm is None else comm.rank % 2
+    threads = [threading.Thread(target=work, args=(number,)) for number in (first, 1 - first)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failures
+
+
 def highest(comm):
     """Return the largest number of several new communicators: MPI gives the lowest that is free."""
     probes = [comm.Dup() for _ in range(12)]
@@ -58,6 +80,8 @@ def test_plans_that_threads_run_in_any_order_do_not_mix(comm, device, ranks, tra
     for transport in waiting_transports(device, transports) if ranks > 1 else ["auto"]:
         plans = [plan(comm, device, transport, layout=layout) for _ in range(2)]
         arrays = [filled(fft, 1 + number) for number, fft in enumerate(plans)]
+        for fft, own in zip(plans, arrays, strict=True):
+            fft.forward(*own)
         found = [[], []]
 
         def run(number, plans=plans, arrays=arrays, found=found):
@@ -66,15 +90,27 @@ def test_plans_that_threads_run_in_any_order_do_not_mix(comm, device, ranks, tra
                 plans[number].forward(*arrays[number])
                 found[number].append(mean(plans[number], arrays[number][1]))
 
-        threads = [threading.Thread(target=run, args=(number,)) for number in (0, 1)]
-        first = 0 if comm is None else comm.rank % 2
-        for thread in (threads[first], threads[1 - first]):
-            thread.start()
-        for thread in threads:
-            thread.join()
+        in_threads(comm, device, run)
         for number in (0, 1):
             wanted = [10.0 * turn + number for turn in range(20)]
             assert found[number] in ([None] * 20, pytest.approx(wanted, abs=1e-12))
+
+
+@pytest.mark.parametrize("threads", [False, True], ids=["in turn", "in threads"])
+def test_simulations_side_by_side_give_what_each_gives_alone(comm, device, ranks, threads):
+    # GPUs that wait for each other in one stream need the same order on all ranks.
+    by_host = ["run.transport=mpi-p2p"] if device.kind == "cuda" and ranks > 1 else []
+    settings = [(*by_host, "grid.points=8", f"initial.seed={seed}") for seed in (1, 2)]
+    alone = [modes_of(advance(start(device, *own, comm=comm), 4)) for own in settings]
+    pair = [start(device, *own, comm=comm) for own in settings]
+    if threads:
+        in_threads(comm, device, lambda number: advance(pair[number], 4))
+    else:
+        for _ in range(4):
+            for simulation in pair:
+                advance(simulation, 1)
+    for simulation, modes in zip(pair, alone, strict=True):
+        assert modes_of(simulation).tobytes() == modes.tobytes()
 
 
 def test_a_plan_that_another_thread_runs_is_refused_or_waited_for(comm, device, ranks):
@@ -88,7 +124,13 @@ def test_a_plan_that_another_thread_runs_is_refused_or_waited_for(comm, device, 
         return run_step(*arguments)
 
     fft._transformed = slowly
-    thread = threading.Thread(target=fft.forward, args=arrays)
+
+    def run():
+        if device.kind == "cuda":
+            device.make_current()
+        fft.forward(*arrays)
+
+    thread = threading.Thread(target=run)
     thread.start()
     assert inside.wait(20)
     if ranks > 1:
