@@ -216,7 +216,7 @@ def test_failing_transform_is_named(comm, device, monkeypatch):
         def fail(stream):
             raise ValueError("out of luck")
 
-        self._add(graph, fail, [source], [target], "fft axis 0", "fft")
+        graph.add(fail, reads=[source], writes=[target], label="fft axis 0", category="fft")
 
     monkeypatch.setattr(AxisTransform, "_transform", broken)
     with pytest.raises(RunError, match=r"node 'fft axis 0' \(fft\) failed: out of luck"):

@@ -34,16 +34,9 @@ class Choices:
 
 
 class Plan:
-    """The parts of a transform on one rank. Collective.
+    """The parts of a transform on one rank, in the order of going forward. Collective.
 
-    Attributes
-    ----------
-    parts : list of Part
-        In the order of going forward.
-    exchanges : int
-        How often the array is redistributed on the way.
-    is_alone : bool
-        Whether there is nothing to overlap: on a CPU, one exchange in one chunk.
+    It `is_alone` if there is nothing to overlap: on a CPU, one exchange in one chunk.
     """
 
     def __init__(self, arguments: Arguments, device: Device, comm: Comm, choices: Choices) -> None:

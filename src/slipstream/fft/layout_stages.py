@@ -13,7 +13,7 @@ from numpy.typing import DTypeLike
 
 from slipstream.array_types import Array
 from slipstream.decomposition import Box
-from slipstream.device import Device, Operation, Scratch
+from slipstream.device import Device, Scratch
 from slipstream.exchange import Block, ExchangePlan, Transport, pack_targets, part_of
 from slipstream.fft.truncation import Modes
 from slipstream.schedule import MAIN_LANE, StepGraph
@@ -22,12 +22,7 @@ from slipstream.schedule import MAIN_LANE, StepGraph
 class Part:
     """A part of a transform; this one is that of a rank without points, while another transforms.
 
-    Attributes
-    ----------
-    exchanges : int
-        How often it redistributes the array.
-    wire_elements : int
-        How many elements then leave this rank.
+    It redistributes the array so many times; so many elements then leave this rank.
     """
 
     exchanges = wire_elements = 0
@@ -138,67 +133,45 @@ class AxisTransform(Part):
 
     def record_forward(self, graph: StepGraph, source: Array, target: Array) -> None:
         """Record points -> modes; the source is kept."""
-        if self._all is None or self._all.shape == target.shape:
+        graph = graph.on(self._device, self._lane)
+        everything = self._all
+        if everything is None or everything.shape == target.shape:
             self._transform(graph, source, target, True)
             return
-        self._transform(graph, source, self._all, True)
-        for kept, everywhere in self._sides():
-            self._copy(graph, self._along(target, kept), self._along(self._all, everywhere))
+        self._transform(graph, source, everything, True)
+        for kept, among_all in self._sides(target, everything):
+            graph.add_copy(kept, among_all, label="truncate")
 
     def record_backward(
         self, graph: StepGraph, source: Array, target: Array, scale: float = 1.0
     ) -> None:
         """Record modes -> points, times a constant; the source is kept."""
-        if self._all is not None:
-            for kept, everywhere in self._sides():
-                self._copy(graph, self._along(self._all, everywhere), self._along(source, kept))
-            rest = self._along(self._all, self._gap())
+        graph, everything = graph.on(self._device, self._lane), self._all
+        if everything is not None:
+            for kept, among_all in self._sides(source, everything):
+                graph.add_copy(among_all, kept, label="truncate")
+            rest = self._along(everything, self._modes.low, self._width - self._modes.high)
             if rest.size:
-                self._add(graph, self._device.fill(rest, 0), [], [rest], "pad", "pack")
-            source = self._all
+                fill = self._device.fill(rest, 0)
+                graph.add(fill, writes=[rest], label="pad", category="pack")
+            source = everything
         self._transform(graph, source, target, False)
         if scale != 1.0:
-            operation = self._device.scale(target, scale)
-            self._add(graph, operation, [target], [target], "scale", "compute")
+            scaled, both = self._device.scale(target, scale), [target]
+            graph.add(scaled, reads=both, writes=both, label="scale", category="compute")
 
     def _transform(self, graph: StepGraph, source: Array, target: Array, forward: bool) -> None:
         operation = self._device.fft(source, target, self._axis, forward, self._scratch)
         writes = [target] if forward or not self._real else [source, target]
-        self._add(graph, operation, [source], writes, f"fft axis {self._axis - 1}", "fft")
+        label = f"fft axis {self._axis - 1}"
+        graph.add(operation, reads=[source], writes=writes, label=label, category="fft")
 
-    def _copy(self, graph: StepGraph, target: Array, source: Array) -> None:
-        if target.size:
-            graph.add_copy(target, source, label="truncate", lane=self._lane, device=self._device)
+    def _along(self, array: Array, low: int, high: int) -> Array:
+        return array[(slice(None),) * self._axis + (slice(low, high),)]
 
-    def _add(
-        self,
-        graph: StepGraph,
-        operation: Operation,
-        reads: list[Array],
-        writes: list[Array],
-        label: str,
-        category: str,
-    ) -> None:
-        graph.add(
-            operation,
-            reads=reads,
-            writes=writes,
-            label=label,
-            category=category,
-            lane=self._lane,
-            device=self._device,
-        )
-
-    def _along(self, array: Array, part: slice) -> Array:
-        return array[(slice(None),) * self._axis + (part,)]
-
-    def _sides(self) -> list[tuple[slice, slice]]:
-        """Return where the modes of either sign are among those kept and among all."""
+    def _sides(self, kept: Array, everything: Array) -> list[tuple[Array, Array]]:
+        """Return the modes of either sign, if there are any, among those kept and among all."""
         low, count, width = self._modes.low, self._modes.count, self._width
-        return [
-            (slice(0, low), slice(0, low)),
-            (slice(low, count), slice(width - self._modes.high, width)),
-        ]
-
-    def _gap(self) -> slice:
-        return slice(self._modes.low, self._width - self._modes.high)
+        sides = [(0, low, 0, low), (low, count, width - self._modes.high, width)]
+        pairs = [(self._along(kept, a, b), self._along(everything, c, d)) for a, b, c, d in sides]
+        return [pair for pair in pairs if pair[0].size]

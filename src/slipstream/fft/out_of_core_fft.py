@@ -45,26 +45,8 @@ _NO_LIMIT = 1 << 62
 class StreamedPlan:
     """The passes of a transform on one rank, whose arrays are on the host. Collective.
 
-    Parameters
-    ----------
-    devices : sequence of Device
-        Where tiles are transformed, in turn.
-    home : Device
-        The host, whose arrays all devices copy from and to.
-    limit : int
-        How many bytes may be allocated on each device.
-
-    Attributes
-    ----------
-    passes : list of TiledPass
-        What is done one after the other going forward.
-    tiles : list of int
-        Into how many tiles each pass cuts a field.
-
-    Raises
-    ------
-    InputError
-        If the limit is too low; the message names the smallest that would do.
+    Tiles, so many of a field in each pass, are transformed on the devices in turn, on each of which
+    at most `limit` bytes are allocated: `InputError` names the smallest limit that would do.
     """
 
     # Whether there is nothing to overlap.

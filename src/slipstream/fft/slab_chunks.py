@@ -164,13 +164,8 @@ class ChunkExchange:
 
     `whole` has all blocks of the kx chunk, of which those of `plan` are the same, or a part of
     each; the pair (source, target), shape (fields, field size), is packed for sender and receiver.
-
-    Attributes
-    ----------
-    blocks : list of (int, array)
-        For each field and receiver, the first global plane of its block, and where that is written.
-    source, tables
-        The array from which the tables of rows count, which `make_tables` makes, and the tables.
+    `blocks` has for each field and receiver the first global plane of its block, and where that is
+    written; the tables of rows, made by `make_tables`, count from the source.
     """
 
     def __init__(

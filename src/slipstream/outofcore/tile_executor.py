@@ -107,26 +107,8 @@ class Slot(Generic[W]):
 class TileDevice(Generic[W]):
     """A device with slots for tiles, which take turns, and with a worker for each of its lanes.
 
-    Parameters
-    ----------
-    sizes : sequence of int
-        Bytes of the buffers of a slot.
-    make_worker : callable
-        Makes the worker of a lane.
-    beside : int
-        Bytes that workers, and whatever else is on the device, take.
-    limit : int
-        How many bytes may be allocated there.
-
-    Attributes
-    ----------
-    bytes : int
-        How many bytes are.
-
-    Raises
-    ------
-    TooLittleMemory
-        If the limit is too low.
+    `sizes` are the bytes of the buffers of a slot, `beside` those that workers, and whatever else
+    is on the device, take. `TooLittleMemory` is raised if all `bytes` exceed the limit.
     """
 
     def __init__(

@@ -18,22 +18,15 @@ _TILE, _FEWEST = 128 << 20, 8
 
 @dataclass(frozen=True)
 class TiledPass:
-    """Work of all ranks along some axes, with nothing exchanged.
+    """Work of all ranks along some axes, with nothing exchanged."""
 
-    Attributes
-    ----------
-    before, after : tuple of Box
-        One box per rank, before and after the work.
-    axes : tuple of int
-        Axes that are worked on, in this order; 1 is the first after the fields. A pass without
-        any moves data from one exchange, or from the user's array, to the next.
-    cut : int
-        The axis along which tiles are cut; 0 leaves every field whole.
-    """
-
+    # One box per rank, before and after the work.
     before: tuple[Box, ...]
     after: tuple[Box, ...]
+    # Axes that are worked on, in this order; 1 is the first after the fields. A pass without any
+    # moves data from one exchange, or from the user's array, to the next.
     axes: tuple[int, ...]
+    # The axis along which tiles are cut; 0 leaves every field whole.
     cut: int
 
     @property
