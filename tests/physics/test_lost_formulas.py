@@ -34,8 +34,10 @@ def share_of(warnings):
             "sin(30*y)",
             r"sin\(30\*y\) has waves along y beyond the 10 that grid.points = 32 .*100 %",
         ),
+        ("cos(16*y)", r"waves along y beyond the 10 .*: 100 %"),
         ("2 + sin(14*y)", r"waves along y beyond the 10 .*: 100 %"),
         ("sin(1000*z)", r"waves along z beyond the 10 .*: 100 %"),
+        ("exp(-(y - pi)**2/1e-9)", r"has waves along y beyond the 10 .*: 100 %"),
         ("y", "y is not periodic along y"),
         ("1000 + y", "is not periodic along y"),
         ("sin(0.5*y)", r"sin\(0.5\*y\) is not periodic, since its slope jumps, along y"),
@@ -123,3 +125,17 @@ def test_files_say_what_is_left_out(device, tmp_path):
     np.savez(path, **values(simulation))
     again = start(device, "initial.flow=file", f"initial.path={path}")
     assert again.warnings() == []
+
+
+@pytest.mark.parametrize("time", ["", " * cos(t)", " + 0.3*sin(t)*cos(2*y)"])
+def test_a_narrow_force_is_evaluated_as_it_is_written(device, time):
+    """Multiplied out, its exponential would be 0 times infinity."""
+    text = "exp(-(y - pi)**2/0.05)"
+    simulation = start(device, "grid.points=[4, 48, 4]", *force(text + time))
+    simulation.diagnostics()
+    patterns = simulation.device.to_host(simulation.flow.modes_of(simulation.flow.forcing))
+    y = 2 * np.pi * np.arange(48) / 48
+    modes = np.fft.fft(np.exp(-((y - np.pi) ** 2) / 0.05)) / 48
+    found = [one[0, :16, 0] for one in patterns if np.abs(one).max() > 0]
+    errors = [np.abs(one - modes[:16]).max() for one in found]
+    assert min(errors) <= 1e-15

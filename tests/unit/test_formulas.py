@@ -69,6 +69,10 @@ def test_formula_is_evaluated_as_it_is_read(text):
         "sqrt(-1)",
         "log(0)",
         "True",
+        "log(True)",
+        "9**9**9",
+        "y**1" + "0" * 400,
+        "y**(10**9)",
     ],
 )
 def test_formula_can_do_nothing_but_compute(text):

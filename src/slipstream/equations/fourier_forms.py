@@ -87,13 +87,23 @@ def positions_in(expression: sympy.Expr) -> list[sympy.Symbol]:
     return [one for one in (*COORDINATES, TIME) if expression.has(one)]
 
 
+def expanded(expression: sympy.Expr) -> sympy.Expr:
+    """Return a sum of products; arguments of functions stay as they are written.
+
+    Expanded, exp(-(y - a)^2) would be a product of numbers that are too large and too small.
+    """
+    functions = {call: sympy.Dummy(real=True) for call in expression.atoms(sympy.Function)}
+    back = {symbol: call for call, symbol in functions.items()}
+    return sympy.expand(expression.xreplace(functions), power_exp=False).xreplace(back)
+
+
 def differentiate(expression: sympy.Expr, axis: int) -> sympy.Expr:
     """Return the derivative along an axis of what is known at points, by the chain rule."""
     once = int(axis == 0), int(axis == 1), int(axis == 2)
     along = sympy.diff(expression, COORDINATES[axis])
     for value in values_in(expression):
         along += sympy.diff(expression, value) * value.differentiated(once)
-    return sympy.expand(along)
+    return expanded(along)
 
 
 class Form:
@@ -134,7 +144,7 @@ class Form:
                     for _ in range(order):
                         derived = differentiate(derived, axis)
                 result += sympy.expand(coefficient / sympy.I ** sum(orders)) * derived
-        return sympy.expand(result)
+        return expanded(result)
 
     def real_and_imaginary(self) -> tuple[Form, Form]:
         """Return both parts of a complex quantity."""
@@ -165,7 +175,7 @@ def form_of_points(expression: sympy.Expr) -> Form:
     """Return the form of what is known at points: its terms, without constant factors."""
     varying = values_in(expression) + positions_in(expression)
     terms: dict[sympy.Expr, sympy.Expr] = {}
-    for term in sympy.Add.make_args(sympy.expand(expression)):
+    for term in sympy.Add.make_args(expanded(expression)):
         factor, points = term.as_independent(*varying, as_Add=False)
         if isinstance(points, Value):
             factor, points = factor * points.multiplier, points.undifferentiated

@@ -76,7 +76,8 @@ def _fit_state(flow: SpectralStep, key: str, comm: Comm) -> list[str]:
     """Take from a state that has been set what it cannot have; return warnings of what is lost."""
     unknowns, warnings = flow.problem.model.unknowns, []
     state = flow.state[: len(unknowns)]
-    before = variances(flow, flow.modes_of(state), comm)
+    with np.errstate(over="ignore", invalid="ignore"):
+        before = variances(flow, flow.modes_of(state), comm)
     for value, square in zip(unknowns, before, strict=True):
         if not np.isfinite(square):
             raise InputError(

@@ -15,7 +15,7 @@ from typing import Any
 import sympy
 
 from slipstream.equations import Lowered
-from slipstream.equations.fourier_forms import COORDINATES, TIME
+from slipstream.equations.fourier_forms import COORDINATES, TIME, expanded
 from slipstream.spectral.formula_checks import check_periodic
 from slipstream.spectral.formula_parser import evaluator
 from slipstream.spectral.runge_kutta_tableaux import RungeKutta
@@ -94,15 +94,22 @@ def patterns_of(
     return patterns
 
 
+# Powers beyond this are not multiplied out.
+_LARGEST_POWER = 16
+
+
 def _separated(expression: sympy.Expr) -> list[tuple[sympy.Expr | None, sympy.Expr]]:
     """Return pairs of a factor of time, None if inseparable, and a function of coordinates."""
     factors: dict[sympy.Expr, sympy.Expr] = {}
     together = sympy.Integer(0)
-    for term in sympy.Add.make_args(sympy.expand(expression)):
+    steady, moving = expression.as_independent(TIME, as_Add=True)
+    if any(power.exp > _LARGEST_POWER for power in moving.atoms(sympy.Pow) if power.exp.is_Integer):
+        return [(sympy.Integer(1), steady)] * (steady != 0) + [(None, moving)]
+    for term in (steady, *sympy.Add.make_args(expanded(moving))):
         pairs = [_factors(term)]
         if pairs[0][1].has(TIME):
-            expanded = sympy.expand(term.replace(_is_of_both, _by_addition))
-            pairs = [_factors(one) for one in sympy.Add.make_args(expanded)]
+            separate = expanded(term.replace(_is_of_both, _by_addition))
+            pairs = [_factors(one) for one in sympy.Add.make_args(separate)]
         if any(shape.has(TIME) for _, shape in pairs):
             together += term
             continue

@@ -65,17 +65,34 @@ def check_resolved(expression: sympy.Expr, problem: SpectralProblem, key: str) -
                 f"{name} = 0 are taken"
             )
             continue
+        along = _lines(expression, problem.lengths, axis)
+        # An odd number of places, which no wave that the grid aliases to nothing fits too.
         count = max(4096, 16 * modes.size) + 1
-        values = _lines(expression, problem.lengths, axis)(length * np.arange(count) / count)
-        if not np.isfinite(values).all():
+        fine, coarse = (along(length * np.arange(n) / n) for n in (count, modes.size))
+        if not (np.isfinite(fine).all() and np.isfinite(coarse).all()):
             raise InputError(f"{key}: {expression} is not a finite number everywhere in the box")
-        waves = np.fft.rfft(values - values.mean(axis=1, keepdims=True))
-        squares = np.square(np.abs(waves)).sum(axis=0)
-        share = squares[modes.low :].sum() / (squares.sum() or 1.0)
+        scale = max(np.abs(fine).max(), np.abs(coarse).max()) or 1.0
+        there, seen = (_modes_of_lines(values / scale) for values in (fine, coarse))
+        kept = slice(modes.low)
+        whole, missing = _sum_of_squares(there), _sum_of_squares(there[:, modes.low :])
+        # What the grid sees that is not there: waves that it takes for others.
+        aliased = _sum_of_squares(there[:, kept] - seen[:, kept])
+        largest = max(whole, _sum_of_squares(seen[:, kept]))
+        share = min(1.0, max(missing / (whole or 1.0), aliased / (largest or 1.0)))
         held = f"the {modes.low - 1} that grid.points = {modes.size} can resolve"
         what = f"{key}: {expression} has waves along {name} beyond {held}"
         warnings += judge_loss(share, what, "use more points")
     return warnings
+
+
+def _modes_of_lines(values: np.ndarray) -> np.ndarray:
+    modes = np.fft.rfft(values) / values.shape[1]
+    modes[:, 0] = 0  # the mean
+    return modes
+
+
+def _sum_of_squares(modes: np.ndarray) -> float:
+    return float(np.square(np.abs(modes)).sum())
 
 
 def judge_loss(share: float, what: str, remedy: str) -> list[str]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import functools
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -19,6 +20,8 @@ from slipstream.errors import InputError
 FUNCTIONS = ("sin", "cos", "tan", "exp", "log", "sqrt", "tanh", "cosh", "sinh", "Abs", "sign")
 _KNOWN = {name: getattr(sympy, name) for name in FUNCTIONS}
 _KNOWN |= {"pi": sympy.pi, **{str(one): one for one in COORDINATES}}
+# Exact powers of numbers take memory without bound.
+_LARGEST_EXPONENT = 1000
 _NO_NUMBERS = (sympy.I, sympy.zoo, sympy.oo, -sympy.oo, sympy.nan)
 _ALLOWED = (
     ast.Expression,
@@ -65,16 +68,40 @@ def parsed(text: str, where: str, has_time: bool = False) -> sympy.Expr:
         if not isinstance(node, _ALLOWED) or not is_known:
             what = node.id if isinstance(node, ast.Name) else type(node).__name__
             raise InputError(f"{where}: {text!r} has {what!r}; {accepted}")
-        if isinstance(node, ast.Constant) and not isinstance(node.value, int | float):
+        if isinstance(node, ast.Constant) and type(node.value) not in (int, float):
             raise InputError(f"{where}: {text!r} has {node.value!r}; {accepted}")
+        match node:
+            case ast.BinOp(op=ast.Pow(), right=power) if abs(_number(power)) > _LARGEST_EXPONENT:
+                raise InputError(
+                    f"{where}: {text!r} has an exponent beyond {_LARGEST_EXPONENT}; {accepted}"
+                )
     try:
         expression = sympy.sympify(text, locals=known)
-    except TypeError:
+    except Exception:
         # Something that is not a function was called, or a function with the wrong arguments.
         raise InputError(f"{where}: {text!r} is no formula; {accepted}") from None
     if not isinstance(expression, sympy.Expr) or expression.has(*_NO_NUMBERS):
         raise InputError(f"{where}: {text!r} is {expression}, no real number; {accepted}")
     return expression
+
+
+def _number(node: ast.AST) -> float:
+    """Return the size of a part of a formula that is a number; 0 where it has names or calls."""
+    if any(isinstance(one, ast.Name | ast.Call) for one in ast.walk(node)):
+        return 0.0
+    try:
+        if isinstance(node, ast.Constant) and isinstance(node.value, int | float):
+            return float(node.value)
+        if isinstance(node, ast.UnaryOp):
+            return _number(node.operand)
+        if not isinstance(node, ast.BinOp):
+            return 0.0
+        left, right = abs(_number(node.left)), abs(_number(node.right))
+        if isinstance(node.op, ast.Pow):
+            return left**right
+        return left / right if isinstance(node.op, ast.Div) else max(left * right, left + right)
+    except (OverflowError, ZeroDivisionError):
+        return math.inf
 
 
 def evaluator(expression: sympy.Expr) -> Callable[..., Any]:

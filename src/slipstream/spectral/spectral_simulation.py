@@ -94,6 +94,8 @@ class SpectralSimulation(Simulation):
             forced=tuple(itertools.chain(*(pattern.components for pattern in patterns))),
             dealiasing=dealiasing,
         )
+        self._linear = LinearOperator(self.problem)
+        cfl.check_step(case.time, self.problem, self._linear)
         self._initial: InitialFlow | None = None
         if case.initial.flow is not None:
             self._initial = initial_flow(self.problem, case.initial, self._fields)
@@ -103,8 +105,6 @@ class SpectralSimulation(Simulation):
             *check_forcing(case.forcing, self.problem, self._forces, self._sources),
             *check_coefficients(self.problem),
         ]
-        self._linear = LinearOperator(self.problem)
-        cfl.check_step(case.time, self.problem, self._linear)
         self.placement = place(self.problem, case.run, device, comm)
         self.device = self.placement.home
         self.transport = chosen_transport(case.run.transport, comm, self.device)
