@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
+from collections.abc import Iterable
 from numbers import Real
 from typing import Any
 
@@ -49,3 +50,16 @@ def three_counts(values: Any) -> tuple[int, int, int] | None:
         return None
     z, y, x = counts
     return z, y, x
+
+
+def name_among(argument: str, value: Any, accepted: Iterable[str]) -> str:
+    """Return one of the accepted names, or raise `InputError`."""
+    if not isinstance(value, str) or value not in accepted:
+        raise InputError(f"{argument} {value!r} is unknown; accepted: {', '.join(accepted)}")
+    return value
+
+
+def check_type(argument: str, value: Any, kind: type) -> None:
+    """Refuse a value that is not of a type by an `InputError`."""
+    if not isinstance(value, kind):
+        raise InputError(f"{argument} is of type {type(value).__name__}; accepted: {kind.__name__}")

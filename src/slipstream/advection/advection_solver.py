@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-import operator
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from slipstream.advection.advection_memory import memory_needed
 from slipstream.advection.device_regions import DeviceRegion, Region, record_copies
 from slipstream.advection.exact_solution import gaussian
 from slipstream.advection.lax_wendroff import check_courant
@@ -18,13 +18,15 @@ from slipstream.advection.overlap_strategies import (
     place,
     record_step,
 )
+from slipstream.argument_checks import three_counts, whole_number
 from slipstream.array_types import Comm
-from slipstream.collective import collectively
+from slipstream.collective import check_agreement, collectively, on_every_rank
 from slipstream.decomposition import Box, grid_boxes, process_grid
 from slipstream.device import Device, HostDevice, open_device
 from slipstream.errors import InputError
 from slipstream.exchange import HaloExchange, HaloPlan, local_rank, make_transport
 from slipstream.schedule import StepGraph, Timeline, commit
+from slipstream.simulation.device_memory import check_memory, ranks_per_device
 
 # Cost of a point of a face normal to z, y and x: each point of the last has its own cache line.
 _FACE_COSTS = (1.0, 1.0, 8.0)
@@ -89,12 +91,16 @@ class Advection:
         self.dtype, self.comm = checked_dtype(dtype), comm
         ranks = 1 if comm is None else comm.size
         rank = 0 if comm is None else comm.rank
-        self.strategy, self.shell = checked_strategy(strategy, ranks), checked_shell(shell)
+        self.strategy, self.shell = checked_strategy(strategy, ranks), _checked_shell(shell)
         self.grid = checked_grid(grid, ranks, self.shape)
+        asked: dict[str, Any] = {"shape": self.shape, "courant": self.courant, "strategy": strategy}
+        asked |= {"dtype": self.dtype, "grid": self.grid, "shell": self.shell}
+        check_agreement(comm, asked)
         self.boxes = grid_boxes(self.shape, self.grid)
         self.box = self.boxes[rank]
         self.devices = open_devices(self.strategy, devices or {}, threads, comm)
         self._divided = tuple(int(count > 1) for count in self.grid)
+        self._check_memory()
         regions = self._place(self.box)
         # The first device has the points that other ranks read.
         outermost = self.devices[next(iter(regions))]
@@ -117,6 +123,17 @@ class Advection:
         ]
         self._steps = [commit(graph, self.strategy.policy) for graph in graphs]
         self._newest, self.steps = 0, 0
+
+    def _check_memory(self) -> None:
+        """Refuse what does not fit into the memory of some device. Collective."""
+        needed = memory_needed(
+            self.strategy, self.devices, self.box, self.grid, self.dtype, self.shell
+        )
+        needs = [
+            (device, ranks_per_device(self.comm, device) * needed[name])
+            for name, device in self.devices.items()
+        ]
+        check_memory(self.comm, needs, "shape: this grid")
 
     def _place(self, box: Box) -> dict[str, Region]:
         return place(self.strategy, self.devices, box, self._divided, self.dtype, self.shell)
@@ -142,11 +159,9 @@ class Advection:
         Raises
         ------
         InputError
-            If the shape is another one.
+            If the shape is another one, or they are no real numbers; on all ranks.
         """
-        values = np.asarray(values)
-        if values.shape != self.box.shape:
-            raise InputError(f"values have shape {values.shape}; accepted: {self.box.shape}")
+        values, steps = on_every_rank(self.comm, lambda: self._checked_values(values, steps))
         self.synchronize()
         for one in self._regions.values():
             box = one.region.layout.box
@@ -163,6 +178,16 @@ class Advection:
             record_copies(graph, self._regions["cpu"], self._regions["gpu"], 0)
             commit(graph, "serial").run()
         self._newest, self.steps = 0, steps
+
+    def _checked_values(self, values: Any, steps: Any) -> tuple[np.ndarray, int]:
+        if isinstance(values, np.ma.MaskedArray):
+            raise InputError("values are a masked array; accepted: a plain one, as its .filled(0)")
+        values = np.asarray(values)
+        if values.dtype.kind not in "biuf":
+            raise InputError(f"values are of type {values.dtype}; accepted: real numbers")
+        if values.shape != self.box.shape:
+            raise InputError(f"values have shape {values.shape}; accepted: {self.box.shape}")
+        return values, whole_number("steps", steps, 0)
 
     def advance(self, steps: int = 1, profile: bool = False) -> None:
         """Advance the field by some steps. Collective.
@@ -181,6 +206,7 @@ class Advection:
         RunError
             If something fails, or another rank does not answer.
         """
+        steps = whole_number("steps", steps, 0)
         for _ in range(steps):
             self._newest = 1 - self._newest
             self._steps[self._newest].run(profile)
@@ -225,7 +251,7 @@ class Advection:
 
 def checked_shape(shape: Sequence[int]) -> tuple[int, int, int]:
     """Return the numbers of points along z, y and x as whole numbers."""
-    numbers = _three_counts(shape)
+    numbers = three_counts(shape)
     if numbers is None:
         raise InputError(f"shape is {shape}; accepted: three positive numbers z, y, x")
     return numbers
@@ -235,22 +261,11 @@ def checked_dtype(dtype: Any) -> np.dtype:
     """Return the type of the values."""
     try:
         name = np.dtype(dtype).name
-    except TypeError:
+    except (TypeError, ValueError, SyntaxError):
         name = repr(dtype)
     if name not in ("float32", "float64"):
         raise InputError(f"dtype {name} is not supported; accepted: float64, float32")
     return np.dtype(name)
-
-
-def checked_shell(shell: int) -> int:
-    """Return the thickness of the CPU's shell."""
-    try:
-        number = operator.index(shell)
-    except TypeError:
-        number = -1
-    if number < 0:
-        raise InputError(f"shell is {shell}; accepted: a thickness of 0 points or more")
-    return number
 
 
 def checked_grid(
@@ -260,7 +275,7 @@ def checked_grid(
     if grid is None:
         z, y, x = process_grid(ranks, shape, _FACE_COSTS)
         return z, y, x
-    numbers = _three_counts(grid)
+    numbers = three_counts(grid)
     if numbers is None or math.prod(numbers) != ranks:
         raise InputError(
             f"grid is {grid}; accepted: three positive numbers whose product is the number "
@@ -273,6 +288,11 @@ def open_devices(
     strategy: Strategy, given: Mapping[str, Device], threads: int | None, comm: Comm
 ) -> dict[str, Device]:
     """Return the devices of a strategy; those that are not given are opened. Collective."""
+    known = isinstance(given, Mapping) and set(given) <= {"cpu", "gpu"}
+    if not known or not all(isinstance(one, Device) for one in given.values()):
+        raise InputError(f"devices is {given!r}; accepted: a mapping of 'cpu' and 'gpu' to devices")
+    if threads is not None:
+        threads = whole_number("threads", threads, 1)
     devices = dict(given)
     local = local_rank(comm)
     if "cpu" in strategy.devices and "cpu" not in devices:
@@ -284,13 +304,9 @@ def open_devices(
     return {name: devices[name] for name in strategy.devices}
 
 
-def _three_counts(values: Any) -> tuple[int, int, int] | None:
-    """Return three positive whole numbers as a tuple; None if they are something else."""
+def _checked_shell(shell: Any) -> int:
+    """Return the thickness of the CPU's shell."""
     try:
-        numbers = tuple(operator.index(value) for value in values)
-    except TypeError:
-        return None
-    if len(numbers) != 3 or min(numbers) < 1:
-        return None
-    z, y, x = numbers
-    return z, y, x
+        return whole_number("shell", shell, 0)
+    except InputError:
+        raise InputError(f"shell is {shell}; accepted: a thickness of 0 points or more") from None

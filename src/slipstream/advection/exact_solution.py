@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from slipstream.argument_checks import is_finite, three_counts, three_numbers
 from slipstream.collective import sum_over_ranks
 from slipstream.decomposition import Box
+from slipstream.errors import InputError
 from slipstream.report.picture_choice import PictureChoice
 
 if TYPE_CHECKING:
@@ -53,11 +55,23 @@ def gaussian(
     -------
     numpy.ndarray
         Values of shape ``box.shape``, float64; about 1 at the peak.
+
+    Raises
+    ------
+    InputError
+        If an argument is not accepted.
     """
+    if not isinstance(box, Box) or len(box.shape) != 3:
+        raise InputError(f"box is {box!r}; accepted: a Box of three axes")
+    if not (is_finite(width) and width > 0):
+        raise InputError(f"width is {width!r}; accepted: a number more than 0")
+    counts, distances = three_counts(shape), three_numbers("travelled", travelled)
+    if counts is None:
+        raise InputError(f"shape is {shape!r}; accepted: three positive numbers z, y, x")
     factors: list[Any] = []
     # Periodic images further away than this are below rounding.
     most = 1 + math.ceil(9 * width)
-    for start, stop, points, distance in zip(box.start, box.stop, shape, travelled, strict=True):
+    for start, stop, points, distance in zip(box.start, box.stop, counts, distances, strict=True):
         away = (np.arange(start, stop) / points - 0.5 - distance) % 1.0
         images = range(-most, most + 1)
         factors.append(sum(np.exp(-0.5 * ((away + image) / width) ** 2) for image in images))

@@ -9,8 +9,9 @@ advection on hybrid parallel computers", IPDPS 2011.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
+from slipstream.argument_checks import is_finite
 from slipstream.errors import InputError
 
 # Floating-point operations per point as the paper counts them: 27 products and 26 sums.
@@ -24,10 +25,8 @@ def lax_wendroff_weights(courant: float) -> tuple[float, float, float]:
 
 def check_courant(courant: Sequence[float]) -> tuple[float, float, float]:
     """Return the Courant numbers z, y, x; beyond 1 the scheme would be unstable."""
-    try:
-        numbers = tuple(float(number) for number in courant)
-    except (TypeError, ValueError):
-        numbers = ()
-    if len(numbers) != 3 or not all(abs(number) <= 1 for number in numbers):
+    given = tuple(courant) if isinstance(courant, Iterable) else ()
+    if len(given) != 3 or not all(is_finite(number) and abs(number) <= 1 for number in given):
         raise InputError(f"courant is {courant}; accepted: three numbers from -1 to 1 (stability)")
-    return numbers
+    z, y, x = map(float, given)
+    return z, y, x

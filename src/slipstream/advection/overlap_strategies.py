@@ -49,7 +49,8 @@ def checked_strategy(name: str, ranks: int) -> Strategy:
     """Return the strategy of a name."""
     fitting = [key for key, one in STRATEGIES.items() if ranks == 1 or one.transport != "none"]
     if name not in fitting:
-        what = "is for one rank" if name in STRATEGIES else "is unknown"
+        is_known = isinstance(name, str) and name in STRATEGIES
+        what = "is for one rank" if is_known else "is unknown"
         raise InputError(f"strategy {name!r} {what}; accepted: {', '.join(fitting)}")
     return STRATEGIES[name]
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar
 
 import numpy as np
@@ -89,6 +89,27 @@ def on_every_rank(comm: Comm, function: Callable[[], Result]) -> Result:
     `SlipstreamError` is a defect, which keeps its type and traceback where it happened.
     """
     return _on_ranks(comm, function, "{text} (on rank {rank})")
+
+
+def check_agreement(comm: Comm, values: Mapping[str, Any]) -> None:
+    """Refuse arguments, given by name, that differ between ranks, on all of them. Collective."""
+    if comm is None:
+        return
+    # Representations are compared: they are short, and equal for equal arguments.
+    everyone = comm.allgather({name: repr(value) for name, value in values.items()})
+    for rank, theirs in enumerate(everyone):
+        for name, value in everyone[0].items():
+            if theirs[name] != value:
+                raise on_all_ranks(
+                    InputError(
+                        f"ranks disagree on {name}: rank 0 has {_short(value)}, rank {rank} has "
+                        f"{_short(theirs[name])}; all ranks must give the same"
+                    )
+                )
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= 60 else text[:57] + "..."
 
 
 def on_first_rank(comm: Comm, function: Callable[[], Result]) -> Result:

@@ -13,7 +13,7 @@ from slipstream.accepted import FFT_DTYPES, WIRES
 from slipstream.argument_checks import whole_number
 from slipstream.array_types import Comm
 from slipstream.byte_sizes import bytes_of
-from slipstream.collective import on_every_rank
+from slipstream.collective import check_agreement, on_every_rank
 from slipstream.decomposition import Box, grid_boxes, whole
 from slipstream.decomposition import process_grid as best_grid
 from slipstream.errors import InputError
@@ -79,16 +79,7 @@ def agreed_arguments(comm: Comm, **asked: Any) -> Arguments:
     arguments = on_every_rank(comm, lambda: checked_arguments(ranks, **asked))
     if ranks == 1:
         return arguments
-    # Representations are compared: they are short, and equal for equal arguments.
-    mine = {one.name: repr(getattr(arguments, one.name)) for one in fields(arguments)}
-    everyone = comm.allgather(mine)
-    for rank, theirs in enumerate(everyone):
-        for name, value in everyone[0].items():
-            if theirs[name] != value:
-                raise InputError(
-                    f"ranks disagree on {name}: rank 0 has {_short(value)}, rank {rank} has "
-                    f"{_short(theirs[name])}; all ranks must give the same"
-                )
+    check_agreement(comm, {one.name: getattr(arguments, one.name) for one in fields(arguments)})
     return arguments
 
 
@@ -189,10 +180,6 @@ def checked_arguments(
         spectral_shape,
         real,
     )
-
-
-def _short(text: str) -> str:
-    return text if len(text) <= 60 else text[:57] + "..."
 
 
 def _checked_shape(shape: Any) -> tuple[int, ...]:

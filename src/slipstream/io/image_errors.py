@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
 
+from slipstream.collective import is_on_all_ranks, on_all_ranks
 from slipstream.errors import InputError
 
 
@@ -58,6 +60,7 @@ class Terms:
 
 ARRAYS = Terms(lambda key: f"{key.table}.{key.name}")
 CASES = Terms(lambda key: f"image.{key.name}", x_first=True)
+_TERMS = ContextVar("terms", default=ARRAYS)
 ARGUMENTS = Terms(lambda key: "image" if key == Key("image", "path") else key.name)
 
 
@@ -65,17 +68,20 @@ class ImageError(InputError):
     """An `InputError` whose parts are text, `Key`, `PerAxis` or `AxesInOrder`."""
 
     def __str__(self) -> str:
-        return self.told(ARRAYS)
-
-    def told(self, terms: Terms) -> str:
-        """Return the message in the terms of a caller."""
-        return "".join(map(terms.text, self.args))
+        return "".join(map(_TERMS.get().text, self.args))
 
 
 @contextlib.contextmanager
 def in_terms_of(terms: Terms) -> Iterator[None]:
-    """Raise an `ImageError` as an `InputError` in the terms of a caller."""
+    """Raise an `ImageError` as an `InputError` in the terms of a caller.
+
+    So does any rank to which another one tells of its own in between.
+    """
+    token = _TERMS.set(terms)
     try:
         yield
     except ImageError as error:
-        raise InputError(error.told(terms)) from error
+        failure = InputError(str(error))
+        raise (on_all_ranks(failure) if is_on_all_ranks(error) else failure) from error
+    finally:
+        _TERMS.reset(token)

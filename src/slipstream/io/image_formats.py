@@ -156,7 +156,9 @@ def _checked_dtype(dtype: Any, byte_order: str) -> np.dtype:
 
 def npy_source(path: Path) -> Source:
     """Return a NumPy file, mapped into memory."""
-    array = np.lib.format.open_memmap(path, mode="r")
+    # The number of voxels that a damaged header tells may be more than a number can hold.
+    with np.errstate(over="raise"):
+        array = np.lib.format.open_memmap(path, mode="r")
     return Source(str(path), array.shape, array.dtype, _as_it_is(array), threaded=True)
 
 

@@ -12,8 +12,9 @@ from typing import Any
 
 import numpy as np
 
+from slipstream.argument_checks import name_among, three_counts
 from slipstream.array_types import Comm
-from slipstream.collective import on_every_rank, sum_over_ranks
+from slipstream.collective import check_agreement, collectively, on_every_rank, sum_over_ranks
 from slipstream.decomposition import Box, grid_boxes, process_grid, recursive_bisection, slabs
 from slipstream.errors import InputError
 from slipstream.exchange import HaloPlan, redistribute
@@ -65,6 +66,7 @@ class Subdomain:
     velocity_set: VelocitySet = D3Q19
 
 
+@collectively
 def decompose(
     source: Any,
     periodic: Sequence[bool],
@@ -100,10 +102,18 @@ def decompose(
     InputError
         If there is no pore, or no path through the pores along one of the axes; on all ranks.
     """
-    if partition not in PARTITIONS:
-        raise InputError(f"partition {partition!r} is unknown; accepted: {', '.join(PARTITIONS)}")
-    rank, ranks = (comm.rank, comm.size) if comm else (0, 1)
-    shape = tuple(source.shape)
+    name_among("partition", partition, PARTITIONS)
+    name_among("isolated", isolated, ("remove", "keep"))
+    shape = three_counts(getattr(source, "shape", None))
+    if shape is None or not callable(getattr(source, "read", None)):
+        raise InputError(
+            f"source is of type {type(source).__name__}; accepted: an Image of open_image, a "
+            "sample, or what has a shape of three axes and read(box)"
+        )
+    periodic, axes = _three_booleans(periodic), _axis_numbers(axes)
+    kinds = {"partition": partition, "isolated": isolated}
+    check_agreement(comm, {"shape": shape, "periodic": periodic, "axes": axes, **kinds})
+    rank, ranks = (0, 1) if comm is None else (comm.rank, comm.size)
     read = slabs(shape, 0, ranks)
     # A read-only array, which the source may keep, is copied, as pores are removed in place.
     voxels = source.read(read[rank])
@@ -113,7 +123,7 @@ def decompose(
     voxels = np.require(voxels, np.uint8, ["C", "W", "O"])
     unmatched = _unmatched(voxels, shape, periodic, comm)
     judged = voxels if isolated == "remove" else voxels.copy()
-    connectivity = keep_percolating(judged, shape, tuple(periodic), tuple(axes), comm)
+    connectivity = keep_percolating(judged, shape, periodic, axes, comm)
     on_every_rank(comm, lambda: _check_paths(connectivity, axes))
     divide = PARTITIONS[partition] if ranks > 1 else _cartesian
     boxes = divide(voxels, read[rank], shape, ranks, comm)
@@ -137,6 +147,22 @@ def decompose(
     shells = _shell(voxels, box, plan, comm)
     neighbours = _crossing(voxels, box, shape, plan, shells, inside, rank, D3Q19)
     return Subdomain(shape, boxes, rank, box, own, images, neighbours, connectivity, unmatched)
+
+
+def _three_booleans(periodic: Any) -> tuple[bool, bool, bool]:
+    given = tuple(periodic) if np.iterable(periodic) else ()
+    if len(given) != 3 or not all(isinstance(one, bool | np.bool_) for one in given):
+        raise InputError(f"periodic is {periodic!r}; accepted: three booleans, for z, y and x")
+    z, y, x = map(bool, given)
+    return z, y, x
+
+
+def _axis_numbers(axes: Any) -> tuple[int, ...]:
+    given = tuple(axes) if np.iterable(axes) else ()
+    whole = all(isinstance(one, int | np.integer) and one in (0, 1, 2) for one in given)
+    if not (given and whole):
+        raise InputError(f"axes is {axes!r}; accepted: one or more of 0 (z), 1 (y) and 2 (x)")
+    return tuple(map(int, given))
 
 
 def _check_mask(voxels: Any, box: Box) -> None:

@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from slipstream.argument_checks import three_counts
 from slipstream.array_types import Comm
 from slipstream.case.lattice_case import Image
 from slipstream.collective import on_every_rank
@@ -50,7 +51,8 @@ class Domain:
     `source` is anything with a ``shape`` and a ``read(box)``. `crop` has the first voxel, and the
     one after the last, along z, y and x; `mirror` names the axes along which the mirror image
     follows the sample; `buffer` is the number of layers of pore at each end of `buffer_axis`.
-    `sample` is the box of the domain that is sample, mirror images included.
+    `sample` is the box of the domain that is sample, mirror images included; `crop` is afterwards
+    the box of the source that is used.
     """
 
     def __init__(
@@ -61,19 +63,26 @@ class Domain:
         buffer: int = 0,
         buffer_axis: str = "z",
     ) -> None:
+        shape = three_counts(getattr(source, "shape", None))
+        if shape is None or not callable(getattr(source, "read", None)):
+            raise ImageError(
+                Key("image", "path"),
+                f" is of type {type(source).__name__}; accepted: a path, an array, or what has a "
+                "shape of three axes and read(box)",
+            )
         self._source = source
-        self._crop = _checked_crop(crop, source.shape)
+        self.crop = _checked_crop(crop, shape)
         names = tuple(mirror) if isinstance(mirror, str | Sequence) else (mirror,)
         if not set(names) <= set(AXES):
             raise ImageError(_key("mirror"), f" is {names}; accepted: any of x, y, z")
         self._mirrored = tuple(name in names for name in AXES)
         if buffer_axis not in AXES:
             raise ImageError(_key("buffer_axis"), f" is {buffer_axis!r}; accepted: x, y, z")
-        if not isinstance(buffer, int | np.integer) or buffer < 0:
+        if not isinstance(buffer, int | np.integer) or isinstance(buffer, bool) or buffer < 0:
             raise ImageError(_key("buffer"), f" is {buffer!r}; accepted: 0 layers or more")
         self._axis = AXES.index(buffer_axis)
         start = [int(buffer) if axis == self._axis else 0 for axis in range(3)]
-        sizes = [n * (1 + m) for n, m in zip(self._crop.shape, self._mirrored, strict=True)]
+        sizes = [n * (1 + m) for n, m in zip(self.crop.shape, self._mirrored, strict=True)]
         self.sample = Box((0, 0, 0), tuple(sizes)).shifted(start)
         self.shape = tuple(b + a for a, b in zip(start, self.sample.stop, strict=True))
 
@@ -116,8 +125,8 @@ class Domain:
 
     def _ranges(self, box: Box, axis: int) -> list[_Range]:
         """Return the ranges of a box along an axis that are sample, relative to the box."""
-        first, size = self.sample.start[axis], self._crop.shape[axis]
-        low, high = self._crop.start[axis], self._crop.stop[axis]
+        first, size = self.sample.start[axis], self.crop.shape[axis]
+        low, high = self.crop.start[axis], self.crop.stop[axis]
         found = []
         for start, flipped in ((first, False), (first + size, True))[: 1 + self._mirrored[axis]]:
             a, b = max(box.start[axis], start) - start, min(box.stop[axis] - start, size)

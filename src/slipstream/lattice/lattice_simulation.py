@@ -215,8 +215,8 @@ class LatticeSimulation(Simulation):
         self.flow.continue_from(checkpoint.step, fluid_of(earlier))
         self.step, self.time = checkpoint.step, float(checkpoint.step)
         # Looks at another flow, or at other intervals, say nothing about this one.
-        interval = case.convergence.interval
-        if earlier.flow == case.flow and earlier.convergence.interval == interval:
+        is_same = (earlier.flow, earlier.image.buffer) == (case.flow, case.image.buffer)
+        if is_same and earlier.convergence.interval == case.convergence.interval:
             for permeability in read_numbers(checkpoint, _LOOKS):
                 self._steadiness.add(permeability)
 

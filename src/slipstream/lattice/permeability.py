@@ -18,9 +18,9 @@ from typing import Any
 
 import numpy as np
 
-from slipstream.argument_checks import is_finite
+from slipstream.argument_checks import is_finite, name_among
 from slipstream.array_types import Comm
-from slipstream.collective import collectively
+from slipstream.collective import check_agreement, collectively
 from slipstream.device import Device
 from slipstream.errors import InputError
 from slipstream.exchange import make_transport, open_matching_device
@@ -31,7 +31,7 @@ from slipstream.lattice.darcy import DARCY, force_on_sample
 from slipstream.lattice.domain_decomposition import Subdomain
 from slipstream.lattice.flow_domain import Domain, read_pores, unmatched_text
 from slipstream.lattice.percolation import Connectivity
-from slipstream.lattice.population_layout import TUNED, Storage
+from slipstream.lattice.population_layout import PRECISIONS, TUNED, Storage
 from slipstream.lattice.pore_flow import PoreFlow
 from slipstream.lattice.relaxation_rates import Fluid
 from slipstream.lattice.storage_tuning import choose_storage
@@ -196,10 +196,11 @@ def permeability(
         compressibility matters, beyond a Mach number of 0.1; or if the steps were too few to
         reach the tolerance.
     """
-    if axis not in ("x", "y", "z", "all"):
-        raise InputError(f"axis {axis!r} is unknown; accepted: x, y, z, all")
+    name_among("axis", axis, ("x", "y", "z", "all"))
     axes = [2, 1, 0] if axis == "all" else [AXES.index(axis)]
     _check_positive(voxel_size=voxel_size, force=force, tolerance=tolerance)
+    # Numbers of NumPy's would make all that is computed with them as short as they are.
+    voxel_size, force, tolerance = float(voxel_size), float(force), float(tolerance)
     if tolerance >= 1:
         raise InputError(f"tolerance is {tolerance!r}; accepted: less than 1, which is 100 %")
     if voxel_size > 1:
@@ -207,8 +208,15 @@ def permeability(
             f"voxel_size is {voxel_size!r}; accepted: metres, such as 2e-6, or 1 for voxels"
         )
     _check_steps(max_steps, interval)
+    max_steps, interval = int(max_steps), int(interval)
     fluid, mirrored = Fluid(relaxation_time, magic), mirrored_axes(mirror, axes)
     _check_walls(walls, axes)
+    wishes = {**dict.fromkeys(TUNED, "auto"), "precision": precision}
+    name_among("precision", precision, PRECISIONS)
+    given = {"axis": axis, "voxel_size": voxel_size, "fluid": fluid, "mirror": mirrored}
+    given |= {"walls": walls, "force": force, "tolerance": tolerance, "max_steps": max_steps}
+    given |= {"interval": interval, "precision": precision, "transport": transport}
+    check_agreement(comm, given)
     if buffer and axis == "all":
         raise InputError("buffer: layers are for one axis; accepted with axis = 'all': 0")
     with in_terms_of(ARGUMENTS):
@@ -227,12 +235,12 @@ def permeability(
                 comm=comm,
             )
         domain = Domain(source, crop, mirrored, buffer, buffer_axis=AXES[axes[0]])
+        check_agreement(comm, {"crop": domain.crop, "buffer": domain.added})
     opened = open_matching_device(device, comm)
     with in_terms_of(ARGUMENTS):
         subdomain = read_pores(domain, walls, axes, opened, comm)
     for text in _doubts(subdomain, voxel_size):
         warnings.warn(text, RuntimeWarning, stacklevel=3)
-    wishes = {**dict.fromkeys(TUNED, "auto"), "precision": precision}
     storage, _ = choose_storage(wishes, subdomain, opened, comm)
     flow = PoreFlow(subdomain, fluid, storage, opened, make_transport(transport, comm, opened))
     length = domain.sample_fraction

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from slipstream.argument_checks import name_among
 from slipstream.device import REAL_NAMES
 from slipstream.errors import InputError
 from slipstream.lattice.d3q19 import D3Q19
@@ -115,9 +116,7 @@ class Storage:
             ("encoding", ENCODINGS),
             ("precision", PRECISIONS),
         ):
-            value = getattr(self, name)
-            if value not in accepted:
-                raise InputError(f"{name} {value!r} is unknown; accepted: {', '.join(accepted)}")
+            name_among(name, getattr(self, name), accepted)
         needed = ENCODINGS[self.encoding].only_layout
         if needed and self.layout != needed:
             raise InputError(

@@ -7,11 +7,14 @@ lattices; after a pair every population is stored with the site at which it has 
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
+from slipstream.accepted import SCHEDULES
+from slipstream.argument_checks import check_type, name_among, whole_number
 from slipstream.array_types import Array
 from slipstream.decomposition import split
 from slipstream.device import Device, Kernel, RowLaunch
@@ -71,6 +74,16 @@ class PoreFlow:
         transport: Transport | None = None,
         policy: str = "overlap",
     ) -> None:
+        check_type("subdomain", subdomain, Subdomain)
+        check_type("fluid", fluid, Fluid)
+        check_type("storage", storage, Storage)
+        check_type("device", device, Device)
+        name_among("policy", policy, SCHEDULES)
+        if subdomain.neighbours and transport is None:
+            raise InputError(
+                "transport is None, but other ranks have pores next to these; accepted: one of "
+                "slipstream.exchange.make_transport"
+            )
         if storage.encoding == "strips" and device.kind != "cpu":
             raise InputError(
                 "encoding 'strips' is for CPUs; accepted on a GPU: auto, compact, wide"
@@ -165,6 +178,7 @@ class PoreFlow:
         InputError
             If the pressure falls along an axis along which it did not when the flow was made.
         """
+        check_type("fluid", fluid, Fluid)
         if not set(np.flatnonzero(fluid.pressure_drop)) <= set(self._falling):
             raise InputError(
                 f"pressure_drop {fluid.pressure_drop} falls along other axes than when the flow was"
@@ -282,10 +296,11 @@ class PoreFlow:
         Raises
         ------
         InputError
-            If the number is odd.
+            If the number is odd, or negative.
         RunError
             If something fails, or another rank does not answer.
         """
+        steps = whole_number("steps", steps, 0)
         if steps % 2:
             raise InputError(f"steps come in pairs; accepted: even numbers, not {steps}")
         for _ in range(steps // 2):
@@ -389,9 +404,9 @@ class PoreFlow:
         planes : (int, int), optional
             First plane of the box, and the one after the last; all by default.
         """
-        self.synchronize()
         sites, (depth, height, width) = self.sites, self.sites.box_shape
-        low, high = planes or (0, depth)
+        low, high = (0, depth) if planes is None else _checked_planes(planes, depth)
+        self.synchronize()
         result = self.device.zeros((4, high - low, height, width), self.storage.real)
         if result.size:
             rows = sites.rows[low * height : high * height]
@@ -432,6 +447,7 @@ class PoreFlow:
 
     def populations(self, order: np.ndarray, direction: int) -> np.ndarray:
         """Return the populations of one direction at some sites, given by number."""
+        order, direction = self._checked_order(order, direction)
         self.synchronize()
         values = self.device.zeros((len(order),), self.storage.dtype)
         self._copy("take_populations", order, direction, values)
@@ -439,6 +455,41 @@ class PoreFlow:
 
     def set_populations(self, order: np.ndarray, direction: int, values: np.ndarray) -> None:
         """Set the populations of one direction at some sites, given by number."""
+        order, direction = self._checked_order(order, direction)
+        values = np.asarray(values)
+        if values.shape != order.shape or values.dtype.kind not in "biuf":
+            raise InputError(
+                f"values are {values.dtype} of shape {values.shape}; accepted: real numbers of "
+                f"shape {order.shape}"
+            )
         self.synchronize()
-        given = self.device.array(values, self.storage.dtype)
+        given = self.device.array(values.astype(self.storage.dtype))
         self._copy("put_populations", order, direction, given)
+
+    def _checked_order(self, order: Any, direction: Any) -> tuple[np.ndarray, int]:
+        """Return numbers of sites, and a direction, or refuse what would be beyond memory."""
+        numbers, count = np.asarray(order), self.sites.count
+        if numbers.ndim != 1 or numbers.dtype.kind not in "iu" and numbers.size:
+            raise InputError(
+                f"order is {numbers.dtype} of shape {numbers.shape}; accepted: numbers of sites"
+            )
+        if numbers.size and not 0 <= numbers.min() <= numbers.max() < count:
+            raise InputError(
+                f"order has {numbers.min()} to {numbers.max()}; accepted: numbers of sites, 0 to "
+                f"{count - 1}"
+            )
+        return numbers.astype(np.int64), whole_number(
+            "direction", direction, 0, self._directions - 1
+        )
+
+
+def _checked_planes(planes: Any, depth: int) -> tuple[int, int]:
+    try:
+        low, high = (operator.index(plane) for plane in planes)
+    except (TypeError, ValueError):
+        low, high = -1, -1
+    if not 0 <= low <= high <= depth:
+        raise InputError(
+            f"planes is {planes!r}; accepted: the first and the one after the last, 0 to {depth}"
+        )
+    return low, high

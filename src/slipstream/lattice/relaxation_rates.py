@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from slipstream.argument_checks import is_finite, three_numbers
 from slipstream.case import LatticeCase
 from slipstream.errors import InputError
@@ -50,6 +52,12 @@ class Fluid:
             )
         if not (is_finite(self.magic) and self.magic > 0):
             raise InputError(f"magic is {self.magic!r}; accepted: a number more than 0, as 3/16")
+        if not isinstance(self.inertia, bool | np.bool_):
+            raise InputError(f"inertia is {self.inertia!r}; accepted: True or False")
+        # Numbers of NumPy's would make all that is computed with them as short as they are.
+        object.__setattr__(self, "relaxation_time", float(self.relaxation_time))
+        object.__setattr__(self, "magic", float(self.magic))
+        object.__setattr__(self, "inertia", bool(self.inertia))
         for name in ("force", "pressure_drop"):
             object.__setattr__(self, name, three_numbers(name, getattr(self, name)))
 

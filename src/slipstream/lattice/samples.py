@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from slipstream.argument_checks import is_finite
 from slipstream.decomposition import Box, whole
 from slipstream.io.image_errors import ImageError, Key, PerAxis
 from slipstream.lattice.sphere_packing import (
@@ -72,19 +73,17 @@ def _set_shape(sample: Sample) -> None:
     object.__setattr__(sample, "shape", shape)
 
 
-def _check_number(name: str, value: Any, most: float, least: float = 0.0) -> None:
-    """Refuse a parameter that is not a number above 0, from `least` up to `most`."""
-    try:
-        number = float(value)
-    except (TypeError, ValueError):
-        number = -1.0
-    if not (least <= number <= most and number > 0):
+def _set_number(sample: Sample, name: str, most: float, least: float = 0.0) -> None:
+    """Make a parameter a float above 0, from `least` up to `most`, or refuse it."""
+    value = getattr(sample, name)
+    if not (is_finite(value) and least <= value <= most and value > 0):
         lowest = f"a number from {least:.4g}" if least else "a number above 0"
         raise ImageError(_key(name), f" is {value!r}; accepted: {lowest} up to {most:.4g}")
+    object.__setattr__(sample, name, float(value))
 
 
 def _check_seed(seed: Any) -> None:
-    if not isinstance(seed, int | np.integer) or seed < 0:
+    if not isinstance(seed, int | np.integer) or isinstance(seed, bool) or seed < 0:
         raise ImageError(_key("seed"), f" is {seed!r}; accepted: a whole number, 0 or more")
 
 
@@ -235,17 +234,17 @@ class Spheres(Sample):
         if len(set(self.shape)) > 1:
             given = PerAxis(self.shape)
             raise ImageError(_key("shape"), " is ", given, "; accepted for spheres: a cube")
-        if self.lattice not in SPHERE_LATTICES:
+        if not isinstance(self.lattice, str) or self.lattice not in SPHERE_LATTICES:
             accepted = ", ".join(SPHERE_LATTICES)
             raise ImageError(_key("lattice"), f" is {self.lattice!r}; accepted: {accepted}")
         if (self.solid_fraction is None) == (self.radius is None):
             raise ImageError(_key("radius"), ", ", _key("solid_fraction"), ": give one of them")
         cell = SPHERE_LATTICES[self.lattice]
         if self.radius is not None:
-            _check_number("radius", self.radius, cell.closing_radius * self.shape[0])
+            _set_number(self, "radius", cell.closing_radius * self.shape[0])
         else:
             most = cell.solid_fraction(cell.closing_radius)
-            _check_number("solid_fraction", self.solid_fraction, most)
+            _set_number(self, "solid_fraction", most)
 
     @cached_property
     def sphere_radius(self) -> float:
@@ -294,9 +293,9 @@ class RandomPack(Sample):
 
     def __post_init__(self) -> None:
         _set_shape(self)
-        _check_number("radius", self.radius, min(self.shape) / 2, 1.0)
+        _set_number(self, "radius", min(self.shape) / 2, 1.0)
         least = 0.5 * _volume(self.radius) / math.prod(self.shape)
-        _check_number("solid_fraction", self.solid_fraction, _FULL, least)
+        _set_number(self, "solid_fraction", _FULL, least)
         _check_seed(self.seed)
 
     @cached_property
@@ -348,8 +347,8 @@ class Sandstone(Sample):
 
     def __post_init__(self) -> None:
         _set_shape(self)
-        _check_number("radius", self.radius, float(max(self.shape)), 1.0)
-        _check_number("porosity", self.porosity, 0.99)
+        _set_number(self, "radius", float(max(self.shape)), 1.0)
+        _set_number(self, "porosity", 0.99)
         _check_seed(self.seed)
 
     @cached_property
@@ -399,7 +398,7 @@ def make_sample(name: str, shape: Sequence[int], **parameters: Any) -> Sample:
     InputError
         If the name or a parameter is unknown, missing or out of range.
     """
-    if name not in SAMPLES:
+    if not isinstance(name, str) or name not in SAMPLES:
         raise ImageError(f"sample {name!r} is unknown; accepted: {', '.join(SAMPLES)}")
     sample: Any = SAMPLES[name]
     fields = {field.name: field for field in dataclasses.fields(sample)}
