@@ -213,7 +213,8 @@ class RecordedSteps:
         found = self._steps.get((array_key(source), array_key(target)))
         if found is None:
             return None
-        found.used = max(found.used, self._calls)
+        if found.used < self._calls:
+            found.used = self._calls
         return found.step
 
     def has_room(self) -> bool:
