@@ -43,10 +43,11 @@ def three_numbers(name: str, values: Any) -> tuple[float, float, float]:
 def three_counts(values: Any) -> tuple[int, int, int] | None:
     """Return three positive whole numbers as a tuple; None if they are something else."""
     try:
-        counts = tuple(operator.index(value) for value in values)
+        given = tuple(values)
+        counts = tuple(map(operator.index, given))
     except TypeError:
         return None
-    if len(counts) != 3 or min(counts) < 1:
+    if len(counts) != 3 or min(counts) < 1 or any(isinstance(one, bool) for one in given):
         return None
     z, y, x = counts
     return z, y, x

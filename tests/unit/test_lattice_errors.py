@@ -94,6 +94,7 @@ def test_messages_have_numbers_in_the_order_of_the_case(capsys):
     [
         ("image.shape=[24, 20, 18]", "of an image of [24, 20, 16] voxels (x, y, z), this case's"),
         ("image.seed=3", "pore voxels"),
+        ("image.walls=['x']", "has image.walls = [], this case ['x']; both must be the same"),
         ("time.end=2", "time.end: must be beyond"),
     ],
 )

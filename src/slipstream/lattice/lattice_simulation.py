@@ -203,8 +203,6 @@ class LatticeSimulation(Simulation):
 
     def _restart_from(self, folder: str) -> None:
         checkpoint, earlier = open_earlier_run(folder, self.case)
-        check_same_image(checkpoint, folder, self.subdomain, self.sites)
-        read_state(checkpoint, folder, self.flow)
         case = self.case
         mine, theirs = (sorted(set(one.image.walls)) for one in (case, earlier))
         if mine != theirs:
@@ -212,6 +210,8 @@ class LatticeSimulation(Simulation):
                 f"initial.restart: {folder} has image.walls = {theirs}, this case {mine}; both must"
                 " be the same"
             )
+        check_same_image(checkpoint, folder, self.subdomain, self.sites)
+        read_state(checkpoint, folder, self.flow)
         self.flow.continue_from(checkpoint.step, fluid_of(earlier))
         self.step, self.time = checkpoint.step, float(checkpoint.step)
         # Looks at another flow, or at other intervals, say nothing about this one.
