@@ -133,7 +133,6 @@ def outcome(comm, work, *arguments):
 def test_what_fails_on_one_rank_fails_on_all(comm, device, ranks, shared_folder, name, monkeypatch):
     if ranks == 1 or device.kind == "cuda":
         pytest.skip("for several ranks on CPUs: a GPU that waits is not told")
-    monkeypatch.setenv("SLIPSTREAM_TIMEOUT", "1")
     work, last = WORK[name], comm.rank == ranks - 1
     folders = (shared_folder / str(number) for number in range(1000))
     work(comm, device, next(folders))
@@ -142,6 +141,7 @@ def test_what_fails_on_one_rank_fails_on_all(comm, device, ranks, shared_folder,
     calls, generator = comm.bcast(counted.calls, root=ranks - 1), random.Random(name)
     # Early ones are in constructors, where most is done together.
     chosen = [int(calls * generator.random() ** 1.5) + 1 for _ in range(FAULTS)]
+    monkeypatch.setenv("SLIPSTREAM_TIMEOUT", "2")
     for number, when in enumerate(chosen):
         error = ERRORS[number % len(ERRORS)]
         if last:
@@ -156,4 +156,5 @@ def test_what_fails_on_one_rank_fails_on_all(comm, device, ranks, shared_folder,
         elif failure is not None and not isinstance(failure, SlipstreamError):
             assert failure is error, (when, failures)
         del failure
+    monkeypatch.undo()
     work(comm, device, next(folders))  # and what comes afterwards is as ever

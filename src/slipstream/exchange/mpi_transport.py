@@ -74,6 +74,10 @@ class _MpiTransport(Transport):
         _abandoned.append((self.comm, said, kept))
 
     def check(self) -> None:
+        if self._lost:
+            raise RunError(f"an exchange was given up; make the plan anew: {self._lost}")
+
+    def look(self) -> None:
         """Raise RunError if a step with an exchange of this transport has failed on any rank."""
         if not self._lost and self.comm.Iprobe(tag=_LOST):
             status = self._mpi.Status()
@@ -82,8 +86,7 @@ class _MpiTransport(Transport):
             self.comm.Recv([said, self._mpi.BYTE], status.source, _LOST)
             self._lost = f"{said.decode()} (on rank {status.source})"
             _abandoned.append(self.comm)
-        if self._lost:
-            raise RunError(f"an exchange was given up; make the plan anew: {self._lost}")
+        self.check()
 
     def staging(self, array: Any) -> np.ndarray:
         """Return what MPI takes for an array: itself, or host memory, always the same."""
@@ -135,7 +138,7 @@ class MpiExchange(Exchange):
         raise NotImplementedError
 
     def start(self) -> None:
-        self._transport.check()
+        self._transport.look()
         self._flying = True
         self._start()
 
@@ -148,7 +151,7 @@ class MpiExchange(Exchange):
             return True
         self._polls += 1
         if self._polls % _LOOK == 0:
-            self._transport.check()
+            self._transport.look()
         return False
 
     def give_up(self, failure: BaseException) -> None:

@@ -26,6 +26,9 @@ from slipstream.exchange.transport_base import Exchange, Transport
 from slipstream.exchange.transport_registry import make_far_transport
 from slipstream.schedule import StepGraph
 
+# A rank that waits looks in every so many polls whether another has given up.
+_LOOK = 64
+
 
 class PeerTransport(Transport):
     """Exchanges through shared memory, and by another transport between ranks that share none.
@@ -47,8 +50,9 @@ class PeerTransport(Transport):
         # In the host's memory, for the host to see even while the device waits.
         self.failed = device.pinned((1,), np.int64)
         self.failed[:] = 0
-        # On a CPU, a flag that any rank raises on which a step has failed.
+        # On a CPU, any rank on which a step has failed writes its number plus one to all others.
         self._lost = self._flags() if device.kind == "cpu" else []
+        self._lost_on = memoryview(self._lost[comm.rank]) if self._lost else (0,)
 
     @classmethod
     def make(cls, comm: Comm, device: Device) -> PeerTransport:
@@ -94,15 +98,15 @@ class PeerTransport(Transport):
         """Raise RunError if a wait on the device has been given up."""
         if self.failed[0]:
             raise WaitedTooLong("a rank", timeout())
-        if self._lost and self._lost[self.comm.rank].any():
-            rank = int(self._lost[self.comm.rank].argmax())
+        if self._lost_on[0]:
+            rank = self._lost_on[0] - 1
             raise RunError(f"an exchange was given up on rank {rank}; make the plan anew")
 
     def give_up(self, failure: BaseException) -> None:
         """Run no exchange any more, and let the others run none."""
         for flags in self._lost:
             if flags is not None:
-                flags[self.comm.rank] = 1
+                flags[0] = self.comm.rank + 1
         if self._far:
             self._far.give_up(failure)
 
@@ -279,6 +283,7 @@ class _Polled:
         self._transport = handshake.transport
         self._stream = handshake.device.default_stream
         self._raise_flags, self._test, self._raised = raise_flags, test, raised
+        self._polls = 0
         self._kept = handshake
 
     def start(self) -> None:
@@ -289,7 +294,9 @@ class _Polled:
         self._test(self._stream)
         if self._raised[0]:
             return True
-        self._transport.check()
+        self._polls += 1
+        if self._polls % _LOOK == 0:
+            self._transport.check()
         return False
 
     def give_up(self, failure: BaseException) -> None:
