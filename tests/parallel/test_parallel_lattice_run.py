@@ -138,7 +138,7 @@ def test_run_that_is_gone_on_with_otherwise_gives_the_permeability_from_rest(
         comm.Barrier()
     case = CASE.replace(SANDSTONE, f'path = "{shared_folder}/tight.npy"\n')
     settings = ("time.end=4000", "convergence.tolerance=1e-4", "convergence.interval=100")
-    save(advance(start(device, *settings, comm=comm, case=case), 1600), shared_folder / "first")
+    save(advance(start(device, *settings, comm=comm, case=case), 1000), shared_folder / "first")
     again = (*settings, *change, f"initial.restart={shared_folder / 'first'}")
     later = advance(start(device, *again, comm=comm, case=case), 4000)
     alone = advance(start(device, *settings, *change, case=case), 4000)
