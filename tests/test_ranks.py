@@ -109,8 +109,7 @@ ON = {
     # What measures takes its time on every rank.
     "fft_tuning": ("2",),
     "parallel_bench": ("2",),
-    # Orders that differ, and what ranks drop at different times.
-    "several_plans": ("2", "3"),
+    # Three would fail in the same places, and take longer.
     "faults": ("2",),
 }
 PARALLEL = sorted((REPOSITORY / "tests" / "parallel").glob("test_*.py"))

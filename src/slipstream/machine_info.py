@@ -12,6 +12,7 @@ import subprocess
 from collections.abc import Callable
 
 from slipstream import __version__
+from slipstream.device.host_compiler import cache_folder, find_compiler
 from slipstream.mpi_launch import INSTALL_MPI, find_mpiexec, how_to_install
 
 
@@ -24,11 +25,11 @@ def gather_facts() -> dict[str, str]:
         "CPU": _processor,
         "GPU": _graphics_processors,
         "MPI": _mpi_library,
-        "mpiexec": _mpiexec,
+        "mpiexec": lambda: find_mpiexec(),
         "C++ compiler": _compiler,
-        "FFTW": _fftw,
+        "FFTW": lambda: f"by pyFFTW {importlib.metadata.version('pyfftw')}",
         "transports": _transports,
-        "cache folder": _cache_folder,
+        "cache folder": lambda: str(cache_folder()),
     }
     return {name: _found(source) for name, source in sources.items()}
 
@@ -74,20 +75,10 @@ def _mpi_library() -> str:
     return f"{library}, mpi4py {mpi4py.__version__}"
 
 
-def _mpiexec() -> str:
-    return find_mpiexec()
-
-
 def _compiler() -> str:
-    from slipstream.device.host_compiler import find_compiler
-
     command = [*find_compiler(), "--version"]
     answer = subprocess.run(command, capture_output=True, text=True, check=True, timeout=20)
     return answer.stdout.splitlines()[0]
-
-
-def _fftw() -> str:
-    return f"by pyFFTW {importlib.metadata.version('pyfftw')}"
 
 
 def _transports() -> str:
@@ -97,9 +88,3 @@ def _transports() -> str:
     from slipstream.exchange import names_on
 
     return ", ".join(names_on("cuda" if cuda_device_count() else "cpu"))
-
-
-def _cache_folder() -> str:
-    from slipstream.device.host_compiler import cache_folder
-
-    return str(cache_folder())
