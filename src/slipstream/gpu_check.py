@@ -28,7 +28,7 @@ from slipstream.plain_output import allow_plain_output
 ALONE = ("tests/gpu",)
 SERIAL = (
     "tests/unit/test_fft.py",
-    "tests/unit/test_pack_unpack.py",
+    "tests/unit/test_box_copies.py",
     "tests/unit/test_advection_kernels.py",
     "tests/physics",
 )

@@ -21,7 +21,7 @@ from flows import (
 from products import NAVIER_STOKES
 from slipstream.device import HostDevice, RowLaunch, open_device
 from slipstream.fft import DistributedFFT
-from slipstream.fft.row_tables import RowMover, RowTables
+from slipstream.fft.pack_unpack import RowMover, RowTables
 from slipstream.fft.slab_layout import NOT_KEPT
 from slipstream.fft.strided_fft import StridedTransform
 from slipstream.fft.truncation import Modes

@@ -11,8 +11,8 @@ from fft_cases import alike, together
 from slipstream.collective import own
 from slipstream.decomposition import PaddedBox, factorisations, grid_boxes
 from slipstream.exchange import HaloExchange, HaloPlan, make_transport
+from slipstream.exchange.peer_memory import SharedArrays
 from slipstream.exchange.peer_transport import PeerTransport
-from slipstream.exchange.shared_memory import SharedArrays
 from slipstream.schedule import StepGraph, commit
 
 POISON = -1.0

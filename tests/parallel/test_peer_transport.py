@@ -13,8 +13,8 @@ from slipstream.collective import own
 from slipstream.decomposition import slabs
 from slipstream.device import HostDevice
 from slipstream.exchange import ExchangePlan, packed_exchange
+from slipstream.exchange.peer_memory import SharedArrays
 from slipstream.exchange.peer_transport import PeerTransport
-from slipstream.exchange.shared_memory import SharedArrays
 from slipstream.exchange.transport_registry import make_transport
 from slipstream.fft import DistributedFFT, fft_plan
 from slipstream.schedule import POLICIES, StepGraph, commit

@@ -10,7 +10,7 @@ from slipstream.byte_sizes import bytes_text
 from slipstream.collective import largest
 from slipstream.device import HostDevice
 from slipstream.errors import InputError
-from slipstream.outofcore.tile_executor import Slot, TileDevice
+from slipstream.outofcore.tile_slots import Slot, TileDevice
 from slipstream.spectral import memory_placement
 from slipstream.spectral.cfl import courant_rate
 from slipstream.spectral.memory_placement import crossings

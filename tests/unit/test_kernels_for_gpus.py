@@ -31,12 +31,12 @@ from slipstream.lattice.population_layout import LAYOUTS
 from slipstream.schedule import StepGraph
 from slipstream.spectral.cfl import record_courant
 from slipstream.spectral.energy_budget import component_sums, vector_sums
-from slipstream.spectral.nonlinear_term import record_nonlinear_term
 from slipstream.spectral.projection import make_solenoidal
+from slipstream.spectral.runge_kutta_step import SpectralStep
 from slipstream.spectral.runge_kutta_tableaux import METHODS
 from slipstream.spectral.spectral_operators import vorticity
 from slipstream.spectral.spectral_problem import SpectralProblem
-from slipstream.spectral.time_step import SpectralStep
+from slipstream.spectral.statistics.nonlinear_rates import record_nonlinear_term
 
 ARCHITECTURES = ("sm_80", "sm_90")
 REALS = ("float64", "float32")

@@ -27,9 +27,9 @@ from slipstream.exchange.transport_registry import (
 )
 
 if TYPE_CHECKING:
+    from slipstream.exchange.box_copies import copy_boxes
     from slipstream.exchange.halo_exchange import HaloExchange, HaloPlan
     from slipstream.exchange.host_redistribution import redistribute
-    from slipstream.exchange.pack_unpack import copy_boxes
     from slipstream.exchange.reduced_precision_wire import NarrowWire
     from slipstream.exchange.sparse_exchange import SparseExchange, swap_plan
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 _MODULES = {
     "halo_exchange": ("HaloExchange", "HaloPlan"),
     "host_redistribution": ("redistribute",),
-    "pack_unpack": ("copy_boxes",),
+    "box_copies": ("copy_boxes",),
     "reduced_precision_wire": ("NarrowWire",),
     "sparse_exchange": ("SparseExchange", "swap_plan"),
 }

@@ -1,4 +1,4 @@
-"""Memory of a GPU that other ranks of the node access directly, see `shared_memory`."""
+"""Memory of a GPU that other ranks of the node access directly, see `peer_memory`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import cupy
 import numpy as np
 
 from slipstream.device.cuda_device import CudaDevice
-from slipstream.exchange.shared_memory import Owner
+from slipstream.exchange.peer_memory import Owner
 
 
 class CudaMemory:

@@ -21,7 +21,7 @@ from slipstream.device import Device, Operation, RowLaunch, address_of
 from slipstream.errors import RunError
 from slipstream.exchange.exchange_plan import ExchangePlan, part_of
 from slipstream.exchange.pack_targets import PackTargets
-from slipstream.exchange.shared_memory import FLAGS, SharedArrays, allocated_bytes
+from slipstream.exchange.peer_memory import FLAGS, SharedArrays, allocated_bytes
 from slipstream.exchange.transport_base import Exchange, Transport
 from slipstream.exchange.transport_registry import make_far_transport
 from slipstream.schedule import StepGraph

@@ -13,7 +13,7 @@ import numpy as np
 
 from slipstream.array_types import Array
 from slipstream.device import Device, Operation, Scratch
-from slipstream.fft.row_tables import RowMover, RowTables
+from slipstream.fft.pack_unpack import RowMover, RowTables
 from slipstream.fft.strided_fft import StridedTransform
 from slipstream.fft.truncation import Modes
 from slipstream.schedule import StepGraph

@@ -33,7 +33,7 @@ from slipstream.fft.tile_transforms import Tile, TileShapes, TileTransforms
 from slipstream.fft.truncation import Modes
 from slipstream.outofcore.memory_budget import first_that_fits
 from slipstream.outofcore.streaming_options import Streaming
-from slipstream.outofcore.tile_executor import TileDevice, TileExecutor
+from slipstream.outofcore.tile_slots import TileDevice, TileSlots
 from slipstream.outofcore.tile_stores import ArrayStore, Store
 from slipstream.outofcore.tiles import TiledPass, tile_counts
 from slipstream.schedule import StepGraph
@@ -79,7 +79,7 @@ class StreamedPlan:
         )
         self.transport = self._exchanges.transport
         self._on_device: list[Array] = []
-        self._executor, count = self._fitting(comm, limit)
+        self._slots, count = self._fitting(comm, limit)
         self.tiles = self._cut(count)
         self._exchanges.provide(self.tiles)
         # The way back is made when it is first taken, which all ranks do together.
@@ -88,7 +88,7 @@ class StreamedPlan:
 
     # -- memory ------------------------------------------------------------------------------
 
-    def _fitting(self, comm: Comm, limit: int) -> tuple[TileExecutor[TileTransforms], int]:
+    def _fitting(self, comm: Comm, limit: int) -> tuple[TileSlots[TileTransforms], int]:
         """Return devices within the limit, and the number of tiles. Collective."""
         reserve = self._field_bytes() if not any(self._exchanged) and len(self.passes) > 1 else 0
         reserve = reserve if len(self.devices) == 1 else 0
@@ -155,10 +155,10 @@ class StreamedPlan:
         """Return into how many tiles passes cut a field where the finest cuts it into so many."""
         return [min(count, max(1, one.longest_cut)) for one in self.passes]
 
-    def _made(self, count: int, limit: int) -> TileExecutor[TileTransforms]:
+    def _made(self, count: int, limit: int) -> TileSlots[TileTransforms]:
         """Return devices for so many tiles, or raise `TooLittleMemory`."""
         different, shapes, streaming = self._tiles(count), self._shapes, self.streaming
-        return TileExecutor(
+        return TileSlots(
             [
                 TileDevice(
                     device,
@@ -177,7 +177,7 @@ class StreamedPlan:
     def device_bytes(self) -> int:
         """Bytes allocated on each device."""
         resident = sum(array.nbytes for array in self._on_device)
-        return self._executor.bytes + self._exchanges.device_bytes(self.tiles) + resident
+        return self._slots.bytes + self._exchanges.device_bytes(self.tiles) + resident
 
     # -- recording ---------------------------------------------------------------------------
 
@@ -290,7 +290,7 @@ class StreamedPlan:
         scale: float,
     ) -> None:
         """Record that a tile, before and after transforms, is copied in, transformed, stored."""
-        slot = self._executor.next_slot()
+        slot = self._slots.next_slot()
         arrays = slot.worker.arrays(slot, tile[0].shape, axes, padded)
         first, last = (0, -1) if forward else (-1, 0)
         slot.record_load(graph, arrays[first], tile[first], source)

@@ -19,7 +19,7 @@ from slipstream.array_types import Array
 from slipstream.device import Device, Kernel, Operation, RowLaunch, Scratch, gpu_fft_launch
 from slipstream.fft.batch_size import balanced_batch
 from slipstream.fft.line_transforms import LineTransform
-from slipstream.fft.row_tables import RowTables, real_name
+from slipstream.fft.pack_unpack import RowTables, real_name
 from slipstream.fft.slab_layout import SlabGeometry
 from slipstream.schedule import StepGraph
 

@@ -19,7 +19,7 @@ from slipstream.device import Device, address_of
 from slipstream.exchange import ExchangePlan, Transport, pack_targets
 from slipstream.fft.batch_size import balanced_batch
 from slipstream.fft.line_transforms import LineTransform
-from slipstream.fft.row_tables import RowTables
+from slipstream.fft.pack_unpack import RowTables
 from slipstream.fft.slab_layout import SlabGeometry
 from slipstream.schedule import StepGraph
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from slipstream.array_types import Array
 from slipstream.device import Device, Operation, gpu_fft_launch
-from slipstream.fft.row_tables import RowTables
+from slipstream.fft.pack_unpack import RowTables
 
 
 class StridedTransform:

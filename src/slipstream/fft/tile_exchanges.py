@@ -20,7 +20,7 @@ from slipstream.exchange import Transport, make_transport
 from slipstream.fft.fft_arguments import Arguments
 from slipstream.outofcore.host_device_copy import HostDeviceCopier
 from slipstream.outofcore.streaming_options import Streaming
-from slipstream.outofcore.tile_executor import aligned
+from slipstream.outofcore.tile_slots import aligned
 from slipstream.outofcore.tile_stores import (
     ByDevice,
     ExchangeStore,

@@ -16,7 +16,7 @@ from slipstream.device import Device
 from slipstream.fft.layout_stages import AxisTransform
 from slipstream.fft.padded_rows import padded_row
 from slipstream.fft.truncation import Modes
-from slipstream.outofcore.tile_executor import Slot, aligned
+from slipstream.outofcore.tile_slots import Slot, aligned
 from slipstream.schedule import MAIN_LANE, StepGraph
 
 Shape = tuple[int, ...]

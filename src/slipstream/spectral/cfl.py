@@ -13,8 +13,8 @@ from slipstream.case.spectral_case import SpectralTime
 from slipstream.errors import InputError
 from slipstream.schedule import StepGraph
 from slipstream.spectral.linear_operator import LinearOperator
+from slipstream.spectral.runge_kutta_step import SpectralStep
 from slipstream.spectral.spectral_problem import SpectralProblem
-from slipstream.spectral.time_step import SpectralStep
 from slipstream.spectral.transform_passes import record_through
 
 

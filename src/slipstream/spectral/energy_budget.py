@@ -12,8 +12,8 @@ import numpy as np
 
 from slipstream.array_types import Array
 from slipstream.device import Kernel
+from slipstream.spectral.runge_kutta_step import SpectralStep
 from slipstream.spectral.spectral_problem import FieldParts, vectors_of
-from slipstream.spectral.time_step import SpectralStep
 
 
 def kolmogorov_length(viscosity: float, dissipation: float) -> float:

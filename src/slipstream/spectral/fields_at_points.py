@@ -22,10 +22,10 @@ from slipstream.schedule import commit
 from slipstream.spectral.formula_checks import check_periodic, check_resolved, judge_loss
 from slipstream.spectral.formula_parser import evaluator
 from slipstream.spectral.projection import project
+from slipstream.spectral.runge_kutta_step import SpectralStep
 from slipstream.spectral.spectral_operators import keep_sphere
 from slipstream.spectral.spectral_problem import SpectralProblem
 from slipstream.spectral.spectrum import variances
-from slipstream.spectral.time_step import SpectralStep
 
 
 def set_formulas(

@@ -34,10 +34,10 @@ from slipstream.spectral.initial_conditions.random_field import random_modes
 from slipstream.spectral.initial_conditions.taylor_green import taylor_green
 from slipstream.spectral.projection import make_solenoidal, project
 from slipstream.spectral.resolution import check_resolution
+from slipstream.spectral.runge_kutta_step import SpectralStep
 from slipstream.spectral.runge_kutta_tableaux import RungeKutta
 from slipstream.spectral.spectral_operators import keep_sphere
 from slipstream.spectral.spectral_problem import FieldParts, SpectralProblem
-from slipstream.spectral.time_step import SpectralStep
 from slipstream.spectral.wavenumbers import unit_wavenumbers
 
 

@@ -24,7 +24,7 @@ from slipstream.errors import InputError
 from slipstream.exchange import PackTargets
 from slipstream.outofcore.memory_budget import first_that_fits
 from slipstream.outofcore.streaming_options import Streaming
-from slipstream.outofcore.tile_executor import TileDevice, TileExecutor
+from slipstream.outofcore.tile_slots import TileDevice, TileSlots
 from slipstream.outofcore.tiles import tile_counts
 from slipstream.schedule import StepGraph
 from slipstream.spectral.kernel_tables import product_of_model
@@ -63,7 +63,7 @@ class StepTiles:
         if largest(comm, self._least_bytes()) > limit:
             self._refuse(comm, limit)
 
-    def fitting(self, comm: Comm, limit: int) -> tuple[TileExecutor[TileTransforms], int]:
+    def fitting(self, comm: Comm, limit: int) -> tuple[TileSlots[TileTransforms], int]:
         """Return devices with the fewest tiles that fit on all ranks, and how many. Collective."""
         # Ranks may have been told different limits: each looks at its own devices.
         limit = -largest(comm, -limit)
@@ -112,7 +112,7 @@ class StepTiles:
         sent = self.streaming.tiles_per_exchange
         return -(-count // sent) if sent else PLANE_CHUNKS
 
-    def _made(self, count: int, limit: int) -> TileExecutor[TileTransforms]:
+    def _made(self, count: int, limit: int) -> TileSlots[TileTransforms]:
         """Return devices for so many tiles, or raise `TooLittleMemory`."""
         needs, streaming, most = self.needs, self.streaming, self.most(count)
         size = needs.slot_bytes(*most)
@@ -128,7 +128,7 @@ class StepTiles:
         def worker_of(device: Device) -> Callable[[str], TileTransforms]:
             return lambda lane: TileTransforms(needs, device, *most, chunks, self._product)
 
-        return TileExecutor(
+        return TileSlots(
             [
                 TileDevice(
                     one,
@@ -164,8 +164,8 @@ class StreamedPasses:
     ) -> None:
         self._host, self._tiles, home = transforms, step_tiles, transforms.devices[0]
         self.devices, self.geometry = step_tiles.devices, problem.geometry
-        self._executor, self.tiles = step_tiles.fitting(comm, limit)
-        self.device_bytes = self._executor.bytes
+        self._slots, self.tiles = step_tiles.fitting(comm, limit)
+        self.device_bytes = self._slots.bytes
         # On a CPU the fields themselves are in the same memory.
         fields = problem.memory(home) if home in self.devices else 0
         self.resident = self._keep(max(0, limit - self.device_bytes - fields))
@@ -196,14 +196,14 @@ class StreamedPasses:
         """Yield tiles of columns, each in the slot whose turn it is."""
         ky, most = self.geometry.columns_shape[1], self._fields.ky
         for low in range(0, ky, most):
-            slot = self._executor.next_slot()
+            slot = self._slots.next_slot()
             yield StreamedColumnTile(graph, slot, self._fields, low, min(low + most, ky))
 
     def plane_tiles(self, graph: StepGraph, first: int, last: int) -> Iterator[StreamedPlaneTile]:
         """Yield tiles of planes, each in the slot whose turn it is."""
         most = self._fields.planes
         for low in range(first, last, most):
-            slot = self._executor.next_slot()
+            slot = self._slots.next_slot()
             yield StreamedPlaneTile(graph, slot, self._fields, low, min(low + most, last))
 
     def exchange(

@@ -8,8 +8,8 @@ import numpy as np
 
 from slipstream.array_types import Array, Comm
 from slipstream.spectral.formula_checks import judge_loss
+from slipstream.spectral.runge_kutta_step import SpectralStep
 from slipstream.spectral.spectrum import variances
-from slipstream.spectral.time_step import SpectralStep
 
 
 def make_solenoidal(flow: SpectralStep, vector: Array) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from slipstream.array_types import Array, Comm
-from slipstream.spectral.time_step import SpectralStep
+from slipstream.spectral.runge_kutta_step import SpectralStep
 
 
 def vorticity(flow: SpectralStep, first: int = 0) -> Array:

@@ -40,13 +40,13 @@ from slipstream.spectral.initial_conditions import InitialFlow, initial_flow
 from slipstream.spectral.linear_operator import LinearOperator
 from slipstream.spectral.memory_placement import place
 from slipstream.spectral.restart_state import read_state
+from slipstream.spectral.runge_kutta_step import SpectralStep
 from slipstream.spectral.runge_kutta_tableaux import METHODS
 from slipstream.spectral.spectral_operators import keep_sphere, make_real, vorticity
 from slipstream.spectral.spectral_problem import SpectralProblem, field_parts
 from slipstream.spectral.spectrum import box_means, energy_spectrum, variances
 from slipstream.spectral.statistics import STATISTICS
 from slipstream.spectral.sums_over_points import mean_over_box
-from slipstream.spectral.time_step import SpectralStep
 
 # Steps after which conjugate modes are made equal again, where the linear part makes them grow.
 _SYMMETRY_INTERVAL = 8

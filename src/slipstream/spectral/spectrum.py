@@ -13,8 +13,8 @@ import numpy as np
 
 from slipstream.array_types import Array, Comm
 from slipstream.collective import sum_over_ranks
+from slipstream.spectral.runge_kutta_step import SpectralStep
 from slipstream.spectral.spectral_problem import FieldParts
-from slipstream.spectral.time_step import SpectralStep
 
 _MODES_AT_A_TIME = 1 << 22
 

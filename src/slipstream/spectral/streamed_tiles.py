@@ -14,7 +14,7 @@ from slipstream.device import Device
 from slipstream.exchange import PackTargets
 from slipstream.fft import ColumnPass, PlanePass, PointProduct, SlabGeometry, plane_pass_bytes
 from slipstream.outofcore.streaming_options import Streaming
-from slipstream.outofcore.tile_executor import ALIGNMENT, Slot, aligned
+from slipstream.outofcore.tile_slots import ALIGNMENT, Slot, aligned
 from slipstream.schedule import StepGraph
 from slipstream.spectral.resident_columns import ResidentColumns
 from slipstream.spectral.transform_passes import (

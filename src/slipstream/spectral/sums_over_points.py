@@ -18,7 +18,7 @@ from slipstream.collective import sum_over_ranks
 from slipstream.device import Operation
 from slipstream.equations.fourier_forms import AXES, WAVENUMBERS, values_in
 from slipstream.schedule import commit
-from slipstream.spectral.time_step import SpectralStep
+from slipstream.spectral.runge_kutta_step import SpectralStep
 
 # Statistics of a chunk look at this many points together, which bounds their temporary arrays.
 _POINTS_AT_A_TIME = 1 << 22

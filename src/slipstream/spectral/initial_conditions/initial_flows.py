@@ -30,8 +30,8 @@ from slipstream.spectral.initial_conditions.taylor_green import (
     taylor_green_magnetic,
 )
 from slipstream.spectral.resolution import check_resolution, check_waves
+from slipstream.spectral.runge_kutta_step import SpectralStep
 from slipstream.spectral.spectral_problem import FieldParts, SpectralProblem
-from slipstream.spectral.time_step import SpectralStep
 from slipstream.spectral.wavenumbers import unit_wavenumbers
 
 # The table `slipstream.case.spectral_case.Initial`; the keys that its flow has are not None.

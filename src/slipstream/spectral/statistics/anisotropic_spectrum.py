@@ -11,9 +11,9 @@ import numpy as np
 from slipstream.array_types import Comm
 from slipstream.field import Field
 from slipstream.io.time_series import whole_field
+from slipstream.spectral.runge_kutta_step import SpectralStep
 from slipstream.spectral.spectral_problem import FieldParts
 from slipstream.spectral.spectrum import by_field, sums_in_bins
-from slipstream.spectral.time_step import SpectralStep
 from slipstream.spectral.wavenumbers import shells_of, smallest_wavenumber
 
 

@@ -9,10 +9,10 @@ import numpy as np
 from slipstream.array_types import Comm
 from slipstream.field import Field
 from slipstream.io.time_series import whole_field
-from slipstream.spectral.nonlinear_term import nonlinear_term
+from slipstream.spectral.runge_kutta_step import SpectralStep
 from slipstream.spectral.spectral_problem import FieldParts
 from slipstream.spectral.spectrum import by_field, sums_in_shells
-from slipstream.spectral.time_step import SpectralStep
+from slipstream.spectral.statistics.nonlinear_rates import nonlinear_term
 
 
 def transfer(flow: SpectralStep, parts: Sequence[FieldParts], comm: Comm) -> Iterator[Field]:

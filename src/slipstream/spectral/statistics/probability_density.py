@@ -12,11 +12,11 @@ from slipstream.array_types import Comm
 from slipstream.equations.fourier_forms import AXES
 from slipstream.field import Field
 from slipstream.io.time_series import whole_field
+from slipstream.spectral.runge_kutta_step import SpectralStep
 from slipstream.spectral.spectral_operators import vorticity
 from slipstream.spectral.spectral_problem import FieldParts
 from slipstream.spectral.spectrum import box_means, variances
 from slipstream.spectral.sums_over_points import multiplied, sum_over_points
-from slipstream.spectral.time_step import SpectralStep
 
 # Bins of a tenth of the root mean square, up to ten of these on either side.
 _BINS_TO_ONE, _FARTHEST = 10, 10

@@ -16,9 +16,9 @@ from slipstream.array_types import Comm
 from slipstream.equations.fourier_forms import AXES
 from slipstream.field import Field
 from slipstream.io.time_series import whole_field
+from slipstream.spectral.runge_kutta_step import SpectralStep
 from slipstream.spectral.spectral_problem import FieldParts
 from slipstream.spectral.sums_over_points import multiplied, sum_over_points
-from slipstream.spectral.time_step import SpectralStep
 
 ORDERS = 6
 

@@ -31,7 +31,7 @@ def copy_boxes(device: Device, pairs: Sequence[tuple[Array, Array]]) -> Operatio
         return lambda stream: None
     table = np.concatenate(tables)
     dtype = np.dtype(pairs[0][0].dtype).name
-    kernel = device.kernel("pack_unpack.hpp", "copy_listed_rows", REAL=REAL_NAMES[dtype])
+    kernel = device.kernel("listed_rows.hpp", "copy_listed_rows", REAL=REAL_NAMES[dtype])
     launch = RowLaunch(len(table), int(table[:, 2].max()))
     bound = kernel.bind(launch, device.array(table), len(table))
 

@@ -19,7 +19,7 @@ from slipstream.device import Device, Kernel, RowLaunch
 from slipstream.equations import code_generation
 from slipstream.exchange import Transport
 from slipstream.fft import PointOperation, PointProduct
-from slipstream.fft.row_tables import real_name
+from slipstream.fft.pack_unpack import real_name
 from slipstream.schedule import StepGraph
 from slipstream.spectral.integrating_factor import IntegratingFactor
 from slipstream.spectral.kernel_tables import KernelTables

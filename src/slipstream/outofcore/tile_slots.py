@@ -146,7 +146,7 @@ class TileDevice(Generic[W]):
             worker.scratch.provide(self.device.empty((worker.scratch.needed,), np.uint8))
 
 
-class TileExecutor(Generic[W]):
+class TileSlots(Generic[W]):
     """Takes tiles through slots: copies in, work, copies out; those of all devices in turn."""
 
     def __init__(self, devices: Sequence[TileDevice[W]]) -> None:

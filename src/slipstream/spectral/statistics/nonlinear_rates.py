@@ -1,7 +1,7 @@
 """The nonlinear term: what products alone add to the rates of modes.
 
 The energy that products transfer between scales follows from it. In a time step the same products
-go straight into the substage (`time_step`).
+go straight into the substage (`runge_kutta_step`).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import replace
 from slipstream.array_types import Array
 from slipstream.device import RowLaunch, Stream
 from slipstream.schedule import StepGraph, commit
-from slipstream.spectral.time_step import SpectralStep
+from slipstream.spectral.runge_kutta_step import SpectralStep
 from slipstream.spectral.transform_passes import (
     ColumnTile,
     ColumnUpdate,
