@@ -16,16 +16,15 @@ from typing import Any
 import numpy as np
 
 from slipstream.array_types import Array, Comm
-from slipstream.collective import described
 from slipstream.device import Device
-from slipstream.errors import RunError
 from slipstream.exchange.exchange_plan import Block, ExchangePlan, part_of
+from slipstream.exchange.failure_notice import FailureNotice
 from slipstream.exchange.transport_base import Exchange, Transport
 from slipstream.schedule import StepGraph
 
-# The standard guarantees tags up to 32767 only. One is for ranks on which a step has failed.
-_TAGS, _LOST = 32000, 32001
-# A rank that waits looks for that in every so many polls.
+# The standard guarantees tags up to 32767 only; see also `failure_notice.TAG`.
+_TAGS = 32000
+# A rank that waits looks in every so many polls whether a step has failed on another.
 _LOOK = 256
 _abandoned: list[Any] = []
 
@@ -45,7 +44,7 @@ class _MpiTransport(Transport):
         self.comm = comm.duplicate()
         self._staged = device.kind != "cpu" and self.staged
         self._next_tag = 0
-        self._lost = ""
+        self._notice = FailureNotice(self.comm)
         self._staging_arrays: dict[tuple, tuple[Any, np.ndarray]] = {}
 
     @classmethod
@@ -64,29 +63,14 @@ class _MpiTransport(Transport):
 
     def give_up(self, failure: BaseException) -> None:
         """Run no exchange any more, and let the others run none."""
-        if self._lost:
-            return
-        self._lost = described(failure)[1]
-        said = self._lost.encode()
-        others = (peer for peer in range(self.comm.size) if peer != self.comm.rank)
-        # The communicator must not be freed, as messages may be on their way in it for ever.
-        kept = [self.comm.Isend([said, self._mpi.BYTE], peer, _LOST) for peer in others]
-        _abandoned.append((self.comm, said, kept))
+        self._notice.tell(failure)
 
     def check(self) -> None:
-        if self._lost:
-            raise RunError(f"an exchange was given up; make the plan anew: {self._lost}")
+        self._notice.check()
 
     def look(self) -> None:
         """Raise RunError if a step with an exchange of this transport has failed on any rank."""
-        if not self._lost and self.comm.Iprobe(tag=_LOST):
-            status = self._mpi.Status()
-            self.comm.Probe(tag=_LOST, status=status)
-            said = bytearray(status.count)
-            self.comm.Recv([said, self._mpi.BYTE], status.source, _LOST)
-            self._lost = f"{said.decode()} (on rank {status.source})"
-            _abandoned.append(self.comm)
-        self.check()
+        self._notice.look()
 
     def staging(self, array: Any) -> np.ndarray:
         """Return what MPI takes for an array: itself, or host memory, always the same."""

@@ -18,8 +18,8 @@ import numpy as np
 from slipstream.array_types import Array, Comm
 from slipstream.collective.time_limit import WaitedTooLong, timeout
 from slipstream.device import Device, Operation, RowLaunch, address_of
-from slipstream.errors import RunError
 from slipstream.exchange.exchange_plan import ExchangePlan, part_of
+from slipstream.exchange.failure_notice import FailureNotice
 from slipstream.exchange.pack_targets import PackTargets
 from slipstream.exchange.peer_memory import FLAGS, SharedArrays, allocated_bytes
 from slipstream.exchange.transport_base import Exchange, Transport
@@ -50,9 +50,11 @@ class PeerTransport(Transport):
         # In the host's memory, for the host to see even while the device waits.
         self.failed = device.pinned((1,), np.int64)
         self.failed[:] = 0
-        # On a CPU, any rank on which a step has failed writes its number plus one to all others.
+        # On a CPU, any rank on which a step has failed raises a flag of all others, who then look
+        # for what it says: a look at memory takes less time than one for a message.
         self._lost = self._flags() if device.kind == "cpu" else []
         self._lost_on = memoryview(self._lost[comm.rank]) if self._lost else (0,)
+        self._notice = FailureNotice(comm)
 
     @classmethod
     def make(cls, comm: Comm, device: Device) -> PeerTransport:
@@ -99,14 +101,15 @@ class PeerTransport(Transport):
         if self.failed[0]:
             raise WaitedTooLong("a rank", timeout())
         if self._lost_on[0]:
-            rank = self._lost_on[0] - 1
-            raise RunError(f"an exchange was given up on rank {rank}; make the plan anew")
+            self._notice.expect()
 
     def give_up(self, failure: BaseException) -> None:
         """Run no exchange any more, and let the others run none."""
+        if self._lost:
+            self._notice.tell(failure)
         for flags in self._lost:
             if flags is not None:
-                flags[0] = self.comm.rank + 1
+                flags[0] = 1
         if self._far:
             self._far.give_up(failure)
 
