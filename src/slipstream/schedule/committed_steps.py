@@ -69,6 +69,8 @@ class CommittedStep:
         """
         try:
             self._run(profile, stream)
+        except InputError:
+            raise  # before anything has run, of all ranks
         except BaseException as failure:
             for node in self.nodes:
                 if node.transfer:

@@ -10,7 +10,7 @@ from slipstream.array_types import Comm
 from slipstream.byte_sizes import bytes_text
 from slipstream.case.spectral_case import SpectralRun
 from slipstream.device import Device
-from slipstream.device.pinned_host import home_of
+from slipstream.device.pinned_host_device import home_of
 from slipstream.outofcore.memory_budget import devices_of, fits_on_all, memory_limit
 from slipstream.outofcore.streaming_options import Streaming
 from slipstream.schedule import CommittedStep

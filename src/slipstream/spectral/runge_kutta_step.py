@@ -188,7 +188,7 @@ class SpectralStep:
         state, inputs = tile.part(self._fields["state"]), tile.part(self.inputs)
         (nz, all_y, nx), row = self.problem.geometry.spectral_box.shape, self.problem.geometry.row
         tables, height = self.tables_on[tile.device], tile.high - tile.low
-        operation = self.model_kernel("nonlinear_term.hpp", "take_inputs", tile.device).bind(
+        operation = self.model_kernel("nonlinear_rates.hpp", "take_inputs", tile.device).bind(
             RowLaunch(nz * height, nx),
             state,
             inputs,

@@ -77,7 +77,7 @@ def _shifted(flow: SpectralStep, taken: TileUpdate, tile: ColumnTile) -> TileUpd
 def _update(flow: SpectralStep, is_shifted: bool, weight: float) -> ColumnUpdate:
     problem, tables = flow.problem, flow.tables
     kernel = flow.model_kernel(
-        "nonlinear_term.hpp",
+        "nonlinear_rates.hpp",
         "nonlinear_term",
         SPHERE=len(problem.numbers) if problem.dealiasing.is_spherical else -1,
         SHIFTED=is_shifted,
