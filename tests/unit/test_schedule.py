@@ -216,7 +216,8 @@ def test_what_failed_in_the_stream_before_keeps_the_step_from_running(device, po
     stream.submit(lambda stream: np.array(["no luck"], float))
     with pytest.raises((RunError, ValueError), match="no luck"):
         commit(graph, policy).run(stream=stream)
-    assert log == []
+    # The other ranks have started theirs, and must not wait for this one.
+    assert log == ([("give up", None)] if transfer else [])
 
 
 class CapturingStream(HostStream):
