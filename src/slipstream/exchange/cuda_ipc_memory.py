@@ -21,7 +21,8 @@ class CudaMemory:
         with device.context:
             self._pointer = device.allocate(size)
             self.handle = self._runtime.ipcGetMemHandle(self._pointer)
-        self.own = self._bytes(self._pointer, size)
+        # Freed by `free` alone: if this kept the object, neither would end without the collector.
+        self.own = self._bytes(self._pointer, size, device)
         self.where = platform.node(), device.identity
         self._others: list[int] = []
 
