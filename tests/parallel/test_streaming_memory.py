@@ -221,7 +221,7 @@ def test_one_rank_without_memory_for_exchanges_stops_all(
 
     if transport == "auto":
         on_gpus = device.kind == "cuda"
-        memory = "cuda_ipc_memory.CudaMemory" if on_gpus else "shared_memory.HostMemory"
+        memory = "cuda_ipc_memory.CudaMemory" if on_gpus else "peer_memory.HostMemory"
         monkeypatch.setattr(f"slipstream.exchange.{memory}.__init__", scarce)
     else:
         monkeypatch.setattr("slipstream.fft.tile_exchanges.device_buffers", scarce)
