@@ -21,7 +21,7 @@ import numpy as np
 from mpi4py import MPI
 
 from slipstream.collective import described, failure_of, on_all_ranks
-from slipstream.collective.time_limit import WaitedTooLong, timeout
+from slipstream.collective.time_limit import WaitedTooLong, abandoned, timeout
 from slipstream.errors import InputError, RunError
 
 # Bytes that every rank brings to a meeting: how many it has to say, and those if they are few.
@@ -30,8 +30,19 @@ _SLOT, _HEADER = 128, 8
 _BRISK, _PAUSE = 1e-3, 5e-5
 # So many live duplicates are suspicious: reference cycles might keep some of them.
 _MANY = 64
-# What MPI may still write to after a meeting was given up.
-_abandoned: list[Any] = []
+
+
+def _wait(done: Callable[[], bool], patience: float = 1.0) -> None:
+    """Wait until something is done, for ``SLIPSTREAM_TIMEOUT`` times the patience at most."""
+    began = time.perf_counter()
+    while not done():
+        waited = time.perf_counter() - began
+        if waited < _BRISK:
+            os.sched_yield()
+            continue
+        if waited > timeout() * patience:
+            raise WaitedTooLong("a rank", timeout())
+        time.sleep(_PAUSE)
 
 
 class OwnCommunicator(MPI.Intracomm):
@@ -60,7 +71,13 @@ class OwnCommunicator(MPI.Intracomm):
         if len(said) <= _SLOT - _HEADER:
             mine[_HEADER : _HEADER + len(said)] = np.frombuffer(said, np.uint8)
         request = self.Iallgather(mine, everyone)
-        self._await(request.Test, failed, (request, mine, everyone))
+        try:
+            # Who waits for others that have to give up first, each by itself, waits longer.
+            _wait(request.Test, patience=1.5 if failed else 1.0)
+        except WaitedTooLong:
+            self._given_up = True
+            abandoned.append((request, mine, everyone))
+            raise
         headers = everyone[:, :_HEADER].copy().view(np.int64)[:, 0]
         lengths, failures = headers // 2, headers % 2
         if lengths.max() <= _SLOT - _HEADER:
@@ -84,20 +101,6 @@ class OwnCommunicator(MPI.Intracomm):
             self.meet(MPI.pickle.dumps(described(failure)), failed=True)
         except RunError:
             return  # the others have died, or have failed too
-
-    def _await(self, done: Callable[[], bool], patient: bool, kept: Any) -> None:
-        began = time.perf_counter()
-        while not done():
-            waited = time.perf_counter() - began
-            if waited < _BRISK:
-                os.sched_yield()
-                continue
-            # Who waits for others that have to give up first, each by itself, waits longer.
-            if waited > timeout() * (1.5 if patient else 1):
-                self._given_up = True
-                _abandoned.append(kept)
-                raise WaitedTooLong("a rank", timeout())
-            time.sleep(_PAUSE)
 
     def duplicate(self) -> MPI.Intracomm:
         """Return a plain duplicate for messages, freed together with this. Collective."""
@@ -158,12 +161,7 @@ class _Family:
     """The duplicates of one communicator, known to it by an attribute of MPI's."""
 
     def __init__(self, comm: MPI.Intracomm) -> None:
-        request = comm.Ibarrier()
-        began = time.perf_counter()
-        while not request.Test():
-            if time.perf_counter() - began > timeout():
-                raise WaitedTooLong("a rank", timeout())
-            time.sleep(_PAUSE)
+        _wait(comm.Ibarrier().Test)
         self.control = OwnCommunicator(comm.Dup())
         self.made = 0
         self.lent: dict[int, list[MPI.Intracomm]] = {}

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import math
 import os
+from typing import Any
 
 from slipstream.errors import InputError, RunError
+
+# What MPI may still read from, or write to, after ranks have waited in vain: kept for ever.
+abandoned: list[Any] = []
 
 
 def timeout() -> float:

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import time
-from typing import Any
 
 from slipstream.array_types import Comm
 from slipstream.collective import described
+from slipstream.collective.time_limit import abandoned
 from slipstream.errors import RunError
 
 # The standard guarantees tags up to 32767 only; exchanges take those below.
 TAG = 32001
 # For so many seconds a message may be on its way whose sender is known to have sent it.
 _ON_ITS_WAY = 1.0
-# Communicators that must not be freed, as messages may be on their way in them for ever.
-_abandoned: list[Any] = []
 
 
 class FailureNotice:
@@ -32,7 +30,8 @@ class FailureNotice:
         said = self._text.encode()
         others = (peer for peer in range(self._comm.size) if peer != self._comm.rank)
         kept = [self._comm.Isend(said, peer, TAG) for peer in others]
-        _abandoned.append((self._comm, said, kept))
+        # The communicator must not be freed, as messages may be on their way in it for ever.
+        abandoned.append((self._comm, said, kept))
 
     def check(self) -> None:
         """Raise RunError if a failure is known of."""
@@ -61,4 +60,4 @@ class FailureNotice:
         said = bytearray(status.count)
         self._comm.Recv(said, status.source, TAG)
         self._text = f"{said.decode()} (on rank {status.source})"
-        _abandoned.append(self._comm)
+        abandoned.append(self._comm)

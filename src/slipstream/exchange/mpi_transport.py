@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from slipstream.array_types import Array, Comm
+from slipstream.collective.time_limit import abandoned
 from slipstream.device import Device
 from slipstream.exchange.exchange_plan import Block, ExchangePlan, part_of
 from slipstream.exchange.failure_notice import FailureNotice
@@ -26,7 +27,6 @@ from slipstream.schedule import StepGraph
 _TAGS = 32000
 # A rank that waits looks in every so many polls whether a step has failed on another.
 _LOOK = 256
-_abandoned: list[Any] = []
 
 
 class _MpiTransport(Transport):
@@ -140,7 +140,7 @@ class MpiExchange(Exchange):
 
     def give_up(self, failure: BaseException) -> None:
         if self._flying:
-            _abandoned.append(self)  # whose arrays MPI may still write to
+            abandoned.append(self)  # whose arrays MPI may still write to
         self._transport.give_up(failure)
 
     def _record_messages(self, graph: StepGraph, label: str) -> None:
