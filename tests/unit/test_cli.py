@@ -64,7 +64,7 @@ def test_run_writes_everything_that_was_asked_for(folder, simulation, capsys):
         "diagnostics.zarr",
         "spectra.zarr",
         "fields.zarr",
-        "checkpoint.zarr",
+        "checkpoints",
         "energy.png",
         "spectrum.png",
         "vorticity.png",

@@ -118,10 +118,10 @@ def test_series_has_rows_at_the_interval_and_at_both_ends(tmp_path):
 
 def test_checkpoint_and_pictures_can_be_switched_off(tmp_path):
     run(FakeSimulation(), tmp_path / "with", pictures="true")
-    assert (tmp_path / "with" / "checkpoint.zarr").exists()
+    assert (tmp_path / "with" / "checkpoints").exists()
     assert list((tmp_path / "with").glob("*.png"))
     run(FakeSimulation(), tmp_path / "without", "output.checkpoint=false", pictures="false")
-    assert not (tmp_path / "without" / "checkpoint.zarr").exists()
+    assert not (tmp_path / "without" / "checkpoints").exists()
     assert not list((tmp_path / "without").glob("*.png"))
 
 
@@ -159,16 +159,16 @@ def test_folder_that_a_restart_needs_is_not_overwritten(tmp_path):
     with pytest.raises(InputError, match="initial.restart"):
         check_folder(tmp_path, overwrite=True, restart=str(tmp_path))
     with pytest.raises(InputError, match="initial.restart"):
-        check_folder(tmp_path, overwrite=True, restart=str(tmp_path / "checkpoint.zarr"))
+        check_folder(tmp_path, overwrite=True, restart=str(tmp_path / "checkpoints"))
     assert check_folder(tmp_path / "new", overwrite=False) == tmp_path / "new"
     assert not (tmp_path / "new").exists()
     assert prepare_folder(tmp_path / "new" / "deep").is_dir()
 
 
-@pytest.mark.parametrize("name", ["checkpoint.previous", "checkpoint.partial"])
+@pytest.mark.parametrize("name", ["000000001.zarr", "000000001.partial"])
 def test_no_state_of_an_earlier_run_is_left(tmp_path, name):
-    write_checkpoint(tmp_path, [], step=1, time=0.1, case="")
-    (tmp_path / "checkpoint.zarr").rename(tmp_path / name)
+    path = write_checkpoint(tmp_path, [], step=1, time=0.1, case="")
+    path.rename(path.with_name(name))
     prepare_folder(tmp_path)
     with pytest.raises(InputError, match="no checkpoint"):
         open_checkpoint(tmp_path)

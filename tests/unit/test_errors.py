@@ -146,7 +146,7 @@ def test_blow_up_names_step_and_time_and_keeps_what_was_written(folder, capsys, 
     assert np.isfinite(rows["energy"]).all()
     assert xarray.open_zarr("out/diagnostics.zarr")["energy"].size == len(rows["step"])
     assert xarray.open_zarr("out/spectra.zarr").sizes["time"] >= 1
-    assert not (folder / "out" / "checkpoint.zarr").exists()
+    assert not (folder / "out" / "checkpoints").exists()
 
 
 def test_restart_in_another_box_is_refused(folder, capsys):

@@ -107,7 +107,7 @@ def test_chunks_are_whole_parts_when_they_are_small_enough():
     assert aligned_chunks((512, 512, 512), parts, 8) == (8, 512, 512)
 
 
-def test_checkpoint_can_be_read_back_and_replaced(tmp_path):
+def test_checkpoint_can_be_read_back_and_the_one_before_is_kept(tmp_path):
     for step in (3, 4):
         state = Field("state", ("k",), (5,), (0,), step * np.arange(5) * (1 + 2j))
         write_checkpoint(tmp_path, [state], step=step, time=0.1 * step, case="text")
@@ -115,7 +115,9 @@ def test_checkpoint_can_be_read_back_and_replaced(tmp_path):
     assert (checkpoint.step, checkpoint.time, checkpoint.case) == (4, 0.4, "text")
     assert checkpoint.shapes == {"state": (5,)}
     np.testing.assert_array_equal(checkpoint.read("state", (1,), (2,)), [4 + 8j, 8 + 16j])
-    assert [path.name for path in tmp_path.iterdir()] == ["checkpoint.zarr"]
+    states = [path.name for path in (tmp_path / "checkpoints").iterdir()]
+    assert sorted(states) == ["000000003.zarr", "000000004.zarr"]
+    assert open_checkpoint(tmp_path / "checkpoints" / "000000003.zarr").step == 3
 
 
 def test_failed_checkpoint_leaves_the_last_one(tmp_path):
@@ -129,8 +131,7 @@ def test_failed_checkpoint_leaves_the_last_one(tmp_path):
     with pytest.raises(OSError, match="disk full"):
         write_checkpoint(tmp_path, failing(), step=2, time=0.2, case="")
     assert open_checkpoint(tmp_path).step == 1
-    (tmp_path / "checkpoint.zarr").rename(tmp_path / "checkpoint.previous")
-    assert open_checkpoint(tmp_path).step == 1
+    assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == ["000000001.zarr"]
 
 
 def test_missing_checkpoint_is_an_input_error(tmp_path):
@@ -139,16 +140,17 @@ def test_missing_checkpoint_is_an_input_error(tmp_path):
 
 
 def test_what_is_no_checkpoint_is_named_with_what_was_expected(tmp_path):
-    path = tmp_path / "checkpoint.zarr"
-    path.mkdir()
-    for expected in ("no zarr group", "lacks step, time, case"):
-        for place in (tmp_path, path):
-            with pytest.raises(InputError, match=f"^initial.restart: .*{expected}.*; expected"):
+    path = tmp_path / "checkpoints" / "000000001.zarr"
+    path.mkdir(parents=True)
+    for _ in range(2):
+        for place in (tmp_path, path.parent, path):
+            with pytest.raises(InputError, match=r"^initial.restart: .*manifest.json is missing"):
                 open_checkpoint(place)
         zarr.create_group(store=path, overwrite=True)
-    (path / "zarr.json").write_text("{")
-    with pytest.raises(InputError, match="no zarr group"):
-        open_checkpoint(tmp_path)
+    zarr.create_group(store=tmp_path / "old" / "checkpoint.zarr")
+    for place in (tmp_path / "old", tmp_path / "old" / "checkpoint.zarr"):
+        with pytest.raises(InputError, match=r"is of an earlier version.*; expected"):
+            open_checkpoint(place)
 
 
 def test_series_is_on_disk_at_every_row_and_labelled(tmp_path):

@@ -36,7 +36,7 @@ def test_run_writes_what_was_asked_for_and_says_what_it_does(folder, capsys):
         "diagnostics.csv",
         "diagnostics.zarr",
         "fields.zarr",
-        "checkpoint.zarr",
+        "checkpoints",
         "flow.vti",
         "permeability.png",
         "speed.png",

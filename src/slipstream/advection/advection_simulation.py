@@ -24,6 +24,7 @@ from slipstream.device import Device
 from slipstream.errors import InputError
 from slipstream.exchange import open_matching_device
 from slipstream.field import Field, grid_field
+from slipstream.io.checkpoint import Checkpoint
 from slipstream.report.picture_choice import PictureChoice
 from slipstream.schedule import CATEGORIES, Timeline
 from slipstream.simulation.device_memory import ranks_per_device
@@ -138,13 +139,14 @@ class AdvectionSimulation(Simulation):
         if folder is None:
             values = gaussian(self._box, self._shape, (0.0, 0.0, 0.0), settings.width)
         else:
-            values = on_every_rank(self.comm, lambda: self._read(folder))
+            checkpoint, earlier = open_earlier_run(folder, self.case, self.comm)
+            self._warnings += checkpoint.warnings
+            values = on_every_rank(self.comm, lambda: self._read(checkpoint, earlier, folder))
         self._set_time(self.step)
         self.solver.set(values, self.step)
 
-    def _read(self, folder: str) -> np.ndarray:
+    def _read(self, checkpoint: Checkpoint, earlier: AdvectionCase, folder: str) -> np.ndarray:
         """Read this rank's points of an earlier run's last state, and take over its step."""
-        checkpoint, earlier = open_earlier_run(folder, self.case)
         case = self.case
         for key, mine, theirs in (
             ("grid.points", case.grid.points_xyz, earlier.grid.points_xyz),
@@ -156,6 +158,10 @@ class AdvectionSimulation(Simulation):
                     f"initial.restart: {folder} has {key} = {_toml(theirs)}, this case "
                     f"{_toml(mine)}; both must be the same"
                 )
+        if checkpoint.check_array("tracer", "f", 3) != self._shape:
+            raise InputError(
+                f"initial.restart: {checkpoint.path}: tracer has other points than its case"
+            )
         self.step = checkpoint.step
         return checkpoint.read("tracer", self._box.start, self._box.shape)
 

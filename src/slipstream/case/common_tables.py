@@ -137,7 +137,11 @@ class Output(Table):
     checkpoint : bool
         Whether to write the state from which a later run can go on.
     checkpoint_interval : float or None
-        Time between such states, each of which replaces the one before; None writes only the last.
+        Time between such states; None writes them by `checkpoint_minutes` and at the end only.
+    checkpoint_minutes : float
+        Minutes by the clock after which the state is written in any case.
+    keep_checkpoints : int
+        How many states are kept, the latest ones.
     """
 
     diagnostics_interval: Positive
@@ -145,6 +149,8 @@ class Output(Table):
     pictures: bool = True
     checkpoint: bool = True
     checkpoint_interval: Positive | None = None
+    checkpoint_minutes: Positive = 15.0
+    keep_checkpoints: Annotated[int, Field(ge=1)] = 2
 
     def interval(self, kind: str) -> float | None:
         """Return the interval of some output; None if there is none."""

@@ -1,32 +1,59 @@
-"""The state of a run, from which another run restarts, on any number of ranks.
+"""The states of a run, from which another run restarts, on any number of ranks.
 
-A checkpoint is complete or absent: it is written under another name and renamed when all ranks are
-done. The one that it replaces is removed only after that.
+Each is a *generation* in a folder of the run: complete and on the device, or absent. It is written
+under another name and flushed before it is renamed; older ones are removed only after that. Its
+manifest says of what it consists (`checkpoint_manifest.py`). Of a run the latest generation is read
+that is as it was written; those that are damaged are named.
 """
 
+import re
 import shutil
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
-import zarr
 
+from slipstream import __version__
 from slipstream.array_types import Comm
+from slipstream.collective import on_every_rank, on_first_rank
 from slipstream.errors import InputError
 from slipstream.field import Field
-from slipstream.io.zarr_store import FieldStore, read_field
+from slipstream.io.checkpoint_manifest import (
+    FORMAT,
+    MANIFEST,
+    Damage,
+    Manifest,
+    StoredArray,
+    arrays_of,
+    check_chunks,
+    read_manifest,
+)
+from slipstream.io.durable_files import (
+    PARTIAL,
+    errors_name,
+    flush_file,
+    flush_folder,
+    make_folder,
+    replace_file,
+)
+from slipstream.io.zarr_store import FieldStore, all_finite, read_field
 
-CHECKPOINT_NAME = "checkpoint.zarr"
-PARTIAL_NAME = "checkpoint.partial"
-PREVIOUS_NAME = "checkpoint.previous"
-_EXPECTED = "the output folder of a finished run, or its checkpoint.zarr"
+CHECKPOINTS_NAME = "checkpoints"
+KEPT = 2
+# The step, and a number if a run has more than one state of it.
+_GENERATION = re.compile(r"(\d{1,19})(?:-(\d{1,9}))?\.zarr")
+_FORMER_NAME = "checkpoint.zarr"
+Result = TypeVar("Result")
+_EXPECTED = (
+    f"the output folder of a run, or one of its states, as in {CHECKPOINTS_NAME}/000000100.zarr"
+)
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A complete checkpoint that can be read.
+    """A state that is as it was written.
 
     Attributes
     ----------
@@ -38,21 +65,45 @@ class Checkpoint:
         Time of the state (non-dimensional).
     case : str
         The effective case of the run that wrote it, as TOML.
-    shapes : dict of str to tuple of int
-        Global shape of each stored array.
+    arrays : dict of str to StoredArray
+        Global shape and dtype of each stored array, by its name.
+    warnings : tuple of str
+        Of each later state of the run, what is wrong with it.
     """
 
     path: Path
     step: int
     time: float
     case: str
-    shapes: dict[str, tuple[int, ...]]
+    arrays: dict[str, StoredArray]
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """Global shape of each stored array."""
+        return {name: array.shape for name, array in self.arrays.items()}
 
     def read(
         self, name: str, offset: Sequence[int] | None = None, shape: Sequence[int] | None = None
     ) -> np.ndarray:
         """Read a box of one array, as `read_field` does."""
-        return read_field(self.path, name, offset, shape)
+        values = read_field(self.path, name, offset, shape)
+        # A run that is under way removes its older states; then readers get not-a-number.
+        if not all_finite(values):
+            raise InputError(f"initial.restart: {self.path} has changed while it was read")
+        return values
+
+    def check_array(self, name: str, kind: str, dimensions: int) -> tuple[int, ...]:
+        """Return the shape of an array; refuse one of another kind ("f", "c", "i"), or none."""
+        array = self.arrays.get(name)
+        if array is None:
+            raise InputError(f"initial.restart: {self.path} holds no {name}")
+        if np.dtype(array.dtype).kind != kind or len(array.shape) != dimensions:
+            raise InputError(
+                f"initial.restart: {self.path}: {name} is {array.dtype} in {len(array.shape)} "
+                "dimensions, which is not what such a run writes"
+            )
+        return array.shape
 
 
 def write_checkpoint(
@@ -63,64 +114,172 @@ def write_checkpoint(
     step: int,
     time: float,
     case: str,
+    keep: int = KEPT,
 ) -> Path:
-    """Write the state, the same fields on all ranks, into a run's output folder. Collective.
-
-    `case` is the effective case as TOML.
-    """
-    path = Path(folder) / CHECKPOINT_NAME
-    partial, previous = path.with_name(PARTIAL_NAME), path.with_name(PREVIOUS_NAME)
-    attributes = {"step": step, "time": time, "case": case}
-    FieldStore(partial, comm, attributes).write(fields)
-    if comm is None or comm.rank == 0:
-        if path.exists():
-            shutil.rmtree(previous, ignore_errors=True)
-            path.rename(previous)
-        partial.rename(path)
-        shutil.rmtree(previous, ignore_errors=True)
-    if comm is not None:
-        comm.Barrier()
-    return path
-
-
-def open_checkpoint(folder: str | Path) -> Checkpoint:
-    """Return the last complete checkpoint of a run.
+    """Write a state, the same fields on all ranks, into a run's output folder. Collective.
 
     Parameters
     ----------
     folder : str or pathlib.Path
-        Output folder of the run, or the checkpoint itself.
+        The output folder.
+    fields : iterable of Field
+        The state.
+    comm : mpi4py.MPI.Comm, optional
+        The ranks that have a part of it.
+    step, time
+        Number of time steps done, and the time that they have led to.
+    case : str
+        The effective case as TOML.
+    keep : int
+        How many states of the run are kept, this one included.
+
+    Returns
+    -------
+    pathlib.Path
+        The state, which is on the device.
+
+    Raises
+    ------
+    RunError
+        If it cannot be written, or has values that are no number; states from before stay.
+    """
+    checkpoints = Path(folder) / CHECKPOINTS_NAME
+    path = _on_first_rank(comm, checkpoints, lambda: _new_generation(checkpoints, step))
+    partial = path.with_suffix(PARTIAL)
+    try:
+        said: dict[str, Any] = {"step": step, "time": time, "case": case}
+        store = FieldStore(partial, comm, said, only_finite=True)
+        store.write(fields)
+        files = on_every_rank(comm, store.flush)
+        parts = [files] if comm is None else comm.gather(files, root=0) or []
+
+        def complete() -> None:
+            manifest = Manifest(
+                format=FORMAT,
+                library=__version__,
+                arrays=arrays_of(partial),
+                files={name: file for part in parts for name, file in part.items()},
+                **said,
+            )
+            replace_file(partial / MANIFEST, manifest.sealed().model_dump_json().encode())
+            for written in (partial / MANIFEST, partial, checkpoints):
+                flush_file(written)
+            partial.rename(path)
+            flush_folder(checkpoints)
+
+        _on_first_rank(comm, partial, complete)
+    except BaseException:
+        if comm is None or comm.rank == 0:
+            shutil.rmtree(partial, ignore_errors=True)
+        raise
+    _on_first_rank(comm, checkpoints, lambda: _remove_oldest(checkpoints, keep))
+    return path
+
+
+def open_checkpoint(folder: str | Path, comm: Comm = None) -> Checkpoint:
+    """Return the latest state of a run that is as it was written. Collective.
+
+    Parameters
+    ----------
+    folder : str or pathlib.Path
+        Output folder of the run; or one of its states, of which it must be the one.
+    comm : mpi4py.MPI.Comm, optional
+        Ranks that share the work of reading it all, to compare its checksums.
 
     Raises
     ------
     InputError
-        If there is none, or what is there was not written as one.
+        If there is none, or all are damaged.
     """
-    folder = Path(folder)
-    own = folder if folder.name == CHECKPOINT_NAME else folder / CHECKPOINT_NAME
-    # A run killed between the two renames leaves only the one it was replacing.
-    for path in (own, own.with_name(PREVIOUS_NAME)):
-        if path.is_dir():
-            return _read_description(path)
-    raise InputError(f"initial.restart: {folder}: holds no checkpoint; expected {_EXPECTED}")
+    damaged: list[str] = []
+    for path in on_first_rank(comm, lambda: _generations_at(Path(folder))):
+        found = _read(path, comm)
+        if isinstance(found, Manifest):
+            warnings = (f"{one}; going on from {path.name}" for one in damaged)
+            return Checkpoint(
+                path, found.step, found.time, found.case, found.arrays, tuple(warnings)
+            )
+        damaged.append(f"initial.restart: {path} is damaged: {found}")
+    raise InputError(f"{'; '.join(damaged)}; there is no other state to go on from")
 
 
-def _read_description(path: Path) -> Checkpoint:
-    """Return the checkpoint at `path`; an InputError if it was not written as one."""
-    try:
-        group = zarr.open_group(path, mode="r")
-        shapes = {name: array.shape for name, array in group.arrays()}
-        attributes: dict[str, Any] = dict(group.attrs)
-    except (FileNotFoundError, KeyError, ValueError) as error:
+def _read(path: Path, comm: Comm) -> Manifest | str:
+    """Return the manifest of a generation, or what is wrong with it. Collective."""
+
+    def described() -> Manifest | str:
+        try:
+            manifest = read_manifest(path)
+        except Damage as damage:
+            return str(damage)
+        named = _GENERATION.fullmatch(path.name)
+        if named and int(named[1]) != manifest.step:
+            return f"its name is not that of step {manifest.step}"
+        return manifest
+
+    found = on_first_rank(comm, described)
+    if isinstance(found, str):
+        return found
+    rank, ranks = (0, 1) if comm is None else (comm.rank, comm.size)
+    fault = on_every_rank(comm, lambda: check_chunks(path, found, rank, ranks))
+    faults = [fault] if comm is None else comm.allgather(fault)
+    return next(filter(None, faults), found)
+
+
+def generations(checkpoints: Path) -> list[Path]:
+    """Return the states in a folder of a run, complete ones only, the latest first."""
+    named = ((_GENERATION.fullmatch(path.name), path) for path in checkpoints.iterdir())
+    found = [((int(name[1]), int(name[2] or 0)), path) for name, path in named if name]
+    return [path for _, path in sorted(found, reverse=True)]
+
+
+def _generations_at(folder: Path) -> list[Path]:
+    """Return what to read for a folder that a person names; `InputError` if there is nothing."""
+    if folder.name == _FORMER_NAME or (folder / _FORMER_NAME).exists():
         raise InputError(
-            f"initial.restart: {path} is no zarr group that can be read; expected {_EXPECTED}"
-        ) from error
-    kinds = {"step": int, "time": int | float, "case": str}
-    missing = [name for name, kind in kinds.items() if not isinstance(attributes.get(name), kind)]
-    if missing:
-        raise InputError(
-            f"initial.restart: {path} is no checkpoint: it lacks {', '.join(missing)};"
-            f" expected {_EXPECTED}"
+            f"initial.restart: {folder}: {_FORMER_NAME} is of an earlier version, and cannot be "
+            f"read any more; expected {_EXPECTED}"
         )
-    step, time, case = (attributes[name] for name in kinds)
-    return Checkpoint(path, step, float(time), case, shapes)
+    try:
+        if _GENERATION.fullmatch(folder.name) or (folder / MANIFEST).exists():
+            folder.lstat()
+            return [folder]
+        inside = folder if folder.name == CHECKPOINTS_NAME else folder / CHECKPOINTS_NAME
+        if found := generations(inside):
+            return found
+        reason = "holds no checkpoint"
+    except (FileNotFoundError, NotADirectoryError, ValueError):
+        reason = "holds no checkpoint"
+    except OSError as error:
+        reason = f"cannot be read: {error.strerror}"
+    raise InputError(f"initial.restart: {folder}: {reason}; expected {_EXPECTED}")
+
+
+def _new_generation(checkpoints: Path, step: int) -> Path:
+    """Return the path of a new generation; remove what writes that failed have left."""
+    make_folder(checkpoints)
+    for partial in checkpoints.glob(f"*{PARTIAL}"):
+        shutil.rmtree(partial)
+    path = checkpoints / f"{step:09d}.zarr"
+    number = 1
+    while path.exists():
+        number += 1
+        path = checkpoints / f"{step:09d}-{number}.zarr"
+    return path
+
+
+def _remove_oldest(checkpoints: Path, keep: int) -> None:
+    for path in generations(checkpoints)[keep:]:
+        # Never incomplete under its name.
+        partial = path.with_suffix(PARTIAL)
+        path.rename(partial)
+        shutil.rmtree(partial)
+
+
+def _on_first_rank(comm: Comm, path: Path, function: Callable[[], Result]) -> Result:
+    """Return on all ranks what a function that writes returns on rank 0. Collective."""
+
+    def write() -> Result:
+        with errors_name(path):
+            return function()
+
+    return on_first_rank(comm, write)

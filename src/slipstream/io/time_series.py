@@ -5,6 +5,7 @@ When the run ends, however it ends, the same series is written to a zarr group a
 """
 
 import csv
+import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import IO
@@ -12,6 +13,7 @@ from typing import IO
 import numpy as np
 
 from slipstream.field import Field
+from slipstream.io.durable_files import errors_name, flush_folder
 from slipstream.io.zarr_store import FieldStore
 
 _LEADING = {
@@ -30,6 +32,7 @@ class Series:
 
     def __init__(self, folder: str | Path, labels: Mapping[str, str]) -> None:
         self.folder = Path(folder)
+        self._path = self.folder / "diagnostics.csv"
         self.labels = {**_LEADING, **labels}
         self._rows: list[dict[str, float]] = []
         self._csv: tuple[IO[str], csv.DictWriter] | None = None
@@ -43,17 +46,26 @@ class Series:
             self._csv = self._open(list(row))
         file, writer = self._csv
         self._rows.append(row)
-        # repr keeps all digits, and float removes NumPy's type from it.
-        writer.writerow({k: v if k == "step" else repr(float(v)) for k, v in row.items()})
-        file.flush()
+        with errors_name(self._path):
+            # repr keeps all digits, and float removes NumPy's type from it.
+            writer.writerow({k: v if k == "step" else repr(float(v)) for k, v in row.items()})
+            file.flush()
 
     def _open(self, columns: list[str]) -> tuple[IO[str], csv.DictWriter]:
-        file = (self.folder / "diagnostics.csv").open("w", newline="", encoding="utf-8")
+        with errors_name(self._path):
+            file = self._path.open("w", newline="", encoding="utf-8")
         for name in columns:
             file.write(f"# {name}: {self.labels.get(name, name)}\n")
         writer = csv.DictWriter(file, columns, lineterminator="\n")
         writer.writeheader()
         return file, writer
+
+    def flush(self) -> None:
+        """Wait until the rows are on the device."""
+        if self._csv is not None:
+            with errors_name(self._path):
+                os.fsync(self._csv[0].fileno())
+                flush_folder(self.folder)
 
     def columns(self) -> dict[str, np.ndarray]:
         """Return the columns by name: one value per row, int64 for ``step``, else float64."""
@@ -69,7 +81,8 @@ class Series:
         """Close the CSV file and write ``diagnostics.zarr``."""
         if self._csv is None or self._csv[0].closed:
             return
-        self._csv[0].close()
+        with errors_name(self._path):
+            self._csv[0].close()
         columns = self.columns()
         time = columns.pop("time")
         FieldStore(self.folder / "diagnostics.zarr").write(

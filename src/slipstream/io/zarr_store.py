@@ -1,57 +1,67 @@
 """Arrays of all ranks in one zarr group.
 
-Rank 0 creates an array and its description; after a barrier every rank writes its own box, without
+Rank 0 creates an array and its description; after that every rank writes its own box, without
 locks, as no two ranks share a chunk (see `aligned_chunks`). Snapshots have a leading time axis,
 which grows by one with each; a static array has none.
+
+Each file is replaced as a whole, and a snapshot is not described before it is there: whatever kills
+a run, the group can be read.
 """
 
+import asyncio
+import contextlib
 import math
 import shutil
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import zarr
+from zarr.core.buffer import Buffer
+from zarr.storage import LocalStore
 
 from slipstream.array_types import Comm
-from slipstream.errors import InputError
+from slipstream.collective import on_every_rank, on_first_rank
+from slipstream.errors import InputError, RunError
 from slipstream.field import Field
+from slipstream.io.durable_files import errors_name, flush_file, flush_folder, replace_file
 
 MAXIMUM_CHUNK_BYTES = 16 * 2**20
 _TIMES_PER_CHUNK = 1024
 
 
 class FieldStore:
-    """A zarr group, replacing what `path` has, into which all ranks write fields. Collective."""
+    """A zarr group, replacing what `path` has, into which all ranks write fields. Collective.
+
+    With `only_finite`, fields with not-a-number or infinity are refused by a `RunError`.
+    """
 
     def __init__(
         self,
         path: str | Path,
         comm: Comm = None,
         attributes: Mapping[str, Any] | None = None,
+        *,
+        only_finite: bool = False,
     ) -> None:
         self.path = Path(path)
         self._comm = comm
-        self._is_first = comm is None or comm.rank == 0
+        self._only_finite = only_finite
         self._snapshots = 0
         self._names: set[str] = set()
-        if self._is_first:
-            if self.path.exists():
-                shutil.rmtree(self.path)
-            zarr.create_group(store=self.path, attributes=dict(attributes or {}))
-        self._barrier()
+        self._files = _WholeFiles(self.path)
+        self._on_first_rank(lambda: self._begin(attributes or {}))
 
     def append(self, time: float, fields: Iterable[Field]) -> None:
         """Write a snapshot: the same fields in the same order, each with the same boxes as before.
 
         Fields are taken one by one, so that only one needs to be in memory.
         """
-        if self._is_first:
-            self._append_time(time)
         # Others may write only after the arrays have grown.
-        self._barrier()
+        self._on_first_rank(lambda: self._append_time(time))
         index = self._snapshots
         self._snapshots += 1
         for field in fields:
@@ -67,10 +77,24 @@ class FieldStore:
             self._write_box(field, ())
         self._publish()
 
+    def flush(self) -> dict[str, tuple[int, int]]:
+        """Wait until what this rank has written since the last call is on the device.
+
+        Returns the size and the checksum (CRC-32) of each of these files, by its path in the group.
+        Does not communicate.
+        """
+        with errors_name(self.path):
+            return self._files.flush()
+
+    def _begin(self, attributes: Mapping[str, Any]) -> None:
+        if self.path.exists():
+            shutil.rmtree(self.path)
+        zarr.create_group(store=self._files, attributes=dict(attributes))
+
     def _append_time(self, time: float) -> None:
         """Lengthen the time axis of all arrays, on rank 0 only."""
         size = self._snapshots + 1
-        group: Any = zarr.open_group(self.path, mode="r+", use_consolidated=False)
+        group = self._group()
         if self._snapshots == 0:
             group.create_array(
                 "time",
@@ -93,29 +117,30 @@ class FieldStore:
         self._names.add(field.name)
         box = (field.offset, field.data.shape)
         boxes = [box] if self._comm is None else self._comm.allgather(box)
-        if self._is_first:
-            group = zarr.open_group(self.path, mode="r+", use_consolidated=False)
-            chunks = aligned_chunks(field.shape, boxes, field.data.itemsize)
-            leading, dtype = () if snapshots is None else (snapshots,), field.data.dtype
-            # JSON holds no NumPy values.
-            attributes: dict[str, Any] = {
-                key: value.tolist() if isinstance(value, np.ndarray | np.generic) else value
-                for key, value in field.attributes.items()
-            }
-            group.create_array(
-                field.name,
-                shape=leading + tuple(field.shape),
-                chunks=tuple(1 for _ in leading) + chunks,
-                dtype=dtype,
-                # Elements that are never written are NaN where the dtype has it.
-                fill_value=dtype.type(np.nan if dtype.kind in "fc" else 0),
-                dimension_names=("time",) * len(leading) + tuple(field.dims),
-                attributes={"units": "1", **attributes},
-                # The digits of turbulence do not compress; trying costs more than the disk.
-                compressors=None,
-            )
-            self._create_coordinates(group, field)
-        self._barrier()
+        chunks = aligned_chunks(field.shape, boxes, field.data.itemsize)
+        self._on_first_rank(lambda: self._create_array(field, snapshots, chunks))
+
+    def _create_array(self, field: Field, snapshots: int | None, chunks: tuple[int, ...]) -> None:
+        group = self._group()
+        leading, dtype = () if snapshots is None else (snapshots,), field.data.dtype
+        # JSON holds no NumPy values.
+        attributes: dict[str, Any] = {
+            key: value.tolist() if isinstance(value, np.ndarray | np.generic) else value
+            for key, value in field.attributes.items()
+        }
+        group.create_array(
+            field.name,
+            shape=leading + tuple(field.shape),
+            chunks=tuple(1 for _ in leading) + chunks,
+            dtype=dtype,
+            # Elements that are never written are NaN where the dtype has it.
+            fill_value=dtype.type(np.nan if dtype.kind in "fc" else 0),
+            dimension_names=("time",) * len(leading) + tuple(field.dims),
+            attributes={"units": "1", **attributes},
+            # The digits of turbulence do not compress; trying costs more than the disk.
+            compressors=None,
+        )
+        self._create_coordinates(group, field)
 
     @staticmethod
     def _create_coordinates(group: zarr.Group, field: Field) -> None:
@@ -130,29 +155,90 @@ class FieldStore:
                 dtype=values.dtype,
                 dimension_names=(name,),
                 attributes={"long_name": name, "units": field.coordinate_unit},
+                compressors=None,
             )
             array[...] = values
 
     def _write_box(self, field: Field, leading: tuple[int, ...]) -> None:
+        on_every_rank(self._comm, lambda: self._write_own_box(field, leading))
+
+    def _write_own_box(self, field: Field, leading: tuple[int, ...]) -> None:
+        if self._only_finite and not all_finite(field.data):
+            raise RunError(f"{field.name} has values that are no number")
         if field.data.size:
-            array = zarr.open_array(self.path, path=field.name, mode="r+")
-            array[leading + field.region()] = field.data
+            with self._writing():
+                array = zarr.open_array(self._files, path=field.name, mode="r+")
+                array[leading + field.region()] = field.data
 
     def _publish(self) -> None:
-        """Wait until all boxes are written, then update the group's consolidated metadata.
+        """Update the group's consolidated metadata; all boxes have been written.
 
         Readers such as xarray rely on the metadata, so they never see a snapshot half written.
         """
-        self._barrier()
-        if self._is_first:
+
+        def consolidate() -> None:
             with warnings.catch_warnings():
                 # zarr warns that it is not in the standard yet, but readers warn if it is missing.
                 warnings.simplefilter("ignore")
-                zarr.consolidate_metadata(self.path)
+                zarr.consolidate_metadata(self._files)
 
-    def _barrier(self) -> None:
-        if self._comm is not None:
-            self._comm.Barrier()
+        self._on_first_rank(consolidate)
+
+    def _group(self) -> Any:
+        return zarr.open_group(self._files, mode="r+", use_consolidated=False)
+
+    def _on_first_rank(self, write: Callable[[], None]) -> None:
+        def write_there() -> None:
+            with self._writing():
+                write()
+
+        on_first_rank(self._comm, write_there)
+
+    @contextlib.contextmanager
+    def _writing(self) -> Iterator[None]:
+        # Every chunk is a file, also one that equals what readers take for a missing one.
+        with errors_name(self.path), zarr.config.set({"array.write_empty_chunks": True}):
+            yield
+
+
+class _WholeFiles(LocalStore):
+    """Zarr's way to files: each is replaced as a whole, and what was written is remembered."""
+
+    def __init__(self, root: Path | str, *, read_only: bool = False) -> None:
+        super().__init__(root, read_only=read_only)
+        self._written: dict[str, tuple[int, int]] = {}
+
+    async def set(self, key: str, value: Buffer) -> None:
+        await asyncio.to_thread(self._replace, key, value)
+
+    def set_sync(self, key: str, value: Buffer) -> None:
+        self._replace(key, value)
+
+    def _replace(self, key: str, value: Buffer) -> None:
+        path, content = self.root / key, memoryview(value.as_buffer_like())
+        with errors_name(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            replace_file(path, content)
+        self._written[key] = content.nbytes, zlib.crc32(content)
+
+    def flush(self) -> dict[str, tuple[int, int]]:
+        written, self._written = self._written, {}
+        folders: set[Path] = set()
+        for key in written:
+            flush_file(self.root / key)
+            folders.update(Path(key).parents)
+        for folder in sorted(folders, reverse=True):
+            flush_folder(self.root / folder)
+        return written
+
+
+def all_finite(values: np.ndarray) -> bool:
+    """Return whether no value is infinite or not-a-number."""
+    if values.dtype.kind not in "fc":
+        return True
+    with np.errstate(all="ignore"):
+        # A sum is cheap, and finite only if all terms are; large terms may overflow, though.
+        return bool(np.isfinite(values.sum()) or np.isfinite(values).all())
 
 
 def aligned_chunks(

@@ -8,7 +8,6 @@ devices store it. A table says which sites of the files belong to which box of t
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -95,7 +94,7 @@ def site_voxels(subdomain: Subdomain, order: str) -> np.ndarray:
 
 def check_same_image(checkpoint: Checkpoint, folder: str, subdomain: Subdomain, pores: int) -> None:
     """Refuse a state of an image with another shape or another number of pores."""
-    table = checkpoint.read(_BOXES)
+    table = _read_table(checkpoint)
     shape, stored = tuple(map(int, table[:, 5:].max(axis=0))), int(table[:, 1].sum())
     if shape != subdomain.shape:
         theirs, mine = (list(reversed(one)) for one in (shape, subdomain.shape))
@@ -114,9 +113,10 @@ def read_state(checkpoint: Checkpoint, folder: str, flow: PoreFlow) -> None:
     """Set this rank's populations to those of a state; does not communicate."""
     voxels = site_voxels(flow.subdomain, flow.storage.order)
     directions = flow.subdomain.velocity_set.directions
+    _check_populations(checkpoint, directions)
     by_voxel = np.argsort(voxels)
-    voxels, found = voxels[by_voxel], 0
-    for start, count, *corners in checkpoint.read(_BOXES).tolist():
+    voxels, found = voxels[by_voxel], np.zeros(len(voxels), bool)
+    for start, count, *corners in _read_table(checkpoint).tolist():
         if not Box(tuple(corners[:3]), tuple(corners[3:])).intersect(flow.subdomain.box).size:
             continue
         for low in range(start, start + count, _SITES_AT_ONCE):
@@ -125,15 +125,36 @@ def read_state(checkpoint: Checkpoint, folder: str, flow: PoreFlow) -> None:
             place = np.searchsorted(voxels, stored).clip(max=len(voxels) - 1)
             mine = np.flatnonzero(voxels[place] == stored)
             numbers = by_voxel[place[mine]]
-            found += len(numbers)
+            found[numbers] = True
             for direction in range(directions if len(mine) else 0):
                 values = checkpoint.read(_population(direction, directions), (low,), (size,))
                 flow.set_populations(numbers, direction, values[mine])
-    if found != len(voxels):
+    if not found.all():
         raise InputError(
-            f"initial.restart: {folder} lacks {len(voxels) - found} pore voxels of this case's "
-            "image; both must be the same"
+            f"initial.restart: {folder} lacks {np.count_nonzero(~found)} pore voxels of this "
+            "case's image; both must be the same"
         )
+
+
+def _read_table(checkpoint: Checkpoint) -> np.ndarray:
+    """Return which sites of the files belong to which box: first site, sites, corners."""
+    checkpoint.check_array(_BOXES, "i", 2)
+    (total,), table = checkpoint.check_array(_VOXEL, "i", 1), checkpoint.read(_BOXES)
+    if table.shape[1] != 8 or not len(table) or (table < 0).any() or (table > 1 << 62).any():
+        raise InputError(f"initial.restart: {checkpoint.path}: {_BOXES} is no table of boxes")
+    if (table[:, :2].sum(axis=1) > total).any():
+        raise InputError(f"initial.restart: {checkpoint.path}: {_BOXES} has more sites than arrays")
+    return table
+
+
+def _check_populations(checkpoint: Checkpoint, directions: int) -> None:
+    sites = checkpoint.check_array(_VOXEL, "i", 1)
+    for direction in range(directions):
+        name = _population(direction, directions)
+        if checkpoint.check_array(name, "f", 1) != sites:
+            raise InputError(
+                f"initial.restart: {checkpoint.path}: {name} has other sites than {_VOXEL}"
+            )
 
 
 def _population(direction: int, directions: int) -> str:
@@ -141,8 +162,5 @@ def _population(direction: int, directions: int) -> str:
 
 
 def read_numbers(checkpoint: Checkpoint, name: str) -> list[float]:
-    """Return the values of a small array that are not NaN; none if there is no such array."""
-    if name not in checkpoint.shapes:
-        return []
-    values = checkpoint.read(name)
-    return [value for value in values.tolist() if not math.isnan(value)]
+    """Return the values of a small array; none if there is no such array."""
+    return checkpoint.read(name).tolist() if name in checkpoint.shapes else []

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from slipstream.device import Device
 from slipstream.errors import InputError
 from slipstream.exchange import chosen_transport, make_transport
 from slipstream.field import Field
+from slipstream.io.checkpoint import Checkpoint
 from slipstream.io.image_errors import CASES, in_terms_of
 from slipstream.lattice.convergence import Steadiness
 from slipstream.lattice.darcy import DARCY, driving_force
@@ -198,11 +198,12 @@ class LatticeSimulation(Simulation):
         )
         folder = case.initial.restart
         if folder is not None:
-            on_every_rank(self.comm, lambda: self._restart_from(folder))
+            checkpoint, earlier = open_earlier_run(folder, self.case, self.comm)
+            self._warnings += checkpoint.warnings
+            on_every_rank(self.comm, lambda: self._restart_from(checkpoint, earlier, folder))
             self._judge()
 
-    def _restart_from(self, folder: str) -> None:
-        checkpoint, earlier = open_earlier_run(folder, self.case)
+    def _restart_from(self, checkpoint: Checkpoint, earlier: LatticeCase, folder: str) -> None:
         case = self.case
         mine, theirs = (sorted(set(one.image.walls)) for one in (case, earlier))
         if mine != theirs:
@@ -258,7 +259,7 @@ class LatticeSimulation(Simulation):
 
     def warnings(self) -> list[str]:
         """Return the warnings since the last call."""
-        return self._steadiness.warnings()
+        return super().warnings() + self._steadiness.warnings()
 
     # -- results -----------------------------------------------------------------------------
 
@@ -309,8 +310,9 @@ class LatticeSimulation(Simulation):
         """Yield the populations of all pores, and the permeabilities of all looks."""
         yield from state(self.flow, self.comm)
         # A field cannot be empty.
-        looks = np.array(self._steadiness.looks or [math.nan])
-        yield rank_0_field(_LOOKS, looks, self.rank, "permeabilities looked at")
+        if self._steadiness.looks:
+            looks = np.array(self._steadiness.looks)
+            yield rank_0_field(_LOOKS, looks, self.rank, "permeabilities looked at")
 
     def write_at_end(self, folder: Path) -> list[Path]:
         """Write the last state for ParaView, if the case asks for it."""

@@ -6,7 +6,8 @@ from pathlib import Path
 
 from slipstream.accepted import STATISTICS
 from slipstream.errors import InputError
-from slipstream.io.checkpoint import CHECKPOINT_NAME, PARTIAL_NAME, PREVIOUS_NAME
+from slipstream.io.checkpoint import CHECKPOINTS_NAME
+from slipstream.io.durable_files import make_folder
 
 OUTPUT_NAMES = (
     "case.toml",
@@ -15,9 +16,11 @@ OUTPUT_NAMES = (
     "spectra.zarr",
     *(f"{kind}.{ending}" for kind in STATISTICS for ending in ("zarr", "png")),
     "fields.zarr",
-    CHECKPOINT_NAME,
-    PARTIAL_NAME,
-    PREVIOUS_NAME,
+    CHECKPOINTS_NAME,
+    # What earlier versions wrote.
+    "checkpoint.zarr",
+    "checkpoint.partial",
+    "checkpoint.previous",
     "energy.png",
     "spectrum.png",
     "vorticity.png",
@@ -63,7 +66,7 @@ def prepare_folder(folder: str | Path) -> Path:
     """Make an output folder, on rank 0; of what is there, remove what Slipstream has written."""
     path = Path(folder)
     try:
-        path.mkdir(parents=True, exist_ok=True)
+        make_folder(path)
         for name in OUTPUT_NAMES:
             if (path / name).is_dir() and not (path / name).is_symlink():
                 shutil.rmtree(path / name)

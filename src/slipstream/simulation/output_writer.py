@@ -5,6 +5,7 @@ shortened to hit the times of fields and statistics (`OutputWriter.next_time`).
 """
 
 import math
+import time as clock
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
@@ -14,6 +15,7 @@ from slipstream.array_types import Comm
 from slipstream.errors import RunError
 from slipstream.field import Field
 from slipstream.io.checkpoint import write_checkpoint
+from slipstream.io.durable_files import errors_name
 from slipstream.io.time_series import Series, spectrum_fields
 from slipstream.io.zarr_store import FieldStore
 from slipstream.report.plane_gather import Plane, compose_plane, gather_plane
@@ -73,7 +75,10 @@ class OutputWriter:
             for kind in self._writers(0.0)
         }
         if self._is_first:
-            (folder / "case.toml").write_text(case.to_toml(), encoding="utf-8")
+            path = folder / "case.toml"
+            with errors_name(path):
+                path.write_text(case.to_toml(), encoding="utf-8")
+        self._flushed_at = clock.monotonic()
 
     def record(self, step_size: float) -> None:
         """Write what is due, before a time step of this size; fail if the flow has blown up."""
@@ -90,6 +95,19 @@ class OutputWriter:
             if self._written_at.get(kind) != time:
                 write()
         self.extras = self._simulation.write_at_end(self._folder)
+
+    def is_overdue(self) -> bool:
+        """Return whether the last state is so old, on rank 0's clock, that another is wanted.
+
+        Does not communicate: the ranks are to agree on it before they `record_state`.
+        """
+        age = clock.monotonic() - self._flushed_at
+        return self._is_first and age > 60 * self._case.output.checkpoint_minutes
+
+    def record_state(self) -> None:
+        """Write the state to go on from, whether it is due or not."""
+        self._write_checkpoint()
+        self._written_at["checkpoint"] = self._simulation.time
 
     def next_time(self, time: float) -> float:
         """Return when fields or statistics are due next after a time; infinity for never."""
@@ -140,9 +158,10 @@ class OutputWriter:
         store.append(self._simulation.time, self._watched(self._simulation.fields()))
 
     def _write_checkpoint(self) -> None:
+        simulation = self._simulation
+        self._flush()
         if not self._case.output.checkpoint:
             return
-        simulation = self._simulation
         write_checkpoint(
             self._folder,
             simulation.checkpoint(),
@@ -150,7 +169,17 @@ class OutputWriter:
             step=simulation.step,
             time=simulation.time,
             case=self._case.to_toml(),
+            keep=self._case.output.keep_checkpoints,
         )
+        self._flushed_at = clock.monotonic()
+
+    def _flush(self) -> None:
+        """Bring to the device what has been written: no state is to be later than its series."""
+        if self.series is not None:
+            self.series.flush()
+        for store in self._stores.values():
+            store.flush()
+        self._flushed_at = clock.monotonic()
 
     def _store(self, name: str, comm: Comm) -> FieldStore:
         if name not in self._stores:

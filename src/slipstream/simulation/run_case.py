@@ -4,6 +4,7 @@ The order of events: describe, prepare, then step and write until the end time,
 then sum up. Whatever ends a run early, what was written stays and is readable.
 """
 
+import contextlib
 import time as clock
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -82,8 +83,12 @@ def _run(simulation: Simulation, folder: Path, console: Console | None) -> None:
         effort.starting = clock.perf_counter() - effort.began
         try:
             was_interrupted = _step_to_end(simulation, writer, interruption, effort, console)
-        finally:
-            effort.time_writing(writer.close)
+        except BaseException:
+            # What ended the run is what is told, also where this is lost with it.
+            with contextlib.suppress(RunError):
+                writer.close()
+            raise
+        effort.time_writing(writer.close)
     if comm is not None:
         # Rank 0 closes the files: nobody returns to code that might read them before that.
         comm.Barrier()
@@ -126,9 +131,11 @@ def _step_to_end(
         effort.time_writing(writer.record, step_size)
         progress.warn(simulation.warnings())
         while _goes_on(simulation, effort):
-            was_interrupted = interruption.requested()
+            was_interrupted, is_overdue = interruption.requested(writer.is_overdue())
             if was_interrupted:
                 break
+            if is_overdue:
+                effort.time_writing(writer.record_state)
             began = clock.perf_counter()
             simulation.advance(step_size)
             step_size = _next_step_size(simulation, writer)

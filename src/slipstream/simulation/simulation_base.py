@@ -74,6 +74,7 @@ class Simulation(ABC):
 
     def _begin_anew(self) -> None:
         self.step, self.time, self.finished = 0, 0.0, ""
+        self._warnings: list[str] = []
         self._timer = StepTimer(eager=self.case.run.timeline)
 
     # -- before the run ----------------------------------------------------------------------
@@ -200,7 +201,8 @@ class Simulation(ABC):
 
     def warnings(self) -> list[str]:
         """Return warnings that have not been shown yet."""
-        return []
+        new, self._warnings = self._warnings, []
+        return new
 
     # -- results -----------------------------------------------------------------------------
 

@@ -49,13 +49,13 @@ class Interruption:
         elif number == signal.SIGINT and now - self._first_at > _SECONDS_OF_ONE_REQUEST:
             raise KeyboardInterrupt
 
-    def requested(self) -> bool:
-        """Return whether any rank was asked to stop. Collective."""
-        mine = self._first_at is not None
+    def requested(self, wish: bool = False) -> tuple[bool, bool]:
+        """Return whether any rank was asked to stop, and whether any has this wish. Collective."""
+        mine = self._first_at is not None, wish
         if self._comm is None:
             return mine
         from mpi4py import MPI
 
-        flag = np.array([mine], dtype=np.int32)
-        self._comm.Allreduce(MPI.IN_PLACE, flag, op=MPI.MAX)
-        return bool(flag[0])
+        flags = np.array(mine, dtype=np.int32)
+        self._comm.Allreduce(MPI.IN_PLACE, flags, op=MPI.MAX)
+        return bool(flags[0]), bool(flags[1])

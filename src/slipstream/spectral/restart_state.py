@@ -9,7 +9,6 @@ from slipstream.decomposition import Box, split
 from slipstream.errors import InputError
 from slipstream.fft import SlabGeometry
 from slipstream.io.checkpoint import Checkpoint
-from slipstream.simulation.earlier_run import open_earlier_run
 from slipstream.spectral.spectral_problem import SpectralProblem
 
 # Planes of modes that are read at once to see what is dropped.
@@ -17,14 +16,17 @@ _PLANES_AT_A_TIME = 16
 
 
 def read_state(
-    folder: str, case: SpectralCase, problem: SpectralProblem
-) -> tuple[Checkpoint, np.ndarray, float | None]:
-    """Read this rank's modes of the state.
+    checkpoint: Checkpoint,
+    earlier: SpectralCase,
+    folder: str,
+    case: SpectralCase,
+    problem: SpectralProblem,
+) -> tuple[np.ndarray, float | None]:
+    """Read this rank's modes of the state of an earlier run; does not communicate.
 
     Modes that the checkpoint lacks are zero; those that the new grid cannot hold are dropped. If
     there are such, this rank's share of the variance of what is stored is returned too, else None.
     """
-    checkpoint, earlier = open_earlier_run(folder, case)
     if not np.allclose(earlier.grid.lengths_xyz, case.grid.lengths_xyz, rtol=1e-12):
         raise InputError(
             f"initial.restart: {folder} is of a box of {earlier.grid.lengths_xyz}, this case of "
@@ -35,9 +37,7 @@ def read_state(
     variance: float | None = None
     for component, name in enumerate(problem.model.unknowns):
         array = f"{name}_hat"
-        stored = checkpoint.shapes.get(array)
-        if stored is None:
-            raise InputError(f"initial.restart: {folder} holds no {array}")
+        stored = checkpoint.check_array(array, "c", 3)
         if any(np.greater(stored, geometry.spectral_shape)):
             variance = (variance or 0.0) + _variance(checkpoint, array, geometry)
         for mine, theirs in _common_modes(geometry.spectral_shape, stored):
@@ -46,7 +46,7 @@ def read_state(
                 shift = np.subtract(theirs.start, mine.start)
                 offset = tuple(int(n) for n in np.add(part.start, shift))
                 state[component][part.slices(box)] = checkpoint.read(array, offset, part.shape)
-    return checkpoint, state, variance
+    return state, variance
 
 
 def _variance(checkpoint: Checkpoint, array: str, geometry: SlabGeometry) -> float:

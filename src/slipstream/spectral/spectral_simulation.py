@@ -22,6 +22,7 @@ from slipstream.report.number_text import pi_text
 from slipstream.report.picture_choice import PictureChoice
 from slipstream.schedule import CommittedStep, StepGraph, Timeline, commit
 from slipstream.simulation.device_memory import ranks_per_device
+from slipstream.simulation.earlier_run import open_earlier_run
 from slipstream.simulation.simulation_base import Simulation
 from slipstream.spectral import cfl
 from slipstream.spectral.dealiasing import DEALIASING, alias_warnings
@@ -176,9 +177,11 @@ class SpectralSimulation(Simulation):
             warnings += self._forcing.warnings
         folder = self.case.initial.restart
         if folder is not None:
-            checkpoint, state, stored = on_every_rank(
-                self.comm, lambda: read_state(folder, self.case, self.problem)
+            checkpoint, earlier = open_earlier_run(folder, self.case, self.comm)
+            state, stored = on_every_rank(
+                self.comm, lambda: read_state(checkpoint, earlier, folder, self.case, self.problem)
             )
+            warnings += checkpoint.warnings
             self.step, self.time = checkpoint.step, checkpoint.time
             self.device.run(self.device.copy(self.flow.modes_of(self.flow.state), state))
             warnings += self._dropped(folder, stored)
@@ -186,7 +189,7 @@ class SpectralSimulation(Simulation):
             warnings += self._initial.set(self.flow, self.comm)
         keep_sphere(self.flow, self.flow.state)
         set_coefficients(self.flow)
-        self._warnings = warnings
+        self._warnings += warnings
         self.placement.run(self._commit(cfl.record_courant(self.flow)))
 
     def _dropped(self, folder: str, stored: float | None) -> list[str]:
@@ -223,11 +226,6 @@ class SpectralSimulation(Simulation):
         if self._linear.grows and self.step % _SYMMETRY_INTERVAL == 0:
             make_real(self.flow, self.comm)
         return Timeline.merged([step.timeline], forget=True) if profile else None
-
-    def warnings(self) -> list[str]:
-        """Return warnings that have not been shown yet."""
-        new, self._warnings = self._warnings, []
-        return new
 
     # -- results -----------------------------------------------------------------------------
 

@@ -1,0 +1,302 @@
+"""What a checkpoint consists of, and whether it is what was written.
+
+The manifest is a JSON file in the checkpoint's zarr group. It has the size and the checksum of each
+other file, and one of itself. Files are looked at before they are opened: nothing but regular files
+is. Arrays lie in them as plain numbers, which is compared before zarr decodes anything.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+import math
+import os
+import stat
+import zlib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import numpy as np
+import zarr
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from slipstream.io.zarr_store import all_finite
+
+MANIFEST = "manifest.json"
+FORMAT = 1
+_DESCRIPTION = "zarr.json"
+_DTYPES = ("int64", "float32", "float64", "complex64", "complex128")
+# A larger file is nothing that is written here, and would only fill the memory.
+_MOST_BYTES = 1 << 28
+_KINDS = {
+    stat.S_ISLNK: "a symbolic link",
+    stat.S_ISDIR: "a folder",
+    stat.S_ISFIFO: "a FIFO",
+    stat.S_ISSOCK: "a socket",
+}
+
+Count = Annotated[int, Field(ge=0, lt=1 << 62)]
+Length = Annotated[int, Field(ge=1, lt=1 << 62)]
+
+
+class Damage(Exception):
+    """A checkpoint is not what was written."""
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
+
+
+class StoredArray(_Strict):
+    """How an array lies in the files of a checkpoint, with dimensions in the order of its shape."""
+
+    shape: tuple[Count, ...]
+    chunks: tuple[Length, ...]
+    dtype: Literal[_DTYPES]  # type: ignore[valid-type]
+
+    @property
+    def chunk_bytes(self) -> int:
+        """Bytes of each chunk; those at the end of an axis are filled up."""
+        return math.prod(self.chunks) * np.dtype(self.dtype).itemsize
+
+    @property
+    def chunks_along(self) -> tuple[int, ...]:
+        """Number of chunks along each dimension."""
+        return tuple(-(-n // size) for n, size in zip(self.shape, self.chunks, strict=True))
+
+    def part_within(self, index: tuple[int, ...]) -> tuple[slice, ...]:
+        """Return which part of a chunk lies within the array."""
+        return tuple(
+            slice(0, min(size, n - number * size))
+            for n, size, number in zip(self.shape, self.chunks, index, strict=True)
+        )
+
+
+class Manifest(_Strict):
+    """What a checkpoint consists of.
+
+    Attributes
+    ----------
+    format : int
+        Version of what is described here.
+    library : str
+        Version of Slipstream that wrote it.
+    step, time, case
+        See `Checkpoint`.
+    arrays : dict of str to StoredArray
+        By name.
+    files : dict of str to (int, int)
+        Size and CRC-32 of each file, by its path in the checkpoint.
+    checksum : str
+        Of all of the above.
+    """
+
+    format: Literal[FORMAT]  # type: ignore[valid-type]
+    library: str
+    step: Count
+    time: float
+    case: str
+    arrays: dict[str, StoredArray]
+    files: dict[str, tuple[Count, Count]]
+    checksum: str = ""
+
+    def sealed(self) -> Manifest:
+        """Return the same with its checksum."""
+        content = self.model_copy(update={"checksum": ""}).model_dump_json().encode()
+        return self.model_copy(
+            update={"checksum": hashlib.blake2b(content, digest_size=16).hexdigest()}
+        )
+
+
+def arrays_of(path: Path) -> dict[str, StoredArray]:
+    """Return how arrays lie in the files of a zarr group that has just been written."""
+    group: Any = zarr.open_group(path, mode="r")
+    return {
+        name: StoredArray(shape=array.shape, chunks=array.chunks, dtype=array.dtype.name)
+        for name, array in group.arrays()
+    }
+
+
+def read_manifest(path: Path) -> Manifest:
+    """Return the manifest of a checkpoint whose files are there and are described by it.
+
+    The content of chunks remains to be checked, by `check_chunks`. Raises `Damage`.
+    """
+    if not stat.S_ISDIR(_status(path).st_mode):
+        raise Damage(f"it is {_kind(_status(path).st_mode)}, not a folder")
+    found = dict(_files_in(path))
+    size = found.pop(MANIFEST, None)
+    if size is None:
+        raise Damage(f"{MANIFEST} is missing")
+    manifest = _parsed(_content(path, MANIFEST, size))
+    for name, (size, _) in manifest.files.items():
+        if name not in found:
+            raise Damage(f"{_described(name)} is missing")
+        if found[name] != size:
+            raise Damage(f"{_described(name)} has {found[name]} bytes, not {size}")
+    for name in found:
+        if name not in manifest.files:
+            raise Damage(f"{_printable(name)} does not belong to it")
+    _check_descriptions(path, manifest)
+    return manifest
+
+
+def check_chunks(path: Path, manifest: Manifest, rank: int = 0, ranks: int = 1) -> str:
+    """Return what is wrong with this rank's share of the chunks of all arrays, or nothing."""
+    chunks = (chunk for name, one in manifest.arrays.items() for chunk in _chunks(name, one))
+    try:
+        for name, array, index in itertools.islice(chunks, rank, None, ranks):
+            content = _checked(path, manifest, name)
+            values = np.frombuffer(content, array.dtype).reshape(array.chunks)
+            if not all_finite(values[array.part_within(index)]):
+                raise Damage(f"{_described(name)} has values that are no number")
+    except Damage as damage:
+        return str(damage)
+    return ""
+
+
+def _parsed(content: bytes) -> Manifest:
+    """Return what a manifest says, if it is whole and of this version."""
+    try:
+        said = json.loads(content)
+        version = said["format"]
+    except (ValueError, RecursionError, KeyError, TypeError):
+        raise Damage(f"{MANIFEST} is no manifest of a checkpoint") from None
+    if isinstance(version, int) and version != FORMAT:
+        raise Damage(f"{MANIFEST}: format {_printable(str(version))}; this version reads {FORMAT}")
+    try:
+        manifest = Manifest.model_validate_json(content)
+    except ValidationError as error:
+        where = ".".join(str(one) for one in error.errors()[0]["loc"])
+        raise Damage(f"{MANIFEST}: {_printable(where)} is not as it was written") from None
+    if manifest.sealed().checksum != manifest.checksum:
+        raise Damage(f"{MANIFEST}: its checksum differs")
+    return manifest
+
+
+def _check_descriptions(path: Path, manifest: Manifest) -> None:
+    """Compare zarr's descriptions, and the files that there should be, with the manifest."""
+    expected = {_DESCRIPTION}
+    for name, array in manifest.arrays.items():
+        if len(array.shape) != len(array.chunks):
+            raise Damage(f"{MANIFEST}: array {_printable(name)} is not as it was written")
+        if math.prod(array.chunks_along) > len(manifest.files):
+            raise Damage(f"array {_printable(name)} lacks chunks")
+        expected.add(f"{name}/{_DESCRIPTION}")
+        for chunk, *_ in _chunks(name, array):
+            expected.add(chunk)
+            size, _ = manifest.files.get(chunk, (array.chunk_bytes, 0))
+            if size != array.chunk_bytes:
+                raise Damage(f"{_described(chunk)} has {size} bytes, not {array.chunk_bytes}")
+    for name in sorted(expected ^ manifest.files.keys()):
+        fault = "is missing" if name in expected else "does not belong to it"
+        raise Damage(f"{_described(name)} {fault}")
+    group = _description(path, manifest, _DESCRIPTION)
+    said = group.get("attributes")
+    described = {"step": manifest.step, "time": manifest.time, "case": manifest.case}
+    if group.get("node_type") != "group" or said != described:
+        raise Damage(f"{_DESCRIPTION} and {MANIFEST} differ")
+    inside = group.get("consolidated_metadata", {}).get("metadata", {})
+    for name, array in manifest.arrays.items():
+        own = _description(path, manifest, f"{name}/{_DESCRIPTION}")
+        if not _is_plain(own, array) or inside.get(name) != own:
+            raise Damage(f"{_printable(name)}/{_DESCRIPTION} and {MANIFEST} differ")
+
+
+def _is_plain(said: Mapping[str, Any], array: StoredArray) -> bool:
+    """Return whether zarr's description is of the array, as plain numbers."""
+    wanted = {
+        "zarr_format": 3,
+        "node_type": "array",
+        "shape": list(array.shape),
+        "data_type": array.dtype,
+        "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": list(array.chunks)}},
+        "chunk_key_encoding": {"name": "default", "configuration": {"separator": "/"}},
+        "codecs": [{"name": "bytes", "configuration": {"endian": "little"}}],
+        "storage_transformers": [],
+    }
+    return all(said.get(key, []) == value for key, value in wanted.items())
+
+
+def _description(path: Path, manifest: Manifest, name: str) -> dict[str, Any]:
+    try:
+        said = json.loads(_checked(path, manifest, name))
+    except (ValueError, RecursionError):
+        said = None
+    if not isinstance(said, dict):
+        raise Damage(f"{_described(name)} is no description of zarr's")
+    return said
+
+
+def _chunks(name: str, array: StoredArray) -> Iterator[tuple[str, StoredArray, tuple[int, ...]]]:
+    """Yield the path of the file, and the index, of each chunk of an array."""
+    for index in itertools.product(*map(range, array.chunks_along)):
+        yield "/".join((name, "c", *map(str, index))), array, index
+
+
+def _checked(path: Path, manifest: Manifest, name: str) -> bytes:
+    size, checksum = manifest.files[name]
+    content = _content(path, name, size)
+    if zlib.crc32(content) != checksum:
+        raise Damage(f"{_described(name)}: its checksum differs")
+    return content
+
+
+def _content(path: Path, name: str, size: int) -> bytes:
+    """Return what is in a file, which is opened only if it is one."""
+    if size > _MOST_BYTES:
+        raise Damage(f"{_described(name)} has {size} bytes, more than are ever written")
+    try:
+        # What has taken its place meanwhile must neither lead elsewhere nor let us wait.
+        descriptor = os.open(path / name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        with open(descriptor, "rb") as file:
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                raise Damage(f"{_described(name)} is no file")
+            content = file.read(size + 1)
+    except OSError as error:
+        raise Damage(f"{_described(name)} cannot be read: {error.strerror}") from None
+    if len(content) != size:
+        raise Damage(f"{_described(name)} has not {size} bytes")
+    return content
+
+
+def _files_in(path: Path, below: str = "") -> Iterator[tuple[str, int]]:
+    """Yield the path and the size of every file in a folder; `Damage` if something is none."""
+    try:
+        with os.scandir(path / below) as entries:
+            found = [(below + entry.name, entry.stat(follow_symlinks=False)) for entry in entries]
+    except OSError as error:
+        raise Damage(f"{_printable(below or '.')} cannot be read: {error.strerror}") from None
+    for name, status in found:
+        if stat.S_ISDIR(status.st_mode):
+            yield from _files_in(path, name + "/")
+        elif stat.S_ISREG(status.st_mode):
+            yield name, status.st_size
+        else:
+            raise Damage(f"{_described(name)} is {_kind(status.st_mode)}, not a file")
+
+
+def _status(path: Path) -> os.stat_result:
+    try:
+        return path.lstat()
+    except OSError as error:
+        raise Damage(f"it cannot be read: {error.strerror}") from None
+
+
+def _kind(mode: int) -> str:
+    return next((kind for is_kind, kind in _KINDS.items() if is_kind(mode)), "a device or the like")
+
+
+def _described(name: str) -> str:
+    """Return the path of a file in a checkpoint, and what it has, for people."""
+    array, *rest = name.split("/")
+    if len(rest) > 1 and rest[0] == "c":
+        return _printable(f"{name} (array {array}, chunk {'.'.join(rest[1:])})")
+    return _printable(name)
+
+
+def _printable(text: str) -> str:
+    shown = text if text.isprintable() else ascii(text)
+    return shown if len(shown) <= 120 else shown[:117] + "..."

@@ -1,0 +1,65 @@
+"""Files and folders that outlast a power cut, and failures to write that name the file."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from slipstream.errors import RunError
+
+PARTIAL = ".partial"
+# What file systems answer that cannot flush folders, and need not.
+_CANNOT_FLUSH = (errno.EINVAL, errno.ENOTSUP)
+
+
+@contextlib.contextmanager
+def errors_name(path: Path) -> Iterator[None]:
+    """Turn the system's refusal to write a file into a `RunError` with the file and the reason."""
+    try:
+        yield
+    except OSError as error:
+        where = error.filename or path
+        raise RunError(f"{where} cannot be written: {error.strerror or error}") from error
+
+
+def replace_file(path: Path, content: bytes | memoryview) -> None:
+    """Write a file that others see as it was or whole; `flush_file` makes that last."""
+    partial = path.with_name(path.name + PARTIAL)
+    try:
+        with partial.open("wb") as file:
+            file.write(content)
+        partial.replace(path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            partial.unlink()
+        raise
+
+
+def flush_file(path: Path) -> None:
+    """Wait until the content of a file is on the device."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def flush_folder(path: Path) -> None:
+    """Wait until it is on the device which files a folder has, and under which names."""
+    try:
+        flush_file(path)
+    except OSError as error:
+        if error.errno not in _CANNOT_FLUSH:
+            raise
+
+
+def make_folder(path: Path) -> None:
+    """Make a folder, and those above it where they are missing, so that they last."""
+    if path.is_dir():
+        return
+    make_folder(path.parent)
+    path.mkdir(exist_ok=True)
+    flush_folder(path.parent)
