@@ -2,8 +2,14 @@
 
 Anything that a user caused or can cure is one of these, with a one-line message that names
 the offending key or value and what would be accepted. The command line prints the message
-alone; any other exception is a defect of Slipstream and keeps its traceback.
+alone; any other exception is a defect of Slipstream and keeps its traceback. What messages quote
+may come from files of others: their text obeys no terminal.
 """
+
+from slipstream.printable_text import printable, shortened
+
+# A message may hold what a compiler says, but not a file that somebody made of one line.
+_MOST_LETTERS = 4000
 
 
 class SlipstreamError(Exception):
@@ -16,6 +22,13 @@ class SlipstreamError(Exception):
     """
 
     exit_status = 1
+
+    def __str__(self) -> str:
+        return shortened(printable(self.text()), _MOST_LETTERS)
+
+    def text(self) -> str:
+        """Return the message as it was given."""
+        return super().__str__()
 
 
 class InputError(SlipstreamError):

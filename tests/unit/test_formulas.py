@@ -8,7 +8,9 @@ import pytest
 from field_values import formulas
 from flows import start
 from slipstream.errors import InputError
-from slipstream.spectral.formula_parser import formula
+from slipstream.spectral.force_patterns import patterns_of
+from slipstream.spectral.formula_parser import formula, parsed
+from slipstream.spectral.runge_kutta_tableaux import METHODS
 
 X, Y, Z = np.linspace(0.1, 2, 5), np.linspace(0.2, 1, 4)[:, None], np.ones((3, 1, 1)) / 3
 MEANT = {
@@ -79,6 +81,70 @@ def test_formula_can_do_nothing_but_compute(text):
     with pytest.raises(InputError, match=r"^initial\.fields\.a: .*accepted: x, y, z") as caught:
         formula(text, "initial.fields.a")
     assert "\n" not in str(caught.value)
+
+
+BEYOND = {
+    "9**9**9": "an exponent beyond 1000",
+    "10**10**10": "an exponent beyond 1000",
+    "x**100000": "an exponent beyond 1000",
+    "(x**100)**100": "an exponent beyond 1000",
+    "999**999": "a number beyond 1e\\+300",
+    "((2*x)**900)**900": "a number beyond 1e\\+300",
+    "exp(10**300*log(2))": "a number beyond 1e\\+300",
+    "exp(exp(exp(exp(9))))": "a number beyond 1e\\+300",
+    "exp(exp(exp(exp(9.5))))": "a number beyond 1e\\+300",
+    "9" * 400: "a number beyond 1e\\+300",
+    "9" * 5000: "no formula",
+    "+".join(["sin(x)"] * 3000): "20999 letters, beyond 8000",
+    "+".join("xyz" * 200): "more than 1000 numbers, names and operations",
+    "sin(" * 50 + "x" + ")" * 50: "nested more than 40 deep",
+    "(" * 3000 + "x" + ")" * 3000: "no formula",
+    "-" * 7000 + "x": "(no formula|nested more than 40 deep)",
+    "x" + "**x" * 300: "nested more than 40 deep",
+    "sin(x)  # a wave": "'#'",
+    "\u0661 + x": "'\u0661'",
+    "\uff53in(x)": "'\uff53'",
+    "\x1b[31mx": r"x1b",
+}
+
+
+@pytest.mark.parametrize("text", BEYOND, ids=range(len(BEYOND)))
+def test_formula_beyond_a_limit_is_refused_before_it_is_evaluated(text):
+    message = rf"^initial\.fields\.a: .*{BEYOND[text]}.*; accepted: x, y, z"
+    with pytest.raises(InputError, match=message) as caught:
+        formula(text, "initial.fields.a")
+    told = str(caught.value)
+    assert told.replace("\uff53", "").replace("\u0661", "").isprintable() and len(told) < 400
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "(x + 1)**1000 * (y + 1)**1000",
+        "Abs(" + "*".join(f"(log(x) + {i}*y)" for i in range(30)) + ")",
+        "*".join(f"(x + {i})" for i in range(200)),
+        "+".join(f"sin({i}*x)" for i in range(150)),
+        "sin(10**300) + sin(1e300)",
+        "2**(x*10**300)",
+    ],
+)
+def test_formula_within_the_limits_is_not_multiplied_out(text):
+    with np.errstate(all="ignore"):
+        assert np.isfinite(formula(text, "initial.fields.a")(X, X, X, np)).dtype == bool
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "(sin(x) + sin(y) + cos(z) + cos(x) + t + 1)**16",
+        "*".join(f"sin({i}*x + t)" for i in range(20)),
+        "sin((x + y + z + 1)**16 + t)",
+    ],
+)
+def test_force_that_would_have_too_many_terms_is_evaluated_as_it_is(text):
+    expression = parsed(text, "forcing.formula", has_time=True)
+    patterns = patterns_of([expression], [(0,)], [], METHODS["rk2"])
+    assert [pattern.shapes for pattern in patterns] == [(expression,)] * len(patterns)
 
 
 @pytest.mark.parametrize(

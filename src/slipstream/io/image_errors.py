@@ -67,7 +67,8 @@ ARGUMENTS = Terms(lambda key: "image" if key == Key("image", "path") else key.na
 class ImageError(InputError):
     """An `InputError` whose parts are text, `Key`, `PerAxis` or `AxesInOrder`."""
 
-    def __str__(self) -> str:
+    def text(self) -> str:
+        """Return the message in the terms of the caller."""
         return "".join(map(_TERMS.get().text, self.args))
 
 

@@ -7,6 +7,7 @@ such as a pulse that travels, is evaluated anew for every substage.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -94,8 +95,8 @@ def patterns_of(
     return patterns
 
 
-# Powers beyond this are not multiplied out.
-_LARGEST_POWER = 16
+# Powers beyond this, and what would have more terms, are not multiplied out.
+_LARGEST_POWER, _MOST_TERMS = 16, 400
 
 
 def _separated(expression: sympy.Expr) -> list[tuple[sympy.Expr | None, sympy.Expr]]:
@@ -103,7 +104,7 @@ def _separated(expression: sympy.Expr) -> list[tuple[sympy.Expr | None, sympy.Ex
     factors: dict[sympy.Expr, sympy.Expr] = {}
     together = sympy.Integer(0)
     steady, moving = expression.as_independent(TIME, as_Add=True)
-    if any(power.exp > _LARGEST_POWER for power in moving.atoms(sympy.Pow) if power.exp.is_Integer):
+    if not _can_be_expanded(moving):
         return [(sympy.Integer(1), steady)] * (steady != 0) + [(None, moving)]
     for term in (steady, *sympy.Add.make_args(expanded(moving))):
         pairs = [_factors(term)]
@@ -121,6 +122,28 @@ def _separated(expression: sympy.Expr) -> list[tuple[sympy.Expr | None, sympy.Ex
         result.append((of_time, number * shape))
     result = [(factor, shape) for factor, shape in result if shape != 0]
     return result + ([(None, together)] if together != 0 else [])
+
+
+def _can_be_expanded(expression: sympy.Expr) -> bool:
+    """Return whether an expression, and what its waves are of, are multiplied out soon."""
+    powers = (power.exp for power in expression.atoms(sympy.Pow))
+    if any(exponent.is_Integer and exponent > _LARGEST_POWER for exponent in powers):
+        return False
+    insides = (one.args[0] for one in expression.atoms(sympy.sin, sympy.cos))
+    return all(_terms(one) <= _MOST_TERMS for one in (expression, *insides))
+
+
+def _terms(expression: sympy.Expr) -> int:
+    """Return at most how many terms an expression has when it is multiplied out."""
+    if expression.is_Add:
+        return sum(map(_terms, expression.args))
+    if expression.is_Mul:
+        return math.prod(map(_terms, expression.args))
+    if expression.is_Pow and expression.exp.is_Integer:
+        terms, power = _terms(expression.base), abs(int(expression.exp))
+        return math.comb(terms + power - 1, power)
+    # By the addition theorem a wave becomes a sum of two.
+    return 2 if isinstance(expression, sympy.sin | sympy.cos) else 1
 
 
 def _is_of_both(expression: sympy.Expr) -> bool:

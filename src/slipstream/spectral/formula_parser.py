@@ -1,44 +1,41 @@
 """Formulas of x, y and z, as people write them in a case: ``"sin(x) * cos(2*y)"``.
 
 Only arithmetic, numbers, and known names and functions are accepted, so that a case file can do
-nothing but compute.
+nothing but compute. What a formula may ask for is bounded before any of it is evaluated: its
+length, its number of parts, how deep they are nested, and the size of numbers and powers.
 """
 
 from __future__ import annotations
 
 import ast
 import functools
-import math
-from collections.abc import Callable
+import operator
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import sympy
 
 from slipstream.equations.fourier_forms import COORDINATES, TIME
 from slipstream.errors import InputError
+from slipstream.printable_text import shown
 
 FUNCTIONS = ("sin", "cos", "tan", "exp", "log", "sqrt", "tanh", "cosh", "sinh", "Abs", "sign")
-_KNOWN = {name: getattr(sympy, name) for name in FUNCTIONS}
-_KNOWN |= {"pi": sympy.pi, **{str(one): one for one in COORDINATES}}
-# Exact powers of numbers take memory without bound.
-_LARGEST_EXPONENT = 1000
-_NO_NUMBERS = (sympy.I, sympy.zoo, sympy.oo, -sympy.oo, sympy.nan)
-_ALLOWED = (
-    ast.Expression,
-    ast.BinOp,
-    ast.UnaryOp,
-    ast.Constant,
-    ast.Name,
-    ast.Call,
-    ast.Load,
-    ast.Add,
-    ast.Sub,
-    ast.Mult,
-    ast.Div,
-    ast.Pow,
-    ast.USub,
-    ast.UAdd,
-)
+_CALLED = {name: getattr(sympy, name) for name in FUNCTIONS}
+_NAMED = {"pi": sympy.pi, **{str(one): one for one in COORDINATES}}
+_INFINITE = (sympy.zoo, sympy.oo, -sympy.oo, sympy.nan)
+_NO_NUMBERS = (sympy.I, *_INFINITE)
+_SUMS, _PRODUCTS = (ast.Add, ast.Sub), (ast.Mult, ast.Div)
+_SIGNS: dict[type, Callable[[Any], Any]] = {ast.UAdd: operator.pos, ast.USub: operator.neg}
+# A sum of sixty waves has 900 parts. SymPy takes longer than in proportion.
+MOST_LETTERS, MOST_PARTS, MOST_NESTED = 8000, 1000, 40
+LARGEST_NUMBER, LARGEST_EXPONENT = 1e300, 1000
+# Bits of an exact number, of which digits alone would take memory without bound.
+_MOST_BITS = 1000
+_LARGEST_EXACT = 2**53
+
+
+class _Refused(Exception):
+    """What is wrong with a formula, to be told with the key and what is accepted."""
 
 
 def texts_of(formulas: Any, field: str, size: int, where: str) -> list[str]:
@@ -56,52 +53,157 @@ def formula(text: str, where: str) -> Callable[..., Any]:
 
 def parsed(text: str, where: str, has_time: bool = False) -> sympy.Expr:
     """Return a formula as an expression of `COORDINATES`."""
-    known = {**_KNOWN, "t": TIME} if has_time else _KNOWN
-    names = "x, y, z, t" if has_time else "x, y, z"
-    accepted = f"accepted: {names}, pi, numbers, + - * / **, {', '.join(FUNCTIONS)}"
+    names = {**_NAMED, "t": TIME} if has_time else _NAMED
+    variables = "x, y, z, t" if has_time else "x, y, z"
+    accepted = f"accepted: {variables}, pi, numbers, + - * / **, {', '.join(FUNCTIONS)}"
     try:
-        tree = ast.parse(text, mode="eval")
-    except SyntaxError:
-        raise InputError(f"{where}: {text!r} is no formula; {accepted}") from None
-    for node in ast.walk(tree):
-        is_known = not isinstance(node, ast.Name) or node.id in known
-        if not isinstance(node, _ALLOWED) or not is_known:
-            what = node.id if isinstance(node, ast.Name) else type(node).__name__
-            raise InputError(f"{where}: {text!r} has {what!r}; {accepted}")
-        if isinstance(node, ast.Constant) and type(node.value) not in (int, float):
-            raise InputError(f"{where}: {text!r} has {node.value!r}; {accepted}")
-        match node:
-            case ast.BinOp(op=ast.Pow(), right=power) if abs(_number(power)) > _LARGEST_EXPONENT:
-                raise InputError(
-                    f"{where}: {text!r} has an exponent beyond {_LARGEST_EXPONENT}; {accepted}"
-                )
+        return _expression_of(text, names)
+    except _Refused as reason:
+        raise InputError(f"{where}: {shown(text)} {reason}; {accepted}") from None
+    except Exception:  # SymPy raises many kinds where a function gets what it cannot take
+        raise InputError(f"{where}: {shown(text)} is no formula; {accepted}") from None
+
+
+def _expression_of(text: str, names: dict[str, sympy.Expr]) -> sympy.Expr:
+    if len(text) > MOST_LETTERS:
+        raise _Refused(f"has {len(text)} letters, beyond {MOST_LETTERS}")
+    # Of letters that look like digits or names, and of comments, nothing is to be guessed.
+    odd = next((letter for letter in text if not letter.isascii() or letter in "#\\"), "")
+    if odd:
+        raise _Refused(f"has {odd!r}")
     try:
-        expression = sympy.sympify(text, locals=known)
-    except Exception:
-        # Something that is not a function was called, or a function with the wrong arguments.
-        raise InputError(f"{where}: {text!r} is no formula; {accepted}") from None
+        tree = ast.parse(text, mode="eval").body
+    except (SyntaxError, ValueError, MemoryError, RecursionError):
+        raise _Refused("is no formula") from None
+    _check_size(tree)
+    expression = _value(tree, names)
     if not isinstance(expression, sympy.Expr) or expression.has(*_NO_NUMBERS):
-        raise InputError(f"{where}: {text!r} is {expression}, no real number; {accepted}")
+        raise _Refused(f"is {shown(expression)}, no real number")
+    for number in expression.atoms(sympy.Number):
+        _check_number(number)
     return expression
 
 
-def _number(node: ast.AST) -> float:
-    """Return the size of a part of a formula that is a number; 0 where it has names or calls."""
-    if any(isinstance(one, ast.Name | ast.Call) for one in ast.walk(node)):
-        return 0.0
-    try:
-        if isinstance(node, ast.Constant) and isinstance(node.value, int | float):
-            return float(node.value)
-        if isinstance(node, ast.UnaryOp):
-            return _number(node.operand)
-        if not isinstance(node, ast.BinOp):
-            return 0.0
-        left, right = abs(_number(node.left)), abs(_number(node.right))
-        if isinstance(node.op, ast.Pow):
-            return left**right
-        return left / right if isinstance(node.op, ast.Div) else max(left * right, left + right)
-    except (OverflowError, ZeroDivisionError):
-        return math.inf
+def _check_size(tree: ast.AST) -> None:
+    """Refuse a formula of too many parts, or too deeply nested, without recursion."""
+    count, waiting = 0, [(tree, 1)]
+    while waiting:
+        node, depth = waiting.pop()
+        count += 1
+        if count > MOST_PARTS:
+            raise _Refused(f"has more than {MOST_PARTS} numbers, names and operations")
+        if depth > MOST_NESTED:
+            raise _Refused(f"is nested more than {MOST_NESTED} deep")
+        if isinstance(node, ast.BinOp):
+            # A long sum is a chain to the left, which is no deeper than one of two terms.
+            kinds = _SUMS if isinstance(node.op, _SUMS) else _PRODUCTS
+            is_chain = isinstance(node.left, ast.BinOp) and (
+                isinstance(node.op, kinds) and isinstance(node.left.op, kinds)
+            )
+            waiting += [(node.left, depth + (not is_chain)), (node.right, depth + 1)]
+        elif isinstance(node, ast.expr):
+            inner = (one for one in ast.iter_child_nodes(node) if isinstance(one, ast.expr))
+            waiting += [(one, depth + 1) for one in inner]
+
+
+def _value(node: ast.expr, names: dict[str, sympy.Expr]) -> sympy.Expr:
+    """Return what a part of a formula is, every step of which is bounded."""
+    match node:
+        case ast.Constant(value=int() | float() as value) if not isinstance(value, bool):
+            number = sympy.Integer(value) if isinstance(value, int) else sympy.Float(value)
+            return _checked(number)
+        case ast.Constant(value=value):
+            raise _Refused(f"has {shown(value)}")
+        case ast.Name(id=name) if name in names:
+            return names[name]
+        case ast.Name(id=name) if name in _CALLED:
+            raise _Refused("is no formula")
+        case ast.Name(id=name):
+            raise _Refused(f"has {shown(name)}")
+        case ast.UnaryOp(op=op, operand=operand) if type(op) in _SIGNS:
+            return _SIGNS[type(op)](_value(operand, names))
+        case ast.BinOp(op=ast.Pow(), left=base, right=exponent):
+            return _power(_value(base, names), _value(exponent, names))
+        case ast.BinOp(op=op) if type(op) in (*_SUMS, *_PRODUCTS):
+            return _chain(node, _SUMS if type(op) in _SUMS else _PRODUCTS, names)
+        case ast.Call(func=ast.Name(id=name), args=[argument], keywords=[]) if name in _CALLED:
+            return _of_function(name, _value(argument, names))
+        case ast.Call(func=ast.Name(id=name)) if name not in _CALLED and name not in names:
+            raise _Refused(f"has {shown(name)}")
+        case ast.Call(func=ast.Name()):
+            raise _Refused("is no formula")
+    raise _Refused(f"has {type(getattr(node, 'op', node)).__name__!r}")
+
+
+def _chain(node: ast.expr, kinds: tuple[type, ...], names: dict[str, sympy.Expr]) -> sympy.Expr:
+    """Return a sum or a product, made at once: made step by step, long ones would take long."""
+    parts = []
+    while isinstance(node, ast.BinOp) and type(node.op) in kinds:
+        part = _value(node.right, names)
+        if isinstance(node.op, ast.Sub):
+            part = -part
+        elif isinstance(node.op, ast.Div):
+            part = _checked(1 / part)
+        parts.append(part)
+        node = node.left
+    parts.append(_value(node, names))
+    return _checked((sympy.Add if kinds is _SUMS else sympy.Mul)(*reversed(parts)))
+
+
+def _power(base: sympy.Expr, exponent: sympy.Expr) -> sympy.Expr:
+    """Return a power, unless its exact value would be too large, or its exponent is."""
+    if exponent.is_number:
+        size = abs(float(exponent)) if exponent.is_real else 0.0
+        if size > LARGEST_EXPONENT:
+            raise _Refused(f"has an exponent beyond {LARGEST_EXPONENT}")
+        # What is a factor is raised at once: (2*x)**9 becomes 512*x**9.
+        _check_exact((one.as_base_exp()[0] for one in sympy.Mul.make_args(base)), size)
+    return _checked(base**exponent)
+
+
+def _of_function(name: str, argument: sympy.Expr) -> sympy.Expr:
+    if name == "Abs" and not argument.is_number:
+        # SymPy would multiply out what it does not know to be real.
+        return sympy.Abs(argument, evaluate=False)
+    if name == "exp" and argument.has(sympy.log):
+        # exp(9*log(2)) becomes 2**9.
+        numbers = argument.atoms(sympy.Number)
+        _check_exact(numbers, max((abs(float(one)) for one in numbers), default=0.0))
+    return _checked(_CALLED[name](argument))
+
+
+def _check_exact(numbers: Iterable[sympy.Expr], exponent: float) -> None:
+    """Refuse powers of exact numbers that have too many digits together."""
+    exact = (one for one in numbers if one.is_Rational)
+    bits = sum(max(one.p.bit_length(), one.q.bit_length()) - 1 for one in exact)
+    if exponent * bits > _MOST_BITS:
+        raise _Refused(f"has a number beyond {LARGEST_NUMBER:.0e}")
+
+
+def _checked(value: sympy.Expr) -> sympy.Expr:
+    """Return a value unless it, or its leading factor or term, is no finite number of doubles."""
+    # Looking into all of it at every step would take too long.
+    if value in _INFINITE or (value.args and value.args[0] in _INFINITE):
+        raise _Refused(f"is {shown(value)}, no real number")
+    if value.is_Number:
+        _check_number(value)
+        # NumPy's functions take no whole numbers of more digits than these.
+        return sympy.Float(value) if abs(value) > _LARGEST_EXACT else value
+    if value.is_number:
+        # Each part of it has been found to be in range, so that this is little work.
+        _check_number(abs(value.evalf(3)))
+    elif (value.is_Mul or value.is_Add) and value.args[0].is_Number:
+        _check_number(value.args[0])
+    elif value.is_Pow and value.exp.is_Number and abs(value.exp) > LARGEST_EXPONENT:
+        raise _Refused(f"has an exponent beyond {LARGEST_EXPONENT}")
+    return value
+
+
+def _check_number(number: sympy.Expr) -> None:
+    is_exact = number.is_Rational
+    bits = max(number.p.bit_length(), number.q.bit_length()) if is_exact else 0
+    if bits > _MOST_BITS or (number.is_Float and abs(number) > LARGEST_NUMBER):
+        raise _Refused(f"has a number beyond {LARGEST_NUMBER:.0e}")
 
 
 def evaluator(expression: sympy.Expr) -> Callable[..., Any]:
