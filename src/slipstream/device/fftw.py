@@ -1,16 +1,24 @@
-"""Local transforms on the CPU: FFTW plans, measured once and remembered.
+"""Local transforms on the CPU by FFTW, whose plans are the same in every run.
 
-Plans are measured, because a good plan is often twice as fast as a guessed one, and kept as
-wisdom in the cache folder, because a plan measured anew may differ in its last bits: with
-wisdom, the same case gives the same bits in the next run too.
+A plan that FFTW measures is up to twice as fast as one that it estimates, but not the same from
+run to run: timings decide, and with them the last bits of a result. So plans are estimated, within
+limits that make good ones of them (see `_FLAGS`), and in no way by what anybody has measured in
+this process. Whoever wants the speed more than the bits sets ``SLIPSTREAM_FFTW=measure``: plans are
+then measured once and kept as wisdom in the cache folder.
+
+pyFFTW brings FFTW and plans with the flags of its manual only, so FFTW is called directly here.
 """
 
 from __future__ import annotations
 
-import atexit
 import contextlib
+import ctypes
+import fcntl
 import functools
 import os
+import threading
+import warnings
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -18,6 +26,20 @@ import pyfftw
 
 from slipstream.device.device_interface import Operation
 from slipstream.device.host_compiler import cache_folder, write_atomically
+from slipstream.errors import InputError
+
+MEASURING = "SLIPSTREAM_FFTW"
+_CHOICES = ("estimate", "measure")
+
+# FFTW's api/fftw3.h. Estimates make too little of memory: FFTW copies a few columns of a strided
+# transform at a time to transform them, which takes twice as long as what it does without a buffer.
+_MEASURE, _DESTROY_INPUT, _ESTIMATE, _NO_BUFFERING, _WISDOM_ONLY = 0, 1, 1 << 6, 1 << 11, 1 << 21
+_FLAGS = (_ESTIMATE | _NO_BUFFERING, _ESTIMATE)
+
+_PREFIXES = {"f": "fftwf", "d": "fftw", "F": "fftwf", "D": "fftw"}
+_PARTS = ("double", "single", "long_double")
+# FFTW's planner serves one thread at a time.
+_planner = threading.Lock()
 
 
 def empty(shape: tuple[int, ...], dtype: Any) -> np.ndarray:
@@ -28,41 +50,20 @@ def empty(shape: tuple[int, ...], dtype: Any) -> np.ndarray:
 def plan(
     source: np.ndarray, target: np.ndarray, axes: tuple[int, ...], forward: bool, threads: int
 ) -> Operation:
-    """Return the planned transform ``source -> target`` along `axes`; see `Device.fft`.
-
-    Measuring destroys the content of both arrays, so a problem that is not known yet is measured on
-    other memory with the same shape, strides and alignment; wisdom then serves the arrays.
-    """
+    """Return the planned transform ``source -> target`` along `axes`; see `Device.fft`."""
     if 0 in source.shape or 0 in target.shape:
         return lambda stream: None
     in_place = source.ctypes.data == target.ctypes.data
     if in_place and min(source.strides) < 0:
         return _through_memory(source, target, axes, forward, threads)
-    _load_wisdom()
-    measured = max(source.size, target.size) >= _MEASURED
+    made = _plan_of(_Problem(source, target, axes, forward, threads))
+    begins = ctypes.c_void_p(source.ctypes.data), ctypes.c_void_p(target.ctypes.data)
+    execute, arrays = made.execute, (source, target)
 
-    def make(source: np.ndarray, target: np.ndarray, *flags: str) -> pyfftw.FFTW:
-        return pyfftw.FFTW(
-            source,
-            target,
-            axes=axes,
-            direction="FFTW_FORWARD" if forward else "FFTW_BACKWARD",
-            flags=flags if target.dtype.kind == "c" else (*flags, "FFTW_DESTROY_INPUT"),
-            threads=threads,
-        )
+    def run(stream: Any, _arrays: Any = arrays) -> None:
+        execute(made.address, *begins)
 
-    if not measured:
-        execute = make(source, target, "FFTW_ESTIMATE").execute
-        return lambda stream: execute()
-    known = ("FFTW_MEASURE", "FFTW_WISDOM_ONLY")
-    try:
-        execute = make(source, target, *known).execute
-    except RuntimeError:  # FFTW knows no plan
-        twin = _twin(source)
-        make(twin, twin if in_place else _twin(target), "FFTW_MEASURE")
-        _planned.append(True)
-        execute = make(source, target, *known).execute
-    return lambda stream: execute()
+    return run
 
 
 def _through_memory(
@@ -79,10 +80,121 @@ def _through_memory(
     return run
 
 
-# Elements of a transform from which measuring, some hundredths of a second, is worth while.
-_MEASURED = 1 << 15
+class _Problem:
+    """What FFTW is to plan; problems with the same key share a plan."""
 
-_planned: list[bool] = []
+    def __init__(
+        self,
+        source: np.ndarray,
+        target: np.ndarray,
+        axes: tuple[int, ...],
+        forward: bool,
+        threads: int,
+    ) -> None:
+        self.source, self.target = source, target
+        self.axes = tuple(axis % source.ndim for axis in axes)
+        self.forward, self.threads = forward, threads
+        self.in_place = source.ctypes.data == target.ctypes.data
+        self.key = (
+            *((a.dtype.char, a.shape, a.strides, a.ctypes.data % 64) for a in (source, target)),
+            (self.axes, forward, threads, self.in_place),
+        )
+
+    def on_other_memory(self) -> _Problem:
+        """Return the same problem on memory whose content does not matter."""
+        source = _twin(self.source)
+        target = source if self.in_place else _twin(self.target)
+        if self.in_place and source.dtype != self.target.dtype:
+            target = np.ndarray(
+                self.target.shape, self.target.dtype, source, 0, self.target.strides
+            )
+        return _Problem(source, target, self.axes, self.forward, self.threads)
+
+
+class _Plan:
+    """A plan of FFTW's, which serves all arrays with the geometry of those that it was made for."""
+
+    def __init__(self, address: int, prefix: str, kind: str) -> None:
+        self.address = ctypes.c_void_p(address)
+        self.execute = getattr(_library(), f"{prefix}_execute_{kind}")
+
+
+_plans: dict[tuple, _Plan] = {}
+
+
+def _plan_of(problem: _Problem) -> _Plan:
+    """Return the plan of a problem, made if need be. Plans stay: they are few, and small."""
+    choice = os.environ.get(MEASURING) or _CHOICES[0]
+    if choice not in _CHOICES:
+        raise InputError(f"{MEASURING} is {choice!r}; accepted: {', '.join(_CHOICES)}")
+    key = (choice, *problem.key)
+    with _planner:
+        if key not in _plans:
+            _plans[key] = _measured(problem) if choice == "measure" else _estimated(problem)
+        return _plans[key]
+
+
+def _estimated(problem: _Problem) -> _Plan:
+    with _without_wisdom():
+        made = next(filter(None, (_make(problem, flags) for flags in _FLAGS)), None)
+    if made is None:
+        raise InputError(f"FFTW cannot transform an array of shape {problem.source.shape}")
+    return made
+
+
+def _measured(problem: _Problem) -> _Plan:
+    """Return a plan that is remembered, or measured now, on other memory: measuring destroys."""
+    _load_wisdom()
+    made = _make(problem, _MEASURE | _WISDOM_ONLY)
+    if made is None and _make(problem.on_other_memory(), _MEASURE) is not None:
+        _save_wisdom()
+        made = _make(problem, _MEASURE | _WISDOM_ONLY)
+    return made or _estimated(problem)
+
+
+class _Dimension(ctypes.Structure):
+    """A dimension of FFTW's guru interface: its size, and strides of source and target."""
+
+    _fields_ = [(name, ctypes.c_ssize_t) for name in ("n", "source", "target")]
+
+
+def _make(problem: _Problem, flags: int) -> _Plan | None:
+    """Return a plan made with these flags, or None if there is none."""
+    source, target, axes = problem.source, problem.target, problem.axes
+    is_real = source.dtype.kind != "c" or target.dtype.kind != "c"
+    if target.dtype.kind != "c":
+        flags |= _DESTROY_INPUT
+    # Of a real transform, the points: they are more than the modes.
+    points = source if source.dtype.kind != "c" else target
+    dimensions = [
+        _Dimension(n, s // source.itemsize, t // target.itemsize)
+        for n, s, t in zip(points.shape, source.strides, target.strides, strict=True)
+    ]
+    inner = [dimensions[axis] for axis in axes]
+    outer = [one for axis, one in enumerate(dimensions) if axis not in axes]
+    kind = "dft" if not is_real else "dft_r2c" if source.dtype.kind != "c" else "dft_c2r"
+    prefix, sign = _PREFIXES[source.dtype.char], -1 if problem.forward else 1
+    library = _library()
+    getattr(library, f"{prefix}_plan_with_nthreads")(problem.threads)
+    make = getattr(library, f"{prefix}_plan_guru64_{kind}")
+    make.restype = ctypes.c_void_p
+    address = make(
+        len(inner),
+        (_Dimension * len(inner))(*inner),
+        len(outer),
+        (_Dimension * len(outer))(*outer),
+        ctypes.c_void_p(source.ctypes.data),
+        ctypes.c_void_p(target.ctypes.data),
+        *(() if is_real else (sign,)),
+        ctypes.c_uint(flags),
+    )
+    return _Plan(address, prefix, kind) if address else None
+
+
+@functools.cache
+def _library() -> ctypes.CDLL:
+    # Names are looked up in what a library depends on, too: the FFTW that pyFFTW brings.
+    return ctypes.CDLL(pyfftw.pyfftw.__file__)
 
 
 def _twin(array: np.ndarray) -> np.ndarray:
@@ -94,22 +206,36 @@ def _twin(array: np.ndarray) -> np.ndarray:
     return np.ndarray(array.shape, array.dtype, memory.data, first, array.strides)
 
 
-_PARTS = ("double", "single", "long_double")
+@contextlib.contextmanager
+def _without_wisdom() -> Iterator[None]:
+    """Hide what has been planned in this process before: FFTW would take it for an estimate."""
+    kept = pyfftw.export_wisdom()
+    pyfftw.forget_wisdom()
+    try:
+        yield
+    finally:
+        pyfftw.forget_wisdom()
+        pyfftw.import_wisdom(kept)
 
 
 @functools.cache
 def _load_wisdom() -> None:
     with contextlib.suppress(OSError):
-        folder = cache_folder()
-        parts = [folder / f"fftw-{part}.wisdom" for part in _PARTS]
-        pyfftw.import_wisdom(tuple(p.read_bytes() if p.exists() else b"" for p in parts))
-    atexit.register(_save_wisdom)
+        pyfftw.import_wisdom(_remembered())
+
+
+def _remembered() -> tuple[bytes, ...]:
+    paths = [cache_folder() / f"fftw-{part}.wisdom" for part in _PARTS]
+    return tuple(path.read_bytes() if path.exists() else b"" for path in paths)
 
 
 def _save_wisdom() -> None:
-    # One rank per node is enough, and the ranks' plans are much the same.
-    if not _planned or os.environ.get("OMPI_COMM_WORLD_LOCAL_RANK", "0") != "0":
-        return
-    with contextlib.suppress(Exception):
-        for part, wisdom in zip(_PARTS, pyfftw.export_wisdom(), strict=True):
-            write_atomically(cache_folder() / f"fftw-{part}.wisdom", wisdom)
+    """Add what this process has measured to what others have saved meanwhile."""
+    try:
+        with open(cache_folder() / "fftw.lock", "w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            pyfftw.import_wisdom(_remembered())
+            for part, wisdom in zip(_PARTS, pyfftw.export_wisdom(), strict=True):
+                write_atomically(cache_folder() / f"fftw-{part}.wisdom", wisdom)
+    except OSError as error:
+        warnings.warn(f"FFTW's wisdom cannot be kept: {error}", stacklevel=2)
