@@ -162,8 +162,9 @@ def write_checkpoint(
                 **said,
             )
             replace_file(partial / MANIFEST, manifest.sealed().model_dump_json().encode())
-            for written in (partial / MANIFEST, partial, checkpoints):
-                flush_file(written)
+            flush_file(partial / MANIFEST)
+            flush_folder(partial)
+            flush_folder(checkpoints)
             partial.rename(path)
             flush_folder(checkpoints)
 

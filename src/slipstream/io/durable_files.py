@@ -11,8 +11,8 @@ from pathlib import Path
 from slipstream.errors import RunError
 
 PARTIAL = ".partial"
-# What file systems answer that cannot flush folders, and need not.
-_CANNOT_FLUSH = (errno.EINVAL, errno.ENOTSUP)
+# Of folders: file systems that cannot flush them, and folders that may be written but not read.
+_CANNOT_FLUSH = (errno.EINVAL, errno.ENOTSUP, errno.EACCES)
 
 
 @contextlib.contextmanager
@@ -21,39 +21,46 @@ def errors_name(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        where = error.filename or path
+        where = path if error.filename is None else os.fsdecode(error.filename)
         raise RunError(f"{where} cannot be written: {error.strerror or error}") from error
 
 
 def replace_file(path: Path, content: bytes | memoryview) -> None:
     """Write a file that others see as it was or whole; `flush_file` makes that last."""
     partial = path.with_name(path.name + PARTIAL)
-    try:
-        with partial.open("wb") as file:
-            file.write(content)
-        partial.replace(path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            partial.unlink()
-        raise
+    with errors_name(path):
+        try:
+            with partial.open("wb") as file:
+                file.write(content)
+            partial.replace(path)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                partial.unlink()
+            raise
 
 
 def flush_file(path: Path) -> None:
     """Wait until the content of a file is on the device."""
+    with errors_name(path):
+        _flush(path)
+
+
+def flush_folder(path: Path) -> None:
+    """Wait until it is on the device which files a folder has, and under which names."""
+    with errors_name(path):
+        try:
+            _flush(path)
+        except OSError as error:
+            if error.errno not in _CANNOT_FLUSH:
+                raise
+
+
+def _flush(path: Path) -> None:
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-def flush_folder(path: Path) -> None:
-    """Wait until it is on the device which files a folder has, and under which names."""
-    try:
-        flush_file(path)
-    except OSError as error:
-        if error.errno not in _CANNOT_FLUSH:
-            raise
 
 
 def make_folder(path: Path) -> None:

@@ -65,7 +65,7 @@ class Series:
         if self._csv is not None:
             with errors_name(self._path):
                 os.fsync(self._csv[0].fileno())
-                flush_folder(self.folder)
+            flush_folder(self.folder)
 
     def columns(self) -> dict[str, np.ndarray]:
         """Return the columns by name: one value per row, int64 for ``step``, else float64."""

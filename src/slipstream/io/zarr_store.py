@@ -83,8 +83,7 @@ class FieldStore:
         Returns the size and the checksum (CRC-32) of each of these files, by its path in the group.
         Does not communicate.
         """
-        with errors_name(self.path):
-            return self._files.flush()
+        return self._files.flush()
 
     def _begin(self, attributes: Mapping[str, Any]) -> None:
         if self.path.exists():
@@ -218,7 +217,7 @@ class _WholeFiles(LocalStore):
         path, content = self.root / key, memoryview(value.as_buffer_like())
         with errors_name(path):
             path.parent.mkdir(parents=True, exist_ok=True)
-            replace_file(path, content)
+        replace_file(path, content)
         self._written[key] = content.nbytes, zlib.crc32(content)
 
     def flush(self) -> dict[str, tuple[int, int]]:

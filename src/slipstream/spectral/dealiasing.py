@@ -16,6 +16,7 @@ import math
 from dataclasses import dataclass
 
 from slipstream.errors import InputError
+from slipstream.fft.truncation import Modes, truncate
 from slipstream.spectral.runge_kutta_tableaux import RungeKutta
 
 
@@ -63,6 +64,12 @@ DEALIASING = {
     "1/2": Dealiasing(1 / 4, factors=3),
     "none": Dealiasing(1 / 2, factors=1),
 }
+
+
+def kept_modes(points_xyz: tuple[int, int, int], dealiasing: str) -> tuple[Modes, ...]:
+    """Return the modes along z, y and x that a grid has, and this dealiasing keeps."""
+    shape = tuple(reversed(points_xyz))
+    return truncate(shape, DEALIASING[dealiasing].truncation(shape), real=True)
 
 
 def alias_warnings(name: str, degree: float) -> list[str]:

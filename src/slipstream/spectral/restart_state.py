@@ -9,6 +9,7 @@ from slipstream.decomposition import Box, split
 from slipstream.errors import InputError
 from slipstream.fft import SlabGeometry
 from slipstream.io.checkpoint import Checkpoint
+from slipstream.spectral.dealiasing import kept_modes
 from slipstream.spectral.spectral_problem import SpectralProblem
 
 # Planes of modes that are read at once to see what is dropped.
@@ -33,11 +34,17 @@ def read_state(
             f"{case.grid.lengths_xyz} (grid.length); both must be the same"
         )
     box, geometry = problem.geometry.spectral_box, problem.geometry
+    stored = tuple(
+        m.count for m in kept_modes(earlier.grid.points_xyz, earlier.numerics.dealiasing)
+    )
     state = np.zeros((problem.size, *box.shape), problem.complex_dtype)
     variance: float | None = None
     for component, name in enumerate(problem.model.unknowns):
         array = f"{name}_hat"
-        stored = checkpoint.check_array(array, "c", 3)
+        if checkpoint.check_array(array, "c", 3) != stored:
+            raise InputError(
+                f"initial.restart: {checkpoint.path}: {array} has other modes than its case"
+            )
         if any(np.greater(stored, geometry.spectral_shape)):
             variance = (variance or 0.0) + _variance(checkpoint, array, geometry)
         for mine, theirs in _common_modes(geometry.spectral_shape, stored):

@@ -16,7 +16,7 @@ from slipstream.device import Device, Operation
 from slipstream.equations import models
 from slipstream.equations.fourier_forms import AXES
 from slipstream.exchange import chosen_transport, make_transport
-from slipstream.fft import SlabGeometry, truncate
+from slipstream.fft import SlabGeometry
 from slipstream.field import Field, grid_field
 from slipstream.report.number_text import pi_text
 from slipstream.report.picture_choice import PictureChoice
@@ -25,7 +25,7 @@ from slipstream.simulation.device_memory import ranks_per_device
 from slipstream.simulation.earlier_run import open_earlier_run
 from slipstream.simulation.simulation_base import Simulation
 from slipstream.spectral import cfl
-from slipstream.spectral.dealiasing import DEALIASING, alias_warnings
+from slipstream.spectral.dealiasing import DEALIASING, alias_warnings, kept_modes
 from slipstream.spectral.diagnostic_labels import labels_of, pictures_of
 from slipstream.spectral.energy_budget import (
     EnergyBudget,
@@ -72,7 +72,7 @@ class SpectralSimulation(Simulation):
         dealiasing = DEALIASING[case.numerics.dealiasing]
         method = METHODS[case.time.integrator]
         dealiasing.check(case.numerics.dealiasing, method)
-        z_modes, y_modes, x_modes = truncate(shape, dealiasing.truncation(shape), real=True)
+        z_modes, y_modes, x_modes = kept_modes(case.grid.points_xyz, case.numerics.dealiasing)
         itemsize = 2 * np.dtype(case.numerics.precision).itemsize
         alignment = max(1, device.row_bytes // itemsize)
         parameters = case.equation.parameters
