@@ -6,7 +6,14 @@ its own tables, chosen by the top-level key ``solver``.
 """
 
 from slipstream.case.advection_case import AdvectionCase
-from slipstream.case.case_loading import SOLVERS, load_case, make_case, parse_case, validate_case
+from slipstream.case.case_loading import (
+    SOLVERS,
+    load_case,
+    make_case,
+    parse_case,
+    parse_stored_case,
+    validate_case,
+)
 from slipstream.case.case_template import write_template
 from slipstream.case.common_tables import Case
 from slipstream.case.lattice_case import LatticeCase
@@ -21,6 +28,7 @@ __all__ = [
     "load_case",
     "make_case",
     "parse_case",
+    "parse_stored_case",
     "validate_case",
     "write_template",
 ]

@@ -18,6 +18,7 @@ from slipstream.case.lattice_case import LatticeCase
 from slipstream.case.spectral_case import SpectralCase
 from slipstream.case.validation_messages import explain, nearest
 from slipstream.errors import InputError
+from slipstream.printable_text import shortened, shown
 
 SOLVERS: dict[str, type[Case]] = {
     "spectral": SpectralCase,
@@ -84,11 +85,30 @@ def load_case(path: str | Path, overrides: Iterable[str] = ()) -> Case:
 
 def parse_case(text: str, overrides: Iterable[str] = (), source: str = "case") -> Case:
     """Validate the text of a case, which comes from `source`; see `load_case`."""
+    return validate_case(_tables(text, source), overrides, source)
+
+
+def parse_stored_case(text: str, case: Case, source: str) -> Case:
+    """Validate the text of the case of an earlier run, whose state `case` goes on from.
+
+    It may be somebody else's, so nothing is imported that `case` does not name.
+    """
+    data = _tables(text, source)
+    if data.get("solver") != case.solver:
+        raise InputError(
+            f"{source} is of solver {shown(data.get('solver'))}, this case of {case.solver!r}; "
+            "both must be the same"
+        )
+    return validate_case(case.with_own_code(data, source), source=source)
+
+
+def _tables(text: str, source: str) -> dict[str, Any]:
     try:
-        data = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise InputError(f"{source}: not valid TOML: {error}") from error
-    return validate_case(data, overrides, source)
+        return tomllib.loads(text)
+    # Numbers of thousands of digits, and lists within lists within lists, are no TOML either.
+    except (ValueError, RecursionError) as error:
+        reason = str(error) if isinstance(error, tomllib.TOMLDecodeError) else "a value is too long"
+        raise InputError(f"{source}: not valid TOML: {reason}") from error
 
 
 def validate_case(
@@ -98,7 +118,7 @@ def validate_case(
     given = dict(parse_override(override) for override in overrides)
     solver = given.get("solver", data.get("solver"))
     if not isinstance(solver, str) or solver not in SOLVERS:
-        what = "is required" if solver is None else f"{solver!r} is not accepted"
+        what = "is required" if solver is None else f"{shown(solver)} is not accepted"
         guess = nearest(solver, list(SOLVERS)) if isinstance(solver, str) else ""
         where = "--set" if "solver" in given else source
         raise InputError(f"{where}: solver: {what}{guess or ';'} accepted: {', '.join(SOLVERS)}")
@@ -119,10 +139,12 @@ def parse_override(text: str) -> tuple[str, Any]:
     """Return the dotted key and the value of ``section.key=value``; text where it is not TOML."""
     key, equals, value = (part.strip() for part in text.partition("="))
     if not (key and equals and value):
-        raise InputError(f"--set {text}: expected section.key=value, such as grid.points=64")
+        raise InputError(
+            f"--set {shortened(text)}: expected section.key=value, such as grid.points=64"
+        )
     try:
         return key, tomllib.loads(f"value = {value}")["value"]
-    except tomllib.TOMLDecodeError:
+    except (ValueError, RecursionError):
         return key, value
 
 

@@ -209,6 +209,13 @@ class Case(Table):
         """Return the class that validates these tables: this one, if keys are always the same."""
         return cls
 
+    def with_own_code(self, data: dict[str, Any], source: str) -> dict[str, Any]:
+        """Return the tables of an earlier run's case, with no code but what this case names.
+
+        `source` is where they come from; an `InputError` if they need other code.
+        """
+        return data
+
     @property
     def points(self) -> int | None:
         """Number of grid points that one time step updates; None if the case does not tell."""

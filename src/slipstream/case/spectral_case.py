@@ -7,6 +7,7 @@ quantities are non-dimensional.
 import functools
 import math
 import re
+from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import BeforeValidator, Field, create_model, field_validator, model_validator
@@ -20,6 +21,7 @@ from slipstream.accepted import (
     INTEGRATORS,
     MAGNETIC_FIELDS,
     MAX_STREAMS,
+    MODELS,
     RESIDENCIES,
     SCHEDULES,
     TRANSPORTS,
@@ -41,6 +43,7 @@ from slipstream.case.common_tables import (
     three,
 )
 from slipstream.errors import InputError
+from slipstream.printable_text import shown
 
 # The keys of each flow and their defaults; `...` is none.
 FLOW_KEYS: dict[str, dict[str, Any]] = {
@@ -65,10 +68,10 @@ def length_value(length: float | str) -> float:
     """Return a length that may be text: a multiple of pi such as ``"2 pi"`` or ``"pi/2"``."""
     accepted = 'accepted: a positive number, or a multiple of pi such as "2 pi", "pi" or "pi/2"'
     if isinstance(length, bool) or not isinstance(length, int | float | str):
-        raise ValueError(f"{length!r} is no length; {accepted}")
+        raise ValueError(f"{shown(length)} is no length; {accepted}")
     value = float(length) if not isinstance(length, str) else _multiple_of_pi(length)
     if not (value > 0 and math.isfinite(value)):
-        raise ValueError(f"{length!r} is no length; {accepted}")
+        raise ValueError(f"{shown(length)} is no length; {accepted}")
     return value
 
 
@@ -459,6 +462,21 @@ class SpectralCase(Case):
         equation = data.get("equation")
         name = equation.get("model", "hd") if isinstance(equation, dict) else "hd"
         return _case_of_model(name) if isinstance(name, str) else cls
+
+    def with_own_code(self, data: dict[str, Any], source: str) -> dict[str, Any]:
+        equation = data.get("equation")
+        theirs = equation.get("model", "hd") if isinstance(equation, dict) else "hd"
+        own = self.equation.model
+        if not isinstance(theirs, str) or theirs in MODELS or theirs == own:
+            return data
+        # The file may have moved, but is called the same, and so is the function.
+        if Path(own).name != Path(theirs).name:
+            raise InputError(
+                f"{source} is of model {shown(theirs)}, this case of {shown(own)}; a model of a "
+                "Python file is imported only if equation.model of this case names it; to take "
+                "over fields alone: initial.flow = 'file'"
+            )
+        return {**data, "equation": {**data["equation"], "model": own}}
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Let ranks send cases to each other, though classes are made for models."""

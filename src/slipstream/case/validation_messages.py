@@ -10,6 +10,7 @@ from typing import Any, Literal, get_args, get_origin
 from pydantic import BaseModel, ValidationError
 
 from slipstream.case.common_tables import OneOf
+from slipstream.printable_text import shortened, shown
 
 _BOUNDS = {
     "greater_than": ("gt", "greater than"),
@@ -29,6 +30,9 @@ _KINDS = {
     "model": "a table",
 }
 
+# Of what a check says: names that are accepted take some hundreds.
+_MOST_LETTERS = 800
+
 
 def explain(model: type[BaseModel], error: ValidationError) -> tuple[str, str]:
     """Return the dotted key that failed first, and one line about it that begins with the key.
@@ -38,12 +42,16 @@ def explain(model: type[BaseModel], error: ValidationError) -> tuple[str, str]:
     problems = error.errors(include_url=False)
     problems.sort(key=lambda problem: problem["type"] != "extra_forbidden")
     problem = problems[0]
-    key = ".".join(str(part) for part in problem["loc"]) or "case"
+    key = _key(problem) or "case"
     message = f"{key}: {_describe(model, problem)}"
     if len(problems) > 1:
-        others = ", ".join(".".join(str(part) for part in p["loc"]) for p in problems[1:4])
+        others = ", ".join(map(_key, problems[1:4]))
         message += f" (also wrong: {others}{', ...' if len(problems) > 4 else ''})"
     return key, " ".join(message.split())
+
+
+def _key(problem: Any) -> str:
+    return ".".join(shortened(str(part)) for part in problem["loc"])
 
 
 def nearest(word: str, accepted: list[str]) -> str:
@@ -67,16 +75,16 @@ def _describe(model: type[BaseModel], problem: Any) -> str:
     if kind == "literal_error":
         choices = choices_at(model, location)
         guess = nearest(value, choices) if isinstance(value, str) else ""
-        return f"{value!r} is not accepted{guess or ';'} accepted: {', '.join(choices)}"
+        return f"{shown(value)} is not accepted{guess or ';'} accepted: {', '.join(choices)}"
     if kind in _BOUNDS:
         bound, words = _BOUNDS[kind]
-        return f"must be {words} {problem['ctx'][bound]:g}, not {value!r}"
+        return f"must be {words} {problem['ctx'][bound]:g}, not {shown(value)}"
     if kind == "value_error":
-        return str(problem["ctx"]["error"])
+        return shortened(str(problem["ctx"]["error"]), _MOST_LETTERS)
     for prefix, words in _KINDS.items():
         if kind.startswith(prefix):
-            return f"must be {words}, not {value!r}"
-    return f"{problem['msg'][0].lower()}{problem['msg'][1:]}, not {value!r}"
+            return f"must be {words}, not {shown(value)}"
+    return f"{problem['msg'][0].lower()}{problem['msg'][1:]}, not {shown(value)}"
 
 
 def _table_at(model: type[BaseModel], location: tuple[Any, ...]) -> type[BaseModel]:

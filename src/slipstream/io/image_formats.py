@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import io
 import logging
 import math
 import operator
@@ -18,14 +19,18 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import zarr
 
 from slipstream.errors import InputError
+from slipstream.io.foreign_zarr import LITTLE, foreign_arrays, inflated_size
 from slipstream.io.image_errors import ImageError, Key, PerAxis
+from slipstream.io.linked_hdf5 import own_dataset
+from slipstream.printable_text import shortened, shown
 
 PATH, DATASET = Key("image", "path"), Key("image", "dataset")
 SHAPE, DTYPE = Key("image", "shape"), Key("image", "dtype")
 BYTE_ORDER, OFFSET = Key("image", "byte_order"), Key("image", "offset")
+# Of TIFF: those of zlib.
+_DEFLATED = (8, 32946, 50013)
 # tifffile would log a second message about a broken file.
 _SILENT = logging.NullHandler()
 
@@ -167,10 +172,8 @@ def tiff_source(path: Path) -> Source:
 
     Uncompressed values are mapped into memory, others are decoded page by page.
     """
-    import tifffile
-
     logging.getLogger("tifffile").addHandler(_SILENT)
-    with tifffile.TiffFile(path) as file:
+    with _open_tiff(path) as file:
         _check_chain(file)
         series, page = file.series[0], file.pages.first
         size, plane = math.prod(series.shape), page.imagelength * page.imagewidth
@@ -185,21 +188,29 @@ def tiff_source(path: Path) -> Source:
                 "pixels; accepted: a stack of pages (a slice one voxel thick: .npy, or raw values)",
             )
         shape = (size // plane, page.imagelength, page.imagewidth)
-        dtype = np.dtype(series.dtype)
-        mapped = series.dataoffset is not None and series.dtype == page.dtype
+        dtype, place = np.dtype(series.dtype), series.dataoffset
+        stored = dtype.newbyteorder(file.byteorder)
+        mapped = place is not None and series.dtype == page.dtype
         together = shape[0] // len(series.pages)
 
     def open_mapped() -> AbstractContextManager[Any]:
-        return contextlib.nullcontext(tifffile.memmap(path, mode="r").reshape(shape))
+        return contextlib.nullcontext(np.memmap(path, stored, "r", place, shape))
 
     @contextlib.contextmanager
     def open_pages() -> Iterator[Any]:
-        with tifffile.TiffFile(path) as file:
+        with _open_tiff(path) as file:
             yield _Pages(file.series[0].pages, (together, *shape[1:]))
 
     if mapped:
         return Source(str(path), shape, dtype, open_mapped, threaded=True)
     return Source(str(path), shape, dtype, open_pages, planes=together)
+
+
+def _open_tiff(path: Path) -> Any:
+    import tifffile
+
+    # Microscopes describe series of several files in one of them.
+    return tifffile.TiffFile(path, is_ome=False, is_mmstack=False, _multifile=False)
 
 
 def _check_chain(file: Any) -> None:
@@ -224,10 +235,23 @@ class _Pages:
         first, last = planes.start // together, (planes.stop - 1) // together
         found = []
         for number in range(first, last + 1):
+            _check_segments(self._pages[number])
             page = self._pages[number].asarray().reshape(self._shape)
             low = max(planes.start - number * together, 0)
             found.append(page[low : planes.stop - number * together, rows, columns])
         return found[0] if len(found) == 1 else np.concatenate(found)
+
+
+def _check_segments(page: Any) -> None:
+    """Raise a ValueError if a page has more bytes than its size tells, before it is decoded."""
+    if page.compression not in _DEFLATED:
+        return
+    file = page.parent.filehandle
+    for place, count in zip(page.dataoffsets, page.databytecounts, strict=False):
+        if count > LITTLE:
+            file.seek(place)
+            if inflated_size(io.BytesIO(file.read(count)), page.nbytes) > page.nbytes:
+                raise ValueError("a page has more bytes than its size tells")
 
 
 def hdf5_source(path: Path, dataset: str | None = None) -> Source:
@@ -242,40 +266,40 @@ def hdf5_source(path: Path, dataset: str | None = None) -> Source:
                 found.append(name)
 
         # `visititems` does not follow links, so a name may be valid without being found.
-        if dataset is None or not isinstance(file.get(dataset), h5py.Dataset):
+        one = None if dataset is None else own_dataset(file, dataset)
+        if one is None:
             file.visititems(note)
             dataset = _only(path, found, dataset)
-        chunks = file[dataset].chunks
-        shape, dtype = file[dataset].shape, file[dataset].dtype
+            one = own_dataset(file, dataset)
+        name, chunks, shape, dtype = dataset or "", one.chunks, one.shape, one.dtype
 
     @contextlib.contextmanager
     def open_dataset() -> Iterator[Any]:
         with h5py.File(path, "r") as file:
-            yield file[dataset]
+            yield own_dataset(file, name)
 
     planes = chunks[0] if chunks else 1
-    return Source(f"{path}: {dataset}", shape, dtype, open_dataset, planes)
+    return Source(f"{path}: {name}", shape, dtype, open_dataset, planes)
 
 
 def zarr_source(path: Path, dataset: str | None = None) -> Source:
     """Return a zarr array: the one at the root, or one of a group, chosen as by `hdf5_source`."""
-    array = zarr.open(path, mode="r")
-    if isinstance(array, zarr.Group) or dataset is not None:
-        members = array.members(max_depth=None) if isinstance(array, zarr.Group) else ()
-        arrays = {name: one for name, one in members if isinstance(one, zarr.Array)}
-        volumes = [name for name, one in arrays.items() if one.ndim == 3]
-        wanted = None if dataset is None else dataset.strip("/")
-        array = arrays[wanted if wanted in arrays else _only(path, volumes, dataset)]
+    arrays = foreign_arrays(path)
+    name = "" if dataset is None else dataset.strip("/")
+    if name not in arrays:
+        volumes = [name for name, one in arrays.items() if len(one.shape) == 3]
+        name = _only(path, volumes, dataset)
+    array = arrays[name].open()
     planes = (array.shards or array.chunks)[0] if array.ndim else 1
     return Source(str(path), array.shape, array.dtype, _as_it_is(array), planes)
 
 
 def _only(path: Path, found: list[str], dataset: str | None) -> str:
     """Return the only name found if no `dataset` is given; a given one is known to be missing."""
-    names = ", ".join(sorted(found)) or "none"
+    names = shortened(", ".join(sorted(found)), 400) or "none"
     if dataset is not None:
         raise ImageError(
-            DATASET, f" {dataset!r} is not in {path}; those of three axes there: {names}"
+            DATASET, f" {shown(dataset)} is not in {path}; those of three axes there: {names}"
         )
     if len(found) != 1:
         raise ImageError(

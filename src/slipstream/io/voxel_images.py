@@ -323,10 +323,13 @@ def _find(source: Any, options: dict[str, Any]) -> Source:
         raise ImageError(PATH, f": {path} has suffix {suffix!r}; accepted: {accepted}")
     found = FORMATS[suffix]
     _check_options(f"a {suffix} file", options, found.options)
-    if not path.exists():
+    if not os.path.exists(path):  # which takes names of any length
         raise ImageError(PATH, f": {path} does not exist")
     if path.is_dir() != found.is_folder:
         raise ImageError(PATH, f": {path} is {'a' if path.is_dir() else 'no'} folder")
+    if not (found.is_folder or path.is_file()):
+        # Of which opening alone may never end.
+        raise ImageError(PATH, f": {path} is no file, but a device or the like")
     with readable(PATH, f": {path}"):
         return found.read(path, **options)
 

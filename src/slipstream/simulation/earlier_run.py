@@ -1,13 +1,15 @@
-"""The run whose last state another run goes on from."""
+"""The run whose last state another run goes on from.
+
+Its folder may be somebody else's: what the case in it names is compared, never imported.
+"""
 
 from __future__ import annotations
 
 from typing import TypeVar, cast
 
 from slipstream.array_types import Comm
-from slipstream.case import Case, parse_case
+from slipstream.case import Case, parse_stored_case
 from slipstream.collective import on_every_rank
-from slipstream.errors import InputError
 from slipstream.io.checkpoint import Checkpoint, open_checkpoint
 
 AnyCase = TypeVar("AnyCase", bound=Case)
@@ -19,10 +21,9 @@ def open_earlier_run(folder: str, case: AnyCase, comm: Comm) -> tuple[Checkpoint
     Another solver's is refused.
     """
     checkpoint = open_checkpoint(folder, comm)
-    earlier = on_every_rank(comm, lambda: parse_case(checkpoint.case, source=str(checkpoint.path)))
-    if earlier.solver != case.solver:
-        raise InputError(
-            f"initial.restart: {folder} is of solver {earlier.solver!r}, this case of "
-            f"{case.solver!r}; both must be the same"
-        )
-    return checkpoint, cast(AnyCase, earlier)
+
+    def parsed() -> Case:
+        where = f"initial.restart: {checkpoint.path}"
+        return parse_stored_case(checkpoint.case, case, where)
+
+    return checkpoint, cast(AnyCase, on_every_rank(comm, parsed))

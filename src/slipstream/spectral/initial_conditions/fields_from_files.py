@@ -2,13 +2,17 @@
 
 Arrays are found by the names of the state's components, such as ``velocity_x``, and are indexed
 [z, y, x], with the number of the snapshot before that where there are several. Every rank reads the
-planes that it needs.
+planes that it needs. Files may be somebody else's: they lead to no others, and run nothing.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
+import functools
+import math
+import os
+import zipfile
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +21,10 @@ import numpy as np
 from slipstream.array_types import Comm
 from slipstream.collective import on_every_rank
 from slipstream.errors import InputError
+from slipstream.io.foreign_zarr import foreign_arrays
 from slipstream.io.image_formats import readable
+from slipstream.io.linked_hdf5 import own_dataset
+from slipstream.printable_text import shortened
 from slipstream.spectral.spectral_problem import SpectralProblem
 
 _FIELDS = "fields.zarr"
@@ -33,7 +40,7 @@ def read_points(path: str, time: int | None, problem: SpectralProblem, comm: Com
 
 
 def _read(path: Path, time: int | None, problem: SpectralProblem) -> np.ndarray:
-    if not path.exists():
+    if not os.path.exists(path):  # which takes names of any length
         raise InputError(f"initial.path: {path}: no such file or folder")
     result = np.zeros((problem.size, *problem.geometry.physical_box.shape), problem.real_dtype)
     with readable(f"initial.path: {path}"), _arrays(path) as arrays:
@@ -41,7 +48,7 @@ def _read(path: Path, time: int | None, problem: SpectralProblem) -> np.ndarray:
         if not set(names) & set(arrays):
             raise InputError(
                 f"initial.path: {path} holds no array of the model ({', '.join(names)}); it holds: "
-                f"{', '.join(sorted(arrays)) or 'none'}"
+                f"{shortened(', '.join(sorted(arrays)), 400) or 'none'}"
             )
         for name, target in zip(names, result, strict=False):
             if name in arrays:
@@ -91,22 +98,76 @@ def _snapshot(name: str, shape: tuple[int, ...], time: int | None) -> tuple[int,
 @contextlib.contextmanager
 def _arrays(path: Path) -> Iterator[Mapping[str, Any]]:
     """Open a file: its arrays by their names, each of which is read where it is indexed."""
-    # These libraries take a while to import, which other flows need not wait for.
-    import h5py
-    import zarr
+    import h5py  # which takes a while to import, for which other flows need not wait
 
     if path.is_dir():
         inner = path / _FIELDS
-        group = zarr.open_group(inner if inner.is_dir() else path, mode="r")
-        yield dict(group.arrays())
+        arrays = foreign_arrays(inner if inner.is_dir() else path)
+        yield _Arrays({name: one.open for name, one in arrays.items()})
+    elif not path.is_file():
+        raise InputError(f"initial.path: {path} is no file, but a device or the like")
     elif path.suffix == ".npz":
-        with np.load(path, allow_pickle=False) as archive:
-            yield archive
+        with zipfile.ZipFile(path) as archive:
+            names = [name for name in archive.namelist() if name.endswith(".npy")]
+            members = {name: functools.partial(_Member, archive, name) for name in names}
+            yield _Arrays({name.removesuffix(".npy"): one for name, one in members.items()})
     elif h5py.is_hdf5(path):
         with h5py.File(path, "r") as file:
-            yield {name: one for name, one in file.items() if isinstance(one, h5py.Dataset)}
+            yield _Arrays({name: functools.partial(_dataset, file, name) for name in file})
     else:
         raise InputError(
             f"initial.path: {path} is of no known format; accepted: the output folder of a run, a "
             "zarr folder, an HDF5 file, or NumPy's .npz"
         )
+
+
+class _Arrays(Mapping[str, Any]):
+    """Arrays by their names, opened when they are asked for: others are not even looked at."""
+
+    def __init__(self, openers: Mapping[str, Callable[[], Any]]) -> None:
+        self._openers = openers
+
+    def __getitem__(self, name: str) -> Any:
+        return self._openers[name]()
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._openers)
+
+    def __len__(self) -> int:
+        return len(self._openers)
+
+
+def _dataset(file: Any, name: str) -> Any:
+    found = own_dataset(file, name)
+    if found is None:
+        raise ValueError(f"{name} is no data set")
+    return found
+
+
+class _Member:
+    """An array of a NumPy archive, whose shape is known before it is unpacked."""
+
+    def __init__(self, archive: zipfile.ZipFile, name: str) -> None:
+        self._archive, self._name = archive, name
+        with archive.open(name) as file:
+            version = np.lib.format.read_magic(file)
+            read = np.lib.format.read_array_header_1_0
+            if version != (1, 0):
+                read = np.lib.format.read_array_header_2_0
+            self.shape, self._is_transposed, self.dtype = read(file)
+            self._start = file.tell()
+
+    def __getitem__(self, place: tuple[Any, ...]) -> np.ndarray:
+        """Return some planes, (plane) or (snapshot, plane); the rest is not kept."""
+        *snapshot, planes = place
+        rest = math.prod(self.shape[-2:]) * self.dtype.itemsize
+        first = snapshot[0] * self.shape[1] if snapshot else 0
+        low, high, _ = planes.indices(self.shape[-3])
+        with self._archive.open(self._name) as file:
+            if self._is_transposed:
+                if snapshot:
+                    raise ValueError(f"{self._name} is in Fortran's order; accepted: C's")
+                return np.lib.format.read_array(file, allow_pickle=False)[planes]
+            file.seek(self._start + (first + low) * rest)
+            content = file.read((high - low) * rest)
+        return np.frombuffer(content, self.dtype).reshape(high - low, *self.shape[-2:])
