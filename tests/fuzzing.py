@@ -3,22 +3,25 @@
 Whatever a file says, the command ends: with status 0, 1 or 2, and never with a traceback; what it
 refuses, it refuses soon and in one line. A few examples run with the tests; many of them with
 
-    python tests/fuzzing.py --cases 2000 --formulas 500
+    python tests/fuzzing.py --quick --cases 30000 --formulas 10000
 """
 
 import argparse
 import contextlib
 import io
+import json
 import math
 import os
 import random
 import re
 import resource
+import select
 import signal
 import sys
 import tempfile
 import time
 import tomllib
+import traceback
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
@@ -371,86 +374,158 @@ def case_with_formula(draw):
     return as_toml(tables)
 
 
-def command(arguments, folder):
-    """Run ``slipstream`` with some arguments in a process of its own, forked from this one."""
-    output = Path(folder, "output.txt")
-    child = os.fork()
-    if child == 0:
-        _become_command(arguments, folder, output)
-    ended = _wait(child, PATIENCE)
-    interrupted = ended is None
-    if interrupted:
-        # A legal case may ask for much: it stops when it is told to.
-        os.kill(child, signal.SIGTERM)
-        ended = _wait(child, PATIENCE + STOPPING)
-    if ended is None:
-        os.kill(child, signal.SIGKILL)
-        os.waitpid(child, 0)
-    status, spent = ended or (None, math.inf)
-    return Outcome(status, output.read_text(errors="replace"), spent, interrupted)
+class Worker:
+    """A process, forked from this one and its modules, in which commands run one after the other.
+
+    So a command costs little, and meets what earlier ones have left behind. What runs for long is
+    told to stop; if that, or anything else, ends the process, the next command gets a new one.
+    """
+
+    def __init__(self, quick=False):
+        self._quick, self._child = quick, None
+
+    def run(self, arguments, folder):
+        """Run ``slipstream`` with some arguments in a folder; return its `Outcome`."""
+        if self._child is None:
+            self._fork()
+        Path(folder, "output.txt").write_bytes(b"")
+        self._send.write(json.dumps([arguments, str(folder)]) + "\n")
+        self._send.flush()
+        answer = self._answer(PATIENCE)
+        interrupted = answer is None
+        if interrupted:
+            # A legal case may ask for much: it stops when it is told to.
+            os.kill(self._child, signal.SIGTERM)
+            answer = self._answer(STOPPING)
+        if answer is None:
+            os.kill(self._child, signal.SIGKILL)
+            self._end()
+            answer = (None, math.inf)
+        elif answer[0] == "ended":
+            answer = (self._end(), 0.0)
+        output = Path(folder, "output.txt").read_text(errors="replace")
+        return Outcome(answer[0], output, answer[1], interrupted)
+
+    def _fork(self):
+        there, self._send = (
+            os.fdopen(one, mode) for one, mode in zip(os.pipe(), "rw", strict=True)
+        )
+        self._receive, back = (
+            os.fdopen(one, mode) for one, mode in zip(os.pipe(), "rw", strict=True)
+        )
+        self._child = os.fork()
+        if self._child == 0:
+            self._send.close()
+            self._receive.close()
+            _serve(there, back, self._quick)
+        there.close()
+        back.close()
+
+    def _answer(self, seconds):
+        """Return status and processor time; "ended" if the process did; None if it takes more."""
+        until, began = time.monotonic() + IDLE, _processor_time(self._child)
+        while time.monotonic() < until:
+            if select.select([self._receive], [], [], 0.05)[0]:
+                line = self._receive.readline()
+                return tuple(json.loads(line)) if line else ("ended", 0.0)
+            if _processor_time(self._child) - began > seconds:
+                break
+        return None
+
+    def _end(self):
+        status = os.waitstatus_to_exitcode(os.waitpid(self._child, 0)[1])
+        self._child = None
+        self._send.close()
+        self._receive.close()
+        return status
+
+    def close(self):
+        if self._child is not None:
+            self._send.close()
+            os.waitpid(self._child, 0)
+            self._receive.close()
+            self._child = None
 
 
-def _become_command(arguments, folder, output):
+def _processor_time(process):
+    # Fields 14 and 15, counted from behind the name in parentheses.
+    ticks = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[11:13]
+    return sum(map(int, ticks)) / os.sysconf("SC_CLK_TCK")
+
+
+def _serve(orders, answers, quick):
+    """Run commands until there are no more; never return."""
     with contextlib.suppress(BaseException):
-        os.chdir(folder)
         resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
-        descriptor = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-        os.dup2(descriptor, 1)
-        os.dup2(descriptor, 2)
         sys.stdout = io.TextIOWrapper(io.FileIO(1, "w"), write_through=True)
         sys.stderr = io.TextIOWrapper(io.FileIO(2, "w"), write_through=True)
-        from slipstream import cli
+        import slipstream.simulation
 
-        code = 99
-        try:
-            cli.main(arguments)
-        except SystemExit as leaving:
-            code = leaving.code if isinstance(leaving.code, int) else 98
-        except BaseException:
-            import traceback
-
-            traceback.print_exc()
-        os._exit(code)
-    os._exit(97)
-
-
-def _wait(child, seconds):
-    """Return exit status and processor time of a process; None if it takes more."""
-    until = time.monotonic() + IDLE
-    while time.monotonic() < until:
-        found, status, usage = os.wait4(child, os.WNOHANG)
-        if found:
-            return os.waitstatus_to_exitcode(status), usage.ru_utime + usage.ru_stime
-        # Fields 14 and 15, counted from behind the name in parentheses.
-        ticks = Path(f"/proc/{child}/stat").read_text().rpartition(")")[2].split()[11:13]
-        if sum(map(int, ticks)) / os.sysconf("SC_CLK_TCK") > seconds:
-            break
-        time.sleep(0.005)
-    return None
+        whole = slipstream.simulation.run_case
+        for number, order in enumerate(orders):
+            arguments, folder = json.loads(order)
+            slipstream.simulation.run_case = _begin_case if quick and number % 20 else whole
+            os.chdir(folder)
+            descriptor = os.open("output.txt", os.O_WRONLY | os.O_TRUNC)
+            os.dup2(descriptor, 1)
+            os.dup2(descriptor, 2)
+            os.close(descriptor)
+            began = time.process_time()
+            status = _status_of(arguments)
+            answers.write(json.dumps([status, time.process_time() - began]) + "\n")
+            answers.flush()
+    os._exit(0)
 
 
-def run_case_text(text, folder):
+def _status_of(arguments):
+    from slipstream import cli
+
+    try:
+        cli.main(arguments)
+    except SystemExit as leaving:
+        return leaving.code if isinstance(leaving.code, int) else 98
+    except BaseException:
+        traceback.print_exc()
+        return 99
+    return 0
+
+
+def _begin_case(simulation, *_):
+    """Do what a run does of a case, but for its output: the first step too."""
+    simulation.describe()
+    simulation.prepare()
+    simulation.warnings()
+    simulation.advance(min(simulation.step_size(), 1.0))
+    simulation.diagnostics()
+
+
+def run_case_text(text, folder, worker):
     """Write a case into a folder, and run it there."""
     # Some texts are no text of TOML: surrogates cannot occur, all else may.
     Path(folder, "case.toml").write_text(text, encoding="utf-8")
-    return command(["run", "case.toml", "--device", "cpu", "--out", "out"], folder)
+    return worker.run(["run", "case.toml", "--device", "cpu", "--out", "out"], folder)
 
 
 def warm_up():
-    """Import what commands import, so that forked processes have it."""
-    import slipstream.advection
-    import slipstream.lattice
-    import slipstream.simulation
-    import slipstream.spectral.spectral_simulation  # noqa: F401
-    from slipstream import cli  # noqa: F401
+    """Run each kind of case, so that forked processes have its modules and kernels."""
+    from slipstream import cli
+
+    with tempfile.TemporaryDirectory() as folder, open(os.devnull, "w") as nothing:
+        for number, text in enumerate(CASES):
+            path = Path(folder, f"{number}.toml")
+            path.write_text(text)
+            with contextlib.redirect_stdout(nothing), contextlib.suppress(SystemExit):
+                cli.main(["run", str(path), "--device", "cpu", "--out", f"{folder}/{number}"])
 
 
-def examples(make, count, seed):
+def examples(make, count, seed, quick=False, start=0):
     """Yield (example, outcome) of so many examples."""
-    for number in range(count):
+    worker = Worker(quick)
+    for number in range(start, start + count):
         text = make(random.Random(f"{seed}-{number}"))
         with tempfile.TemporaryDirectory() as folder:
-            yield text, run_case_text(text, folder)
+            yield text, run_case_text(text, folder, worker)
+    worker.close()
 
 
 def main():
@@ -458,8 +533,16 @@ def main():
     parser.add_argument("--cases", type=int, default=200)
     parser.add_argument("--formulas", type=int, default=50)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--start", type=int, default=0, help="number of the first example")
+    parser.add_argument(
+        "--quick", action="store_true", help="of most cases that are accepted, one step only"
+    )
     parser.add_argument("--show", action="store_true", help="print each message")
     wanted = parser.parse_args()
+    if os.environ.get("OMP_NUM_THREADS") != "1":
+        # A process that has used several threads of OpenMP cannot be forked.
+        os.environ["OMP_NUM_THREADS"] = "1"
+        os.execv(sys.executable, [sys.executable, *sys.argv])
     warm_up()
     defects = 0
     for name, make, count in (
@@ -467,7 +550,8 @@ def main():
         ("formulas", case_with_formula, wanted.formulas),
     ):
         statuses, slowest = Counter(), 0.0
-        for number, (text, outcome) in enumerate(examples(make, count, f"{name}-{wanted.seed}")):
+        found = examples(make, count, f"{name}-{wanted.seed}", wanted.quick, wanted.start)
+        for number, (text, outcome) in enumerate(found, wanted.start):
             statuses[outcome.status] += 1
             if outcome.status == 2:
                 slowest = max(slowest, outcome.processor)
