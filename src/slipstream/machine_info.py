@@ -12,7 +12,8 @@ import subprocess
 from collections.abc import Callable
 
 from slipstream import __version__
-from slipstream.device.host_compiler import cache_folder, find_compiler
+from slipstream.device.host_compiler import find_compiler
+from slipstream.device.private_cache import cache_folder
 from slipstream.mpi_launch import INSTALL_MPI, find_mpiexec, how_to_install
 
 

@@ -4,15 +4,19 @@ The compiler is a script named by CXX, which logs its arguments and hands them t
 """
 
 import ctypes
+import hashlib
+import hmac
 import multiprocessing
 import os
 import stat
 import tempfile
+import time
 from pathlib import Path
 
 import pytest
 
-from slipstream.device import host_compiler
+from slipstream.device import host_compiler, private_cache
+from slipstream.device.private_cache import KEPT_NAMES, cache_folder, distrusted
 from slipstream.errors import RunError
 
 TEXT = 'extern "C" int answer() { return ANSWER; }\n'
@@ -51,7 +55,8 @@ def answer(library):
 
 
 def libraries(folder):
-    return sorted(path.name for path in folder.iterdir() if path.suffix != ".lock")
+    """Return all files but those of the folder itself."""
+    return sorted(path.name for path in folder.iterdir() if path.name not in KEPT_NAMES)
 
 
 def test_second_call_does_not_compile(cache, cxx):
@@ -124,7 +129,7 @@ def test_other_constants_and_other_flags_are_misses(cache, cxx, monkeypatch):
 
 def test_chosen_folder_is_respected(cache, cxx, tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
-    assert host_compiler.cache_folder() == cache
+    assert cache_folder() == cache
     assert host_compiler.compile_library(FORTY_TWO).parent == cache
     assert not (tmp_path / "xdg").exists()
 
@@ -133,9 +138,9 @@ def test_without_a_choice_the_user_cache_is_used(tmp_path, monkeypatch):
     monkeypatch.delenv("SLIPSTREAM_CACHE", raising=False)
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
-    assert host_compiler.cache_folder() == tmp_path / "home" / ".cache" / "slipstream"
+    assert cache_folder() == tmp_path / "home" / ".cache" / "slipstream"
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
-    assert host_compiler.cache_folder() == tmp_path / "xdg" / "slipstream"
+    assert cache_folder() == tmp_path / "xdg" / "slipstream"
 
 
 @pytest.fixture
@@ -161,7 +166,7 @@ def test_home_that_cannot_be_written_works(unwritable_home, cxx):
 
 def test_chosen_folder_that_cannot_be_written_is_passed_over(unwritable_home, monkeypatch):
     monkeypatch.setenv("SLIPSTREAM_CACHE", os.path.join(os.environ["HOME"], "cache"))
-    assert host_compiler.cache_folder().parent == unwritable_home
+    assert cache_folder().parent == unwritable_home
 
 
 def test_folders_of_somebody_else_are_not_trusted(unwritable_home, monkeypatch):
@@ -169,7 +174,7 @@ def test_folders_of_somebody_else_are_not_trusted(unwritable_home, monkeypatch):
     (unwritable_home / f"slipstream-{uid}").mkdir()
     monkeypatch.setattr(os, "getuid", lambda: uid)
     with pytest.raises(RunError, match="set SLIPSTREAM_CACHE"):
-        host_compiler.cache_folder()
+        cache_folder()
 
 
 def test_no_compiler_is_an_error_that_names_what_to_install(cache, tmp_path, monkeypatch):
@@ -209,13 +214,207 @@ def test_several_processes_started_at_once_compile_once(cache, tmp_path, monkeyp
 
 def test_interrupted_write_leaves_the_old_file_and_nothing_else(tmp_path, monkeypatch):
     path = tmp_path / "entry"
-    host_compiler.write_atomically(path, b"old")
+    private_cache.write_atomically(path, b"old")
 
     def interrupted(handle):
         raise OSError("disk full")
 
     monkeypatch.setattr(os, "fsync", interrupted)
     with pytest.raises(OSError, match="disk full"):
-        host_compiler.write_atomically(path, b"new")
+        private_cache.write_atomically(path, b"new")
     assert path.read_bytes() == b"old"
     assert [Path(entry).name for entry in os.listdir(tmp_path)] == ["entry"]
+
+
+def planted(folder, key=b""):
+    """Put a library for FORTY_TWO into a folder, made elsewhere; return its path."""
+    library = host_compiler.compile_library(FORTY_TWO)
+    other = library.with_name("other.so")
+    text = FORTY_TWO.replace("42", "666")
+    command = host_compiler.find_compiler()
+    content = host_compiler._compile(command, text, folder)
+    library.unlink()
+    mark = host_compiler._MARK
+    other.write_bytes(content + mark + hmac.digest(key, content, "sha256"))
+    if not key:
+        other.write_bytes(content + mark + hashlib.sha256(content).digest())
+    return other.rename(library)
+
+
+@pytest.mark.parametrize("key", [b"", b"\0" * 32], ids=["plain digest", "other key"])
+def test_planted_library_is_not_loaded(cache, cxx, key):
+    library = planted(cache, key)
+    assert host_compiler.compile_library(FORTY_TWO) == library
+    assert answer(library) == 42
+
+
+def test_library_is_not_taken_for_another(cache, cxx):
+    first = host_compiler.compile_library(FORTY_TWO)
+    second = host_compiler.compile_library("#define ANSWER 43\n" + TEXT)
+    second.unlink()
+    second.write_bytes(first.read_bytes())
+    assert host_compiler.compile_library("#define ANSWER 43\n" + TEXT) == second
+    assert answer(second) == 43
+
+
+def test_other_key_makes_all_entries_misses(cache, cxx):
+    library = host_compiler.compile_library(FORTY_TWO)
+    key = cache / "key"
+    assert stat.S_IMODE(key.stat().st_mode) == 0o600
+    key.chmod(0o644)  # others may have read it
+    library.rename(library.with_name("old.so"))
+    (cache / "old.so").rename(library)
+    before = key.read_bytes()
+    host_compiler.compile_library(FORTY_TWO)
+    assert cxx.compilations() == 2
+    assert key.read_bytes() != before and stat.S_IMODE(key.stat().st_mode) == 0o600
+
+
+@pytest.fixture
+def elsewhere(tmp_path, monkeypatch):
+    """Where the cache goes if what was chosen is not used."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
+    return tmp_path / "xdg" / "slipstream"
+
+
+@pytest.mark.parametrize("name", ["SLIPSTREAM_CACHE", "XDG_CACHE_HOME"])
+@pytest.mark.parametrize("mode", [0o777, 0o757, 0o722])
+@pytest.mark.parametrize("place", ["itself", "above"])
+def test_folder_that_others_may_write_to_is_not_used(
+    tmp_path, monkeypatch, elsewhere, name, mode, place
+):
+    (tmp_path / "tmp").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
+    folder = tmp_path / "open" / "inside" / "slipstream"
+    folder.mkdir(parents=True)
+    (folder if place == "itself" else tmp_path / "open").chmod(mode)
+    monkeypatch.delenv("SLIPSTREAM_CACHE", raising=False)
+    monkeypatch.setenv(name, str(folder if name == "SLIPSTREAM_CACHE" else folder.parent))
+    assert "others may write to" in distrusted(folder)
+    used = cache_folder()
+    assert used != folder
+    assert used == (elsewhere if name == "SLIPSTREAM_CACHE" else tmp_path / "tmp" / used.name)
+    (folder if place == "itself" else tmp_path / "open").chmod(0o1777)
+    assert (cache_folder() == folder) == (place == "above")  # as in /tmp
+
+
+def test_folder_that_was_made_has_no_rights_for_others(tmp_path, monkeypatch):
+    before = os.umask(0)
+    try:
+        monkeypatch.setenv("SLIPSTREAM_CACHE", str(tmp_path / "new" / "cache"))
+        folder = cache_folder()
+    finally:
+        os.umask(before)
+    assert folder == tmp_path / "new" / "cache"
+    assert [stat.S_IMODE(one.stat().st_mode) for one in (folder, folder.parent)] == [0o700] * 2
+
+
+def test_links_to_the_folder_are_looked_at_too(tmp_path, monkeypatch, elsewhere):
+    target = tmp_path / "target"
+    target.mkdir(mode=0o700)
+    (tmp_path / "open").mkdir()
+    (tmp_path / "open" / "link").symlink_to(target)
+    monkeypatch.setenv("SLIPSTREAM_CACHE", str(tmp_path / "open" / "link"))
+    assert cache_folder() == tmp_path / "open" / "link"
+    (tmp_path / "open").chmod(0o777)  # where others can make it lead elsewhere
+    assert cache_folder() == elsewhere
+    (tmp_path / "second").symlink_to(tmp_path / "open" / "link")
+    monkeypatch.setenv("SLIPSTREAM_CACHE", str(tmp_path / "second"))
+    assert cache_folder() == elsewhere
+    (tmp_path / "round").symlink_to(tmp_path / "round")
+    monkeypatch.setenv("SLIPSTREAM_CACHE", str(tmp_path / "round"))
+    assert cache_folder() == elsewhere
+
+
+as_root = pytest.mark.skipif(os.getuid() != 0, reason="only root gives files away")
+
+
+@as_root
+@pytest.mark.parametrize("place", ["itself", "above", "link"])
+def test_folder_of_another_owner_is_not_used(tmp_path, monkeypatch, elsewhere, place):
+    folder = tmp_path / "theirs" / "cache"
+    folder.mkdir(parents=True, mode=0o755)
+    (tmp_path / "link").symlink_to(folder)
+    monkeypatch.setenv("SLIPSTREAM_CACHE", str(tmp_path / "link" if place == "link" else folder))
+    changed = {"itself": folder, "above": folder.parent, "link": tmp_path / "link"}[place]
+    os.chown(changed, 12345, -1, follow_symlinks=False)
+    assert cache_folder() == elsewhere
+
+
+@as_root
+@pytest.mark.parametrize("kind", ["owner", "link", "pipe"])
+def test_entry_that_is_not_a_file_of_ones_own_is_a_miss(cache, cxx, kind):
+    library = host_compiler.compile_library(FORTY_TWO)
+    if kind == "owner":
+        os.chown(library, 12345, -1)
+    elif kind == "link":
+        library.rename(cache / "whole.so")
+        library.symlink_to(cache / "whole.so")
+    else:
+        library.unlink()
+        os.mkfifo(library)
+    host_compiler.compile_library(FORTY_TWO)
+    assert cxx.compilations() == 2
+    assert library.is_file() and not library.is_symlink() and library.stat().st_uid == 0
+
+
+def test_what_was_not_used_for_long_or_is_too_much_is_removed(cache, cxx, monkeypatch):
+    used = host_compiler.compile_library(FORTY_TWO)
+    now, day = time.time(), 86400
+    for name, days, size in (("old", 200, 10), ("a", 5, 4000), ("b", 4, 4000), ("c", 3, 4000)):
+        path = cache / f"{name}.so"
+        path.write_bytes(b"0" * size)
+        os.utime(path, (now - days * day,) * 2)
+    for name in ("killed.lock", "x.so123", "compiling-xyz"):
+        (cache / name).write_bytes(b"")
+        os.utime(cache / name, (now - 2 * day,) * 2)
+    os.utime(used, (now - 300 * day,) * 2)
+    host_compiler.compile_library(FORTY_TWO)  # which notes that it is used
+    monkeypatch.setattr(private_cache, "MOST_BYTES", used.stat().st_size + 9000)
+    private_cache.prune(cache)  # which was done when the first was compiled
+    assert len(libraries(cache)) == 8
+    private_cache.prune(cache, now + 1.1 * day)
+    assert libraries(cache) == sorted([used.name, "b.so", "c.so"])
+
+
+def test_lock_that_is_held_is_not_removed(cache):
+    cache.mkdir()
+    path = cache / "a.lock"
+    with private_cache.locked(path):
+        os.utime(path, (0, 0))
+        private_cache.prune(cache)
+        assert path.exists()
+    assert not path.exists()
+
+
+def test_lock_is_of_one_process_at_a_time_though_its_file_goes(tmp_path):
+    context = multiprocessing.get_context("fork")
+    processes = [
+        context.Process(target=count_up, args=(tmp_path / "a.lock", tmp_path / "number"))
+        for _ in range(4)
+    ]
+    (tmp_path / "number").write_text("0")
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join()
+    assert (tmp_path / "number").read_text() == "400"
+    assert not (tmp_path / "a.lock").exists()
+
+
+def count_up(lock, number):
+    for _ in range(100):
+        with private_cache.locked(lock):
+            number.write_text(str(int(number.read_text()) + 1))
+
+
+def test_wisdom_and_timings_of_others_are_not_read(tmp_path):
+    path = tmp_path / "tuning.json"
+    path.write_text("{}")
+    assert private_cache.read_own(path) == b"{}"
+    path.chmod(0o666)
+    with pytest.raises(PermissionError):
+        private_cache.read_own(path)
+    (tmp_path / "link").symlink_to(path)
+    with pytest.raises(OSError):
+        private_cache.read_own(tmp_path / "link")

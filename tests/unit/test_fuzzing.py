@@ -8,7 +8,7 @@ from fuzzing import Outcome
 
 
 def test_damaged_cases_and_formulas_end_in_one_line():
-    command = [sys.executable, "tests/fuzzing.py", "--cases", "50", "--formulas", "25"]
+    command = [sys.executable, "tests/fuzzing.py", "--quick", "--cases", "60", "--formulas", "25"]
     result = subprocess.run(
         command, cwd=REPOSITORY, env=environment(1), capture_output=True, text=True, timeout=300
     )

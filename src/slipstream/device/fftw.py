@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import fcntl
 import functools
 import os
 import threading
@@ -25,7 +24,7 @@ import numpy as np
 import pyfftw
 
 from slipstream.device.device_interface import Operation
-from slipstream.device.host_compiler import cache_folder, write_atomically
+from slipstream.device.private_cache import cache_folder, locked, read_own, write_atomically
 from slipstream.errors import InputError
 
 MEASURING = "SLIPSTREAM_FFTW"
@@ -226,14 +225,13 @@ def _load_wisdom() -> None:
 
 def _remembered() -> tuple[bytes, ...]:
     paths = [cache_folder() / f"fftw-{part}.wisdom" for part in _PARTS]
-    return tuple(path.read_bytes() if path.exists() else b"" for path in paths)
+    return tuple(read_own(path) if path.exists() else b"" for path in paths)
 
 
 def _save_wisdom() -> None:
     """Add what this process has measured to what others have saved meanwhile."""
     try:
-        with open(cache_folder() / "fftw.lock", "w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+        with locked(cache_folder() / "fftw.lock"):
             pyfftw.import_wisdom(_remembered())
             for part, wisdom in zip(_PARTS, pyfftw.export_wisdom(), strict=True):
                 write_atomically(cache_folder() / f"fftw-{part}.wisdom", wisdom)

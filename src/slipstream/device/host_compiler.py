@@ -4,15 +4,15 @@ A compiled kernel is found again by what it depends on: the full source text, th
 compiler's version, the target that ``-march=native`` means on this machine, and the binary
 interface. Entries carry a digest of their content, so a truncated or foreign file is a miss.
 They are written under a unique name, flushed to disk and renamed, so no reader sees half a file.
+They lie where nobody else can write (`private_cache.py`).
 One process per node compiles an entry, under a file lock; the others wait and load it.
 """
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
 import functools
 import hashlib
+import hmac
 import os
 import platform
 import shlex
@@ -20,9 +20,18 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
+from slipstream.device.private_cache import (
+    SCRATCH,
+    cache_folder,
+    digest,
+    locked,
+    note_use,
+    prune,
+    read_own,
+    write_atomically,
+)
 from slipstream.errors import RunError
 
 # No contraction: multiply and add round separately, as in the GPU build, unless a kernel asks
@@ -74,27 +83,6 @@ def compiler_identity(command: tuple[str, ...], path: str | None) -> str:
     return "\n".join([version.stdout, *expanded, *interface])
 
 
-def cache_folder() -> Path:
-    """Return a folder that this user can write compiled kernels and FFTW wisdom to.
-
-    The first of ``$SLIPSTREAM_CACHE``, ``$XDG_CACHE_HOME/slipstream`` (``~/.cache/slipstream``)
-    and a private folder under the system's temporary one that can be written.
-    """
-    base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
-    private = Path(tempfile.gettempdir()) / f"slipstream-{os.getuid()}"
-    chosen = os.environ.get("SLIPSTREAM_CACHE")
-    for folder in ([Path(chosen)] if chosen else []) + [Path(base) / "slipstream", private]:
-        with contextlib.suppress(OSError):
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            # Code is loaded from here: a folder that somebody else owns is not ours to trust.
-            if os.access(folder, os.W_OK) and folder.stat().st_uid == os.getuid():
-                return folder
-    raise RunError(
-        f"no folder for compiled kernels can be written (tried {base} and {private}); "
-        "set SLIPSTREAM_CACHE to one"
-    )
-
-
 def compile_library(text: str) -> Path:
     """Return the path of the shared library made from C++ `text`, compiled if it is not cached."""
     command = find_compiler()
@@ -105,28 +93,15 @@ def compile_library(text: str) -> Path:
     library = folder / f"{key}.so"
     if _is_whole(library):
         return library
-    with _lock(folder / f"{key}.lock"):
+    with locked(folder / f"{key}.lock"):
         if not _is_whole(library):
-            write_atomically(library, _with_footer(_compile(command, text, folder)))
+            write_atomically(library, _with_footer(_compile(command, text, folder), library))
+    prune(folder)
     return library
 
 
-def write_atomically(path: Path, content: bytes) -> None:
-    """Write `content` to `path` so that every reader sees the old file or the new one."""
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.name)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except BaseException:
-        os.unlink(temporary)
-        raise
-
-
 def _compile(command: list[str], text: str, folder: Path) -> bytes:
-    with tempfile.TemporaryDirectory(dir=folder) as scratch:
+    with tempfile.TemporaryDirectory(dir=folder, prefix=SCRATCH) as scratch:
         source, target = Path(scratch, "kernel.cpp"), Path(scratch, "kernel.so")
         source.write_text(text, encoding="utf-8")
         arguments = [*command, *FLAGS, str(source), "-o", str(target)]
@@ -136,21 +111,19 @@ def _compile(command: list[str], text: str, folder: Path) -> bytes:
         return target.read_bytes()
 
 
-def _with_footer(content: bytes) -> bytes:
+def _with_footer(content: bytes, library: Path) -> bytes:
     # The loader ignores bytes after the last section, so the digest can travel in the file.
-    return content + _MARK + hashlib.sha256(content).digest()
+    return content + _MARK + digest(library.parent, library.name, content)
 
 
 def _is_whole(library: Path) -> bool:
     try:
-        data = library.read_bytes()
+        data = read_own(library)
     except OSError:
         return False
-    return len(data) > _FOOTER and data == _with_footer(data[:-_FOOTER])
-
-
-@contextlib.contextmanager
-def _lock(path: Path) -> Iterator[None]:
-    with open(path, "w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
+    if len(data) <= _FOOTER or not hmac.compare_digest(
+        data, _with_footer(data[:-_FOOTER], library)
+    ):
+        return False
+    note_use(library)
+    return True
