@@ -20,25 +20,25 @@ using Population = Vector;
 // Populations of LANES sites, from anywhere.
 INLINE Population gather(const Stored* f, const Index* at) {
   Stored values[LANES];
-  for (int i = 0; i < LANES; ++i) values[i] = f[at[i]];
+  NOT_UNROLLED for (int i = 0; i < LANES; ++i) values[i] = f[at[i]];
   return load_population(values);
 }
 INLINE void scatter(Stored* f, const Index* at, Population population) {
   Stored values[LANES];
   store_population(values, population);
-  for (int i = 0; i < LANES; ++i) f[at[i]] = values[i];
+  NOT_UNROLLED for (int i = 0; i < LANES; ++i) f[at[i]] = values[i];
 }
 
 INLINE Population load_own(const Stored* f, int q, Index site, Index sites) {
   if (LANES == 1 || CONTIGUOUS) return load_population(f + address(q, site, sites));
   Index at[LANES];
-  for (int i = 0; i < LANES; ++i) at[i] = address(q, site + i, sites);
+  NOT_UNROLLED for (int i = 0; i < LANES; ++i) at[i] = address(q, site + i, sites);
   return gather(f, at);
 }
 INLINE void store_own(Stored* f, int q, Index site, Index sites, Population population) {
   if (LANES == 1 || CONTIGUOUS) return store_population(f + address(q, site, sites), population);
   Index at[LANES];
-  for (int i = 0; i < LANES; ++i) at[i] = address(q, site + i, sites);
+  NOT_UNROLLED for (int i = 0; i < LANES; ++i) at[i] = address(q, site + i, sites);
   scatter(f, at, population);
 }
 
@@ -50,7 +50,8 @@ INLINE void advance_sites(const Stored* source, Stored* target, const Links& lin
     SiteLinks linked;
     read_links(links, site, sites, linked);
     UNROLL for (int q = 1; q < DIRECTIONS; ++q)
-      for (int i = 0; i < LANES; ++i) at[q][i] = linked_address(q, linked.of[q][i], site + i, sites);
+      NOT_UNROLLED for (int i = 0; i < LANES; ++i)
+        at[q][i] = linked_address(q, linked.of[q][i], site + i, sites);
   }
   f[0] = load_own(source, 0, site, sites);
   UNROLL for (int q = 1; q < DIRECTIONS; ++q)

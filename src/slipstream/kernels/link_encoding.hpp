@@ -31,17 +31,17 @@ struct SiteLinks {
 
 INLINE void read_wide_links(const Links& links, Index site, Index sites, SiteLinks& result) {
   UNROLL for (int q = 1; q < DIRECTIONS; ++q)
-    for (int i = 0; i < LANES; ++i) result.of[q][i] = links.wide[(q - 1) * sites + site + i];
+    NOT_UNROLLED for (int i = 0; i < LANES; ++i) result.of[q][i] = links.wide[(q - 1) * sites + site + i];
 }
 
 INLINE void read_compact_links(const Links& links, Index site, Index sites, SiteLinks& result) {
   Link flags[LANES], any = 0;
-  for (int i = 0; i < LANES; ++i) any |= flags[i] = links.flags[site + i];
+  NOT_UNROLLED for (int i = 0; i < LANES; ++i) any |= flags[i] = links.flags[site + i];
   const int* base = links.bases + site / BASE_BLOCK * UPSTREAM_ROWS;
   UNROLL for (int q = 1; q < DIRECTIONS; ++q) {
     const int row = ROW_OF[q];
     const int middle = ROW_MIDDLE[q];
-    for (int i = 0; i < LANES; ++i) {
+    NOT_UNROLLED for (int i = 0; i < LANES; ++i) {
       Link from = Link(site) + i - CX[q];
       if (row >= 0) from = Link(site) + i + Link(base[row]) + links.offsets[row * sites + site + i];
       if (row >= 0 && CX[q] > 0) from -= 1;
@@ -50,7 +50,7 @@ INLINE void read_compact_links(const Links& links, Index site, Index sites, Site
     }
   }
   if (any & EXCEPTION) {
-    for (int i = 0; i < LANES; ++i) {
+    NOT_UNROLLED for (int i = 0; i < LANES; ++i) {
       if (!(flags[i] & EXCEPTION)) continue;
       const Link* own = links.exceptions + Index(flags[i] & ~EXCEPTION) * LINKS;
       UNROLL for (int q = 1; q < DIRECTIONS; ++q) result.of[q][i] = own[q - 1];

@@ -45,6 +45,7 @@ using Real = REAL;
 #define INLINE __device__ __forceinline__
 #define RESTRICT __restrict__
 #define UNROLL _Pragma("unroll")
+#define NOT_UNROLLED
 
 #define FOR_ROWS(row, rows)                                                        \
   for (Index row = Index(blockIdx.x) * blockDim.y + threadIdx.y; row < (rows);     \
@@ -73,6 +74,8 @@ extern __shared__ double2 shared_memory_[];
 #define INLINE inline __attribute__((always_inline))
 #define RESTRICT __restrict__
 #define UNROLL _Pragma("GCC unroll 32")
+// Of a loop over lanes that stands in many copies: without it, code outgrows the instruction cache.
+#define NOT_UNROLLED _Pragma("GCC unroll 1")
 
 #define FOR_ROWS(row, rows) \
   _Pragma("omp parallel for schedule(static)") for (Index row = 0; row < (rows); ++row)
