@@ -23,6 +23,7 @@ from slipstream.case import Case, SpectralCase, load_case, write_template
 from slipstream.collective import on_first_rank
 from slipstream.errors import InputError, RunError, SlipstreamError
 from slipstream.plain_output import allow_plain_output
+from slipstream.stop_signals import StopRequest, listening
 
 # What Typer raises for options that are wrong: the class of the click that it brings.
 _UsageError: Any = typer.BadParameter.__base__
@@ -70,7 +71,14 @@ def run(
     ] = False,
 ) -> None:
     """Run a case and write its output into a folder."""
-    from slipstream.simulation import Interrupted, check_folder, make_simulation, run_case
+    from slipstream.simulation import (
+        Interrupted,
+        check_folder,
+        claim_folder,
+        make_simulation,
+        run_case,
+    )
+    from slipstream.simulation.output_folder import inputs_of
 
     overrides = list(settings or [])
     if device is not None:
@@ -79,8 +87,7 @@ def run(
 
     def read() -> Case:
         loaded = load_case(case, overrides)
-        restart = getattr(getattr(loaded, "initial", None), "restart", None)
-        check_folder(folder, overwrite, restart)
+        check_folder(folder, overwrite, inputs_of(loaded, case))
         return loaded
 
     if ranks is not None and mpi_launch.should_relaunch(ranks):
@@ -90,7 +97,8 @@ def run(
     comm = mpi_launch.world_comm()
     settled = on_first_rank(comm, read)
     try:
-        run_case(make_simulation(settled, comm), folder)
+        with claim_folder(folder, comm, overwrite, inputs_of(settled, case)) as claimed:
+            run_case(make_simulation(settled, comm), claimed)
     except Interrupted as interrupted:
         # What a person wanted is no error, but the case was not run to its end either.
         _fail(interrupted, heading="")
@@ -158,21 +166,25 @@ app.add_typer(bench, name="bench")
 
 def main(arguments: list[str] | None = None) -> None:
     """Run the ``slipstream`` command and exit: 0 is success, 1 a failed run, 2 wrong input."""
-    allow_plain_output()
-    try:
-        sys.exit(app(args=arguments, standalone_mode=False) or 0)
-    except _UsageError as error:
-        if type(error).__name__ == "NoArgsIsHelpError":
-            error.show()  # the help, unless rich has printed it
-            sys.exit(error.exit_code)
-        _fail(InputError(error.format_message()))
-    except SlipstreamError as error:
-        _fail(error)
-    except OSError as error:
-        where = f": {error.filename}" if error.filename else ""
-        _fail(RunError(f"{error.strerror or error}{where}"))
-    except Exception:
-        _crash()
+    with listening():
+        try:
+            allow_plain_output()
+            sys.exit(app(args=arguments, standalone_mode=False) or 0)
+        except _UsageError as error:
+            if type(error).__name__ == "NoArgsIsHelpError":
+                error.show()  # the help, unless rich has printed it
+                sys.exit(error.exit_code)
+            _fail(InputError(error.format_message()))
+        except SlipstreamError as error:
+            _fail(error)
+        except StopRequest as stop:
+            message = "slipstream: interrupted"
+            sys.exit(mpi_launch.leave(_communicator_if_started(), stop.exit_status, message))
+        except OSError as error:
+            where = f": {error.filename}" if error.filename else ""
+            _fail(RunError(f"{error.strerror or error}{where}"))
+        except Exception:
+            _crash()
 
 
 def _fail(error: SlipstreamError, heading: str = "error: ") -> None:

@@ -5,10 +5,14 @@ the command joins the ranks that are there. Without either no MPI is imported at
 rank needs no MPI installation.
 
 Signals need care: launchers answer an interrupt by killing the ranks before they can write
-anything, but all of them pass on SIGUSR1. The starting process therefore turns interrupts
-into SIGUSR1, which a run takes as the request to finish its step, write and leave.
+anything, but all of them pass on SIGUSR1. The starting process therefore turns what asks it to stop
+into SIGUSR1, which a run takes as the request to finish its step, write and leave. Nobody is left
+over: a launcher whose starter dies gets that signal from the system, and ranks whose launcher dies
+give it to themselves.
 """
 
+import contextlib
+import ctypes
 import importlib.util
 import os
 import shutil
@@ -16,18 +20,34 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from slipstream.array_types import Comm
 from slipstream.errors import InputError
+from slipstream.stop_signals import (
+    SECONDS_OF_ONE_REQUEST,
+    STATUS_FILE,
+    STOP_SIGNAL,
+    heeded_signals,
+    is_ready,
+    tell_asked,
+    tell_ready,
+)
 
-STOP_SIGNAL = signal.SIGUSR1
-STATUS_FILE = "SLIPSTREAM_STATUS_FILE"
 TERMINAL = "SLIPSTREAM_TERMINAL"
 _SECONDS_TO_LEAVE_TOGETHER = 5.0
+# For how long a request to stop waits for ranks that are only starting.
+_SECONDS_TO_START = 30.0
+# How often ranks look whether their launcher lives, and how long they may take to end without it.
+_SECONDS_BETWEEN_LOOKS, _SECONDS_WITHOUT_LAUNCHER = 0.5, 60.0
+_PR_SET_PDEATHSIG = 1
+
+_launcher_is_dead = threading.Event()
+_watch: threading.Thread | None = None
 
 
 def how_to_install(extra: str) -> str:
@@ -77,7 +97,28 @@ def world_comm() -> Comm:
             f"the launcher started {size} ranks but mpi4py sees one: it belongs to another MPI;"
             " set MPI4PY_LIBMPI to the launcher's libmpi, or use the mpiexec of mpi4py's own MPI"
         )
+    _watch_launcher()
+    if world.rank == 0:
+        tell_ready()
     return world
+
+
+def _watch_launcher() -> None:
+    """Stop this rank in order if its launcher dies, as a launcher would have it stopped."""
+    global _watch
+    if _watch is None:
+        _watch = threading.Thread(target=_wait_for_orphanhood, args=(os.getppid(),), daemon=True)
+        _watch.start()
+
+
+def _wait_for_orphanhood(launcher: int) -> None:
+    # The system could tell by a signal, but it does when a thread of the launcher ends, too.
+    while os.getppid() == launcher:
+        time.sleep(_SECONDS_BETWEEN_LOOKS)
+    _launcher_is_dead.set()
+    os.kill(os.getpid(), STOP_SIGNAL)
+    time.sleep(_SECONDS_WITHOUT_LAUNCHER)
+    os._exit(1)
 
 
 def should_relaunch(ranks: int | None) -> bool:
@@ -105,14 +146,18 @@ def relaunch(ranks: int, arguments: list[str] | None = None) -> int:
     Returns the exit status; raises `InputError` if there is no ``mpiexec``.
     """
     arguments = sys.argv[1:] if arguments is None else arguments
-    command = [find_mpiexec(), "-n", str(ranks), sys.executable, "-m", "slipstream", *arguments]
+    # Without -P the current folder would come before all others where modules are looked for.
+    python = [sys.executable, "-P", "-m", "slipstream"]
+    command = [find_mpiexec(), "-n", str(ranks), *python, *arguments]
     with tempfile.TemporaryDirectory(prefix="slipstream-") as folder:
         status_file = Path(folder) / "status"
         status_file.touch()
         environment = {**os.environ, **launch_environment(ranks), STATUS_FILE: str(status_file)}
         # A session of its own keeps the terminal's Ctrl-C from reaching mpiexec, which would kill.
-        child = subprocess.Popen(command, env=environment, start_new_session=True)
-        status = _wait_forwarding_signals(child)
+        child = subprocess.Popen(
+            command, env=environment, start_new_session=True, preexec_fn=_stops_with(os.getpid())
+        )
+        status = _wait_forwarding_signals(child, status_file)
         reported = status_file.read_text()
     return int(reported) if status == 0 and reported else status
 
@@ -150,18 +195,36 @@ def launch_environment(ranks: int, environment: Mapping[str, str] = os.environ) 
     return {name: value for name, value in wanted.items() if name not in environment}
 
 
-def _wait_forwarding_signals(child: subprocess.Popen[bytes]) -> int:
-    """Wait for `child`; the first interrupt asks its ranks to stop, a later one ends it."""
+def _stops_with(starter: int) -> Callable[[], None]:
+    """Return what has the system ask the process that calls it to stop when its starter dies.
+
+    Only the process itself can ask for this, and nothing else tells of a starter that was killed.
+    """
+    prctl = ctypes.CDLL(None).prctl
+
+    def ask() -> None:
+        prctl(_PR_SET_PDEATHSIG, ctypes.c_ulong(STOP_SIGNAL))
+        if os.getppid() != starter:
+            os._exit(1)
+
+    return ask
+
+
+def _wait_forwarding_signals(child: subprocess.Popen[bytes], status_file: Path) -> int:
+    """Wait for `child`; what asks this process to stop asks its ranks, a later Ctrl-C ends them."""
     asked_at: list[float] = []
 
     def forward(number: int, _frame: Any) -> None:
         now = time.monotonic()
         asked_at.append(now)
+        if len(asked_at) == 1:
+            tell_asked(status_file, number)
+            threading.Thread(target=_ask_to_stop, args=(child, status_file), daemon=True).start()
         # Terminals and supervisors often send two signals at once; that is one request.
-        child.send_signal(STOP_SIGNAL if now - asked_at[0] < 1.0 else signal.SIGTERM)
+        elif number == signal.SIGINT and now - asked_at[0] > SECONDS_OF_ONE_REQUEST:
+            child.send_signal(signal.SIGTERM)
 
-    numbers = (signal.SIGINT, signal.SIGTERM)
-    previous = {number: signal.signal(number, forward) for number in numbers}
+    previous = {number: signal.signal(number, forward) for number in heeded_signals()}
     try:
         status = child.wait()
     finally:
@@ -170,28 +233,46 @@ def _wait_forwarding_signals(child: subprocess.Popen[bytes]) -> int:
     return status if status >= 0 else 128 - status
 
 
+def _ask_to_stop(child: subprocess.Popen[bytes], status_file: Path) -> None:
+    """Ask ranks to stop, as soon as they can answer."""
+    began = time.monotonic()
+    while not is_ready(status_file) and time.monotonic() - began < _SECONDS_TO_START:
+        time.sleep(0.02)
+    child.send_signal(STOP_SIGNAL)
+
+
 def leave(comm: Comm, status: int, message: str) -> int:
     """Report a failure once, bring all ranks to an end, and return the status to exit with.
 
     A failure that all ranks share ends them one after another, quietly. One that only some
     ranks met would leave the others waiting for them for ever, so it aborts the whole run.
     """
+    if _launcher_is_dead.is_set():
+        # Nobody is left who could end MPI in order, or read the rest.
+        _say(message)
+        os._exit(status)
     if comm is None or comm.size == 1:
-        print(message, file=sys.stderr, flush=True)
+        _say(message)
         return status
     if comm.rank == 0:
-        print(message, file=sys.stderr, flush=True)
+        _say(message)
     if not _all_arrive(comm):
         if comm.rank != 0:
-            print(f"rank {comm.rank}: {message}", file=sys.stderr, flush=True)
+            _say(f"rank {comm.rank}: {message}")
         comm.Abort(status)
     return comm.bcast(_hand_over_status(status) if comm.rank == 0 else None, root=0)
 
 
 def abort(comm: Comm, message: str) -> None:
     """Print `message` with the rank and end all ranks at once with status 1."""
-    print(f"rank {comm.rank}: {message}", file=sys.stderr, flush=True)
+    _say(f"rank {comm.rank}: {message}")
     comm.Abort(1)
+
+
+def _say(message: str) -> None:
+    # Whoever reads this may have gone.
+    with contextlib.suppress(OSError):
+        print(message, file=sys.stderr, flush=True)
 
 
 def _all_arrive(comm: Comm) -> bool:

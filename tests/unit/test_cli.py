@@ -59,6 +59,7 @@ def test_run_writes_everything_that_was_asked_for(folder, simulation, capsys):
     out = folder / "runs" / "case"
     names = {path.name for path in out.iterdir()}
     assert names == {
+        ".slipstream.json",
         "case.toml",
         "diagnostics.csv",
         "diagnostics.zarr",
@@ -84,6 +85,7 @@ def test_existing_output_is_kept_unless_told(folder, simulation, capsys):
     out.mkdir(parents=True)
     (out / "notes.txt").write_text("mine")
     (out / "diagnostics.csv").write_text("old")
+    (out / ".slipstream.json").write_text('{"written": ["diagnostics.csv"]}')
     assert command("run", "case.toml") == 2
     error = capsys.readouterr().err
     assert error.startswith("slipstream: error: output folder runs/case exists")
@@ -97,6 +99,7 @@ def test_existing_output_is_kept_unless_told(folder, simulation, capsys):
 def test_run_that_cannot_begin_keeps_the_earlier_output(folder, simulation, monkeypatch):
     (folder / "out").mkdir()
     (folder / "out" / "diagnostics.csv").write_text("old")
+    (folder / "out" / ".slipstream.json").write_text('{"written": ["diagnostics.csv"]}')
 
     def allocate(self):
         raise InputError("not enough memory")

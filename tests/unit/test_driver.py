@@ -14,8 +14,8 @@ from rich.console import Console
 from slipstream import mpi_launch
 from slipstream.case import parse_case
 from slipstream.errors import InputError, RunError
-from slipstream.io import open_checkpoint, write_checkpoint
-from slipstream.simulation import check_folder, prepare_folder, run_case
+from slipstream.io import open_checkpoint
+from slipstream.simulation import run_case
 
 
 def run(simulation, folder, *overrides, console=None, pictures="false"):
@@ -152,24 +152,3 @@ def test_signals_finish_the_step_and_write(tmp_path, number):
 def test_run_beyond_its_end_is_refused(tmp_path):
     with pytest.raises(InputError, match=r"time\.end"):
         run(FakeSimulation(start=(20, 2.0)), tmp_path)
-
-
-def test_folder_that_a_restart_needs_is_not_overwritten(tmp_path):
-    (tmp_path / "notes.txt").touch()
-    with pytest.raises(InputError, match="initial.restart"):
-        check_folder(tmp_path, overwrite=True, restart=str(tmp_path))
-    with pytest.raises(InputError, match="initial.restart"):
-        check_folder(tmp_path, overwrite=True, restart=str(tmp_path / "checkpoints"))
-    assert check_folder(tmp_path / "new", overwrite=False) == tmp_path / "new"
-    assert not (tmp_path / "new").exists()
-    assert prepare_folder(tmp_path / "new" / "deep").is_dir()
-
-
-@pytest.mark.parametrize("name", ["000000001.zarr", "000000001.partial"])
-def test_no_state_of_an_earlier_run_is_left(tmp_path, name):
-    path = write_checkpoint(tmp_path, [], step=1, time=0.1, case="")
-    path.rename(path.with_name(name))
-    prepare_folder(tmp_path)
-    with pytest.raises(InputError, match="no checkpoint"):
-        open_checkpoint(tmp_path)
-    assert not list(tmp_path.iterdir())

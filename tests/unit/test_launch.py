@@ -1,12 +1,17 @@
 """Starting ranks, joining those that are there, and leaving together."""
 
+import os
+import signal
 import sys
+import threading
+import time
 import types
 
 import pytest
 
 from slipstream import mpi_launch
 from slipstream.errors import InputError
+from slipstream.stop_signals import SIGNALS, STATUS_FILE
 
 LAUNCHERS = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMIX_RANK", "SLURM_PROCID", "SLURM_STEP_ID")
 
@@ -73,21 +78,70 @@ def test_relaunch_passes_arguments_and_returns_the_status(fake_mpiexec, tmp_path
     seen = tmp_path / "seen"
     fake_mpiexec(f"open({str(seen)!r}, 'w').write(' '.join(sys.argv[1:])); sys.exit(3)")
     assert mpi_launch.relaunch(2, ["run", "case.toml"]) == 3
-    assert seen.read_text() == f"-n 2 {sys.executable} -m slipstream run case.toml"
+    assert seen.read_text() == f"-n 2 {sys.executable} -P -m slipstream run case.toml"
 
 
 def test_relaunch_takes_the_status_that_the_ranks_handed_over(fake_mpiexec):
-    fake_mpiexec(f"open(os.environ[{mpi_launch.STATUS_FILE!r}], 'w').write('2')")
+    fake_mpiexec(f"open(os.environ[{STATUS_FILE!r}], 'w').write('2')")
     assert mpi_launch.relaunch(2, []) == 2
 
 
-def test_relaunch_turns_interrupts_into_the_request_to_stop(fake_mpiexec):
+@pytest.mark.parametrize("number", SIGNALS)
+def test_relaunch_turns_what_asks_it_to_stop_into_one_signal(fake_mpiexec, tmp_path, number):
+    """Not before the ranks can answer, and with word of what it stands for."""
     fake_mpiexec(
-        "signal.signal(signal.SIGUSR1, lambda *_: sys.exit(7))\n"
-        "os.kill(os.getppid(), signal.SIGINT)\n"
+        "from pathlib import Path\n"
+        f"folder = Path(os.environ[{STATUS_FILE!r}]).parent\n"
+        f"os.kill(os.getppid(), {int(number)})\n"
+        "time.sleep(0.3)\n"
+        "def stop(*_):\n"
+        "    sys.exit(int((folder / 'asked').read_text()))\n"
+        "signal.signal(signal.SIGUSR1, stop)\n"
+        "(folder / 'ready').touch()\n"
         "time.sleep(20)"
     )
-    assert mpi_launch.relaunch(2, []) == 7
+    before = [signal.getsignal(one) for one in SIGNALS]
+    assert mpi_launch.relaunch(2, []) == number
+    assert [signal.getsignal(one) for one in SIGNALS] == before
+
+
+def test_the_launcher_is_asked_to_stop_when_its_starter_is_killed(fake_mpiexec, tmp_path):
+    seen = tmp_path / "seen"
+    fake_mpiexec(
+        "def stop(*_):\n"
+        f"    open({str(seen)!r}, 'w').write('stopped')\n"
+        "    os._exit(0)\n"
+        "signal.signal(signal.SIGUSR1, stop)\n"
+        "os.kill(os.getppid(), signal.SIGKILL)\n"
+        "time.sleep(20)"
+    )
+    starter = os.fork()
+    if starter == 0:
+        mpi_launch.relaunch(2, [])
+    assert os.waitpid(starter, 0)[1] == signal.SIGKILL
+    for _ in range(500):
+        if seen.exists() and seen.read_text():
+            break
+        time.sleep(0.01)
+    assert seen.read_text() == "stopped"
+
+
+def test_a_rank_is_stopped_when_its_launcher_dies(monkeypatch, capsys):
+    parents, asked = iter([7, 7, 1]), []
+    monkeypatch.setattr(mpi_launch, "_launcher_is_dead", threading.Event())
+    monkeypatch.setattr(mpi_launch, "_SECONDS_BETWEEN_LOOKS", 0)
+    monkeypatch.setattr(mpi_launch, "_SECONDS_WITHOUT_LAUNCHER", 0)
+    monkeypatch.setattr(os, "getppid", lambda: next(parents))
+    monkeypatch.setattr(os, "kill", lambda *arguments: asked.append(arguments))
+    monkeypatch.setattr(os, "_exit", lambda status: asked.append(status))
+    mpi_launch._wait_for_orphanhood(7)
+    assert asked == [(os.getpid(), signal.SIGUSR1), 1]
+    # It asks nobody whether all are there: MPI may wait for its launcher for ever.
+    monkeypatch.setattr(os, "_exit", sys.exit)
+    with pytest.raises(SystemExit) as caught:
+        mpi_launch.leave(TwoRanks(), 1, "slipstream: interrupted")
+    assert caught.value.code == 1
+    assert capsys.readouterr().err == "slipstream: interrupted\n"
 
 
 class TwoRanks:

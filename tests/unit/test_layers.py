@@ -16,7 +16,7 @@ ROOT = Path(slipstream.__file__).parent
 # From the bottom to the top; a layer may import those below it. Layers of one line do not know
 # each other: the solver families, and what runs a case beside what computes it.
 LAYERS = (
-    {"printable_text"},
+    {"printable_text", "stop_signals"},
     {"__init__", "accepted", "array_types", "errors", "field", "plain_output"},
     {
         "kernels",
@@ -40,7 +40,7 @@ LAYERS = (
 FAMILIES = ("spectral", "lattice", "advection")
 # Of the package `simulation`, what runs a case: it knows what all simulations have, but simulations
 # know nothing of it.
-RUNNING = ("run_case", "output_folder", "output_writer", "stop_requests")
+RUNNING = ("run_case", "folder_lock", "output_folder", "output_writer", "stop_requests")
 LEVEL = {layer: level for level, layers in enumerate(LAYERS) for layer in layers}
 MODULES = sorted(ROOT.rglob("*.py"))
 # What solvers and transforms may know of exchanges: plans, and that there are transports.

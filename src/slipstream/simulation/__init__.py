@@ -6,7 +6,7 @@ case asks for, and sums up. A run that is interrupted or blows up ends in order,
 """
 
 from slipstream.field import Field
-from slipstream.simulation.output_folder import check_folder, prepare_folder
+from slipstream.simulation.output_folder import OutputFolder, check_folder, claim_folder
 from slipstream.simulation.run_case import run_case
 from slipstream.simulation.simulation_base import Simulation
 from slipstream.simulation.solver_registry import make_simulation
@@ -15,9 +15,10 @@ from slipstream.simulation.stop_requests import Interrupted
 __all__ = [
     "Field",
     "Interrupted",
+    "OutputFolder",
     "Simulation",
     "check_folder",
+    "claim_folder",
     "make_simulation",
-    "prepare_folder",
     "run_case",
 ]

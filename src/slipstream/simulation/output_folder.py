@@ -1,13 +1,29 @@
-"""The output folder: made for one run, and never emptied of what Slipstream did not write."""
+"""The output folder of one run: nobody else's, and never rid of what Slipstream did not write.
 
+Which names Slipstream has written there is in a record (``.slipstream.json``); only these are ever
+replaced. The output of an earlier run is moved aside, into ``.replaced``, when the new one has made
+its initial state, and goes with the new one's first state. If there is none, it is put back, and
+what the new one has written is in ``failed``. A run that was killed meanwhile leaves this to the
+next.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
 import os
 import shutil
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from slipstream.accepted import STATISTICS
-from slipstream.errors import InputError
+from slipstream.array_types import Comm
+from slipstream.case.common_tables import Case
+from slipstream.collective import on_first_rank
+from slipstream.errors import InputError, RunError
 from slipstream.io.checkpoint import CHECKPOINTS_NAME
-from slipstream.io.durable_files import make_folder
+from slipstream.io.durable_files import errors_name, flush_folder, make_folder, replace_file
+from slipstream.simulation.folder_lock import LOCK_NAME, FolderLock, check_lock
 
 OUTPUT_NAMES = (
     "case.toml",
@@ -32,46 +48,300 @@ OUTPUT_NAMES = (
     "summary.png",
     "timeline.png",
     "timeline.json",
+    "failed",
 )
+RECORD_NAME = ".slipstream.json"
+# Where the output of an earlier run is until a new one has a state, and what is only to be removed.
+REPLACED_NAME, DISCARDED_NAME = ".replaced", ".discarded"
+FAILED_NAME = "failed"
+_LONGEST_RECORD = 10_000
 
 
-def check_folder(folder: str | Path, overwrite: bool, restart: str | None = None) -> Path:
+def inputs_of(case: Case, path: Path | None = None) -> dict[str, Path]:
+    """Return the files that a run reads, by their keys in the case; `path` is the case's own."""
+    inputs = {} if path is None else {"the case": path}
+    for table, key in (("initial", "restart"), ("initial", "path"), ("image", "path")):
+        value = getattr(getattr(case, table, None), key, None)
+        if value is not None:
+            inputs[f"{table}.{key}"] = Path(value)
+    model = getattr(getattr(case, "equation", None), "model", "")
+    if ".py:" in model:
+        inputs["equation.model"] = Path(model.rpartition(":")[0])
+    return inputs
+
+
+def check_folder(
+    folder: str | Path, overwrite: bool, inputs: Mapping[str, str | Path] | None = None
+) -> Path:
     """Refuse a folder that a run may not write into, without changing anything.
 
-    `restart` is what the run goes on from, which must not be replaced: a folder or a checkpoint.
+    Parameters
+    ----------
+    folder : str or pathlib.Path
+        The output folder.
+    overwrite : bool
+        Whether the output of an earlier run may be replaced.
+    inputs : mapping of str to path, optional
+        What the run reads, by the key that names it: nothing of this may be replaced.
+
+    Returns
+    -------
+    pathlib.Path
+        The folder.
+
+    Raises
+    ------
+    InputError
+        If another run writes into it, or it cannot be written, or holds what must not go.
     """
     path = Path(folder)
     if path.exists() and not path.is_dir():
         raise InputError(f"output folder {path} exists and is a file; choose another with --out")
-    if restart is not None and Path(restart).resolve().is_relative_to(path.resolve()):
-        raise InputError(
-            f"output folder {path} holds the state to go on from (initial.restart); choose another"
-            " with --out"
-        )
-    if path.is_dir() and any(path.iterdir()) and not overwrite:
-        raise InputError(
-            f"output folder {path} exists and is not empty; choose another with --out, or add"
-            " --overwrite"
-        )
+    check_lock(path)
+    for key, read in (inputs or {}).items():
+        _check_input(path, key, Path(read))
+    _check_free(path, overwrite)
     existing = next(one for one in (path, *path.absolute().parents) if one.exists())
-    if not os.access(existing, os.W_OK):
+    if not os.access(existing, os.W_OK | os.X_OK):
         raise InputError(
             f"output folder {path} cannot be written: no permission in {existing}; choose another"
             " with --out"
         )
+    _check_names(path, _written(path) | _written(path / REPLACED_NAME))
     return path
 
 
-def prepare_folder(folder: str | Path) -> Path:
-    """Make an output folder, on rank 0; of what is there, remove what Slipstream has written."""
-    path = Path(folder)
+def _holds_anything(path: Path) -> bool:
+    with os.scandir(path) if path.is_dir() else contextlib.nullcontext([]) as entries:
+        return any(entry.name not in (LOCK_NAME, DISCARDED_NAME) for entry in entries)
+
+
+def _check_input(folder: Path, key: str, read: Path) -> None:
+    """Refuse a folder that a run reads from, or whose output would replace what it reads."""
+    # A link is followed, but is itself a file that can be lost, too.
+    own, named = folder.resolve(), Path(os.path.abspath(read))
+    for place in (read.resolve(), named.parent.resolve() / named.name):
+        if place == own or (key == "initial.restart" and place.is_relative_to(own)):
+            raise InputError(
+                f"output folder {folder} holds the state to go on from ({key}); choose another"
+                " with --out"
+                if key == "initial.restart"
+                else f"output folder {folder} is what is read ({key}); choose another with --out"
+            )
+        inside = place.relative_to(own).parts[0] if place.is_relative_to(own) else ""
+        if inside in (*OUTPUT_NAMES, RECORD_NAME, LOCK_NAME, REPLACED_NAME, DISCARDED_NAME):
+            raise InputError(
+                f"output folder {folder} holds {read} ({key}), under a name that runs write to;"
+                " choose another with --out"
+            )
+        outside = own.relative_to(place).parts[0] if own.is_relative_to(place) else ""
+        if outside and (key != "initial.restart" or outside in OUTPUT_NAMES):
+            raise InputError(
+                f"output folder {folder} is inside {read} ({key}); choose another with --out"
+            )
+
+
+def _check_names(path: Path, written: set[str]) -> None:
+    """Refuse a folder in which something else has a name that this run may write."""
+    foreign = [
+        name for name in OUTPUT_NAMES if name not in written and os.path.lexists(path / name)
+    ]
+    if foreign:
+        names = ", ".join(foreign[:3]) + (" ..." if len(foreign) > 3 else "")
+        raise InputError(
+            f"output folder {path} holds {names}, and no record that a run has written it; move it"
+            " elsewhere, or choose another folder with --out"
+        )
+
+
+def _written(path: Path) -> set[str]:
+    """Return what Slipstream has written into a folder, by its record; nothing without one."""
     try:
-        make_folder(path)
-        for name in OUTPUT_NAMES:
-            if (path / name).is_dir() and not (path / name).is_symlink():
-                shutil.rmtree(path / name)
-            else:
-                (path / name).unlink(missing_ok=True)
+        with (path / RECORD_NAME).open("rb") as file:
+            names = json.loads(file.read(_LONGEST_RECORD))["written"]
+        # The record may be somebody else's: it is believed where it names files of ours.
+        return set(OUTPUT_NAMES).intersection(names)
+    except (OSError, ValueError, TypeError, KeyError, RecursionError):
+        return set()
+
+
+@contextlib.contextmanager
+def claim_folder(
+    folder: str | Path,
+    comm: Comm = None,
+    overwrite: bool = True,
+    inputs: Mapping[str, str | Path] | None = None,
+) -> Iterator[OutputFolder]:
+    """Hold a folder for one run within this context, made if need be. Collective.
+
+    What it may not be is as in `check_folder`. Nothing in it changes before the run begins, but
+    that the output of an earlier run is put back where one that was killed had moved it aside.
+    """
+    path = Path(folder)
+    claimed: OutputFolder | None = None
+
+    def claim() -> None:
+        nonlocal claimed
+        check_folder(path, True, inputs)
+        claimed = OutputFolder(path, is_first=True)
+        try:
+            # Another run may have come and gone since anybody looked.
+            _check_free(path, overwrite)
+        except BaseException:
+            claimed.release()
+            raise
+
+    on_first_rank(comm, claim)
+    held = claimed or OutputFolder(path, is_first=False)
+    try:
+        yield held
+    finally:
+        held.release()
+
+
+def _check_free(path: Path, overwrite: bool) -> None:
+    """Refuse a folder with anything in it, unless that may be replaced."""
+    if not overwrite and _holds_anything(path):
+        raise InputError(
+            f"output folder {path} exists and is not empty; choose another with --out, or add"
+            " --overwrite"
+        )
+
+
+class OutputFolder:
+    """A folder that this run alone writes into. On ranks but the first, nothing but its path.
+
+    Attributes
+    ----------
+    path : pathlib.Path
+        The folder.
+    is_locked : bool
+        Whether the file system keeps other runs out.
+    """
+
+    def __init__(self, path: Path, is_first: bool) -> None:
+        self.path = path
+        self.is_locked = True
+        self._is_first = is_first
+        self._names: list[str] = []
+        self._has_begun = False
+        if not is_first:
+            return
+        self._made = [one for one in (path, *path.parents) if not one.exists()]
+        try:
+            make_folder(path)
+        except OSError as error:
+            raise InputError(f"output folder {path} cannot be made: {error.strerror}") from error
+        self._lock = FolderLock(path)
+        self.is_locked = self._lock.is_kept
+        with _failures(path):
+            self._put_back()
+
+    def begin(self) -> None:
+        """Move the output of an earlier run aside."""
+        if not self._is_first:
+            return
+        written = _written(self.path)
+        _check_names(self.path, written)
+        self._has_begun = True
+        with _failures(self.path):
+            if written:
+                self._replaced.mkdir()
+                flush_folder(self.path)
+                for name in sorted(written):
+                    if os.path.lexists(self.path / name):
+                        (self.path / name).rename(self._replaced / name)
+                # Last: without it, what is there has not all been moved.
+                (self.path / RECORD_NAME).rename(self._replaced / RECORD_NAME)
+                flush_folder(self._replaced)
+                flush_folder(self.path)
+
+    def wrote(self, *names: str) -> None:
+        """Record names in the folder as this run's own, before they are written if possible."""
+        new = [name for name in names if name not in self._names]
+        if self._is_first and new:
+            self._names += new
+            self._write_record(self._names)
+
+    def keep(self) -> None:
+        """Let go the output of the earlier run: this one has a state of its own."""
+        if self._is_first and self._replaced.exists():
+            with _failures(self.path):
+                shutil.rmtree(self._discarded, ignore_errors=True)
+                self._replaced.rename(self._discarded)
+                flush_folder(self.path)
+            shutil.rmtree(self._discarded, ignore_errors=True)
+
+    def release(self) -> None:
+        """Let others in. Without a state of this run's, the output of an earlier one is back."""
+        if not self._is_first:
+            return
+        try:
+            if self._has_begun:
+                with _failures(self.path):
+                    self._put_back()
+        finally:
+            self._lock.release()
+            # What was made for a run that has written nothing.
+            with contextlib.suppress(OSError):
+                for folder in self._made:
+                    folder.rmdir()
+
+    def is_put_back(self) -> bool:
+        """Return whether, if the run ended now, the output of an earlier one would be put back."""
+        return self._is_first and self._replaced.exists()
+
+    @property
+    def _replaced(self) -> Path:
+        return self.path / REPLACED_NAME
+
+    @property
+    def _discarded(self) -> Path:
+        return self.path / DISCARDED_NAME
+
+    def _put_back(self) -> None:
+        """Put back what was moved aside for a run that has left no state; its output remains."""
+        shutil.rmtree(self._discarded, ignore_errors=True)
+        if self._replaced.is_symlink() or not self._replaced.is_dir():
+            return
+        earlier = _written(self._replaced)
+        if earlier:
+            self._set_aside(sorted(_written(self.path)))
+        for name in sorted(os.listdir(self._replaced), key=lambda one: one == RECORD_NAME):
+            if name == FAILED_NAME and (self.path / FAILED_NAME).is_dir():
+                shutil.rmtree(self._replaced / name)
+            elif name in (*OUTPUT_NAMES, RECORD_NAME):
+                if os.path.lexists(self.path / name) and name != RECORD_NAME:
+                    raise RunError(
+                        f"{self._replaced / name} cannot be put back: {name} is there; move one"
+                    )
+                (self._replaced / name).rename(self.path / name)
+        if earlier and (self.path / FAILED_NAME).is_dir():
+            self._write_record([*earlier, FAILED_NAME])
+        self._replaced.rmdir()
+        flush_folder(self.path)
+
+    def _set_aside(self, names: list[str]) -> None:
+        """Move what a failed run has written into a folder of its own, and end its record."""
+        failed = self.path / FAILED_NAME
+        moved = [name for name in names if os.path.lexists(self.path / name)]
+        if moved:
+            # Only our own: what has this name otherwise was refused when the run began.
+            shutil.rmtree(failed, ignore_errors=True)
+            failed.mkdir()
+        for name in moved:
+            (self.path / name).rename(failed / name)
+        (self.path / RECORD_NAME).unlink(missing_ok=True)
+
+    def _write_record(self, names: list[str]) -> None:
+        content = {"about": "what Slipstream has written here", "written": sorted(names)}
+        with errors_name(self.path / RECORD_NAME):
+            replace_file(self.path / RECORD_NAME, json.dumps(content, indent=1).encode())
+
+
+@contextlib.contextmanager
+def _failures(path: Path) -> Iterator[None]:
+    try:
+        yield
     except OSError as error:
-        raise InputError(f"output folder {path} cannot be made: {error.strerror}") from error
-    return path
+        raise RunError(f"output folder {path}: {error.strerror}: {error.filename}") from error

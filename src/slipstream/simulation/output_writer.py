@@ -12,13 +12,15 @@ from pathlib import Path
 
 from slipstream.accepted import STATISTICS
 from slipstream.array_types import Comm
+from slipstream.collective import on_first_rank
 from slipstream.errors import RunError
 from slipstream.field import Field
-from slipstream.io.checkpoint import write_checkpoint
+from slipstream.io.checkpoint import CHECKPOINTS_NAME, write_checkpoint
 from slipstream.io.durable_files import errors_name
 from slipstream.io.time_series import Series, spectrum_fields
 from slipstream.io.zarr_store import FieldStore
 from slipstream.report.plane_gather import Plane, compose_plane, gather_plane
+from slipstream.simulation.output_folder import OutputFolder
 from slipstream.simulation.simulation_base import Simulation
 
 
@@ -54,14 +56,14 @@ class DueTimes:
 class OutputWriter:
     """Writes what the case of a simulation asks for. Its methods are collective."""
 
-    def __init__(self, simulation: Simulation, folder: Path) -> None:
+    def __init__(self, simulation: Simulation, output: OutputFolder) -> None:
         self._case = case = simulation.case
         self._simulation = simulation
-        self._folder = folder
+        self._output, self._folder = output, output.path
         self._is_first = simulation.rank == 0
         self.labels = simulation.labels()
         self.choice = simulation.pictures()
-        self.series = Series(folder, self.labels) if self._is_first else None
+        self.series = Series(self._folder, self.labels) if self._is_first else None
         self.spectra: list[tuple[float, dict]] = []
         # The last of each kind that was written, by name: what is drawn.
         self.statistics: dict[str, tuple[float, dict[str, Field]]] = {}
@@ -75,10 +77,12 @@ class OutputWriter:
             for kind in self._writers(0.0)
         }
         if self._is_first:
-            path = folder / "case.toml"
+            output.wrote("case.toml", "diagnostics.csv", "diagnostics.zarr")
+            path = self._folder / "case.toml"
             with errors_name(path):
                 path.write_text(case.to_toml(), encoding="utf-8")
         self._flushed_at = clock.monotonic()
+        self._is_kept = False
 
     def record(self, step_size: float) -> None:
         """Write what is due, before a time step of this size; fail if the flow has blown up."""
@@ -87,6 +91,10 @@ class OutputWriter:
             if self._due[kind].due(time):
                 write()
                 self._written_at[kind] = time
+        if not self._case.output.checkpoint and not self._is_kept:
+            # No state will come: these first rows are as much as the output of an earlier run.
+            on_first_rank(self._simulation.comm, self._output.keep)
+            self._is_kept = True
 
     def record_last(self, step_size: float) -> None:
         """Write all of the last state that has not just been written, and what its family adds."""
@@ -95,6 +103,7 @@ class OutputWriter:
             if self._written_at.get(kind) != time:
                 write()
         self.extras = self._simulation.write_at_end(self._folder)
+        self._output.wrote(*(path.name for path in self.extras))
 
     def is_overdue(self) -> bool:
         """Return whether the last state is so old, on rank 0's clock, that another is wanted.
@@ -162,6 +171,7 @@ class OutputWriter:
         self._flush()
         if not self._case.output.checkpoint:
             return
+        self._output.wrote(CHECKPOINTS_NAME)
         write_checkpoint(
             self._folder,
             simulation.checkpoint(),
@@ -171,6 +181,7 @@ class OutputWriter:
             case=self._case.to_toml(),
             keep=self._case.output.keep_checkpoints,
         )
+        on_first_rank(simulation.comm, self._output.keep)
         self._flushed_at = clock.monotonic()
 
     def _flush(self) -> None:
@@ -184,6 +195,7 @@ class OutputWriter:
     def _store(self, name: str, comm: Comm) -> FieldStore:
         if name not in self._stores:
             attributes = {"title": self._case.title, "case": self._case.to_toml()}
+            self._output.wrote(name)
             self._stores[name] = FieldStore(self._folder / name, comm, attributes)
         return self._stores[name]
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
+from rich.text import Text
 
 from slipstream.case.common_tables import Case
 from slipstream.collective import on_first_rank, together
@@ -25,7 +26,7 @@ from slipstream.report.console import (
     make_console,
     summarise,
 )
-from slipstream.simulation.output_folder import prepare_folder
+from slipstream.simulation.output_folder import OutputFolder, claim_folder, inputs_of
 from slipstream.simulation.output_writer import OutputWriter, check_finite
 from slipstream.simulation.simulation_base import Simulation
 from slipstream.simulation.stop_requests import Interrupted, Interruption
@@ -49,44 +50,61 @@ class _Effort:
         self.writing += clock.perf_counter() - began
 
 
-def run_case(simulation: Simulation, output: str | Path, console: Console | None = None) -> None:
+def run_case(
+    simulation: Simulation, output: str | Path | OutputFolder, console: Console | None = None
+) -> None:
     """Run the case of a simulation to its end, from its beginning. Collective.
 
     Parameters
     ----------
     simulation : Simulation
         Made for the case.
-    output : str or pathlib.Path
-        The output folder, made if need be. The output of an earlier run in it is replaced once
-        the initial state is there; `slipstream.simulation.check_folder` tells beforehand.
+    output : str, pathlib.Path or OutputFolder
+        The output folder, made if need be and locked while the run lives, or one that
+        `slipstream.simulation.claim_folder` has given. The output of an earlier run in it is
+        replaced once this one has written its first state, and put back if it never does.
     console : rich.console.Console, optional
         Where rank 0 prints; standard output by default.
 
     Raises
     ------
     InputError
-        If memory does not suffice or there is nothing to do.
+        If memory does not suffice, there is nothing to do, or another run writes into the folder.
     RunError
         If the flow blows up; what was written stays.
     Interrupted
         If the run was asked to stop; its last state is written.
     """
     with together(simulation.comm):
-        _run(simulation, Path(output), console)
+        if isinstance(output, OutputFolder):
+            _run(simulation, output, console)
+            return
+        inputs = inputs_of(simulation.case)
+        with claim_folder(output, simulation.comm, inputs=inputs) as folder:
+            _run(simulation, folder, console)
 
 
-def _run(simulation: Simulation, folder: Path, console: Console | None) -> None:
-    effort, comm = _Effort(), simulation.comm
+def _run(simulation: Simulation, output: OutputFolder, console: Console | None) -> None:
+    effort, comm, folder = _Effort(), simulation.comm, output.path
     console = (console or make_console()) if simulation.rank == 0 else Console(quiet=True)
+    if not output.is_locked:
+        text = f"warning: {folder} is on a file system without locks: start no other run in it"
+        console.print(Text(text, style="yellow"), soft_wrap=True)
+    _prepare(simulation, folder, console)
     with Interruption(comm) as interruption:
-        writer = _begin(simulation, folder, console)
+        # Only now: a run that cannot even begin must not touch the output of an earlier one.
+        on_first_rank(comm, output.begin)
         effort.starting = clock.perf_counter() - effort.began
+        writer = OutputWriter(simulation, output)
         try:
             was_interrupted = _step_to_end(simulation, writer, interruption, effort, console)
         except BaseException:
             # What ended the run is what is told, also where this is lost with it.
             with contextlib.suppress(RunError):
                 writer.close()
+            if output.is_put_back():
+                text = f"the earlier output in {folder} is put back; this run's is in its failed"
+                console.print(text, markup=False, highlight=False, soft_wrap=True)
             raise
         effort.time_writing(writer.close)
     if comm is not None:
@@ -97,11 +115,11 @@ def _run(simulation: Simulation, folder: Path, console: Console | None) -> None:
             f"interrupted at step {simulation.step}, t = {simulation.time:.6g};"
             + _how_to_go_on(simulation.case, folder)
         )
-    _finish(simulation, writer, effort, folder, console)
+    _finish(simulation, writer, effort, output, console)
 
 
-def _begin(simulation: Simulation, folder: Path, console: Console) -> OutputWriter:
-    """Announce the run, make its initial state, and open its output folder."""
+def _prepare(simulation: Simulation, folder: Path, console: Console) -> None:
+    """Announce the run, and make its initial state."""
     case = simulation.case
     announce(console, case, simulation.describe(), folder)
     simulation.prepare()
@@ -110,9 +128,6 @@ def _begin(simulation: Simulation, folder: Path, console: Console) -> OutputWrit
             f"time.end: must be beyond t = {simulation.time:g}, from where the run goes on,"
             f" not {case.time.end:g}"
         )
-    # Only now: a run that cannot even begin must not cost the output of an earlier one.
-    on_first_rank(simulation.comm, lambda: prepare_folder(folder))
-    return OutputWriter(simulation, folder)
 
 
 def _step_to_end(
@@ -187,11 +202,11 @@ def _finish(
     simulation: Simulation,
     writer: OutputWriter,
     effort: _Effort,
-    folder: Path,
+    output: OutputFolder,
     console: Console,
 ) -> None:
     """Draw the pictures and sum up."""
-    case = simulation.case
+    case, folder = simulation.case, output.path
     began = clock.perf_counter()
     timers = _mean_timers(simulation)
     results = simulation.results(effort.stepping, effort.steps)
@@ -199,7 +214,9 @@ def _finish(
         return
     pictures = _draw(case.title, writer, folder) if case.output.pictures else []
     if case.run.timeline:
+        output.wrote("timeline.png", "timeline.json")
         pictures += simulation.write_timeline(folder)
+    output.wrote(*(picture.name for picture in pictures))
     parts = {
         "start": effort.starting,
         STEPPING: effort.stepping,

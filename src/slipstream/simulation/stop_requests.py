@@ -1,7 +1,6 @@
 """Requests to stop a run, honoured between two time steps and on all ranks alike."""
 
 import signal
-import threading
 import time
 from types import FrameType
 from typing import Any
@@ -10,11 +9,7 @@ import numpy as np
 
 from slipstream.array_types import Comm
 from slipstream.errors import RunError
-from slipstream.mpi_launch import STOP_SIGNAL
-
-_SIGNALS = (signal.SIGINT, signal.SIGTERM, STOP_SIGNAL)
-# One request may arrive as several signals, from the terminal and from the launcher.
-_SECONDS_OF_ONE_REQUEST = 1.0
+from slipstream.stop_signals import SECONDS_OF_ONE_REQUEST, heeded_signals
 
 
 class Interrupted(RunError):
@@ -24,8 +19,8 @@ class Interrupted(RunError):
 class Interruption:
     """Within this context, signals that would end the process only raise a flag.
 
-    A second Ctrl-C, a while after the first, raises KeyboardInterrupt as usual. Outside the
-    main thread, where signals cannot be caught, nothing changes.
+    A second Ctrl-C, a while after the first, does what it did before: it raises. Outside the main
+    thread, where signals cannot be caught, nothing changes; nor does a hang-up that is ignored.
     """
 
     def __init__(self, comm: Comm = None) -> None:
@@ -34,20 +29,21 @@ class Interruption:
         self._previous: dict[int, Any] = {}
 
     def __enter__(self) -> "Interruption":
-        if threading.current_thread() is threading.main_thread():
-            self._previous = {n: signal.signal(n, self._handle) for n in _SIGNALS}
+        self._previous = {n: signal.signal(n, self._handle) for n in heeded_signals()}
         return self
 
     def __exit__(self, *_details: object) -> None:
         for number, handler in self._previous.items():
             signal.signal(number, handler)
 
-    def _handle(self, number: int, _frame: FrameType | None) -> None:
+    def _handle(self, number: int, frame: FrameType | None) -> None:
         now = time.monotonic()
         if self._first_at is None:
             self._first_at = now
-        elif number == signal.SIGINT and now - self._first_at > _SECONDS_OF_ONE_REQUEST:
-            raise KeyboardInterrupt
+        elif number == signal.SIGINT and now - self._first_at > SECONDS_OF_ONE_REQUEST:
+            before = self._previous[number]
+            if callable(before):
+                before(number, frame)
 
     def requested(self, wish: bool = False) -> tuple[bool, bool]:
         """Return whether any rank was asked to stop, and whether any has this wish. Collective."""

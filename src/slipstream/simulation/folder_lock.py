@@ -1,0 +1,130 @@
+"""A file that one run holds locked, so that no other writes into the same folder.
+
+The lock is the system's (flock): it goes when the process ends, however that happens, and a file
+that is left over is no obstacle. It keeps out other threads too, and on file systems that share
+locks (NFS 4, Lustre mounted with ``flock``, GPFS) other machines. Where there are no locks, nothing
+keeps a second run out.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import re
+import socket
+import stat
+import time
+from pathlib import Path
+
+from slipstream.errors import InputError
+
+LOCK_NAME = "run.lock"
+# What file systems without locks answer.
+_NO_LOCKS = (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK, errno.EINVAL)
+# Others hold a lock for a moment to see whether they could.
+_ATTEMPTS, _PAUSE = 5, 0.02
+_HOLDER = re.compile(rb"([\w.-]{1,255}) (\d{1,19}) ([\d:T+-]{1,40})\n")
+
+
+class FolderLock:
+    """The lock of a folder, held from its making until it is released.
+
+    Attributes
+    ----------
+    is_kept : bool
+        Whether the file system keeps others out.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / LOCK_NAME
+        self.is_kept = True
+        while True:
+            self._file = _open(self._path, os.O_RDWR | os.O_CREAT)
+            try:
+                self.is_kept = _lock(self._file, fcntl.LOCK_EX)
+            except BlockingIOError:
+                holder = _holder(self._file)
+                os.close(self._file)
+                raise in_use(folder, holder) from None
+            # Another run may have removed the file between the two.
+            if self._is_there():
+                break
+            os.close(self._file)
+        began = time.strftime("%Y-%m-%dT%H:%M:%S%z")
+        os.ftruncate(self._file, 0)
+        os.pwrite(self._file, f"{socket.gethostname()} {os.getpid()} {began}\n".encode(), 0)
+
+    def release(self) -> None:
+        """Let others in, and remove the file."""
+        if self._file >= 0:
+            # Removed while it is held: nobody can hold it and see it go.
+            if self._is_there():
+                self._path.unlink(missing_ok=True)
+            os.close(self._file)
+            self._file = -1
+
+    def _is_there(self) -> bool:
+        try:
+            return os.path.samestat(os.fstat(self._file), os.lstat(self._path))
+        except FileNotFoundError:
+            return False
+
+
+def check_lock(folder: Path) -> None:
+    """Refuse a folder into which a run is writing, without changing anything."""
+    if not os.path.lexists(folder / LOCK_NAME):
+        return
+    file = _open(folder / LOCK_NAME, os.O_RDONLY)
+    try:
+        _lock(file, fcntl.LOCK_SH)
+    except BlockingIOError:
+        raise in_use(folder, _holder(file)) from None
+    finally:
+        os.close(file)
+
+
+def in_use(folder: Path, holder: str) -> InputError:
+    """Return what tells of a folder into which another run is writing."""
+    return InputError(
+        f"output folder {folder} is in use by {holder}; wait for it, stop it, or choose another"
+        " with --out"
+    )
+
+
+def _open(path: Path, flags: int) -> int:
+    try:
+        # Nothing that is not a file of this folder is followed, or waited for.
+        file = os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, 0o644)
+    except OSError as error:
+        raise InputError(f"{path} cannot be opened: {error.strerror}; remove it") from error
+    if not stat.S_ISREG(os.fstat(file).st_mode):
+        os.close(file)
+        raise InputError(f"{path} is no file; remove it")
+    return file
+
+
+def _lock(file: int, kind: int) -> bool:
+    """Lock a file, and return whether there are locks; BlockingIOError if another has it."""
+    for attempt in range(_ATTEMPTS):
+        try:
+            fcntl.flock(file, kind | fcntl.LOCK_NB)
+            return True
+        except BlockingIOError:
+            if attempt == _ATTEMPTS - 1:
+                raise
+            time.sleep(_PAUSE)
+        except OSError as error:
+            if error.errno in _NO_LOCKS:
+                return False
+            raise
+    return True
+
+
+def _holder(file: int) -> str:
+    """Return who holds a lock, as they have written it there."""
+    match = _HOLDER.fullmatch(os.pread(file, 400, 0))
+    if match is None:
+        return "another run"
+    host, process, began = (part.decode() for part in match.groups())
+    return f"a run on {host}, process {process}, since {began}"
