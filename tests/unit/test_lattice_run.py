@@ -35,6 +35,7 @@ def test_run_writes_what_was_asked_for_and_says_what_it_does(folder, capsys):
         "case.toml",
         "diagnostics.csv",
         "diagnostics.zarr",
+        ".slipstream.json",
         "fields.zarr",
         "checkpoints",
         "flow.vti",
@@ -110,11 +111,12 @@ def test_voxels_without_a_size_have_no_permeability_in_metres(folder, capsys, si
 
 def test_output_of_an_earlier_run_is_replaced(folder):
     assert run("output.vtk=true", "time.end=2") == 0
-    (folder / "out" / "speed.png").touch()
-    with pytest.raises(SystemExit):
+    (folder / "out" / "mine.png").touch()
+    with pytest.raises(SystemExit) as caught:
         cli.main(["run", "case.toml", "--out", "out", "--overwrite"])
+    assert caught.value.code == 0
     assert not (folder / "out" / "flow.vti").exists()
-    assert not (folder / "out" / "speed.png").exists()
+    assert (folder / "out" / "mine.png").exists()
 
 
 def test_fields_agree_with_the_diagnostics_and_the_image(folder):

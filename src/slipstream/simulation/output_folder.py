@@ -112,8 +112,8 @@ def check_folder(
 
 
 def _holds_anything(path: Path) -> bool:
-    with os.scandir(path) if path.is_dir() else contextlib.nullcontext([]) as entries:
-        return any(entry.name not in (LOCK_NAME, DISCARDED_NAME) for entry in entries)
+    names = os.listdir(path) if path.is_dir() else []
+    return any(name not in (LOCK_NAME, DISCARDED_NAME) for name in names)
 
 
 def _check_input(folder: Path, key: str, read: Path) -> None:
