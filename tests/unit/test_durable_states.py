@@ -162,6 +162,9 @@ class _Limited:
     def __exit__(self, *_):
         self._file.close()
 
+    def __getattr__(self, name):
+        return getattr(self._file, name)
+
     def write(self, content):
         self._disk.room -= memoryview(content).nbytes
         if self._disk.room < 0:
@@ -241,6 +244,20 @@ def test_no_state_is_later_than_its_series(calls, tmp_path):
         before = renamed
     # The snapshot of t = 0.5 is followed by the state of the end.
     assert ("fsync", f"{tmp_path}/fields.zarr/velocity_x/c/1/0/0/0") in calls[: renames[-1]]
+
+
+def test_what_is_replaced_is_on_the_device_before_it_takes_the_name(calls, tmp_path):
+    store = FieldStore(tmp_path / "fields.zarr")
+    store.append(0.0, [state()])
+    path = str(tmp_path / "fields.zarr" / "zarr.json")
+    calls.clear()
+    store.append(0.5, [state()])
+    replaced = calls.index(("replace", f"{path}.partial", path))
+    assert ("fsync", f"{path}.partial") in calls[:replaced]
+    # And what it lists is there by then.
+    assert ("fsync", f"{tmp_path}/fields.zarr/state/c/1/0") in calls[:replaced]
+    assert ("fsync", f"{tmp_path}/fields.zarr/state/c/1") in calls[:replaced]
+    assert ("fsync", f"{tmp_path}/fields.zarr/state/c") in calls[:replaced]
 
 
 def test_a_snapshot_that_was_cut_short_is_not_seen(tmp_path):

@@ -26,12 +26,18 @@ def errors_name(path: Path) -> Iterator[None]:
 
 
 def replace_file(path: Path, content: bytes | memoryview) -> None:
-    """Write a file that others see as it was or whole; `flush_file` makes that last."""
+    """Write a file that others see as it was or whole, after a power cut too.
+
+    A new one may be empty after that, until `flush_file`.
+    """
     partial = path.with_name(path.name + PARTIAL)
     with errors_name(path):
         try:
             with partial.open("wb") as file:
                 file.write(content)
+                if path.exists():
+                    file.flush()
+                    os.fsync(file.fileno())
             partial.replace(path)
         except BaseException:
             with contextlib.suppress(OSError):

@@ -68,6 +68,8 @@ class FieldStore:
             if field.name not in self._names:
                 self._create(field, snapshots=self._snapshots)
             self._write_box(field, (index,))
+        # What is described below is on the device: not even a power cut leaves half a snapshot.
+        on_every_rank(self._comm, self.flush)
         self._publish()
 
     def write(self, fields: Iterable[Field]) -> None:

@@ -1,0 +1,249 @@
+"""Runs that end at a moment, by a kill or a power cut, and what is left of them.
+
+A *moment* is a step, the middle of a file that is written, or a call to the system that flushes,
+renames or removes. They are counted, so that a run can end at any, within the writing of a state
+too. Started as a script, this is one such run, on any number of ranks.
+"""
+
+import argparse
+import contextlib
+import csv
+import hashlib
+import importlib
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+
+import numpy as np
+import xarray
+import zarr
+from rich.console import Console
+
+import lattice_flows
+from slipstream import mpi_launch
+from slipstream.case import parse_case
+from slipstream.device import HostDevice
+from slipstream.equations.models import lowered
+from slipstream.errors import InputError
+from slipstream.io import open_checkpoint
+from slipstream.simulation import make_simulation, output_writer, run_case
+from slipstream.simulation.simulation_base import Simulation
+from slipstream.simulation.solver_registry import SIMULATIONS
+
+_OUTPUT = """
+[output]
+pictures = false
+checkpoint_interval = 0.2
+diagnostics_interval = 0.05
+fields_interval = 0.1
+"""
+# Each does 12 steps, or pairs, that are all alike, and writes its state every 4.
+CASES = {
+    "spectral": f"""
+solver = "spectral"
+[grid]
+points = 12
+[equation]
+viscosity = 0.05
+[initial]
+flow = "random"
+seed = 3
+[time]
+end = 0.6
+step = 0.05
+{_OUTPUT}""",
+    "advection": f"""
+solver = "advection"
+[grid]
+points = 12
+[flow]
+courant = [0.6, -0.4, 0.5]
+[time]
+end = 0.6
+{_OUTPUT}""",
+    "lattice": lattice_flows.CHANNEL.replace("end = 40", "end = 24")
+    + "checkpoint_interval = 8\ndiagnostics_interval = 2\nfields_interval = 4\n",
+}
+# Before processes fork: what each of them would otherwise import for itself.
+for _family in CASES:
+    importlib.import_module(SIMULATIONS[_family][0])
+_equation = parse_case(CASES["spectral"]).equation
+lowered(_equation.model, _equation.parameters)
+STEPS_BETWEEN_STATES = {"spectral": 4, "advection": 4, "lattice": 8}
+
+
+class Moments:
+    """Counts the moments of this process, and acts at one of them."""
+
+    def __init__(self, last, act):
+        self.count, self._last, self._act = 0, last, act
+
+    def pass_one(self):
+        self.count += 1
+        if self.count == self._last:
+            self._act()
+
+    def watch(self):
+        """Count from now on. The process is for nothing else: this is for good."""
+        for name in ("fsync", "rename", "replace", "unlink", "rmdir"):
+            setattr(os, name, self._counted(getattr(os, name)))
+        Simulation.advance = self._counted(Simulation.advance)
+        opened = Path.open
+
+        def open_file(path, mode="r", *arguments, **options):
+            file = opened(path, mode, *arguments, **options)
+            return _Halves(file, self) if mode == "wb" else file
+
+        Path.open = open_file
+
+    def _counted(self, call):
+        def counted(*arguments, **options):
+            self.pass_one()
+            return call(*arguments, **options)
+
+        return counted
+
+
+class _Halves:
+    """A file of which a moment is when half of it is written."""
+
+    def __init__(self, file, moments):
+        self._file, self._moments = file, moments
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self._file.close()
+
+    def __getattr__(self, name):
+        return getattr(self._file, name)
+
+    def write(self, content):
+        half = len(content) // 2
+        self._file.write(content[:half])
+        self._file.flush()
+        self._moments.pass_one()
+        return self._file.write(content[half:])
+
+
+def digest(simulation):
+    """Return the step, and a digest of this rank's state, bit by bit."""
+    found = hashlib.blake2b(digest_size=16)
+    for field in simulation.checkpoint():
+        found.update(field.data.tobytes())
+    return f"{simulation.step} {found.hexdigest()}"
+
+
+def _rows(path, may_end_in_zeros):
+    """Return the rows of a series; raise if one is not whole.
+
+    What was written since the last state is not flushed: after a power cut zeros may stand for it.
+    """
+    text = path.read_text() if path.exists() else ""
+    if may_end_in_zeros:
+        text = text.split("\0")[0]
+        text = text[: text.rfind("\n") + 1]
+    assert not text or text.endswith("\n"), "half a row"
+    rows = list(csv.DictReader(x for x in text.splitlines() if not x.startswith("#")))
+    assert all(None not in row.values() and None not in row for row in rows), rows
+    return rows
+
+
+def check_left(folder, power_cut=False):
+    """Return the step of the last state, or None; raise if anything cannot be read."""
+    rows = _rows(folder / "diagnostics.csv", may_end_in_zeros=power_cut)
+    for store in folder.glob("*.zarr"):
+        if (store / "zarr.json").exists():
+            group = zarr.open_group(store, mode="r")
+            if group.metadata.consolidated_metadata is not None:
+                data = xarray.open_zarr(store).load()
+                assert all(np.isfinite(one).all() for one in data.values()), store
+    try:
+        state = open_checkpoint(folder)
+    except InputError as error:
+        assert "holds no checkpoint" in str(error), error
+        return None
+    assert not state.warnings, state.warnings
+    assert int(rows[-1]["step"]) >= state.step, (rows[-1], state.step)
+    return state.step
+
+
+def run_to(family, folder, report, restart=None, last=0, act=None, rank=0):
+    """Do a run, or go on with one; `rank` acts at its last moment. Tell what came of it.
+
+    The report has the steps done so far, that of the last state which is promised to stay, and at
+    the end the digest of the state, and how many moments there were.
+    """
+    comm = mpi_launch.world_comm()
+    mine = 0 if comm is None else comm.rank
+    settings = [] if restart is None else [f"initial.restart={restart}"]
+    simulation = make_simulation(parse_case(CASES[family], settings), comm, HostDevice(threads=1))
+    told = {"step": 0, "state": None}
+    file = os.open(f"{report}.{mine}", os.O_CREAT | os.O_RDWR | os.O_TRUNC)
+
+    def tell(**news):
+        told.update(news)
+        os.pwrite(file, json.dumps(told).ljust(400).encode(), 0)
+
+    advance, write = type(simulation).advance, output_writer.write_checkpoint
+
+    def advance_and_tell(*arguments):
+        advance(simulation, *arguments)
+        tell(step=simulation.step)
+
+    def write_and_tell(*arguments, **options):
+        write(*arguments, **options)
+        tell(state=options["step"])
+
+    moments = Moments(last if mine == rank else 0, act or kill)
+    moments.watch()
+    advance = type(simulation).advance
+    simulation.advance, output_writer.write_checkpoint = advance_and_tell, write_and_tell
+    tell()
+    try:
+        run_case(simulation, folder, Console(quiet=True))
+    except InputError as error:
+        # The run that was to go on had come to its end.
+        assert str(error).startswith("time.end: must be beyond"), error
+    tell(digest=digest(simulation), moments=moments.count)
+
+
+def kill():
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def reported(report, rank=0):
+    with contextlib.suppress(OSError, ValueError):
+        return json.loads(Path(f"{report}.{rank}").read_text())
+    return {}
+
+
+def forked(function, *arguments, **options):
+    """Do something in a process of its own, which costs next to nothing; return its status."""
+    child = os.fork()
+    if child == 0:
+        try:
+            function(*arguments, **options)
+            os._exit(0)
+        except BaseException as error:
+            sys.stderr.write(f"{type(error).__name__}: {error}\n")
+            os._exit(1)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    for name in ("family", "folder", "report"):
+        parser.add_argument(name)
+    parser.add_argument("--restart")
+    for name in ("--last", "--rank"):
+        parser.add_argument(name, type=int, default=0)
+    given = vars(parser.parse_args())
+    run_to(given.pop("family"), Path(given.pop("folder")), given.pop("report"), **given)
+
+
+if __name__ == "__main__":
+    main()

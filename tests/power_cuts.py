@@ -1,0 +1,127 @@
+"""Cuts the power of a run's device, at moments drawn from a seed, and goes on with what is there.
+
+    python tests/power_cuts.py --cuts 20 --seed 0
+
+The device is a file with an ext4 file system, mounted so that nothing reaches it by itself. A copy
+of that file, made while the run is under way, is what a power cut leaves: it is mounted in turn,
+and its journal replayed. It needs the right to mount (root).
+"""
+
+import argparse
+import contextlib
+import os
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import moments
+
+# Hours between commits, and no guesses of the file system about what should be flushed.
+_OPTIONS = "loop,data=ordered,commit=3600,noauto_da_alloc"
+_MEGABYTES = 48
+
+
+class CannotMount(Exception):
+    """This machine does not let us mount anything."""
+
+
+@contextlib.contextmanager
+def mounted(image):
+    with tempfile.TemporaryDirectory() as place:
+        done = subprocess.run(["mount", "-o", _OPTIONS, image, place], capture_output=True)
+        if done.returncode:
+            raise CannotMount(done.stderr.decode().strip())
+        try:
+            yield Path(place)
+        finally:
+            subprocess.run(["umount", place], check=True)
+
+
+def new_image(path):
+    with path.open("wb") as file:
+        file.truncate(_MEGABYTES << 20)
+    try:
+        subprocess.run(["mkfs.ext4", "-q", "-F", path], check=True, capture_output=True)
+    except OSError as error:
+        raise CannotMount(str(error)) from error
+
+
+def cut_at(last, family, place):
+    """Cut the power of a run; return the image of what is on its device."""
+    image, copy = place / "image", place / "copy"
+    new_image(image)
+
+    def cut():
+        shutil.copyfile(image, copy)
+        moments.kill()
+
+    with mounted(image) as device:
+        arguments = family, device / "run", place / "first"
+        moments.forked(moments.run_to, *arguments, last=last, act=cut)
+    image.unlink()
+    return copy
+
+
+def lost(family, place, whole, draw):
+    """Cut a run's power, and go on with it; return what is wrong, the moment, and steps lost."""
+    last = draw.randint(1, moments.reported(whole)["moments"])
+    moment = f"{family}, moment {last}"
+    copy = cut_at(last, family, place)
+    told = moments.reported(place / "first")
+    with mounted(copy) as device:
+        run = device / "run"
+        run.mkdir(exist_ok=True)
+        if moments.forked(lambda: (place / "left").write_text(str(moments.check_left(run, True)))):
+            return "something cannot be read", moment, 0
+        left = (place / "left").read_text()
+        state = None if left == "None" else int(left)
+        if told.get("state") is not None and (state is None or state < told["state"]):
+            return f"the state of step {told['state']} is lost", moment, 0
+        restart = {} if state is None else {"restart": run}
+        if moments.forked(moments.run_to, family, place / "onward", place / "second", **restart):
+            return "it does not go on", moment, 0
+    if moments.reported(place / "second")["digest"] != moments.reported(whole)["digest"]:
+        return "its numbers are others", moment, 0
+    gone = told.get("step", 0) + 1 - (state or 0)
+    if gone > moments.STEPS_BETWEEN_STATES[family] + 2:
+        return f"{gone} steps are lost", moment, gone
+    return "", moment, gone
+
+
+def main(arguments=None):
+    """Cut the power of runs, and tell of each that loses too much; return 1 if there is one."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--cuts", type=int, default=20)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument(
+        "--without-flushing", action="store_true", help="do as if nothing were ever flushed"
+    )
+    given = parser.parse_args(arguments)
+    if given.without_flushing:
+        os.fsync = lambda descriptor: None
+    draw, failures, most = random.Random(given.seed), 0, 0
+    with tempfile.TemporaryDirectory() as folder:
+        for family in moments.CASES:
+            whole = Path(folder) / family
+            moments.forked(moments.run_to, family, Path(folder) / f"{family} run", whole)
+        for number in range(given.cuts):
+            family = list(moments.CASES)[number % len(moments.CASES)]
+            with tempfile.TemporaryDirectory() as place:
+                whole = Path(folder) / family
+                fault, moment, gone = lost(family, Path(place), whole, draw)
+            most = max(most, gone)
+            if fault:
+                failures += 1
+                print(f"{moment}: {fault}", flush=True)
+    print(
+        f"{given.cuts} power cuts: {given.cuts - failures} went on to the same bits; "
+        f"{most} steps lost at most, with states every 4 (lattice: 8)"
+    )
+    return int(failures > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
