@@ -23,6 +23,7 @@ import zarr
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from slipstream.io.zarr_store import all_finite
+from slipstream.printable_text import printable, shortened
 
 MANIFEST = "manifest.json"
 FORMAT = 1
@@ -298,5 +299,4 @@ def _described(name: str) -> str:
 
 
 def _printable(text: str) -> str:
-    shown = text if text.isprintable() else ascii(text)
-    return shown if len(shown) <= 120 else shown[:117] + "..."
+    return shortened(" ".join(printable(text).split()), 120)
