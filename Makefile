@@ -10,13 +10,14 @@ ifeq ($(origin PYTHON),file)
 GPU_CHECK_NEEDS := $(VENV)/.stamp-test
 endif
 
-.PHONY: help demo test lint format gpu-check bench clean
+.PHONY: help demo test lint format gpu-check gpu-bench bench clean
 
 help:
 	@echo "make demo       simulate the Taylor-Green vortex and draw pictures"
 	@echo "make test       run all tests, also those on several MPI ranks"
 	@echo "make lint       check style, formatting and types"
 	@echo "make gpu-check  run everything that needs a GPU (PYTHON=... to choose the interpreter)"
+	@echo "make gpu-bench  measure all headline figures on GPUs (RECORD=FILE to keep, AGAINST=FILE to compare)"
 	@echo "make bench      time a step of a direct numerical simulation"
 
 $(VENV)/bin/python:
@@ -50,6 +51,10 @@ format: $(VENV)/.stamp-test
 
 gpu-check: $(GPU_CHECK_NEEDS)
 	PYTHONPATH=src$${PYTHONPATH:+:$$PYTHONPATH} $(PYTHON) -m slipstream.gpu_check
+
+gpu-bench: $(GPU_CHECK_NEEDS)
+	PYTHONPATH=src$${PYTHONPATH:+:$$PYTHONPATH} $(PYTHON) -m slipstream bench headlines --device cuda \
+	  $(if $(RECORD),--json $(RECORD)) $(if $(AGAINST),--against $(AGAINST))
 
 bench: $(VENV)/.stamp-core
 	$(VENV)/bin/slipstream bench dns

@@ -15,6 +15,7 @@ from slipstream.advection import FLOPS, STRATEGIES, Advection, gaussian, tuned_s
 from slipstream.advection.overlap_strategies import checked_strategy
 from slipstream.array_types import Comm
 from slipstream.bench.advection_lines import lines_of
+from slipstream.bench.comparison import headline
 from slipstream.bench.harness import (
     Draw,
     Outcome,
@@ -58,7 +59,13 @@ def run(request: AdvectionRequest, device: Device, comm: Comm) -> Outcome:
         (request.plot, partial(plot_advection, results=records)),
         (request.timelines, draw_steps),
     ]
-    return Outcome("advection", title, device, result, print_advection, draw)
+    headlines = {
+        row["strategy"]: headline(
+            row["seconds per step"], float(row["seconds per step"]) * row["fraction of copy"]
+        )
+        for row in result["rows"]
+    }
+    return Outcome("advection", title, device, result, print_advection, draw, headlines=headlines)
 
 
 @dataclass

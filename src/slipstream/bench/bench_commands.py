@@ -41,6 +41,7 @@ def _add(name: str, request: type[requests.Request]) -> None:
     app.command(name, help=request.__doc__)(command)
 
 
+_add("headlines", requests.HeadlinesRequest)
 _add("dns", requests.DNSRequest)
 _add("exchange", requests.ExchangeRequest)
 _add("fft", requests.TransformRequest)

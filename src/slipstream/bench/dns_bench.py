@@ -8,6 +8,7 @@ from typing import Any, cast
 import numpy as np
 
 from slipstream.array_types import Comm
+from slipstream.bench.comparison import headline
 from slipstream.bench.harness import Outcome, copy_bandwidth, medians, print_figures
 from slipstream.bench.reference_ffts import plain_transforms
 from slipstream.bench.requests import DNSRequest
@@ -42,7 +43,9 @@ def run(request: DNSRequest, device: Device, comm: Comm) -> Outcome:
     simulation = SpectralSimulation(case, comm, device)
     result = measure_step(case, simulation, request.repetitions, request.plain)
     title = f"time step of turbulence on {device.name}"
-    return Outcome("dns", title, device, result, print_figures)
+    bound = result.get("bound by memory traffic (s)")
+    headlines = {"step": headline(result["seconds per step"], bound)}
+    return Outcome("dns", title, device, result, print_figures, headlines=headlines)
 
 
 def case_of_step(

@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any, cast
 
 from slipstream.array_types import Comm
+from slipstream.bench.comparison import headline
 from slipstream.bench.dns_bench import case_of_step
 from slipstream.bench.harness import Column, Outcome, medians, number_of, seconds_of
 from slipstream.bench.out_of_core import (
@@ -42,7 +43,16 @@ def run_out_of_core(request: DNSRequest, device: Device, comm: Comm) -> Outcome:
     variants = step_variants(request.streaming, request.sweep, request.schedule)
     result = measure_streamed_step(make, variants, request.repetitions)
     title = f"time step of fields on the host, through {device.name}"
-    return Outcome("dns of fields on the host", title, device, result, print_streamed_step)
+    first = result["rows"][0]
+    headlines = {"step": headline(first["seconds per step"], first["bound (s)"])}
+    return Outcome(
+        "dns of fields on the host",
+        title,
+        device,
+        result,
+        print_streamed_step,
+        headlines=headlines,
+    )
 
 
 def step_variants(streaming: Streaming, sweep: bool, schedule: str = "overlap") -> list[Variant]:

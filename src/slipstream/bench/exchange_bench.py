@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from slipstream.array_types import Array, Comm
+from slipstream.bench.comparison import headline
 from slipstream.bench.harness import (
     Outcome,
     copy_bandwidth,
@@ -68,7 +69,11 @@ def run(request: ExchangeRequest, device: Device, comm: Comm) -> Outcome:
     result = measure_exchange(request, device, comm)
     title = f"exchange between {comm.size} ranks on {device.name}"
     draw = [(request.plot, partial(plot_exchange, result=result))]
-    return Outcome("exchange", title, device, result, print_exchange, draw)
+    headlines = {
+        f"{row['pattern']}, {row['transport']}, {row['bytes']} bytes": headline(row["seconds"])
+        for row in result["rows"]
+    }
+    return Outcome("exchange", title, device, result, print_exchange, draw, headlines=headlines)
 
 
 def senders_and_receivers(pattern: str, ranks: int) -> list[tuple[int, int]]:

@@ -15,6 +15,7 @@ from typing import Any, cast
 import numpy as np
 
 from slipstream.array_types import Array, Comm
+from slipstream.bench.comparison import headline
 from slipstream.bench.exchange_bench import ELEMENT, ExchangeTimer
 from slipstream.bench.harness import (
     Column,
@@ -57,7 +58,13 @@ def run(request: TransformRequest, device: Device, comm: Comm) -> Outcome:
 
         return run_out_of_core(request, device, comm)
     result = measure_fft(request, device, comm)
-    return Outcome("fft", f"transform on {device.name}", device, result, print_fft)
+    fractions = result.get("wire bound / time", {})
+    headlines = {
+        way: headline(one, fractions[way] * one if way in fractions else None)
+        for way, one in result["seconds"].items()
+    }
+    title = f"transform on {device.name}"
+    return Outcome("fft", title, device, result, print_fft, headlines=headlines)
 
 
 def make_plan(

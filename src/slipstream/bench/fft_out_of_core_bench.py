@@ -17,6 +17,7 @@ from typing import Any, TypeAlias, cast
 import numpy as np
 
 from slipstream.array_types import Array, Comm
+from slipstream.bench.comparison import headline
 from slipstream.bench.fft_bench import make_plan
 from slipstream.bench.harness import Column, Outcome, medians, over_ranks, plot_timelines
 from slipstream.bench.out_of_core import (
@@ -48,6 +49,7 @@ def run_out_of_core(request: TransformRequest, device: Device, comm: Comm) -> Ou
     """Measure, and say how to show it. Collective."""
     result, timelines = measure_streaming(request, device, comm)
     title = f"transform of arrays on the host, through {device.name}"
+    first = result["rows"][0]
     draw = partial(plot_timelines, timelines=timelines, same_axis=True)
     return Outcome(
         "fft of arrays on the host",
@@ -56,6 +58,7 @@ def run_out_of_core(request: TransformRequest, device: Device, comm: Comm) -> Ou
         result,
         print_streaming,
         [(request.timelines, draw)],
+        {way: headline(one, first["bound (s)"]) for way, one in first["seconds"].items()},
     )
 
 

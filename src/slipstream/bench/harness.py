@@ -29,10 +29,19 @@ from rich.text import Text
 
 from slipstream import mpi_launch
 from slipstream.array_types import Comm
+from slipstream.bench.comparison import (
+    Change,
+    Headline,
+    Median,
+    asked_of,
+    changes,
+    headlines_as_json,
+    read_headlines,
+)
 from slipstream.bench.requests import Request
-from slipstream.collective import own, together
+from slipstream.collective import on_first_rank, own, together
 from slipstream.device import Device, large_copy
-from slipstream.errors import InputError
+from slipstream.errors import InputError, RunError
 from slipstream.machine_info import gather_facts
 from slipstream.report.console import make_console
 from slipstream.report.number_text import quantity
@@ -62,10 +71,11 @@ class Outcome:
     result: Mapping[str, Any]
     show: Show
     pictures: Sequence[tuple[Path | None, Draw]] = field(default_factory=tuple)
+    headlines: Mapping[str, Headline] = field(default_factory=dict)
 
 
 def run_benchmark(module: str, request: Request) -> None:
-    """Check a request, start ranks if so asked, measure, print, record and draw."""
+    """Check a request, start ranks if so asked, measure, print, record, draw and compare."""
     request.check()
     if mpi_launch.should_relaunch(request.ranks):
         raise typer.Exit(mpi_launch.relaunch(request.ranks or 1))
@@ -74,15 +84,49 @@ def run_benchmark(module: str, request: Request) -> None:
     comm = own(mpi_launch.world_comm(), "benchmark")
     with together(comm):
         device = open_matching_device(request.device, comm)
+        # Before anything is measured in vain.
+        earlier = on_first_rank(comm, lambda: _earlier(module, request, device))
         outcome = importlib.import_module(module).run(request, device, comm)
-    if comm is not None and comm.rank:
-        return
+    on_first_rank(comm, lambda: _tell(request, outcome, earlier))
+
+
+def _earlier(module: str, request: Request, device: Device) -> dict[str, float]:
+    """Return the headlines of the record to compare with."""
+    if request.against is None:
+        return {}
+    name = module.rpartition(".")[2].removesuffix("_bench")
+    return read_headlines(request.against, name, device.name, asked_of(request))
+
+
+def _tell(request: Request, outcome: Outcome, earlier: Mapping[str, float]) -> None:
+    """Print, record and draw what was measured, and compare it if so asked."""
     outcome.show(outcome.title, outcome.result)
     if request.json is not None:
-        write_record(request.json, outcome.benchmark, outcome.device, outcome.result)
+        asked = {"asked": asked_of(request), "headlines": headlines_as_json(outcome.headlines)}
+        write_record(request.json, outcome.benchmark, outcome.device, outcome.result, asked)
     for path, draw in outcome.pictures:
         if path is not None:
             draw(path, outcome.title)
+    if request.against is not None:
+        _compare(request.against, changes(earlier, outcome.headlines, request.tolerance), request)
+
+
+def _compare(path: Path, rows: Sequence[Change], request: Request) -> None:
+    """Print what has become of the headlines of a record; fail if one is worse."""
+    columns: dict[str, Column] = {
+        "figure": lambda row: row["change"].name,
+        "before": lambda row: quantity(row["change"].before, "s"),
+        "now": lambda row: quantity(row["change"].now, "s"),
+        "now / before": lambda row: f"{row['change'].ratio:.3f}",
+        "": lambda row: "worse" if row["change"].is_worse else "",
+    }
+    show_table(f"beside {path}", columns, [{"change": one} for one in rows])
+    worse = [one.name for one in rows if one.is_worse]
+    if worse:
+        raise RunError(
+            f"{len(worse)} of {len(rows)} figures take longer than in {path}, by more than"
+            f" {request.tolerance:.0%}: {'; '.join(worse)}"
+        )
 
 
 def medians(
@@ -108,7 +152,7 @@ def medians(
             elapsed = time.perf_counter() - start
             if repetition:
                 samples[name].append(elapsed)
-    result = {name: statistics.median(values) for name, values in samples.items()}
+    result: dict[Any, float] = {name: Median.of(values) for name, values in samples.items()}
     if comm is not None:
         everyone = comm.allgather(result)
         result = {name: max(one[name] for one in everyone) for name in result}
@@ -154,9 +198,13 @@ def commit_name() -> str:
 
 
 def write_record(
-    path: str | Path, benchmark: str, device: Device, result: Mapping[str, Any]
+    path: str | Path,
+    benchmark: str,
+    device: Device,
+    result: Mapping[str, Any],
+    more: Mapping[str, Any] | None = None,
 ) -> None:
-    """Write a result as JSON, with what is needed to understand it later."""
+    """Write a result as JSON, with what is needed to understand it, or compare it, later."""
     # Paths tell of a person's machine, not of a measurement.
     paths = ("cache folder", "mpiexec")
     facts = {name: fact for name, fact in gather_facts().items() if name not in paths}
@@ -166,6 +214,7 @@ def write_record(
         "commit": commit_name(),
         "device": device.name,
         "machine": facts,
+        **(more or {}),
         "result": dict(result),
     }
     Path(path).parent.mkdir(parents=True, exist_ok=True)

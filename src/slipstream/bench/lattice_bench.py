@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from slipstream.array_types import Comm
+from slipstream.bench.comparison import Headline
 from slipstream.bench.harness import (
     Column,
     Outcome,
@@ -50,7 +51,12 @@ def run(request: LatticeRequest, device: Device, comm: Comm) -> Outcome:
     def draw(path: Path, title: str) -> None:
         plot_timelines(path, f"{title}: two steps on rank 0", compared or timelines)
 
-    return Outcome("lattice", title, device, result, print_lattice, [(request.timelines, draw)])
+    first, sites = result["rows"][0], result["pore sites"]
+    step = sites / first["MLUPS"] / 1e6
+    bound = step * first["fraction of copy, pair"]
+    headlines = {"step": Headline(step, first["spread of repetitions"], bound)}
+    pictures = [(request.timelines, draw)]
+    return Outcome("lattice", title, device, result, print_lattice, pictures, headlines=headlines)
 
 
 @dataclass(frozen=True)
@@ -213,6 +219,7 @@ def _measure(
         "schedule": variant.schedule,
         "MLUPS": pair / 1e6,
         "MLUPS per device": pair / ranks / 1e6,
+        "spread of repetitions": getattr(seconds["pairs"], "spread", 0.0),
         "MLUPS of the two steps": [rate / 1e6 for rate in rates],
         "bytes per update": list(bytes_),
         "copy bandwidth (B/s)": bandwidth,

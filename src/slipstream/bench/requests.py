@@ -151,6 +151,10 @@ class Request:
     device: str = _choice("auto", [*accepted.DEVICES, "auto"])
     repetitions: int = _option(15, _REPETITIONS, min=1)
     json: Path | None = _option(None, "Write a record.", metavar="FILE")
+    against: Path | None = _option(
+        None, "Compare with an earlier record; exit with 1 if a time is worse.", metavar="FILE"
+    )
+    tolerance: float = _option(0.05, "By what fraction a time may be longer there.", min=0)
 
     def check(self) -> None:
         """Refuse what cannot be, before ranks are started."""
@@ -195,6 +199,20 @@ class TileRequest(Request):
         given = [name for name, is_given in changed.items() if is_given]
         if self.residency == "device" and given:
             raise InputError(f"{given[0]} is for --residency host; leave it out, or ask for that")
+
+
+@dataclass(frozen=True)
+class HeadlinesRequest(Request):
+    """Measure all headline figures, each in fresh processes, on one device and on several."""
+
+    processes: int = _option(3, "Fresh processes for each figure.", min=1)
+    only: tuple[str, ...] = _option(
+        (), "Figures whose names have one of these, with commas.", parse=names_of, metavar="TEXTS"
+    )
+
+    def check(self) -> None:
+        if (self.ranks or 1) > 1:
+            raise InputError("--ranks is not for headlines: they start ranks themselves")
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,163 @@
+"""All headline figures in one run: each in fresh processes, on one device and on several.
+
+A process chooses plans, streams and memory anew, so what differs between processes is part of a
+figure, as is what differs between repetitions within one.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import shlex
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from slipstream.array_types import Comm
+from slipstream.bench.comparison import Headline
+from slipstream.bench.harness import (
+    Outcome,
+    count,
+    left_out,
+    seconds_of,
+    show_table,
+    text_of,
+)
+from slipstream.bench.requests import HeadlinesRequest
+from slipstream.device import Device, cuda_device_count
+from slipstream.report.number_text import quantity
+
+# On a GPU each: what is measured on one, and on as many ranks as there are GPUs.
+_GPU = {
+    "DNS 512³": "dns --n 512 --no-plain",
+    "DNS 512³ single": "dns --n 512 --no-plain --precision float32",
+    "DNS mhd 512³": "dns --n 512 --no-plain --model mhd",
+    "FFT 512³": "fft --n 512 --no-plain",
+    "sandstone 320³": "lattice --n 320 --radius 20",
+    "sandstone 320³ single": "lattice --n 320 --radius 20 --precision float32",
+    "advection 420³": "advection --n 420 --strategies gpu",
+    "DNS 512³ from the host": "dns --n 512 --residency host --memory 8GiB",
+}
+_GPUS = {
+    "DNS 512³": "dns --n 512 --no-plain",
+    "DNS 1024³": "dns --n 1024 --no-plain",
+    "FFT 512³": "fft --n 512 --no-plain",
+    "FFT 1024³": "fft --n 1024 --no-plain",
+    "FFT 1024³ truncated": "fft --n 1024 --no-plain --truncation 2/3",
+    "FFT 1024³ pencils": "fft --n 1024 --no-plain --layout pencil",
+    "sandstone 320³": "lattice --n 320 --radius 20",
+}
+_CPU = {
+    "DNS 128³": "dns --n 128 --no-plain",
+    "FFT 128³": "fft --n 128 --no-plain",
+    "sandstone 128³": "lattice --n 128 --radius 8",
+    "advection 200³": "advection --n 200 --strategies single",
+}
+_CPUS = {name: _CPU[name] for name in ("DNS 128³", "FFT 128³")}
+
+
+def run(request: HeadlinesRequest, device: Device, comm: Comm) -> Outcome:
+    """Measure, and say how to show it."""
+    figures: dict[str, dict[str, Any]] = {}
+    missing: dict[str, str] = {}
+    for name, command in commands_of(device.kind, ranks_of(device)).items():
+        if request.only and not any(part in name for part in request.only):
+            continue
+        try:
+            taken = [_measured(command, device.kind) for _ in range(request.processes)]
+        except _Failed as error:
+            missing[name] = str(error)
+            continue
+        for key in taken[0]:
+            figures[f"{name}: {key}"] = _figure(command, [one[key] for one in taken])
+    result = {
+        "processes": request.processes,
+        "figures": [{"name": name, **one} for name, one in figures.items()],
+        "left out": missing,
+    }
+    headlines = {
+        name: Headline(one["seconds"], one["spread of repetitions"], one["bound (s)"])
+        for name, one in figures.items()
+    }
+    title = f"headline figures on {device.name}"
+    return Outcome("headlines", title, device, result, print_headlines, headlines=headlines)
+
+
+def ranks_of(device: Device) -> int:
+    """Return on how many ranks figures are measured besides one."""
+    return cuda_device_count() if device.kind == "cuda" else 2
+
+
+def commands_of(kind: str, ranks: int) -> dict[str, str]:
+    """Return the arguments of ``slipstream bench`` for each figure, by name."""
+    one, several = (_GPU, _GPUS) if kind == "cuda" else (_CPU, _CPUS)
+    unit = "GPU" if kind == "cuda" else "rank"
+    commands = {f"{name}, 1 {unit}": command for name, command in one.items()}
+    if ranks > 1:
+        for name, command in several.items():
+            commands[f"{name}, {count(ranks, unit)}"] = f"{command} --ranks {ranks}"
+    return commands
+
+
+class _Failed(Exception):
+    """A benchmark that ended without a record; its text is the last line that it said."""
+
+
+def _measured(command: str, kind: str) -> dict[str, dict[str, Any]]:
+    """Return the headlines of a benchmark that runs in a process of its own."""
+    with tempfile.TemporaryDirectory(prefix="slipstream-bench-") as folder:
+        record = Path(folder) / "record.json"
+        arguments = [*shlex.split(command), "--device", kind, "--json", str(record)]
+        done = subprocess.run(
+            [sys.executable, "-P", "-m", "slipstream", "bench", *arguments],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if done.returncode or not record.exists():
+            said = (done.stderr or done.stdout).strip().splitlines()
+            raise _Failed(said[-1] if said else f"ended with status {done.returncode}")
+        return json.loads(record.read_text(encoding="utf-8"))["headlines"]
+
+
+def _figure(command: str, taken: list[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the figure of what several processes have measured."""
+    seconds = [one["seconds"] for one in taken]
+    median = statistics.median(seconds)
+    bounds = [one["bound"] for one in taken if one["bound"] is not None]
+    bound = statistics.median(bounds) if bounds else None
+    return {
+        "command": f"slipstream bench {command}",
+        "seconds": median,
+        "seconds of each process": seconds,
+        "spread of processes": (max(seconds) - min(seconds)) / median,
+        "spread of repetitions": max(one["spread"] for one in taken),
+        "bound (s)": bound,
+        "fraction of the bound": bound / median if bound else None,
+    }
+
+
+def print_headlines(title: str, result: Mapping[str, Any]) -> None:
+    """Print a row for each figure."""
+    columns = {
+        "figure": text_of("name"),
+        "median": seconds_of("seconds"),
+        "bound": lambda row: quantity(row["bound (s)"], "s") if row["bound (s)"] else "",
+        "fraction\nof the bound": lambda row: _percent(row["fraction of the bound"]),
+        "spread of\nprocesses": lambda row: _percent(row["spread of processes"]),
+        "spread of\nrepetitions": lambda row: _percent(row["spread of repetitions"]),
+    }
+    note = (
+        f"fresh processes: {result['processes']}, of whose medians the median is shown; their"
+        " spread is (largest - smallest) / median, that of repetitions the distance of the"
+        " quartiles / median"
+    )
+    show_table(title, columns, result["figures"], [note, *left_out(result)])
+
+
+def _percent(value: float | None) -> str:
+    return "" if value is None or math.isnan(value) else f"{100 * value:.3g} %"
