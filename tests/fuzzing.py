@@ -459,8 +459,13 @@ def _serve(orders, answers, quick):
         resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
         sys.stdout = io.TextIOWrapper(io.FileIO(1, "w"), write_through=True)
         sys.stderr = io.TextIOWrapper(io.FileIO(2, "w"), write_through=True)
-        import slipstream.simulation
+        import typer
 
+        import slipstream.simulation
+        from slipstream import cli
+
+        # Typer makes its commands anew for each call, which takes longer than most refusals.
+        cli.app = typer.main.get_command(cli.app)
         whole = slipstream.simulation.run_case
         for number, order in enumerate(orders):
             arguments, folder = json.loads(order)
