@@ -30,13 +30,18 @@ def _escaped(letter: str) -> str:
     return letter.encode("unicode_escape").decode("ascii")
 
 
+def one_line(text: str, most: int = 200) -> str:
+    """Return a text of a person, such as a title or a path, in one line that does nothing."""
+    return shortened(" ".join(printable(text).split()), most)
+
+
 def shown(value: Any, most: int = _MOST_LETTERS) -> str:
     """Return a value as Python writes it, in one line and cut in its middle if it is long."""
     try:
         text = repr(value)
     except Exception:  # of numbers with thousands of digits
         text = f"a {type(value).__name__}"
-    return shortened(" ".join(text.split()), most)
+    return one_line(text, most)
 
 
 def shortened(text: str, most: int = _MOST_LETTERS) -> str:

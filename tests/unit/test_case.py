@@ -296,3 +296,14 @@ def test_template_is_not_overwritten_unasked(tmp_path):
     write_template(name, overwrite=True)
     with pytest.raises(InputError, match="no such folder"):
         write_template(str(tmp_path / "absent" / "case"))
+
+
+@pytest.mark.parametrize(
+    "text", ["[" * 5000, "a = " + "9" * 5000, "a = [" + "[" * 3000 + "]" * 3001, "#" * 2**21]
+)
+def test_text_that_is_too_much_is_refused_in_one_line(tmp_path, text):
+    path = tmp_path / "case.toml"
+    path.write_text(text)
+    with pytest.raises(InputError, match=f"^{path}: ") as caught:
+        load_case(path)
+    assert str(caught.value).isprintable() and len(str(caught.value)) < 500

@@ -26,6 +26,8 @@ SOLVERS: dict[str, type[Case]] = {
     "lattice": LatticeCase,
 }
 
+_MOST_LETTERS = 1 << 20
+
 
 def make_case(solver: str, **tables: Any) -> Case:
     """Make a case from its tables.
@@ -74,12 +76,15 @@ def load_case(path: str | Path, overrides: Iterable[str] = ()) -> Case:
         If the file cannot be read or is not TOML, or a key or value is not accepted.
     """
     try:
-        text = Path(path).read_text(encoding="utf-8")
+        with open(path, encoding="utf-8") as file:
+            text = file.read(_MOST_LETTERS + 1)
     except FileNotFoundError as error:
         raise InputError(f"{path}: no such file; `slipstream new NAME` writes a case") from error
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "not a text file"
         raise InputError(f"{path}: cannot be read as a case: {reason}") from error
+    if len(text) > _MOST_LETTERS:
+        raise InputError(f"{path}: has more than {_MOST_LETTERS} letters, which no case needs")
     return parse_case(text, overrides, source=str(path))
 
 

@@ -21,6 +21,7 @@ from rich.text import Text
 from slipstream import __version__
 from slipstream.case.common_tables import Case
 from slipstream.mpi_launch import TERMINAL, launched_size
+from slipstream.printable_text import one_line, printable
 from slipstream.report.number_text import duration, quantity
 
 # The part of a run whose categories of work are known.
@@ -42,7 +43,7 @@ def make_console() -> Console:
 def announce(console: Console, case: Case, description: dict[str, str], folder: Path) -> None:
     """Print what will be run, before anything is allocated."""
     table = Table(
-        title=Text(f"Slipstream {__version__}  {case.title}".rstrip(), style="bold"),
+        title=Text(f"Slipstream {__version__}  {one_line(case.title)}".rstrip(), style="bold"),
         title_justify="left",
         show_header=False,
         box=box.HORIZONTALS,
@@ -50,10 +51,10 @@ def announce(console: Console, case: Case, description: dict[str, str], folder: 
     table.add_column(style="dim")
     table.add_column(overflow="fold")
     for name, value in description.items():
-        # Values are plain text: rich would take brackets for mark-up.
-        table.add_row(name, Text(value))
+        # Values are plain text: rich would take brackets for mark-up, and terminals escapes.
+        table.add_row(name, Text(printable(value)))
     table.add_row("time", f"to t = {case.time.end:g}, {case.stepping}")
-    table.add_row("output", Text(str(folder)))
+    table.add_row("output", Text(printable(str(folder))))
     console.print(table, highlight=False)
 
 
@@ -64,7 +65,7 @@ def announce_steps(
     restart = getattr(getattr(case, "initial", None), "restart", None)
     origin = "" if restart is None else f"goes on from {restart} at t = {time:.6g}"
     for text in filter(None, (description, origin)):
-        console.print(text, markup=False, highlight=False, soft_wrap=True)
+        _print_line(console, text)
     steps = max(1, math.ceil((case.time.end - time) / step_size - 1e-9)) * case.steps_at_once
     if case.time.max_steps is not None:
         steps = min(steps, case.time.max_steps)
@@ -107,7 +108,8 @@ class Progress:
     def warn(self, warnings: Iterable[str]) -> None:
         """Print warnings, above the bar."""
         for text in warnings:
-            self._console.print(Text(f"warning: {text}", style="yellow"), soft_wrap=True)
+            line = Text(printable(f"warning: {text}"), style="yellow")
+            self._console.print(line, soft_wrap=True)
 
     def update(self, time: float, state: str) -> None:
         """Show the time reached, and what the simulation says of its state."""
@@ -164,7 +166,7 @@ def summarise(console: Console, summary: Summary) -> None:
             table.add_row("throughput", quantity(summary.points / per_step, "points/s"), "")
     table.add_section()
     for name, (value, remark) in summary.results.items():
-        table.add_row(name, Text(value), Text(remark))
+        table.add_row(Text(printable(name)), Text(printable(value)), Text(printable(remark)))
     table.add_section()
     rest = max(summary.wall - sum(summary.parts.values()), 0.0)
     for name, seconds in {**summary.parts, "waiting and the rest": rest}.items():
@@ -175,11 +177,16 @@ def summarise(console: Console, summary: Summary) -> None:
     console.print(table, highlight=False)
     if summary.stopped_by:
         steps = f"{summary.steps} step{'s' * (summary.steps != 1)}"
-        console.print(f"stopped after {steps}: {summary.stopped_by}", highlight=False)
+        _print_line(console, f"stopped after {steps}: {summary.stopped_by}")
     if summary.advice:
-        console.print(summary.advice, markup=False, highlight=False, soft_wrap=True)
+        _print_line(console, summary.advice)
     for picture in summary.pictures:
-        console.print(f"picture: {picture}", markup=False, highlight=False, soft_wrap=True)
+        _print_line(console, f"picture: {picture}")
     for extra in summary.extras:
-        console.print(f"written: {extra}", markup=False, highlight=False, soft_wrap=True)
-    console.print(f"output:  {summary.folder}", markup=False, highlight=False, soft_wrap=True)
+        _print_line(console, f"written: {extra}")
+    _print_line(console, f"output:  {summary.folder}")
+
+
+def _print_line(console: Console, text: str) -> None:
+    """Print what may have paths and names in it, which are neither mark-up nor escapes."""
+    console.print(printable(text), markup=False, highlight=False, soft_wrap=True)

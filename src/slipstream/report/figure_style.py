@@ -15,6 +15,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, MultipleLocator, NullFormatter
 
+from slipstream.printable_text import one_line
 from slipstream.report.number_text import pi_text
 
 BLUE = "#0072B2"
@@ -54,12 +55,20 @@ STYLE: dict[Any, Any] = {
 }
 
 
+_LONGEST_TITLE = 120
+
+
 def new_figure(size: tuple[float, float], title: str) -> Figure:
-    """Return a figure without panels, of a size in inches, headed by a title that may be empty."""
+    """Return a figure without panels, of a size in inches, headed by a title that may be empty.
+
+    The title is a person's: dollars in it are no mathematics.
+    """
     figure = Figure(figsize=size)
     FigureCanvasAgg(figure)
     if title:
-        figure.suptitle(title, fontsize=13, fontweight="bold", x=0.01, ha="left")
+        text = one_line(title, _LONGEST_TITLE)
+        heading = figure.suptitle(text, fontsize=13, fontweight="bold", x=0.01, ha="left")
+        heading.set_parse_math(False)
     return figure
 
 

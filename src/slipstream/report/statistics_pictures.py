@@ -17,6 +17,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, NullFormatter
 
 from slipstream.field import Field
+from slipstream.printable_text import one_line
 from slipstream.report.figure_style import (
     COLOURS,
     GREY,
@@ -54,7 +55,9 @@ def write_statistics_pictures(
     with matplotlib.rc_context(STYLE):
         for kind, (time, fields) in statistics.items():
             draw, size = drawings[kind]
-            figure = new_figure(size, ",  ".join(filter(None, [title, f"$t$ = {time:.4g}"])))
+            figure = new_figure(
+                size, ",  ".join(filter(None, [one_line(title), f"t = {time:.4g}"]))
+            )
             draw(figure, fields)
             written.append(save_figure(figure, folder, f"{kind}.png"))
     return written

@@ -15,6 +15,7 @@ from rich.text import Text
 from slipstream.case import SpectralCase
 from slipstream.equations import Lowered, models
 from slipstream.equations.fourier_forms import WAVENUMBERS
+from slipstream.printable_text import printable
 from slipstream.spectral.spectral_simulation import SpectralSimulation
 
 
@@ -51,14 +52,15 @@ def explanation_of_case(case: SpectralCase) -> Group:
 
 
 def _table(name: str, model: Lowered) -> Table:
-    title = f"{name}: {model.transforms} real transforms a substage"
+    # Names are those of a file, perhaps somebody else's.
+    title = Text(printable(f"{name}: {model.transforms} real transforms a substage"), "italic")
     table = Table(title=title, box=box.HORIZONTALS, show_header=False, title_justify="left")
     table.add_column(style="dim", no_wrap=True)
     table.add_column(no_wrap=True)
     table.add_column(overflow="fold")
     for part, lines in groupby(explained(model), key=lambda line: line[0]):
         for number, (_, what, text) in enumerate(lines):
-            table.add_row("" if number else part, Text(what), Text(text))
+            table.add_row("" if number else part, Text(printable(what)), Text(printable(text)))
         table.add_section()
     return table
 

@@ -1,0 +1,95 @@
+"""What files of others say, on terminals, in logs and in pictures."""
+
+import io
+
+import pytest
+from rich.console import Console
+
+from fuzzing import ADVECTION
+from slipstream import cli
+from slipstream.errors import InputError, RunError
+from slipstream.printable_text import one_line, printable, shortened, shown
+from slipstream.report.console import Progress, Summary, summarise
+from slipstream.report.figure_style import new_figure, save_figure
+
+EVIL = "a\x1b]0;title\x07\x1b[31m[red]b[/red]\u202e\x9b2J\u2028$\\frac{x$\u200b"
+TOML = EVIL.replace("\\", "\\\\")
+
+
+def is_harmless(text):
+    return all(one.isprintable() for one in text.splitlines()) and "\u2028" not in text
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("plain", "plain"),
+        ("\u00e9 \u03c0 \u00b2 \u4e2d", "\u00e9 \u03c0 \u00b2 \u4e2d"),
+        ("a\tb\nc", "a\tb\nc"),
+        ("\x1b[2J\r\x00\x7f", r"\x1b[2J\r\x00\x7f"),
+        ("\x9b\u202e\u2066\ufeff", r"\x9b\u202e\u2066\ufeff"),
+        ("\ud800", r"\ud800"),
+    ],
+)
+def test_only_what_does_something_is_escaped(text, expected):
+    assert printable(text) == expected
+
+
+def test_long_values_are_cut_in_their_middle():
+    assert shortened("a" * 80) == "a" * 80
+    assert shortened("a" * 500 + "end").endswith("end")
+    assert len(shortened("a" * 500)) <= 80
+    assert len(shown(list(range(10**5)))) <= 80
+    assert shown(10**5000) == "a int"
+    assert one_line("a\n  b\tc") == "a b c"
+
+
+def test_messages_obey_no_terminal():
+    assert is_harmless(str(InputError(f"image.path: {EVIL}")))
+    assert is_harmless(str(RunError(EVIL)))
+    assert len(str(InputError("x" * 10**6))) < 5000
+
+
+def test_run_of_an_evil_title_says_it_as_text(tmp_path, capsys):
+    folder = tmp_path / "\x1b[1m[blue]"
+    case = tmp_path / "case.toml"
+    escaped = "".join(c if c.isprintable() else f"\\u{ord(c):04x}" for c in TOML)
+    case.write_text(f'title = "{escaped}"\n{ADVECTION}', encoding="utf-8")
+    with pytest.raises(SystemExit) as end:
+        cli.main(["run", str(case), "--device", "cpu", "--out", str(folder)])
+    told = capsys.readouterr()
+    assert end.value.code == 0, told.err
+    assert is_harmless(told.out) and is_harmless(told.err)
+    assert r"[red]b[/red]\u202e" in told.out and "[blue]" in told.out
+    assert folder.is_dir()
+
+
+@pytest.mark.parametrize("title", [EVIL, "$x$", "$\\frac{x$", "a_b^c", "x" * 10**5])
+def test_title_of_a_picture_is_text(tmp_path, title):
+    figure = new_figure((3, 2), title)
+    save_figure(figure, tmp_path, "a.png")
+    (heading,) = figure.texts or [figure._suptitle]
+    assert not heading.get_parse_math()
+    assert is_harmless(heading.get_text()) and len(heading.get_text()) <= 120
+
+
+def test_what_is_summed_up_is_text(tmp_path):
+    output = io.StringIO()
+    console = Console(file=output, width=200)
+    summary = Summary(
+        wall=1.0,
+        steps=1,
+        time=1.0,
+        points=1,
+        stopped_by=EVIL,
+        folder=tmp_path / EVIL.replace("/", ""),
+        pictures=[tmp_path / "[red]"],
+        results={EVIL: (EVIL, EVIL)},
+        advice=EVIL,
+    )
+    summarise(console, summary)
+    with Progress(console, 0.0, 1.0) as progress:
+        progress.warn([EVIL])
+    text = output.getvalue()
+    assert is_harmless(text)
+    assert text.count("[red]b[/red]") == 6
