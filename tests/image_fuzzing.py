@@ -9,9 +9,11 @@ and one line, and has not allocated what only a header claims. Some run with the
 import argparse
 import contextlib
 import io
+import json
 import os
 import random
 import shutil
+import signal
 import tempfile
 import time
 import tracemalloc
@@ -21,6 +23,7 @@ from pathlib import Path
 import h5py
 import numpy as np
 import tifffile
+import typer
 import zarr
 
 from slipstream import cli
@@ -32,6 +35,8 @@ SHAPE = (4, 6, 5)
 RAW = {"shape": SHAPE, "dtype": "uint8"}
 # Bytes that a run of such an image may take in Python, kernels' sources and libraries included.
 MOST_BYTES = 64 << 20
+# Seconds of processor time that a refusal may take, where memory is traced too; and of all.
+REFUSAL, ENDLESS = 2.0, 120
 CASE = """
 solver = "lattice"
 [image]
@@ -132,9 +137,58 @@ def flipped(path, random_, count):
     file.write_bytes(content)
 
 
+def special(path, random_):
+    """Put something into the place of a file that is none, or that leads elsewhere."""
+    kind = random_.choice(("pipe", "link", "loop", "device"))
+    if kind == "link" and random_.random() < 0.5:
+        path.rename(path.with_name("moved"))
+        path.symlink_to(path.with_name("moved"))
+        return
+    path.unlink()
+    if kind == "pipe":
+        os.mkfifo(path)
+    else:
+        path.symlink_to({"loop": path, "device": "/dev/zero"}.get(kind, "/etc/passwd"))
+
+
+def described(path, random_):
+    """Change one thing that zarr's description of an array says."""
+    said = json.loads(path.read_text())
+    places = list(places_in(said))
+    holder, key = random_.choice(places)
+    if random_.random() < 0.15:
+        del holder[key]
+    elif random_.random() < 0.2:
+        other, there = random_.choice(places)
+        holder[key] = other[there]
+    else:
+        holder[key] = random_.choice(SAID)
+    with contextlib.suppress(ValueError):  # where it has become a part of itself
+        path.write_text(json.dumps(said))
+
+
+def places_in(said):
+    """Yield (holder, key) of all that a description says."""
+    for key, value in list(said.items() if isinstance(said, dict) else enumerate(said)):
+        yield said, key
+        if isinstance(value, dict | list):
+            yield from places_in(value)
+
+
+SAID = [
+    None, True, 0, -1, 1, 2, 3, 2**31, 2**63, 2**200, 1.5, "", "uint8", "float64", "string", "NaN",
+    "numpy.datetime64", "gzip", "zstd", "blosc", "vlen-utf8", "numcodecs.pickle", "bytes",
+    "default", "regular", "array", "group", "v2", "/", "../..", "\x1b[2J", "x" * 500, [], {},
+    [0, 0, 0], [1, 1, 1], [2**40] * 3, [4, 6, 5], {"name": "gzip", "configuration": {"level": 99}},
+    {"name": "struct", "configuration": {"fields": []}}, [{"name": "bytes"}, {"name": "bytes"}],
+    {"name": "sharding_indexed", "configuration": {"chunk_shape": [1, 1, 1]}}, 10**400,
+]  # fmt: skip
+
+
 def damage(path, random_):
     """Damage an image in one of many ways; return which."""
-    kind = random_.choice(("cut", "flip", "odd", "text", "huge", "missing", "folder", "longer"))
+    kinds = ("cut", "flip", "odd", "text", "huge", "missing", "folder", "longer", "special")
+    kind = random_.choice((*kinds, *("described",) * (3 * path.is_dir())))
     files = [path] if path.is_file() else [one for one in path.rglob("*") if one.is_file()]
     if kind == "cut":
         file = random_.choice(files)
@@ -146,6 +200,10 @@ def damage(path, random_):
             WRITERS[path.suffix[1:]](path, random_.choice(ODD_ARRAYS)())
     elif kind == "text":
         random_.choice(files).write_bytes(random_.choice(TEXTS))
+    elif kind == "special":
+        special(random_.choice(files), random_)
+    elif kind == "described":
+        described(path / "zarr.json", random_)
     elif kind == "longer":
         with random_.choice(files).open("ab") as file:
             file.write(random_.randbytes(random_.randrange(1, 99)))
@@ -208,6 +266,7 @@ def read(path, keys):
 
 def check(seed, folder):
     """Damage an image, and look what becomes of it; return the damage, status and seconds."""
+    signal.alarm(ENDLESS)  # ends the process
     random_ = random.Random(seed)
     suffix = random_.choice(list(WRITERS))
     path = folder / f"{seed}.{suffix}"
@@ -220,12 +279,15 @@ def check(seed, folder):
     status, text, taken = command(folder, path, keys)
     seconds = time.process_time() - began
     one_line = text.startswith("slipstream: error: ") and text.count("\n") == 1
+    if status == 2 and seconds > REFUSAL:
+        raise AssertionError(f"image {seed} ({suffix}, {kind}): refused after {seconds:.1f} s")
     fine = status == 0 if told is None and status != 2 else status == 2 and one_line
     if not fine or taken > MOST_BYTES:
         raise AssertionError(
             f"image {seed} ({suffix}, {kind}, {keys}): status {status}, {taken >> 20} MiB, "
             f"{text!r}; the reader tells {told!r}"
         )
+    signal.alarm(0)
     return kind, status, seconds
 
 
@@ -235,6 +297,7 @@ def main():
     parser.add_argument("--seed", type=int, default=0)
     asked = parser.parse_args()
     counts, slowest, failed = Counter(), 0.0, 0
+    cli.app = typer.main.get_command(cli.app)  # once, not for each image
     with tempfile.TemporaryDirectory() as folder:
         for seed in range(asked.seed, asked.seed + asked.images):
             try:
