@@ -6,8 +6,11 @@ import time
 
 import pytest
 
-from flows import REPOSITORY, environment
+from flows import RANDOM, REPOSITORY, diagnostics, environment, slipstream
+from slipstream.errors import InputError
+from slipstream.io import open_checkpoint
 from slipstream.mpi_launch import find_mpiexec
+from slipstream.simulation import check_folder
 
 pytestmark = pytest.mark.mpi
 
@@ -83,3 +86,56 @@ def test_a_rank_that_dies_ends_the_job_with_an_error(end, transport):
     result, _ = run_with(end, transport)
     assert result.returncode != 0
     assert "nothing was noticed" not in result.stderr
+
+
+def wait_until(condition, seconds=100):
+    began = time.monotonic()
+    while not condition():
+        assert time.monotonic() - began < seconds
+        time.sleep(0.05)
+
+
+def has_rows(folder):
+    return (folder / "diagnostics.csv").exists() and len(diagnostics(folder)["step"]) > 3
+
+
+def is_free(folder):
+    try:
+        check_folder(folder, overwrite=True)
+    except InputError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("killed", ["starter", "launcher"])
+def test_ranks_write_their_state_and_end_when_who_started_them_is_killed(tmp_path, killed):
+    """Meanwhile another run into their folder is refused, and modules beside the case are not."""
+    (tmp_path / "case.toml").write_text(RANDOM)
+    for name in ("queue", "numpy", "typer"):
+        (tmp_path / f"{name}.py").write_text(f"open({str(tmp_path / 'seen')!r}, 'w')")
+    arguments = ["run", "case.toml", "--out", "out", "--device", "cpu"]
+    arguments += ["--set", "time.end=1000", "--set", "output.diagnostics_interval=0.01"]
+    if killed == "starter":
+        command = [sys.executable, "-m", "slipstream", *arguments, "--ranks", "2"]
+    else:
+        command = [find_mpiexec(), "-n", "2", sys.executable, "-m", "slipstream", *arguments]
+    with (
+        (tmp_path / "error").open("w") as error,
+        subprocess.Popen(
+            command, cwd=tmp_path, env=environment(2), stdout=subprocess.PIPE, stderr=error
+        ) as process,
+    ):
+        try:
+            wait_until(lambda: has_rows(tmp_path / "out"))
+            if killed == "starter":
+                second = slipstream(*arguments, "--overwrite", cwd=tmp_path)
+                assert second.returncode == 2
+                assert second.stderr.count("\n") == 1
+                assert "out is in use by a run on " in second.stderr
+            assert not is_free(tmp_path / "out")
+        finally:
+            process.kill()
+    wait_until(lambda: is_free(tmp_path / "out"))
+    assert open_checkpoint(tmp_path / "out").step > 0
+    assert not (tmp_path / "out" / "run.lock").exists()
+    assert not (tmp_path / "seen").exists()

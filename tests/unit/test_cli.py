@@ -1,15 +1,19 @@
 """The command line: exit statuses, one line for what a person can cure, and files that stay."""
 
+import os
+import signal
 import subprocess
 import sys
+import time
 import types
+from pathlib import Path
 
 import numpy as np
 import pytest
 import xarray
 from fake_simulation import CASE, FakeSimulation
 
-from slipstream import cli
+from slipstream import __main__, cli, stop_signals
 from slipstream.case import parse_case
 from slipstream.errors import InputError
 
@@ -167,6 +171,66 @@ def test_full_disk_is_one_line(folder, simulation, capsys, monkeypatch):
     monkeypatch.setattr(FakeSimulation, "fields", fields)
     assert command("run", "case.toml") == 1
     assert capsys.readouterr().err == "slipstream: error: No space left on device: fields.zarr\n"
+
+
+@pytest.mark.parametrize(
+    ("number", "status"),
+    [(signal.SIGINT, 130), (signal.SIGTERM, 1), (signal.SIGHUP, 1), (signal.SIGUSR1, 1)],
+)
+@pytest.mark.parametrize("moment", ["load_case", "allocate", "results"])
+def test_a_signal_ends_a_command_where_there_is_nothing_to_finish(
+    folder, simulation, capsys, monkeypatch, number, status, moment
+):
+    def stop(*_arguments, **_options):
+        os.kill(os.getpid(), number)
+        os.kill(os.getpid(), number)  # one request, from a terminal and from a launcher
+        time.sleep(10)
+
+    monkeypatch.setattr(stop_signals, "_last_at", -10.0)
+    if moment == "load_case":
+        monkeypatch.setattr(cli, "load_case", stop)
+    elif moment == "allocate":
+        monkeypatch.setattr(FakeSimulation, "allocate", stop)
+    else:
+        monkeypatch.setattr(FakeSimulation, "results", stop)
+    before = [signal.getsignal(one) for one in stop_signals.SIGNALS]
+    assert command("run", "case.toml", "--out", "runs/out") == status
+    assert capsys.readouterr().err == "slipstream: interrupted\n"
+    assert [signal.getsignal(one) for one in stop_signals.SIGNALS] == before
+    assert (folder / "runs").exists() == (moment == "results")
+
+
+def test_ctrl_c_while_the_command_is_loaded_is_one_line(capsys, monkeypatch):
+    def interrupt(_name):
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(10)
+
+    handlers = {one: signal.getsignal(one) for one in stop_signals.SIGNALS}
+    module = types.ModuleType("slipstream.cli")
+    module.__getattr__ = interrupt
+    monkeypatch.setitem(sys.modules, "slipstream.cli", module)
+    monkeypatch.setattr(stop_signals, "_last_at", -10.0)
+    try:
+        with pytest.raises(SystemExit) as caught:
+            __main__.main()
+    finally:
+        for one, handler in handlers.items():
+            signal.signal(one, handler)
+    assert caught.value.code == 130
+    assert capsys.readouterr().err == "slipstream: interrupted\n"
+
+
+def test_modules_in_the_current_folder_are_forgotten(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for found in ([str(tmp_path), "/lib"], ["/lib", str(tmp_path)]):
+        monkeypatch.setattr(sys, "path", list(found))
+        __main__._forget_current_folder()
+        assert sys.path == ["/lib", str(tmp_path)][: len(found) - (found[0] != "/lib")]
+    # Slipstream may itself be there.
+    monkeypatch.chdir(Path(__main__.__file__).parents[1])
+    monkeypatch.setattr(sys, "path", [str(Path.cwd())])
+    __main__._forget_current_folder()
+    assert sys.path
 
 
 def test_new_writes_a_case_that_runs(folder, simulation, capsys):

@@ -11,11 +11,11 @@ import xarray
 from fake_simulation import CASE, FakeSimulation
 from rich.console import Console
 
-from slipstream import mpi_launch
 from slipstream.case import parse_case
 from slipstream.errors import InputError, RunError
 from slipstream.io import open_checkpoint
 from slipstream.simulation import run_case
+from slipstream.stop_signals import SIGNALS
 
 
 def run(simulation, folder, *overrides, console=None, pictures="false"):
@@ -133,7 +133,7 @@ def test_blow_up_names_step_and_time_and_keeps_what_was_written(tmp_path):
     assert xarray.open_zarr(tmp_path / "spectra.zarr").sizes["time"] == 5
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, mpi_launch.STOP_SIGNAL])
+@pytest.mark.parametrize("number", SIGNALS)
 def test_signals_finish_the_step_and_write(tmp_path, number):
     def interrupt(simulation):
         if simulation.step == 3:
@@ -147,6 +147,19 @@ def test_signals_finish_the_step_and_write(tmp_path, number):
     assert open_checkpoint(tmp_path).step == 3
     assert xarray.open_zarr(tmp_path / "fields.zarr")["time"].values[-1] == pytest.approx(0.3)
     assert signal.getsignal(number) == before
+
+
+def test_a_hang_up_that_is_to_be_ignored_is(tmp_path):
+    def hang_up(simulation):
+        if simulation.step == 3:
+            os.kill(os.getpid(), signal.SIGHUP)
+
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as nohup does
+    try:
+        run(FakeSimulation(on_step=hang_up), tmp_path)
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    assert open_checkpoint(tmp_path).step == 10
 
 
 def test_run_beyond_its_end_is_refused(tmp_path):

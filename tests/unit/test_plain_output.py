@@ -1,6 +1,9 @@
 """Where the terminal or file cannot show every letter, commands write plainly, without an error."""
 
 import codecs
+import contextlib
+import io
+import os
 import subprocess
 import sys
 
@@ -83,3 +86,28 @@ def test_letters_are_written_as_people_would():
     text = "2\u03c0 x 3 m\u00b2, 4 \u00b5s, \u22121, \u00fcber, \u6f22"
     written = text.encode("ascii", "slipstream.plain")
     assert written == b"2pi x 3 m^2, 4 us, -1, uber, ?"
+
+
+def test_nobody_needs_to_read_the_output(monkeypatch):
+    reader, writer = os.pipe()
+    os.close(reader)
+    stream = io.TextIOWrapper(io.FileIO(writer, "wb"), encoding="ascii")
+    monkeypatch.setattr(sys, "stdout", stream)
+    monkeypatch.setattr(sys, "__stdout__", stream)
+    plain_output.allow_plain_output()
+    for _ in range(3):
+        print("\u03c0" * 10_000, flush=True)
+    sys.stdout.close()
+
+
+def test_a_full_disk_is_told(monkeypatch):
+    stream = io.TextIOWrapper(io.FileIO("/dev/full", "wb"), encoding="ascii")
+    monkeypatch.setattr(sys, "stdout", stream)
+    monkeypatch.setattr(sys, "__stdout__", stream)
+    plain_output.allow_plain_output()
+    with pytest.raises(OSError, match="No space left"):
+        print("x" * 10_000, flush=True)
+    with contextlib.suppress(OSError):
+        sys.stdout.close()
+    with contextlib.suppress(OSError):
+        stream.close()
