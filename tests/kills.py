@@ -72,12 +72,14 @@ def main(arguments=None):
     parser.add_argument("--kills", type=int, default=150)
     parser.add_argument("--ranks", type=int, nargs="+", default=[1, 1, 1, 2])
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--tell", action="store_true", help="tell of each, and of the steps lost")
     given = parser.parse_args(arguments)
     draw, failures, most = random.Random(given.seed), 0, 0
     with tempfile.TemporaryDirectory(dir=QUICK) as folder:
         kinds = [(family, ranks) for ranks in given.ranks for family in moments.CASES]
         for family, ranks in dict.fromkeys(kinds):
             whole = Path(folder) / f"{family} {ranks}"
+            whole.mkdir()  # so that its run has as many folders to make as the others
             if start(ranks, family, whole / "run", f"{whole}"):
                 raise SystemExit(f"{family} does not run on {ranks} ranks")
         for number in range(given.kills):
@@ -86,9 +88,9 @@ def main(arguments=None):
                 whole = Path(folder) / f"{family} {ranks}"
                 fault, moment, gone = lost(family, ranks, Path(place), whole, draw)
             most = max(most, gone)
-            if fault:
-                failures += 1
-                print(f"{moment}: {fault}", flush=True)
+            failures += bool(fault)
+            if fault or given.tell:
+                print(f"{moment}: {fault or gone}", flush=True)
     print(
         f"{given.kills} kills: {given.kills - failures} went on to the same bits; "
         f"{most} steps lost at most, with states every 4 (lattice: 8)"
