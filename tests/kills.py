@@ -74,6 +74,7 @@ def main(arguments=None):
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--tell", action="store_true", help="tell of each, and of the steps lost")
     given = parser.parse_args(arguments)
+    moments.warm_up()
     draw, failures, most = random.Random(given.seed), 0, 0
     with tempfile.TemporaryDirectory(dir=QUICK) as folder:
         kinds = [(family, ranks) for ranks in given.ranks for family in moments.CASES]

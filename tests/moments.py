@@ -66,37 +66,34 @@ end = 0.6
     "lattice": lattice_flows.CHANNEL.replace("end = 40", "end = 24")
     + "checkpoint_interval = 8\ndiagnostics_interval = 2\nfields_interval = 4\n",
 }
-# Before processes fork: what each of them would otherwise import for itself.
-for _family in CASES:
-    importlib.import_module(SIMULATIONS[_family][0])
-_equation = parse_case(CASES["spectral"]).equation
-lowered(_equation.model, _equation.parameters)
 STEPS_BETWEEN_STATES = {"spectral": 4, "advection": 4, "lattice": 8}
+
+ALL = -1
 
 
 class Moments:
-    """Counts the moments of this process, and acts at one of them."""
+    """Counts the moments of this process, and acts at one of them, or at all."""
 
     def __init__(self, last, act):
         self.count, self._last, self._act = 0, last, act
 
     def pass_one(self):
         self.count += 1
-        if self.count == self._last:
+        if self._last in (self.count, ALL):
             self._act()
 
-    def watch(self):
-        """Count from now on. The process is for nothing else: this is for good."""
+    def watch(self, patch=setattr):
+        """Count from now on; for good, unless `patch` knows how to undo it."""
         for name in ("fsync", "rename", "replace", "unlink", "rmdir"):
-            setattr(os, name, self._counted(getattr(os, name)))
-        Simulation.advance = self._counted(Simulation.advance)
+            patch(os, name, self._counted(getattr(os, name)))
+        patch(Simulation, "advance", self._counted(Simulation.advance))
         opened = Path.open
 
         def open_file(path, mode="r", *arguments, **options):
             file = opened(path, mode, *arguments, **options)
             return _Halves(file, self) if mode == "wb" else file
 
-        Path.open = open_file
+        patch(Path, "open", open_file)
 
     def _counted(self, call):
         def counted(*arguments, **options):
@@ -127,6 +124,14 @@ class _Halves:
         self._file.flush()
         self._moments.pass_one()
         return self._file.write(content[half:])
+
+
+def warm_up():
+    """Do what each process would otherwise do for itself, before it forks off."""
+    for module, _ in SIMULATIONS.values():
+        importlib.import_module(module)
+    equation = parse_case(CASES["spectral"]).equation
+    lowered(equation.model, equation.parameters)
 
 
 def digest(simulation):

@@ -21,7 +21,7 @@ import moments
 
 # Hours between commits, and no guesses of the file system about what should be flushed.
 _OPTIONS = "loop,data=ordered,commit=3600,noauto_da_alloc"
-_MEGABYTES = 48
+MEGABYTES = 48
 
 
 class CannotMount(Exception):
@@ -40,9 +40,9 @@ def mounted(image):
             subprocess.run(["umount", place], check=True)
 
 
-def new_image(path):
+def new_image(path, megabytes=MEGABYTES):
     with path.open("wb") as file:
-        file.truncate(_MEGABYTES << 20)
+        file.truncate(megabytes << 20)
     try:
         subprocess.run(["mkfs.ext4", "-q", "-F", path], check=True, capture_output=True)
     except OSError as error:
@@ -102,6 +102,7 @@ def main(arguments=None):
     given = parser.parse_args(arguments)
     if given.without_flushing:
         os.fsync = lambda descriptor: None
+    moments.warm_up()
     draw, failures, most = random.Random(given.seed), 0, 0
     with tempfile.TemporaryDirectory() as folder:
         for family in moments.CASES:

@@ -6,7 +6,8 @@ import zarr
 from rich.console import Console
 
 from flows import UNEVEN_BOX, advance, diagnostics, make_case, modes_of, own_part, start
-from slipstream.io import open_checkpoint, write_checkpoint
+from slipstream.errors import RunError
+from slipstream.io import durable_files, open_checkpoint, write_checkpoint, zarr_store
 from slipstream.simulation import run_case
 from slipstream.spectral.spectral_simulation import SpectralSimulation
 
@@ -92,3 +93,46 @@ def test_output_does_not_depend_on_the_number_of_ranks(comm, device, shared_fold
             np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12 * scale, err_msg=name)
     np.testing.assert_array_equal(diagnostics(alone)["step"], diagnostics(together)["step"])
     assert (alone / "case.toml").read_text() == (together / "case.toml").read_text()
+
+
+def test_damage_is_found_by_all_ranks_and_the_state_before_is_read(comm, device, shared_folder):
+    simulation = advance(start(device, comm=comm), 1)
+    save(simulation, shared_folder)
+    before = modes_of(simulation)
+    damaged = save(advance(simulation, 1), shared_folder)
+    if comm is None or comm.rank == 0:
+        chunks = sorted((damaged / "velocity_z_hat" / "c").rglob("[0-9]"))
+        path = next(path for path in reversed(chunks) if path.is_file())
+        content = bytearray(path.read_bytes())
+        content[len(content) // 2] ^= 1
+        path.write_bytes(content)
+    if comm is not None:
+        comm.Barrier()
+    onward = start(device, f"initial.restart={shared_folder}", comm=comm)
+    (warning,) = onward.warnings()
+    assert "array velocity_z_hat, chunk" in warning
+    assert onward.step == 1
+    assert modes_of(onward).tobytes() == before.tobytes()
+
+
+@pytest.mark.parametrize("name", ["flush_file", "replace_file"])
+def test_a_file_that_one_rank_cannot_write_ends_all(comm, device, shared_folder, monkeypatch, name):
+    simulation = advance(start(device, comm=comm), 1)
+    save(simulation, shared_folder)
+    last = simulation.ranks - 1
+    write = getattr(zarr_store, name)
+
+    def fail(path, *content):
+        if simulation.rank == last and "velocity_y_hat/c" in str(path):
+            with durable_files.errors_name(path):
+                raise OSError(28, "No space left on device")
+        write(path, *content)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(zarr_store, name, fail)
+        with pytest.raises(RunError, match=r"velocity_y_hat/c\S+ cannot be written: No space"):
+            save(advance(simulation, 1), shared_folder)
+    if comm is not None:
+        comm.Barrier()
+    assert [path.name for path in (shared_folder / "checkpoints").iterdir()] == ["000000001.zarr"]
+    assert open_checkpoint(shared_folder, comm).step == 1

@@ -235,11 +235,6 @@ def generations(checkpoints: Path) -> list[Path]:
 
 def _generations_at(folder: Path) -> list[Path]:
     """Return what to read for a folder that a person names; `InputError` if there is nothing."""
-    if folder.name == _FORMER_NAME or (folder / _FORMER_NAME).exists():
-        raise InputError(
-            f"initial.restart: {folder}: {_FORMER_NAME} is of an earlier version, and cannot be "
-            f"read any more; expected {_EXPECTED}"
-        )
     try:
         if _GENERATION.fullmatch(folder.name) or (folder / MANIFEST).exists():
             folder.lstat()
@@ -247,11 +242,15 @@ def _generations_at(folder: Path) -> list[Path]:
         inside = folder if folder.name == CHECKPOINTS_NAME else folder / CHECKPOINTS_NAME
         if found := generations(inside):
             return found
-        reason = "holds no checkpoint"
     except (FileNotFoundError, NotADirectoryError, ValueError):
-        reason = "holds no checkpoint"
+        pass
     except OSError as error:
-        reason = f"cannot be read: {error.strerror}"
+        raise InputError(
+            f"initial.restart: {folder} cannot be read: {error.strerror}; expected {_EXPECTED}"
+        ) from error
+    reason = "holds no checkpoint"
+    if folder.name == _FORMER_NAME or (folder / _FORMER_NAME).is_dir():
+        reason = f"{_FORMER_NAME} is of an earlier version, and cannot be read any more"
     raise InputError(f"initial.restart: {folder}: {reason}; expected {_EXPECTED}")
 
 
