@@ -128,7 +128,9 @@ def test_what_a_killed_run_left_is_removed_by_the_next_state(tmp_path):
 @pytest.mark.parametrize("value", [np.nan, np.inf])
 def test_a_state_that_is_no_number_does_not_replace_a_good_one(tmp_path, value):
     write(tmp_path, 1)
-    with pytest.raises(RunError, match="state has values that are no number"):
+    with pytest.raises(
+        RunError, match=r"^state has values that are no number at step 2, t = 0\.2: "
+    ):
         write(tmp_path, 2, value)
     assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == ["000000001.zarr"]
 

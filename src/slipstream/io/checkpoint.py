@@ -8,7 +8,7 @@ that is as it was written; those that are damaged are named.
 
 import re
 import shutil
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -18,7 +18,7 @@ import numpy as np
 from slipstream import __version__
 from slipstream.array_types import Comm
 from slipstream.collective import on_every_rank, on_first_rank
-from slipstream.errors import InputError
+from slipstream.errors import InputError, RunError
 from slipstream.field import Field
 from slipstream.io.checkpoint_manifest import (
     FORMAT,
@@ -148,8 +148,8 @@ def write_checkpoint(
     partial = path.with_suffix(PARTIAL)
     try:
         said: dict[str, Any] = {"step": step, "time": time, "case": case}
-        store = FieldStore(partial, comm, said, only_finite=True)
-        store.write(fields)
+        store = FieldStore(partial, comm, said)
+        store.write(_finite(fields, comm, f"step {step}, t = {time:.6g}"))
         files = on_every_rank(comm, store.flush)
         parts = [files] if comm is None else comm.gather(files, root=0) or []
 
@@ -175,6 +175,21 @@ def write_checkpoint(
         raise
     _on_first_rank(comm, checkpoints, lambda: _remove_oldest(checkpoints, keep))
     return path
+
+
+def _finite(fields: Iterable[Field], comm: Comm, when: str) -> Iterator[Field]:
+    """Pass fields on, but refuse, on all ranks, one with values that are no number."""
+    for field in fields:
+
+        def check(field: Field = field) -> None:
+            if not all_finite(field.data):
+                raise RunError(
+                    f"{field.name} has values that are no number at {when}: the flow has blown up,"
+                    " and this state is not written"
+                )
+
+        on_every_rank(comm, check)
+        yield field
 
 
 def open_checkpoint(folder: str | Path, comm: Comm = None) -> Checkpoint:

@@ -25,7 +25,7 @@ from zarr.storage import LocalStore
 
 from slipstream.array_types import Comm
 from slipstream.collective import on_every_rank, on_first_rank
-from slipstream.errors import InputError, RunError
+from slipstream.errors import InputError
 from slipstream.field import Field
 from slipstream.io.durable_files import errors_name, flush_file, flush_folder, replace_file
 
@@ -34,22 +34,16 @@ _TIMES_PER_CHUNK = 1024
 
 
 class FieldStore:
-    """A zarr group, replacing what `path` has, into which all ranks write fields. Collective.
-
-    With `only_finite`, fields with not-a-number or infinity are refused by a `RunError`.
-    """
+    """A zarr group, replacing what `path` has, into which all ranks write fields. Collective."""
 
     def __init__(
         self,
         path: str | Path,
         comm: Comm = None,
         attributes: Mapping[str, Any] | None = None,
-        *,
-        only_finite: bool = False,
     ) -> None:
         self.path = Path(path)
         self._comm = comm
-        self._only_finite = only_finite
         self._snapshots = 0
         self._names: set[str] = set()
         self._files = _WholeFiles(self.path)
@@ -164,8 +158,6 @@ class FieldStore:
         on_every_rank(self._comm, lambda: self._write_own_box(field, leading))
 
     def _write_own_box(self, field: Field, leading: tuple[int, ...]) -> None:
-        if self._only_finite and not all_finite(field.data):
-            raise RunError(f"{field.name} has values that are no number")
         if field.data.size:
             with self._writing():
                 array = zarr.open_array(self._files, path=field.name, mode="r+")
