@@ -381,8 +381,9 @@ class Worker:
     told to stop; if that, or anything else, ends the process, the next command gets a new one.
     """
 
-    def __init__(self, quick=False):
-        self._quick, self._child = quick, None
+    def __init__(self, whole_every=1):
+        """Make one in which every so many commands run to the end, others for one step only."""
+        self._whole_every, self._child = whole_every, None
 
     def run(self, arguments, folder):
         """Run ``slipstream`` with some arguments in a folder; return its `Outcome`."""
@@ -417,7 +418,7 @@ class Worker:
         if self._child == 0:
             self._send.close()
             self._receive.close()
-            _serve(there, back, self._quick)
+            _serve(there, back, self._whole_every)
         there.close()
         back.close()
 
@@ -453,7 +454,7 @@ def _processor_time(process):
     return sum(map(int, ticks)) / os.sysconf("SC_CLK_TCK")
 
 
-def _serve(orders, answers, quick):
+def _serve(orders, answers, whole_every):
     """Run commands until there are no more; never return."""
     with contextlib.suppress(BaseException):
         resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
@@ -469,7 +470,8 @@ def _serve(orders, answers, quick):
         whole = slipstream.simulation.run_case
         for number, order in enumerate(orders):
             arguments, folder = json.loads(order)
-            slipstream.simulation.run_case = _begin_case if quick and number % 20 else whole
+            is_whole = whole_every and number % whole_every == 0
+            slipstream.simulation.run_case = whole if is_whole else _begin_case
             os.chdir(folder)
             descriptor = os.open("output.txt", os.O_WRONLY | os.O_TRUNC)
             os.dup2(descriptor, 1)
@@ -501,7 +503,7 @@ def _begin_case(simulation, *_):
     simulation.prepare()
     simulation.warnings()
     simulation.advance(min(simulation.step_size(), 1.0))
-    simulation.diagnostics()
+    print(simulation.step, sorted(simulation.diagnostics().items()))
 
 
 def run_case_text(text, folder, worker):
@@ -525,12 +527,19 @@ def warm_up():
 
 def examples(make, count, seed, quick=False, start=0):
     """Yield (example, outcome) of so many examples."""
-    worker = Worker(quick)
+    worker = Worker(whole_every=20 if quick else 1)
     for number in range(start, start + count):
         text = make(random.Random(f"{seed}-{number}"))
         with tempfile.TemporaryDirectory() as folder:
             yield text, run_case_text(text, folder, worker)
     worker.close()
+
+
+def use_one_thread():
+    """Begin again with one thread: a process that has used several of OpenMP cannot be forked."""
+    if os.environ.get("OMP_NUM_THREADS") != "1":
+        os.environ["OMP_NUM_THREADS"] = "1"
+        os.execv(sys.executable, [sys.executable, *sys.argv])
 
 
 def main():
@@ -544,10 +553,7 @@ def main():
     )
     parser.add_argument("--show", action="store_true", help="print each message")
     wanted = parser.parse_args()
-    if os.environ.get("OMP_NUM_THREADS") != "1":
-        # A process that has used several threads of OpenMP cannot be forked.
-        os.environ["OMP_NUM_THREADS"] = "1"
-        os.execv(sys.executable, [sys.executable, *sys.argv])
+    use_one_thread()
     warm_up()
     defects = 0
     for name, make, count in (

@@ -20,7 +20,9 @@ import tifffile
 import zarr
 
 from flows import make_case, start
+from launched_runs import enter
 from own_models import own_models
+from slipstream import cli
 from slipstream.decomposition import whole
 from slipstream.errors import InputError
 from slipstream.io import write_checkpoint
@@ -362,3 +364,15 @@ def test_archive_is_read_only_where_the_shape_fits(device, tmp_path):
         for one in (alone, other, third)
     ]
     assert bits[0] == bits[1] == bits[2]
+
+
+def test_links_that_lead_round_are_refused(tmp_path, monkeypatch):
+    for name in ("a.npy", "out"):
+        (tmp_path / name).symlink_to(tmp_path / name)
+    case = 'solver = "lattice"\n[image]\npath = "a.npy"\n[time]\nend = 2\n'
+    folder = enter(tmp_path, monkeypatch)
+    (folder / "case.toml").write_text(case)
+    for out in ("fine", "out", "a.npy/out"):
+        with pytest.raises(SystemExit) as end:
+            cli.main(["run", "case.toml", "--out", out])
+        assert end.value.code == 2

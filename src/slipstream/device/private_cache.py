@@ -77,8 +77,9 @@ def _made(folder: Path) -> str:
 def distrusted(folder: Path) -> str:
     """Return who else may have written into a folder; nothing if nobody can."""
     try:
+        last = Path(os.path.realpath(folder))
         for place, status in _way_to(folder):
-            is_last = place == folder.resolve()
+            is_last = place == last
             if status.st_uid not in ((os.getuid(),) if is_last else (0, os.getuid())):
                 return f"{place} belongs to another user"
             if stat.S_ISLNK(status.st_mode):

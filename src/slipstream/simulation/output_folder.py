@@ -119,8 +119,9 @@ def _holds_anything(path: Path) -> bool:
 def _check_input(folder: Path, key: str, read: Path) -> None:
     """Refuse a folder that a run reads from, or whose output would replace what it reads."""
     # A link is followed, but is itself a file that can be lost, too.
-    own, named = folder.resolve(), Path(os.path.abspath(read))
-    for place in (read.resolve(), named.parent.resolve() / named.name):
+    # Not by `Path.resolve`, which raises an error of no kind where links lead round.
+    own, named = Path(os.path.realpath(folder)), Path(os.path.abspath(read))
+    for place in (Path(os.path.realpath(read)), Path(os.path.realpath(named.parent)) / named.name):
         if place == own or (key == "initial.restart" and place.is_relative_to(own)):
             raise InputError(
                 f"output folder {folder} holds the state to go on from ({key}); choose another"

@@ -18,7 +18,8 @@ from slipstream.spectral.spectral_problem import FieldParts, vectors_of
 
 def kolmogorov_length(viscosity: float, dissipation: float) -> float:
     """Return the size of the smallest eddies."""
-    return (viscosity**3 / dissipation) ** 0.25
+    with np.errstate(over="ignore"):  # infinity tells more than an error of Python's numbers
+        return float((np.float64(viscosity) ** 3 / dissipation) ** 0.25)
 
 
 class EnergyBudget:
@@ -81,8 +82,10 @@ class EnergyBudget:
         dissipation = 2 * viscosity * float(enstrophy)
         if not dissipation > 0:
             return {"taylor_reynolds": 0.0, "kmax_eta": 0.0}
+        with np.errstate(over="ignore", divide="ignore"):
+            slowness = np.sqrt(np.float64(20) / (3 * viscosity * dissipation))
         return {
-            "taylor_reynolds": float(energy) * math.sqrt(20 / (3 * viscosity * dissipation)),
+            "taylor_reynolds": float(energy * slowness),
             "kmax_eta": self._largest * kolmogorov_length(viscosity, dissipation),
         }
 
