@@ -8,7 +8,7 @@ from flows import REPOSITORY, environment
 
 def test_damaged_and_forged_states_end_in_one_line():
     result = subprocess.run(
-        [sys.executable, "tests/checkpoint_fuzzing.py", "--states", "40"],
+        [sys.executable, "tests/checkpoint_fuzzing.py", "--states", "25"],
         cwd=REPOSITORY,
         env=environment(1),
         capture_output=True,
