@@ -297,8 +297,11 @@ class OlderProcessor(HostDevice):
     """Compiles for processors with shorter vectors, of which they cannot store some lanes."""
 
     def kernel(self, header, name, **constants):
-        library = ctypes.CDLL(str(compile_library(kernels.source(header, constants))))
-        return HostKernel(getattr(library, name))
+        text = kernels.source(header, constants)
+        kernel = HostKernel(text, name)
+        # The library of this processor may have been loaded already, for the same text.
+        vars(kernel)["_function"] = getattr(ctypes.CDLL(str(compile_library(text))), name)
+        return kernel
 
 
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="of these processors only")

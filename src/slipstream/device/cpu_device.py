@@ -198,8 +198,14 @@ class _Worker:
 class HostKernel(Kernel):
     """A function of a compiled shared library; the interpreter lock is released while it runs."""
 
-    def __init__(self, function: Any) -> None:
-        self._function = function
+    def __init__(self, text: str, name: str) -> None:
+        self._text, self._name = text, name
+
+    @functools.cached_property
+    def _function(self) -> Any:
+        function = getattr(_load(self._text), self._name)
+        function.restype = None
+        return function
 
     def bind(self, launch: Any, *arguments: Any) -> Operation:
         function, values = self._function, [_c_argument(argument) for argument in arguments]
@@ -275,10 +281,7 @@ class HostDevice(Device):
         return self.kernel("openmp_threads.hpp", "set_threads").bind(RowLaunch(1, 1), threads)
 
     def kernel(self, header: str, name: str, **constants: Any) -> Kernel:
-        library = _load(kernels.source(header, constants))
-        function = getattr(library, name)
-        function.restype = None
-        return HostKernel(function)
+        return HostKernel(kernels.source(header, constants), name)
 
     def copy(self, target: np.ndarray, source: np.ndarray) -> Operation:
         return lambda stream: np.copyto(target, source)

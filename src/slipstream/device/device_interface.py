@@ -93,7 +93,7 @@ class BlockLaunch:
 
 
 class Kernel(ABC):
-    """A compiled kernel. `bind` fixes its arguments, which makes it an operation."""
+    """A kernel, compiled when it is first bound. `bind` fixes its arguments: an operation."""
 
     @abstractmethod
     def bind(self, launch: RowLaunch | BlockLaunch, *arguments: Any) -> Operation:

@@ -17,12 +17,15 @@ _USUAL_SHARED = 48 * 1024
 
 
 class CudaKernel(Kernel):
-    """A compiled kernel of one GPU."""
+    """A kernel of one GPU."""
 
     def __init__(self, context: cupy.cuda.Device, text: str, name: str) -> None:
-        self._context = context
-        with context:
-            self._function = _compiled(text, context.id).get_function(name)
+        self._context, self._text, self._name = context, text, name
+
+    @functools.cached_property
+    def _function(self) -> Any:
+        with self._context:
+            return _compiled(self._text, self._context.id).get_function(self._name)
 
     def bind(self, launch: RowLaunch | BlockLaunch, *arguments: Any) -> Operation:
         function, values = self._function, tuple(_argument(value) for value in arguments)
