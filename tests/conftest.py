@@ -4,6 +4,7 @@ Started under an MPI launcher, every rank runs the same tests in the same order.
 fails on one rank would leave the others waiting for it for ever, so it ends all of them.
 """
 
+import gc
 import math
 import os
 import sys
@@ -55,15 +56,25 @@ def pytest_configure(config):
 
 
 def pytest_collection_modifyitems(config, items):
-    """Leave out what needs a GPU where none was asked for: `slipstream.gpu_check` runs it."""
+    """Leave out what needs a GPU where none was asked for, and several ranks where is one.
+
+    `slipstream.gpu_check` runs the former, and test_ranks.py the latter.
+    """
     # What starts ranks comes first: several of these at a time would wait for each other's cores.
     items.sort(key=lambda item: item.get_closest_marker("mpi") is None)
     if config.getoption("--device") == "cuda":
         return
-    unwanted = [item for item in items if item.get_closest_marker("gpu")]
+    left_out = ("gpu",) if several_ranks() else ("gpu", "several_ranks")
+    unwanted = {item for item in items if any(map(item.get_closest_marker, left_out))}
     if unwanted:
-        config.hook.pytest_deselected(items=unwanted)
-        items[:] = [item for item in items if not item.get_closest_marker("gpu")]
+        config.hook.pytest_deselected(items=list(unwanted))
+        items[:] = [item for item in items if item not in unwanted]
+
+
+def pytest_collection_finish():
+    """Spare the collector what stays anyway: all modules, and the tests themselves."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.hookimpl(trylast=True)

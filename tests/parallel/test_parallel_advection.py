@@ -16,6 +16,8 @@ from slipstream.errors import InputError
 from slipstream.io import open_checkpoint, write_checkpoint
 from slipstream.simulation import run_case
 
+pytestmark = pytest.mark.several_ranks
+
 CASE = """
 solver = "advection"
 [grid]

@@ -5,9 +5,12 @@ import numpy as np
 import pytest
 
 from field_values import formulas
+from first_rank import on_first_rank
 from flows import modes_of, own_part, start
 from slipstream.errors import InputError
 from slipstream.io.zarr_store import FieldStore
+
+pytestmark = pytest.mark.several_ranks
 
 # Of four ranks some hold no plane of these points, or no modes.
 BOX = ("grid.points=[10, 12, 3]",)
@@ -34,7 +37,7 @@ def test_state_does_not_depend_on_the_number_of_ranks(comm, device, name, precis
         *FLOWS[name],
         f"numerics.precision={precision}",
     )
-    expected = modes_of(start(device, *settings))
+    expected = on_first_rank(comm, lambda: modes_of(start(device, *settings)))
     shared = start(device, *settings, comm=comm)
     error = np.abs(modes_of(shared) - own_part(shared, expected)).max(initial=0.0)
     assert np.abs(expected).max() > 0.1
@@ -60,7 +63,7 @@ def test_what_is_lost_is_said_alike_on_all_ranks(comm, device, settings):
     settings = ("grid.points=[10, 12, 4]", "initial.peak_wavenumber=1.0", *settings)
     if any(setting.startswith("initial.flow") for setting in settings):
         settings = [one for one in settings if not one.startswith("initial.peak")]
-    alone = start(device, *settings).warnings()
+    alone = on_first_rank(comm, lambda: start(device, *settings).warnings())
     assert len(alone) > 0
     assert start(device, *settings, comm=comm).warnings() == alone
 

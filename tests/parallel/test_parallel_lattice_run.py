@@ -13,6 +13,8 @@ from slipstream.io import open_checkpoint
 from slipstream.lattice.population_layout import TUNED
 from slipstream.simulation import run_case
 
+pytestmark = pytest.mark.several_ranks
+
 
 def assert_same_bits(found, expected):
     np.testing.assert_array_equal(found[0], expected[0])

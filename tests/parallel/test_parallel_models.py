@@ -5,6 +5,7 @@ import pickle
 import numpy as np
 import pytest
 
+from first_rank import on_first_rank
 from flows import advance, leave_state, make_case, modes_of, own_part, start
 from slipstream.spectral.cfl import courant_rate
 from slipstream.spectral.spectral_simulation import SpectralSimulation
@@ -65,26 +66,30 @@ of_ones_own = pytest.mark.parametrize("model", ["own", "driven"], indirect=True)
 
 @of_each_model
 def test_result_depends_neither_on_the_number_of_ranks_nor_on_the_schedule(comm, device, model):
-    serial = advance(start(device, *model), 3)
+    def alone():
+        serial = advance(start(device, *model), 3)
+        return modes_of(serial), serial.diagnostics(), serial.step_size()
+
+    expected, one, step_size = on_first_rank(comm, alone)
     shared = advance(start(device, *model, "run.schedule=overlap", comm=comm), 3)
     ordered = advance(start(device, *model, "run.schedule=serial", comm=comm), 3)
     assert modes_of(shared).tobytes() == modes_of(ordered).tobytes()
     assert courant_rate(shared.flow) == courant_rate(ordered.flow)
-    expected = modes_of(serial)
     # A scalar has come out of the random flow.
     assert np.abs(expected[3:]).max() > 1e-3
     mine = np.abs(modes_of(shared) - own_part(shared, expected)).max(initial=0.0)
     # Only the grouping of transforms differs, so errors are a few roundings a step.
     assert mine <= 1e-12 * np.abs(expected).max()
-    one, many = serial.diagnostics(), shared.diagnostics()
+    many = shared.diagnostics()
     assert many.keys() == one.keys()
     for name in one:
         # The residual is the small difference of large terms.
         if name != "budget_residual":
             assert many[name] == pytest.approx(one[name], rel=1e-11, abs=1e-12), name
-    assert shared.step_size() == serial.step_size()
+    assert shared.step_size() == step_size
 
 
+@pytest.mark.several_ranks
 @of_ones_own
 def test_run_goes_on_from_a_state_on_another_number_of_ranks(comm, device, model, shared_folder):
     serial = advance(start(device, *model), 2)

@@ -11,6 +11,8 @@ from slipstream.decomposition import split
 from slipstream.errors import InputError
 from slipstream.lattice.percolation import keep_percolating
 
+pytestmark = pytest.mark.several_ranks
+
 
 def planes(comm, image):
     """Return a copy of this rank's planes of an image."""

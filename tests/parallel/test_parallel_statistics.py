@@ -3,7 +3,10 @@
 import numpy as np
 import pytest
 
+from first_rank import on_first_rank
 from flows import advance, start
+
+pytestmark = pytest.mark.several_ranks
 
 BOX = ("grid.points=[12, 10, 9]", 'grid.length=["2 pi", 7.0, 5.0]', "initial.peak_wavenumber=2.0")
 MODELS = {
@@ -17,29 +20,44 @@ MODELS = {
 }
 
 
+KINDS = ("transfer", "anisotropic", "structure", "pdf")
+
+
+def advanced(device, model, comm):
+    simulation = start(device, *BOX, *MODELS[model], comm=comm)
+    # Scalars begin as zero.
+    simulation.flow.state[3:] += simulation.flow.state[:1]
+    return advance(simulation, 2)
+
+
 @pytest.mark.parametrize("model", MODELS)
-@pytest.mark.parametrize("kind", ["transfer", "anisotropic", "structure", "pdf"])
-def test_statistics_depend_on_the_number_of_ranks_by_roundings_only(comm, device, model, kind):
-    settings = (*BOX, *MODELS[model])
-    serial, shared = (start(device, *settings, comm=one) for one in (None, comm))
-    for simulation in (serial, shared):
-        # Scalars begin as zero.
-        simulation.flow.state[3:] += simulation.flow.state[:1]
-        advance(simulation, 2)
-    expected = {field.name: field.data for field in serial.statistics(kind)}
-    found = {field.name: field for field in shared.statistics(kind)}
-    assert found.keys() == expected.keys()
-    size = np.prod(serial.problem.geometry.shape)
-    for name, values in expected.items():
-        actual = found[name].data
-        # Every rank has all of it.
-        assert found[name].shape == actual.shape == values.shape
-        if name.endswith("_pdf"):
-            # A value may be on an edge but for rounding; a point counts 10 / size.
-            assert np.abs(actual - values).sum() <= 4 * 10 / size
-        elif comm is not None:
-            everyone = comm.allgather(actual.tobytes())
-            assert len(set(everyone)) == 1
-        if not name.endswith("_pdf"):
-            scale = max(np.abs(np.nan_to_num(values)).max(), 1e-3)
-            np.testing.assert_allclose(actual, values, rtol=0, atol=1e-11 * scale, err_msg=name)
+def test_statistics_depend_on_the_number_of_ranks_by_roundings_only(comm, device, model):
+    def alone():
+        serial = advanced(device, model, None)
+        kinds = {
+            kind: {field.name: field.data for field in serial.statistics(kind)} for kind in KINDS
+        }
+        return kinds, np.prod(serial.problem.geometry.shape)
+
+    kinds, size = on_first_rank(comm, alone)
+    shared = advanced(device, model, comm)
+    for kind, expected in kinds.items():
+        found = {field.name: field for field in shared.statistics(kind)}
+        assert found.keys() == expected.keys()
+        for name, values in expected.items():
+            check(comm, name, found[name], values, size)
+
+
+def check(comm, name, field, values, size):
+    """Compare what ranks have found, of which each has all, with what one process has."""
+    actual = field.data
+    assert field.shape == actual.shape == values.shape
+    if name.endswith("_pdf"):
+        # A value may be on an edge but for rounding; a point counts 10 / size.
+        assert np.abs(actual - values).sum() <= 4 * 10 / size
+        return
+    if comm is not None:
+        everyone = comm.allgather(actual.tobytes())
+        assert len(set(everyone)) == 1
+    scale = max(np.abs(np.nan_to_num(values)).max(), 1e-3)
+    np.testing.assert_allclose(actual, values, rtol=0, atol=1e-11 * scale, err_msg=name)
