@@ -1,26 +1,33 @@
 """Time series, spectra and statistics: small, the same on all ranks, written by rank 0.
 
 Each row of the series is written to a CSV file at once, so that it survives whatever happens later.
-When the run ends, however it ends, the same series is written to a zarr group as well.
+When the run ends, however it ends, the same series is written to a zarr group as well. Runs have
+millions of rows: none is kept in memory.
 """
 
 import csv
+import itertools
 import os
-from collections.abc import Iterator, Mapping
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import numpy as np
+import zarr
 
 from slipstream.field import Field
 from slipstream.io.durable_files import errors_name, flush_folder
-from slipstream.io.zarr_store import FieldStore
+from slipstream.io.zarr_store import FieldStore, read_field
 
 _LEADING = {
     "step": "number of time steps done",
     "time": "time (non-dimensional)",
     "step_size": "size of the time step that follows (non-dimensional)",
 }
+
+
+_ROWS_AT_ONCE = 1024
 
 
 class Series:
@@ -34,7 +41,8 @@ class Series:
         self.folder = Path(folder)
         self._path = self.folder / "diagnostics.csv"
         self.labels = {**_LEADING, **labels}
-        self._rows: list[dict[str, float]] = []
+        self._columns: list[str] = []
+        self._rows = 0
         self._csv: tuple[IO[str], csv.DictWriter] | None = None
 
     def append(
@@ -43,9 +51,10 @@ class Series:
         """Add a row, with the same diagnostics each time, and flush it to the file."""
         row = {"step": step, "time": time, "step_size": step_size, **diagnostics}
         if self._csv is None:
-            self._csv = self._open(list(row))
+            self._columns = list(row)
+            self._csv = self._open(self._columns)
         file, writer = self._csv
-        self._rows.append(row)
+        self._rows += 1
         with errors_name(self._path):
             # repr keeps all digits, and float removes NumPy's type from it.
             writer.writerow({k: v if k == "step" else repr(float(v)) for k, v in row.items()})
@@ -67,15 +76,10 @@ class Series:
                 os.fsync(self._csv[0].fileno())
             flush_folder(self.folder)
 
-    def columns(self) -> dict[str, np.ndarray]:
-        """Return the columns by name: one value per row, int64 for ``step``, else float64."""
-        names = self._rows[0] if self._rows else {}
-        return {
-            name: np.array(
-                [row[name] for row in self._rows], dtype=int if name == "step" else float
-            )
-            for name in names
-        }
+    def read(self, names: Iterable[str]) -> dict[str, np.ndarray]:
+        """Return those columns by name that there are, of a series that is closed."""
+        path = self.folder / "diagnostics.zarr"
+        return {name: read_field(path, name) for name in names if name in self._columns}
 
     def close(self) -> None:
         """Close the CSV file and write ``diagnostics.zarr``."""
@@ -83,12 +87,70 @@ class Series:
             return
         with errors_name(self._path):
             self._csv[0].close()
-        columns = self.columns()
-        time = columns.pop("time")
-        FieldStore(self.folder / "diagnostics.zarr").write(
-            whole_field(name, self.labels.get(name, name), values, {"time": time})
-            for name, values in columns.items()
-        )
+        with errors_name(self.folder), tempfile.TemporaryFile(dir=self.folder) as file:
+            columns = self._transposed(file)
+            time = columns.pop("time")
+            FieldStore(self.folder / "diagnostics.zarr").write(
+                whole_field(name, self.labels.get(name, name), values, {"time": time})
+                for name, values in columns.items()
+            )
+
+    def _transposed(self, file: IO[bytes]) -> dict[str, np.ndarray]:
+        """Write the rows into a file, column by column, and return the columns where they are."""
+        rows = 0
+        types = {name: np.dtype(int if name == "step" else float) for name in self._columns}
+        for block in self._blocks():
+            for place, (values, dtype) in enumerate(
+                zip(zip(*block, strict=True), types.values(), strict=True)
+            ):
+                # Written, not mapped: a full disk is an error here, and would be a signal there.
+                file.seek((place * self._rows + rows) * dtype.itemsize)
+                file.write(np.array(values, dtype).tobytes())
+            rows += len(block)
+        file.flush()
+        return {
+            name: np.memmap(file, dtype, "r", place * self._rows * dtype.itemsize, (rows,))
+            for place, (name, dtype) in enumerate(types.items())
+        }
+
+    def _blocks(self) -> Iterator[list[list[str]]]:
+        """Yield the rows of the CSV file, some at a time."""
+        with self._path.open(newline="", encoding="utf-8") as file:
+            rows = csv.reader(line for line in file if not line.startswith("#"))
+            next(rows)
+            # A full disk may have cut the last one short.
+            whole = (row for row in rows if len(row) == len(self._columns) and row[-1])
+            while block := list(itertools.islice(whole, _ROWS_AT_ONCE)):
+                yield block
+
+
+class StoredSpectra(Sequence[tuple[float, dict[str, tuple[np.ndarray, np.ndarray]]]]):
+    """The spectra in a store, each read when it is asked for: its time, wavenumbers and values.
+
+    `names` are those to be read, in this order.
+    """
+
+    def __init__(self, path: str | Path, names: Iterable[str]) -> None:
+        self._path, self._names = Path(path), tuple(names)
+        self._times = read_field(self._path, "time")
+        group: Any = zarr.open_group(self._path, mode="r")
+        self._axes = {name: group[name].metadata.dimension_names[-1] for name in self._names}
+
+    def __len__(self) -> int:
+        return len(self._times)
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return [self[i] for i in range(*index.indices(len(self)))]
+        index = range(len(self))[index]
+        return float(self._times[index]), {
+            name: (read_field(self._path, axis), self._values(name, index))
+            for name, axis in self._axes.items()
+        }
+
+    def _values(self, name: str, index: int) -> np.ndarray:
+        shells = read_field(self._path, self._axes[name]).size
+        return read_field(self._path, name, (index, 0), (1, shells))[0]
 
 
 def whole_field(

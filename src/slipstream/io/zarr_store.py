@@ -31,6 +31,8 @@ from slipstream.io.durable_files import errors_name, flush_file, flush_folder, r
 
 MAXIMUM_CHUNK_BYTES = 16 * 2**20
 _TIMES_PER_CHUNK = 1024
+# Of a coordinate: that of a time series may be long.
+_LONGEST_CHUNK = 1 << 17
 
 
 class FieldStore:
@@ -146,7 +148,7 @@ class FieldStore:
             array = group.create_array(
                 name,
                 shape=values.shape,
-                chunks=tuple(max(1, size) for size in values.shape),
+                chunks=tuple(min(max(1, size), _LONGEST_CHUNK) for size in values.shape),
                 dtype=values.dtype,
                 dimension_names=(name,),
                 attributes={"long_name": name, "units": field.coordinate_unit},

@@ -64,7 +64,7 @@ def write_pictures(
     is drawn.
     """
     has_curves = len(series.get("time", ())) > 1 and any(name in series for name in choice.curves)
-    has_spectrum = any(one for _, one in spectra)
+    has_spectrum = len(spectra) > 0 and bool(spectra[-1][1])
     labels = _axis_labels(labels, choice)
     written = []
     with matplotlib.rc_context(STYLE):

@@ -6,7 +6,7 @@ shortened to hit the times of fields and statistics (`OutputWriter.next_time`).
 
 import math
 import time as clock
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -17,7 +17,7 @@ from slipstream.errors import RunError
 from slipstream.field import Field
 from slipstream.io.checkpoint import CHECKPOINTS_NAME, write_checkpoint
 from slipstream.io.durable_files import errors_name
-from slipstream.io.time_series import Series, spectrum_fields
+from slipstream.io.time_series import Series, StoredSpectra, spectrum_fields
 from slipstream.io.zarr_store import FieldStore
 from slipstream.report.plane_gather import Plane, compose_plane, gather_plane
 from slipstream.simulation.output_folder import OutputFolder
@@ -64,7 +64,7 @@ class OutputWriter:
         self.labels = simulation.labels()
         self.choice = simulation.pictures()
         self.series = Series(self._folder, self.labels) if self._is_first else None
-        self.spectra: list[tuple[float, dict]] = []
+        self._spectra: list[str] = []
         # The last of each kind that was written, by name: what is drawn.
         self.statistics: dict[str, tuple[float, dict[str, Field]]] = {}
         self.plane: Plane | None = None
@@ -118,6 +118,10 @@ class OutputWriter:
         self._write_checkpoint()
         self._written_at["checkpoint"] = self._simulation.time
 
+    def spectra(self) -> Sequence:
+        """Return the spectra that have been written, on rank 0: each a time and what is drawn."""
+        return StoredSpectra(self._folder / "spectra.zarr", self._spectra) if self._spectra else []
+
     def next_time(self, time: float) -> float:
         """Return when fields or statistics are due next after a time; infinity for never."""
         return min(self._due[kind].after(time) for kind in ("fields", *self._asked))
@@ -150,7 +154,7 @@ class OutputWriter:
         spectra = self._simulation.spectra()
         time = self._simulation.time
         if self._is_first and spectra:
-            self.spectra.append((time, spectra))
+            self._spectra = list(spectra)
             # Spectra are the same on all ranks, so rank 0 writes them alone.
             store = self._store("spectra.zarr", comm=None)
             store.append(time, spectrum_fields(spectra, self.labels))

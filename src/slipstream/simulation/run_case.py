@@ -283,9 +283,9 @@ def _draw(title: str, writer: OutputWriter, folder: Path) -> list[Path]:
         folder,
         choice=writer.choice,
         title=title,
-        series=writer.series.columns() if writer.series else {},
+        series=writer.series.read(("time", *writer.choice.curves)) if writer.series else {},
         labels=writer.labels,
-        spectra=writer.spectra,
+        spectra=writer.spectra(),
         plane=writer.plane,
     )
     return pictures + write_statistics_pictures(folder, title, writer.statistics)
