@@ -174,3 +174,12 @@ def test_cases_of_keywords_are_checked_as_those_of_files_are():
     with pytest.raises(InputError, match="solver: 'spectra' is not accepted"):
         make_case("spectra")
     assert np.prod(make_case("spectral", **SPECTRAL).grid.points_xyz) == 16**3
+
+
+@pytest.mark.parametrize("viscosity", [1e300, 1e100, 1e-200, 1e-300])
+def test_scales_of_any_viscosity_are_numbers_or_infinity(viscosity):
+    tables = {**SPECTRAL, "equation": {"viscosity": viscosity}}
+    simulation = make_simulation(make_case("spectral", **tables), None, HostDevice())
+    simulation.prepare()
+    found = simulation.diagnostics()
+    assert found["kmax_eta"] >= 0 and found["taylor_reynolds"] >= 0
