@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 from slipstream import __version__
 from slipstream.device.host_compiler import find_compiler
-from slipstream.device.private_cache import cache_folder
+from slipstream.device.private_cache import cache_text
 from slipstream.mpi_launch import INSTALL_MPI, find_mpiexec, how_to_install
 
 
@@ -30,7 +30,7 @@ def gather_facts() -> dict[str, str]:
         "C++ compiler": _compiler,
         "FFTW": lambda: f"by pyFFTW {importlib.metadata.version('pyfftw')}",
         "transports": _transports,
-        "cache folder": lambda: str(cache_folder()),
+        "cache folder": cache_text,
     }
     return {name: _found(source) for name, source in sources.items()}
 

@@ -291,6 +291,7 @@ def test_folder_that_others_may_write_to_is_not_used(
     monkeypatch.delenv("SLIPSTREAM_CACHE", raising=False)
     monkeypatch.setenv(name, str(folder if name == "SLIPSTREAM_CACHE" else folder.parent))
     assert "others may write to" in distrusted(folder)
+    assert f"passed over: {folder}: others may write to" in private_cache.cache_text()
     used = cache_folder()
     assert used != folder
     assert used == (elsewhere if name == "SLIPSTREAM_CACHE" else tmp_path / "tmp" / used.name)

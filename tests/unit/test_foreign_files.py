@@ -174,6 +174,10 @@ def test_zarr_with_pickles_is_refused(device, marker, tmp_path, monkeypatch, des
         initial_of(device, fields)
 
 
+def whole_chunk(shape):
+    return {"chunk_grid": {"name": "regular", "configuration": {"chunk_shape": shape}}}
+
+
 def test_zarr_of_a_codec_or_type_that_is_not_listed_is_refused(tmp_path):
     path = new_zarr(tmp_path / "a.zarr", SECRET)
     described = json.loads((path / "zarr.json").read_text())
@@ -184,11 +188,14 @@ def test_zarr_of_a_codec_or_type_that_is_not_listed_is_refused(tmp_path):
         {"data_type": "string"},
         {"data_type": {"name": "struct", "configuration": {"fields": []}}},
         {"storage_transformers": [{"name": "other"}]},
-        {"chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [1 << 20] * 3}}},
+        whole_chunk([1 << 20] * 3),
     ):
         (path / "zarr.json").write_text(json.dumps({**described, **change}))
         with pytest.raises(InputError, match=r"accepted: "):
             open_image(path)
+    for change in ({}, {"shape": [3000] * 3, **whole_chunk([3000] * 3)}, whole_chunk([512] * 3)):
+        (path / "zarr.json").write_text(json.dumps({**described, **change}))
+        open_image(path)
     (path / "zarr.json").write_text(json.dumps(described))
     assert image_of(path).all()
 

@@ -43,16 +43,31 @@ def cache_folder() -> Path:
     The first of ``$SLIPSTREAM_CACHE``, ``$XDG_CACHE_HOME/slipstream`` (``~/.cache/slipstream``)
     and a private folder under the system's temporary one that is such a folder, or can be made.
     """
+    folder, refused = _chosen()
+    if folder is None:
+        raise RunError(
+            f"no folder for compiled kernels can be used ({'; '.join(refused)}); "
+            "set SLIPSTREAM_CACHE to one"
+        )
+    return folder
+
+
+def cache_text() -> str:
+    """Return where the cache is, and why it is not where it would be, for people."""
+    folder, refused = _chosen()
+    passed_over = f" (passed over: {'; '.join(refused)})" if refused else ""
+    return f"{folder or 'none'}{passed_over}"
+
+
+def _chosen() -> tuple[Path | None, list[str]]:
+    """Return the folder, if any will do, and what is wrong with those before it."""
     refused = []
     for folder in _candidates():
         reason = _made(folder) or distrusted(folder)
         if not reason:
-            return folder
+            return folder, refused
         refused.append(f"{folder}: {reason}")
-    raise RunError(
-        f"no folder for compiled kernels can be used ({'; '.join(refused)}); "
-        "set SLIPSTREAM_CACHE to one"
-    )
+    return None, refused
 
 
 def _candidates() -> list[Path]:

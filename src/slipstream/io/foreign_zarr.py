@@ -33,7 +33,8 @@ DTYPES = (
 )
 _COMPRESSORS = ("gzip", "zlib", "zstd", "blosc")
 CODECS = ("bytes", "transpose", "crc32c", *_COMPRESSORS, "sharding_indexed")
-_MOST_DESCRIPTION, _MOST_CHUNK = 16 << 20, 1 << 31
+# Bytes; a chunk may be larger if its array is.
+_MOST_DESCRIPTION, _MOST_CHUNK = 16 << 20, 1 << 30
 # What is compressed this far may be decoded without counting first: it makes a GiB at most.
 LITTLE = 1 << 20
 _LARGEST = 1 << 62
@@ -154,9 +155,10 @@ def _check(said: Mapping[str, Any], path: Path) -> None:
     chunk = _chunk_shape(said.get("chunk_grid"))
     if len(chunk) != len(shape):
         raise ValueError("its chunks have other axes than its shape")
-    chunk_bytes = math.prod(chunk) * np.dtype(dtype).itemsize
-    if chunk_bytes > _MOST_CHUNK:
-        raise ValueError(f"its chunks have {chunk_bytes} bytes; accepted: {_MOST_CHUNK}")
+    item = np.dtype(dtype).itemsize
+    chunk_bytes, most = math.prod(chunk) * item, max(_MOST_CHUNK, math.prod(shape) * item)
+    if chunk_bytes > most:
+        raise ValueError(f"its chunks have {chunk_bytes} bytes; accepted: {most}")
     last = _check_codecs(said.get("codecs"))
     if last in _COMPRESSORS:
         for folder, names in _folders(path):
