@@ -1,5 +1,6 @@
 """States of a run are on the device before anything relies on them, whatever goes wrong."""
 
+import io
 import os
 import shutil
 from pathlib import Path
@@ -28,9 +29,9 @@ def write(folder, step, value=1.0, **options):
     return write_checkpoint(folder, fields, step=step, time=0.1 * step, case="", **options)
 
 
-def run(simulation, folder, *settings):
+def run(simulation, folder, *settings, console=QUIET):
     simulation.case = parse_case(CASE, ("output.pictures=false", *settings))
-    run_case(simulation, folder, QUIET)
+    run_case(simulation, folder, console)
 
 
 @pytest.fixture
@@ -206,9 +207,12 @@ def test_a_run_ends_by_a_full_disk_with_what_it_has_written(tmp_path, monkeypatc
             FullDisk(monkeypatch, 0)
 
     settings = "output.checkpoint_interval=0.2", "output.fields_interval=0.2"
+    console = Console(file=io.StringIO(), width=20)
     with pytest.raises(RunError, match=r"cannot be written: No space left on device$"):
-        run(FakeSimulation(on_step=fill), tmp_path, *settings)
+        run(FakeSimulation(on_step=fill), tmp_path, *settings, console=console)
     monkeypatch.undo()
+    text = console.file.getvalue()
+    assert f"of step 4 the state is in {tmp_path}: go on with --set initial.restart=" in text
     assert open_checkpoint(tmp_path).step == 4
     assert xarray.open_zarr(tmp_path / "fields.zarr").sizes["time"] == 3
 

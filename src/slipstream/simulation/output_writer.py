@@ -68,6 +68,8 @@ class OutputWriter:
         # The last of each kind that was written, by name: what is drawn.
         self.statistics: dict[str, tuple[float, dict[str, Field]]] = {}
         self.plane: Plane | None = None
+        # The step of the last state that has been written.
+        self.last_state: int | None = None
         self.extras: list[Path] = []
         self._stores: dict[str, FieldStore] = {}
         self._written_at: dict[str, float] = {}
@@ -186,6 +188,7 @@ class OutputWriter:
             keep=self._case.output.keep_checkpoints,
         )
         on_first_rank(simulation.comm, self._output.keep)
+        self.last_state = simulation.step
         self._flushed_at = clock.monotonic()
 
     def _flush(self) -> None:

@@ -105,6 +105,9 @@ def _run(simulation: Simulation, output: OutputFolder, console: Console | None) 
             if output.is_put_back():
                 text = f"the earlier output in {folder} is put back; this run's is in its failed"
                 console.print(text, markup=False, highlight=False, soft_wrap=True)
+            if writer.last_state is not None:
+                text = f"of step {writer.last_state}" + _how_to_go_on(simulation.case, folder)
+                console.print(text, markup=False, highlight=False, soft_wrap=True)
             raise
         effort.time_writing(writer.close)
     if comm is not None:
