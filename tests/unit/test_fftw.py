@@ -10,7 +10,12 @@ from slipstream.device import HostDevice, fftw
 from slipstream.errors import InputError
 
 # Columns and rows of lengths that FFTW divides in several ways: (kind, shape of points, axis).
-PROBLEMS = [("complex", (240, 16), 0), ("forward", (8, 128), 1), ("backward", (8, 120), 1)]
+PROBLEMS = [
+    ("complex", (240, 16), 0),
+    ("forward", (8, 128), 1),
+    ("backward", (8, 120), 1),
+    ("backward", (8, 128), 1),
+]
 
 
 def arrays(kind, shape, axis):
