@@ -156,3 +156,19 @@ def test_a_loop_of_plans_takes_no_more_files_mappings_or_threads(comm, device, t
     assert third[2] <= first[2]
     # The system may join mappings, or not.
     assert third[1] <= second[1] + 8
+
+
+def test_ranks_that_see_each_others_memory_need_one_buffer_less(comm, device, ranks, transports):
+    """Blocks that are stored at their receivers are not packed: both ways end in one buffer."""
+    plans = {
+        name: DistributedFFT((24, 20, 32), comm=comm, device=device, transport=name)
+        for name in transports
+    }
+    most = {name: plan.empty_output().nbytes for name, plan in plans.items()}
+    for name, plan in plans.items():
+        others = [own for own in plans if own != "peer"]
+        if name == "peer" and others and ranks > 1:
+            saved = plans[others[0]]._plan.buffer_bytes - plan._plan.buffer_bytes
+            assert saved >= most[name]
+        assert plan._plan.buffer_bytes >= most[name]
+        assert "buffers of" in plan.describe()

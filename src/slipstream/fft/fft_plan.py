@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from slipstream.array_types import Array, Comm
+from slipstream.byte_sizes import bytes_text
 from slipstream.decomposition import slabs
 from slipstream.device import Device
 from slipstream.exchange import NarrowWire, make_transport
@@ -57,14 +58,17 @@ class Plan:
         between = self._behind[:-1]
         sizes = [math.prod(shape) * dtype.itemsize for shape, dtype in between]
         buffers = [device.empty((max(sizes[turn::2], default=0),), np.uint8) for turn in (0, 1)]
+        self.buffer_bytes = sum(one.nbytes for one in buffers)
+        self.buffer_bytes += sum(part.buffer_bytes for part in self.parts)
         self._between: list[Array] = [
             buffers[number % 2][:size].view(dtype).reshape(shape)
             for number, (size, (shape, dtype)) in enumerate(zip(sizes, between, strict=True))
         ]
 
     def describe_parts(self) -> list[str]:
-        """Return a line for each part, for people."""
-        return [part.describe() for part in self.parts]
+        """Return a line for each part, and one for the memory that they need, for people."""
+        lines = [part.describe() for part in self.parts]
+        return [*lines, f"buffers of {bytes_text(self.buffer_bytes)} on this rank"]
 
     @property
     def wire_bytes(self) -> int:

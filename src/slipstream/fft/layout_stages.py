@@ -22,10 +22,11 @@ from slipstream.schedule import MAIN_LANE, StepGraph
 class Part:
     """A part of a transform; this one is that of a rank without points, while another transforms.
 
-    It redistributes the array so many times; so many elements then leave this rank.
+    It redistributes the array so many times; so many elements then leave this rank. Beside the
+    arrays that it goes between, so many bytes of memory are its own.
     """
 
-    exchanges = wire_elements = 0
+    exchanges = wire_elements = buffer_bytes = 0
 
     def describe(self) -> str:
         """Return a line for people."""
@@ -59,6 +60,7 @@ class Redistribution(Part):
         self.wire_elements = there.off_rank_elements()
         empty = transport.empty if transport else device.empty
         packed = empty((there.send_size,), dtype), empty((there.receive_size,), dtype)
+        self.buffer_bytes = sum(one.nbytes for one in packed)
         self._ways = [
             (plan, arrays, boxes, pack_targets(transport, plan, [arrays], store=False))
             for plan, arrays, boxes in (
@@ -126,6 +128,7 @@ class AxisTransform(Part):
         if modes.count < width or real:
             shape = tuple(width if a == axis else n for a, n in enumerate(before))
             self._all = (empty or device.empty)(shape, complex_dtype)
+            self.buffer_bytes = self._all.nbytes
 
     def describe(self) -> str:
         kind = "real " if self._real else ""

@@ -68,8 +68,11 @@ class KxChunk:
         shape, plan = (fields, geometry.field_size), geometry.plan
         empty = transport.empty if transport else device.empty
         packed = empty(shape, complex_dtype)
-        # What a transform finds packed by its sender, or packs for its receivers.
-        self._planes = empty(shape, complex_dtype) if transport else packed
+        # What a transform finds packed by its sender, or packs for its receivers. Where all is
+        # stored at the receivers, each way has one end only, and no two steps run at a time.
+        is_stored = transport and options.store and not transport.pack_buffer_bytes(packed.nbytes)
+        is_one = transport is None or is_stored
+        self._planes = packed if is_one else empty(shape, complex_dtype)
         nz, ky, row = geometry.columns_shape
         self._columns = packed[:, : nz * ky * row].reshape(fields, nz, ky, row)
         self.line_y, self.line_z = (
@@ -97,6 +100,8 @@ class KxChunk:
                 device.empty((fields, nz, self._batch, row), complex_dtype)
                 for _ in range(device.lanes)
             ]
+        buffers = [packed, *self._work] + ([] if is_one else [self._planes])
+        self.buffer_bytes = sum(one.nbytes for one in buffers)
 
     def record_y_forward(
         self, graph: StepGraph, number: int, modes: Array, low: int, high: int, lane: str

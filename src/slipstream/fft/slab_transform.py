@@ -29,8 +29,8 @@ from slipstream.fft.strided_fft import RealRows
 from slipstream.fft.truncation import Modes
 from slipstream.schedule import StepGraph
 
-# Working set, in bytes, of one batch of planes on a CPU: points and modes.
-_PLANE_BATCH = 3 << 20
+# Working set, in bytes, of one batch of planes: points and modes. A few batches keep a GPU busy.
+_PLANE_BATCH = {"cpu": 3 << 20, "cuda": 1 << 32}
 
 
 class SlabTransform(Part):
@@ -75,9 +75,8 @@ class SlabTransform(Part):
         # Where x modes are that no chunk has.
         self._rest = slice(x.low, width - x.high)
         stored = -(-width // alignment) * alignment
-        limit = max(1, _PLANE_BATCH // (2 * fields * ny * stored * complex_dtype.itemsize))
-        if device.kind == "cuda":
-            limit = max(1, self._planes)
+        plane_bytes = 2 * fields * ny * stored * complex_dtype.itemsize
+        limit = max(1, _PLANE_BATCH[device.kind] // plane_bytes)
         self._batch = max(1, balanced_batch(self._planes, limit, device.lanes))
         real_dtype = np.zeros(0, complex_dtype).real.dtype
         self._kept = x.count
@@ -89,6 +88,8 @@ class SlabTransform(Part):
             device.empty((fields, self._batch, ny, stored), complex_dtype)[..., :width]
             for _ in range(device.lanes)
         ]
+        self.buffer_bytes = device.lanes * self._batch * plane_bytes // 2
+        self.buffer_bytes += sum(chunk.buffer_bytes for chunk in self.kx_chunks)
 
     def describe(self) -> str:
         if self._transport is None:
