@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from slipstream.accepted import FFT_DTYPES, WIRES
-from slipstream.argument_checks import whole_number
+from slipstream.argument_checks import name_among, whole_number
 from slipstream.array_types import Comm
 from slipstream.byte_sizes import bytes_of
 from slipstream.collective import check_agreement, on_every_rank
@@ -113,8 +113,7 @@ def checked_arguments(
         ("schedule", schedule, POLICIES),
         ("residency", residency, RESIDENCIES),
     ):
-        if not isinstance(value, str) or value not in accepted:
-            raise InputError(f"{name} {value!r}; accepted: {', '.join(accepted)}")
+        name_among(name, value, accepted)
     sizes = _checked_shape(shape)
     kind = _checked_dtype(dtype)
     fields = whole_number("fields", fields, 1)

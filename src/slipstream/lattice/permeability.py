@@ -213,9 +213,19 @@ def permeability(
     _check_walls(walls, axes)
     wishes = {**dict.fromkeys(TUNED, "auto"), "precision": precision}
     name_among("precision", precision, PRECISIONS)
-    given = {"axis": axis, "voxel_size": voxel_size, "fluid": fluid, "mirror": mirrored}
-    given |= {"walls": walls, "force": force, "tolerance": tolerance, "max_steps": max_steps}
-    given |= {"interval": interval, "precision": precision, "transport": transport}
+    given = {
+        "axis": axis,
+        "voxel_size": voxel_size,
+        "fluid": fluid,
+        "mirror": mirrored,
+        "walls": walls,
+        "force": force,
+        "tolerance": tolerance,
+        "max_steps": max_steps,
+        "interval": interval,
+        "precision": precision,
+        "transport": transport,
+    }
     check_agreement(comm, given)
     if buffer and axis == "all":
         raise InputError("buffer: layers are for one axis; accepted with axis = 'all': 0")
