@@ -1,9 +1,13 @@
 """What one rank makes for all: a reference, for which the others need not compute."""
 
+import time
+
 from slipstream.collective import own, together
 
 # A communicator of the ranks that run the tests, made when it is first needed.
 _of_all = []
+# To look more often, as exchanges do, would take a good part of a core for as long as it lasts.
+_PAUSE = 2e-3
 
 
 def on_first_rank(comm, make):
@@ -16,5 +20,10 @@ def on_first_rank(comm, make):
     if not _of_all:
         _of_all.append(own(comm, "first rank"))
     with together(_of_all[0]):
-        made = make() if comm.rank == 0 else None
+        try:
+            made = make() if comm.rank == 0 else None
+        finally:
+            made_by_now = comm.Ibarrier()
+            while not made_by_now.Test():
+                time.sleep(_PAUSE)
     return comm.bcast(made, root=0)

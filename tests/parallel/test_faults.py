@@ -1,5 +1,6 @@
 """Whatever fails on one rank, anywhere, fails on all of them, and nobody waits for ever."""
 
+import functools
 import os
 import random
 import sys
@@ -41,6 +42,15 @@ class Fault(Exception):
     """What nobody expects."""
 
 
+@functools.cache
+def may_fail(code):
+    """Return whether a function of the package is one that a fault is put into."""
+    # A name in brackets is not of a function; what ranks agree by is not to fail.
+    inner = code.co_filename.startswith(ROOT) and "collective" not in code.co_filename
+    ending = ("close", "give_up", "__exit__", "__del__")
+    return inner and not code.co_name.startswith("<") and code.co_name not in ending
+
+
 class Failing:
     """Raises at one of the calls of the package's functions within a block, on this rank."""
 
@@ -55,12 +65,7 @@ class Failing:
         sys.setprofile(None)
 
     def _count(self, frame, event, _):
-        code = frame.f_code
-        # A name in brackets is not of a function; what ranks agree by is not to fail.
-        inner = code.co_filename.startswith(ROOT) and "collective" not in code.co_filename
-        if event != "call" or not inner or code.co_name.startswith("<"):
-            return
-        if code.co_name in ("close", "give_up", "__exit__", "__del__"):
+        if event != "call" or not may_fail(frame.f_code):
             return
         self.calls += 1
         if self.calls == self._when:
