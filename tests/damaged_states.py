@@ -1,6 +1,6 @@
 """What may happen to the files of a state, by accident or by hand, and what a restart makes of it.
 
-Started as a script it does all of it to a run of each family, with what a second costs at most.
+Started as a script it does all of it to a run of each family.
 """
 
 import json
@@ -468,7 +468,7 @@ def main():
         with tempfile.TemporaryDirectory() as folder:
             run = Run(family, Path(folder))
             for name in DAMAGES:
-                signal.alarm(2)  # nothing hangs
+                signal.alarm(30)  # nothing hangs, and what does ends by this
                 result = outcome(run, name)
                 signal.alarm(0)
                 found[result] += 1
