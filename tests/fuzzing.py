@@ -29,6 +29,7 @@ from typing import get_args
 
 from slipstream.case import AdvectionCase, LatticeCase, SpectralCase
 from slipstream.case.common_tables import OneOf, Table
+from slipstream.spectral.formula_parser import FUNCTIONS
 
 # What a refusal may take; what a run may take until it is asked to stop, and then: seconds of
 # processor time of a process that has all modules, since others may have the processors.
@@ -358,10 +359,40 @@ def formula(draw, sensible, depth=3):
     return f"{draw.choice(('sin', 'cos', 'exp', 'sqrt', 'log', 'abs', 'f', '-'))}({left})"
 
 
+def heavy_formula(draw, depth=0):
+    """Return a formula that would take long, or all memory, if nothing bounded it."""
+    kind, number = draw.randrange(8), draw.choice((2, 9, 30, 300, 999, 10**9, 10**30))
+    inner = draw.choice(WAVES) if depth > 2 else heavy_formula(draw, depth + 1)
+    if kind == 0:
+        return f"({inner})**{number}"
+    if kind == 1:
+        return f"{number}**({inner})"
+    if kind == 2:
+        name, count = draw.choice(FUNCTIONS), draw.choice((1, 2, 10, 39, 50))
+        return f"{name}(" * count + inner + ")" * count
+    if kind in (3, 4, 5):
+        operator, count = draw.choice("+-*/"), draw.choice((2, 5, 20, 80, 400))
+        waves = (
+            "sin({i}*x)",
+            "(x + {i})",
+            "cos({i}*y + t)",
+            "exp({i})",
+            "sqrt({i})",
+            "(t - {i}*z)",
+        )
+        wave = draw.choice((*waves, "log({i}*x)", "({i} + y)**2"))
+        return "(" + operator.join(wave.format(i=i) for i in range(1, count + 1)) + ")"
+    if kind == 6:
+        return f"({inner})*({heavy_formula(draw, depth + 1) if depth < 2 else inner})"
+    return f"{draw.choice(('sin', 'exp', 'log', 'Abs', 'sign'))}({number}*{inner})"
+
+
 def case_with_formula(draw):
     """Return the text of a case one of whose formulas is a random one."""
     tables = tomllib.loads(FORMULA)
     text = formula(draw, sensible=draw.random() < 0.4)
+    if draw.random() < 0.2:
+        text = heavy_formula(draw)
     where = draw.randrange(4)
     if where == 0:
         tables["initial"]["fields"]["buoyancy"] = text

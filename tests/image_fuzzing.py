@@ -14,6 +14,7 @@ import os
 import random
 import shutil
 import signal
+import sys
 import tempfile
 import time
 import tracemalloc
@@ -309,6 +310,7 @@ def main():
             counts[kind, status] += 1
             slowest = max(slowest, seconds if status else 0.0)
     print(dict(counts), f"slowest refusal {slowest:.2f} s of processor time, {failed} failed")
+    sys.exit(bool(failed))
 
 
 if __name__ == "__main__":

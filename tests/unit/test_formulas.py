@@ -126,6 +126,10 @@ def test_formula_beyond_a_limit_is_refused_before_it_is_evaluated(text):
         "+".join(f"sin({i}*x)" for i in range(150)),
         "sin(10**300) + sin(1e300)",
         "2**(x*10**300)",
+        "*".join(f"sqrt({i})" for i in range(1, 60)) + "*x",
+        "/".join(f"sqrt({i})" for i in range(1, 60)) + " + x",
+        "sin(" + "*".join(f"sqrt({i})" for i in range(1, 60)) + ")",
+        "(3*x)**300 + sqrt(1/3**90)",
     ],
 )
 def test_formula_within_the_limits_is_not_multiplied_out(text):

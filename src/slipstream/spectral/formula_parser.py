@@ -31,7 +31,7 @@ MOST_LETTERS, MOST_PARTS, MOST_NESTED = 8000, 1000, 40
 LARGEST_NUMBER, LARGEST_EXPONENT = 1e300, 1000
 # Bits of an exact number, of which digits alone would take memory without bound.
 _MOST_BITS = 1000
-_LARGEST_EXACT = 2**53
+_MOST_EXACT_BITS = 53
 
 
 class _Refused(Exception):
@@ -185,18 +185,26 @@ def _checked(value: sympy.Expr) -> sympy.Expr:
     # Looking into all of it at every step would take too long.
     if value in _INFINITE or (value.args and value.args[0] in _INFINITE):
         raise _Refused(f"is {shown(value)}, no real number")
-    if value.is_Number:
-        _check_number(value)
-        # NumPy's functions take no whole numbers of more digits than these.
-        return sympy.Float(value) if abs(value) > _LARGEST_EXACT else value
     if value.is_number:
         # Each part of it has been found to be in range, so that this is little work.
-        _check_number(abs(value.evalf(3)))
-    elif (value.is_Mul or value.is_Add) and value.args[0].is_Number:
+        _check_number(value if value.is_Number else abs(value.evalf(3)))
+        return _rounded(value)
+    if (value.is_Mul or value.is_Add) and value.args[0].is_Number:
         _check_number(value.args[0])
-    elif value.is_Pow and value.exp.is_Number and abs(value.exp) > LARGEST_EXPONENT:
+    if value.is_Pow and value.exp.is_Number and abs(value.exp) > LARGEST_EXPONENT:
         raise _Refused(f"has an exponent beyond {LARGEST_EXPONENT}")
+    if value.is_Mul and any(one.is_number for one in value.args):
+        return sympy.Mul(*(_rounded(one) if one.is_number else one for one in value.args))
     return value
+
+
+def _rounded(number: sympy.Expr) -> sympy.Expr:
+    """Return a number without whole numbers of so many digits that NumPy's functions take none."""
+    exact = (max(one.p.bit_length(), one.q.bit_length()) for one in number.atoms(sympy.Rational))
+    if max(exact, default=0) <= _MOST_EXACT_BITS:
+        return number
+    value = sympy.Float(number.evalf(17)) if number.is_real else number
+    return value if value.is_finite else number
 
 
 def _check_number(number: sympy.Expr) -> None:
