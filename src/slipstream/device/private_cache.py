@@ -61,7 +61,7 @@ def cache_text() -> str:
 
 def _chosen() -> tuple[Path | None, list[str]]:
     """Return the folder, if any will do, and what is wrong with those before it."""
-    refused = []
+    refused: list[str] = []
     for folder in _candidates():
         reason = _made(folder) or distrusted(folder)
         if not reason:

@@ -126,10 +126,11 @@ def _separated(expression: sympy.Expr) -> list[tuple[sympy.Expr | None, sympy.Ex
 
 def _can_be_expanded(expression: sympy.Expr) -> bool:
     """Return whether an expression, and what its waves are of, are multiplied out soon."""
-    powers = (power.exp for power in expression.atoms(sympy.Pow))
-    if any(exponent.is_Integer and exponent > _LARGEST_POWER for exponent in powers):
+    powers = expression.atoms(sympy.Pow)
+    if any(power.exp.is_Integer and power.exp > _LARGEST_POWER for power in powers):
         return False
-    insides = (one.args[0] for one in expression.atoms(sympy.sin, sympy.cos))
+    insides = [one.args[0] for one in expression.atoms(sympy.sin, sympy.cos)]
+    insides += [part for power in powers for part in power.args]
     return all(_terms(one) <= _MOST_TERMS for one in (expression, *insides))
 
 

@@ -24,6 +24,8 @@ REFUSED, WARNED = 0.99, 1e-6
 # Places in the box, as fractions of its lengths, that no symmetry distinguishes; and a time.
 _PLACES = np.modf(np.outer(np.arange(1, 9), np.sqrt([2.0, 3.0, 5.0])))[0]
 A_TIME = 0.37
+# Grids of more along an axis fit into no memory, and are refused where it is looked at.
+_MOST_POINTS = 1 << 16
 
 
 def check_periodic(expression: sympy.Expr, lengths: tuple[float, float, float], key: str) -> None:
@@ -57,7 +59,7 @@ def check_resolved(expression: sympy.Expr, problem: SpectralProblem, key: str) -
     warnings = []
     for axis, name in enumerate(AXES):
         modes, length = problem.geometry.modes[2 - axis], problem.lengths[2 - axis]
-        if not expression.has(COORDINATES[axis]):
+        if not expression.has(COORDINATES[axis]) or modes.size > _MOST_POINTS:
             continue
         if modes.size == 1:
             warnings.append(

@@ -21,13 +21,14 @@ from slipstream.printable_text import shown
 
 FUNCTIONS = ("sin", "cos", "tan", "exp", "log", "sqrt", "tanh", "cosh", "sinh", "Abs", "sign")
 _CALLED = {name: getattr(sympy, name) for name in FUNCTIONS}
+_UNDEFINED = {name: sympy.Function(name, real=True) for name in ("tanh", "cosh", "sinh")}
 _NAMED = {"pi": sympy.pi, **{str(one): one for one in COORDINATES}}
 _INFINITE = (sympy.zoo, sympy.oo, -sympy.oo, sympy.nan)
 _NO_NUMBERS = (sympy.I, *_INFINITE)
 _SUMS, _PRODUCTS = (ast.Add, ast.Sub), (ast.Mult, ast.Div)
 _SIGNS: dict[type, Callable[[Any], Any]] = {ast.UAdd: operator.pos, ast.USub: operator.neg}
 # A sum of sixty waves has 900 parts. SymPy takes longer than in proportion.
-MOST_LETTERS, MOST_PARTS, MOST_NESTED = 8000, 1000, 40
+MOST_LETTERS, MOST_PARTS, MOST_NESTED = 8000, 1000, 20
 LARGEST_NUMBER, LARGEST_EXPONENT = 1e300, 1000
 # Bits of an exact number, of which digits alone would take memory without bound.
 _MOST_BITS = 1000
@@ -165,6 +166,9 @@ def _of_function(name: str, argument: sympy.Expr) -> sympy.Expr:
     if name == "Abs" and not argument.is_number:
         # SymPy would multiply out what it does not know to be real.
         return sympy.Abs(argument, evaluate=False)
+    if name in _UNDEFINED and not argument.is_number:
+        # Asked for its sign, as by a root of it, SymPy would multiply out the argument.
+        return _UNDEFINED[name](argument)
     if name == "exp" and argument.has(sympy.log):
         # exp(9*log(2)) becomes 2**9.
         numbers = argument.atoms(sympy.Number)
