@@ -143,7 +143,7 @@ def _plan_of(problem: _Problem) -> _Plan:
 
 
 def _estimated(problem: _Problem) -> _Plan:
-    flags = _FLAGS
+    flags: tuple[int, ...] = _FLAGS
     if problem.real_points() == _IN_ONE_PIECE:
         flags = (_ESTIMATE_ALL | _NO_BUFFERING, *_FLAGS)
     with _without_wisdom():
