@@ -29,8 +29,11 @@ from slipstream.fft.strided_fft import RealRows
 from slipstream.fft.truncation import Modes
 from slipstream.schedule import StepGraph
 
-# Working set, in bytes, of one batch of planes: points and modes. A few batches keep a GPU busy.
-_PLANE_BATCH = {"cpu": 3 << 20, "cuda": 1 << 32}
+# Working set, in bytes, of one batch of planes on a CPU: points and modes.
+_PLANE_BATCH = 3 << 20
+# What part of a GPU's memory the modes of a batch may take. The kx chunks leave behind the last
+# batch: two of them at 1024³ on two H200s cost a sixth.
+_BATCH_SHARE = 16
 
 
 class SlabTransform(Part):
@@ -76,7 +79,9 @@ class SlabTransform(Part):
         self._rest = slice(x.low, width - x.high)
         stored = -(-width // alignment) * alignment
         plane_bytes = 2 * fields * ny * stored * complex_dtype.itemsize
-        limit = max(1, _PLANE_BATCH[device.kind] // plane_bytes)
+        limit = max(1, _PLANE_BATCH // plane_bytes)
+        if device.kind == "cuda":
+            limit = max(1, device.memory_total() // (_BATCH_SHARE * plane_bytes // 2))
         self._batch = max(1, balanced_batch(self._planes, limit, device.lanes))
         real_dtype = np.zeros(0, complex_dtype).real.dtype
         self._kept = x.count
