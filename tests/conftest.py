@@ -7,7 +7,9 @@ fails on one rank would leave the others waiting for it for ever, so it ends all
 import gc
 import math
 import os
+import signal
 import sys
+import threading
 
 import pytest
 from hypothesis import settings
@@ -47,6 +49,9 @@ def pytest_addoption(parser):
 
 @pytest.hookimpl(trylast=True)
 def pytest_configure(config):
+    # Who runs the tests by nohup wants them to ignore a hang-up; what they start heeds it.
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)
     if several_ranks() and world().rank:
         # All ranks do the same: one of them tells of it.
         reporter = config.pluginmanager.getplugin("terminalreporter")

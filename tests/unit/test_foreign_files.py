@@ -257,8 +257,8 @@ def test_hdf5_with_links_of_its_own_is_read(tmp_path):
         image_of(tmp_path / "a.h5", dataset="round")
 
 
-def test_tiff_that_describes_a_series_of_files_is_read_alone(tmp_path):
-    os.chdir(tmp_path)
+def test_tiff_that_describes_a_series_of_files_is_read_alone(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     tifffile.imwrite("other.ome.tif", np.full((2, 8, 8), 9, np.uint8), ome=False)
     text = (
         '<?xml version="1.0"?><OME xmlns="http://www.openmicroscopy.org/Schemas/OME/2016-06">'
