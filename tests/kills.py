@@ -43,12 +43,9 @@ def lost(family, ranks, place, whole, draw):
     if start(ranks, family, killed, place / "first", last=last, rank=rank) == 0:
         return "it was not killed", moment, 0
     told = moments.reported(place / "first")
-    if moments.forked(lambda: (place / "left").write_text(str(moments.check_left(killed)))):
-        return "something cannot be read", moment, 0
-    state = (place / "left").read_text()
-    state = None if state == "None" else int(state)
-    if told.get("state") is not None and (state is None or state < told["state"]):
-        return f"the state of step {told['state']} is lost", moment, 0
+    fault, state = moments.what_is_left(killed, place, told)
+    if fault:
+        return fault, moment, 0
     restart = {} if state is None else {"restart": killed}
     if start(ranks, family, onward, place / "second", **restart):
         return "it does not go on", moment, 0
@@ -58,12 +55,8 @@ def lost(family, ranks, place, whole, draw):
             != moments.reported(whole, one)["digest"]
         ):
             return "its numbers are others", moment, 0
-    # The step in which it was killed had not been told yet.
-    gone = told.get("step", 0) + 1 - (state or 0)
-    # While a state is written, the steps since the one before are still at stake.
-    if gone > moments.STEPS_BETWEEN_STATES[family] + 2:
-        return f"{gone} steps are lost", moment, gone
-    return "", moment, gone
+    fault, gone = moments.steps_lost(family, told, state)
+    return fault, moment, gone
 
 
 def main(arguments=None):

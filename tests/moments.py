@@ -31,6 +31,7 @@ from slipstream.io import open_checkpoint
 from slipstream.simulation import make_simulation, output_writer, run_case
 from slipstream.simulation.simulation_base import Simulation
 from slipstream.simulation.solver_registry import SIMULATIONS
+from wrapped_file import WrappedFile
 
 _OUTPUT = """
 [output]
@@ -103,27 +104,19 @@ class Moments:
         return counted
 
 
-class _Halves:
+class _Halves(WrappedFile):
     """A file of which a moment is when half of it is written."""
 
     def __init__(self, file, moments):
-        self._file, self._moments = file, moments
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        self._file.close()
-
-    def __getattr__(self, name):
-        return getattr(self._file, name)
+        super().__init__(file)
+        self._moments = moments
 
     def write(self, content):
         half = len(content) // 2
-        self._file.write(content[:half])
-        self._file.flush()
+        self.file.write(content[:half])
+        self.file.flush()
         self._moments.pass_one()
-        return self._file.write(content[half:])
+        return self.file.write(content[half:])
 
 
 def warm_up():
@@ -214,6 +207,27 @@ def run_to(family, folder, report, restart=None, last=0, act=None, rank=0):
         # The run that was to go on had come to its end.
         assert str(error).startswith("time.end: must be beyond"), error
     tell(digest=digest(simulation), moments=moments.count)
+
+
+def what_is_left(folder, place, told, power_cut=False):
+    """Return what is wrong with what a run has left, and the step of its last state, if any."""
+    note = place / "left"
+    if forked(lambda: note.write_text(str(check_left(folder, power_cut)))):
+        return "something cannot be read", None
+    left = note.read_text()
+    state = None if left == "None" else int(left)
+    if told.get("state") is not None and (state is None or state < told["state"]):
+        return f"the state of step {told['state']} is lost", state
+    return "", state
+
+
+def steps_lost(family, told, state):
+    """Return what is wrong with how many steps are done again, and how many they are."""
+    # The step in which the run ended had not been told yet.
+    gone = told.get("step", 0) + 1 - (state or 0)
+    # While a state is written, the steps since the one before are still at stake.
+    too_many = gone > STEPS_BETWEEN_STATES[family] + 2
+    return f"{gone} steps are lost" if too_many else "", gone
 
 
 def kill():

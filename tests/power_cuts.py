@@ -74,21 +74,16 @@ def lost(family, place, whole, draw):
     with mounted(copy) as device:
         run = device / "run"
         run.mkdir(exist_ok=True)
-        if moments.forked(lambda: (place / "left").write_text(str(moments.check_left(run, True)))):
-            return "something cannot be read", moment, 0
-        left = (place / "left").read_text()
-        state = None if left == "None" else int(left)
-        if told.get("state") is not None and (state is None or state < told["state"]):
-            return f"the state of step {told['state']} is lost", moment, 0
+        fault, state = moments.what_is_left(run, place, told, power_cut=True)
+        if fault:
+            return fault, moment, 0
         restart = {} if state is None else {"restart": run}
         if moments.forked(moments.run_to, family, place / "onward", place / "second", **restart):
             return "it does not go on", moment, 0
     if moments.reported(place / "second")["digest"] != moments.reported(whole)["digest"]:
         return "its numbers are others", moment, 0
-    gone = told.get("step", 0) + 1 - (state or 0)
-    if gone > moments.STEPS_BETWEEN_STATES[family] + 2:
-        return f"{gone} steps are lost", moment, gone
-    return "", moment, gone
+    fault, gone = moments.steps_lost(family, told, state)
+    return fault, moment, gone
 
 
 def main(arguments=None):

@@ -16,6 +16,7 @@ from slipstream.errors import RunError
 from slipstream.field import Field
 from slipstream.io import FieldStore, Series, open_checkpoint, write_checkpoint
 from slipstream.simulation import run_case
+from wrapped_file import WrappedFile
 
 QUIET = Console(quiet=True)
 
@@ -155,24 +156,16 @@ class FullDisk:
         monkeypatch.setattr(Path, "open", open_file)
 
 
-class _Limited:
+class _Limited(WrappedFile):
     def __init__(self, file, disk):
-        self._file, self._disk = file, disk
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        self._file.close()
-
-    def __getattr__(self, name):
-        return getattr(self._file, name)
+        super().__init__(file)
+        self._disk = disk
 
     def write(self, content):
         self._disk.room -= memoryview(content).nbytes
         if self._disk.room < 0:
             raise OSError(28, "No space left on device")
-        return self._file.write(content)
+        return self.file.write(content)
 
 
 @pytest.mark.parametrize("part", [0, 0.3, 0.6, 0.999])

@@ -61,7 +61,7 @@ def run(request: AdvectionRequest, device: Device, comm: Comm) -> Outcome:
     ]
     headlines = {
         row["strategy"]: headline(
-            row["seconds per step"], float(row["seconds per step"]) * row["fraction of copy"]
+            row["seconds per step"], row["seconds per step"] * row["fraction of copy"]
         )
         for row in result["rows"]
     }

@@ -13,6 +13,8 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from slipstream.bench.requests import Request
 from slipstream.errors import InputError
 
@@ -62,16 +64,9 @@ class Median(float):
     @classmethod
     def of(cls, samples: list[float]) -> Median:
         """Return the median of samples."""
-        ordered = sorted(samples)
-
-        def quantile(part: float) -> float:
-            place = part * (len(ordered) - 1)
-            low = int(place)
-            high = min(low + 1, len(ordered) - 1)
-            return ordered[low] + (place - low) * (ordered[high] - ordered[low])
-
-        result = cls(quantile(0.5))
-        result.spread = (quantile(0.75) - quantile(0.25)) / result if result else 0.0
+        low, middle, high = np.quantile(samples, (0.25, 0.5, 0.75))
+        result = cls(middle)
+        result.spread = float((high - low) / middle) if middle else 0.0
         return result
 
     def __truediv__(self, number: float) -> Median:
@@ -105,7 +100,8 @@ def read_headlines(
     try:
         record = json.loads(path.read_text(encoding="utf-8"))
         theirs = {name: float(one["seconds"]) for name, one in record["headlines"].items()}
-        found = {"benchmark": record["benchmark"], "device": record["device"]}
+        # Of fields on the host, a record says so behind the name; so do the options.
+        found = {"benchmark": record["benchmark"].split(" ")[0], "device": record["device"]}
         earlier = dict(record["asked"])
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise InputError(
@@ -113,8 +109,7 @@ def read_headlines(
             f" {benchmark} --json FILE' has written"
         ) from error
     for name, mine in {"benchmark": benchmark, "device": device}.items():
-        # Records of fields on the host say so behind the benchmark's name; so do their options.
-        if found[name] != mine and not (name == "benchmark" and found[name].startswith(f"{mine} ")):
+        if found[name] != mine:
             raise InputError(f"{option}: its {name} is {found[name]!r}, that of this run {mine!r}")
     for name in asked.keys() | earlier.keys():
         if asked.get(name) != earlier.get(name):

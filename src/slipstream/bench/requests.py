@@ -154,7 +154,9 @@ class Request:
     against: Path | None = _option(
         None, "Compare with an earlier record; exit with 1 if a time is worse.", metavar="FILE"
     )
-    tolerance: float = _option(0.05, "By what fraction a time may be longer there.", min=0)
+    tolerance: float = _option(
+        0.05, "By what fraction a time may be longer than in that record.", min=0
+    )
 
     def check(self) -> None:
         """Refuse what cannot be, before ranks are started."""
