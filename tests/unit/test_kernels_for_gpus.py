@@ -48,8 +48,8 @@ MODELS = (
     models.lowered("hd", {"viscosity": 0.01}),
     lower(Model({_SCALAR: -abs2(grad(_SCALAR)) - laplacian(_SCALAR, 2)})),
 )
-# Strips are for vectors of a CPU; to GPUs the header is empty.
-ONLY_FOR_CPUS = {"collide_and_stream_strips.hpp"}
+# Strips are for vectors of a CPU, programs for its threads; to GPUs the headers are empty.
+ONLY_FOR_CPUS = {"collide_and_stream_strips.hpp", "lane_program.hpp"}
 
 
 class NoKernel(Kernel):
@@ -217,7 +217,7 @@ def collected(real):
     kernels_used = used_kernels(real, shape) | tiled_kernels(real, lengths)
     kernels_used |= advection_kernels(real) | wire_kernels() | signal_kernels()
     kernels_used |= lattice_kernels(real) | kernels_without_constants()
-    return sorted(kernels_used, key=repr)
+    return sorted((one for one in kernels_used if one[0] not in ONLY_FOR_CPUS), key=repr)
 
 
 def some_of(noted):

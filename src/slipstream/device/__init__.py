@@ -19,14 +19,18 @@ from slipstream.device.device_interface import (
     Span,
     Stream,
 )
+from slipstream.device.host_calls import HostCall
+from slipstream.device.lane_programs import LaneNode
 
 __all__ = [
     "REAL_NAMES",
     "BlockLaunch",
     "Device",
     "Event",
+    "HostCall",
     "HostDevice",
     "Kernel",
+    "LaneNode",
     "Operation",
     "RowLaunch",
     "Scratch",

@@ -11,18 +11,21 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import math
 import os
 import platform
 import queue
 import threading
 import time
 import weakref
+from collections.abc import Sequence
 from typing import Any, cast
 
 import numpy as np
 
 from slipstream import kernels
 from slipstream.device import fftw, gpu_fft_launch
+from slipstream.device.array_addresses import REAL_NAMES
 from slipstream.device.device_interface import (
     Device,
     Event,
@@ -32,7 +35,9 @@ from slipstream.device.device_interface import (
     Span,
     Stream,
 )
+from slipstream.device.host_calls import HostCall
 from slipstream.device.host_compiler import compile_library
+from slipstream.device.lane_programs import LaneNode, LanePrograms
 
 
 class HostEvent(Event):
@@ -208,12 +213,23 @@ class HostKernel(Kernel):
         return function
 
     def bind(self, launch: Any, *arguments: Any) -> Operation:
-        function, values = self._function, [_c_argument(argument) for argument in arguments]
+        return HostCall(self._function, [_c_argument(one) for one in arguments], arguments)
 
-        def operation(stream: Stream, keep_alive: Any = arguments) -> None:
-            function(*values)
 
-        return operation
+def _box_of_reals(array: np.ndarray) -> tuple[np.dtype, list[int], list[int]] | None:
+    """Return the type, four sizes and three strides of an array of numbers, or of their parts.
+
+    None if it is not of at most four axes, of which the last has no gaps.
+    """
+    real = np.zeros(0, array.dtype).real.dtype
+    gapless = array.ndim and array.size and array.strides[-1] == array.itemsize
+    if not gapless or array.ndim > 4 or real.name not in REAL_NAMES:
+        return None
+    lacking = 4 - array.ndim
+    parts = array.itemsize // real.itemsize
+    shape = [*[1] * lacking, *array.shape[:-1], array.shape[-1] * parts]
+    strides = [*[0] * lacking, *(stride // real.itemsize for stride in array.strides[:-1])]
+    return real, shape, strides
 
 
 def _c_argument(value: Any) -> Any:
@@ -287,7 +303,14 @@ class HostDevice(Device):
         return lambda stream: np.copyto(target, source)
 
     def fill(self, target: np.ndarray, value: float) -> Operation:
-        return lambda stream: target.fill(value)
+        box = _box_of_reals(target) if target.dtype.kind == "f" or value == 0 else None
+        if box is None:
+            return lambda stream: target.fill(value)
+        real, shape, strides = box
+        kernel = self.kernel("strided_copy.hpp", "fill_box", REAL=REAL_NAMES[real.name])
+        rows, columns = math.prod(shape[:3]), shape[3]
+        sizes = rows, *shape[1:], *strides
+        return kernel.bind(RowLaunch(rows, columns), target, real.type(value), *sizes)
 
     def fft(
         self, source: np.ndarray, target: np.ndarray, axis: int, forward: bool, scratch: Any = None
@@ -296,6 +319,9 @@ class HostDevice(Device):
 
     def fft_all(self, source: np.ndarray, target: np.ndarray, forward: bool) -> Operation:
         return fftw.plan(source, target, tuple(range(1, source.ndim)), forward, self.threads)
+
+    def lane_programs(self, lanes: Sequence[Sequence[LaneNode]]) -> LanePrograms:
+        return LanePrograms(self, lanes)
 
     def tiled_transforms(self) -> bool:
         return self._tiled

@@ -9,12 +9,15 @@ which events, each is submitted. Host and GPU differ only behind this contract.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+
+if TYPE_CHECKING:
+    from slipstream.device.lane_programs import LaneNode, LanePrograms
 
 Operation = Callable[["Stream"], None]
 
@@ -225,6 +228,10 @@ class Device(ABC):
     @abstractmethod
     def tiled_transforms(self) -> bool:
         """Return whether this device prefers tiled kernels (`strided_fft.hpp`) where they fit."""
+
+    def lane_programs(self, lanes: Sequence[Sequence[LaneNode]]) -> LanePrograms:
+        """Return what lists of nodes do, side by side; only a CPU has programs for its lanes."""
+        raise NotImplementedError
 
     @abstractmethod
     def memory_total(self) -> int:

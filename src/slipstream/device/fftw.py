@@ -24,6 +24,7 @@ import numpy as np
 import pyfftw
 
 from slipstream.device.device_interface import Operation
+from slipstream.device.host_calls import HostCall
 from slipstream.device.private_cache import cache_folder, locked, read_own, write_atomically
 from slipstream.errors import InputError
 
@@ -61,12 +62,7 @@ def plan(
         return _through_memory(source, target, axes, forward, threads)
     made = _plan_of(_Problem(source, target, axes, forward, threads))
     begins = ctypes.c_void_p(source.ctypes.data), ctypes.c_void_p(target.ctypes.data)
-    execute, arrays = made.execute, (source, target)
-
-    def run(stream: Any, _arrays: Any = arrays) -> None:
-        execute(made.address, *begins)
-
-    return run
+    return HostCall(made.execute, [made.address, *begins], (source, target))
 
 
 def _through_memory(

@@ -16,3 +16,13 @@ KERNEL copy_box(Real* RESTRICT target, const Real* RESTRICT source, Index rows, 
     FOR_COLUMNS(c, count) to[c] = of[c];
   }
 }
+
+// target[i][j][k][c] = value; as above.
+KERNEL fill_box(Real* RESTRICT target, Real value, Index rows, Index size_j, Index size_k,
+                Index columns, Index to_i, Index to_j, Index to_k) {
+  FOR_ROWS(row, rows) {
+    const Index k = row % size_k, j = row / size_k % size_j, i = row / size_k / size_j;
+    Real* RESTRICT to = target + i * to_i + j * to_j + k * to_k;
+    FOR_COLUMNS(c, columns) to[c] = value;
+  }
+}

@@ -41,6 +41,9 @@ def commit(graph: StepGraph, policy: str = "overlap") -> CommittedStep:
         return OverlappedStep(graph)
     if policy == "overlap" and graph.device.kind == "cuda":
         return CapturedStep(graph)
+    waits = any(node.category == "communication" for node in graph.nodes)
+    if graph.device.kind == "cpu" and not (waits or several_devices):
+        return ProgrammedStep(graph)
     several_lanes = graph.device.lanes > 1 or several_devices
     if policy == "overlap":
         several_lanes |= any(node.lane != MAIN_LANE for node in graph.nodes)
@@ -160,6 +163,32 @@ class PhasedStep(CommittedStep):
         if profile:
             for index, span in lanes.spans.items():
                 self.timeline.add(self.nodes[index], *span.interval())
+
+
+class ProgrammedStep(CommittedStep):
+    """The lanes of a CPU side by side, each by a program of its own.
+
+    The host, which would issue nodes one by one, and the interpreter, which many threads would wait
+    for, are not asked.
+    """
+
+    def __init__(self, graph: StepGraph) -> None:
+        super().__init__(graph)
+        self._lanes = Lanes(graph, bulk=True)
+        in_order = self._lanes.in_order()
+        self._streams = [stream for stream, _ in in_order]
+        self._programs = self.device.lane_programs([nodes for _, nodes in in_order])
+
+    def _run(self, profile: bool, stream: Stream | None) -> None:
+        self._patience.begin()
+        start = (stream or self.device.default_stream).record()
+        self._patience.wait(start.done, "what came before the step")
+        start.synchronize()  # raises what failed
+        with self._lanes.drained():
+            self._programs.run(self._streams, profile)
+        if profile:
+            for index, interval in self._programs.intervals().items():
+                self.timeline.add(self.nodes[index], *interval)
 
 
 class CapturedStep(CommittedStep):

@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Iterator
 from functools import partial
 
-from slipstream.device import Device, Event, Operation, Span, Stream
+from slipstream.device import Device, Event, HostCall, LaneNode, Operation, Span, Stream
 from slipstream.errors import RunError, SlipstreamError
 from slipstream.schedule.step_graph import MAIN_LANE, Node, StepGraph
 
@@ -59,6 +59,26 @@ class Lanes:
         self._waited: dict[tuple, int] = {}
         self._profile = False
         self.spans: dict[int, Span] = {}
+
+    def in_order(self) -> list[tuple[Stream, list[LaneNode]]]:
+        """Return what each lane's stream does if nodes are issued in the order of recording.
+
+        A stream that runs its operations at once has those of all lanes.
+        """
+        result: dict[Stream, list[LaneNode]] = {}
+        latest: dict[tuple, int] = {}
+        for node in self._nodes:
+            own, awaited = self._lane_of[node.index], []
+            for lane, indices in self._awaited[node.index].items():
+                if not node.device.inline and latest.get((own, lane), -1) < max(indices):
+                    latest[own, lane] = max(indices)
+                    awaited.append(max(indices))
+            stream = self.main if node.device.inline else self.stream_of[node.index]
+            operation = self._operations[node.index]
+            if isinstance(node.operation, HostCall):  # which cannot fail: no need for its name
+                operation = node.operation
+            result.setdefault(stream, []).append(LaneNode(node.index, operation, awaited))
+        return list(result.items())
 
     def begin(self, profile: bool) -> None:
         """Let all lanes start after the main lane's present end."""

@@ -1,0 +1,50 @@
+"""Calls of C functions with fixed arguments: operations of a CPU that need no interpreter."""
+
+from __future__ import annotations
+
+import ctypes
+import platform
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from slipstream.device.device_interface import Stream
+
+# What `lane_program.hpp` passes on: at most so many integers, and numbers of floating point; and on
+# which processors it can.
+_INTEGERS = (6, 16, 48)
+_REALS = 8
+_PROCESSORS = ("x86_64", "aarch64")
+_FLOATS = (ctypes.c_float, ctypes.c_double)
+
+
+@dataclass(frozen=True)
+class PackedCall:
+    """A call as `lane_program.hpp` makes it: a function's address, and its arguments."""
+
+    address: int
+    integers: list[int]
+    reals: bytes
+
+
+class HostCall:
+    """An operation that calls a C function with some arguments; what they point to is kept."""
+
+    def __init__(self, function: Any, values: Sequence[Any], kept: Any) -> None:
+        self._function, self._values, self._kept = function, values, kept
+
+    def __call__(self, stream: Stream) -> None:
+        self._function(*self._values)
+
+    def packed(self) -> PackedCall | None:
+        """Return the call as compiled code makes it, or None if it cannot."""
+        integers = [one.value or 0 for one in self._values if not isinstance(one, _FLOATS)]
+        reals = [bytes(one) for one in self._values if isinstance(one, _FLOATS)]
+        fits = len(integers) <= _INTEGERS[-1] and len(reals) <= _REALS
+        if platform.machine() not in _PROCESSORS or not fits:
+            return None
+        room = next(size for size in _INTEGERS if len(integers) <= size)
+        integers += [0] * (room - len(integers))
+        address = ctypes.cast(self._function, ctypes.c_void_p).value or 0
+        content = b"".join(one.ljust(8, b"\0") for one in reals)
+        return PackedCall(address, integers, content.ljust(8 * _REALS, b"\0"))

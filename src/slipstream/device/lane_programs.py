@@ -1,0 +1,174 @@
+"""What the lanes of a CPU do in a step, prepared once: calls, and waits for each other.
+
+The interpreter serves one thread at a time. If it handed every operation of a step to a thread, and
+let threads wait for each other, many of them would wait for the interpreter. So what a lane does is
+a list, which compiled code works through (`lane_program.hpp`). Operations that need the interpreter
+stand between such lists.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+
+from slipstream.device.device_interface import Device, Operation, RowLaunch, Stream
+from slipstream.device.host_calls import HostCall, PackedCall
+
+# Of `lane_program.hpp`: kinds of items, and the distance of counters.
+_CALL, _WAIT, _RAISE = range(3)
+_STRIDE = 16
+
+
+@dataclass(frozen=True)
+class LaneNode:
+    """An operation of a lane, by its number, and those in other lanes that come before it."""
+
+    number: int
+    operation: Operation
+    awaited: Sequence[int] = ()
+
+
+class LanePrograms:
+    """What some lanes do, side by side; each is a list of nodes.
+
+    If an operation fails, the other lanes stop where they wait for each other, or soon.
+    """
+
+    def __init__(self, device: Device, lanes: Sequence[Sequence[LaneNode]]) -> None:
+        self._device = device
+        self._counters = device.zeros((_STRIDE * (len(lanes) + 1),), np.int32)
+        self._failed = self._counters[_STRIDE * len(lanes) :]
+        stop = device.kernel("lane_program.hpp", "stop_lanes")
+        self._stop = stop.bind(RowLaunch(1, 1), self._counters, len(lanes))
+        # Of what others wait for: the counter that it raises, and the value.
+        awaited = {number for nodes in lanes for node in nodes for number in node.awaited}
+        self._marks: dict[int, tuple[int, int]] = {}
+        for lane, nodes in enumerate(lanes):
+            counter = self._counters[_STRIDE * lane :].ctypes.data
+            marked = [node.number for node in nodes if node.number in awaited]
+            self._marks |= {number: (counter, 1 + i) for i, number in enumerate(marked)}
+        self._lanes = [self._parts(nodes) for nodes in lanes]
+
+    def run(self, streams: Sequence[Stream], timed: bool = False) -> None:
+        """Submit what each lane does to its stream; an earlier run must be over."""
+        self._counters[...] = 0
+        for stream, parts in zip(streams, self._lanes, strict=True):
+            stream.submit(partial(self._run_lane, parts, timed))
+
+    def intervals(self) -> dict[int, tuple[float, float]]:
+        """Return when each operation ran in a timed run, in seconds of `time.perf_counter`."""
+        parts = (part for parts in self._lanes for part in parts)
+        return dict(sorted(entry for part in parts for entry in part.intervals()))
+
+    def _run_lane(self, parts: Sequence[_Part], timed: bool, stream: Stream) -> None:
+        try:
+            for part in parts:
+                if self._failed[0]:
+                    return
+                part.run(stream, timed)
+        except BaseException:
+            self._stop(stream)
+            raise
+
+    def _parts(self, nodes: Sequence[LaneNode]) -> list[_Part]:
+        """Return what a lane does: compiled parts, and operations that need the interpreter."""
+        parts: list[_Part] = []
+        compiled = _CompiledPart()
+        for node in nodes:
+            for number in node.awaited:
+                compiled.add(_WAIT, *self._marks[number])
+            operation = node.operation
+            packed = operation.packed() if isinstance(operation, HostCall) else None
+            if packed is not None:
+                compiled.add_call(node, packed)
+            else:
+                parts += [compiled, _InterpretedPart(node)]
+                compiled = _CompiledPart()
+            if node.number in self._marks:
+                compiled.add(_RAISE, *self._marks[node.number])
+        parts = [part for part in [*parts, compiled] if not part.empty]
+        for part in parts:
+            part.finish(self._device, self._failed)
+        return parts
+
+
+class _Part:
+    """Some of what a lane does."""
+
+    empty = False
+
+    def finish(self, device: Device, failed: np.ndarray) -> None:
+        """Prepare to run, when all is known."""
+
+    def run(self, stream: Stream, timed: bool) -> None:
+        raise NotImplementedError
+
+    def intervals(self) -> Iterator[tuple[int, tuple[float, float]]]:
+        """Yield numbers of operations, and when they ran."""
+        raise NotImplementedError
+
+
+class _InterpretedPart(_Part):
+    """An operation that the interpreter runs."""
+
+    def __init__(self, node: LaneNode) -> None:
+        self._node = node
+        self._start = self._stop = 0.0
+
+    def run(self, stream: Stream, timed: bool) -> None:
+        start = time.perf_counter()
+        self._node.operation(stream)
+        if timed:
+            self._start, self._stop = start, time.perf_counter()
+
+    def intervals(self) -> Iterator[tuple[int, tuple[float, float]]]:
+        yield self._node.number, (self._start, self._stop)
+
+
+class _CompiledPart(_Part):
+    """Items that compiled code works through."""
+
+    def __init__(self) -> None:
+        self._items: list[list[int]] = []
+        self._calls: dict[int, tuple[LaneNode, PackedCall]] = {}
+
+    @property
+    def empty(self) -> bool:  # type: ignore[override]
+        return not self._items
+
+    def add(self, kind: int, counter: int, value: int) -> None:
+        """Append a counter that is awaited or raised."""
+        self._items.append([kind, 0, 0, 0, 0, counter, value])
+
+    def add_call(self, node: LaneNode, call: PackedCall) -> None:
+        self._calls[len(self._items)] = node, call
+        self._items.append([_CALL, call.address, 0, len(call.integers), 0, 0, 0])
+
+    def finish(self, device: Device, failed: np.ndarray) -> None:
+        calls = [call for _, call in self._calls.values()]
+        self._integers = np.array([n for call in calls for n in call.integers], np.int64)
+        self._reals = np.frombuffer(b"".join(call.reals for call in calls), np.uint8)
+        integers, reals = self._integers.ctypes.data, self._reals.ctypes.data
+        for place, (_, call) in self._calls.items():
+            self._items[place][2], self._items[place][4] = integers, reals
+            integers += 8 * len(call.integers)
+            reals += len(call.reals)
+        items = np.array(self._items, np.int64)
+        self._times = np.zeros((len(items), 2), np.int64)
+        kernel = device.kernel("lane_program.hpp", "run_items")
+        self._untimed, self._timed = (
+            kernel.bind(RowLaunch(1, 1), items, len(items), failed, self._times, timed)
+            for timed in (0, 1)
+        )
+
+    def run(self, stream: Stream, timed: bool) -> None:
+        (self._timed if timed else self._untimed)(stream)
+
+    def intervals(self) -> Iterator[tuple[int, tuple[float, float]]]:
+        for place, (node, _) in self._calls.items():
+            start, stop = self._times[place] * 1e-9
+            yield node.number, (float(start), float(stop))
