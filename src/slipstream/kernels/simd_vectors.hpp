@@ -54,11 +54,34 @@ typedef Real Anywhere __attribute__((vector_size(VECTOR_BYTES), aligned(sizeof(R
 INLINE Vector load(const Real* address, Vector) { return *(const Anywhere*)address; }
 INLINE void store(Real* address, Vector value) { *(Anywhere*)address = value; }
 INLINE Vector all_lanes(Real value, Vector) { return Vector{} + value; }
+
+// GCC makes halves, or single numbers, of a loop over the elements of a vector.
+#if defined(__GNUC__) && !defined(__clang__) && defined(__FMA__)
+typedef double FusedDoubles __attribute__((vector_size(VECTOR_BYTES)));
+typedef float FusedFloats __attribute__((vector_size(VECTOR_BYTES)));
+#ifdef __AVX512F__
+INLINE FusedDoubles fused_any(FusedDoubles a, FusedDoubles b, FusedDoubles c) {
+  return __builtin_ia32_vfmaddpd512_mask(a, b, c, -1, 4);  // all lanes, rounded as all else
+}
+INLINE FusedFloats fused_any(FusedFloats a, FusedFloats b, FusedFloats c) {
+  return __builtin_ia32_vfmaddps512_mask(a, b, c, -1, 4);
+}
+#else
+INLINE FusedDoubles fused_any(FusedDoubles a, FusedDoubles b, FusedDoubles c) {
+  return __builtin_ia32_vfmaddpd256(a, b, c);
+}
+INLINE FusedFloats fused_any(FusedFloats a, FusedFloats b, FusedFloats c) {
+  return __builtin_ia32_vfmaddps256(a, b, c);
+}
+#endif
+INLINE Vector fused(Vector a, Vector b, Vector c) { return fused_any(a, b, c); }
+#else
 INLINE Vector fused(Vector a, Vector b, Vector c) {
   Vector result;
   _Pragma("omp simd") for (int i = 0; i < lanes_of<Vector>; ++i) result[i] = fma(a[i], b[i], c[i]);
   return result;
 }
+#endif
 
 template <int FIRST, int... LANES>
 INLINE Vector window(Vector a, Vector b, std::integer_sequence<int, LANES...>) {
