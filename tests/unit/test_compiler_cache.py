@@ -234,7 +234,7 @@ def planted(folder, key=b""):
     command = host_compiler.find_compiler()
     content = host_compiler._compile(command, text, folder)
     library.unlink()
-    mark = host_compiler._MARK
+    mark = private_cache.MARK
     other.write_bytes(content + mark + hmac.digest(key, content, "sha256"))
     if not key:
         other.write_bytes(content + mark + hashlib.sha256(content).digest())

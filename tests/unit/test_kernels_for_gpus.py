@@ -3,7 +3,6 @@
 A device that compiles nothing notes what kernels are asked for while steps are recorded.
 """
 
-import ast
 import itertools
 import re
 from functools import cache
@@ -13,14 +12,14 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-import slipstream.device
 from lattice_oracle import subdomain_of
-from nvrtc import CompilationError, Nvrtc
+from nvrtc import compiled
 from pairwise import every_pair
 from products import NAVIER_STOKES
 from slipstream import kernels
 from slipstream.advection import Advection
 from slipstream.device import HostDevice, Kernel, gpu_fft_launch, large_copy
+from slipstream.device.nvrtc_program import OPTIONS, CompilationError
 from slipstream.equations import Model, Scalar, abs2, grad, laplacian, lower, models
 from slipstream.exchange import PackTargets, SparseExchange, swap_plan
 from slipstream.exchange.pack_targets import packed_blocks
@@ -231,25 +230,8 @@ def some_of(noted):
             yield header, name, tuple(zip(names, row, strict=True))
 
 
-@cache
-def compiler():
-    return Nvrtc()
-
-
-@cache
-def options():
-    """Return the options that kernels are compiled with, read from the text: CuPy is not here."""
-    tree = ast.parse(Path(slipstream.device.__file__).with_name("nvrtc.py").read_text())
-    (value,) = (
-        node.value
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "options"
-    )
-    return ast.literal_eval(value)
-
-
 def test_kernels_are_compiled_without_contraction():
-    assert options() == ("--std=c++17", "--fmad=false")
+    assert OPTIONS[:2] == ("--std=c++17", "--fmad=false")
 
 
 @pytest.mark.parametrize(("real", "architecture"), [*zip(REALS, ARCHITECTURES, strict=True)])
@@ -258,7 +240,7 @@ def test_every_kernel_compiles(real, architecture):
     for header, name, constants in some_of(collected(real)):
         texts.setdefault(kernels.source(header, dict(constants)), []).append(name)
     for text, names in texts.items():
-        binary = compiler().compile(text, architecture, options())
+        binary = compiled(text, architecture, OPTIONS)
         for name in names:
             assert f".text.{name}\0".encode() in binary  # found by its plain name
 
@@ -293,7 +275,7 @@ def test_every_substage_of_every_method_is_among_them():
 def test_headers_only_for_cpus_are_empty_to_gpus(header):
     step = {"ENCODING": "WIDE", "PROPAGATION": "AA_ODD", "INERTIA": 0, "SEGMENTS": 32}
     constants = {**Storage().constants, **D3Q19.constants, **step}
-    binary = compiler().compile(kernels.source(header, constants), "sm_90", options())
+    binary = compiled(kernels.source(header, constants), "sm_90", OPTIONS)
     for name in kernel_names(Path(kernels.__file__).parent / header):
         assert f".text.{name}\0".encode() not in binary
 
@@ -305,6 +287,6 @@ def test_headers_only_for_cpus_are_empty_to_gpus(header):
 )
 def test_a_kernel_that_does_not_compile_is_noticed(mistake):
     text = kernels.source("gather_scatter.hpp", {"REAL": "double"})
-    compiler().compile(text, "sm_90", options())
+    compiled(text, "sm_90", OPTIONS)
     with pytest.raises(CompilationError, match="gather_scatter.hpp.*error"):
-        compiler().compile(text + mistake, "sm_90", options())
+        compiled(text + mistake, "sm_90", OPTIONS)

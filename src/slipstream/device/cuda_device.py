@@ -19,7 +19,7 @@ from slipstream import kernels
 from slipstream.device.array_addresses import address_of, merged_axes
 from slipstream.device.cufft import CufftScratch, strided_plan, whole_plan
 from slipstream.device.device_interface import Device, Event, Kernel, Operation, Span, Stream
-from slipstream.device.nvrtc import CudaKernel
+from slipstream.device.nvrtc import CudaKernel, load_kernels
 from slipstream.errors import InputError
 
 # Streams beyond this many share queues of the device and wait for each other without need, for ever
@@ -103,6 +103,7 @@ class CudaStream(Stream):
 
         Nothing runs during the capture. The result is an operation that replays the graph.
         """
+        load_kernels()
         with self._device.context:
             self.handle.begin_capture()
             try:
@@ -203,6 +204,9 @@ class CudaDevice(Device):
 
     def kernel(self, header: str, name: str, **constants: Any) -> Kernel:
         return CudaKernel(self.context, kernels.source(header, constants), name)
+
+    def load_kernels(self) -> None:
+        load_kernels()
 
     def copy(self, target: Any, source: Any) -> Operation:
         on_device = isinstance(target, cupy.ndarray) and isinstance(source, cupy.ndarray)

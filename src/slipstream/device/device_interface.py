@@ -96,7 +96,10 @@ class BlockLaunch:
 
 
 class Kernel(ABC):
-    """A kernel, compiled when it is first bound. `bind` fixes its arguments: an operation."""
+    """A kernel, compiled once it is bound. `bind` fixes its arguments: an operation.
+
+    On a GPU, who runs the operation first waits for the compiler, unless `Device.load_kernels` has.
+    """
 
     @abstractmethod
     def bind(self, launch: RowLaunch | BlockLaunch, *arguments: Any) -> Operation:
@@ -194,6 +197,10 @@ class Device(ABC):
     @abstractmethod
     def kernel(self, header: str, name: str, **constants: Any) -> Kernel:
         """Compile (or load from the cache) kernel `name` of `header` with these constants."""
+
+    def load_kernels(self) -> None:
+        """Wait until all kernels that have been bound are compiled, and load them."""
+        return
 
     @abstractmethod
     def copy(self, target: Any, source: Any) -> Operation:

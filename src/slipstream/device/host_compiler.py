@@ -2,17 +2,14 @@
 
 A compiled kernel is found again by what it depends on: the full source text, the flags, the
 compiler's version, the target that ``-march=native`` means on this machine, and the binary
-interface. Entries carry a digest of their content, so a truncated or foreign file is a miss.
-They are written under a unique name, flushed to disk and renamed, so no reader sees half a file.
-They lie where nobody else can write (`private_cache.py`).
-One process per node compiles an entry, under a file lock; the others wait and load it.
+interface. Entries lie where nobody else can write, and are made once per node
+(`private_cache.py`).
 """
 
 from __future__ import annotations
 
 import functools
 import hashlib
-import hmac
 import os
 import platform
 import shlex
@@ -22,16 +19,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from slipstream.device.private_cache import (
-    SCRATCH,
-    cache_folder,
-    digest,
-    locked,
-    note_use,
-    prune,
-    read_own,
-    write_atomically,
-)
+from slipstream.device.private_cache import SCRATCH, find_or_make
 from slipstream.errors import RunError
 
 # No contraction: multiply and add round separately, as in the GPU build, unless a kernel asks
@@ -48,8 +36,6 @@ FLAGS = (
     "-shared",
     "-w",
 )
-_MARK = b"slipstream-kernel"
-_FOOTER = len(_MARK) + hashlib.sha256().digest_size
 
 
 def find_compiler() -> list[str]:
@@ -89,15 +75,7 @@ def compile_library(text: str) -> Path:
     identity = compiler_identity(tuple(command), shutil.which(command[0]))
     key_text = "\0".join([text, " ".join(FLAGS), identity])
     key = hashlib.sha256(key_text.encode()).hexdigest()
-    folder = cache_folder()
-    library = folder / f"{key}.so"
-    if _is_whole(library):
-        return library
-    with locked(folder / f"{key}.lock"):
-        if not _is_whole(library):
-            write_atomically(library, _with_footer(_compile(command, text, folder), library))
-    prune(folder)
-    return library
+    return find_or_make(f"{key}.so", lambda folder: _compile(command, text, folder))[0]
 
 
 def _compile(command: list[str], text: str, folder: Path) -> bytes:
@@ -109,21 +87,3 @@ def _compile(command: list[str], text: str, folder: Path) -> bytes:
         if result.returncode:
             raise RunError(f"the C++ compiler failed: {' '.join(arguments)}\n{result.stderr}")
         return target.read_bytes()
-
-
-def _with_footer(content: bytes, library: Path) -> bytes:
-    # The loader ignores bytes after the last section, so the digest can travel in the file.
-    return content + _MARK + digest(library.parent, library.name, content)
-
-
-def _is_whole(library: Path) -> bool:
-    try:
-        data = read_own(library)
-    except OSError:
-        return False
-    if len(data) <= _FOOTER or not hmac.compare_digest(
-        data, _with_footer(data[:-_FOOTER], library)
-    ):
-        return False
-    note_use(library)
-    return True

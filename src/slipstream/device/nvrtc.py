@@ -1,4 +1,8 @@
-"""Kernels for GPUs: compiled at run time by NVRTC, through CuPy, and launched."""
+"""Kernels for GPUs: compiled at run time by NVRTC, loaded and launched through CuPy.
+
+A kernel begins to be compiled when it is first bound, beside others (`nvrtc_processes.py`); who
+first runs it waits for the binary.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +13,9 @@ import cupy
 import numpy as np
 
 from slipstream.device.device_interface import BlockLaunch, Kernel, Operation, RowLaunch, Stream
+from slipstream.device.nvrtc_processes import SideCompiler, loaded_library
+from slipstream.device.nvrtc_program import OPTIONS
+from slipstream.errors import RunError
 
 _THREADS = 256
 _MAXIMUM_BLOCKS = 1 << 30
@@ -22,41 +29,101 @@ class CudaKernel(Kernel):
     def __init__(self, context: cupy.cuda.Device, text: str, name: str) -> None:
         self._context, self._text, self._name = context, text, name
 
-    @functools.cached_property
-    def _function(self) -> Any:
-        with self._context:
-            return _compiled(self._text, self._context.id).get_function(self._name)
-
     def bind(self, launch: RowLaunch | BlockLaunch, *arguments: Any) -> Operation:
-        function, values = self._function, tuple(_argument(value) for value in arguments)
+        program, values = self._program, tuple(_argument(value) for value in arguments)
         grid: tuple[int, ...]
         block: tuple[int, ...]
         if isinstance(launch, BlockLaunch):
             grid, block = (min(launch.blocks, _MAXIMUM_BLOCKS),), (launch.threads,)
             shared = launch.shared_bytes
-            if shared > _USUAL_SHARED:
-                with self._context:  # of each GPU there is a function of its own
-                    function.max_dynamic_shared_size_bytes = max(
-                        shared, function.max_dynamic_shared_size_bytes
-                    )
         else:
             grid, block = _row_grid(launch)
             shared = 0
         if 0 in grid:
             return lambda stream: None
+        program.want(self._name, shared)
+        function = None
 
         def operation(stream: Stream, keep_alive: Any = arguments) -> None:
+            nonlocal function
+            if function is None:
+                function = program.function(self._name)
             function(grid, block, values, shared_mem=shared)
 
         return operation
 
+    @functools.cached_property
+    def _program(self) -> _Program:
+        return _program(self._text, self._context.id)
+
+
+class _Program:
+    """What is compiled and loaded of one text, on one GPU."""
+
+    def __init__(self, context: cupy.cuda.Device, text: str) -> None:
+        self._context = context
+        with context:
+            architecture = f"-arch=sm_{context.compute_capability}"
+            self._binary = _compiler().submit(text, (*OPTIONS, architecture))
+        # By name of the kernel; bytes are those of shared memory that a block may have.
+        self._wanted: dict[str, int] = {}
+        self._functions: dict[str, Any] = {}
+        self._shared: dict[str, int] = {}
+
+    def want(self, name: str, shared: int) -> None:
+        """Note that a kernel is to be launched with so much shared memory."""
+        if shared > self._shared.get(name, -1):
+            self._shared[name] = self._wanted[name] = shared
+            _not_loaded.setdefault(self)
+
+    def load(self) -> None:
+        """Wait for the binary, and make ready what is wanted of it."""
+        driver = cupy.cuda.driver
+        with self._context:  # of each GPU there is a function of its own
+            while self._wanted:
+                name, shared = next(iter(self._wanted.items()))
+                if name not in self._functions:
+                    self._functions[name] = self._module.get_function(name)
+                if shared > _USUAL_SHARED:
+                    limit = driver.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+                    driver.funcSetAttribute(self._functions[name].ptr, limit, shared)
+                del self._wanted[name]
+        _not_loaded.pop(self, None)
+
+    def function(self, name: str) -> Any:
+        """Return a kernel that is wanted, ready to be launched."""
+        if self._wanted:
+            self.load()
+        return self._functions[name]
+
+    @functools.cached_property
+    def _module(self) -> Any:
+        module = cupy.cuda.function.Module()
+        module.load(self._binary.result())
+        return module
+
+
+_not_loaded: dict[_Program, None] = {}
+
+
+def load_kernels() -> None:
+    """Load all kernels that have been bound: which is impossible while a graph is captured."""
+    for program in list(_not_loaded):
+        program.load()
+
 
 @functools.cache
-def _compiled(text: str, ordinal: int) -> cupy.RawModule:
-    """Return the module of a GPU; CuPy keeps the binary on disk, by a digest of the text."""
-    # No contraction to fused multiply-adds: see FLAGS in `host_compiler`.
-    options = ("--std=c++17", "--fmad=false")
-    return cupy.RawModule(code=text, backend="nvrtc", options=options)
+def _program(text: str, ordinal: int) -> _Program:
+    return _Program(cupy.cuda.Device(ordinal), text)
+
+
+@functools.cache
+def _compiler() -> SideCompiler:
+    version = cupy.cuda.nvrtc.getVersion()  # which loads the library
+    library = loaded_library()
+    if library is None:
+        raise RunError("CuPy has loaded no NVRTC to compile kernels with")
+    return SideCompiler(library, ".".join(map(str, version)))
 
 
 def _argument(value: Any) -> Any:

@@ -2,8 +2,10 @@
 
 Code is loaded from it, so it is used only if nobody else can have written there: the folder, and
 all that leads to it, belong to this user or to root, and nobody else may write to them. What is
-read must be a file of this user's. Entries that are code carry a digest keyed by a secret of the
-folder. What has not been used for long is removed.
+read must be a file of this user's. Entries that are code carry a digest of their content, keyed by
+a secret of the folder, so a truncated or foreign file is a miss. They are written under a unique
+name, flushed to disk and renamed, so no reader sees half a file. One process per node makes an
+entry, under a file lock; the others wait and load it. What has not been used for long is removed.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ import contextlib
 import fcntl
 import functools
 import grp
+import hashlib
 import hmac
 import os
 import pwd
@@ -20,7 +23,7 @@ import shutil
 import stat
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from slipstream.errors import RunError
@@ -33,6 +36,9 @@ _MOMENT = 3600.0
 _KEY, _PRUNED = "key", "pruned"
 KEPT_NAMES = (_KEY, _PRUNED)
 SCRATCH = "compiling-"
+CODE_SUFFIXES = (".so", ".cubin")
+MARK = b"slipstream-kernel"
+_FOOTER = len(MARK) + hashlib.sha256().digest_size
 _KEY_BYTES = 32
 _MOST_LINKS = 40
 
@@ -148,6 +154,40 @@ def _is_private_group(group: int) -> bool:
     return entry.gr_name == name and set(entry.gr_mem) <= {name}
 
 
+def find_or_make(name: str, make: Callable[[Path], bytes]) -> tuple[Path, bytes]:
+    """Return an entry that is code: its path and what was made, in the folder given, if need be."""
+    folder = cache_folder()
+    path = folder / name
+    content = _whole(path)
+    if content is not None:
+        return path, content
+    with locked(path.with_suffix(".lock")):
+        content = _whole(path)
+        if content is None:
+            content = make(folder)
+            write_atomically(path, _with_footer(content, path))
+    prune(folder)
+    return path, content
+
+
+def _with_footer(content: bytes, path: Path) -> bytes:
+    # Loaders ignore bytes after the last section, so the digest can travel in the file.
+    return content + MARK + digest(path.parent, path.name, content)
+
+
+def _whole(path: Path) -> bytes | None:
+    """Return the code in an entry; None if it is not there, or is not what was written."""
+    try:
+        data = read_own(path)
+    except OSError:
+        return None
+    content = data[:-_FOOTER]
+    if not content or not hmac.compare_digest(data, _with_footer(content, path)):
+        return None
+    note_use(path)
+    return content
+
+
 def read_own(path: Path, most: int = 1 << 28) -> bytes:
     """Return what is in a file of the cache; an OSError if it is not this user's alone."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -261,14 +301,14 @@ def _prune(folder: Path, now: float) -> None:
         with contextlib.suppress(OSError):
             status = path.lstat()
             unused = now - _used(status)
-            if path.name.startswith(SCRATCH) or ".so" in path.name and path.suffix != ".so":
+            if path.name.startswith(SCRATCH) or _is_half_written(path):
                 if unused > _LEFT_OVER:
                     shutil.rmtree(path) if stat.S_ISDIR(status.st_mode) else path.unlink()
             elif path.suffix == ".lock" and unused > _LEFT_OVER:
                 descriptor = _lock(path, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 if descriptor is not None:
                     _unlock(path, descriptor)
-            elif path.suffix == ".so":
+            elif path.suffix in CODE_SUFFIXES:
                 entries.append((unused, path, status.st_size))
                 total += status.st_size
     for unused, path, size in sorted(entries, reverse=True):
@@ -276,3 +316,8 @@ def _prune(folder: Path, now: float) -> None:
             with contextlib.suppress(OSError):
                 path.unlink()
                 total -= size
+
+
+def _is_half_written(path: Path) -> bool:
+    named = any(suffix in path.name for suffix in CODE_SUFFIXES)
+    return named and path.suffix not in CODE_SUFFIXES

@@ -58,6 +58,8 @@ class CommittedStep:
         self.nodes = graph.nodes
         devices = dict.fromkeys([graph.device, *(node.device for node in graph.nodes)])
         self._several_devices = len(devices) > 1
+        for device in devices:  # no step is to be timed with its compilation
+            device.load_kernels()
         self._patience = Patience(*devices)
         self.timeline = Timeline(self._several_devices)
 

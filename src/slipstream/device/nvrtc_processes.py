@@ -1,0 +1,121 @@
+"""Programs for GPUs compiled side by side, by a few processes, while this one goes on.
+
+A process is started when there is work for it and ends a moment after there is none, and in any
+case with this one: it sees that nobody holds the other end of its pipe. What has been compiled is
+kept on disk (`private_cache.py`); ranks of a node that want the same program make it once.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import pickle
+import queue
+import subprocess
+import sys
+import threading
+from concurrent.futures import Future
+from pathlib import Path
+
+from slipstream.device import nvrtc_program
+from slipstream.device.nvrtc_program import CompilationError, compile_program
+from slipstream.device.private_cache import find_or_make
+from slipstream.errors import RunError
+
+# Of each there is the compiler in memory, about 100 MB.
+_MOST_PROCESSES = 12
+# Seconds without work after which a process ends.
+_PATIENCE = 2.0
+
+
+class SideCompiler:
+    """Compiles programs by the NVRTC at a path, by at most so many processes at a time."""
+
+    def __init__(self, library: str, version: str, processes: int | None = None) -> None:
+        self._library = library
+        size = os.path.getsize(library)  # which tells builds of one version apart
+        self._identity = f"NVRTC {version} of {size} bytes"
+        cores = len(os.sched_getaffinity(0))
+        self._most = min(_MOST_PROCESSES, cores) if processes is None else processes
+        self._queue: queue.SimpleQueue[tuple[str, tuple[str, ...], Future[bytes]]]
+        self._queue = queue.SimpleQueue()
+        self._threads = 0
+
+    def submit(self, text: str, options: tuple[str, ...]) -> Future[bytes]:
+        """Return what will be the binary of a program."""
+        binary: Future[bytes] = Future()
+        self._queue.put((text, options, binary))
+        if self._threads < max(1, self._most):
+            self._threads += 1
+            # A daemon: nothing is lost if the process ends before all is compiled.
+            threading.Thread(target=self._work, daemon=True).start()
+        return binary
+
+    def _work(self) -> None:
+        process: _Process | None = None
+        while True:
+            try:
+                text, options, binary = self._queue.get(timeout=_PATIENCE if process else None)
+            except queue.Empty:
+                process = _ended(process)
+                continue
+            key = hashlib.sha256("\0".join([text, *options, self._identity]).encode()).hexdigest()
+
+            def compiled(_: Path, text: str = text, options: tuple[str, ...] = options) -> bytes:
+                nonlocal process
+                if self._most > 1:
+                    try:
+                        process = process or _Process()
+                        return process.compile(self._library, text, options)
+                    except (OSError, EOFError, pickle.UnpicklingError):
+                        # Killed, or none can be started: this process can do it as well.
+                        process = _ended(process)
+                return compile_program(self._library, text, options)
+
+            try:
+                binary.set_result(find_or_make(f"{key}.cubin", compiled)[1])
+            except CompilationError as error:
+                binary.set_exception(RunError(f"NVRTC failed: {error}"))
+            except BaseException as error:
+                binary.set_exception(error)
+
+
+class _Process:
+    def __init__(self) -> None:
+        # Isolated: with Python's own modules alone.
+        self._process = subprocess.Popen(
+            [sys.executable, "-I", "-S", nvrtc_program.__file__],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+        )
+
+    def compile(self, *request: object) -> bytes:
+        requests, answers = self._process.stdin, self._process.stdout
+        if requests is None or answers is None:
+            raise EOFError
+        pickle.dump(request, requests)
+        requests.flush()
+        is_compiled, content = pickle.load(answers)
+        if not is_compiled:
+            raise CompilationError(content.decode())
+        return content
+
+    def end(self) -> None:
+        self._process.kill()
+        self._process.communicate()
+
+
+def _ended(process: _Process | None) -> None:
+    if process is not None:
+        process.end()
+
+
+def loaded_library() -> str | None:
+    """Return the path of the NVRTC that this process has loaded."""
+    with open("/proc/self/maps") as file:
+        for line in file:
+            path = line.rstrip("\n").partition("/")[2]
+            if Path(path).name.startswith("libnvrtc.so"):
+                return f"/{path}"
+    return None
