@@ -57,7 +57,7 @@ class SideCompiler:
             try:
                 text, options, binary = self._queue.get(timeout=_PATIENCE if process else None)
             except queue.Empty:
-                process = _ended(process)
+                process = _end(process)
                 continue
             key = hashlib.sha256("\0".join([text, *options, self._identity]).encode()).hexdigest()
 
@@ -69,7 +69,7 @@ class SideCompiler:
                         return process.compile(self._library, text, options)
                     except (OSError, EOFError, pickle.UnpicklingError):
                         # Killed, or none can be started: this process can do it as well.
-                        process = _ended(process)
+                        process = _end(process)
                 return compile_program(self._library, text, options)
 
             try:
@@ -106,9 +106,11 @@ class _Process:
         self._process.communicate()
 
 
-def _ended(process: _Process | None) -> None:
+def _end(process: _Process | None) -> _Process | None:
+    """End a process, if there is one; then there is none."""
     if process is not None:
         process.end()
+    return None
 
 
 def loaded_library() -> str | None:

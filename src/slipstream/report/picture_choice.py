@@ -1,8 +1,15 @@
 """What is drawn of a run: a solver family chooses, `run_pictures` draws."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from dataclasses import field as attribute
+
+import numpy as np
+
+# Each a time, and wavenumbers and values by name.
+Spectra = Sequence[tuple[float, Mapping[str, tuple[np.ndarray, np.ndarray]]]]
+
+_SPECTRA_SHOWN = 6
 
 
 @dataclass(frozen=True)
@@ -37,3 +44,9 @@ class PictureChoice:
     def needed(self) -> tuple[str, ...]:
         """Names of the fields of which planes are needed."""
         return (*(self.components or (self.field,)), *((self.mask,) if self.mask else ()))
+
+
+def shown_spectra(spectra: Spectra) -> Spectra:
+    """Return those spectra that pictures show: the last and some earlier ones."""
+    spread = np.linspace(0, len(spectra) - 1, min(len(spectra), _SPECTRA_SHOWN))
+    return [spectra[i] for i in sorted({round(i) for i in spread})]

@@ -4,10 +4,12 @@ Each panel is a function that draws into given axes, so that single pictures and
 the same. Matplotlib's global state does not change.
 """
 
+import io
 import math
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import matplotlib
@@ -33,16 +35,13 @@ from slipstream.report.figure_style import (
     set_empty_limits,
 )
 from slipstream.report.number_text import pi_text, scaled_unit
-from slipstream.report.picture_choice import PictureChoice
+from slipstream.report.picture_choice import PictureChoice, Spectra, shown_spectra
 from slipstream.report.plane_gather import Plane
-
-Spectra = Sequence[tuple[float, Mapping[str, tuple[np.ndarray, np.ndarray]]]]
 
 _COLOURS = (BLUE, VERMILLION)
 # Spectra of symmetric flows are full of zeros, which rounding turns into about the square of the
 # machine's precision.
 _SMALLEST_SHOWN = 1e-12
-_SPECTRA_SHOWN = 6
 # Up to so many shells are shown as points, and more than so many deserve a guide of slope -5/3.
 _FEW_SHELLS = 3
 _SHELLS_FOR_GUIDE = 16
@@ -58,7 +57,30 @@ def write_pictures(
     spectra: Spectra,
     plane: Plane | None,
 ) -> list[Path]:
-    """Draw every picture for which there are data, and return their paths.
+    """Draw every picture for which there are data, and return their paths; see `run_pictures`."""
+    pictures = run_pictures(
+        folder,
+        choice=choice,
+        title=title,
+        series=series,
+        labels=labels,
+        spectra=spectra,
+        plane=plane,
+    )
+    return [draw() for draw in pictures]
+
+
+def run_pictures(
+    folder: str | Path,
+    *,
+    choice: PictureChoice,
+    title: str,
+    series: Mapping[str, np.ndarray],
+    labels: Mapping[str, str],
+    spectra: Spectra,
+    plane: Plane | None,
+) -> list[Callable[[], Path]]:
+    """Return what draws each picture for which there are data, and returns its path.
 
     `series` has a column ``time``, `spectra` are in the order of time, and the first of each time
     is drawn.
@@ -66,27 +88,48 @@ def write_pictures(
     has_curves = len(series.get("time", ())) > 1 and any(name in series for name in choice.curves)
     has_spectrum = len(spectra) > 0 and bool(spectra[-1][1])
     labels = _axis_labels(labels, choice)
-    written = []
+
+    def curves() -> Figure:
+        figure = new_figure((6.4, 5.2), title)
+        draw_curves(figure, series, labels, choice)
+        return figure
+
+    def spectrum() -> Figure:
+        figure = new_figure((6.4, 4.8), title)
+        draw_spectrum(figure.subplots(), spectra, labels)
+        return figure
+
+    def field(plane: Plane) -> Figure:
+        width = max(4.2, min(6.4, 2.0 + 4.4 / _height_over_width(plane)))
+        figure = new_figure((width, 5.4), title)
+        # A picture of fixed shape leaves room that labels may need.
+        figure.set_layout_engine("compressed")
+        draw_plane(figure.subplots(), plane, labels, choice)
+        return figure
+
+    pictures: dict[str, Callable[[], Figure]] = {}
+    if has_curves:
+        pictures[choice.curves_file] = curves
+    if has_spectrum:
+        pictures["spectrum.png"] = spectrum
+    if plane is not None:
+        pictures[choice.field_file] = partial(field, plane)
+    if has_curves and has_spectrum and plane is not None:
+        pictures["summary.png"] = partial(_summary, title, series, labels, spectra, plane, choice)
+    return [partial(_drawn, draw, folder, name) for name, draw in pictures.items()]
+
+
+def _drawn(draw: Callable[[], Figure], folder: str | Path, name: str) -> Path:
     with matplotlib.rc_context(STYLE):
-        if has_curves:
-            figure = new_figure((6.4, 5.2), title)
-            draw_curves(figure, series, labels, choice)
-            written.append(save_figure(figure, folder, choice.curves_file))
-        if has_spectrum:
-            figure = new_figure((6.4, 4.8), title)
-            draw_spectrum(figure.subplots(), spectra, labels)
-            written.append(save_figure(figure, folder, "spectrum.png"))
-        if plane is not None:
-            width = max(4.2, min(6.4, 2.0 + 4.4 / _height_over_width(plane)))
-            figure = new_figure((width, 5.4), title)
-            # A picture of fixed shape leaves room that labels may need.
-            figure.set_layout_engine("compressed")
-            draw_plane(figure.subplots(), plane, labels, choice)
-            written.append(save_figure(figure, folder, choice.field_file))
-        if has_curves and has_spectrum and plane is not None:
-            figure = _summary(title, series, labels, spectra, plane, choice)
-            written.append(save_figure(figure, folder, "summary.png"))
-    return written
+        return save_figure(draw(), folder, name)
+
+
+def draw_nothing() -> None:
+    """Draw a picture that nobody sees, which loads fonts and what else drawing needs."""
+    with matplotlib.rc_context(STYLE):
+        figure = new_figure((2.0, 2.0), "title")
+        figure.subplots().set(xscale="log", xlabel=r"$k^{-5/3}$")
+        figure.savefig(io.BytesIO())
 
 
 def draw_curves(
@@ -138,8 +181,7 @@ def _mark_peak(axes: Axes, time: np.ndarray, values: np.ndarray, colour: str) ->
 def draw_spectrum(axes: Axes, spectra: Spectra, labels: Mapping[str, str]) -> None:
     """Draw the last spectrum in front of some earlier ones, with a guide if it is long enough."""
     name = next(iter(spectra[-1][1]))
-    spread = np.linspace(0, len(spectra) - 1, min(len(spectra), _SPECTRA_SHOWN))
-    shown = [spectra[i] for i in sorted({round(i) for i in spread})]
+    shown = list(shown_spectra(spectra))
     # A spectrum of one or two waves, such as that of an initial state, makes no curve.
     shown = [one for one in shown[:-1] if len(_visible(*one[1][name])[0]) > 2] + shown[-1:]
     times = [time for time, _ in shown]

@@ -6,7 +6,8 @@ Where there is no room for all fields the first vector is drawn; files have the 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 
 import matplotlib
@@ -45,22 +46,27 @@ def write_statistics_pictures(
     folder: str | Path, title: str, statistics: Mapping[str, tuple[float, Fields]]
 ) -> list[Path]:
     """Draw a picture of each kind of statistics, given time and fields; return the paths."""
-    drawings = {
+    return [draw() for draw in statistics_pictures(folder, title, statistics)]
+
+
+def statistics_pictures(
+    folder: str | Path, title: str, statistics: Mapping[str, tuple[float, Fields]]
+) -> list[Callable[[], Path]]:
+    """Return what draws a picture of each kind of statistics, and returns its path."""
+    return [partial(_drawn, folder, title, kind, *one) for kind, one in statistics.items()]
+
+
+def _drawn(folder: str | Path, title: str, kind: str, time: float, fields: Fields) -> Path:
+    draw, size = {
         "transfer": (draw_transfer, (6.4, 5.6)),
         "anisotropic": (draw_anisotropic, (10.4, 4.8)),
         "structure": (draw_structure, (10.4, 4.8)),
         "pdf": (draw_densities, (12.4, 4.6)),
-    }
-    written = []
+    }[kind]
     with matplotlib.rc_context(STYLE):
-        for kind, (time, fields) in statistics.items():
-            draw, size = drawings[kind]
-            figure = new_figure(
-                size, ",  ".join(filter(None, [one_line(title), f"t = {time:.4g}"]))
-            )
-            draw(figure, fields)
-            written.append(save_figure(figure, folder, f"{kind}.png"))
-    return written
+        figure = new_figure(size, ",  ".join(filter(None, [one_line(title), f"t = {time:.4g}"])))
+        draw(figure, fields)
+        return save_figure(figure, folder, f"{kind}.png")
 
 
 def draw_transfer(figure: Figure, fields: Fields) -> None:

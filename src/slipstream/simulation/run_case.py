@@ -26,6 +26,8 @@ from slipstream.report.console import (
     make_console,
     summarise,
 )
+from slipstream.report.picture_choice import shown_spectra
+from slipstream.report.picture_process import PICTURES, STATISTICS, PictureProcess
 from slipstream.simulation.output_folder import OutputFolder, claim_folder, inputs_of
 from slipstream.simulation.output_writer import OutputWriter, check_finite
 from slipstream.simulation.simulation_base import Simulation
@@ -85,6 +87,19 @@ def run_case(
 
 
 def _run(simulation: Simulation, output: OutputFolder, console: Console | None) -> None:
+    if simulation.rank > 0 or not simulation.case.output.pictures:
+        _run_and_draw(simulation, output, console, None)
+        return
+    with PictureProcess() as artist:
+        _run_and_draw(simulation, output, console, artist)
+
+
+def _run_and_draw(
+    simulation: Simulation,
+    output: OutputFolder,
+    console: Console | None,
+    artist: PictureProcess | None,
+) -> None:
     effort, comm, folder = _Effort(), simulation.comm, output.path
     console = (console or make_console()) if simulation.rank == 0 else Console(quiet=True)
     if not output.is_locked:
@@ -118,7 +133,7 @@ def _run(simulation: Simulation, output: OutputFolder, console: Console | None) 
             f"interrupted at step {simulation.step}, t = {simulation.time:.6g};"
             + _how_to_go_on(simulation.case, folder)
         )
-    _finish(simulation, writer, effort, output, console)
+    _finish(simulation, writer, effort, output, console, artist)
 
 
 def _prepare(simulation: Simulation, folder: Path, console: Console) -> None:
@@ -207,6 +222,7 @@ def _finish(
     effort: _Effort,
     output: OutputFolder,
     console: Console,
+    artist: PictureProcess | None,
 ) -> None:
     """Draw the pictures and sum up."""
     case, folder = simulation.case, output.path
@@ -215,7 +231,7 @@ def _finish(
     results = simulation.results(effort.stepping, effort.steps)
     if simulation.rank > 0:
         return
-    pictures = _draw(case.title, writer, folder) if case.output.pictures else []
+    pictures = _draw(case.title, writer, folder, artist) if artist else []
     if case.run.timeline:
         output.wrote("timeline.png", "timeline.json")
         pictures += simulation.write_timeline(folder)
@@ -277,18 +293,16 @@ def _mean_timers(simulation: Simulation) -> dict[str, float]:
     return {name: sum(one.get(name, 0.0) for one in ranks) / len(ranks) for name in names}
 
 
-def _draw(title: str, writer: OutputWriter, folder: Path) -> list[Path]:
-    # Drawing needs a large library, which a run without pictures should not wait for.
-    from slipstream.report.run_pictures import write_pictures
-    from slipstream.report.statistics_pictures import write_statistics_pictures
-
-    pictures = write_pictures(
-        folder,
-        choice=writer.choice,
-        title=title,
-        series=writer.series.read(("time", *writer.choice.curves)) if writer.series else {},
-        labels=writer.labels,
-        spectra=writer.spectra(),
-        plane=writer.plane,
-    )
-    return pictures + write_statistics_pictures(folder, title, writer.statistics)
+def _draw(title: str, writer: OutputWriter, folder: Path, artist: PictureProcess) -> list[Path]:
+    common = {"folder": folder, "title": title}
+    of_run = {
+        "choice": writer.choice,
+        "series": writer.series.read(("time", *writer.choice.curves)) if writer.series else {},
+        "labels": writer.labels,
+        "spectra": shown_spectra(writer.spectra()),
+        "plane": writer.plane,
+    }
+    requests = [(PICTURES, common | of_run)]
+    if writer.statistics:
+        requests.append((STATISTICS, common | {"statistics": writer.statistics}))
+    return artist.draw(requests)

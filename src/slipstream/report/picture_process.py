@@ -1,0 +1,157 @@
+"""Pictures drawn by another process, which loads what that takes while the run goes on.
+
+As a script it is that process: it waits for what is to be drawn, and then draws each picture in a
+copy of itself, all at the same time. It ends with the process that started it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import traceback
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from slipstream.errors import RunError
+
+# A function of this package that returns pictures, each to be drawn by a call; and its arguments.
+Request = tuple[str, dict[str, Any]]
+PICTURES = "slipstream.report.run_pictures:run_pictures"
+STATISTICS = "slipstream.report.statistics_pictures:statistics_pictures"
+
+
+class PictureProcess:
+    """Draws pictures while this process does something else. As a context, it leaves nothing."""
+
+    def __init__(self) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, __file__],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            # Ctrl-C is for the run, which draws the pictures of what it has written.
+            start_new_session=True,
+        )
+        with contextlib.suppress(BrokenPipeError):  # told when it is to draw
+            self._send(sys.path)
+
+    def __enter__(self) -> PictureProcess:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._process.returncode is None:
+            os.killpg(self._process.pid, signal.SIGKILL)  # with the copies of it that draw
+        with contextlib.suppress(BrokenPipeError), self._process:  # what was being sent
+            pass
+
+    def draw(self, requests: Sequence[Request]) -> list[Path]:
+        """Draw pictures and return their paths.
+
+        Raises
+        ------
+        OSError
+            If a picture cannot be written.
+        RunError
+            If one cannot be drawn.
+        """
+        try:
+            self._send(list(requests))
+            answers: Any = self._process.stdout
+            paths, failures = pickle.load(answers)
+        except (BrokenPipeError, EOFError, pickle.UnpicklingError) as error:
+            status = self._process.wait()
+            raise RunError(
+                f"the process that draws pictures ended with status {status};"
+                " output.pictures=false does without"
+            ) from error
+        for failure in failures:
+            if isinstance(failure, tuple):
+                raise OSError(*failure)
+            raise RunError(f"a picture could not be drawn: {failure}")
+        return paths
+
+    def _send(self, what: object) -> None:
+        requests: Any = self._process.stdin
+        pickle.dump(what, requests)
+        requests.flush()
+
+
+def _serve() -> None:
+    requests, answers = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # what libraries print must not get among the answers
+    try:
+        sys.path[:] = pickle.load(requests)
+        _load()
+        pictures = [picture for one in pickle.load(requests) for picture in _pictures(*one)]
+    except EOFError:
+        os._exit(0)
+    pickle.dump(_drawn(pictures), answers)
+    answers.flush()
+
+
+def _load() -> None:
+    """Load what draws, and draw something of each kind, which all copies know then."""
+    from slipstream.report import statistics_pictures
+    from slipstream.report.run_pictures import draw_nothing
+
+    del statistics_pictures
+    draw_nothing()
+
+
+def _pictures(place: str, arguments: dict[str, Any]) -> list[Callable[[], Path]]:
+    from importlib import import_module
+
+    module, _, name = place.partition(":")
+    return getattr(import_module(module), name)(**arguments)
+
+
+def _drawn(pictures: Sequence[Callable[[], Path]]) -> tuple[list[Path], list[Any]]:
+    """Draw all, each in a copy of this process; return the paths, and what went wrong."""
+    copies = []
+    for picture in pictures:
+        reader, writer = os.pipe()
+        number = os.fork()
+        if number == 0:
+            with os.fdopen(writer, "wb") as file:
+                pickle.dump(_attempt(picture), file)
+            os._exit(0)
+        os.close(writer)
+        copies.append((number, reader))
+    paths, failures = [], []
+    for number, reader in copies:
+        with os.fdopen(reader, "rb") as file:
+            try:
+                path, failure = pickle.load(file)
+            except EOFError:
+                path, failure = None, "its process was killed"
+        os.waitpid(number, 0)
+        if path is None:
+            failures.append(failure)
+        else:
+            paths.append(path)
+    return paths, failures
+
+
+def _attempt(picture: Callable[[], Path]) -> tuple[Path | None, Any]:
+    try:
+        return picture(), None
+    except OSError as error:
+        return None, (error.errno, error.strerror, error.filename)
+    except Exception as error:
+        if os.environ.get("SLIPSTREAM_TRACEBACK") == "1":
+            traceback.print_exc()
+        return None, f"{type(error).__name__}: {error}"
+
+
+if __name__ == "__main__":
+    _serve()

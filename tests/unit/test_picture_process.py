@@ -1,0 +1,79 @@
+"""Pictures that another process draws are those that this one would, and it leaves nothing."""
+
+import os
+import signal
+
+import numpy as np
+import pytest
+
+from slipstream.errors import RunError
+from slipstream.report import picture_process
+from slipstream.report.picture_choice import PictureChoice, shown_spectra
+from slipstream.report.picture_process import PICTURES, PictureProcess, _attempt
+from slipstream.report.run_pictures import write_pictures
+
+SHELLS = np.arange(1.0, 20)
+DATA = {
+    "choice": PictureChoice(("energy",), "energy.png", "vorticity", "vorticity.png", "liveliest"),
+    "title": "A title",
+    "series": {"time": np.linspace(0, 1, 5), "energy": np.linspace(2, 1, 5)},
+    "labels": {},
+    "spectra": [(float(time), {"energy": (SHELLS, SHELLS**-2.0)}) for time in range(9)],
+    "plane": None,
+}
+
+
+def is_over(number):
+    """Return whether neither a process nor any copy of it is left."""
+    try:
+        os.killpg(number, 0)
+    except ProcessLookupError:
+        return True
+    return False
+
+
+def test_pictures_are_the_same_to_the_byte(tmp_path):
+    with PictureProcess() as artist:
+        folders = [tmp_path / "here", tmp_path / "there"]
+        for folder in folders:
+            folder.mkdir()
+        expected = write_pictures(folders[0], **DATA)
+        sent = DATA | {"spectra": shown_spectra(DATA["spectra"])}
+        drawn = artist.draw([(PICTURES, {"folder": folders[1], **sent})])
+    assert [path.name for path in drawn] == [path.name for path in expected]
+    assert len(drawn) == 2
+    for one, other in zip(expected, drawn, strict=True):
+        assert one.read_bytes() == other.read_bytes()
+    assert is_over(artist._process.pid)
+
+
+def test_what_cannot_be_written_is_told_as_it_would_be_here(tmp_path):
+    with (
+        PictureProcess() as artist,
+        pytest.raises(FileNotFoundError, match="missing/energy.png"),
+    ):
+        artist.draw([(PICTURES, {"folder": tmp_path / "missing", **DATA})])
+
+
+def test_what_cannot_be_drawn_is_told_in_a_line(monkeypatch):
+    assert _attempt(lambda: 1 / 0) == (None, "ZeroDivisionError: division by zero")
+    answer = [], [_attempt(lambda: 1 / 0)[1]]
+    with PictureProcess() as artist, pytest.raises(RunError, match="be drawn: ZeroDivisionError"):
+        monkeypatch.setattr(picture_process.pickle, "load", lambda file: answer)
+        artist.draw([])
+
+
+def test_its_death_is_an_error(tmp_path):
+    with PictureProcess() as artist:
+        os.kill(artist._process.pid, signal.SIGKILL)
+        with pytest.raises(RunError, match="ended with status -9"):
+            artist.draw([(PICTURES, {"folder": tmp_path, **DATA})])
+
+
+def test_it_ends_with_what_started_it():
+    with PictureProcess() as artist:
+        artist._process.stdin.close()
+        assert artist._process.wait(60) == 0
+    with pytest.raises(KeyError), PictureProcess() as artist:
+        raise KeyError
+    assert is_over(artist._process.pid)
