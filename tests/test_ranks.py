@@ -105,6 +105,7 @@ ON = {
     "fft_agreement": ("2", "3 tiled"),
     "fft_arrays": ("2", "3 tiled"),
     "fft_choices": ("2", "3 tiled"),
+    "parallel_expressions": ("2", "3 tiled"),
     "parallel_output": ("2", "3 tiled"),
     # What measures takes its time on every rank.
     "fft_tuning": ("2",),

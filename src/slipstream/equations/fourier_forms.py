@@ -54,10 +54,14 @@ class Value(sympy.Symbol):
         own = (self.field, self.component, self.solenoidal, self.orders)
         return (*super()._hashable_content(), *own)
 
+    def with_orders(self, orders: Orders) -> Value:
+        """Return the value of this derivative of the component."""
+        return Value(self.field, self.component, self.solenoidal, orders)
+
     @property
     def undifferentiated(self) -> Value:
         """The value of the component itself."""
-        return Value(self.field, self.component, self.solenoidal)
+        return self.with_orders(_VALUE)
 
     @property
     def multiplier(self) -> sympy.Expr:
@@ -73,7 +77,26 @@ class Value(sympy.Symbol):
             return -x.differentiated((total[0] + 1, total[1], total[2] - 1)) - y.differentiated(
                 (total[0], total[1] + 1, total[2] - 1)
             )
-        return Value(self.field, self.component, self.solenoidal, total)
+        return self.with_orders(total)
+
+
+class Potential(Value):
+    """The value at a point of the field without mean whose Laplacian is a source without its mean.
+
+    No model has it in its equations; expressions that are evaluated on a state may.
+    """
+
+    source: Form
+
+    def __new__(cls, source: Form, orders: Orders = _VALUE) -> Potential:
+        """Make the one symbol that has this source, and these orders."""
+        terms = sorted(f"({factor})*({points})" for points, factor in source.terms.items())
+        self = super().__new__(cls, f"inverse_laplacian({' + '.join(terms)})", None, False, orders)
+        self.source = source
+        return self
+
+    def with_orders(self, orders: Orders) -> Potential:
+        return Potential(self.source, orders)
 
 
 def values_in(expression: sympy.Expr) -> list[Value]:

@@ -87,6 +87,8 @@ class Lowered:
     complexes : tuple of (str, int)
         Name of each complex field, and the component that is its real part; the imaginary part
         follows.
+    rates : tuple of Form
+        By unknown, its right-hand side as it is written, before anything is lowered or removed.
     """
 
     components: tuple[Value, ...]
@@ -104,6 +106,7 @@ class Lowered:
     sources: tuple[sympy.Expr, ...]
     coefficients: tuple[sympy.Expr, ...]
     complexes: tuple[tuple[str, int], ...]
+    rates: tuple[Form, ...]
 
     @property
     def unknowns(self) -> tuple[Value, ...]:
@@ -270,6 +273,7 @@ def _lowered(model: Model, forms: list[Form], coefficients: dict[sympy.Expr, Val
             for field in model.equations
             if field.is_complex
         ),
+        rates=tuple(model.forms),
     )
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 import sympy
 
-from slipstream.equations.fourier_forms import Form, Value, values_in
+from slipstream.equations.fourier_forms import Form, Potential, Value, values_in
 from slipstream.equations.vector_calculus import (
     Quantity,
     Unknown,
@@ -90,6 +90,11 @@ class Model:
         for form in right.forms:
             for points in form.terms:
                 for value in values_in(points):
+                    if isinstance(value, Potential):
+                        raise InputError(
+                            f"{where}: inverse_laplacian is for expressions that are evaluated; "
+                            "expected an equation without it"
+                        )
                     if value.field not in known:
                         names = ", ".join(field.name for field in self.equations)
                         raise InputError(

@@ -23,6 +23,7 @@ from slipstream.equations.fourier_forms import (
     IMAGINARY,
     TIME,
     Form,
+    Potential,
     Value,
     form_of_points,
     values_in,
@@ -275,6 +276,27 @@ def laplacian(quantity: Quantity, power: int = 1) -> Quantity:
         ]
         result = _sum(twice, text)
     return result
+
+
+def inverse_laplacian(quantity: Quantity) -> Quantity:
+    """Return the quantity without mean whose Laplacian is the given one without its mean.
+
+    It is for expressions that are evaluated on a state (`slipstream.spectral`); in equations it is
+    refused.
+    """
+    text = f"inverse_laplacian({quantity.text})"
+    return Quantity([_potential(form) for form in quantity.forms], text)
+
+
+def _potential(form: Form) -> Form:
+    terms: dict[sympy.Expr, sympy.Expr] = {}
+    factors = sympy.Integer(1), IMAGINARY
+    for part, factor in zip(form.real_and_imaginary(), factors, strict=True):
+        varying = Form({points: own for points, own in part.terms.items() if points != 1})
+        if varying.terms:
+            potential = Potential(varying)
+            terms[potential] = terms.get(potential, 0) + factor
+    return Form(terms)
 
 
 def dot(first: Quantity, second: Quantity) -> Quantity:

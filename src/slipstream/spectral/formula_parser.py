@@ -35,8 +35,8 @@ _MOST_BITS = 1000
 _MOST_EXACT_BITS = 53
 
 
-class _Refused(Exception):
-    """What is wrong with a formula, to be told with the key and what is accepted."""
+class Refused(Exception):
+    """What is wrong with a formula or expression, to be told with the key and what is accepted."""
 
 
 def texts_of(formulas: Any, field: str, size: int, where: str) -> list[str]:
@@ -59,27 +59,32 @@ def parsed(text: str, where: str, has_time: bool = False) -> sympy.Expr:
     accepted = f"accepted: {variables}, pi, numbers, + - * / **, {', '.join(FUNCTIONS)}"
     try:
         return _expression_of(text, names)
-    except _Refused as reason:
+    except Refused as reason:
         raise InputError(f"{where}: {shown(text)} {reason}; {accepted}") from None
     except Exception:  # SymPy raises many kinds where a function gets what it cannot take
         raise InputError(f"{where}: {shown(text)} is no formula; {accepted}") from None
 
 
-def _expression_of(text: str, names: dict[str, sympy.Expr]) -> sympy.Expr:
+def syntax_of(text: str) -> ast.expr:
+    """Return the syntax tree of a formula of bounded size, none of which is evaluated."""
     if len(text) > MOST_LETTERS:
-        raise _Refused(f"has {len(text)} letters, beyond {MOST_LETTERS}")
+        raise Refused(f"has {len(text)} letters, beyond {MOST_LETTERS}")
     # Of letters that look like digits or names, and of comments, nothing is to be guessed.
     odd = next((letter for letter in text if not letter.isascii() or letter in "#\\"), "")
     if odd:
-        raise _Refused(f"has {odd!r}")
+        raise Refused(f"has {odd!r}")
     try:
         tree = ast.parse(text, mode="eval").body
     except (SyntaxError, ValueError, MemoryError, RecursionError):
-        raise _Refused("is no formula") from None
+        raise Refused("is no formula") from None
     _check_size(tree)
-    expression = _value(tree, names)
+    return tree
+
+
+def _expression_of(text: str, names: dict[str, sympy.Expr]) -> sympy.Expr:
+    expression = value_of(syntax_of(text), names)
     if not isinstance(expression, sympy.Expr) or expression.has(*_NO_NUMBERS):
-        raise _Refused(f"is {shown(expression)}, no real number")
+        raise Refused(f"is {shown(expression)}, no real number")
     for number in expression.atoms(sympy.Number):
         _check_number(number)
     return expression
@@ -92,9 +97,9 @@ def _check_size(tree: ast.AST) -> None:
         node, depth = waiting.pop()
         count += 1
         if count > MOST_PARTS:
-            raise _Refused(f"has more than {MOST_PARTS} numbers, names and operations")
+            raise Refused(f"has more than {MOST_PARTS} numbers, names and operations")
         if depth > MOST_NESTED:
-            raise _Refused(f"is nested more than {MOST_NESTED} deep")
+            raise Refused(f"is nested more than {MOST_NESTED} deep")
         if isinstance(node, ast.BinOp):
             # A long sum is a chain to the left, which is no deeper than one of two terms.
             kinds = _SUMS if isinstance(node.op, _SUMS) else _PRODUCTS
@@ -107,47 +112,47 @@ def _check_size(tree: ast.AST) -> None:
             waiting += [(one, depth + 1) for one in inner]
 
 
-def _value(node: ast.expr, names: dict[str, sympy.Expr]) -> sympy.Expr:
+def value_of(node: ast.expr, names: dict[str, sympy.Expr]) -> sympy.Expr:
     """Return what a part of a formula is, every step of which is bounded."""
     match node:
         case ast.Constant(value=int() | float() as value) if not isinstance(value, bool):
             number = sympy.Integer(value) if isinstance(value, int) else sympy.Float(value)
             return _checked(number)
         case ast.Constant(value=value):
-            raise _Refused(f"has {shown(value)}")
+            raise Refused(f"has {shown(value)}")
         case ast.Name(id=name) if name in names:
             return names[name]
         case ast.Name(id=name) if name in _CALLED:
-            raise _Refused("is no formula")
+            raise Refused("is no formula")
         case ast.Name(id=name):
-            raise _Refused(f"has {shown(name)}")
+            raise Refused(f"has {shown(name)}")
         case ast.UnaryOp(op=op, operand=operand) if type(op) in _SIGNS:
-            return _SIGNS[type(op)](_value(operand, names))
+            return _SIGNS[type(op)](value_of(operand, names))
         case ast.BinOp(op=ast.Pow(), left=base, right=exponent):
-            return _power(_value(base, names), _value(exponent, names))
+            return _power(value_of(base, names), value_of(exponent, names))
         case ast.BinOp(op=op) if type(op) in (*_SUMS, *_PRODUCTS):
             return _chain(node, _SUMS if type(op) in _SUMS else _PRODUCTS, names)
         case ast.Call(func=ast.Name(id=name), args=[argument], keywords=[]) if name in _CALLED:
-            return _of_function(name, _value(argument, names))
+            return _of_function(name, value_of(argument, names))
         case ast.Call(func=ast.Name(id=name)) if name not in _CALLED and name not in names:
-            raise _Refused(f"has {shown(name)}")
+            raise Refused(f"has {shown(name)}")
         case ast.Call(func=ast.Name()):
-            raise _Refused("is no formula")
-    raise _Refused(f"has {type(getattr(node, 'op', node)).__name__!r}")
+            raise Refused("is no formula")
+    raise Refused(f"has {type(getattr(node, 'op', node)).__name__!r}")
 
 
 def _chain(node: ast.expr, kinds: tuple[type, ...], names: dict[str, sympy.Expr]) -> sympy.Expr:
     """Return a sum or a product, made at once: made step by step, long ones would take long."""
     parts = []
     while isinstance(node, ast.BinOp) and type(node.op) in kinds:
-        part = _value(node.right, names)
+        part = value_of(node.right, names)
         if isinstance(node.op, ast.Sub):
             part = -part
         elif isinstance(node.op, ast.Div):
             part = _checked(1 / part)
         parts.append(part)
         node = node.left
-    parts.append(_value(node, names))
+    parts.append(value_of(node, names))
     return _checked((sympy.Add if kinds is _SUMS else sympy.Mul)(*reversed(parts)))
 
 
@@ -156,7 +161,7 @@ def _power(base: sympy.Expr, exponent: sympy.Expr) -> sympy.Expr:
     if exponent.is_number:
         size = abs(float(exponent)) if exponent.is_real else 0.0
         if size > LARGEST_EXPONENT:
-            raise _Refused(f"has an exponent beyond {LARGEST_EXPONENT}")
+            raise Refused(f"has an exponent beyond {LARGEST_EXPONENT}")
         # What is a factor is raised at once: (2*x)**9 becomes 512*x**9.
         _check_exact((one.as_base_exp()[0] for one in sympy.Mul.make_args(base)), size)
     return _checked(base**exponent)
@@ -181,14 +186,14 @@ def _check_exact(numbers: Iterable[sympy.Expr], exponent: float) -> None:
     exact = (one for one in numbers if one.is_Rational)
     bits = sum(max(one.p.bit_length(), one.q.bit_length()) - 1 for one in exact)
     if exponent * bits > _MOST_BITS:
-        raise _Refused(f"has a number beyond {LARGEST_NUMBER:.0e}")
+        raise Refused(f"has a number beyond {LARGEST_NUMBER:.0e}")
 
 
 def _checked(value: sympy.Expr) -> sympy.Expr:
     """Return a value unless it, or its leading factor or term, is no finite number of doubles."""
     # Looking into all of it at every step would take too long.
     if value in _INFINITE or (value.args and value.args[0] in _INFINITE):
-        raise _Refused(f"is {shown(value)}, no real number")
+        raise Refused(f"is {shown(value)}, no real number")
     if value.is_number:
         # Each part of it has been found to be in range, so that this is little work.
         _check_number(value if value.is_Number else abs(value.evalf(3)))
@@ -196,7 +201,7 @@ def _checked(value: sympy.Expr) -> sympy.Expr:
     if (value.is_Mul or value.is_Add) and value.args[0].is_Number:
         _check_number(value.args[0])
     if value.is_Pow and value.exp.is_Number and abs(value.exp) > LARGEST_EXPONENT:
-        raise _Refused(f"has an exponent beyond {LARGEST_EXPONENT}")
+        raise Refused(f"has an exponent beyond {LARGEST_EXPONENT}")
     if value.is_Mul and any(one.is_number for one in value.args):
         return sympy.Mul(*(_rounded(one) if one.is_number else one for one in value.args))
     return value
@@ -215,7 +220,7 @@ def _check_number(number: sympy.Expr) -> None:
     is_exact = number.is_Rational
     bits = max(number.p.bit_length(), number.q.bit_length()) if is_exact else 0
     if bits > _MOST_BITS or (number.is_Float and abs(number) > LARGEST_NUMBER):
-        raise _Refused(f"has a number beyond {LARGEST_NUMBER:.0e}")
+        raise Refused(f"has a number beyond {LARGEST_NUMBER:.0e}")
 
 
 def evaluator(expression: sympy.Expr) -> Callable[..., Any]:

@@ -1,0 +1,172 @@
+"""Quantities that have a name: what people ask for beside the fields of a model.
+
+Each line of the registry says what a name stands for, in the language of equations, and which
+fields a model must have for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import sympy
+
+from slipstream.equations import Lowered, Quantity, abs2, curl, div, dot, grad, inverse_laplacian
+from slipstream.equations.fourier_forms import IMAGINARY, Form, form_of_points
+from slipstream.equations.vector_calculus import function
+from slipstream.spectral.spectral_problem import field_parts
+
+Fields = Mapping[str, Quantity]
+
+
+@dataclass(frozen=True)
+class Derived:
+    """A quantity that follows from the fields of a model."""
+
+    text: str  # for people
+    make: Callable[[Fields], Quantity]
+    needs: tuple[str, ...]  # fields
+
+
+def fields_of(model: Lowered) -> dict[str, Quantity]:
+    """Return the fields of a model, and their components, as quantities by name."""
+    found: dict[str, Quantity] = {}
+    values = model.unknowns
+    for name, first in model.complexes:
+        real, imaginary = (values[place] for place in (first, first + 1))
+        found[name] = Quantity([Form({real: sympy.Integer(1), imaginary: IMAGINARY})], name)
+    for part in field_parts(model):
+        own = values[part.first : part.first + part.size]
+        found[part.name] = Quantity([Form({v: sympy.Integer(1)}) for v in own], part.name)
+    for value in values:
+        found[str(value)] = Quantity([Form({value: sympy.Integer(1)})], str(value))
+    return found
+
+
+def vector_potential(field: Quantity) -> Quantity:
+    """Return the vector potential without divergence and mean, whose curl is a field."""
+    return -inverse_laplacian(curl(field))
+
+
+def strain(velocity: Quantity) -> Quantity:
+    """Return the rate-of-strain tensor, (d_i u_j + d_j u_i) / 2."""
+    slopes = grad(velocity)
+    turned = Quantity([slopes.forms[3 * j + i] for i in range(3) for j in range(3)], slopes.text)
+    return (slopes + turned) / 2
+
+
+def q_criterion(velocity: Quantity) -> Quantity:
+    """Return -d_i u_j d_j u_i / 2: of a flow without divergence, where rotation exceeds strain."""
+    slopes = [Quantity([form], velocity.text) for form in grad(velocity).forms]
+    products = [slopes[3 * i + j] * slopes[3 * j + i] for i in range(3) for j in range(3)]
+    return sum(products[1:], products[0]) / -2
+
+
+def pressure(model: Lowered, velocity: Quantity) -> Quantity:
+    """Return what keeps the velocity without divergence, over the density.
+
+    Its Laplacian is the divergence of the right-hand side as it is written, so that rotation,
+    buoyancy and magnetic tension count; forces of the case have no gradient.
+    """
+    place = [value.field for value in model.unknowns].index(velocity.text)
+    rate = Quantity(list(model.rates[place : place + 3]), f"rate of {velocity.text}")
+    return inverse_laplacian(div(rate))
+
+
+def magnitude(vector: Quantity) -> Quantity:
+    """Return the magnitude of a vector, or of a scalar that may be complex."""
+    return function(sympy.sqrt, abs2(vector))
+
+
+def _phase(complex_scalar: Quantity) -> Quantity:
+    real, imaginary = (one.at_points() for one in complex_scalar.forms[0].real_and_imaginary())
+    text = f"phase({complex_scalar.text})"
+    return Quantity([form_of_points(sympy.atan2(imaginary, real))], text)
+
+
+_FLOW, _MHD = ("velocity",), ("velocity", "magnetic")
+DERIVED: dict[str, Derived] = {
+    "vorticity": Derived("curl of the velocity", lambda f: curl(f["velocity"]), _FLOW),
+    "vorticity_magnitude": Derived(
+        "magnitude of the vorticity", lambda f: magnitude(curl(f["velocity"])), _FLOW
+    ),
+    "kinetic_energy": Derived(
+        "density of kinetic energy", lambda f: abs2(f["velocity"]) / 2, _FLOW
+    ),
+    "enstrophy": Derived(
+        "density of enstrophy, half the square of the vorticity",
+        lambda f: abs2(curl(f["velocity"])) / 2,
+        _FLOW,
+    ),
+    "helicity": Derived(
+        "density of helicity, velocity times vorticity",
+        lambda f: dot(f["velocity"], curl(f["velocity"])),
+        _FLOW,
+    ),
+    "strain": Derived("rate-of-strain tensor", lambda f: strain(f["velocity"]), _FLOW),
+    "q_criterion": Derived(
+        "excess of rotation over strain, half the second invariant",
+        lambda f: q_criterion(f["velocity"]),
+        _FLOW,
+    ),
+    "current_density": Derived("curl of the magnetic field", lambda f: curl(f["magnetic"]), _MHD),
+    "magnetic_energy": Derived(
+        "density of magnetic energy", lambda f: abs2(f["magnetic"]) / 2, _MHD
+    ),
+    "cross_helicity": Derived(
+        "density of cross helicity, velocity times magnetic field",
+        lambda f: dot(f["velocity"], f["magnetic"]),
+        _MHD,
+    ),
+    "vector_potential": Derived(
+        "vector potential of the magnetic field, without divergence and mean",
+        lambda f: vector_potential(f["magnetic"]),
+        _MHD,
+    ),
+    "magnetic_helicity": Derived(
+        "density of magnetic helicity, vector potential times magnetic field",
+        lambda f: dot(vector_potential(f["magnetic"]), f["magnetic"]),
+        _MHD,
+    ),
+}
+
+
+def derived_of(model: Lowered) -> dict[str, Derived]:
+    """Return the quantities that follow from the fields of a model, by name.
+
+    The velocity is the first vector, if none has that name; a field of a model hides a derived
+    quantity of the same name.
+    """
+    fields = fields_of(model)
+    vectors = [part.name for part in field_parts(model) if part.is_vector]
+    have = {"velocity"} & set(fields) or set(vectors[:1])
+    roles = {"velocity": have.pop()} if have else {}
+    roles |= {"magnetic": "magnetic"} if "magnetic" in vectors else {}
+
+    def in_roles(make: Callable[[Fields], Quantity]) -> Callable[[Fields], Quantity]:
+        return lambda f: make({role: f[name] for role, name in roles.items()})
+
+    found = {
+        name: Derived(one.text, in_roles(one.make), one.needs)
+        for name, one in DERIVED.items()
+        if set(one.needs) <= set(roles)
+    }
+    firsts = {model.unknowns[first].field for first in model.vectors}
+    if roles.get("velocity") in firsts:
+        found["pressure"] = Derived(
+            "kinematic pressure, without its mean",
+            in_roles(lambda f: pressure(model, f["velocity"])),
+            _FLOW,
+        )
+    for name, _ in model.complexes:
+        found |= _of_complex(name)
+    return {name: one for name, one in found.items() if name not in fields}
+
+
+def _of_complex(name: str) -> dict[str, Derived]:
+    return {
+        f"{name}_density": Derived(f"|{name}|^2", lambda f: abs2(f[name]), (name,)),
+        f"{name}_phase": Derived(
+            f"phase of {name}, from -pi to pi", lambda f: _phase(f[name]), (name,)
+        ),
+    }

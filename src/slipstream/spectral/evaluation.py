@@ -1,0 +1,599 @@
+"""Values of expressions on a state: at points, as Fourier coefficients, their means and spectra.
+
+Linear terms, derivatives included, are exact: they are made of Fourier coefficients. Products are
+taken at the points; the derivative of a product goes through a forward transform, in which
+dealiasing discards what it does in a time step. A product with the derivative of a product has that
+by the chain rule.
+
+Planes come chunk by chunk, as in `sums_over_points`. What is transformed is made in memory of the
+stage; where it does not suffice, and for what goes through a forward transform, more is allocated
+and freed again. The state is not changed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from typing import Any
+
+import numpy as np
+import sympy
+
+from slipstream.array_types import Array, Comm
+from slipstream.collective import sum_over_ranks
+from slipstream.device import Operation
+from slipstream.equations import Quantity
+from slipstream.equations.fewest_transforms import essential_values
+from slipstream.equations.fourier_forms import (
+    COORDINATES,
+    TIME,
+    WAVENUMBERS,
+    Form,
+    Known,
+    Potential,
+    Value,
+    values_in,
+)
+from slipstream.errors import InputError
+from slipstream.fft import PointOperation
+from slipstream.schedule import commit
+from slipstream.spectral.expressions import quantity_of
+from slipstream.spectral.runge_kutta_step import SpectralStep
+from slipstream.spectral.spectral_operators import keep_sphere
+from slipstream.spectral.spectral_problem import REMEMBERED
+from slipstream.spectral.spectrum import sums_in_shells
+
+# Points, and modes, that are looked at together, which bounds temporary arrays.
+_AT_A_TIME = 1 << 22
+# Beyond so many values it takes too long to find the fewest sums of them.
+_MOST_VALUES = 40
+# 1 / k^2, and 0 for the mean.
+_OVER_SQUARE = Known("over_square", real=True)
+
+REDUCTIONS = ("mean", "max", "min", "rms")
+
+# ``consumer(values, plane)``: see `Evaluation.each_chunk`.
+Consumer = Callable[[Array, int], None]
+
+# What is added up in spectral space: components of the state, and what is known at points and goes
+# through a forward transform; by each the multiplier, a function of the wavenumbers.
+_Sum = dict[sympy.Expr, sympy.Expr]
+
+
+def _sum_of_value(value: Value) -> _Sum:
+    if isinstance(value, Potential):
+        inverse = -_OVER_SQUARE * value.multiplier
+        return {base: inverse * factor for base, factor in _sum_of_form(value.source).items()}
+    return {value.undifferentiated: value.multiplier}
+
+
+def _sum_of_form(form: Form) -> _Sum:
+    result: _Sum = {}
+    for points, factor in form.terms.items():
+        own = _sum_of_value(points) if isinstance(points, Value) else {sympy.sympify(points): 1}
+        for base, multiplier in own.items():
+            result[base] = result.get(base, 0) + factor * multiplier
+    return result
+
+
+@dataclass(frozen=True)
+class _PointFunction:
+    """Expressions at the points, as functions of few fields that go there."""
+
+    inputs: list[_Sum]
+    symbols: list[Value]
+    expressions: list[sympy.Expr]
+
+    @classmethod
+    def of(cls, expressions: Sequence[sympy.Expr], sums: Mapping[Value, _Sum]) -> _PointFunction:
+        """Return the function of expressions of values, some of which stand for sums."""
+        values = sorted({value for one in expressions for value in values_in(one)}, key=str)
+        has_positions = any(one.has(*COORDINATES, TIME) for one in expressions)
+        inputs: list[sympy.Expr] = list(values)
+        if not has_positions and 1 < len(values) <= _MOST_VALUES:
+            inputs, expressions = essential_values(expressions)
+        merged = []
+        for one in inputs:
+            total: _Sum = {}
+            for value in values_in(one):
+                own = sums[value] if value in sums else _sum_of_value(value)
+                for base, factor in own.items():
+                    total[base] = total.get(base, 0) + one.coeff(value) * factor
+            merged.append(total)
+        symbols = [_left_in(one, expressions) for one in inputs]
+        return cls(merged, symbols, list(expressions))
+
+    @cached_property
+    def function(self) -> Callable[..., Any]:
+        """The expressions as a function of arrays of points, of coordinates, and of the time."""
+        numbers = _parameters_in(self.expressions)
+        variables = (*self.symbols, *COORDINATES, TIME, *numbers)
+        return sympy.lambdify(variables, self.expressions, "numpy", cse=True)
+
+    @property
+    def parameters(self) -> list[sympy.Symbol]:
+        """The parameters that the function takes after the time."""
+        return _parameters_in(self.expressions)
+
+
+def _left_in(sum_of_values: sympy.Expr, expressions: Sequence[sympy.Expr]) -> Value:
+    """Return the value by which expressions name a sum: the one that is left in them."""
+    left = {value for one in expressions for value in values_in(one)}
+    values = values_in(sum_of_values)
+    return next((value for value in values if value in left), values[0])
+
+
+def _parameters_in(expressions: Sequence[sympy.Expr]) -> list[sympy.Symbol]:
+    found = {symbol for one in expressions for symbol in one.free_symbols}
+    own = {one for one in found if not isinstance(one, Value | Known)} - set(WAVENUMBERS)
+    return sorted(own, key=str)
+
+
+@lru_cache(REMEMBERED)
+def _multiplier(factor: sympy.Expr) -> tuple[Callable[..., Any], list[sympy.Symbol]]:
+    """Return a factor as a function of wavenumbers, 1 / k^2, and the parameters that follow."""
+    numbers = _parameters_in([factor])
+    variables = (*WAVENUMBERS, _OVER_SQUARE, *numbers)
+    return sympy.lambdify(variables, factor, "numpy"), numbers
+
+
+class Evaluation:
+    """An expression of the fields of a simulation, to be evaluated on its state at any time.
+
+    All methods but `__init__` are collective. None changes the state, nor any bit of the steps that
+    follow.
+
+    Parameters
+    ----------
+    flow : SpectralStep
+        Which has the state.
+    expression : str, Quantity or number
+        See `quantity_of`.
+    where : str
+        What it is of, for messages: a key or an argument.
+
+    Attributes
+    ----------
+    quantity : Quantity
+        What is evaluated.
+    shape : tuple of int
+        The components: () of a scalar, (3,) of a vector, (3, 3) of a tensor.
+    dtype : numpy.dtype
+        Of values: real or complex, of the precision of the state.
+
+    Raises
+    ------
+    InputError
+        If the expression has a name that the model has not, or makes no sense.
+    """
+
+    def __init__(
+        self, flow: SpectralStep, expression: str | Quantity | float, where: str = "expression"
+    ) -> None:
+        self.flow, self._where = flow, where
+        self.quantity = quantity_of(expression, flow.problem, where)
+        self.shape = (3,) * self.quantity.rank
+        problem = flow.problem
+        self.is_complex = self.quantity.is_complex
+        self.dtype = np.dtype(problem.complex_dtype if self.is_complex else problem.real_dtype)
+        self._names = problem.model.components
+        self._functions: dict[Any, _PointFunction] = {}
+        # The real parts of all components, and then the imaginary parts, if there are any.
+        pairs = [form.real_and_imaginary() for form in self.quantity.forms]
+        parts = list(zip(*pairs, strict=True))
+        self._parts: list[Form] = [form for part in parts[: 1 + self.is_complex] for form in part]
+        self._check_differentiable()
+
+    def _check_differentiable(self) -> None:
+        for form in self._parts:
+            for points in form.terms:
+                if sympy.sympify(points).has(sympy.DiracDelta, sympy.Derivative):
+                    raise InputError(
+                        f"{self._where}: {self.quantity.text} differentiates what has a kink or a "
+                        "jump; expected smooth functions"
+                    )
+
+    # -- values ------------------------------------------------------------------------------
+
+    def at_points(self, time: float = 0.0) -> Array:
+        """Return the values at this rank's points, [z, y, x] after the axes of `shape`.
+
+        They are a new array on the device of the state: CuPy's, or NumPy's.
+        """
+        count = len(self.quantity.forms)
+        result = self.flow.device.empty((count, *self._box), self.dtype)
+
+        def keep(values: Array, plane: int) -> None:
+            result[:, plane : plane + values.shape[1]] = values
+
+        self.each_chunk(keep, time)
+        return result.reshape(*self.shape, *self._box)
+
+    def each_chunk(self, consumer: Consumer, time: float = 0.0, exact: bool = False) -> None:
+        """Give all values to a consumer, some planes at a time.
+
+        Parameters
+        ----------
+        consumer : callable
+            ``consumer(values, plane)`` gets values on the device, [component, z, y, x] of `dtype`,
+            of some planes of this rank, the first of which is its plane number `plane`. They are
+            its own. Chunks come in any order, on a CPU perhaps from several threads.
+        time : float
+            What t stands for.
+        exact : bool
+            Whether products are of double precision whatever the precision of the state, and so
+            are the values.
+        """
+        real = np.dtype(np.float64) if exact else self.flow.problem.real_dtype
+        half = len(self.quantity.forms)
+        module = self.flow.device.array_module
+
+        def assembled(values: Sequence[Any], planes: int, plane: int) -> None:
+            chunk = module.empty((len(self._parts), planes, *self._box[1:]), real)
+            for target, one in zip(chunk, values, strict=True):
+                target[...] = one
+            consumer(chunk[:half] + 1j * chunk[half:] if self.is_complex else chunk, plane)
+
+        self._run("values", self._parts, assembled, time, real)
+
+    def modes(self, time: float = 0.0) -> Array:
+        """Return the Fourier coefficients, [component, kz, ky of this rank, kx], a new array.
+
+        Of a complex quantity the real parts of all components come first, then the imaginary
+        parts, as fields are stored. Products have lost the modes that dealiasing discards.
+        """
+        result = self.flow.device.zeros(
+            (len(self._parts), *self.flow.problem.geometry.stored_shape),
+            self.flow.problem.complex_dtype,
+        )
+        self._accumulate(result, [self._whole_sum(form) for form in self._parts], time)
+        return self.flow.modes_of(result)
+
+    # -- means and spectra -------------------------------------------------------------------
+
+    def reduce(self, how: str, comm: Comm = None, time: float = 0.0) -> Any:
+        """Return the mean, the maximum, the minimum or the root mean square over the box.
+
+        Values are of double precision, and added up plane by plane, in the order of z: the sum
+        does not depend on how planes are divided among ranks.
+
+        Parameters
+        ----------
+        how : str
+            "mean", "max", "min" or "rms"; of a complex quantity "mean" or "rms".
+        comm : mpi4py.MPI.Comm or None
+            The ranks that share the state.
+        time : float
+            What t stands for.
+
+        Returns
+        -------
+        float, complex or numpy.ndarray
+            By component, an array of `shape`, unless the quantity is a scalar; the same on all
+            ranks.
+        """
+        accepted = ("mean", "rms") if self.is_complex else REDUCTIONS
+        if how not in accepted:
+            kind = self.quantity.kind
+            raise InputError(f"{self._where}: {how!r} of {kind}; accepted: {', '.join(accepted)}")
+        device, module = self.flow.device, self.flow.device.array_module
+        nz, ny, nx = self.flow.problem.geometry.shape
+        found: dict[int, Any] = {}
+
+        def take(values: Array, plane: int) -> None:
+            rows = values.reshape(*values.shape[:2], -1)
+            if how == "rms":
+                found[plane] = (rows * rows.conj()).real.sum(axis=2)
+            else:
+                operation = {"mean": module.sum, "max": module.max, "min": module.min}[how]
+                found[plane] = operation(rows, axis=2)
+
+        self.each_chunk(take, time, exact=True)
+        device.synchronize()
+        dtype = np.dtype(np.complex128 if self.is_complex else np.float64)
+        planes = np.zeros((len(self.quantity.forms), nz), dtype)
+        start = self.flow.problem.geometry.physical_box.start[0]
+        for plane, values in found.items():
+            own = device.to_host(values)
+            planes[:, start + plane : start + plane + own.shape[1]] = own
+        # Every plane is of one rank; the others add 0 to it.
+        planes = sum_over_ranks(comm, planes)
+        result = {"max": np.max, "min": np.min}.get(how, np.sum)(planes, axis=1)
+        if how in ("mean", "rms"):
+            result = result / (nz * ny * nx)
+        if how == "rms":
+            result = np.sqrt(result.real)
+        return result.reshape(self.shape) if self.shape else result[0].item()
+
+    def spectrum(self, comm: Comm = None, time: float = 0.0) -> np.ndarray:
+        """Return the energy spectrum: half of the sums of squared modes over shells.
+
+        Its shells are those of `energy_spectrum`; it sums to half of the mean square over the box.
+        """
+        return self.cospectrum(self, comm, time) / 2
+
+    def cospectrum(self, other: Evaluation, comm: Comm = None, time: float = 0.0) -> np.ndarray:
+        """Return sums over shells of Re(conj(a) . b): they sum to the mean of a . b over the box.
+
+        Parameters
+        ----------
+        other : Evaluation
+            Of the same state, with as many components.
+        comm : mpi4py.MPI.Comm or None
+            The ranks that share the state.
+        time : float
+            What t stands for.
+        """
+        if self.quantity.kind != other.quantity.kind:
+            raise InputError(
+                f"{self._where}: {self.quantity.text} is {self.quantity.kind}, "
+                f"{other.quantity.text} is {other.quantity.kind}; expected two of a kind"
+            )
+        total = np.zeros(self.flow.wavenumbers.shell_count)
+        for mine, theirs in zip(self._parts, other._parts, strict=True):
+            first = second = self._one_component(mine, time)
+            if other is not self:
+                second = self._one_component(theirs, time)
+            total += sums_in_shells(self.flow, first, second, comm)
+        return total
+
+    def _one_component(self, form: Form, time: float) -> Array:
+        problem = self.flow.problem
+        result = self.flow.device.zeros((1, *problem.geometry.stored_shape), problem.complex_dtype)
+        self._accumulate(result, [self._whole_sum(form)], time)
+        return self.flow.modes_of(result)
+
+    # -- how ---------------------------------------------------------------------------------
+
+    @property
+    def _box(self) -> tuple[int, ...]:
+        return self.flow.problem.geometry.physical_box.shape
+
+    @staticmethod
+    def _whole_sum(form: Form) -> _Sum:
+        """Return a form as a sum in spectral space; what has no multiplier is transformed once."""
+        at_points, rest = sympy.Integer(0), {}
+        for points, factor in form.terms.items():
+            if isinstance(points, Value) or factor.has(*WAVENUMBERS):
+                rest[points] = factor
+            else:
+                at_points += factor * points
+        total = _sum_of_form(Form(rest))
+        if at_points != 0:
+            total[at_points] = total.get(at_points, 0) + 1
+        return total
+
+    def _function_of(self, key: Any, forms: Sequence[Form]) -> _PointFunction:
+        """Return what makes values of forms of fields at points."""
+        if key not in self._functions:
+            expressions, sums = [], {}
+            for number, form in enumerate(forms):
+                spectral = {p: f for p, f in form.terms.items() if f.has(*WAVENUMBERS)}
+                local = sympy.Add(*(f * p for p, f in form.terms.items() if p not in spectral))
+                if spectral:
+                    whole = Value(f"sum {number}", None)  # a name that no field has
+                    sums[whole] = _sum_of_form(Form(spectral))
+                    local += whole
+                expressions.append(local)
+            self._functions[key] = _PointFunction.of(expressions, sums)
+        return self._functions[key]
+
+    def _run(
+        self,
+        key: Any,
+        forms: Sequence[Form],
+        take: Callable[[Sequence[Any], int, int], None],
+        time: float,
+        real: np.dtype,
+    ) -> None:
+        """Evaluate forms at points: ``take(values, planes, plane)`` gets arrays, or numbers."""
+        flow, points = self.flow, self._function_of(key, forms)
+        device, inputs, limit = flow.device, points.inputs, len(flow.working)
+        # What has products in it is added up beforehand, in memory of its own.
+        added = [place for place, one in enumerate(inputs) if not self._is_linear(one)]
+        stored = device.zeros(
+            (len(added), *flow.problem.geometry.stored_shape), flow.problem.complex_dtype
+        )
+        self._accumulate(stored, [inputs[place] for place in added], time)
+
+        def prepared(low: int, high: int) -> Array:
+            for place in range(low, high):
+                target = flow.working[place - low : place - low + 1]
+                if place in added:
+                    source = stored[added.index(place)]
+                    device.run(device.copy(target[0], source))
+                else:
+                    target[...] = 0
+                    self._add_linear(target, [inputs[place]])
+            device.synchronize()
+            return flow.working[: high - low]
+
+        # All but the last fields wait at the points.
+        waiting = max(0, len(inputs) - limit)
+        held = device.empty((waiting, *self._box), flow.problem.real_dtype)
+        for low in range(0, waiting, limit):
+            high = min(low + limit, waiting)
+            self._to_points(prepared(low, high), _keep_in(held[low:high], device))
+        compute = self._chunk_function(points, take, time, real)
+        if not inputs:
+            for plane in range(0, self._box[0], self._planes_at_a_time):
+                count = min(self._planes_at_a_time, self._box[0] - plane)
+                device.run(_of_no_fields(compute, count, plane))
+            return
+
+        def evaluate(chunk: Array, plane: int) -> tuple[Operation, list[Array]]:
+            def run(stream: Any) -> None:
+                for low in range(0, chunk.shape[1], self._planes_at_a_time):
+                    part = chunk[:, low : low + self._planes_at_a_time]
+                    first, count = plane + low, part.shape[1]
+                    compute([*held[:, first : first + count], *part], count, first)
+
+            return run, []
+
+        self._to_points(prepared(waiting, len(inputs)), evaluate)
+
+    @property
+    def _planes_at_a_time(self) -> int:
+        return max(1, _AT_A_TIME // math.prod(self._box[1:]))
+
+    def _to_points(self, spectral: Array, store: PointOperation) -> None:
+        commit(self.flow.record_backward(spectral, store), "serial").run()
+        self.flow.device.synchronize()
+
+    def _chunk_function(
+        self,
+        points: _PointFunction,
+        take: Callable[[Sequence[Any], int, int], None],
+        time: float,
+        real: np.dtype,
+    ) -> Callable[[Sequence[Array], int, int], None]:
+        """Return what evaluates some planes of fields, and hands on the values."""
+        geometry, device = self.flow.problem.geometry, self.flow.device
+        numbers = [float(self.flow.problem.parameters[str(one)]) for one in points.parameters]
+        axes: list[Any] = [0.0, 0.0, 0.0]
+        needed = any(one.has(*COORDINATES) for one in points.expressions)
+        if needed:
+            sizes = zip(geometry.shape, self.flow.problem.lengths, strict=True)
+            z, y, x = (device.array(length * np.arange(n) / n) for n, length in sizes)
+            axes = [x[None, None, :], y[None, :, None], z[:, None, None]]
+        start = geometry.physical_box.start[0]
+
+        def compute(fields: Sequence[Array], planes: int, plane: int) -> None:
+            own = [one.astype(real, copy=False) for one in fields]
+            x, y, z = axes
+            if needed:
+                z = z[start + plane : start + plane + planes]
+            with np.errstate(all="ignore"):
+                take(points.function(*own, x, y, z, time, *numbers), planes, plane)
+
+        return compute
+
+    def _is_linear(self, total: _Sum) -> bool:
+        return all(base in self._names for base in total)
+
+    def _accumulate(self, targets: Array, sums: Sequence[_Sum], time: float) -> None:
+        """Add sums to spectral fields; products among them are transformed one by one."""
+        flow, device = self.flow, self.flow.device
+        products = self._products_of(sums)
+        values = device.empty((1, *self._box) if products else (0,), flow.problem.real_dtype)
+
+        def keep(found: Sequence[Any], planes: int, plane: int) -> None:
+            values[0, plane : plane + planes] = found[0]
+
+        for factors, product in products.items():
+            form = Form({product: sympy.Integer(1)})
+            self._run(product, [form], keep, time, flow.problem.real_dtype)
+            spectral = flow.working[:1]
+            self._to_modes(values, spectral)
+            for target, factor in zip(targets, factors, strict=True):
+                if factor != 0:
+                    self._add(target, factor, spectral[0])
+        self._add_linear(targets, sums)
+        device.synchronize()
+
+    def _products_of(self, sums: Sequence[_Sum]) -> dict[tuple[sympy.Expr, ...], sympy.Expr]:
+        """Return what is to be transformed forward, by the factors with which it adds to each sum.
+
+        Products with the same factors go together.
+        """
+        found: dict[tuple[sympy.Expr, ...], sympy.Expr] = {}
+        for base in dict.fromkeys(base for one in sums for base in one):
+            if base not in self._names:
+                factors = tuple(sympy.expand(one.get(base, 0)) for one in sums)
+                found[factors] = found.get(factors, 0) + base
+        return found
+
+    def _add_linear(self, targets: Array, sums: Sequence[_Sum]) -> None:
+        state = self.flow.read_state()
+        for target, one in zip(targets, sums, strict=True):
+            for base, factor in one.items():
+                if base in self._names:
+                    self._add(target, factor, state[self._names.index(base)])
+
+    def _to_modes(self, values: Array, target: Array) -> None:
+        """Set a spectral field from a field at points."""
+        flow, device = self.flow, self.flow.device
+        scale = target.dtype.type(1.0 / math.prod(flow.problem.geometry.shape))
+
+        def load(points: Array, plane: int) -> tuple[Operation, list[Array]]:
+            part = values[:, plane : plane + points.shape[1]]
+            return device.copy(points, part), [part]
+
+        commit(flow.record_forward(load, target), "serial").run()
+        device.run(lambda stream: device.array_module.multiply(target, scale, out=target))
+        keep_sphere(flow, target)
+        device.synchronize()
+
+    def _add(self, target: Array, factor: sympy.Expr, source: Array) -> None:
+        """Add a spectral field times a function of the wavenumbers, some planes at a time."""
+        flow = self.flow
+        factor = sympy.sympify(factor)
+        function, numbers = _multiplier(factor)
+        values = [float(flow.problem.parameters[str(one)]) for one in numbers]
+        waves, array = flow.wavenumbers, flow.device.array
+        x, y, z = array(waves.x), array(waves.y)[:, None], array(waves.z)[:, None, None]
+        target, source = flow.modes_of(target), flow.modes_of(source)
+        count = max(1, _AT_A_TIME // max(1, y.size * x.size))
+        needs_inverse = factor.has(_OVER_SQUARE)
+        for low in range(0, len(z), count):
+            part, over = slice(low, low + count), 0.0
+            if needs_inverse:
+                square = z[part] ** 2 + (y**2 + x**2)
+                square[square == 0] = np.inf
+                over = 1 / square
+            target[part] += function(x, y, z[part], over, *values) * source[part]
+
+
+def _of_no_fields(
+    compute: Callable[[Sequence[Array], int, int], None], planes: int, plane: int
+) -> Operation:
+    return lambda stream: compute([], planes, plane)
+
+
+def _keep_in(held: Array, device: Any) -> PointOperation:
+    """Return what copies chunks of points into an array of all of this rank's."""
+
+    def store(points: Array, plane: int) -> tuple[Operation, list[Array]]:
+        target = held[:, plane : plane + points.shape[1]]
+        return device.copy(target, points), [target]
+
+    return store
+
+
+def evaluate(flow: SpectralStep, expression: str | Quantity | float, time: float = 0.0) -> Array:
+    """Return the values of an expression at this rank's points; see `Evaluation.at_points`."""
+    return Evaluation(flow, expression).at_points(time)
+
+
+def reduce(
+    flow: SpectralStep,
+    expression: str | Quantity | float,
+    how: str,
+    comm: Comm = None,
+    time: float = 0.0,
+) -> Any:
+    """Return "mean", "max", "min" or "rms" of an expression; see `Evaluation.reduce`."""
+    return Evaluation(flow, expression).reduce(how, comm, time)
+
+
+def spectrum(
+    flow: SpectralStep,
+    expression: str | Quantity | float,
+    comm: Comm = None,
+    time: float = 0.0,
+) -> np.ndarray:
+    """Return the energy spectrum of an expression; see `Evaluation.spectrum`."""
+    return Evaluation(flow, expression).spectrum(comm, time)
+
+
+def cospectrum(
+    flow: SpectralStep,
+    first: str | Quantity,
+    second: str | Quantity,
+    comm: Comm = None,
+    time: float = 0.0,
+) -> np.ndarray:
+    """Return the co-spectrum of two expressions of a kind; see `Evaluation.cospectrum`."""
+    return Evaluation(flow, first).cospectrum(Evaluation(flow, second), comm, time)

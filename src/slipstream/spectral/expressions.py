@@ -1,0 +1,328 @@
+"""Expressions in the language of equations, as people write them: ``"dot(velocity, vorticity)"``.
+
+A text may have the fields of a model, what is derived from them, its parameters, coordinates, the
+time, numbers, and the operators of `slipstream.equations`. It is parsed, never executed, and its
+size is bounded as that of formulas is.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+import sympy
+
+from slipstream import equations
+from slipstream.case.validation_messages import nearest
+from slipstream.equations import Lowered, Quantity
+from slipstream.equations.fourier_forms import (
+    WAVENUMBERS,
+    Form,
+    Known,
+    Potential,
+    Value,
+    form_of_points,
+    values_in,
+)
+from slipstream.equations.vector_calculus import as_quantity, function
+from slipstream.errors import InputError
+from slipstream.printable_text import shown
+from slipstream.spectral.derived_quantities import derived_of, fields_of, magnitude
+from slipstream.spectral.formula_parser import FUNCTIONS, Refused, syntax_of, value_of
+from slipstream.spectral.spectral_problem import REMEMBERED, SpectralProblem
+
+# Operators, and how many arguments they take.
+_OPERATORS: dict[str, tuple[Callable[..., Quantity], tuple[int, ...]]] = {
+    "grad": (equations.grad, (1,)),
+    "div": (equations.div, (1,)),
+    "curl": (equations.curl, (1,)),
+    "laplacian": (equations.laplacian, (1, 2)),
+    "inverse_laplacian": (equations.inverse_laplacian, (1,)),
+    "dot": (equations.dot, (2,)),
+    "cross": (equations.cross, (2,)),
+    "outer": (equations.outer, (2,)),
+    "abs2": (equations.abs2, (1,)),
+    "conj": (equations.conj, (1,)),
+    "real": (equations.real, (1,)),
+    "imag": (equations.imag, (1,)),
+}
+_FUNCTIONS = {name: getattr(sympy, name) for name in FUNCTIONS}
+_CONSTANTS: dict[str, Quantity] = {
+    name: getattr(equations, name) for name in ("x", "y", "z", "t", "x_hat", "y_hat", "z_hat")
+}
+# What products of sums, and derivatives in products, may be multiplied out to.
+_MOST_TERMS, _MOST_ORDERS, _LARGEST_POWER = 2000, 6, 12
+
+Part: TypeAlias = Quantity | sympy.Expr
+
+
+def quantity_of(
+    expression: str | Quantity | float, problem: SpectralProblem, where: str = "expression"
+) -> Quantity:
+    """Return an expression as a quantity of the fields of a problem's model.
+
+    Parameters
+    ----------
+    expression : str, Quantity or number
+        A text such as ``"dot(velocity, curl(velocity))"`` or a name of `accepted_names`; or a
+        quantity of fields that are made as in a model, such as ``curl(Vector("velocity"))``.
+    problem : SpectralProblem
+        Whose model has the fields, and which has the parameters.
+    where : str
+        What the expression is of, for messages: a key or an argument.
+
+    Returns
+    -------
+    Quantity
+        A scalar, vector or tensor, perhaps complex.
+
+    Raises
+    ------
+    InputError
+        If the text is no expression, has a name that the model has not, or makes no sense.
+    """
+    if isinstance(expression, str):
+        return _parsed(expression, problem.model, tuple(problem.parameters), where)
+    return _adapted(as_quantity(expression), problem, where)
+
+
+def accepted_names(problem: SpectralProblem) -> dict[str, str]:
+    """Return the names of fields and derived quantities, each with a line for people."""
+    fields = fields_of(problem.model).items()
+    named = {name: f"{quantity.kind} of the model" for name, quantity in fields}
+    return named | {name: one.text for name, one in derived_of(problem.model).items()}
+
+
+@functools.lru_cache(REMEMBERED)
+def _parsed(text: str, model: Lowered, parameters: tuple[str, ...], where: str) -> Quantity:
+    try:
+        return as_quantity(_Reader(model, parameters).read(syntax_of(text)))
+    except Refused as reason:
+        raise InputError(f"{where}: {shown(text)} {reason}") from None
+    except InputError as error:
+        raise InputError(f"{where}: {shown(text)}: {error}") from None
+    except Exception:  # SymPy raises many kinds where a function gets what it cannot take
+        raise InputError(
+            f"{where}: {shown(text)} is no expression; expected such as "
+            "dot(velocity, curl(velocity))"
+        ) from None
+
+
+class _Reader:
+    """Reads a syntax tree as a quantity, or as a number where it has neither fields nor axes."""
+
+    def __init__(self, model: Lowered, parameters: tuple[str, ...]) -> None:
+        self._fields, self._derived = fields_of(model), derived_of(model)
+        self._numbers: dict[str, sympy.Expr] = {"pi": sympy.pi}
+        self._numbers |= {name: sympy.Symbol(name, real=True) for name in parameters}
+
+    def read(self, node: ast.expr) -> Part:
+        """Return what a part of an expression is, every step of which is bounded."""
+        names = {one.id for one in ast.walk(node) if isinstance(one, ast.Name)}
+        if names <= {*self._numbers, *FUNCTIONS} - self._fields.keys():
+            return value_of(node, self._numbers)
+        match node:
+            case ast.Name(id=name):
+                return self._named(name)
+            case ast.UnaryOp(op=ast.USub(), operand=operand):
+                return -self.read(operand)
+            case ast.UnaryOp(op=ast.UAdd(), operand=operand):
+                return self.read(operand)
+            case ast.BinOp(op=ast.Pow(), left=base, right=exponent):
+                return self._power(self.read(base), self.read(exponent))
+            case ast.BinOp(op=ast.Add() | ast.Sub()):
+                return self._chain(node, (ast.Add, ast.Sub))
+            case ast.BinOp(op=ast.Mult() | ast.Div()):
+                return self._chain(node, (ast.Mult, ast.Div))
+            case ast.Call(func=ast.Name(id=name), args=arguments, keywords=[]):
+                return self._called(name, arguments)
+        raise Refused(f"has {type(getattr(node, 'op', node)).__name__!r}; expected + - * / ** ( )")
+
+    def _named(self, name: str) -> Part:
+        if name in self._fields:
+            return self._fields[name]
+        if name in self._numbers:
+            return self._numbers[name]
+        if name in _CONSTANTS:
+            return _CONSTANTS[name]
+        if name in self._derived:
+            return Quantity(self._derived[name].make(self._fields).forms, name)
+        raise self._unknown(name)
+
+    def _unknown(self, name: str) -> Refused:
+        named = [*self._fields, *self._derived, *_CONSTANTS, *self._numbers]
+        every = [*named, *_OPERATORS, *FUNCTIONS, "abs"]
+        guess = nearest(name, [one for one in every if one != name])
+        listed = ", ".join([*self._fields, *self._derived])
+        return Refused(f"has {shown(name)}{guess}; accepted: {listed}, and operators of equations")
+
+    def _chain(self, node: ast.expr, kinds: tuple[type, ...]) -> Part:
+        """Return a sum or a product; a long one is a chain to the left, too long for recursion."""
+        parts: list[tuple[type, Part]] = []
+        while isinstance(node, ast.BinOp) and isinstance(node.op, kinds):
+            parts.append((type(node.op), self.read(node.right)))
+            node = node.left
+        result = self.read(node)
+        for kind, part in reversed(parts):
+            if kind is ast.Add:
+                result = result + part
+            elif kind is ast.Sub:
+                result = result - part
+            else:
+                factor = _inverse(part) if kind is ast.Div else part
+                _check_product(result, factor)
+                result = result * factor
+        return _bounded(result)
+
+    def _power(self, base: Part, exponent: Part) -> Part:
+        if isinstance(exponent, Quantity) or not exponent.is_number:
+            raise Refused("has an exponent that is no number")
+        if not isinstance(base, Quantity):
+            return base**exponent
+        if exponent.is_Integer and 1 <= exponent <= _LARGEST_POWER:
+            _check_product(*[base] * int(exponent))
+            return _bounded(base ** int(exponent))
+        if abs(float(exponent)) > _LARGEST_POWER:
+            raise Refused(f"has an exponent beyond {_LARGEST_POWER}")
+        power = sympy.nsimplify(exponent, rational=True)
+        return _bounded(_of_points("**", lambda one: one**power, base))
+
+    def _called(self, name: str, arguments: list[ast.expr]) -> Part:
+        if name == "function" and len(arguments) == 2:
+            first = arguments[0]
+            name = first.attr if isinstance(first, ast.Attribute) else getattr(first, "id", "")
+            arguments = arguments[1:]
+            if name not in _FUNCTIONS:
+                raise Refused(f"has function {shown(name)}; accepted: {', '.join(FUNCTIONS)}")
+        parts = [self.read(one) for one in arguments]
+        if name in _OPERATORS:
+            operator, counts = _OPERATORS[name]
+            if len(parts) not in counts:
+                expected = " or ".join(map(str, counts))
+                raise Refused(f"has {name} of {len(parts)} arguments; expected {expected}")
+            if name == "laplacian" and len(parts) == 2:
+                return _bounded(operator(as_quantity(parts[0]), _small_power(parts[1])))
+            quantities = list(map(as_quantity, parts))
+            if name in ("dot", "cross", "outer", "abs2"):
+                _check_product(*quantities, *quantities[: name == "abs2"])
+            return _bounded(operator(*quantities))
+        if name in ("abs", "Abs") and len(parts) == 1:
+            return _bounded(_absolute(as_quantity(parts[0])))
+        if name in _FUNCTIONS and len(parts) == 1:
+            return _bounded(_of_points(name, _FUNCTIONS[name], as_quantity(parts[0])))
+        if name in _FUNCTIONS:
+            raise Refused(f"has {name} of {len(parts)} arguments; expected 1")
+        raise self._unknown(name)
+
+
+def _small_power(power: Part) -> int:
+    if isinstance(power, Quantity) or not power.is_Integer or not 1 <= power <= 8:
+        raise Refused("has a power of the Laplacian that is no whole number from 1 to 8")
+    return int(power)
+
+
+def _of_points(name: str, operation: Callable[[Any], Any], quantity: Quantity) -> Quantity:
+    _check_product(quantity)
+    result = function(operation, quantity)
+    return Quantity(result.forms, f"{name}({quantity.text})")
+
+
+def _inverse(part: Part) -> Part:
+    if not isinstance(part, Quantity):
+        if part == 0:
+            raise Refused("divides by 0")
+        return 1 / part
+    equations.vector_calculus.expect(f"1 / {part.text}", part, 0)
+    if part.is_complex:
+        square = _of_points("1 / ", lambda one: 1 / one, equations.abs2(part))
+        return equations.conj(part) * square
+    return _of_points("1 / ", lambda one: 1 / one, part)
+
+
+def _absolute(quantity: Quantity) -> Quantity:
+    if quantity.rank == 0 and not quantity.is_complex:
+        return _of_points("abs", sympy.Abs, quantity)
+    if quantity.rank == 2:
+        raise Refused("has abs of a tensor; expected a scalar or a vector")
+    _check_product(quantity, quantity)
+    return magnitude(quantity)
+
+
+def _terms(form: Form) -> int:
+    return sum(len(sympy.Add.make_args(factor)) for factor in form.terms.values())
+
+
+def _bounded(part: Part) -> Part:
+    """Return a quantity, unless it has been multiplied out to too many terms."""
+    if isinstance(part, Quantity) and sum(map(_terms, part.forms)) > _MOST_TERMS:
+        raise Refused(f"has more than {_MOST_TERMS} terms once multiplied out")
+    return part
+
+
+def _check_product(*parts: Part) -> None:
+    """Refuse a product before it is multiplied out, if that would take too long."""
+    terms = 1
+    for part in parts:
+        if isinstance(part, Quantity):
+            terms *= max(map(_terms, part.forms))
+            for form in part.forms:
+                _check_orders(form)
+    if terms > 4 * _MOST_TERMS:
+        raise Refused(f"has more than {_MOST_TERMS} terms once multiplied out")
+
+
+def _check_orders(form: Form) -> None:
+    """Refuse high derivatives of products, which the chain rule makes long."""
+    for points, factor in form.terms.items():
+        if isinstance(points, Value) or not factor.has(*WAVENUMBERS):
+            continue
+        if sympy.Poly(factor, *WAVENUMBERS).total_degree() > _MOST_ORDERS:
+            raise Refused(f"multiplies a derivative of a product of an order beyond {_MOST_ORDERS}")
+
+
+# -- quantities of a user's own ------------------------------------------------------------------
+
+
+def _adapted(quantity: Quantity, problem: SpectralProblem, where: str) -> Quantity:
+    """Return a quantity with the fields of a model in place of those of the same names."""
+    known = {(value.field, value.component): value for value in problem.model.unknowns}
+
+    def own(value: Value) -> sympy.Expr:
+        if isinstance(value, Potential):
+            return Potential(adapted(value.source), value.orders)
+        if (value.field, value.component) not in known:
+            names = list(dict.fromkeys(str(one.field) for one in problem.model.unknowns))
+            raise InputError(
+                f"{where}: {shown(quantity.text)} has {value.field!r}"
+                f"{nearest(value.field, names)}; accepted: {', '.join(names)}"
+            )
+        plain = known[value.field, value.component]
+        return plain.differentiated(value.orders) if any(value.orders) else plain
+
+    def adapted(form: Form) -> Form:
+        result = Form({})
+        for points, factor in form.terms.items():
+            _check_parameters(sympy.sympify(points) + factor, problem, quantity.text, where)
+            mine = {value: own(value) for value in values_in(points)}
+            if all(value == other for value, other in mine.items()):
+                result = result.plus(Form({points: factor}))
+            else:
+                result = result.plus(form_of_points(points.xreplace(mine)).times(factor))
+        return result
+
+    return Quantity([adapted(form) for form in quantity.forms], quantity.text)
+
+
+def _check_parameters(
+    expression: sympy.Expr, problem: SpectralProblem, text: str, where: str
+) -> None:
+    for symbol in expression.free_symbols:
+        if isinstance(symbol, Value | Known) or symbol in WAVENUMBERS:
+            continue
+        if str(symbol) not in problem.parameters:
+            accepted = ", ".join(problem.parameters) or "none"
+            raise InputError(
+                f"{where}: {shown(text)} has parameter {str(symbol)!r}; accepted: {accepted}"
+            )

@@ -1,0 +1,84 @@
+"""Texts of expressions: what they may say, and what is said of those that are refused."""
+
+import pytest
+
+from flows import MHD, start
+from slipstream.equations import Model, Scalar, Vector, inverse_laplacian
+from slipstream.errors import InputError
+from slipstream.spectral.expressions import accepted_names, quantity_of
+
+
+@pytest.fixture(scope="module")
+def problem():
+    return start("cpu", *MHD, "grid.points=8").problem
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        ("velocity", "a vector"),
+        ("magnetic_z", "a scalar"),
+        ("pressure", "a scalar"),
+        ("grad(velocity)", "a tensor"),
+        ("function(sympy.exp, dot(velocity, magnetic))", "a scalar"),
+        ("function(cos, x) * velocity", "a vector"),
+        ("laplacian(velocity, 2)", "a vector"),
+        ("+velocity_x - -1 + pi", "a scalar"),
+        (" + ".join(["velocity_x"] * 300), "a scalar"),
+        (1.5, "a scalar"),
+    ],
+)
+def test_kind_of_an_expression(problem, text, kind):
+    assert quantity_of(text, problem).kind == kind
+
+
+def test_every_accepted_name_is_a_quantity(problem):
+    names = accepted_names(problem)
+    assert {"velocity", "velocity_x", "current_density", "pressure"} <= names.keys()
+    for name in names:
+        assert quantity_of(name, problem).text == name
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("vorticty", "has 'vorticty'; did you mean 'vorticity'"),
+        ("dott(velocity, velocity)", "has 'dott'; did you mean 'dot'"),
+        ("viscosty * velocity", "has 'viscosty'; did you mean 'viscosity'"),
+        ("dot(velocity, pressure)", "pressure is a scalar; expected a vector or a tensor"),
+        ("velocity * velocity", "expected dot, cross or outer"),
+        ("velocity + 1", "a vector and a scalar cannot be added"),
+        ("x * velocity_x", "x is not periodic"),
+        ("sqrt(velocity)", "velocity is a vector; expected a scalar"),
+        ("curl(velocity, 2)", "has curl of 2 arguments; expected 1"),
+        ("laplacian(velocity, 1.5)", "no whole number from 1 to 8"),
+        ("function(eval, velocity_x)", "has function 'eval'; accepted: sin, cos"),
+        ("__import__('os')", "has 'os'"),
+        ("velocity.forms", "has 'Attribute'"),
+        ("velocity[0]", "has 'Subscript'"),
+        ("[velocity for x in y]", "has 'ListComp'"),
+        ("velocity_x ** magnetic_x", "has an exponent that is no number"),
+        ("velocity_x ** 100", "has an exponent beyond 12"),
+        ("(velocity_x + velocity_y + velocity_z + 1) ** 12", "more than 2000 terms"),
+        ("laplacian(velocity_x * velocity_y, 8) * velocity_x", "of an order beyond 6"),
+        ("velocity_x / 0", "divides by 0"),
+        ("9 ** 9 ** 9 * velocity_x", "beyond"),
+        ("", "is no formula"),
+        ("velocity_x +", "is no formula"),
+        ("-" * 60 + "velocity_x", "nested more than 20 deep"),
+        ("velocity_x" * 1000, "letters, beyond"),
+    ],
+)
+def test_what_makes_no_sense_is_refused_in_one_line(problem, text, reason):
+    with pytest.raises(InputError) as caught:
+        quantity_of(text, problem, "output.scalars")
+    message = str(caught.value)
+    assert message.startswith("output.scalars: ")
+    assert reason in message
+    assert "\n" not in message
+
+
+def test_inverse_laplacian_is_not_for_equations():
+    u, s = Vector("velocity"), Scalar("scalar")
+    with pytest.raises(InputError, match="inverse_laplacian is for expressions"):
+        Model({s: inverse_laplacian(s), u: u})
