@@ -54,6 +54,19 @@ UPDATES: Names = {
 }
 
 # The distributed FFT.
+FFT_KINDS: Names = {
+    "fft": "Fourier transform of a periodic axis",
+    **{
+        f"d{letter}t{number}": f"{name} transform of type {number}"
+        for letter, name in (("c", "cosine"), ("s", "sine"))
+        for number in range(1, 5)
+    },
+}
+NORMS: Names = {
+    "backward": "backward transforms divide by the number of points",
+    "ortho": "both divide by its square root",
+    "forward": "forward transforms divide by it",
+}
 FFT_DTYPES: Names = {
     "float32": "real points in single precision",
     "float64": "real points in double precision",

@@ -10,7 +10,7 @@ import contextlib
 import functools
 import inspect
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from slipstream.array_types import Comm
 from slipstream.errors import InputError, OutOfMemory, RunError, SlipstreamError
 
 Result = TypeVar("Result")
+Parameters = ParamSpec("Parameters")
 Number = TypeVar("Number", int, float)
 
 
@@ -38,7 +39,7 @@ def own(comm: Comm, what: str) -> Comm:
     return lend(comm, what)
 
 
-def collectively(function: Callable[..., Result]) -> Callable[..., Result]:
+def collectively(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
     """Give a function, or a constructor, a communicator of its own as its argument `comm`.
 
     If it fails on one rank, it fails on all.

@@ -24,7 +24,7 @@ from typing import Any, cast
 import numpy as np
 
 from slipstream import kernels
-from slipstream.device import fftw, gpu_fft_launch
+from slipstream.device import fftw, fftw_cosine, gpu_fft_launch
 from slipstream.device.array_addresses import REAL_NAMES
 from slipstream.device.device_interface import (
     Device,
@@ -322,6 +322,15 @@ class HostDevice(Device):
 
     def lane_programs(self, lanes: Sequence[Sequence[LaneNode]]) -> LanePrograms:
         return LanePrograms(self, lanes)
+
+    def has_cosine_transforms(self) -> bool:
+        # Tests take the way of GPUs with their kernels.
+        return not self._tiled
+
+    def cosine_transform(
+        self, source: np.ndarray, target: np.ndarray, axis: int, kind: str
+    ) -> Operation:
+        return fftw_cosine.plan(source, target, axis, kind, self._threads_per_lane)
 
     def tiled_transforms(self) -> bool:
         return self._tiled

@@ -221,6 +221,18 @@ class Device(ABC):
         transforms may be in place. Transforms with the same scratch must not run at the same time.
         """
 
+    def has_cosine_transforms(self) -> bool:
+        """Return whether a library of this device has cosine and sine transforms."""
+        return False
+
+    def cosine_transform(self, source: Any, target: Any, axis: int, kind: str) -> Operation:
+        """Return the unnormalised cosine or sine transform along `axis` of real arrays.
+
+        Of `kind` "dct1" to "dct4", or "dst1" to "dst4". The source is kept; the arrays may be
+        strided views.
+        """
+        raise NotImplementedError
+
     def fft_scratch(self) -> Scratch:
         """Return new scratch; that of a device whose transforms need none does nothing."""
         return Scratch()

@@ -40,10 +40,10 @@ _FLAGS = (_ESTIMATE | _NO_BUFFERING, _ESTIMATE)
 _ESTIMATE_ALL = 1 << 7
 _IN_ONE_PIECE = 128
 
-_PREFIXES = {"f": "fftwf", "d": "fftw", "F": "fftwf", "D": "fftw"}
+PREFIXES = {"f": "fftwf", "d": "fftw", "F": "fftwf", "D": "fftw"}
 _PARTS = ("double", "single", "long_double")
 # FFTW's planner serves one thread at a time.
-_planner = threading.Lock()
+planner = threading.Lock()
 
 
 def empty(shape: tuple[int, ...], dtype: Any) -> np.ndarray:
@@ -120,7 +120,7 @@ class _Plan:
 
     def __init__(self, address: int, prefix: str, kind: str) -> None:
         self.address = ctypes.c_void_p(address)
-        self.execute = getattr(_library(), f"{prefix}_execute_{kind}")
+        self.execute = getattr(fftw_library(), f"{prefix}_execute_{kind}")
 
 
 _plans: dict[tuple, _Plan] = {}
@@ -132,7 +132,7 @@ def _plan_of(problem: _Problem) -> _Plan:
     if choice not in _CHOICES:
         raise InputError(f"{MEASURING} is {choice!r}; accepted: {', '.join(_CHOICES)}")
     key = (choice, *problem.key)
-    with _planner:
+    with planner:
         if key not in _plans:
             _plans[key] = _measured(problem) if choice == "measure" else _estimated(problem)
         return _plans[key]
@@ -142,7 +142,7 @@ def _estimated(problem: _Problem) -> _Plan:
     flags: tuple[int, ...] = _FLAGS
     if problem.real_points() == _IN_ONE_PIECE:
         flags = (_ESTIMATE_ALL | _NO_BUFFERING, *_FLAGS)
-    with _without_wisdom():
+    with without_wisdom():
         made = next(filter(None, (_make(problem, one) for one in flags)), None)
     if made is None:
         raise InputError(f"FFTW cannot transform an array of shape {problem.source.shape}")
@@ -159,7 +159,7 @@ def _measured(problem: _Problem) -> _Plan:
     return made or _estimated(problem)
 
 
-class _Dimension(ctypes.Structure):
+class Dimension(ctypes.Structure):
     """A dimension of FFTW's guru interface: its size, and strides of source and target."""
 
     _fields_ = [(name, ctypes.c_ssize_t) for name in ("n", "source", "target")]
@@ -174,22 +174,22 @@ def _make(problem: _Problem, flags: int) -> _Plan | None:
     # Of a real transform, the points: they are more than the modes.
     points = source if source.dtype.kind != "c" else target
     dimensions = [
-        _Dimension(n, s // source.itemsize, t // target.itemsize)
+        Dimension(n, s // source.itemsize, t // target.itemsize)
         for n, s, t in zip(points.shape, source.strides, target.strides, strict=True)
     ]
     inner = [dimensions[axis] for axis in axes]
     outer = [one for axis, one in enumerate(dimensions) if axis not in axes]
     kind = "dft" if not is_real else "dft_r2c" if source.dtype.kind != "c" else "dft_c2r"
-    prefix, sign = _PREFIXES[source.dtype.char], -1 if problem.forward else 1
-    library = _library()
+    prefix, sign = PREFIXES[source.dtype.char], -1 if problem.forward else 1
+    library = fftw_library()
     getattr(library, f"{prefix}_plan_with_nthreads")(problem.threads)
     make = getattr(library, f"{prefix}_plan_guru64_{kind}")
     make.restype = ctypes.c_void_p
     address = make(
         len(inner),
-        (_Dimension * len(inner))(*inner),
+        (Dimension * len(inner))(*inner),
         len(outer),
-        (_Dimension * len(outer))(*outer),
+        (Dimension * len(outer))(*outer),
         ctypes.c_void_p(source.ctypes.data),
         ctypes.c_void_p(target.ctypes.data),
         *(() if is_real else (sign,)),
@@ -199,8 +199,8 @@ def _make(problem: _Problem, flags: int) -> _Plan | None:
 
 
 @functools.cache
-def _library() -> ctypes.CDLL:
-    # Names are looked up in what a library depends on, too: the FFTW that pyFFTW brings.
+def fftw_library() -> ctypes.CDLL:
+    """Return FFTW itself, which pyFFTW brings: names are looked up in what a library needs, too."""
     return ctypes.CDLL(pyfftw.pyfftw.__file__)
 
 
@@ -214,7 +214,7 @@ def _twin(array: np.ndarray) -> np.ndarray:
 
 
 @contextlib.contextmanager
-def _without_wisdom() -> Iterator[None]:
+def without_wisdom() -> Iterator[None]:
     """Hide what has been planned in this process before: FFTW would take it for an estimate."""
     kept = pyfftw.export_wisdom()
     pyfftw.forget_wisdom()

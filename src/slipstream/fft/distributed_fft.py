@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+import functools
+import html
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
 import numpy as np
 
@@ -14,8 +15,10 @@ from slipstream.decomposition import Box
 from slipstream.device import Device, Stream
 from slipstream.errors import InputError
 from slipstream.exchange import NarrowWire, open_matching_device
+from slipstream.fft import spectral_operations
 from slipstream.fft.fft_arguments import agreed_arguments
 from slipstream.fft.fft_plan import Plan
+from slipstream.fft.pending_transforms import PendingTransform, Turns
 from slipstream.fft.residency import make_plan
 from slipstream.fft.user_arrays import RecordedSteps, UserArrays
 from slipstream.outofcore.streaming_options import Streaming
@@ -25,20 +28,33 @@ if TYPE_CHECKING:
     from slipstream.fft.out_of_core_fft import StreamedPlan
 
 
+Given = TypeVar("Given")
+Lengths = float | Sequence[float] | None
+Kind = Literal["fft", "dct1", "dct2", "dct3", "dct4", "dst1", "dst2", "dst3", "dst4"]
+
+
 class DistributedFFT:
     """Transform of an array that is divided among ranks. Collective.
 
-    Every rank gives and gets its own part: `input_box` and `output_box` say which. Normalisation is
-    that of `numpy.fft`: forward transforms have no factor, backward ones divide by the number of
-    points.
+    Every rank gives and gets its own part: `input_box` and `output_box` say which. Axes, real
+    transforms and normalisation are those of `numpy.fft`, cosine and sine transforms those of
+    `scipy.fft`.
 
     Parameters
     ----------
     shape : tuple of int
-        Global physical shape of one, two or three axes; the last is contiguous.
+        Global physical shape of one to eight axes; the last is contiguous.
     dtype : dtype
-        Physical type: float32 or float64 (real to complex; the last axis of the spectral array has
+        Physical type: float32 or float64 (real to complex; the last of the Fourier axes has
         ``n // 2 + 1`` modes), complex64 or complex128.
+    axes : int or sequence of int, optional
+        The axes that are transformed, each once, negative ones counted from the end; all by
+        default. Of real arrays, the last of them makes half of the modes.
+    kinds : str or sequence of str
+        What is done along each of the axes: "fft", or a cosine or sine transform of type 1 to 4,
+        "dct1" to "dst4". If none is "fft", modes are of the type of the points.
+    norm : {"backward", "ortho", "forward"}
+        Which transforms are scaled, as in `numpy.fft` and `scipy.fft`.
     comm : mpi4py.MPI.Comm, optional
         The ranks that share the array, any communicator; None is serial.
     device : Device or str
@@ -59,7 +75,12 @@ class DistributedFFT:
         accepted as a pair (start, stop).
     truncation : None, "2/3", "nyquist" or sequence of int
         Which modes to keep, see `slipstream.fft.truncate`. Others are discarded by `forward`, and
-        zero in `backward`; they are neither transformed nor sent.
+        zero in `backward`; they are neither transformed nor sent. It concerns the Fourier axes: a
+        sequence has a number for each of these, in the order of `axes`.
+    padding : None, "3/2", float or sequence of float
+        How many points the Fourier axes have for each of `shape`; physical arrays are larger, and
+        modes those of the smaller grid, of which the Nyquist modes are left out. With "3/2" no
+        quadratic product at the points is aliased into the modes.
     transport : str
         How ranks exchange, see `slipstream.exchange.chosen_transport`.
     workers : int, optional
@@ -80,6 +101,12 @@ class DistributedFFT:
 
     Attributes
     ----------
+    arguments : Arguments
+        What was asked for, checked and completed.
+    device : Device
+        Who transforms.
+    input_box, output_box : Box
+        This rank's part of the physical and of the spectral index space.
     residency : {"device", "host"}
         Where arrays live.
     home : Device
@@ -111,6 +138,8 @@ class DistributedFFT:
     True
     """
 
+    _component: DistributedFFT | None = None
+
     @collectively
     def __init__(
         self,
@@ -118,44 +147,52 @@ class DistributedFFT:
         dtype: Any = "float64",
         *,
         comm: Any = None,
-        device: Device | str = "auto",
+        device: Device | Literal["auto", "cpu", "cuda"] = "auto",
+        axes: int | Sequence[int] | None = None,
+        kinds: Kind | Sequence[Kind] = "fft",
+        norm: Literal["backward", "ortho", "forward"] = "backward",
         fields: int = 1,
-        layout: str = "slab",
-        order: str = "transposed",
+        layout: Literal["slab", "pencil", "root"] = "slab",
+        order: Literal["transposed", "natural"] = "transposed",
         process_grid: Sequence[int] | None = None,
-        input_boxes: Sequence[Box] | None = None,
-        output_boxes: Sequence[Box] | None = None,
-        truncation: str | Sequence[int] | None = None,
+        input_boxes: Sequence[Box | tuple[Sequence[int], Sequence[int]]] | None = None,
+        output_boxes: Sequence[Box | tuple[Sequence[int], Sequence[int]]] | None = None,
+        truncation: Literal["2/3", "nyquist"] | Sequence[int] | None = None,
+        padding: Literal["3/2"] | float | Sequence[float] | None = None,
         transport: str = "auto",
         workers: int | None = None,
-        wire: str | None = None,
-        tune: str = "off",
-        schedule: str = "overlap",
-        residency: str = "device",
+        wire: Literal["float32", "bfloat16"] | None = None,
+        tune: Literal["off", "quick", "full"] = "off",
+        schedule: Literal["overlap", "serial"] = "overlap",
+        residency: Literal["device", "host", "auto"] = "device",
         memory: int | str | None = None,
         streaming: Streaming | Mapping[str, Any] | None = None,
     ) -> None:
-        self._at_work = threading.Lock()
-        self.arguments = agreed_arguments(
-            comm,
-            shape=shape,
-            dtype=dtype,
-            fields=fields,
-            layout=layout,
-            order=order,
-            process_grid=process_grid,
-            input_boxes=input_boxes,
-            output_boxes=output_boxes,
-            truncation=truncation,
-            transport=transport,
-            workers=workers,
-            wire=wire,
-            tune=tune,
-            schedule=schedule,
-            residency=residency,
-            memory=memory,
-            streaming=streaming,
-        )
+        asked: dict[str, Any] = {
+            "shape": shape,
+            "dtype": dtype,
+            "axes": axes,
+            "kinds": kinds,
+            "norm": norm,
+            "fields": fields,
+            "layout": layout,
+            "order": order,
+            "process_grid": process_grid,
+            "input_boxes": input_boxes,
+            "output_boxes": output_boxes,
+            "truncation": truncation,
+            "padding": padding,
+            "transport": transport,
+            "workers": workers,
+            "wire": wire,
+            "tune": tune,
+            "schedule": schedule,
+            "residency": residency,
+            "memory": memory,
+            "streaming": streaming,
+        }
+        self.arguments = agreed_arguments(comm, **asked)
+        self._asked = asked
         rank = 0 if comm is None else comm.rank
         self._comm, self.device = comm, open_matching_device(device, comm)
         self.input_box = self.arguments.input_boxes[rank]
@@ -168,6 +205,7 @@ class DistributedFFT:
         self._steps = {forward: RecordedSteps() for forward in (True, False)}
         self._arrays = UserArrays(self.arguments, rank, self.device, self.home)
         self._array_type = self.home.array_module.ndarray
+        self._turns = Turns(comm is None)
 
     def close(self) -> None:
         """Give back the memory that the plan has, once what it computes is done.
@@ -175,13 +213,121 @@ class DistributedFFT:
         The same happens when the plan is deleted, or at the end of a ``with`` statement. Calls of a
         closed plan raise `InputError`; arrays that it has given live on.
         """
-        with self._at_work:
+        if self._component is not None:
+            self._component.close()
+            self._component = None
+        with self._turns.last():
             if self._plan is not None:
                 self.device.synchronize()
             self._plan = self._transport = self._comm = None
             for steps in self._steps.values():
                 steps.clear()
             self._arrays.clear()
+
+    def __repr__(self) -> str:
+        a, place = self.arguments, self.device.kind if self._plan else "closed"
+        shown = [repr(tuple(self._asked["shape"])), repr(a.dtype.name)]
+        if sorted(a.axes) != list(range(len(a.shape))) or a.half_axis not in (None, a.axes[-1]):
+            shown.append(f"axes={a.axes}")
+        if set(a.kinds) != {"fft"}:
+            shown.append(f"kinds={a.kinds}")
+        defaults = {"norm": "backward", "fields": 1, "layout": "slab", "order": "transposed"}
+        for name, default in defaults.items():
+            if getattr(a, name) != default:
+                shown.append(f"{name}={getattr(a, name)!r}")
+        for name in ("truncation", "padding", "wire"):
+            if self._asked[name] is not None:
+                shown.append(f"{name}={self._asked[name]!r}")
+        for name in ("input_boxes", "output_boxes"):
+            if self._asked[name] is not None:
+                shown.append(f"{name}=...")
+        ranks = f"{a.ranks} rank{'s' * (a.ranks > 1)}"
+        return f"<DistributedFFT({', '.join(shown)}) on {ranks}, {place}>"
+
+    def _repr_html_(self) -> str:
+        if self._plan is None:
+            return f"<code>{html.escape(repr(self))}</code>"
+        a = self.arguments
+        rows = {
+            "points": f"{_product(a.shape)} {a.dtype.name}, this rank {_ranges(self.input_box)}",
+            "modes": f"{_product(a.spectral_shape)} {a.spectral_dtype.name}, "
+            f"this rank {_ranges(self.output_box)}",
+            "axes": ", ".join(f"{x}: {kind}" for x, kind in zip(a.axes, a.kinds, strict=True)),
+            "norm": a.norm,
+            "fields": str(a.fields),
+            "ranks": f"{a.ranks} on {self.device.name}, transport {self.transport}",
+            "way": "; ".join(self._plan.describe_parts()),
+        }
+        cells = (
+            f"<tr><th style='text-align:left'>{name}</th>"
+            f"<td style='text-align:left'>{html.escape(text)}</td></tr>"
+            for name, text in rows.items()
+        )
+        return f"<table><caption>DistributedFFT</caption>{''.join(cells)}</table>"
+
+    def __reduce__(self) -> tuple[Callable[..., DistributedFFT], tuple[Any, ...]]:
+        # What is made of it are the arguments: loading it is collective, as making it was.
+        self._opened()
+        return _made_again, (self._asked, self.device.kind, _name_of(self._comm))
+
+    def like(self, **changes: Any) -> DistributedFFT:
+        """Return another plan with the arguments of this one but for some. Collective.
+
+        Parameters
+        ----------
+        **changes
+            Arguments of `DistributedFFT` other than `comm` and `device`, by name.
+
+        Returns
+        -------
+        DistributedFFT
+            Calls of both plans take turns, also those that are asynchronous.
+        """
+        self._opened()
+        unknown = sorted(set(changes) - set(self._asked))
+        if unknown:
+            raise InputError(f"{unknown[0]} is unknown; accepted: {', '.join(self._asked)}")
+        made = DistributedFFT(**{**self._asked, **changes}, comm=self._comm, device=self.device)
+        made._turns = self._turns
+        return made
+
+    def padded(self, padding: str | float | Sequence[float] = "3/2") -> DistributedFFT:
+        """Return a plan between the modes of this one and more points. Collective.
+
+        Modes are divided as here. The backward transform interpolates, and the forward one leaves
+        out what this plan has no modes for: products at its points are free of aliasing.
+
+        Parameters
+        ----------
+        padding : "3/2", float or sequence of float
+            See `DistributedFFT`.
+
+        Raises
+        ------
+        InputError
+            If this plan has Nyquist modes, which points in between do not determine.
+        """
+        a = self.arguments
+        for axis, kind in zip(a.axes, a.kinds, strict=True):
+            if kind == "fft" and a.padding is None and a.modes[axis].has_nyquist:
+                raise InputError(
+                    f"axis {axis} has its Nyquist mode, which cannot be padded; accepted: plans of "
+                    "truncation '2/3', 'nyquist' or a sequence"
+                )
+        return self.like(padding=padding, input_boxes=None, output_boxes=a.output_boxes)
+
+    @property
+    def component(self) -> DistributedFFT:
+        """The plan of one field of this one's several, made when it is first used. Collective.
+
+        ``fft.component.forward(u[1], out=u_hat[1])`` transforms the second.
+        """
+        self._opened()
+        if self.arguments.fields == 1:
+            return self
+        if self._component is None:
+            self._component = self.like(fields=1)
+        return self._component
 
     def __enter__(self) -> DistributedFFT:
         return self
@@ -226,16 +372,95 @@ class DistributedFFT:
         """Bytes that leave this rank in one transform."""
         return self._opened().wire_bytes
 
-    def wavenumbers(self) -> list[np.ndarray]:
-        """Return the integer wavenumbers of this rank's modes, one array per axis.
+    @property
+    def input_boxes(self) -> tuple[Box, ...]:
+        """The part of the physical index space that each rank has."""
+        return self.arguments.input_boxes
 
-        They are shaped to be broadcast over a spectral array without its axis of fields.
+    @property
+    def output_boxes(self) -> tuple[Box, ...]:
+        """The part of the spectral index space that each rank has."""
+        return self.arguments.output_boxes
+
+    def wavenumbers(self, lengths: Lengths = None) -> list[np.ndarray]:
+        """Return the wavenumbers of this rank's modes, one array for each transformed axis.
+
+        They are in the order of `axes`, NumPy's, and shaped to be broadcast over a spectral array
+        without its axis of fields.
+
+        Parameters
+        ----------
+        lengths : float or sequence of float, optional
+            Length of the box along each axis: wavenumbers are multiples of ``2 pi / length``, and
+            of ``pi / length`` along axes of cosines and sines. Without it they are the integers of
+            `numpy.fft`, and numbers of half waves: those of lengths 2 pi and pi.
+
+        Returns
+        -------
+        list of numpy.ndarray
         """
-        box, result = self.output_box, []
-        for axis, modes in enumerate(self.arguments.modes):
-            part = modes.wavenumbers()[box.start[axis] : box.stop[axis]]
-            result.append(part.reshape([-1 if a == axis else 1 for a in range(len(box.start))]))
-        return result
+        return spectral_operations.wavenumbers(self.arguments, self.output_box, lengths)
+
+    def points(self, lengths: Lengths = None) -> list[np.ndarray]:
+        """Return the coordinates of this rank's points, one array for each transformed axis.
+
+        As those of `wavenumbers`. They begin at 0 along Fourier axes; cosines and sines have their
+        points where the type demands it: "dct1" at both ends and between, "dst1" between them only,
+        "dct2" and "dst2" half a spacing from either end.
+        """
+        return spectral_operations.points(self.arguments, self.input_box, lengths)
+
+    def derivative(self, u_hat: Any, axis: int, order: int = 1, lengths: Lengths = None) -> Array:
+        """Return the modes of a derivative of a field.
+
+        Parameters
+        ----------
+        u_hat : array
+            This rank's modes, kept.
+        axis : int
+            Axis of the array without its fields, one of those that are transformed.
+        order : int
+            Of the derivative; even along axes of cosines and sines, whose odd derivatives are of
+            the other kind.
+        lengths : float or sequence of float, optional
+            As of `wavenumbers`.
+
+        Returns
+        -------
+        array
+            This rank's modes. Odd derivatives of Nyquist modes are zero.
+        """
+        u_hat = self._arrays.checked(self._arrays.taken(u_hat, "u_hat"), "output", "u_hat")
+        return spectral_operations.derivative(self, u_hat, axis, order, lengths)
+
+    def product(self, *modes: Any) -> Array:
+        """Return the modes of the product of some fields, multiplied at the points. Collective.
+
+        That of two fields is free of aliasing if the plan has truncation "2/3" or padding "3/2".
+        """
+        return spectral_operations.product(self, *modes)
+
+    def convolve(self, u: Any, v: Any) -> Array:
+        """Return the periodic convolution of two fields, ``sum_m u[m] v[n - m]``. Collective.
+
+        Both are this rank's points. If modes are truncated, those of the result are.
+        """
+        return spectral_operations.convolution(self, u, v)
+
+    def forward_adjoint(self, u_hat: Any) -> Array:
+        """Return the adjoint of `forward`, applied to modes. Collective.
+
+        It is what backpropagation asks for: of a real function of ``forward(u)`` whose gradient
+        is `u_hat`, the gradient for `u`. Complex numbers are taken for pairs of real ones:
+        ``Re sum(conj(a) forward(u))`` equals ``Re sum(conj(forward_adjoint(a)) u)``.
+        """
+        u_hat = self._arrays.checked(self._arrays.taken(u_hat, "u_hat"), "output", "u_hat")
+        return spectral_operations.forward_adjoint(self, u_hat)
+
+    def backward_adjoint(self, u: Any) -> Array:
+        """Return the adjoint of `backward`, applied to points, as `forward_adjoint`. Collective."""
+        u = self._arrays.checked(self._arrays.taken(u, "u"), "input", "u")
+        return spectral_operations.backward_adjoint(self, u)
 
     def empty_input(self) -> Any:
         """Return an uninitialised physical array of this rank, with a batch axis if fields > 1."""
@@ -261,14 +486,20 @@ class DistributedFFT:
         for array in arrays:
             self._arrays.note(array)
 
+    @overload
+    def forward(self, u: Any, out: None = None, stream: Any = None) -> Array: ...
+
+    @overload
+    def forward(self, u: Any, out: Given, stream: Any = None) -> Given: ...
+
     def forward(self, u: Any, out: Any = None, stream: Any = None) -> Any:
         """Transform physical to spectral space; collective over the ranks.
 
         Parameters
         ----------
         u : array
-            This rank's part, shape of `empty_input`, on the host or on the device; kept, unless
-            `out` shares its memory.
+            This rank's part, shape of `empty_input`, on the host or on the device, NumPy's, CuPy's
+            or any other that speaks DLPack; kept, unless `out` shares its memory.
         out : array, optional
             Where to store the result, shape of `empty_output`. May be `u` itself, if complex and
             of the same shape: then the transform is in place. See also `empty_in_place`.
@@ -278,7 +509,7 @@ class DistributedFFT:
         Returns
         -------
         array
-            This rank's spectral part, unnormalised.
+            This rank's spectral part; `out` if it was given.
 
         Raises
         ------
@@ -289,8 +520,14 @@ class DistributedFFT:
         """
         return self._run(True, u, out, stream)
 
+    @overload
+    def backward(self, u_hat: Any, out: None = None, stream: Any = None) -> Array: ...
+
+    @overload
+    def backward(self, u_hat: Any, out: Given, stream: Any = None) -> Given: ...
+
     def backward(self, u_hat: Any, out: Any = None, stream: Any = None) -> Any:
-        """Transform spectral to physical space, divided by the number of points; collective.
+        """Transform spectral to physical space; collective over the ranks.
 
         Parameters
         ----------
@@ -313,6 +550,25 @@ class DistributedFFT:
             As of `forward`.
         """
         return self._run(False, u_hat, out, stream)
+
+    def forward_async(self, u: Any, out: Any = None, stream: Any = None) -> PendingTransform:
+        """Begin to transform physical to spectral space, and return at once. Collective.
+
+        Parameters are those of `forward`. Until the result is waited for, arrays are in use. Calls
+        of a plan are done in their order, and of plans that share a communicator: those made by
+        `like`, `padded` and `component`. Between other plans there is no order, for which MPI must
+        allow threads (``MPI_THREAD_MULTIPLE``).
+
+        Returns
+        -------
+        PendingTransform
+            Has `wait`, which returns the result, and `done`.
+        """
+        return self._begin(True, u, out, stream)
+
+    def backward_async(self, u_hat: Any, out: Any = None, stream: Any = None) -> PendingTransform:
+        """Begin to transform spectral to physical space; as `forward_async`. Collective."""
+        return self._begin(False, u_hat, out, stream)
 
     def profile(self, u: Any, u_hat: Any) -> dict[str, Timeline]:
         """Transform `u` to `u_hat` and back, as their methods do; return what ran when. Collective.
@@ -345,8 +601,8 @@ class DistributedFFT:
         """Return what this plan does, in lines for people."""
         a, plan = self.arguments, self._opened()
         lines = [
-            f"{' x '.join(map(str, a.shape))} {a.dtype.name} to "
-            f"{' x '.join(map(str, a.spectral_shape))} {a.complex_dtype.name}, "
+            f"{_product(a.shape)} {a.dtype.name} to "
+            f"{_product(a.spectral_shape)} {a.spectral_dtype.name}, "
             f"{a.fields} field{'s' * (a.fields > 1)}, on the {self.residency}",
             f"{a.ranks} rank{'s' * (a.ranks > 1)} on {self.device.name}, {plan.workers} of "
             f"them transform; transport {self.transport}",
@@ -356,22 +612,30 @@ class DistributedFFT:
         return "\n".join(lines + [f"  {line}" for line in plan.describe_parts()])
 
     def _run(self, forward: bool, source: Any, out: Any, stream: Any, profile: bool = False) -> Any:
-        # On one rank calls take turns; on several, ranks might take the turns of different threads.
-        if not self._at_work.acquire(blocking=self._comm is None):
-            raise InputError(
-                "another thread runs this plan now; accepted: one call at a time, or a plan for "
-                "each thread"
-            )
-        try:
-            return self._transformed(forward, source, out, stream, profile)
-        except InputError:
-            raise  # of all ranks, as a rule: then the plan is as good as before
-        except BaseException as failure:
-            if self._transport:
-                self._transport.give_up(failure)
-            raise
-        finally:
-            self._at_work.release()
+        with self._turns:
+            try:
+                return self._transformed(forward, source, out, stream, profile)
+            except InputError:
+                raise  # of all ranks, as a rule: then the plan is as good as before
+            except BaseException as failure:
+                if self._transport:
+                    self._transport.give_up(failure)
+                raise
+
+    def _begin(self, forward: bool, source: Any, out: Any, stream: Any) -> PendingTransform:
+        self._opened()
+        arrays, sides = self._arrays, ("input", "output") if forward else ("output", "input")
+        name = "u" if forward else "u_hat"
+        source = arrays.checked(arrays.taken(source, name), sides[0], name)
+        if out is not None:
+            arrays.checked(arrays.taken(out, "out"), sides[1], "out")
+        if self.device.kind == "cpu":
+            call = functools.partial(self._run, forward, source, out, stream)
+            return PendingTransform(self._turns.start(call), None, None)
+        if stream is not None and not isinstance(stream, Stream):
+            stream = arrays.stream(stream)
+        result = self._run(forward, source, out, stream)
+        return PendingTransform(None, result, (stream or self.device.default_stream).record())
 
     def _transformed(self, forward: bool, source: Any, out: Any, stream: Any, profile: bool) -> Any:
         if stream is not None and not isinstance(stream, Stream):
@@ -380,6 +644,12 @@ class DistributedFFT:
         if type(source) is self._array_type is type(out):
             step = self._steps[forward].find(source, out)
         if step is None:
+            arrays, name = self._arrays, "u" if forward else "u_hat"
+            view = out if out is None else arrays.taken(out, "out")
+            if view is not out:
+                self._transformed(forward, source, view, stream, profile)
+                return out
+            source = arrays.taken(source, name)
             step, result = self._prepared(forward, source, out, stream)
         if self._transport:
             self._transport.check()
@@ -435,3 +705,36 @@ class DistributedFFT:
         if self._plan is None:
             raise InputError("this plan is closed; make another one")
         return self._plan
+
+
+def _product(shape: Sequence[int]) -> str:
+    return " x ".join(map(str, shape))
+
+
+def _ranges(box: Box) -> str:
+    return ", ".join(f"{low}:{high}" for low, high in zip(box.start, box.stop, strict=True))
+
+
+def _name_of(comm: Any) -> str:
+    """Return which communicator that every process has is between the ranks of another one."""
+    if comm is None:
+        return "none"
+    from mpi4py import MPI
+
+    for name, known in (("world", MPI.COMM_WORLD), ("self", MPI.COMM_SELF)):
+        if MPI.Comm.Compare(comm, known) <= MPI.CONGRUENT:
+            return name
+    raise InputError(
+        "a plan of some of MPI's ranks cannot be pickled; accepted: comm None, COMM_WORLD, "
+        "COMM_SELF, or one between the same ranks"
+    )
+
+
+def _made_again(asked: dict[str, Any], device: Any, comm: str) -> DistributedFFT:
+    """Return a plan that was pickled. Collective."""
+    if comm == "none":
+        return DistributedFFT(**asked, device=device)
+    from mpi4py import MPI
+
+    known = {"world": MPI.COMM_WORLD, "self": MPI.COMM_SELF}[comm]
+    return DistributedFFT(**asked, comm=known, device=device)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -9,17 +10,18 @@ from typing import Any
 
 import numpy as np
 
-from slipstream.accepted import FFT_DTYPES, WIRES
+from slipstream.accepted import FFT_DTYPES, NORMS, WIRES
 from slipstream.argument_checks import name_among, whole_number
 from slipstream.array_types import Comm
 from slipstream.byte_sizes import bytes_of
 from slipstream.collective import check_agreement, on_every_rank
-from slipstream.decomposition import Box, grid_boxes, whole
-from slipstream.decomposition import process_grid as best_grid
+from slipstream.decomposition import Box
 from slipstream.errors import InputError
 from slipstream.exchange import TRANSPORTS
+from slipstream.fft.default_layouts import default_boxes
 from slipstream.fft.layout_search import Stage, check_boxes, find_route, with_fields
-from slipstream.fft.truncation import Modes, truncate
+from slipstream.fft.transform_kinds import checked_kinds, period
+from slipstream.fft.truncation import Modes, padded_sizes, truncate
 from slipstream.outofcore.streaming_options import DEFAULT, Streaming, checked_streaming
 from slipstream.schedule import POLICIES
 
@@ -27,6 +29,8 @@ LAYOUTS = ("slab", "pencil", "root")
 ORDERS = ("transposed", "natural")
 TUNES = ("off", "quick", "full")
 RESIDENCIES = ("device", "host", "auto")
+# With their fields, arrays of more axes than libraries for GPUs and people can handle.
+_MOST_AXES = 8
 
 _COMPLEX = {"float32": "complex64", "float64": "complex128"}
 
@@ -38,8 +42,14 @@ class Arguments:
     The boxes say which part of an array each rank has; `real`, whether physical arrays are.
     """
 
+    # Of the points, with those that padding adds.
     shape: tuple[int, ...]
     dtype: np.dtype
+    axes: tuple[int, ...]
+    # One for each of the axes.
+    kinds: tuple[str, ...]
+    norm: str
+    padding: tuple[float, ...] | None
     fields: int
     layout: str
     order: str
@@ -59,7 +69,24 @@ class Arguments:
     modes: tuple[Modes, ...]
     complex_dtype: np.dtype
     spectral_shape: tuple[int, ...]
+    # Of spectral arrays: real ones have real modes if no axis is Fourier's.
+    spectral_dtype: np.dtype
     real: bool
+    # The axis whose Fourier transform makes real arrays complex, which has half of the modes.
+    half_axis: int | None
+    # What the sums of forward and of backward transforms are multiplied by.
+    factors: tuple[float, float]
+
+    @property
+    def is_usual(self) -> bool:
+        """Whether all axes are Fourier's, the last one being the first to be transformed."""
+        every = sorted(self.axes) == list(range(len(self.shape)))
+        fourier = all(kind == "fft" for kind in self.kinds)
+        return every and fourier and self.half_axis in (None, len(self.shape) - 1)
+
+    def kind_of(self, axis: int) -> str:
+        """Return what is done along an axis that is transformed."""
+        return self.kinds[self.axes.index(axis)]
 
     def route(self, workers: int) -> list[Stage]:
         """Return the way of an array [field, ...axes] through a transform on so many ranks."""
@@ -67,7 +94,18 @@ class Arguments:
             with_fields(boxes, self.fields) for boxes in (self.input_boxes, self.output_boxes)
         )
         sizes = (self.fields, *self.shape)
-        return find_route(sizes, self.modes, self.real, source, target, workers)
+        # Axes are counted from that of the fields.
+        return find_route(
+            sizes,
+            self.modes,
+            self.half_axis is not None,
+            source,
+            target,
+            workers,
+            [axis + 1 for axis in self.axes],
+            None if self.half_axis is None else self.half_axis + 1,
+            [axis + 1 for axis in self.axes if self.kind_of(axis) != "fft"],
+        )
 
 
 def agreed_arguments(comm: Comm, **asked: Any) -> Arguments:
@@ -103,9 +141,14 @@ def checked_arguments(
     residency: str,
     memory: int | str | None,
     streaming: Streaming | Mapping[str, Any] | None,
+    norm: str = "backward",
+    axes: Sequence[int] | int | None = None,
+    kinds: str | Sequence[str] = "fft",
+    padding: float | str | Sequence[float] | None = None,
 ) -> Arguments:
     """Return the arguments of one rank, completed, or raise `InputError`."""
     for name, value, accepted in (
+        ("norm", norm, NORMS),
         ("layout", layout, LAYOUTS),
         ("order", order, ORDERS),
         ("transport", transport, ("auto", *TRANSPORTS)),
@@ -129,33 +172,45 @@ def checked_arguments(
         if residency == "device" and option is not None:
             raise InputError(f"{name} is for residency 'host' and 'auto'; leave it out")
     real = kind.kind == "f"
-    modes = truncate(sizes, truncation, real)
+    chosen = _checked_axes(axes, len(sizes))
+    what_is_done = checked_kinds(kinds, chosen)
+    fourier = [a for a, one in zip(chosen, what_is_done, strict=True) if one == "fft"]
+    half_axis = fourier[-1] if real and fourier else None
+    unpadded, sizes, widths = sizes, *padded_sizes(sizes, fourier, padding)
+    modes = _modes(unpadded, sizes, fourier, truncation, real, widths is not None)
+    for axis, one in zip(chosen, what_is_done, strict=True):
+        if one == "dct1" and sizes[axis] < 2:
+            raise InputError(f"shape {sizes}: 'dct1' of axis {axis}; accepted: at least 2 points")
+    periods = [
+        [period(one, n[axis]) for axis, one in zip(chosen, what_is_done, strict=True)]
+        for n in (unpadded, sizes)
+    ]
+    points, summed = map(math.prod, periods)
+    share = {"backward": 1.0, "ortho": points**-0.5, "forward": 1.0 / points}[norm]
+    factors = (points / summed * share, 1.0 / (points * share))
     spectral_shape = tuple(m.count for m in modes)
+    complex_dtype = np.dtype(_COMPLEX.get(kind.name, kind.name))
     grid = None
     if process_grid is not None:
-        if layout != "pencil" or len(sizes) != 3:
-            raise InputError("process_grid is for layout 'pencil' of three-dimensional arrays only")
+        if layout != "pencil" or len(sizes) < 3:
+            raise InputError("process_grid is for layout 'pencil' of arrays of three or more axes")
         grid = _checked_grid(process_grid, ranks)
-    boxes = []
-    for what, given, extent, transposed in (
-        ("input_boxes", input_boxes, sizes, False),
-        ("output_boxes", output_boxes, spectral_shape, order == "transposed"),
-    ):
-        if given is not None:
-            boxes.append(_checked_boxes(given, extent, ranks, what))
-        elif layout == "root":
-            boxes.append((whole(extent), *[whole((0,) * len(extent))] * (ranks - 1)))
-        else:
-            divided: tuple[int, ...] = (ranks,)
-            if layout == "pencil" and len(sizes) == 3:
-                divided = grid or best_grid(ranks, sizes[:2])
-            # Of a single axis, there is no next one to be divided.
-            first = int(transposed and len(sizes) > 1)
-            rest = len(sizes) - first - len(divided)
-            boxes.append(tuple(grid_boxes(extent, (*[1] * first, *divided, *[1] * rest))))
+    first = chosen[-1] if half_axis is None else half_axis
+    usual = default_boxes(sizes, spectral_shape, ranks, layout, order, chosen, first, grid)
+    boxes = [
+        default if given is None else _checked_boxes(given, extent, ranks, what)
+        for what, given, extent, default in (
+            ("input_boxes", input_boxes, sizes, usual[0]),
+            ("output_boxes", output_boxes, spectral_shape, usual[1]),
+        )
+    ]
     return Arguments(
         sizes,
         kind,
+        chosen,
+        what_is_done,
+        norm,
+        widths,
         fields,
         layout,
         order,
@@ -175,18 +230,59 @@ def checked_arguments(
         DEFAULT if streaming is None else checked_streaming(streaming),
         ranks,
         modes,
-        np.dtype(_COMPLEX.get(kind.name, kind.name)),
+        complex_dtype,
         spectral_shape,
+        kind if real and half_axis is None else complex_dtype,
         real,
+        half_axis,
+        factors,
     )
 
 
 def _checked_shape(shape: Any) -> tuple[int, ...]:
     is_sequence = isinstance(shape, Sequence) and not isinstance(shape, str | bytes)
     sizes = tuple(shape) if is_sequence or getattr(shape, "ndim", 0) == 1 else ()
-    if not 1 <= len(sizes) <= 3:
-        raise InputError(f"shape {shape}; accepted: one, two or three sizes of at least 1")
+    if not 1 <= len(sizes) <= _MOST_AXES:
+        raise InputError(f"shape {shape}; accepted: one to {_MOST_AXES} sizes of at least 1")
     return tuple(whole_number(f"shape {sizes}: a size", n, 1) for n in sizes)
+
+
+def _checked_axes(axes: Sequence[int] | int | None, count: int) -> tuple[int, ...]:
+    if axes is None:
+        return tuple(range(count))
+    try:
+        given = [operator.index(axis) for axis in (axes if np.iterable(axes) else [axes])]
+    except TypeError:
+        given = []
+    found = tuple(axis % count for axis in given if -count <= axis < count)
+    if not given or len(set(found)) < len(given):
+        raise InputError(
+            f"axes {axes!r}; accepted: None, or one or more of {-count} to {count - 1}, each axis "
+            "once"
+        )
+    return found
+
+
+def _modes(
+    unpadded: tuple[int, ...],
+    sizes: tuple[int, ...],
+    fourier: Sequence[int],
+    truncation: str | Sequence[int] | None,
+    real: bool,
+    padded: bool,
+) -> tuple[Modes, ...]:
+    """Return the modes of every axis; those that no Fourier transform makes are all kept."""
+    modes = [Modes(n, n, 0) for n in sizes]
+    if not fourier:
+        if truncation is not None:
+            raise InputError(f"truncation {truncation!r}; accepted without Fourier axes: None")
+        return tuple(modes)
+    if padded and truncation is None:
+        truncation = "nyquist"
+    kept = truncate([unpadded[axis] for axis in fourier], truncation, real)
+    for axis, one in zip(fourier, kept, strict=True):
+        modes[axis] = Modes(sizes[axis], one.low, one.high)
+    return tuple(modes)
 
 
 def _checked_dtype(dtype: Any) -> np.dtype:

@@ -17,6 +17,7 @@ from slipstream.byte_sizes import bytes_text
 from slipstream.decomposition import slabs
 from slipstream.device import Device
 from slipstream.exchange import NarrowWire, make_transport
+from slipstream.fft.cosine_transforms import CosineTransform
 from slipstream.fft.fft_arguments import Arguments
 from slipstream.fft.layout_search import Stage, with_fields
 from slipstream.fft.layout_stages import AxisTransform, Part, Redistribution
@@ -87,11 +88,15 @@ class Plan:
         arrays = [physical, *self._between, spectral]
         for number, part in enumerate(self.parts):
             part.record_forward(graph, arrays[number], arrays[number + 1])
+        factor = self.arguments.factors[0]
+        if factor != 1.0 and spectral.size:
+            scaled, both = self._device.scale(spectral, factor), [spectral]
+            graph.add(scaled, reads=both, writes=both, label="scale", category="compute")
 
     def record_backward(self, graph: StepGraph, spectral: Array, physical: Array) -> None:
         """Record spectral -> physical, normalised."""
         arrays = [physical, *self._between, spectral]
-        scale = 1.0 / math.prod(self.arguments.shape)
+        scale = self.arguments.factors[1]
         for number, part in reversed(list(enumerate(self.parts))):
             # One transform normalises, and there is always one.
             transforms = not isinstance(part, Redistribution)
@@ -108,24 +113,24 @@ class Plan:
             stage = route[number]
             # Of several ranks one does all transforms, or each has its slabs.
             works_alone = a.ranks > 1 and sum(box.size > 0 for box in stage.before) == 1
-            if works_alone and stage.axes == (3, 2, 1):
+            if works_alone and self._is_cube() and stage.axes == (3, 2, 1):
                 works = stage.before[rank].size
                 part = SlabTransform(device, None, a, 0, 1, slab) if works else Part()
-                yield part, stage.after[rank].shape, a.complex_dtype
+                dtype = a.complex_dtype
+                yield part, stage.after[rank].shape, dtype
             elif self._is_slab(route[number : number + 2]):
                 number += a.ranks > 1
                 part = SlabTransform(device, self.transport, a, rank, a.ranks, slab)
-                yield part, route[number].after[rank].shape, a.complex_dtype
+                dtype = a.complex_dtype
+                yield part, route[number].after[rank].shape, dtype
             else:
                 shape = stage.before[rank].shape
                 for axis in stage.axes:
-                    modes, real = a.modes[axis - 1], a.real and axis == len(a.shape)
-                    part = AxisTransform(device, shape, axis, modes, real, a.complex_dtype)
+                    part, dtype = self._axis_part(shape, axis, dtype)
                     if math.prod(shape):
-                        shape = tuple(modes.count if i == axis else n for i, n in enumerate(shape))
-                    yield part, shape, a.complex_dtype
-            if route[number].axes:
-                dtype = a.complex_dtype
+                        count = a.modes[axis - 1].count
+                        shape = tuple(count if i == axis else n for i, n in enumerate(shape))
+                    yield part, shape, dtype
             number += 1
             if number < len(route):
                 before, after = route[number - 1].after, route[number].before
@@ -134,9 +139,24 @@ class Plan:
                 part = Redistribution(device, transport, before, after, rank, dtype)
                 yield part, after[rank].shape, dtype
 
+    def _axis_part(
+        self, shape: tuple[int, ...], axis: int, dtype: np.dtype
+    ) -> tuple[Part, np.dtype]:
+        """Return the transform of one axis of a local array, and the type of what it becomes."""
+        a, kind = self.arguments, self.arguments.kind_of(axis - 1)
+        if kind != "fft":
+            ortho = a.norm == "ortho"
+            return CosineTransform(self._device, shape, axis, kind, ortho, dtype), dtype
+        modes, half = a.modes[axis - 1], axis - 1 == a.half_axis
+        part = AxisTransform(self._device, shape, axis, modes, half, a.complex_dtype)
+        return part, a.complex_dtype
+
+    def _is_cube(self) -> bool:
+        return len(self.arguments.shape) == 3 and self.arguments.is_usual
+
     def _is_slab(self, stages: Sequence[Stage]) -> bool:
         a = self.arguments
-        if len(a.shape) != 3:
+        if not self._is_cube():
             return False
         planes = with_fields(slabs(a.shape, 0, a.ranks), a.fields)
         columns = with_fields(slabs(a.spectral_shape, 1, a.ranks), a.fields)

@@ -115,7 +115,7 @@ def pair_of(
     rank = comm.rank if comm is not None else 0
     boxes = arguments.input_boxes[rank], arguments.output_boxes[rank]
     physical = home.zeros((arguments.fields, *boxes[0].shape), arguments.dtype)
-    spectral = home.zeros((arguments.fields, *boxes[1].shape), arguments.complex_dtype)
+    spectral = home.zeros((arguments.fields, *boxes[1].shape), arguments.spectral_dtype)
     forward, backward = StepGraph(device), StepGraph(device)
     plan.record_forward(forward, physical, spectral)
     plan.record_backward(backward, spectral, physical)
@@ -137,8 +137,9 @@ def transform_key(arguments: Arguments, device: Device) -> str:
     # Boxes can be many: the first ones make the key readable, a digest tells arrangements apart.
     boxes = [f"{b[0].shape}" for b in (a.input_boxes, a.output_boxes)]
     digest = hash((a.input_boxes, a.output_boxes)) % 16**6
+    unusual = "" if a.is_usual else f"axes {a.axes}, {' '.join(a.kinds)}; "
     return (
-        f"{device.name}; {a.ranks} ranks; {'x'.join(map(str, a.shape))} {a.dtype.name}; "
+        f"{device.name}; {a.ranks} ranks; {unusual}{'x'.join(map(str, a.shape))} {a.dtype.name}; "
         f"{'x'.join(map(str, a.spectral_shape))} modes; {a.fields} fields; "
         f"boxes {' '.join(boxes)} {digest:06x}; wire {a.wire}; transport {a.transport}; "
         f"workers {a.workers or 'any'}; {a.schedule}"

@@ -23,6 +23,9 @@ from slipstream.fft.truncation import Modes
 
 Boxes = tuple[Box, ...]
 
+# Fields and the axes of an array of three: of more, there are too many grids to try them all.
+_SEARCHED_AXES = 4
+
 # Bricks to a pencil, two more pencils, and bricks again.
 _MOST_EXCHANGES = 4
 
@@ -46,19 +49,25 @@ def find_route(
     source: Boxes,
     target: Boxes,
     active: int,
+    axes: Sequence[int] | None = None,
+    half_axis: int | None = None,
+    early: Sequence[int] = (),
 ) -> list[Stage]:
     """Return the stages with the fewest exchanges.
 
-    `sizes` is the number of fields, then the physical shape. If the last axis is real, it is
-    transformed first. Only the first `active` ranks transform. The first stage's `before` is
-    `source`, the last one's `after` is `target`.
+    `sizes` is the number of fields, then the physical shape. All axes are transformed, or those of
+    `axes`. If arrays are `real`, the axis that makes them complex, the last one or `half_axis`, is
+    transformed first; only those of `early` may be before it. Only the first `active` ranks
+    transform. The first stage's `before` is `source`, the last one's `after` is `target`.
     """
-    space = _Space(tuple(sizes), tuple(modes), real, active)
-    axes = frozenset(range(1, len(sizes)))
+    if real and half_axis is None:
+        half_axis = len(sizes) - 1
+    space = _Space(tuple(sizes), tuple(modes), half_axis if real else None, early, active)
+    remaining = frozenset(range(1, len(sizes)) if axes is None else axes)
     # Idle ranks save exchanges, but are not worth them where all can work.
     for idle in (False, True):
         for exchanges in range(_MOST_EXCHANGES + 1):
-            routes = _routes(space, source, target, axes, exchanges, idle)
+            routes = _routes(space, source, target, remaining, exchanges, idle)
             if routes:
                 return min(routes, key=_moved)
     raise RuntimeError("no route was found, though one rank could transform everything")
@@ -70,7 +79,9 @@ class _Space:
 
     sizes: tuple[int, ...]
     modes: tuple[Modes, ...]
-    real: bool
+    # The axis that makes real arrays complex, and those that may be transformed before it.
+    half_axis: int | None
+    early: Sequence[int]
     active: int
 
     def shape(self, remaining: frozenset[int]) -> tuple[int, ...]:
@@ -86,13 +97,16 @@ class _Space:
         filled = [box for box in boxes if box.size]
         if any(box.size for box in boxes[self.active :]):
             return ()
-        last = len(shape) - 1
         axes = [
             axis
             for axis in sorted(remaining, reverse=True)
             if all(box.shape[axis] == shape[axis] for box in filled)
         ]
-        return () if self.real and last in remaining and last not in axes else tuple(axes)
+        if self.half_axis in remaining:
+            if self.half_axis not in axes:
+                return tuple(axis for axis in axes if axis in self.early)
+            axes.sort(key=lambda axis: axis != self.half_axis)
+        return tuple(axes)
 
     def transformed(self, boxes: Boxes, axes: tuple[int, ...]) -> Boxes:
         """Return a layout after some axes have been transformed in it."""
@@ -149,10 +163,11 @@ def _grids(space: _Space, remaining: frozenset[int], ranks: int, idle: bool) -> 
 
     With `idle`, also those that leave ranks without points.
     """
-    shape, last = space.shape(remaining), len(space.sizes) - 1
-    needed = {last} if space.real and last in remaining else remaining
+    shape, needed = space.shape(remaining), remaining
+    if space.half_axis in remaining:
+        needed = remaining.intersection({space.half_axis, *space.early})
     result = []
-    for grid in factorisations(space.active, len(shape)):
+    for grid in _process_grids(space.active, len(shape)):
         if not any(grid[axis] == 1 for axis in needed):
             continue
         if not idle and any(parts > size for parts, size in zip(grid, shape, strict=True)):
@@ -160,6 +175,19 @@ def _grids(space: _Space, remaining: frozenset[int], ranks: int, idle: bool) -> 
         empty = Box((0,) * len(shape), (0,) * len(shape))
         result.append((*grid_boxes(shape, grid), *[empty] * (ranks - space.active)))
     return result
+
+
+def _process_grids(ranks: int, axes: int) -> list[tuple[int, ...]]:
+    """Return the process grids to be tried; of arrays of many axes, slabs and pencils only."""
+    if axes <= _SEARCHED_AXES:
+        return factorisations(ranks, axes)
+    grids = {
+        tuple(parts.get(axis, 1) for axis in range(axes))
+        for pair in itertools.combinations(range(axes), 2)
+        for two in factorisations(ranks, 2)
+        for parts in [dict(zip(pair, two, strict=True))]
+    }
+    return sorted(grids)
 
 
 def _moved(route: list[Stage]) -> int:

@@ -242,6 +242,17 @@ class StreamedPlan:
     def record_forward(self, graph: StepGraph, physical: Array, spectral: Array) -> None:
         """Record physical -> spectral; arrays (fields, ...) on the host."""
         self._record(graph, physical, spectral, True)
+        factor = self.arguments.factors[0]
+        if factor != 1.0 and spectral.size:
+            scaled, both = self._home.scale(spectral, factor), [spectral]
+            graph.add(
+                scaled,
+                reads=both,
+                writes=both,
+                label="scale",
+                category="compute",
+                device=self._home,
+            )
 
     def record_backward(self, graph: StepGraph, spectral: Array, physical: Array) -> None:
         """Record spectral -> physical, normalised."""
@@ -262,7 +273,7 @@ class StreamedPlan:
         stores = self._stores(physical, spectral, forward, padded)
         order = list(enumerate(self.passes))
         for field in range(self.arguments.fields):
-            scale = 1.0 / math.prod(self.arguments.shape)
+            scale = self.arguments.factors[1]
             for number, one in order if forward else order[::-1]:
                 ends = stores[number], stores[number + 1]
                 source, target = ends if forward else ends[::-1]

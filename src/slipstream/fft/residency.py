@@ -33,6 +33,11 @@ def make_plan(
     # What is on a device does without all of this.
     from slipstream.fft.streaming_tuning import streamed_plan
 
+    if not a.is_usual or len(a.shape) > 3:
+        raise InputError(
+            "residency 'host', or 'auto' where the device is too small, is for Fourier transforms "
+            "along all axes of at most three, the last one first; accepted here: 'device'"
+        )
     if a.wire:
         raise InputError(f"wire {a.wire!r} with residency 'host'; accepted: None")
     if a.transport == "nccl" and not a.streaming.from_device:

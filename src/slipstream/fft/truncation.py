@@ -6,13 +6,19 @@ the lowest of either sign; the modes between are neither stored, transformed nor
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
+from slipstream.argument_checks import is_finite
 from slipstream.errors import InputError
+
+# Points for each mode: more is a slip.
+_MOST_PADDING = 16
 
 
 @dataclass(frozen=True)
@@ -42,6 +48,11 @@ class Modes:
         """Number of modes of a complex transform that are not kept."""
         return self.size - self.count
 
+    @property
+    def has_nyquist(self) -> bool:
+        """Whether the mode of an even number of points that has no partner is among those kept."""
+        return self.size % 2 == 0 and max(self.low - 1, self.high) == self.size // 2
+
     def wavenumbers(self) -> np.ndarray:
         """Return the integer wavenumbers in the order of storage."""
         return np.concatenate([np.arange(self.low), np.arange(-self.high, 0)])
@@ -61,6 +72,36 @@ def truncated(size: int, largest: int, half: bool = False) -> Modes:
     """
     largest = min(largest, (size - 1) // 2)
     return Modes(size, largest + 1, 0 if half else largest)
+
+
+def padded_sizes(
+    sizes: Sequence[int], axes: Sequence[int], padding: float | str | Sequence[float] | None
+) -> tuple[tuple[int, ...], tuple[float, ...] | None]:
+    """Return the number of points along every axis if some axes are padded, and by how much each.
+
+    Raises
+    ------
+    InputError
+        If the padding is not among those accepted, see `DistributedFFT`.
+    """
+    if padding is None:
+        return tuple(sizes), None
+    given: Any = 1.5 if isinstance(padding, str) and padding == "3/2" else padding
+    several = isinstance(given, Sequence) and not isinstance(given, str)
+    factors: list[Any] = list(given) if several else [given] * len(axes)
+    if (
+        not axes
+        or len(factors) != len(axes)
+        or not all(is_finite(one) and 1 <= one <= _MOST_PADDING for one in factors)
+    ):
+        raise InputError(
+            f"padding {padding!r}; accepted: None, '3/2', or a number from 1 to {_MOST_PADDING}, "
+            f"or one for each of the {len(axes)} Fourier axes"
+        )
+    result = list(sizes)
+    for axis, factor in zip(axes, factors, strict=True):
+        result[axis] = math.ceil(sizes[axis] * factor)
+    return tuple(result), tuple(map(float, factors))
 
 
 def truncate(

@@ -25,6 +25,8 @@ from slipstream.fft.padded_rows import padded_row
 from slipstream.schedule import CommittedStep
 from slipstream.schedule.dependencies import Region
 
+# What DLPack calls memory of the host, pinned or not, and that of NVIDIA's GPUs, managed or not.
+_DLPACK_HOST, _DLPACK_CUDA = (1, 3), (2, 13)
 # How many arrays that came lately are recognised when they come again, how many pairs of them have
 # a step, and after how many calls another pair may take the place of one that did not come.
 _RECOGNISED, _REMEMBERED, _IDLE = 8, 4, 64
@@ -46,10 +48,12 @@ class UserArrays:
     def __init__(self, arguments: Arguments, rank: int, device: Device, home: Device) -> None:
         self._arguments, self._rank = arguments, rank
         self._device, self._home = device, home
+        # Whether rows of real points become rows of modes, so that both can be in one memory.
+        self._pads_rows = arguments.half_axis == len(arguments.shape) - 1
         self._kinds: dict[str, tuple[tuple[int, ...], np.dtype]] = {}
         for side, boxes, dtype in (
             ("input", arguments.input_boxes, arguments.dtype),
-            ("output", arguments.output_boxes, arguments.complex_dtype),
+            ("output", arguments.output_boxes, arguments.spectral_dtype),
         ):
             shape = boxes[rank].shape
             self._kinds[side] = (
@@ -68,7 +72,13 @@ class UserArrays:
     def in_place(self) -> tuple[Array, Array]:
         """Return both arrays in one memory; rows of real points are padded, as in FFTW."""
         (physical, dtype), (spectral, complex_dtype) = self._kinds["input"], self._kinds["output"]
-        row = padded_row(physical[-1]) if self._arguments.real else physical[-1]
+        half = self._arguments.half_axis
+        if half is not None and not self._pads_rows:
+            raise InputError(
+                f"the transform along axis {half} makes half as many modes, which cannot be in one "
+                "memory with the points; accepted: plans where this is the last axis"
+            )
+        row = padded_row(physical[-1]) if self._pads_rows else physical[-1]
         stored = (*physical[:-1], row)
         sizes = math.prod(stored) * dtype.itemsize, math.prod(spectral) * complex_dtype.itemsize
         memory = self._home.empty((max(sizes),), np.uint8)
@@ -81,6 +91,27 @@ class UserArrays:
     def note(self, array: Array) -> None:
         """Remember an array that will come again."""
         self._seen.append((array_key(array), weakref.ref(self._owner(array))))
+
+    def taken(self, array: Any, name: str) -> Any:
+        """Return an array that another library has by DLPack as one of ours, in the same memory.
+
+        What is ours already, or is not on a processor of this plan's, stays as it is.
+        """
+        ours = np.ndarray, self._device.array_module.ndarray
+        if isinstance(array, ours) or not hasattr(array, "__dlpack__"):
+            return array
+        try:
+            kind = int(array.__dlpack_device__()[0])
+            if kind in _DLPACK_HOST:
+                return np.from_dlpack(array)
+            if kind in _DLPACK_CUDA and self._device.kind == "cuda":
+                return self._device.array_module.from_dlpack(array)
+        except Exception as error:
+            raise InputError(
+                f"{name} of type {type(array).__name__} cannot be had by DLPack: {error}; accepted:"
+                " strided arrays of this plan's type, detached from gradients"
+            ) from error
+        return array
 
     def checked(self, array: Any, side: str, name: str) -> Array:
         """Return an array that the plan takes, or raise `InputError`; lists become arrays."""
@@ -140,8 +171,9 @@ class UserArrays:
         So it is if they share no memory, if they are the same, or lie as `in_place` has them.
         """
         start = address_of(points)
-        if start == address_of(modes) and modes.flags.c_contiguous:
-            rows = padded_row(points.shape[-1]) if self._arguments.real else points.shape[-1]
+        known = self._pads_rows or self._arguments.half_axis is None
+        if known and start == address_of(modes) and modes.flags.c_contiguous:
+            rows = padded_row(points.shape[-1]) if self._pads_rows else points.shape[-1]
             step, steps = points.itemsize, []
             for n in reversed((*points.shape[:-1], rows)):
                 steps.append(step)

@@ -1,0 +1,109 @@
+"""Transforms under way: calls that return before the result is there, on CPUs as on GPUs."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import TimeoutError as NotYet
+
+from slipstream.array_types import Array
+from slipstream.device import Event
+from slipstream.errors import InputError, RunError
+
+
+class PendingTransform:
+    """A transform that has been started by `DistributedFFT.forward_async` or `backward_async`.
+
+    Its arrays must neither be written nor freed before `wait` has returned.
+    """
+
+    def __init__(self, started: Future[Array] | None, result: Array, event: Event | None) -> None:
+        self._started, self._result, self._event = started, result, event
+
+    def done(self) -> bool:
+        """Return whether the result is there, or the transform has failed; wait for nothing."""
+        if self._event is not None:
+            return self._event.done()
+        return self._started is None or self._started.done()
+
+    def wait(self, timeout: float | None = None) -> Array:
+        """Return the result, as `forward` and `backward` do, once it is there.
+
+        Parameters
+        ----------
+        timeout : float, optional
+            Seconds to wait for a transform on CPUs; for ever by default, or rather for
+            ``SLIPSTREAM_TIMEOUT`` in any exchange.
+
+        Raises
+        ------
+        RunError
+            If it is not there in time: then it is still under way; or if the transform has failed.
+        """
+        if self._event is not None:
+            self._event.synchronize()
+        if self._started is None:
+            return self._result
+        try:
+            return self._started.result(timeout)
+        except NotYet:
+            if self._started.done():
+                raise
+            raise RunError(f"the transform is not done after {timeout:g} s") from None
+
+
+class Turns:
+    """Who may run the plans that share a communicator: one call at a time, in their order.
+
+    Calls that were started asynchronously run in a thread of their own, one after the other, and
+    others wait for them.
+    """
+
+    def __init__(self, alone: bool) -> None:
+        self._alone = alone
+        self._lock = threading.Lock()
+        self._executor: ThreadPoolExecutor | None = None
+        self._last: Future[Array] | None = None
+        self._thread: int | None = None
+
+    def __enter__(self) -> None:
+        self.settle()
+        # On one rank calls take turns; on several, ranks might take those of different threads.
+        if not self._lock.acquire(blocking=self._alone):
+            raise InputError(
+                "another thread runs this plan now; accepted: one call at a time, or a plan for "
+                "each thread"
+            )
+
+    def __exit__(self, *exception: object) -> None:
+        self._lock.release()
+
+    @contextlib.contextmanager
+    def last(self) -> Iterator[None]:
+        """Wait for all calls, and end the thread of those that were started."""
+        self.settle()
+        with self._lock:
+            if self._executor is not None:
+                self._executor.shutdown()
+            self._executor = None
+            yield
+
+    def start(self, call: Callable[[], Array]) -> Future[Array]:
+        """Run a call behind those that were started before."""
+        if self._executor is None:
+            self._executor = ThreadPoolExecutor(1, "slipstream-fft", self._note_thread)
+        self._last = self._executor.submit(call)
+        return self._last
+
+    def settle(self) -> None:
+        """Wait for what was started, unless this is it; how it ended is for those who wait."""
+        last = self._last
+        if last is not None and self._thread != threading.get_ident():
+            wait([last])
+            if self._last is last:
+                self._last = None
+
+    def _note_thread(self) -> None:
+        self._thread = threading.get_ident()
