@@ -7,6 +7,7 @@ tile by tile: see `out_of_core_fft`.
 
 from slipstream.fft.column_transforms import ColumnPass
 from slipstream.fft.distributed_fft import DistributedFFT
+from slipstream.fft.pending_transforms import PendingTransform
 from slipstream.fft.plane_transforms import (
     PlanePass,
     PointOperation,
@@ -21,6 +22,7 @@ __all__ = [
     "ColumnPass",
     "DistributedFFT",
     "Modes",
+    "PendingTransform",
     "PlanePass",
     "PointOperation",
     "PointProduct",
