@@ -114,6 +114,24 @@ def _streamed(f, image, fluid, periodic):
     return result
 
 
+def wall_force(populations, image, fluid, periodic):
+    """Return what walls got in the last step: twice the momentum that came back from them.
+
+    Where a wall is met across a face, the pressure drop pushes on it, too.
+    """
+    total = np.zeros(3)
+    for q, (c, w) in enumerate(zip(D3Q19.velocities, D3Q19.weights, strict=True)):
+        closed, pushed = np.roll(image, c, (0, 1, 2)) == 0, np.zeros(image.shape)
+        for axis in range(3):
+            if c[axis]:
+                face = [slice(None)] * 3
+                face[axis] = 0 if c[axis] > 0 else -1
+                closed[tuple(face)] |= not periodic[axis]
+                pushed[tuple(face)] += 3 * w * c[axis] * fluid.pressure_drop[axis]
+        total += c * (pushed - 2 * populations[q])[(image != 0) & closed].sum()
+    return total
+
+
 def site_numbers(image, order):
     """Return the numbers of an image's pores, in the order of its voxels."""
     z, y, x = np.nonzero(image)

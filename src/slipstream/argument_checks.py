@@ -28,6 +28,13 @@ def is_finite(value: Any) -> bool:
     return isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
 
 
+def check_positive(**values: Any) -> None:
+    """Refuse arguments, given by name, that are not finite numbers above 0."""
+    for name, value in values.items():
+        if not (is_finite(value) and value > 0):
+            raise InputError(f"{name} is {value!r}; accepted: a number more than 0")
+
+
 def three_numbers(name: str, values: Any) -> tuple[float, float, float]:
     """Return three finite numbers, for z, y and x, or raise `InputError`."""
     try:

@@ -7,6 +7,7 @@ file format and no MPI, so every layer may use it.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -67,6 +68,19 @@ class Field:
         return tuple(
             slice(start, start + size)
             for start, size in zip(self.offset, self.data.shape, strict=True)
+        )
+
+    def to_xarray(self) -> Any:
+        """Return this rank's part as an `xarray.DataArray`, with its coordinates and attributes.
+
+        Needs xarray, which is not installed with this package.
+        """
+        import xarray
+
+        region = dict(zip(self.dims, self.region(), strict=True))
+        coordinates = {name: one[region[name]] for name, one in self.coordinates.items()}
+        return xarray.DataArray(
+            self.data, coordinates, self.dims, self.name, attrs=dict(self.attributes)
         )
 
 

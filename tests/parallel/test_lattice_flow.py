@@ -15,13 +15,14 @@ from lattice_oracle import (
     set_populations,
     subdomain_of,
     velocity_and_density,
+    wall_force,
 )
 from slipstream.decomposition import whole
 from slipstream.errors import InputError
 from slipstream.exchange import make_transport
 from slipstream.lattice import Fluid, PoreFlow, Storage, decompose, make_sample, permeability
 from slipstream.lattice.d3q19 import D3Q19
-from slipstream.lattice.darcy import mean_flow
+from slipstream.lattice.darcy import sum_up
 from slipstream.lattice.domain_decomposition import PARTITIONS
 from slipstream.lattice.storage_tuning import choose_storage
 from slipstream.schedule import POLICIES
@@ -103,21 +104,25 @@ def check(comm, device, name, image, periodic, axis, partition, fluid, choices, 
     for names, policy in choices:
         storage = storage_for(device, names)
         flow = run(subdomain, fluid, storage, device, transport, policy, image)
-        results.append((populations_of(flow), flow.fields(), mean_flow(flow, comm)))
+        results.append((populations_of(flow), flow.fields(), sum_up(flow, comm)))
     # Who found a mistake earlier would leave the others waiting.
     total = velocity_and_density(dense, image, fluid)
     earlier = velocity_and_density(before, image, fluid)
     mean = (total + earlier)[:3].mean(axis=(1, 2, 3)) / 2
     more = total[:3].mean(axis=(1, 2, 3)) - mean
-    for populations, part, (velocity, alternation, density, mach) in results:
+    drag = wall_force(dense, image, fluid, periodic)
+    for populations, part, sums in results:
         np.testing.assert_allclose(populations, dense[:, *box], rtol=0, atol=1e-16)
         np.testing.assert_array_equal(populations, bits[:, *box])
         np.testing.assert_array_equal(part, fields[:, *box])
-        np.testing.assert_allclose(velocity, total[:3].mean(axis=(1, 2, 3)), rtol=1e-12, atol=1e-17)
-        np.testing.assert_allclose(alternation, more, rtol=1e-12, atol=1e-17)
-        assert density == pytest.approx(dense.sum(), rel=1e-12, abs=1e-15)
+        np.testing.assert_allclose(
+            sums.velocity, total[:3].mean(axis=(1, 2, 3)), rtol=1e-12, atol=1e-17
+        )
+        np.testing.assert_allclose(sums.alternation, more, rtol=1e-12, atol=1e-17)
+        np.testing.assert_allclose(sums.wall_force, drag, rtol=0, atol=1e-15 * image.size)
+        assert sums.mass == pytest.approx(dense.sum(), rel=1e-12, abs=1e-15)
         fastest = np.sqrt((total[:3] ** 2).sum(axis=0).max())
-        assert mach == pytest.approx(fastest * 3**0.5, rel=1e-13)
+        assert sums.mach == pytest.approx(fastest * 3**0.5, rel=1e-13)
 
 
 @pytest.mark.parametrize(("periodic", "fluid"), [(PERIODIC, DRIVEN), (JOINED_ONCE, SLOW)])

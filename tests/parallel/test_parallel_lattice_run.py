@@ -98,7 +98,7 @@ def test_pieces_that_are_small_make_the_same_files(comm, device, shared_folder, 
     expected = {field.name: field.data.tobytes() for field in shared.fields()}
     whole = [path.read_bytes() for path in shared._fields.write_vtk(shared_folder / "whole.vti")]
     # A few rows and sites at a time.
-    monkeypatch.setattr("slipstream.lattice.voxel_fields.BYTES_AT_ONCE", 1)
+    monkeypatch.setattr("slipstream.lattice.flow_snapshot.BYTES_AT_ONCE", 1)
     monkeypatch.setattr("slipstream.lattice.lattice_checkpoint._SITES_AT_ONCE", 100)
     assert {field.name: field.data.tobytes() for field in shared.fields()} == expected
     assert [

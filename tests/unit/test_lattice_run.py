@@ -15,8 +15,8 @@ from slipstream import cli
 from slipstream.decomposition import whole
 from slipstream.device import HostDevice
 from slipstream.lattice import make_sample
+from slipstream.lattice.darcy import DARCY
 from slipstream.lattice.lattice_checkpoint import padded_sizes
-from slipstream.lattice.permeability import DARCY
 
 
 @pytest.fixture(autouse=True)

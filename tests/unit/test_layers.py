@@ -40,7 +40,7 @@ LAYERS = (
 FAMILIES = ("spectral", "lattice", "advection")
 # Of the package `simulation`, what runs a case: it knows what all simulations have, but simulations
 # know nothing of it.
-RUNNING = ("run_case", "folder_lock", "output_folder", "output_writer", "stop_requests")
+RUNNING = ("run_case", "folder_lock", "output_folder", "output_writer")
 LEVEL = {layer: level for level, layers in enumerate(LAYERS) for layer in layers}
 MODULES = sorted(ROOT.rglob("*.py"))
 # What solvers and transforms may know of exchanges: plans, and that there are transports.

@@ -253,8 +253,9 @@ class Flow(Table):
 
     Attributes
     ----------
-    axis : {"x", "y", "z"}
-        Axis along which it flows.
+    axis : {"x", "y", "z", "all"}
+        Axis along which it flows; "all" for the whole tensor, along x, y and z one after the other,
+        which share the steps of the run.
     relaxation_time : float
         Relaxation time of the even populations, on which the permeability does not depend; the
         viscosity is (relaxation_time - 1/2) / 3.
@@ -268,7 +269,7 @@ class Flow(Table):
         Navier-Stokes instead of Stokes flow.
     """
 
-    axis: Axis = "z"
+    axis: Literal["x", "y", "z", "all"] = "z"
     relaxation_time: Annotated[float, Field(gt=0.5)] = 1.0
     magic: Positive = 3 / 16
     force: Positive | None = None
@@ -454,6 +455,15 @@ class LatticeCase(Case):
 
     @model_validator(mode="after")
     def _flow_is_not_walled_in(self) -> Self:
+        if self.flow.axis == "all" and self.image.walls:
+            raise ValueError(
+                f"image.walls: {list(self.image.walls)} closes an axis of flow.axis = 'all';"
+                " accepted: none"
+            )
+        if self.flow.axis == "all" and self.image.buffer:
+            raise ValueError(
+                "image.buffer: layers are for one axis; accepted with flow.axis = 'all': 0"
+            )
         if self.flow.axis in self.image.walls:
             others = [name for name in "xyz" if name != self.flow.axis]
             raise ValueError(

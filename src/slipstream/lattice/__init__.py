@@ -1,16 +1,27 @@
 """Flow through porous media: lattice Boltzmann methods on voxel images."""
 
 from slipstream.lattice.domain_decomposition import Subdomain, decompose
-from slipstream.lattice.permeability import Permeability, permeability
+from slipstream.lattice.permeability import permeability
+from slipstream.lattice.permeability_result import (
+    AxisFlow,
+    FlowFields,
+    Permeability,
+    PermeabilityInterrupted,
+)
 from slipstream.lattice.population_layout import Storage
 from slipstream.lattice.pore_flow import PoreFlow
 from slipstream.lattice.relaxation_rates import Fluid
 from slipstream.lattice.samples import SAMPLES, make_sample
+from slipstream.lattice.steady_flow import FlowProgress
 
 __all__ = [
     "SAMPLES",
+    "AxisFlow",
+    "FlowFields",
+    "FlowProgress",
     "Fluid",
     "Permeability",
+    "PermeabilityInterrupted",
     "PoreFlow",
     "Storage",
     "Subdomain",

@@ -15,7 +15,7 @@ import math
 
 from slipstream.array_types import Comm
 from slipstream.errors import RunError
-from slipstream.lattice.darcy import Means, darcy_permeability, mean_flow
+from slipstream.lattice.darcy import Means, darcy_permeability, sum_up
 from slipstream.lattice.pore_flow import PoreFlow
 
 # Mach numbers beyond which compressibility matters, and beyond which the method does not hold.
@@ -126,13 +126,12 @@ class Steadiness:
         """Return the flow's means now; a RunError if it is too fast for the method."""
         flow = self._flow
         if self._means is None or self._means.steps != flow.steps:
-            velocity, alternation, mass, mach = mean_flow(flow, self._comm)
-            self._judge(mach)
-            column = darcy_permeability(flow.fluid.viscosity, velocity, self._force)
-            permeability = float(column[self._axis])
-            along, more = velocity[self._axis], alternation[self._axis]
+            sums = sum_up(flow, self._comm)
+            self._judge(sums.mach)
+            column = darcy_permeability(flow.fluid.viscosity, sums.velocity, self._force)
+            along, more = sums.velocity[self._axis], sums.alternation[self._axis]
             share = float(abs(more / along)) if along else 0.0
-            self._means = Means(flow.steps, velocity, share, mass, mach, column, permeability)
+            self._means = Means(flow.steps, sums, share, column, float(column[self._axis]))
         return self._means
 
     def look(self) -> None:

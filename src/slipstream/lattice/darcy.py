@@ -11,11 +11,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from slipstream.array_types import Comm
-from slipstream.case import LatticeCase
-from slipstream.collective import sum_over_ranks
+from slipstream.collective import largest, sum_over_ranks
 from slipstream.lattice.flow_domain import Domain
 from slipstream.lattice.pore_flow import PoreFlow
-from slipstream.lattice.velocity_set import AXES
 
 # One darcy in square metres.
 DARCY = 9.869233e-13
@@ -26,43 +24,71 @@ def darcy_permeability(viscosity: float, velocity: np.ndarray, force: float) -> 
     return viscosity * velocity / force
 
 
-def force_on_sample(force: float, sample_fraction: float) -> float:
-    """Return the force per volume of the sample, as only the sample resists the flow."""
-    return force / sample_fraction
+def resisted_force(
+    force: float | None, pressure_drop: float | None, axis: int, domain: Domain
+) -> float:
+    """Return the force per volume of the sample that drives a flow along an axis of the array.
+
+    That is more than the force per volume of the domain if layers of pore are added to the sample,
+    as only the sample resists the flow.
+    """
+    if pressure_drop is not None:
+        return pressure_drop / domain.sample.shape[axis]
+    return (force or 0.0) / domain.sample_fraction
 
 
-def driving_force(case: LatticeCase, domain: Domain) -> float:
-    """Return the force per volume of the sample that drives a case's flow."""
-    if case.flow.pressure_drop is not None:
-        return case.flow.pressure_drop / domain.sample.shape[AXES.index(case.flow.axis)]
-    return force_on_sample(case.flow.force or 0.0, domain.sample_fraction)
+@dataclass(frozen=True)
+class FlowSums:
+    """What all pores of a flow have together, in lattice units; vectors are along z, y and x.
+
+    Attributes
+    ----------
+    velocity : numpy.ndarray
+        Superficial velocity.
+    alternation : numpy.ndarray
+        What this has more in the last step than on average in that one and the one before.
+    mass : float
+        Sum of the density's deviations from that at rest.
+    mach : float
+        Largest Mach number.
+    wall_force : numpy.ndarray
+        Force on the walls: the momentum that populations gave to them when they bounced back in the
+        last step (momentum exchange, Ladd 1994). In a steady flow it is `driving_force`. Walls that
+        a population meets across a face feel the pressure drop, as pores there do.
+    driving_force : numpy.ndarray
+        Force on the fluid: what the force per volume and the pressure drop add to its momentum.
+    """
+
+    velocity: np.ndarray
+    alternation: np.ndarray
+    mass: float
+    mach: float
+    wall_force: np.ndarray
+    driving_force: np.ndarray
 
 
 @dataclass(frozen=True)
 class Means:
-    """Means over a whole flow, in lattice units; vectors are along z, y and x."""
+    """What is known of a whole flow after so many steps; vectors are along z, y and x."""
 
-    steps: int  # done so far
-    velocity: np.ndarray  # superficial
-    alternation: float  # of the velocity along the axis of the flow, relative; see `mean_flow`
-    mass: float  # sum of the density's deviations from that at rest
-    mach: float  # largest Mach number
+    steps: int
+    sums: FlowSums
+    alternation: float  # of the velocity along the axis of the flow, relative; see `FlowSums`
     column: np.ndarray  # of the permeability tensor, for a force along the axis of the flow
     permeability: float  # along that axis
 
 
-def mean_flow(flow: PoreFlow, comm: Comm) -> tuple[np.ndarray, np.ndarray, float, float]:
-    """Return superficial velocity, its alternation, density and Mach number. Collective.
-
-    The alternation is what the velocity has more in this step than on average in this one and the
-    one before. The density is the sum of deviations from that at rest, the Mach number the largest.
-    """
+def sum_up(flow: PoreFlow, comm: Comm) -> FlowSums:
+    """Return what all pores of a flow have together. Collective."""
     sums, fastest = flow.sums()
-    sums = sum_over_ranks(comm, sums)
-    if comm is not None:
-        from mpi4py import MPI
-
-        fastest = comm.allreduce(fastest, MPI.MAX)
+    sums = sum_over_ranks(comm, np.concatenate([sums, flow.driving_force()]))
+    fastest = largest(comm, fastest)
     voxels = float(np.prod(flow.subdomain.shape))
-    velocity, mean = sums[:3] / voxels, sums[4:] / voxels
-    return velocity, velocity - mean, float(sums[3]), fastest * 3**0.5
+    velocity, mean = sums[:3] / voxels, sums[4:7] / voxels
+    # The mean is measured by what came through links. What did not has bounced back: of the last
+    # step's change of momentum, it is what the drive does not account for.
+    change = 2 * (sums[:3] - sums[4:7])
+    drive = sums[7:]
+    return FlowSums(
+        velocity, velocity - mean, float(sums[3]), fastest * 3**0.5, drive - change, drive
+    )

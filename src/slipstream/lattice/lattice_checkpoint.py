@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -25,7 +26,18 @@ from slipstream.lattice.pore_flow import PoreFlow
 # a rank has several chunks.
 _SITES_AT_ONCE = 1 << 20
 _MOST_IN_CHUNK, _LEAST_IN_CHUNK, _CHUNKS = 1 << 20, 1 << 16, 16
-_BOXES, _VOXEL = "part", "voxel"  # names of arrays
+_BOXES, _VOXEL, AXES_TABLE = "part", "voxel", "axes"  # names of arrays
+
+
+@dataclass(frozen=True)
+class AxisRecord:
+    """What is known of the flow along an axis, one of several that a run drives it along."""
+
+    axis: int
+    began: int  # after so many steps of the run
+    residual: float
+    mach: float
+    column: np.ndarray  # of the permeability tensor, along z, y and x
 
 
 def state(flow: PoreFlow, comm: Comm) -> Iterator[Field]:
@@ -164,3 +176,28 @@ def _population(direction: int, directions: int) -> str:
 def read_numbers(checkpoint: Checkpoint, name: str) -> list[float]:
     """Return the values of a small array; none if there is no such array."""
     return checkpoint.read(name).tolist() if name in checkpoint.shapes else []
+
+
+def axes_table(records: Sequence[AxisRecord]) -> np.ndarray:
+    """Return records as a table of numbers, which `read_axes` reads."""
+    rows = [(one.axis, one.began, one.residual, one.mach, *one.column) for one in records]
+    return np.array(rows, np.float64)
+
+
+def read_axes(checkpoint: Checkpoint, axes: Sequence[int]) -> list[AxisRecord]:
+    """Return the flows along the axes that a run has come to, the last one under way."""
+    if len(axes) == 1:
+        return [AxisRecord(axes[0], 0, 1.0, 0.0, np.zeros(3))]
+    checkpoint.check_array(AXES_TABLE, "f", 2)
+    table = checkpoint.read(AXES_TABLE)
+    known = [float(axis) for axis in axes[: len(table)]]
+    if table.shape[1] != 7 or not len(table) or table[:, 0].tolist() != known:
+        raise InputError(f"initial.restart: {checkpoint.path}: {AXES_TABLE} is no table of axes")
+    if not (np.isfinite(table).all() and (table[:, 1] >= 0).all()) or (
+        table[:, 1].max() > checkpoint.step
+    ):
+        raise InputError(f"initial.restart: {checkpoint.path}: {AXES_TABLE} is no table of axes")
+    return [
+        AxisRecord(int(axis), int(began), residual, mach, np.array(column))
+        for axis, began, residual, mach, *column in table.tolist()
+    ]

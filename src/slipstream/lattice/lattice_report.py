@@ -14,10 +14,12 @@ from slipstream.device import quick_bandwidth
 from slipstream.lattice.convergence import UNKNOWN, distance_text
 from slipstream.lattice.darcy import DARCY, Means
 from slipstream.lattice.flow_domain import Domain, image_text
+from slipstream.lattice.lattice_checkpoint import AxisRecord
 from slipstream.lattice.percolation import Connectivity
 from slipstream.lattice.population_layout import TUNED, Storage
 from slipstream.lattice.pore_flow import PoreFlow
 from slipstream.lattice.relaxation_rates import fluid_of
+from slipstream.lattice.velocity_set import AXES
 
 # Seconds; the speed of shorter runs says little, and measuring the bound would take longer.
 _WORTH_MEASURING = 5.0
@@ -76,16 +78,39 @@ def ranks_text(loads: Sequence[RankLoad], rank: int, partition: str) -> str:
 
 
 def flow_results(
-    means: Means, voxel_size: float, residual: float, is_steady: bool
+    records: Sequence[AxisRecord], tensor: np.ndarray | None, voxel_size: float, is_steady: bool
 ) -> dict[str, tuple[str, str]]:
-    """Return the permeability and how accurate it is."""
+    """Return the permeability and how accurate it is.
+
+    With a `tensor`, whose rows and columns are x, y, z, the mean of its diagonal.
+    """
+    last, rows = records[-1], {}
+    permeability = float(last.column[last.axis])
+    if tensor is not None:
+        permeability = float(np.trace(tensor)) / 3
+        unit = "voxels²" if voxel_size == 1 else "mD"
+        scale = 1.0 if voxel_size == 1 else 1e3 * voxel_size**2 / DARCY
+        for name, row in zip("xyz", tensor * scale, strict=True):
+            rows[f"tensor, {name}"] = (" ".join(f"{one:.4g}" for one in row), unit)
+    residual = max(record.residual for record in records)
     text = distance_text(residual)
     remarks = ["relative, estimated"] if text != UNKNOWN else []
     remarks += [] if is_steady else ["not converged"]
     return {
-        "permeability": permeability_text(means.permeability, voxel_size),
+        "permeability": permeability_text(permeability, voxel_size),
+        **rows,
         "distance from steady": (text, "; ".join(remarks)),
-        "Mach number": (f"{means.mach:.2g}", "largest"),
+        "Mach number": (f"{max(record.mach for record in records):.2g}", "largest"),
+    }
+
+
+def flow_texts(means: Means, axis: int, tortuosity: float) -> dict[str, tuple[str, str]]:
+    """Return how the fluid winds along an axis, and how the walls resist it."""
+    force, drive = (one[axis] for one in (means.sums.wall_force, means.sums.driving_force))
+    along = f"along {AXES[axis]}"
+    return {
+        "tortuosity": (f"{tortuosity:.4g}", f"mean speed over mean velocity {along}"),
+        "drag on walls": (f"{force:.5g}", f"{along}, {force / drive:.2%} of what drives the flow"),
     }
 
 

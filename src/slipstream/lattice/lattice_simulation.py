@@ -9,7 +9,7 @@ import numpy as np
 
 from slipstream.array_types import Comm
 from slipstream.case import LatticeCase
-from slipstream.collective import collectively, on_every_rank
+from slipstream.collective import collectively, on_every_rank, sum_over_ranks
 from slipstream.device import Device
 from slipstream.errors import InputError
 from slipstream.exchange import chosen_transport, make_transport
@@ -17,12 +17,17 @@ from slipstream.field import Field
 from slipstream.io.checkpoint import Checkpoint
 from slipstream.io.image_errors import CASES, in_terms_of
 from slipstream.lattice.convergence import Steadiness
-from slipstream.lattice.darcy import DARCY, driving_force
+from slipstream.lattice.darcy import DARCY, resisted_force
 from slipstream.lattice.domain_decomposition import Subdomain
 from slipstream.lattice.flow_domain import Domain, open_domain, read_pores, unmatched_text
+from slipstream.lattice.flow_snapshot import BYTES_AT_ONCE, FlowSnapshot
 from slipstream.lattice.lattice_checkpoint import (
+    AXES_TABLE,
+    AxisRecord,
+    axes_table,
     check_same_image,
     rank_0_field,
+    read_axes,
     read_numbers,
     read_state,
     state,
@@ -31,6 +36,7 @@ from slipstream.lattice.lattice_memory import check_room, memory_needed
 from slipstream.lattice.lattice_report import (
     RankLoad,
     flow_results,
+    flow_texts,
     permeability_text,
     problem_text,
     ranks_text,
@@ -40,10 +46,11 @@ from slipstream.lattice.lattice_report import (
 from slipstream.lattice.percolation import Connectivity
 from slipstream.lattice.population_layout import TUNED, Storage
 from slipstream.lattice.pore_flow import PoreFlow
-from slipstream.lattice.relaxation_rates import fluid_of
+from slipstream.lattice.relaxation_rates import driven_along, driven_fluid, fluid_of
+from slipstream.lattice.steady_flow import tortuosity
 from slipstream.lattice.storage_tuning import choose_storage, storage_candidates
-from slipstream.lattice.velocity_set import AXES
-from slipstream.lattice.voxel_fields import BYTES_AT_ONCE, LABELS, VoxelFields, picture_choice
+from slipstream.lattice.velocity_set import AXES, axes_of
+from slipstream.lattice.voxel_fields import LABELS, VoxelFields, picture_choice
 from slipstream.report.picture_choice import PictureChoice
 from slipstream.schedule import Timeline
 from slipstream.simulation.earlier_run import open_earlier_run
@@ -76,6 +83,7 @@ class LatticeSimulation(Simulation):
             )
         self.schedule = case.run.schedule
         self.transport = chosen_transport(case.run.transport, comm, self.device)
+        self._axes = axes_of(case.flow.axis)
         self._loads: list[RankLoad] = []
         # The candidates, or the chosen storage; and the seconds of those that were measured.
         self._storages: list[Storage] = []
@@ -88,8 +96,8 @@ class LatticeSimulation(Simulation):
         if self._loads:
             return
         case = self.case
-        self.domain = open_domain(case.image, case.flow.axis, self.comm)
-        image, axes = case.image, [AXES.index(case.flow.axis)]
+        image, axes = case.image, self._axes
+        self.domain = open_domain(image, AXES[axes[0]], self.comm)
         with in_terms_of(CASES):
             self.subdomain = read_pores(
                 self.domain,
@@ -178,30 +186,41 @@ class LatticeSimulation(Simulation):
         self._storages = [storage]
         self.check_memory()
         self.flow = PoreFlow(
-            self.subdomain, fluid_of(case), storage, self.device, transport, case.run.schedule
+            self.subdomain,
+            driven_along(fluid_of(case), self._axes, case.flow.force, case.flow.pressure_drop),
+            storage,
+            self.device,
+            transport,
+            case.run.schedule,
         )
         self._fields = VoxelFields(self.flow, self.comm, case.image.voxel_size)
 
     def initialise(self) -> None:
         """Set a fluid at rest, or the state of a checkpoint."""
-        case = self.case
-        if self.flow.steps:
-            self.flow.rest()
-        convergence = case.convergence
-        self._steadiness = Steadiness(
-            self.flow,
-            AXES.index(case.flow.axis),
-            driving_force(case, self.domain),
-            convergence.tolerance,
-            convergence.interval,
-            self.comm,
-        )
-        folder = case.initial.restart
+        self._over: list[AxisRecord] = []
+        self._follow(self._axes[0], began=0)
+        self.flow.rest()
+        folder = self.case.initial.restart
         if folder is not None:
             checkpoint, earlier = open_earlier_run(folder, self.case, self.comm)
             self._warnings += checkpoint.warnings
             on_every_rank(self.comm, lambda: self._restart_from(checkpoint, earlier, folder))
             self._judge()
+
+    def _follow(self, axis: int, began: int) -> None:
+        """Drive the flow along an axis from step `began` on, and see when it is steady."""
+        case, convergence = self.case, self.case.convergence
+        self._axis, self._began = axis, began
+        if self.flow.fluid != driven_fluid(case, axis):
+            self.flow.drive(driven_fluid(case, axis))
+        self._steadiness = Steadiness(
+            self.flow,
+            axis,
+            resisted_force(case.flow.force, case.flow.pressure_drop, axis, self.domain),
+            convergence.tolerance,
+            convergence.interval,
+            self.comm,
+        )
 
     def _restart_from(self, checkpoint: Checkpoint, earlier: LatticeCase, folder: str) -> None:
         case = self.case
@@ -212,11 +231,17 @@ class LatticeSimulation(Simulation):
                 " be the same"
             )
         check_same_image(checkpoint, folder, self.subdomain, self.sites)
-        read_state(checkpoint, folder, self.flow)
-        self.flow.continue_from(checkpoint.step, fluid_of(earlier))
+        *over, last = read_axes(checkpoint, axes_of(earlier.flow.axis))
         self.step, self.time = checkpoint.step, float(checkpoint.step)
         # Looks at another flow, or at other intervals, say nothing about this one.
         is_same = (earlier.flow, earlier.image.buffer) == (case.flow, case.image.buffer)
+        if is_same:
+            self._over = over
+            self._follow(last.axis, last.began)
+        elif len(self._axes) > 1:
+            self._follow(self._axes[0], self.step)
+        read_state(checkpoint, folder, self.flow)
+        self.flow.continue_from(self.step - self._began, driven_fluid(earlier, last.axis))
         if is_same and earlier.convergence.interval == case.convergence.interval:
             for permeability in read_numbers(checkpoint, _LOOKS):
                 self._steadiness.add(permeability)
@@ -232,7 +257,8 @@ class LatticeSimulation(Simulation):
     def _advance(self, step_size: float, profile: bool) -> Timeline | None:
         """Do a pair of steps, whatever the requested size; a RunError if the flow is too fast."""
         self.flow.advance(2, profile)
-        self.step, self.time = self.flow.steps, float(self.flow.steps)
+        self.step += 2
+        self.time = float(self.step)
         timeline = None
         if profile:
             self.flow.synchronize()
@@ -242,9 +268,37 @@ class LatticeSimulation(Simulation):
         return timeline
 
     def _judge(self) -> None:
-        if self._steadiness.is_steady:
+        """End the run, or go on with the next axis, if the flow along this one is steady."""
+        number = len(self._over)
+        if number + 1 < len(self._axes):
+            # Those that are left share the steps that are left.
+            share = (int(self.case.time.end) - self._began) // (len(self._axes) - number)
+            if self._steadiness.is_steady or self.flow.steps >= max(2, share - share % 2):
+                self._over.append(self._record())
+                self._follow(self._axes[number + 1], began=self.step)
+                self.flow.rest()
+        elif self._steadiness.is_steady:
             tolerance = self.case.convergence.tolerance
             self.finished = f"converged, the permeability is within {tolerance:g} of steady"
+            if not self._is_steady():
+                self.finished = "the flow along the last axis is steady, along another it is not"
+
+    def _record(self) -> AxisRecord:
+        """Return what is known of the flow along this axis. Collective."""
+        means = self._steadiness.means()
+        return AxisRecord(
+            self._axis, self._began, self._steadiness.residual, means.sums.mach, means.column
+        )
+
+    def _is_steady(self) -> bool:
+        """Whether the flows along all axes have become steady."""
+        tolerance = self.case.convergence.tolerance
+        is_last = len(self._over) + 1 == len(self._axes)
+        return (
+            is_last
+            and self._steadiness.is_steady
+            and all(one.residual <= tolerance for one in self._over)
+        )
 
     def progress(self, step_size: float) -> str:
         """Return the step, and the last look's permeability and distance from the steady flow."""
@@ -271,24 +325,46 @@ class LatticeSimulation(Simulation):
             "permeability": permeability,
             "permeability_millidarcy": 1e3 * permeability / DARCY,
         }
-        z, y, x = (float(one) for one in means.velocity)
+        z, y, x = (float(one) for one in means.sums.velocity)
         return {
             "permeability_lattice": means.permeability,
             **(in_metres if image.in_metres else {}),
+            **(self._components() if len(self._axes) > 1 else {}),
             "velocity_x": x,
             "velocity_y": y,
             "velocity_z": z,
-            "mach": means.mach,
-            "mass": means.mass / self.sites,
+            "mach": means.sums.mach,
+            "mass": means.sums.mass / self.sites,
+            "wall_force": float(means.sums.wall_force[self._axis]),
+            "driving_force": float(means.sums.driving_force[self._axis]),
             "residual": self._steadiness.residual,
         }
 
+    def tensor(self) -> np.ndarray:
+        """Return the permeability tensor in squares of voxels, rows and columns x, y, z.
+
+        Columns of axes along which nothing has flowed yet are 0. Collective.
+        """
+        tensor = np.zeros((3, 3))
+        for record in [*self._over, self._record()]:
+            tensor[:, 2 - record.axis] = record.column[::-1]
+        return tensor
+
+    def _components(self) -> dict[str, float]:
+        tensor = self.tensor() * self.case.image.voxel_size**2
+        names = [f"permeability_{row}{column}" for row in "xyz" for column in "xyz"]
+        return dict(zip(names, tensor.ravel().tolist(), strict=True))
+
     def results(self, seconds: float, steps: int) -> dict[str, tuple[str, str]]:
         """Return the permeability, how accurate it is, and how fast the run was. Collective."""
-        means, residual = self._steadiness.means(), self._steadiness.residual
+        records, voxel_size = [*self._over, self._record()], self.case.image.voxel_size
         devices, found = len({one.device for one in self._loads}), self.found
+        tensor = self.tensor() if len(self._axes) > 1 else None
+        means, flow = self._steadiness.means(), self.flow
+        speed_sum = sum_over_ranks(self.comm, np.array([FlowSnapshot(flow, keep=False).speed_sum]))
         return {
-            **flow_results(means, self.case.image.voxel_size, residual, bool(self.finished)),
+            **flow_results(records, tensor, voxel_size, self._is_steady()),
+            **flow_texts(means, self._axis, tortuosity(speed_sum[0], means, self._axis, flow)),
             "porosity": (f"{found.porosity:.4f}", f"{found.open_porosity:.4f} open"),
             "storage": self._storage_text(),
             **speed_results(self.flow, self.comm, self.sites, steps, seconds, devices),
@@ -300,7 +376,7 @@ class LatticeSimulation(Simulation):
 
     def pictures(self) -> PictureChoice:
         """Return what is drawn at the end."""
-        return picture_choice(self.case.flow.axis, self.case.image.in_metres)
+        return picture_choice(AXES[self._axes[-1]], self.case.image.in_metres)
 
     def fields(self) -> Iterator[Field]:
         """Yield velocity, density, pressure and pores at all voxels."""
@@ -309,6 +385,9 @@ class LatticeSimulation(Simulation):
     def checkpoint(self) -> Iterator[Field]:
         """Yield the populations of all pores, and the permeabilities of all looks."""
         yield from state(self.flow, self.comm)
+        if len(self._axes) > 1:
+            table = axes_table([*self._over, self._record()])
+            yield rank_0_field(AXES_TABLE, table, self.rank, "axis, its first step, and its flow")
         # A field cannot be empty.
         if self._steadiness.looks:
             looks = np.array(self._steadiness.looks)

@@ -7,98 +7,45 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import numbers
-import time
 import warnings
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from slipstream.argument_checks import is_finite, name_among
+from slipstream.accepted import SCHEDULES
+from slipstream.argument_checks import check_positive, name_among
 from slipstream.array_types import Comm
-from slipstream.collective import check_agreement, collectively
+from slipstream.collective import check_agreement, collectively, sum_over_ranks
+from slipstream.decomposition import Box
 from slipstream.device import Device
 from slipstream.errors import InputError
 from slipstream.exchange import make_transport, open_matching_device
 from slipstream.io.image_errors import ARGUMENTS, in_terms_of
 from slipstream.io.voxel_images import open_image
-from slipstream.lattice.convergence import Steadiness, distance_text
-from slipstream.lattice.darcy import DARCY, force_on_sample
-from slipstream.lattice.domain_decomposition import Subdomain
+from slipstream.lattice.convergence import distance_text
+from slipstream.lattice.darcy import resisted_force
+from slipstream.lattice.domain_decomposition import PARTITIONS, Subdomain
 from slipstream.lattice.flow_domain import Domain, read_pores, unmatched_text
-from slipstream.lattice.percolation import Connectivity
+from slipstream.lattice.flow_units import PhysicalFluid, Units, physical_fluid
+from slipstream.lattice.permeability_result import (
+    Permeability,
+    PermeabilityInterrupted,
+    axis_flow,
+)
 from slipstream.lattice.population_layout import PRECISIONS, TUNED, Storage
 from slipstream.lattice.pore_flow import PoreFlow
-from slipstream.lattice.relaxation_rates import Fluid
+from slipstream.lattice.relaxation_rates import Fluid, driven_along
+from slipstream.lattice.steady_flow import MOST_STEPS, Callback, SteadyFlow, run_to_steady
 from slipstream.lattice.storage_tuning import choose_storage
-from slipstream.lattice.velocity_set import AXES
+from slipstream.lattice.velocity_set import AXES, axes_of
 
 # Metres: voxels of images are smaller.
 _LARGE_VOXEL = 0.01
-
-
-@dataclass(frozen=True)
-class Permeability:
-    """The permeability of an image, how accurate it is, and how it was found.
-
-    Attributes
-    ----------
-    k : float
-        Permeability in square metres, or in squares of voxels if their size is not known: along the
-        axis asked for, or, for all, the mean of the diagonal of the tensor.
-    k_lattice : float
-        The same in squares of voxels.
-    tensor : numpy.ndarray or None
-        For ``axis="all"`` shape (3, 3), in units of `k`, rows and columns in the order x, y, z:
-        the flow along the row's axis that a force along the column's drives.
-    porosity, open_porosity : float
-        Pores as a fraction of the sample's voxels; and those that percolate along the axis.
-    velocity : float
-        Superficial velocity along the axis, in voxels per step.
-    mach : float
-        Largest Mach number of the flow.
-    converged : bool
-        Whether the tolerance was reached.
-    residual : float
-        Estimated relative distance of k from that of the steady flow; 1 if it is unknown.
-    steps : int
-        Number of steps done.
-    seconds : float
-        How long they took.
-    million_updates_per_second : float
-        Sites times steps per second, in millions.
-    history : list of (int, float)
-        Number of steps, and the value of k_lattice after them.
-    voxel_size : float
-        Edge of a voxel in metres; 1 if it is unknown.
-    storage : Storage
-        How populations were stored; another storage may change the last digits.
-    """
-
-    k: float
-    k_lattice: float
-    tensor: np.ndarray | None
-    porosity: float
-    open_porosity: float
-    velocity: float
-    mach: float
-    converged: bool
-    residual: float
-    steps: int
-    seconds: float
-    million_updates_per_second: float
-    history: list[tuple[int, float]]
-    voxel_size: float
-    storage: Storage
-
-    @property
-    def k_millidarcy(self) -> float:
-        """Permeability in thousandths of a darcy; NaN if the voxel size is unknown."""
-        return math.nan if self.voxel_size == 1 else 1e3 * self.k / DARCY
 
 
 @collectively
@@ -119,13 +66,24 @@ def permeability(
     mirror: bool | str | Sequence[str] = False,
     buffer: int = 0,
     walls: str = "",
+    isolated: str = "remove",
     relaxation_time: float = 1.0,
     magic: float = 3 / 16,
-    force: float = 1e-5,
+    inertia: bool = False,
+    force: float | None = None,
+    pressure_drop: float | None = None,
+    viscosity: float | None = None,
+    pressure_gradient: float | None = None,
+    density: float | None = None,
     tolerance: float = 1e-3,
     max_steps: int = 200_000,
     interval: int = 100,
+    callback: Callback | None = None,
     precision: str = "float64",
+    storage: Storage | Mapping[str, str] | None = None,
+    partition: str = "bisection",
+    schedule: str = "overlap",
+    keep_fields: bool = True,
     device: str | Device = "auto",
     transport: str = "auto",
     comm: Comm = None,
@@ -158,18 +116,45 @@ def permeability(
         Layers of pore to add at both ends of the axis.
     walls : str
         Axes whose faces are walls, such as "xy"; the others are periodic.
+    isolated : {"remove", "keep"}
+        What becomes of pores through which nothing flows.
     relaxation_time, magic : float
         See `slipstream.lattice.Fluid`; the permeability does not depend on the former.
-    force : float
-        Driving force per volume, in lattice units; Stokes flow is proportional to it.
+    inertia : bool
+        Navier-Stokes instead of Stokes flow. Then the permeability depends on the force, or on the
+        fluid in physical units.
+    force : float, optional
+        Driving force per volume, in lattice units; Stokes flow is proportional to it. By default
+        1e-5, unless something else drives the flow.
+    pressure_drop : float, optional
+        Instead of a force: how much the pressure falls from one face to the other, in lattice
+        units.
+    viscosity, pressure_gradient, density : float, optional
+        The fluid's dynamic viscosity in Pa s, what drives it in Pa/m, and its density in kg/m³:
+        velocities, pressures and forces of the result are then in SI units. Stokes flow is
+        scaled to them, whatever the force on the lattice is, and needs no density but for its
+        Reynolds number. With inertia all three are needed, and give the force on the lattice.
     tolerance : float
         Estimated relative distance to the permeability of the steady flow at which to stop.
     max_steps : int
         Steps after which to stop anyway.
     interval : int
         Steps between two looks at the permeability.
+    callback : callable, optional
+        Called on all ranks at each of these looks with a `slipstream.lattice.FlowProgress`: axis,
+        step, permeability, residual, mach, seconds. It returns True to stop the flow along this
+        axis, else None or False. What it raises on one rank ends the call on all.
     precision : {"float64", "float32", "mixed"}
         Of storage and arithmetic; mixed stores float32 and computes with float64.
+    storage : Storage or dict, optional
+        How populations are stored, as `Permeability.storage`; or some of the names of `Storage`.
+        What is not given is measured. Results differ in the last digits only.
+    partition : {"bisection", "cartesian"}
+        Whether ranks have boxes with about as many pores each, or of about the same size.
+    schedule : {"overlap", "serial"}
+        Whether communication hides behind computation.
+    keep_fields : bool
+        Whether to keep velocity and pressure of the pores, in the memory of the host.
     device : {"auto", "cpu", "cuda"} or Device
         What computes.
     transport : str
@@ -180,7 +165,7 @@ def permeability(
     Returns
     -------
     Permeability
-        The permeability, how good it is, and how it was found.
+        The permeability, how good it is, and the flow that it was found by.
 
     Raises
     ------
@@ -188,6 +173,9 @@ def permeability(
         If an argument is not accepted, the image has no pores or no path through them.
     RunError
         If the flow becomes faster than is physical, beyond a Mach number of 0.3.
+    PermeabilityInterrupted
+        If Ctrl-C, or another signal to end, comes while the fluid flows: a `KeyboardInterrupt`
+        whose ``result`` is what is known by then. A second Ctrl-C ends it at once.
 
     Warns
     -----
@@ -197,10 +185,10 @@ def permeability(
         reach the tolerance.
     """
     name_among("axis", axis, ("x", "y", "z", "all"))
-    axes = [2, 1, 0] if axis == "all" else [AXES.index(axis)]
-    _check_positive(voxel_size=voxel_size, force=force, tolerance=tolerance)
+    axes = axes_of(axis)
+    check_positive(voxel_size=voxel_size, tolerance=tolerance)
     # Numbers of NumPy's would make all that is computed with them as short as they are.
-    voxel_size, force, tolerance = float(voxel_size), float(force), float(tolerance)
+    voxel_size, tolerance = float(voxel_size), float(tolerance)
     if tolerance >= 1:
         raise InputError(f"tolerance is {tolerance!r}; accepted: less than 1, which is 100 %")
     if voxel_size > 1:
@@ -209,21 +197,35 @@ def permeability(
         )
     _check_steps(max_steps, interval)
     max_steps, interval = int(max_steps), int(interval)
-    fluid, mirrored = Fluid(relaxation_time, magic), mirrored_axes(mirror, axes)
+    fluid, mirrored = Fluid(relaxation_time, magic, inertia=inertia), mirrored_axes(mirror, axes)
+    real_fluid = physical_fluid(voxel_size, viscosity, pressure_gradient, density)
+    force, pressure_drop = _drive(force, pressure_drop, fluid, real_fluid)
     _check_walls(walls, axes)
-    wishes = {**dict.fromkeys(TUNED, "auto"), "precision": precision}
     name_among("precision", precision, PRECISIONS)
+    name_among("partition", partition, PARTITIONS)
+    name_among("isolated", isolated, ("remove", "keep"))
+    name_among("schedule", schedule, SCHEDULES)
+    wishes = _storage_wishes(storage, precision)
+    if callback is not None and not callable(callback):
+        raise InputError(f"callback is of type {type(callback).__name__}; accepted: a function")
     given = {
         "axis": axis,
         "voxel_size": voxel_size,
         "fluid": fluid,
         "mirror": mirrored,
         "walls": walls,
+        "isolated": isolated,
         "force": force,
+        "pressure_drop": pressure_drop,
+        "viscosity, pressure_gradient and density": real_fluid,
         "tolerance": tolerance,
         "max_steps": max_steps,
         "interval": interval,
-        "precision": precision,
+        "callback": callback is not None,
+        "storage": wishes,
+        "partition": partition,
+        "schedule": schedule,
+        "keep_fields": bool(keep_fields),
         "transport": transport,
     }
     check_agreement(comm, given)
@@ -248,18 +250,38 @@ def permeability(
         check_agreement(comm, {"crop": domain.crop, "buffer": domain.added})
     opened = open_matching_device(device, comm)
     with in_terms_of(ARGUMENTS):
-        subdomain = read_pores(domain, walls, axes, opened, comm)
+        subdomain = read_pores(domain, walls, axes, opened, comm, partition, isolated)
     for text in _doubts(subdomain, voxel_size):
         warnings.warn(text, RuntimeWarning, stacklevel=3)
-    storage, _ = choose_storage(wishes, subdomain, opened, comm)
-    flow = PoreFlow(subdomain, fluid, storage, opened, make_transport(transport, comm, opened))
-    length = domain.sample_fraction
-    runs = []
-    for one in axes:  # no comprehension, as warnings name the caller of this function
-        runs.append(run_to_steady(flow, one, force, length, tolerance, max_steps, interval, comm))
-    found = subdomain.connectivity.without_layers(domain.added)
-    result = _result(runs, axes, found, voxel_size, flow.storage)
-    if not result.converged:
+    chosen, _ = choose_storage(wishes, subdomain, opened, comm)
+    if real_fluid is not None and inertia:
+        force = real_fluid.force(fluid.viscosity) * domain.sample_fraction
+    made_with = driven_along(fluid, axes, force, pressure_drop)
+    carrier = make_transport(transport, comm, opened)
+    flow = PoreFlow(subdomain, made_with, chosen, opened, carrier, schedule)
+    runs: list[SteadyFlow] = []
+    for one in axes:  # no comprehension, as warnings name the caller
+        run = run_to_steady(
+            flow,
+            one,
+            fluid.along(one, force or 0.0, pressure_drop or 0.0),
+            resisted_force(force, pressure_drop, one, domain),
+            tolerance,
+            max_steps,
+            interval,
+            comm,
+            callback=callback,
+            area=voxel_size**2,
+            keep_fields=bool(keep_fields),
+            stacklevel=4,
+        )
+        runs.append(run)
+        if run.was_interrupted:
+            break
+    result = _result(runs, axes, subdomain, domain, real_fluid, voxel_size, chosen, comm)
+    if any(run.was_interrupted for run in runs):
+        raise PermeabilityInterrupted(result)
+    if any(run.ended == MOST_STEPS for run in runs):
         warnings.warn(
             f"not converged within max_steps = {max_steps}: the relative distance of k from that of"
             f" the steady flow is {distance_text(result.residual)}; more steps, or a larger"
@@ -270,97 +292,97 @@ def permeability(
     return result
 
 
-@dataclass(frozen=True)
-class SteadyFlow:
-    """The final state of a flow along one axis, in lattice units."""
+def _drive(
+    force: float | None, pressure_drop: float | None, fluid: Fluid, real: PhysicalFluid | None
+) -> tuple[float | None, float | None]:
+    """Return the force per volume and the pressure drop, one of which is None, if these agree."""
+    given = {"force": force, "pressure_drop": pressure_drop}
+    given = {name: value for name, value in given.items() if value is not None}
+    check_positive(**given)
+    if len(given) > 1:
+        raise InputError("force and pressure_drop: both are given; accepted: one of them")
+    if real is not None and fluid.inertia:
+        if given:
+            raise InputError(
+                f"{', '.join(given)}: with inertia the fluid's viscosity, density and"
+                " pressure_gradient tell what drives the flow; accepted with them: none"
+            )
+        return real.force(fluid.viscosity), None
+    if pressure_drop is not None:
+        return None, float(pressure_drop)
+    return float(1e-5 if force is None else force), None
 
-    column: np.ndarray  # of the permeability tensor, along z, y and x
-    velocity: float  # superficial velocity along the axis
-    mach: float
-    residual: float  # estimated relative distance from the steady flow
-    converged: bool
-    steps: int
-    updates: int  # number of sites updated
-    seconds: float
-    history: list[tuple[int, float]]  # steps, and the permeability along the axis then
 
-
-def run_to_steady(
-    flow: PoreFlow,
-    axis: int,
-    force: float,
-    sample_fraction: float,
-    tolerance: float,
-    max_steps: int,
-    interval: int,
-    comm: Comm,
-) -> SteadyFlow:
-    """Drive a flow along an axis until its permeability is steady. Collective.
-
-    `sample_fraction` is the fraction of the domain's length that is sample.
-    """
-    fluid = flow.fluid
-    z, y, x = (force if one == axis else 0.0 for one in range(3))
-    drive = (z, y, x)
-    flow.drive(Fluid(fluid.relaxation_time, fluid.magic, drive, inertia=fluid.inertia))
-    flow.rest()
-    resisted = force_on_sample(force, sample_fraction)
-    steadiness = Steadiness(flow, axis, resisted, tolerance, interval, comm)
-    history, began = [], time.perf_counter()
-    while flow.steps < max_steps and not steadiness.is_steady:
-        left = max_steps - flow.steps
-        flow.advance(min(interval, left + left % 2))
-        steadiness.look()
-        means = steadiness.means()
-        history.append((flow.steps, means.permeability))
-        # On all ranks, so that all of them stop where warnings are errors.
-        for text in steadiness.warnings():
-            warnings.warn(text, RuntimeWarning, stacklevel=4)
-    seconds = time.perf_counter() - began
-    sites = flow.sites.count if comm is None else comm.allreduce(flow.sites.count)
-    return SteadyFlow(
-        means.column,
-        float(means.velocity[axis]),
-        means.mach,
-        steadiness.residual,
-        steadiness.is_steady,
-        flow.steps,
-        sites * flow.steps,
-        seconds,
-        history,
-    )
+def _storage_wishes(storage: Any, precision: str) -> dict[str, str]:
+    """Return the arguments of `Storage` that are asked for, "auto" for what is to be measured."""
+    given: Any = dataclasses.asdict(storage) if isinstance(storage, Storage) else storage or {}
+    names = (*TUNED, "precision")
+    if not isinstance(given, Mapping) or not set(given) <= set(names):
+        raise InputError(
+            f"storage is {storage!r}; accepted: a Storage, or a dict of {', '.join(names)}"
+        )
+    wishes = {**dict.fromkeys(TUNED, "auto"), "precision": precision, **given}
+    # What is unknown is refused by name.
+    Storage(**{name: value for name, value in wishes.items() if value != "auto"})
+    return wishes
 
 
 def _result(
     runs: list[SteadyFlow],
     axes: list[int],
-    connectivity: Connectivity,
+    subdomain: Subdomain,
+    domain: Domain,
+    fluid: PhysicalFluid | None,
     voxel_size: float,
     storage: Storage,
+    comm: Comm,
 ) -> Permeability:
-    area = voxel_size**2
+    area, found = voxel_size**2, subdomain.connectivity.without_layers(domain.added)
+    flows = {}
+    for run in runs:
+        units = Units() if voxel_size == 1 else Units(length=voxel_size)
+        if fluid is not None:
+            units = fluid.units(run.viscosity, run.force)
+        flows[AXES[run.axis]] = axis_flow(run, comm, voxel_size, units)
     tensor = None
-    if len(runs) == 3:
-        tensor = np.column_stack([run.column[::-1] for run in runs]) * area
-    lattice = float(np.mean([run.column[axis] for run, axis in zip(runs, axes, strict=True)]))
+    if len(axes) == 3:
+        columns = [flow.k for flow in flows.values()]
+        tensor = np.column_stack(columns + [np.full(3, np.nan)] * (3 - len(columns)))
+    missing = [math.nan] * (len(axes) - len(runs))
+    lattice = float(np.mean([run.means.permeability for run in runs] + missing))
     seconds = sum(run.seconds for run in runs)
     return Permeability(
         k=lattice * area,
         k_lattice=lattice,
         tensor=tensor,
-        porosity=connectivity.porosity,
-        open_porosity=connectivity.open_porosity,
-        velocity=float(np.mean([run.velocity for run in runs])),
-        mach=max(run.mach for run in runs),
-        converged=all(run.converged for run in runs),
+        porosity=found.porosity,
+        open_porosity=found.open_porosity,
+        porosity_profile=porosity_profile(subdomain, domain.sample, axes[0], comm),
+        velocity=float(np.mean([run.means.sums.velocity[run.axis] for run in runs])),
+        mach=max(run.means.sums.mach for run in runs),
+        converged=len(runs) == len(axes) and all(run.converged for run in runs),
         residual=max(run.residual for run in runs),
-        steps=sum(run.steps for run in runs),
+        steps=sum(run.means.steps for run in runs),
         seconds=seconds,
         million_updates_per_second=sum(run.updates for run in runs) / seconds / 1e6,
         history=[entry for run in runs for entry in run.history],
         voxel_size=voxel_size,
         storage=storage,
+        flows=flows,
     )
+
+
+def porosity_profile(subdomain: Subdomain, sample: Box, axis: int, comm: Comm) -> np.ndarray:
+    """Return the fraction of each plane of a sample, normal to an axis, that is pore. Collective.
+
+    Only pores that a flow is simulated in count.
+    """
+    box, counts = subdomain.box, np.zeros(subdomain.shape[axis])
+    along = tuple(other for other in range(3) if other != axis)
+    part = np.count_nonzero(subdomain.own[1:-1, 1:-1, 1:-1], axis=along)
+    counts[box.start[axis] : box.start[axis] + len(part)] = part
+    plane = math.prod(subdomain.shape) // subdomain.shape[axis]
+    return sum_over_ranks(comm, counts)[sample.start[axis] : sample.stop[axis]] / plane
 
 
 def mirrored_axes(mirror: Any, axes: Sequence[int]) -> tuple[str, ...]:
@@ -392,16 +414,9 @@ def _check_walls(walls: Any, axes: Sequence[int]) -> None:
         raise InputError(f"walls: {walls!r} closes the axis of the flow; accepted: the others")
 
 
-def _check_positive(**values: Any) -> None:
-    """Refuse arguments that are not finite numbers above 0."""
-    for name, value in values.items():
-        if not (is_finite(value) and value > 0):
-            raise InputError(f"{name} is {value!r}; accepted: a number more than 0")
-
-
 def _check_steps(max_steps: Any, interval: Any) -> None:
     """Refuse numbers of steps that are not whole, and intervals that are odd."""
-    _check_positive(max_steps=max_steps, interval=interval)
+    check_positive(max_steps=max_steps, interval=interval)
     if not isinstance(max_steps, numbers.Integral):
         raise InputError(f"max_steps is {max_steps!r}; accepted: whole numbers")
     if not isinstance(interval, numbers.Integral) or interval % 2:

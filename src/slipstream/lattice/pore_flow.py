@@ -24,7 +24,7 @@ from slipstream.lattice.domain_decomposition import Subdomain
 from slipstream.lattice.neighbour_tables import make_links
 from slipstream.lattice.population_layout import SEGMENT, Storage
 from slipstream.lattice.pore_sites import Sites
-from slipstream.lattice.pressure_boundary import inlets
+from slipstream.lattice.pressure_boundary import face_pores, inlets
 from slipstream.lattice.propagation import PROPAGATIONS
 from slipstream.lattice.relaxation_rates import Fluid
 from slipstream.schedule import StepGraph, Timeline, commit
@@ -103,6 +103,7 @@ class PoreFlow:
         places, _ = self._located(every, wide)
         self._walls = self._marked_walls(every, wide)
         self._falling = np.flatnonzero(fluid.pressure_drop)
+        self._face_pores = face_pores(subdomain)
         ends, self._inlet_weights = inlets(subdomain, self._falling)
         self._inlet_directions = ends[:, 3]
         self._inlet_places = self._located(self._slots(ends), wide)
@@ -394,6 +395,14 @@ class PoreFlow:
             sums[4:] = sums[:3]
         return sums, float(np.sqrt(square))
 
+    def driving_force(self) -> np.ndarray:
+        """Return the force along z, y and x on this rank's pores.
+
+        A pressure drop pushes on the pores of both faces, half on each.
+        """
+        pushed = self._face_pores * np.array(self.fluid.pressure_drop) / 2
+        return self.sites.count * np.array(self.fluid.force) + pushed
+
     def fields(self, planes: tuple[int, int] | None = None) -> np.ndarray:
         """Return velocity (z, y, x) and density at the voxels of the box, shape (4, *box.shape).
 
@@ -404,8 +413,20 @@ class PoreFlow:
         planes : (int, int), optional
             First plane of the box, and the one after the last; all by default.
         """
-        sites, (depth, height, width) = self.sites, self.sites.box_shape
-        low, high = (0, depth) if planes is None else _checked_planes(planes, depth)
+        return self.device.to_host(self._fields(*self._checked_planes(planes)))
+
+    def pore_fields(self, planes: tuple[int, int] | None = None) -> np.ndarray:
+        """Return the same at pores only, in the order of the voxels, shape (4, pores)."""
+        low, high = self._checked_planes(planes)
+        pores = self.sites.voxels[1 + low : 1 + high, 1:-1, 1:-1] != 0
+        return self.device.to_host(self._fields(low, high)[:, pores])
+
+    def _checked_planes(self, planes: tuple[int, int] | None) -> tuple[int, int]:
+        depth = self.sites.box_shape[0]
+        return (0, depth) if planes is None else _checked_planes(planes, depth)
+
+    def _fields(self, low: int, high: int) -> Array:
+        sites, (_, height, width) = self.sites, self.sites.box_shape
         self.synchronize()
         result = self.device.zeros((4, high - low, height, width), self.storage.real)
         if result.size:
@@ -424,7 +445,7 @@ class PoreFlow:
                 *self.fluid.numbers[2:],
                 result,
             )
-        return self.device.to_host(result)
+        return result
 
     def _copy(self, name: str, order: np.ndarray, direction: int, values: Array) -> None:
         count = len(order)

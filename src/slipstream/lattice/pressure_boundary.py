@@ -43,6 +43,16 @@ def inlets(subdomain: Subdomain, axes: Iterable[int] = range(3)) -> tuple[np.nda
     return np.column_stack(np.unravel_index(names, sizes)), total
 
 
+def face_pores(subdomain: Subdomain) -> np.ndarray:
+    """Return how many of a subdomain's pores lie at the two faces of the domain along each axis."""
+    inner, box, counts = subdomain.own[1:-1, 1:-1, 1:-1], subdomain.box, np.zeros(3)
+    for axis in range(3 if box.size else 0):
+        for plane in (0, subdomain.shape[axis] - 1):
+            if box.start[axis] <= plane < box.stop[axis]:
+                counts[axis] += np.count_nonzero(inner.take(plane - box.start[axis], axis))
+    return counts
+
+
 def _pores_of_plane(subdomain: Subdomain, axis: int, plane: int) -> np.ndarray:
     where = [slice(1, -1)] * 3
     where[axis] = slice(plane + 1, plane + 2)

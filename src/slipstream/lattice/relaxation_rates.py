@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,7 +12,6 @@ from slipstream.argument_checks import is_finite, three_numbers
 from slipstream.case import LatticeCase
 from slipstream.errors import InputError
 from slipstream.lattice.d3q19 import D3Q19
-from slipstream.lattice.velocity_set import AXES
 
 
 @dataclass(frozen=True)
@@ -61,6 +62,15 @@ class Fluid:
         for name in ("force", "pressure_drop"):
             object.__setattr__(self, name, three_numbers(name, getattr(self, name)))
 
+    def along(self, axis: int, force: float = 0.0, pressure_drop: float = 0.0) -> Fluid:
+        """Return this fluid, driven along one axis of the array only."""
+        z, y, x = (float(one == axis) for one in range(3))
+        return dataclasses.replace(
+            self,
+            force=(force * z, force * y, force * x),
+            pressure_drop=(pressure_drop * z, pressure_drop * y, pressure_drop * x),
+        )
+
     @property
     def viscosity(self) -> float:
         """Kinematic viscosity."""
@@ -79,14 +89,25 @@ class Fluid:
 
 
 def fluid_of(case: LatticeCase) -> Fluid:
-    """Return the fluid of a case, and what drives it."""
+    """Return the fluid of a case, which nothing drives yet."""
     flow = case.flow
-    z, y, x = (float(name == flow.axis) for name in AXES)
-    force, drop = flow.force or 0.0, flow.pressure_drop or 0.0
-    return Fluid(
-        flow.relaxation_time,
-        flow.magic,
-        force=(force * z, force * y, force * x),
-        pressure_drop=(drop * z, drop * y, drop * x),
-        inertia=flow.inertia,
-    )
+    return Fluid(flow.relaxation_time, flow.magic, inertia=flow.inertia)
+
+
+def driven_fluid(case: LatticeCase, axis: int) -> Fluid:
+    """Return the fluid of a case, driven along an axis of the array."""
+    flow = case.flow
+    return fluid_of(case).along(axis, flow.force or 0.0, flow.pressure_drop or 0.0)
+
+
+def driven_along(
+    fluid: Fluid, axes: Iterable[int], force: float | None, pressure_drop: float | None
+) -> Fluid:
+    """Return a fluid driven along the first of some axes, for a flow to be driven along all.
+
+    The pressure falls along all of them, as tables of faces are made with the flow.
+    """
+    first, *_ = axes = list(axes)
+    drop = pressure_drop or 0.0
+    z, y, x = (drop if axis in axes else 0.0 for axis in range(3))
+    return dataclasses.replace(fluid.along(first, force or 0.0), pressure_drop=(z, y, x))

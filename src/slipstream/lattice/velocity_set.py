@@ -16,6 +16,11 @@ from slipstream import kernels
 AXES = ("z", "y", "x")
 
 
+def axes_of(name: str) -> list[int]:
+    """Return the axes of arrays that "x", "y", "z" or "all" means: for all, x first."""
+    return [2, 1, 0] if name == "all" else [AXES.index(name)]
+
+
 class VelocitySet:
     """The velocities of a lattice, voxels per step along z, y and x, and their weights.
 

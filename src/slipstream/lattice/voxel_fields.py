@@ -6,10 +6,11 @@ the device a few planes at a time, since at low porosity they need more memory t
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
+import h5py
 import numpy as np
 
 from slipstream.array_types import Comm
@@ -17,7 +18,8 @@ from slipstream.decomposition import Box, slabs, whole
 from slipstream.exchange import redistribute
 from slipstream.field import Field
 from slipstream.io.vtk_files import ImageDataFile
-from slipstream.lattice.pore_flow import PoreFlow
+from slipstream.lattice.flow_snapshot import HasFields, plane_ranges
+from slipstream.lattice.flow_units import Units
 from slipstream.report.picture_choice import PictureChoice
 
 LABELS = {
@@ -32,13 +34,28 @@ LABELS = {
     "velocity_z": "superficial velocity along z, mean over all voxels (voxels per step)",
     "mach": "largest Mach number",
     "mass": "mean deviation of the density from that at rest, relative to it",
+    **{
+        f"permeability_{row}{column}": f"permeability tensor, flow along {row} by a force along"
+        f" {column} (m^2; squares of voxels if image.voxel_size is 1); 0 until it is known"
+        for row in "xyz"
+        for column in "xyz"
+    },
+    "wall_force": "drag on all walls along the flow (lattice units)",
+    "driving_force": "what drives the flow along its axis, on all pores (lattice units)",
     "residual": "estimated relative distance of the permeability from that of the steady flow, as"
     " of the last look; 1 as long as nothing can be said",
 }
 # Their indices in PoreFlow.fields().
 _VELOCITIES, _DENSITY = {"velocity_x": 2, "velocity_y": 1, "velocity_z": 0}, 3
-# Bytes of fields that are taken from the device at once.
-BYTES_AT_ONCE = 1 << 28
+# What can be had of a flow, and what it is.
+FIELDS = {
+    "velocity": "velocity along x, y and z",
+    **{name: f"velocity along {name[-1]}" for name in _VELOCITIES},
+    "speed": "magnitude of the velocity",
+    "density": "density",
+    "pressure": "pressure, a third of the density",
+    "pore": "1 in pores, 0 in solid",
+}
 
 
 def picture_choice(axis: str, in_metres: bool) -> PictureChoice:
@@ -63,73 +80,139 @@ def picture_choice(axis: str, in_metres: bool) -> PictureChoice:
 
 
 class VoxelFields:
-    """The fields of a flow at all voxels. Its methods are collective.
+    """The fields of a flow, or of its snapshot, at all voxels.
 
-    A `voxel_size` of 1 leaves lengths in voxels.
+    A `voxel_size` of 1 leaves lengths in voxels, and empty `units` all else in lattice units.
     """
 
-    def __init__(self, flow: PoreFlow, comm: Comm, voxel_size: float) -> None:
+    def __init__(
+        self, flow: HasFields, comm: Comm, voxel_size: float, units: Units | None = None
+    ) -> None:
         self._flow, self._comm, self._voxel_size = flow, comm, voxel_size
+        self._units = units or Units()
         self._subdomain = flow.subdomain
         self._rank = self._subdomain.rank
-        self._pressure_per_density = self._subdomain.velocity_set.sound_speed_squared
         self._slabs = slabs(self._subdomain.shape, 0, len(self._subdomain.boxes))
 
     def fields(self) -> Iterator[Field]:
-        """Yield velocity, density, pressure and pores, each rank a slab of planes."""
-        for name, index in _VELOCITIES.items():
-            long_name = f"velocity along {name[-1]}"
-            yield self._field(name, long_name, "voxels per step", self._slab_of(index))
-        density = self._slab_of(_DENSITY)
-        yield self._field("density", "density", "that at rest", density)
-        pressure = density * density.dtype.type(self._pressure_per_density)
-        yield self._field("pressure", "pressure, a third of the density", "lattice units", pressure)
+        """Yield velocity, density, pressure and pores, each rank a slab of planes. Collective."""
+        for name in _VELOCITIES:
+            yield self._in_slab(name, self._moved(name))
+        density = self._moved("density")
+        yield self._in_slab("density", density)
+        pressure = self._pressure(density)
+        yield self._in_slab("pressure", pressure)
         del density, pressure
-        pores = self._move(self._pores(self._subdomain.box), self._subdomain.boxes, self._slabs)
-        yield self._field("pore", "1 in pores, 0 in solid", "1", pores)
+        yield self._in_slab("pore", self._moved("pore"))
+
+    def _moved(self, name: str) -> np.ndarray:
+        return self._move(self._own(name), self._subdomain.boxes, self._slabs)
+
+    def _in_slab(self, name: str, values: np.ndarray) -> Field:
+        return self._field(name, values, self._slabs[self._rank].start)
+
+    def part(self, name: str) -> Field:
+        """Return one field in this rank's box, a name of `FIELDS`; does not communicate."""
+        if name == "velocity":
+            parts = np.stack([self._own(one) for one in _VELOCITIES])
+            return self._field(name, parts, (0, *self._subdomain.box.start))
+        return self._field(name, self._own(name), self._subdomain.box.start)
+
+    def gathered(self, name: str, root: int) -> Field:
+        """Return one whole field on one rank, an empty part of it on the others. Collective."""
+        everything, nothing = whole(self._subdomain.shape), Box((0,) * 3, (0,) * 3)
+        boxes = self._subdomain.boxes
+        targets = [everything if rank == root else nothing for rank in range(len(boxes))]
+        names = tuple(_VELOCITIES) if name == "velocity" else (name,)
+        moved = [self._move(self._own(one), boxes, targets) for one in names]
+        if name == "velocity":
+            return self._field(name, np.stack(moved), (0, 0, 0, 0))
+        return self._field(name, moved[0], (0, 0, 0))
 
     def write_vtk(self, path: Path) -> list[Path]:
-        """Write velocity, density, pressure and pores as VTK's image data.
+        """Write velocity, density, pressure and pores as VTK's image data. Collective.
 
         Rank 0 writes, a few planes at a time, and returns the file.
         """
         scalars = dict.fromkeys(("density", "pressure"), ("f4", 1))
         arrays = {"velocity": ("f4", 3), **scalars, "pore": ("u1", 1)}
         if self._rank:
-            for low, high in self._plane_ranges(self._subdomain.shape):
-                self._gather(low, high)
+            for _ in self._gathered_planes():
+                pass
             return []
         with ImageDataFile(path, self._subdomain.shape, self._voxel_size, arrays) as file:
-            for low, high in self._plane_ranges(self._subdomain.shape):
-                values, pores = self._gather(low, high)
+            for low, values, pores in self._gathered_planes():
                 velocity = np.stack([values[one] for one in _VELOCITIES.values()], axis=-1)
-                file.write("velocity", low, velocity)
+                file.write("velocity", low, velocity * np.float32(self._units.velocity or 1))
                 file.write("density", low, values[_DENSITY])
-                file.write(
-                    "pressure", low, values[_DENSITY] * np.float32(self._pressure_per_density)
-                )
+                file.write("pressure", low, self._pressure(values[_DENSITY]))
                 file.write("pore", low, pores)
         return [path]
 
-    def _gather(self, low: int, high: int) -> tuple[list[np.ndarray], np.ndarray]:
-        """Gather planes of the domain on rank 0: velocity and density in float32, and pores."""
-        planes = Box((low, 0, 0), (high, *self._subdomain.shape[1:]))
-        sources = [box.intersect(planes) for box in self._subdomain.boxes]
-        targets = [planes if rank == 0 else Box((0,) * 3, (0,) * 3) for rank in range(len(sources))]
-        mine, box = sources[self._rank], self._subdomain.box
-        own = mine.start[0] - box.start[0]
-        values = self._flow.fields((own, own + mine.shape[0]) if mine.size else (0, 0))
-        values = values.reshape(4, *mine.shape).astype(np.float32)
-        moved = [self._move(one, sources, targets) for one in values]
-        return moved, self._move(self._pores(mine), sources, targets)
+    def write_hdf5(self, path: Path) -> list[Path]:
+        """Write the same as data sets [z, y, x] of an HDF5 file. Collective."""
+        if self._rank:
+            for _ in self._gathered_planes():
+                pass
+            return []
+        names = (*_VELOCITIES, "density", "pressure", "pore")
+        with h5py.File(path, "w") as file:
+            file.attrs["voxel_size"] = self._voxel_size
+            for name in names:
+                kind = "u1" if name == "pore" else "f4"
+                made = file.create_dataset(name, self._subdomain.shape, kind)
+                made.attrs.update(long_name=self._long_name(name), units=self._unit(name))
+            for low, values, pores in self._gathered_planes():
+                planes = slice(low, low + len(pores))
+                fields = np.stack(values)
+                for name in names[:-1]:
+                    file[name][planes] = self._scalar(name, fields)
+                file["pore"][planes] = pores
+        return [path]
 
-    def _slab_of(self, index: int) -> np.ndarray:
-        """Return one field in this rank's slab."""
+    def _gathered_planes(self) -> Iterator[tuple[int, list[np.ndarray], np.ndarray]]:
+        """Yield planes of the domain: the first, velocity and density in float32, and pores.
+
+        On ranks other than 0 they are empty. Collective.
+        """
+        shape, box = self._subdomain.shape, self._subdomain.box
+        for low, high in plane_ranges(shape, self._flow.storage):
+            planes = Box((low, 0, 0), (high, *shape[1:]))
+            sources = [one.intersect(planes) for one in self._subdomain.boxes]
+            nothing = [Box((0,) * 3, (0,) * 3)] * (len(sources) - 1)
+            targets, mine = [planes, *nothing], sources[self._rank]
+            own = mine.start[0] - box.start[0]
+            values = self._flow.fields((own, own + mine.shape[0]) if mine.size else (0, 0))
+            values = values.reshape(4, *mine.shape).astype(np.float32)
+            moved = [self._move(one, sources, targets) for one in values]
+            yield low, moved, self._move(self._pores(mine), sources, targets)
+
+    def _own(self, name: str) -> np.ndarray:
+        """Return one scalar field in this rank's box."""
         box = self._subdomain.box
+        if name == "pore":
+            return self._pores(box)
         values = np.empty(box.shape, self._flow.storage.real)
-        for low, high in self._plane_ranges(box.shape):
-            values[low:high] = self._flow.fields((low, high))[index]
-        return self._move(values, self._subdomain.boxes, self._slabs)
+        for low, high in plane_ranges(box.shape, self._flow.storage):
+            values[low:high] = self._scalar(name, self._flow.fields((low, high)))
+        return values
+
+    def _scalar(self, name: str, fields: np.ndarray) -> np.ndarray:
+        """Return one of the quantities that follow from velocity and density."""
+        if name == "density":
+            return fields[_DENSITY]
+        if name == "pressure":
+            return self._pressure(fields[_DENSITY])
+        scale = fields.dtype.type(self._units.velocity or 1)
+        if name == "speed":
+            return np.sqrt(np.einsum("izyx,izyx->zyx", fields[:3], fields[:3])) * scale
+        return fields[_VELOCITIES[name]] * scale
+
+    def _pressure(self, density: Any) -> np.ndarray:
+        real, third = density.dtype.type, self._subdomain.velocity_set.sound_speed_squared
+        if self._units.pressure is None:
+            return density * real(third)
+        return (density - 1) * real(third * self._units.pressure)
 
     def _pores(self, box: Box) -> np.ndarray:
         """Return the mask of a box within this rank's box."""
@@ -142,25 +225,35 @@ class VoxelFields:
     ) -> np.ndarray:
         return redistribute(values, sources, targets, self._comm)
 
-    def _plane_ranges(self, shape: Sequence[int]) -> Iterator[tuple[int, int]]:
-        """Yield ranges of planes whose fields fit `BYTES_AT_ONCE`."""
-        plane = 4 * self._flow.storage.real.itemsize * math.prod(shape[1:])
-        step = max(1, BYTES_AT_ONCE // max(1, plane))
-        for low in range(0, shape[0] if whole(shape).size else 0, step):
-            yield low, min(low + step, shape[0])
-
-    def _field(self, name: str, long_name: str, unit: str, values: np.ndarray) -> Field:
+    def _field(self, name: str, values: np.ndarray, start: Sequence[int]) -> Field:
+        dims: tuple[str, ...] = ("z", "y", "x")
+        shape: tuple[int, ...] = self._subdomain.shape
         coordinates = {
             axis: self._voxel_size * (np.arange(size) + 0.5)
-            for axis, size in zip("zyx", self._subdomain.shape, strict=True)
+            for axis, size in zip(dims, shape, strict=True)
         }
+        if values.ndim == 4:
+            dims, shape = ("component", *dims), (3, *shape)
+            coordinates["component"] = np.array(["x", "y", "z"])
         return Field(
             name,
-            ("z", "y", "x"),
-            self._subdomain.shape,
-            self._slabs[self._rank].start,
+            dims,
+            shape,
+            tuple(start),
             values,
             coordinates,
-            {"long_name": long_name, "units": unit},
+            {"long_name": self._long_name(name), "units": self._unit(name)},
             "voxels" if self._voxel_size == 1 else "m",
         )
+
+    def _long_name(self, name: str) -> str:
+        if name == "pressure" and self._units.pressure is not None:
+            return "pressure, less that at rest, without what drives the flow"
+        return FIELDS[name]
+
+    def _unit(self, name: str) -> str:
+        if name in ("velocity", "speed", *_VELOCITIES):
+            return "voxels per step" if self._units.velocity is None else "m/s"
+        if name == "pressure":
+            return "lattice units" if self._units.pressure is None else "Pa"
+        return {"density": "that at rest", "pore": "1"}[name]

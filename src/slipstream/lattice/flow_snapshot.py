@@ -1,0 +1,83 @@
+"""Velocity and density of a flow at its pores, kept in the memory of the host.
+
+Four numbers a pore are a fifth of what the flow itself takes, and none of them lies on the device.
+So the fields of many flows can be kept, and arrays on all voxels are made when they are asked for.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Protocol
+
+import numpy as np
+
+from slipstream.lattice.domain_decomposition import Subdomain
+from slipstream.lattice.population_layout import Storage
+from slipstream.lattice.pore_flow import PoreFlow
+
+# Bytes of fields that are taken from the device at once.
+BYTES_AT_ONCE = 1 << 28
+
+
+class HasFields(Protocol):
+    """A flow, or its snapshot."""
+
+    subdomain: Subdomain
+    storage: Storage
+
+    def fields(self, planes: tuple[int, int] | None = None) -> np.ndarray:
+        """Return velocity (z, y, x) and density at the voxels of the box."""
+
+
+class FlowSnapshot:
+    """Velocity and density of a flow at the pores of this rank's box, as of now.
+
+    Attributes
+    ----------
+    speed_sum : float
+        Sum of the speeds at all these pores.
+    """
+
+    def __init__(self, flow: PoreFlow, keep: bool = True) -> None:
+        """Take them; without `keep` only their sums."""
+        self.subdomain, self.storage, self.is_kept = flow.subdomain, flow.storage, keep
+        box = self.subdomain.box
+        counts = np.count_nonzero(self._pores(0, box.shape[0]), axis=(1, 2))
+        self._ends = np.concatenate([[0], np.cumsum(counts)])
+        kept = self._ends[-1] if keep else 0
+        self._values = np.empty((4, kept), self.storage.real)
+        self.speed_sum = 0.0
+        for low, high in plane_ranges(box.shape, self.storage):
+            values = flow.pore_fields((low, high))
+            self.speed_sum += float(np.sum(_speeds(values), dtype=np.float64))
+            if keep:
+                self._values[:, self._ends[low] : self._ends[high]] = values
+
+    def speeds(self) -> np.ndarray:
+        """Return the speeds at this rank's pores."""
+        return _speeds(self._values)
+
+    def fields(self, planes: tuple[int, int] | None = None) -> np.ndarray:
+        """Return velocity (z, y, x) and density at the voxels of the box, or of some planes."""
+        low, high = (0, self.subdomain.box.shape[0]) if planes is None else planes
+        pores = self._pores(low, high)
+        result = np.zeros((4, *pores.shape), self.storage.real)
+        result[3] = 1
+        result[:, pores] = self._values[:, self._ends[low] : self._ends[high]]
+        return result
+
+    def _pores(self, low: int, high: int) -> np.ndarray:
+        return self.subdomain.own[1 + low : 1 + high, 1:-1, 1:-1] != 0
+
+
+def _speeds(values: np.ndarray) -> np.ndarray:
+    return np.sqrt(np.einsum("is,is->s", values[:3], values[:3]))
+
+
+def plane_ranges(shape: Sequence[int], storage: Storage) -> Iterator[tuple[int, int]]:
+    """Yield ranges of planes of a box whose fields fit `BYTES_AT_ONCE`."""
+    plane = 4 * storage.real.itemsize * math.prod(shape[1:])
+    step = max(1, BYTES_AT_ONCE // max(1, plane))
+    for low in range(0, shape[0] if plane else 0, step):
+        yield low, min(low + step, shape[0])

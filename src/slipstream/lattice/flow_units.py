@@ -1,0 +1,96 @@
+"""Physical units of a flow: what a lattice unit is in metres per second, pascals and newtons.
+
+Stokes flow is proportional to what drives it and inversely to the viscosity, so one solution, with
+any force on the lattice, is scaled to any fluid and any gradient of pressure. With inertia flows of
+the same Reynolds number are alike only, so the force on the lattice follows from the fluid.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from slipstream.argument_checks import check_positive
+from slipstream.errors import InputError
+
+_ALL = "viscosity (Pa s) and pressure_gradient (Pa/m) together"
+
+
+@dataclass(frozen=True)
+class PhysicalFluid:
+    """A fluid in SI units, and the gradient of pressure that drives it through a sample.
+
+    Attributes
+    ----------
+    voxel_size : float
+        Edge of a voxel in metres.
+    viscosity : float
+        Dynamic viscosity in Pa s.
+    pressure_gradient : float
+        Mean force per volume of the sample, in Pa/m.
+    density : float or None
+        In kg/m³; only inertia and Reynolds numbers depend on it.
+    """
+
+    voxel_size: float
+    viscosity: float
+    pressure_gradient: float
+    density: float | None = None
+
+    def force(self, viscosity: float) -> float:
+        """Return the force per volume on a lattice whose flow has the same Reynolds number.
+
+        `viscosity` is the kinematic one of the lattice.
+        """
+        if self.density is None:
+            raise InputError("density: flow with inertia depends on it; accepted: kg/m³, as 1000")
+        # A step lasts so many seconds per square of a voxel.
+        ratio = viscosity * self.density / self.viscosity
+        return self.pressure_gradient / self.density * self.voxel_size**3 * ratio**2
+
+    def units(self, viscosity: float, force: float) -> Units:
+        """Return the units of a flow on a lattice with a kinematic viscosity and a force on it."""
+        gradient = self.pressure_gradient / force
+        return Units(
+            length=self.voxel_size,
+            velocity=self.voxel_size**2 * gradient * viscosity / self.viscosity,
+            pressure=self.voxel_size * gradient,
+            force=self.voxel_size**3 * gradient,
+            kinematic_viscosity=None if self.density is None else self.viscosity / self.density,
+        )
+
+
+@dataclass(frozen=True)
+class Units:
+    """What one lattice unit is in metres, m/s, Pa and N; None where that is not known."""
+
+    length: float | None = None
+    velocity: float | None = None
+    pressure: float | None = None
+    force: float | None = None
+    kinematic_viscosity: float | None = None  # of the fluid, in m²/s
+
+
+def physical_fluid(
+    voxel_size: float,
+    viscosity: float | None,
+    pressure_gradient: float | None,
+    density: float | None,
+) -> PhysicalFluid | None:
+    """Return a fluid in SI units, or None if none is given; refuse one of which a part is."""
+    given = {"viscosity": viscosity, "pressure_gradient": pressure_gradient, "density": density}
+    given = {name: value for name, value in given.items() if value is not None}
+    if not given:
+        return None
+    check_positive(**given)
+    if viscosity is None or pressure_gradient is None:
+        raise InputError(f"{', '.join(given)}: not enough for physical units; accepted: {_ALL}")
+    if voxel_size == 1:
+        raise InputError(
+            f"voxel_size is 1; accepted with {', '.join(given)}: the edge of a voxel in metres"
+        )
+    return PhysicalFluid(
+        voxel_size,
+        float(viscosity),
+        float(pressure_gradient),
+        None if density is None else float(density),
+    )

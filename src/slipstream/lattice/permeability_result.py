@@ -1,0 +1,423 @@
+"""What is known of an image once fluid has flowed through it: permeability, fields, forces."""
+
+from __future__ import annotations
+
+import html
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from slipstream.argument_checks import check_positive, name_among, whole_number
+from slipstream.array_types import Comm
+from slipstream.collective import check_agreement, on_first_rank, sum_over_ranks, together
+from slipstream.errors import InputError
+from slipstream.field import Field
+from slipstream.lattice.convergence import UNKNOWN, distance_text
+from slipstream.lattice.darcy import DARCY
+from slipstream.lattice.flow_units import Units
+from slipstream.lattice.population_layout import TUNED, Storage
+from slipstream.lattice.steady_flow import SteadyFlow
+from slipstream.lattice.velocity_set import AXES
+from slipstream.lattice.voxel_fields import FIELDS, VoxelFields
+
+
+class FlowFields(Mapping[str, Field]):
+    """The fields of a flow, by name; arrays are made when a field is asked for.
+
+    Names are velocity (components x, y, z), velocity_x, velocity_y, velocity_z, speed, density,
+    pressure and pore. Each is a `slipstream.field.Field` with this rank's part of the array,
+    [z, y, x], in m/s and Pa if the fluid is known, else in lattice units.
+    """
+
+    def __init__(self, flow: SteadyFlow, comm: Comm, voxel_size: float, units: Units) -> None:
+        self._snapshot, self._comm = flow.snapshot, comm
+        self._fields = VoxelFields(flow.snapshot, comm, voxel_size, units)
+
+    def __getitem__(self, name: str) -> Field:
+        self._check_kept()
+        return self._fields.part(name_among("field", name, FIELDS))
+
+    def __contains__(self, name: object) -> bool:
+        return name in FIELDS
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(FIELDS)
+
+    def __len__(self) -> int:
+        return len(FIELDS)
+
+    def __repr__(self) -> str:
+        return f"<fields of a flow: {', '.join(FIELDS)}>"
+
+    def gather(self, name: str, root: int = 0) -> Field:
+        """Return a field with the whole array on one rank, and none of it on others. Collective."""
+        ranks = 1 if self._comm is None else self._comm.size
+        with together(self._comm):
+            root = whole_number("root", root, 0, ranks - 1)
+            check_agreement(self._comm, {"field": name, "root": root})
+            self._check_kept()
+            return self._fields.gathered(name_among("field", name, FIELDS), root)
+
+    def write_vtk(self, path: str | Path) -> Path:
+        """Write velocity, density, pressure and pores as VTK's image data (.vti). Collective.
+
+        ParaView reads such files; rank 0 writes.
+        """
+        return self._write(path, ".vti", self._fields.write_vtk)
+
+    def write_hdf5(self, path: str | Path) -> Path:
+        """Write the same as data sets [z, y, x] of an HDF5 file (.h5, .hdf5). Collective."""
+        return self._write(path, (".h5", ".hdf5"), self._fields.write_hdf5)
+
+    def _write(self, path: Any, suffixes: str | tuple[str, ...], write: Any) -> Path:
+        with together(self._comm):
+            self._check_kept()
+            target, accepted = _path(path), (suffixes,) if isinstance(suffixes, str) else suffixes
+            if target.suffix not in accepted:
+                raise InputError(
+                    f"path is {str(path)!r}; accepted: a name that ends in {' or '.join(accepted)}"
+                )
+            check_agreement(self._comm, {"path": str(target)})
+            on_first_rank(self._comm, lambda: _check_folder(target))
+            write(target)
+            return target
+
+    def _check_kept(self) -> None:
+        if not self._snapshot.is_kept:
+            raise InputError(
+                "fields: none were kept; accepted with permeability(..., keep_fields=True)"
+            )
+
+
+def _path(path: Any) -> Path:
+    if not isinstance(path, str | Path):
+        raise InputError(f"path is of type {type(path).__name__}; accepted: a path")
+    return Path(path)
+
+
+def _check_folder(target: Path) -> None:
+    if not target.parent.is_dir() or target.is_dir():
+        raise InputError(f"path is {str(target)!r}; accepted: a file in a folder that exists")
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class AxisFlow:
+    """The flow along one axis, as it was at its end.
+
+    Velocities are in m/s, forces in N and fields in m/s and Pa if the fluid was given by
+    `viscosity` and `pressure_gradient`; else they are in lattice units: voxels, steps, and the
+    density at rest. Vectors are in the order x, y, z.
+
+    Attributes
+    ----------
+    axis : str
+        Along which the flow was driven.
+    k : numpy.ndarray
+        Its column of the permeability tensor: superficial velocity along x, y and z times the
+        viscosity over the driving force, in the unit of `Permeability.k`.
+    velocity : numpy.ndarray
+        Superficial velocity: the mean over all voxels, solid ones included (Darcy's).
+    tortuosity : float
+        Mean speed over mean velocity along the axis, over the pores: the hydraulic tortuosity of
+        Duda, Koza and Matyka, Phys. Rev. E 84, 036319 (2011). 1 for straight ducts.
+    wall_force : numpy.ndarray
+        Drag of the fluid on all walls, by momentum exchange (Ladd, J. Fluid Mech. 271, 1994).
+    driving_force : numpy.ndarray
+        What drives the fluid, on all pores: in a steady flow it is `wall_force`.
+    mach : float
+        Largest Mach number of the lattice.
+    reynolds : float
+        Superficial velocity along the axis times `reynolds_length` over the kinematic viscosity.
+        Of Stokes flow driven by physical units it is the fluid's, NaN without its density; else
+        that of the lattice.
+    reynolds_length : float
+        The square root of the permeability (Ward 1964), in the unit of lengths.
+    converged : bool
+        Whether the tolerance was reached.
+    ended : {"converged", "max_steps", "callback", "interrupted"}
+        What ended it.
+    residual : float
+        Estimated relative distance of k from that of the steady flow; 1 if it is unknown.
+    steps : int
+        Number of steps done.
+    history : list of (int, float)
+        Number of steps, and the permeability in squares of voxels after them.
+    fields : FlowFields
+        The fields, by name.
+    """
+
+    axis: str
+    k: np.ndarray
+    velocity: np.ndarray
+    tortuosity: float
+    wall_force: np.ndarray
+    driving_force: np.ndarray
+    mach: float
+    reynolds: float
+    reynolds_length: float
+    converged: bool
+    ended: str
+    residual: float
+    steps: int
+    history: list[tuple[int, float]]
+    fields: FlowFields
+    _flow: SteadyFlow
+    _units: Units
+    _comm: Comm
+
+    def reynolds_number(self, length: float) -> float:
+        """Return the Reynolds number by another length, such as the diameter of grains."""
+        check_positive(length=length)
+        return self.reynolds * length / self.reynolds_length
+
+    def speed_histogram(self, bins: int = 100) -> tuple[np.ndarray, np.ndarray]:
+        """Return the probability density of the speed in pores, and the bins' edges. Collective.
+
+        Speeds are in the unit of `velocity`, from 0 to the largest.
+        """
+        with together(self._comm):
+            bins = whole_number("bins", bins, 1)
+            check_agreement(self._comm, {"bins": bins})
+            self.fields._check_kept()
+            scale = self._units.velocity or 1.0
+            # A little more than the largest, which may be rounded to a number with fewer digits.
+            largest = self.mach / 3**0.5 * (1 + 1e-6) or 1.0
+            edges = np.linspace(0, largest, bins + 1)
+            counts = np.histogram(self._flow.snapshot.speeds(), edges)[0].astype(float)
+            counts = sum_over_ranks(self._comm, counts)
+            return counts / (counts.sum() * np.diff(edges) * scale), edges * scale
+
+    def __repr__(self) -> str:
+        return _text(self._rows())
+
+    def _repr_html_(self) -> str:
+        return _table(self._rows())
+
+    def _rows(self) -> list[tuple[str, str]]:
+        along = "xyz".index(self.axis)
+        speed = "voxels per step" if self._units.velocity is None else "m/s"
+        force = "lattice units" if self._units.force is None else "N"
+        unit = "voxels" if self._units.length is None else "m"
+        rows = [
+            ("flow along", self.axis),
+            ("superficial velocity", f"{self.velocity[along]:.5g} {speed}"),
+            ("tortuosity", f"{self.tortuosity:.4g}"),
+            ("drag on walls", f"{self.wall_force[along]:.5g} {force}, {self.balance:.4%} of drive"),
+            ("Mach number", f"{self.mach:.2g}, largest, of the lattice"),
+            (
+                "Reynolds number",
+                f"{self.reynolds:.2g}, by √k = {self.reynolds_length:.3g} {unit}",
+            ),
+        ]
+        return [*rows, ("ended", _ending(self.ended, self.residual, self.steps))]
+
+    @property
+    def balance(self) -> float:
+        """Drag on the walls over what drives the flow, along the axis: 1 in a steady flow."""
+        along = "xyz".index(self.axis)
+        return float(self.wall_force[along] / self.driving_force[along])
+
+
+def axis_flow(flow: SteadyFlow, comm: Comm, voxel_size: float, units: Units) -> AxisFlow:
+    """Return a flow along an axis for people, whose lattice units are so large."""
+    sums, k = flow.means.sums, flow.means.permeability
+    length = math.sqrt(max(k, 0.0))
+    velocity = sums.velocity[::-1] * (units.velocity or 1.0)
+    if units.velocity is None:
+        reynolds = float(sums.velocity[flow.axis]) * length / flow.viscosity
+    elif units.kinematic_viscosity is None:
+        reynolds = math.nan
+    else:
+        metres = length * voxel_size
+        reynolds = float(velocity[2 - flow.axis]) * metres / units.kinematic_viscosity
+    return AxisFlow(
+        axis=AXES[flow.axis],
+        k=flow.means.column[::-1] * voxel_size**2,
+        velocity=velocity,
+        tortuosity=flow.tortuosity,
+        wall_force=sums.wall_force[::-1] * (units.force or 1.0),
+        driving_force=sums.driving_force[::-1] * (units.force or 1.0),
+        mach=sums.mach,
+        reynolds=reynolds,
+        reynolds_length=length * voxel_size,
+        converged=flow.converged,
+        ended=flow.ended,
+        residual=flow.residual,
+        steps=flow.means.steps,
+        history=flow.history,
+        fields=FlowFields(flow, comm, voxel_size, units),
+        _flow=flow,
+        _units=units,
+        _comm=comm,
+    )
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class Permeability:
+    """The permeability of an image, how accurate it is, and the flow that it was found by.
+
+    Attributes
+    ----------
+    k : float
+        Permeability in square metres, or in squares of voxels if their size is not known: along the
+        axis asked for, or, for all, the mean of the diagonal of the tensor. With inertia it is the
+        apparent one, which falls with the force.
+    k_lattice : float
+        The same in squares of voxels.
+    tensor : numpy.ndarray or None
+        For ``axis="all"`` shape (3, 3), in units of `k`, rows and columns in the order x, y, z:
+        the flow along the row's axis that a force along the column's drives. Columns of axes that
+        an interrupted call has not come to are NaN.
+    porosity, open_porosity : float
+        Pores as a fraction of the sample's voxels; and those that percolate along the axis.
+    porosity_profile : numpy.ndarray
+        Fraction of each plane of the sample, normal to the axis, that is pore in which fluid is
+        simulated; for all axes the planes are normal to x.
+    velocity : float
+        Superficial velocity along the axis, in voxels per step; for all, the mean.
+    mach : float
+        Largest Mach number of the flow.
+    converged : bool
+        Whether the tolerance was reached.
+    residual : float
+        Estimated relative distance of k from that of the steady flow; 1 if it is unknown.
+    steps : int
+        Number of steps done.
+    seconds : float
+        How long they took.
+    million_updates_per_second : float
+        Sites times steps per second, in millions.
+    history : list of (int, float)
+        Number of steps, and the value of k_lattice after them.
+    voxel_size : float
+        Edge of a voxel in metres; 1 if it is unknown.
+    storage : Storage
+        How populations were stored; another storage may change the last digits.
+    flows : dict of str to AxisFlow
+        The flow along each axis asked for: fields, tortuosity, drag, Reynolds number and more.
+    """
+
+    k: float
+    k_lattice: float
+    tensor: np.ndarray | None
+    porosity: float
+    open_porosity: float
+    porosity_profile: np.ndarray
+    velocity: float
+    mach: float
+    converged: bool
+    residual: float
+    steps: int
+    seconds: float
+    million_updates_per_second: float
+    history: list[tuple[int, float]]
+    voxel_size: float
+    storage: Storage
+    flows: dict[str, AxisFlow]
+
+    @property
+    def k_millidarcy(self) -> float:
+        """Permeability in thousandths of a darcy; NaN if the voxel size is unknown."""
+        return math.nan if self.voxel_size == 1 else 1e3 * self.k / DARCY
+
+    @property
+    def flow(self) -> AxisFlow:
+        """The flow along the axis asked for; of all axes use `flows`."""
+        if len(self.flows) != 1:
+            raise InputError(
+                f"flow: there are those along {', '.join(self.flows)}; accepted: flows['x'] ..."
+            )
+        return next(iter(self.flows.values()))
+
+    @property
+    def tortuosity(self) -> float:
+        """Tortuosity of the flow; for all axes, the mean. See `AxisFlow.tortuosity`."""
+        return float(np.mean([flow.tortuosity for flow in self.flows.values()]))
+
+    @property
+    def reynolds(self) -> float:
+        """Reynolds number of the flow; for all axes, the largest. See `AxisFlow.reynolds`."""
+        return max(flow.reynolds for flow in self.flows.values())
+
+    @property
+    def wall_force(self) -> np.ndarray:
+        """Drag on all walls along x, y and z. See `AxisFlow.wall_force`."""
+        return self.flow.wall_force
+
+    @property
+    def driving_force(self) -> np.ndarray:
+        """What drives the fluid, along x, y and z. See `AxisFlow.driving_force`."""
+        return self.flow.driving_force
+
+    @property
+    def fields(self) -> FlowFields:
+        """The fields of the flow, by name."""
+        return self.flow.fields
+
+    def speed_histogram(self, bins: int = 100) -> tuple[np.ndarray, np.ndarray]:
+        """Return what `AxisFlow.speed_histogram` does. Collective."""
+        return self.flow.speed_histogram(bins)
+
+    def write_vtk(self, path: str | Path) -> Path:
+        """Write the fields for ParaView; see `FlowFields.write_vtk`. Collective."""
+        return self.fields.write_vtk(path)
+
+    def write_hdf5(self, path: str | Path) -> Path:
+        """Write the fields as HDF5; see `FlowFields.write_hdf5`. Collective."""
+        return self.fields.write_hdf5(path)
+
+    def __repr__(self) -> str:
+        return _text(self._rows())
+
+    def _repr_html_(self) -> str:
+        return _table(self._rows())
+
+    def _rows(self) -> list[tuple[str, str]]:
+        """Return what people want to know first, and a name for it."""
+        in_metres = self.voxel_size != 1
+        value = f"{self.k_millidarcy:.5g} mD, {self.k:.5g} m², " if in_metres else ""
+        rows = [("permeability", value + f"{self.k_lattice:.5g} voxels²")]
+        if self.tensor is not None:
+            unit = "m²" if in_metres else "voxels²"
+            for axis, row in zip("xyz", self.tensor, strict=True):
+                numbers = "  ".join(f"{number: .4e}" for number in row)
+                rows.append((f"tensor, {axis}", f"{numbers} {unit}"))
+        rows.append(("porosity", f"{self.porosity:.4f}, {self.open_porosity:.4f} open"))
+        for flow in self.flows.values():
+            rows += flow._rows()
+        names = ", ".join(getattr(self.storage, name) for name in (*TUNED, "precision"))
+        speed = f"{self.seconds:.3g} s, {self.million_updates_per_second:.4g} million updates/s"
+        return [*rows, ("steps", f"{self.steps} in {speed}"), ("storage", names)]
+
+
+class PermeabilityInterrupted(KeyboardInterrupt):
+    """A signal such as Ctrl-C ended `permeability`; `result` is what was known by then."""
+
+    def __init__(self, result: Permeability) -> None:
+        steps = f"after {result.steps} steps"
+        super().__init__(f"interrupted {steps}; what is known by now is this exception's result")
+        self.result = result
+
+
+def _ending(ended: str, residual: float, steps: int) -> str:
+    distance = distance_text(residual)
+    away = "at an unknown distance" if distance == UNKNOWN else f"{distance} (relative, estimated)"
+    return f"{ended}, after {steps} steps, {away} from the steady flow"
+
+
+def _text(rows: list[tuple[str, str]]) -> str:
+    width = max(len(name) for name, _ in rows)
+    return "\n".join(f"{name:<{width}}  {value}" for name, value in rows)
+
+
+def _table(rows: list[tuple[str, str]]) -> str:
+    cells = "".join(
+        f'<tr><th style="text-align: left">{html.escape(name)}</th>'
+        f'<td style="text-align: left">{html.escape(value)}</td></tr>'
+        for name, value in rows
+    )
+    return f"<table>{cells}</table>"

@@ -1,0 +1,181 @@
+"""Flow along one axis, driven until it is steady, watched by a callback, or interrupted."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from slipstream.array_types import Comm
+from slipstream.collective import on_every_rank, sum_over_ranks
+from slipstream.errors import InputError
+from slipstream.lattice.convergence import Steadiness
+from slipstream.lattice.darcy import Means
+from slipstream.lattice.flow_snapshot import FlowSnapshot
+from slipstream.lattice.pore_flow import PoreFlow
+from slipstream.lattice.relaxation_rates import Fluid
+from slipstream.lattice.velocity_set import AXES
+from slipstream.simulation.stop_requests import Interruption
+
+CONVERGED, MOST_STEPS, CALLBACK, INTERRUPTED = "converged", "max_steps", "callback", "interrupted"
+
+
+@dataclass(frozen=True)
+class FlowProgress:
+    """What a callback is told of a flow on its way to the steady one, the same on all ranks.
+
+    Attributes
+    ----------
+    axis : str
+        Along which it flows.
+    step : int
+        Number of steps done.
+    permeability : float
+        Along the axis, so far: in square metres if the size of voxels is known, else in squares of
+        voxels.
+    residual : float
+        Estimated relative distance from the permeability of the steady flow; 1 if it is unknown.
+    mach : float
+        Largest Mach number.
+    seconds : float
+        Since the flow began.
+    """
+
+    axis: str
+    step: int
+    permeability: float
+    residual: float
+    mach: float
+    seconds: float
+
+
+# A callback returns True to stop the flow, and None or False to let it go on.
+Callback = Callable[[FlowProgress], bool | None]
+
+
+@dataclass(frozen=True)
+class SteadyFlow:
+    """The final state of a flow along one axis, in lattice units; vectors are along z, y and x."""
+
+    axis: int
+    means: Means
+    force: float  # per volume of the sample
+    viscosity: float
+    sites: int
+    residual: float  # estimated relative distance from the steady flow
+    ended: str
+    was_interrupted: bool
+    seconds: float
+    history: list[tuple[int, float]]  # steps, and the permeability along the axis then
+    tortuosity: float
+    snapshot: FlowSnapshot
+
+    @property
+    def converged(self) -> bool:
+        """Whether the tolerance was reached."""
+        return self.ended == CONVERGED
+
+    @property
+    def updates(self) -> int:
+        """Number of sites updated."""
+        return self.sites * self.means.steps
+
+
+def run_to_steady(
+    flow: PoreFlow,
+    axis: int,
+    fluid: Fluid,
+    force: float,
+    tolerance: float,
+    max_steps: int,
+    interval: int,
+    comm: Comm,
+    *,
+    callback: Callback | None = None,
+    area: float = 1.0,
+    keep_fields: bool = False,
+    stacklevel: int = 3,
+) -> SteadyFlow:
+    """Drive a flow along an axis until its permeability is steady. Collective.
+
+    `fluid` says what drives it, and `force` what that is per volume of the sample. `callback` is
+    told permeabilities times the `area` of a voxel's face.
+    """
+    flow.drive(fluid)
+    flow.rest()
+    steadiness = Steadiness(flow, axis, force, tolerance, interval, comm)
+    history: list[tuple[int, float]] = []
+    ended, was_interrupted, began = MOST_STEPS, False, time.perf_counter()
+    with Interruption(comm) as interruption:
+        while flow.steps < max_steps:
+            left = max_steps - flow.steps
+            was_interrupted = _advance(flow, min(interval, left + left % 2), interruption, comm)
+            steadiness.look()
+            means = steadiness.means()
+            history.append((flow.steps, means.permeability))
+            # On all ranks, so that all of them stop where warnings are errors.
+            for text in steadiness.warnings():
+                warnings.warn(text, RuntimeWarning, stacklevel=stacklevel)
+            if steadiness.is_steady:
+                ended = CONVERGED
+            elif was_interrupted:
+                ended = INTERRUPTED
+            if callback is not None:
+                seconds = time.perf_counter() - began
+                k, residual = means.permeability * area, steadiness.residual
+                told = FlowProgress(AXES[axis], flow.steps, k, residual, means.sums.mach, seconds)
+                if _asks_to_stop(callback, told, comm) and ended != CONVERGED:
+                    ended = CALLBACK
+            if was_interrupted or ended != MOST_STEPS:
+                break
+    seconds = time.perf_counter() - began
+    snapshot = FlowSnapshot(flow, keep_fields)
+    sums = sum_over_ranks(comm, np.array([flow.sites.count, snapshot.speed_sum]))
+    return SteadyFlow(
+        axis,
+        steadiness.means(),
+        force,
+        fluid.viscosity,
+        int(sums[0]),
+        steadiness.residual,
+        ended,
+        was_interrupted,
+        seconds,
+        history,
+        tortuosity(sums[1], steadiness.means(), axis, flow),
+        snapshot,
+    )
+
+
+def _advance(flow: PoreFlow, steps: int, interruption: Interruption, comm: Comm) -> bool:
+    """Advance so many steps; return whether any rank was interrupted, which ends one rank early."""
+    for _ in range(steps // 2):
+        flow.advance(2)
+        if comm is None and interruption.requested()[0]:
+            break
+    return interruption.requested()[0]
+
+
+def _asks_to_stop(callback: Callback, told: FlowProgress, comm: Comm) -> bool:
+    """Return whether the callback returns True on any rank; fail on all if it does on one."""
+
+    def ask() -> bool:
+        answer = callback(told)
+        if not (answer is None or isinstance(answer, bool | np.bool_)):
+            raise InputError(f"callback: returned {answer!r}; accepted: True to stop, or None")
+        return bool(answer)
+
+    mine = on_every_rank(comm, ask)
+    return mine if comm is None else any(comm.allgather(mine))
+
+
+def tortuosity(speed_sum: float, means: Means, axis: int, flow: PoreFlow) -> float:
+    """Return the mean speed over the mean velocity along the axis; NaN if there is no flow.
+
+    The hydraulic tortuosity of Duda, Koza and Matyka (2011). `speed_sum` is over all pores.
+    """
+    along = float(means.sums.velocity[axis]) * float(np.prod(flow.subdomain.shape))
+    return float(speed_sum) / along if along else float("nan")

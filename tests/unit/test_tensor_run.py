@@ -1,0 +1,121 @@
+"""The permeability tensor from cases: flow along x, y and z in turn."""
+
+import numpy as np
+import pytest
+
+from lattice_flows import advance, make, save, start
+from slipstream.case import parse_case
+from slipstream.device import HostDevice
+from slipstream.errors import InputError
+from slipstream.lattice import Storage, make_sample, permeability
+
+CASE = """
+solver = "lattice"
+[image]
+sample = "random-pack"
+shape = [12, 10, 8]
+radius = 3
+solid_fraction = 0.3
+voxel_size = 2e-6
+[flow]
+axis = "all"
+[time]
+end = 4000
+[convergence]
+interval = 20
+[numerics]
+propagation = "aa"
+layout = "stream"
+order = "raster"
+encoding = "compact"
+[output]
+pictures = false
+"""
+
+
+@pytest.fixture(scope="module")
+def device():
+    return HostDevice(threads=1)
+
+
+@pytest.fixture(scope="module")
+def whole(device):
+    """A simulation that has come to its end."""
+    return advance(start(device, case=CASE), 4000)
+
+
+@pytest.mark.filterwarnings("ignore:pore faces solid")
+@pytest.mark.parametrize("drive", ["force=1e-5", "pressure_drop=1e-4"])
+def test_cases_give_the_tensor_that_python_does(device, whole, drive):
+    name, value = drive.split("=")
+    simulation = whole
+    if name == "pressure_drop":
+        simulation = advance(start(device, f"flow.{drive}", case=CASE), 4000)
+    sample = make_sample("random-pack", (8, 10, 12), radius=3, solid_fraction=0.3)
+    result = permeability(
+        sample, 2e-6, "all", interval=20, storage=Storage(), device=device, **{name: float(value)}
+    )
+    assert simulation.finished.startswith("converged")
+    assert simulation.step == result.steps
+    np.testing.assert_array_equal(simulation.tensor() * 4e-12, result.tensor)
+    found, rows = simulation.diagnostics(), simulation.results(1.0, 2)
+    for row, line in zip("xyz", result.tensor, strict=True):
+        for column, expected in zip("xyz", line, strict=True):
+            assert found[f"permeability_{row}{column}"] == pytest.approx(expected, rel=1e-14)
+        assert rows[f"tensor, {row}"][1] == "mD"
+    assert rows["permeability"][0] == f"{result.k_millidarcy:.5g} mD"
+    assert rows["tortuosity"][0] == f"{result.flows['z'].tortuosity:.4g}"
+    assert "not converged" not in rows["distance from steady"][1]
+    assert found.keys() <= simulation.labels().keys()
+
+
+def test_a_run_goes_on_with_the_axis_that_it_was_at(device, whole, tmp_path):
+    expected = whole.tensor()
+    began = whole._over[1].began
+    for step in (began - 2, began, began + 30):
+        first = advance(start(device, case=CASE), step)
+        assert first.step == step
+        save(first, tmp_path / str(step))
+        later = start(device, f"initial.restart={tmp_path / str(step)}", case=CASE)
+        assert later.step == step
+        np.testing.assert_array_equal(later.tensor(), first.tensor())
+        advance(later, 4000)
+        assert later.step == whole.step
+        np.testing.assert_array_equal(later.tensor(), expected)
+    # And it begins anew if it is prepared once more.
+    later.case = parse_case(CASE)
+    later.prepare()
+    np.testing.assert_array_equal(advance(later, 4000).tensor(), expected)
+
+
+def test_a_run_along_one_axis_goes_on_along_all_and_the_other_way(device, whole, tmp_path):
+    one = advance(start(device, "flow.axis=y", case=CASE), 40)
+    save(one, tmp_path / "one")
+    later = advance(start(device, f"initial.restart={tmp_path / 'one'}", case=CASE), 4000)
+    np.testing.assert_allclose(later.tensor(), whole.tensor(), rtol=0, atol=2e-3)
+    save(whole, tmp_path / "all")
+    settings = ("flow.axis=x", f"initial.restart={tmp_path / 'all'}", "time.end=8000")
+    back = advance(start(device, *settings, case=CASE), 4000)
+    expected = whole.tensor()[0, 0]
+    assert back.diagnostics()["permeability_lattice"] == pytest.approx(expected, rel=2e-3)
+
+
+def test_axes_share_the_steps_where_none_becomes_steady(device):
+    settings = ("convergence.tolerance=0", "time.end=64")
+    simulation = advance(start(device, *settings, case=CASE), 64)
+    assert [record.began for record in simulation._over] == [0, 20]
+    assert (simulation._began, simulation.step, simulation.finished) == (42, 64, "")
+    assert (np.diag(simulation.tensor()) > 0).all()
+    assert "not converged" in simulation.results(1.0, 64)["distance from steady"][1]
+
+
+@pytest.mark.parametrize(
+    ("setting", "told"),
+    [
+        ('image.walls=["x"]', r"image\.walls: \['x'\] closes an axis of flow\.axis = 'all'; acc"),
+        ("image.buffer=2", r"image\.buffer: layers are for one axis; accepted with flow\.axis ="),
+    ],
+)
+def test_what_suits_one_axis_only_is_refused_for_all(device, setting, told):
+    with pytest.raises(InputError, match=told):
+        make(device, setting, case=CASE)
