@@ -39,7 +39,8 @@ def test_pictures_are_the_same_to_the_byte(tmp_path):
             folder.mkdir()
         expected = write_pictures(folders[0], **DATA)
         sent = DATA | {"spectra": shown_spectra(DATA["spectra"])}
-        drawn = artist.draw([(PICTURES, {"folder": folders[1], **sent})])
+        artist.begin([(PICTURES, {"folder": folders[1], **sent})])
+        drawn = artist.finish()
     assert [path.name for path in drawn] == [path.name for path in expected]
     assert len(drawn) == 2
     for one, other in zip(expected, drawn, strict=True):
@@ -52,7 +53,8 @@ def test_what_cannot_be_written_is_told_as_it_would_be_here(tmp_path):
         PictureProcess() as artist,
         pytest.raises(FileNotFoundError, match="missing/energy.png"),
     ):
-        artist.draw([(PICTURES, {"folder": tmp_path / "missing", **DATA})])
+        artist.begin([(PICTURES, {"folder": tmp_path / "missing", **DATA})])
+        artist.finish()
 
 
 def test_what_cannot_be_drawn_is_told_in_a_line(monkeypatch):
@@ -60,14 +62,16 @@ def test_what_cannot_be_drawn_is_told_in_a_line(monkeypatch):
     answer = [], [_attempt(lambda: 1 / 0)[1]]
     with PictureProcess() as artist, pytest.raises(RunError, match="be drawn: ZeroDivisionError"):
         monkeypatch.setattr(picture_process.pickle, "load", lambda file: answer)
-        artist.draw([])
+        artist.begin([])
+        artist.finish()
 
 
 def test_its_death_is_an_error(tmp_path):
     with PictureProcess() as artist:
         os.kill(artist._process.pid, signal.SIGKILL)
+        artist.begin([(PICTURES, {"folder": tmp_path, **DATA})])
         with pytest.raises(RunError, match="ended with status -9"):
-            artist.draw([(PICTURES, {"folder": tmp_path, **DATA})])
+            artist.finish()
 
 
 def test_it_ends_with_what_started_it():

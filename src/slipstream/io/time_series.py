@@ -77,9 +77,13 @@ class Series:
             flush_folder(self.folder)
 
     def read(self, names: Iterable[str]) -> dict[str, np.ndarray]:
-        """Return those columns by name that there are, of a series that is closed."""
-        path = self.folder / "diagnostics.zarr"
-        return {name: read_field(path, name) for name in names if name in self._columns}
+        """Return those columns by name that there are."""
+        places = {name: self._columns.index(name) for name in names if name in self._columns}
+        columns: dict[str, list[np.ndarray]] = {name: [] for name in places}
+        for block in self._blocks() if places else ():
+            for name, place in places.items():
+                columns[name].append(np.array([row[place] for row in block], float))
+        return {name: np.concatenate([np.zeros(0), *parts]) for name, parts in columns.items()}
 
     def close(self) -> None:
         """Close the CSV file and write ``diagnostics.zarr``."""

@@ -75,6 +75,11 @@ def new_figure(size: tuple[float, float], title: str) -> Figure:
 def save_figure(figure: Figure, folder: str | Path, name: str) -> Path:
     """Write a figure into a folder, in the format of its name; return the path."""
     path = Path(folder) / name
+    # Left to do it itself, Matplotlib draws everything once more to lay it out.
+    engine = figure.get_layout_engine()
+    if engine is not None:
+        engine.execute(figure)
+        figure.set_layout_engine("none")
     figure.savefig(path)
     return path
 

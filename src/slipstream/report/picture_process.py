@@ -14,6 +14,7 @@ import subprocess
 import sys
 import traceback
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -37,6 +38,8 @@ class PictureProcess:
             # Ctrl-C is for the run, which draws the pictures of what it has written.
             start_new_session=True,
         )
+        self._thread = ThreadPoolExecutor(1)
+        self._answer: Future[tuple[list[Path], list[Any]]] | None = None
         with contextlib.suppress(BrokenPipeError):  # told when it is to draw
             self._send(sys.path)
 
@@ -51,11 +54,17 @@ class PictureProcess:
     ) -> None:
         if self._process.returncode is None:
             os.killpg(self._process.pid, signal.SIGKILL)  # with the copies of it that draw
+        self._thread.shutdown()
         with contextlib.suppress(BrokenPipeError), self._process:  # what was being sent
             pass
 
-    def draw(self, requests: Sequence[Request]) -> list[Path]:
-        """Draw pictures and return their paths.
+    def begin(self, requests: Sequence[Request]) -> None:
+        """Have pictures drawn; who wants them asks `finish`."""
+        # A thread, since the process takes nothing before it has loaded.
+        self._answer = self._thread.submit(self._exchange, list(requests))
+
+    def finish(self) -> list[Path]:
+        """Return the paths of the pictures that have been begun, if any, once they are drawn.
 
         Raises
         ------
@@ -64,21 +73,25 @@ class PictureProcess:
         RunError
             If one cannot be drawn.
         """
-        try:
-            self._send(list(requests))
-            answers: Any = self._process.stdout
-            paths, failures = pickle.load(answers)
-        except (BrokenPipeError, EOFError, pickle.UnpicklingError) as error:
-            status = self._process.wait()
-            raise RunError(
-                f"the process that draws pictures ended with status {status};"
-                " output.pictures=false does without"
-            ) from error
+        if self._answer is None:
+            return []
+        paths, failures = self._answer.result()
         for failure in failures:
             if isinstance(failure, tuple):
                 raise OSError(*failure)
             raise RunError(f"a picture could not be drawn: {failure}")
         return paths
+
+    def _exchange(self, requests: list[Request]) -> tuple[list[Path], list[Any]]:
+        answers: Any = self._process.stdout
+        try:
+            self._send(requests)
+            return pickle.load(answers)
+        except (BrokenPipeError, EOFError, pickle.UnpicklingError) as error:
+            raise RunError(
+                f"the process that draws pictures ended with status {self._process.wait()};"
+                " output.pictures=false does without"
+            ) from error
 
     def _send(self, what: object) -> None:
         requests: Any = self._process.stdin

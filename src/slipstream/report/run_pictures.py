@@ -125,10 +125,12 @@ def _drawn(draw: Callable[[], Figure], folder: str | Path, name: str) -> Path:
 
 
 def draw_nothing() -> None:
-    """Draw a picture that nobody sees, which loads fonts and what else drawing needs."""
+    """Draw a picture that nobody sees: then fonts are loaded, and usual labels set."""
     with matplotlib.rc_context(STYLE):
-        figure = new_figure((2.0, 2.0), "title")
-        figure.subplots().set(xscale="log", xlabel=r"$k^{-5/3}$")
+        figure = new_figure((6.4, 4.8), "title")
+        axes = figure.subplots()
+        axes.set(xscale="log", yscale="log", xlim=(0.9, 99), ylim=(1e-12, 10))
+        axes.set(xlabel="wavenumber $k$ (non-dimensional)", ylabel=r"$k^{-5/3}$")
         figure.savefig(io.BytesIO())
 
 

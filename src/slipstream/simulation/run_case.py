@@ -124,7 +124,11 @@ def _run_and_draw(
                 text = f"of step {writer.last_state}" + _how_to_go_on(simulation.case, folder)
                 console.print(text, markup=False, highlight=False, soft_wrap=True)
             raise
-        effort.time_writing(writer.close)
+        try:
+            if artist and not was_interrupted:
+                _begin_pictures(simulation.case.title, writer, folder, artist)
+        finally:
+            effort.time_writing(writer.close)
     if comm is not None:
         # Rank 0 closes the files: nobody returns to code that might read them before that.
         comm.Barrier()
@@ -224,14 +228,14 @@ def _finish(
     console: Console,
     artist: PictureProcess | None,
 ) -> None:
-    """Draw the pictures and sum up."""
+    """Wait for the pictures and sum up."""
     case, folder = simulation.case, output.path
     began = clock.perf_counter()
     timers = _mean_timers(simulation)
     results = simulation.results(effort.stepping, effort.steps)
     if simulation.rank > 0:
         return
-    pictures = _draw(case.title, writer, folder, artist) if artist else []
+    pictures = artist.finish() if artist else []
     if case.run.timeline:
         output.wrote("timeline.png", "timeline.json")
         pictures += simulation.write_timeline(folder)
@@ -293,7 +297,7 @@ def _mean_timers(simulation: Simulation) -> dict[str, float]:
     return {name: sum(one.get(name, 0.0) for one in ranks) / len(ranks) for name in names}
 
 
-def _draw(title: str, writer: OutputWriter, folder: Path, artist: PictureProcess) -> list[Path]:
+def _begin_pictures(title: str, writer: OutputWriter, folder: Path, artist: PictureProcess) -> None:
     common = {"folder": folder, "title": title}
     of_run = {
         "choice": writer.choice,
@@ -305,4 +309,4 @@ def _draw(title: str, writer: OutputWriter, folder: Path, artist: PictureProcess
     requests = [(PICTURES, common | of_run)]
     if writer.statistics:
         requests.append((STATISTICS, common | {"statistics": writer.statistics}))
-    return artist.draw(requests)
+    artist.begin(requests)
