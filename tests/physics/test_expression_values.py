@@ -182,6 +182,21 @@ def test_modes_are_those_of_the_state_and_of_dealiased_products(magnetic, known)
     assert relative_error(found, expected[integers]) < 1e-12
 
 
+def test_products_lose_what_lies_outside_of_the_sphere():
+    flow = start("cpu", *BOX, "numerics.dealiasing=2/3 sphere").flow
+    modes, waves = Evaluation(flow, "kinetic_energy").modes()[0], flow.wavenumbers
+    z, y, x = (
+        axis**2 * over
+        for axis, over in zip(
+            (waves.z, waves.y, waves.x), flow.problem.over_radii[::-1], strict=True
+        )
+    )
+    outside = z[:, None, None] + y[:, None] + x >= 1
+    assert np.abs(modes[~outside]).min() > 0
+    assert outside.any()
+    assert not modes[outside].any()
+
+
 @pytest.mark.parametrize("text", ["pressure", "vorticity_magnitude", "strain"])
 def test_evaluating_changes_nothing(text):
     settings = (*BOX, "time.integrator=rk4")
@@ -270,6 +285,31 @@ def test_chunks_are_planes_of_all_components(magnetic, monkeypatch):
     Evaluation(magnetic.flow, "strain").each_chunk(consumer)
     assert max(sizes) <= 2
     np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize(
+    ("text", "fields"),
+    [
+        ("helicity", 2),  # the values, and a sum of products
+        ("grad(velocity)", 9),
+        ("vorticity_magnitude", 1),
+        # Six velocities and slopes do not go to the points together, and no sum can be split.
+        ("exp(-abs(helicity))", 1 + 3),
+    ],
+)
+def test_few_fields_wait_at_the_points(monkeypatch, text, fields):
+    flow = start("cpu", *BOX).flow
+    assert len(flow.working) == 3
+    sizes, empty = [], flow.device.empty
+
+    def counted(shape, dtype):
+        sizes.append(np.prod(shape))
+        return empty(shape, dtype)
+
+    monkeypatch.setattr(flow.device, "empty", counted)
+    evaluate(flow, text)
+    whole = np.prod(flow.problem.geometry.physical_box.shape)
+    assert sum(size for size in sizes if size >= whole) == fields * whole
 
 
 def test_points_of_the_run_are_those_of_expressions(magnetic):

@@ -67,6 +67,7 @@ def test_every_accepted_name_is_a_quantity(problem):
         ("velocity_x +", "is no formula"),
         ("-" * 60 + "velocity_x", "nested more than 20 deep"),
         ("velocity_x" * 1000, "letters, beyond"),
+        ([1], "is of type list; expected a text or a quantity"),
     ],
 )
 def test_what_makes_no_sense_is_refused_in_one_line(problem, text, reason):

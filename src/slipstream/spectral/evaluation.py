@@ -57,6 +57,9 @@ REDUCTIONS = ("mean", "max", "min", "rms")
 # ``consumer(values, plane)``: see `Evaluation.each_chunk`.
 Consumer = Callable[[Array, int], None]
 
+# ``take(values, planes, plane)`` gets arrays, or numbers, of so many planes from one on.
+_Take = Callable[[Sequence[Any], int, int], None]
+
 # What is added up in spectral space: components of the state, and what is known at points and goes
 # through a forward transform; by each the multiplier, a function of the wavenumbers.
 _Sum = dict[sympy.Expr, sympy.Expr]
@@ -105,6 +108,33 @@ class _PointFunction:
         symbols = [_left_in(one, expressions) for one in inputs]
         return cls(merged, symbols, list(expressions))
 
+    def split(self, limit: int) -> list[_PointFunction]:
+        """Return functions that add up to this one and need no more inputs each, if they can.
+
+        Where one term alone needs more, it is the only one.
+        """
+        groups: list[tuple[set[Value], list[list[sympy.Expr]]]] = []
+        for place, expression in enumerate(self.expressions):
+            for term in sympy.Add.make_args(expression):
+                own = set(values_in(term))
+                if len(own) > limit:
+                    return [self]
+                fitting = (one for one in groups if len(one[0] | own) <= limit)
+                values, terms = next(fitting, (set(), [[] for _ in self.expressions]))
+                if not any(terms):
+                    groups.append((values, terms))
+                values |= own
+                terms[place].append(term)
+        inputs = dict(zip(self.symbols, self.inputs, strict=True))
+        return [
+            _PointFunction(
+                [one for symbol, one in inputs.items() if symbol in values],
+                [symbol for symbol in inputs if symbol in values],
+                [sympy.Add(*own) for own in terms],
+            )
+            for values, terms in groups
+        ]
+
     @cached_property
     def function(self) -> Callable[..., Any]:
         """The expressions as a function of arrays of points, of coordinates, and of the time."""
@@ -116,6 +146,13 @@ class _PointFunction:
     def parameters(self) -> list[sympy.Symbol]:
         """The parameters that the function takes after the time."""
         return _parameters_in(self.expressions)
+
+
+def _needs_of(form: Form) -> set[Any]:
+    """Return what stands for the fields that a form needs at points."""
+    spectral = tuple((p, f) for p, f in form.terms.items() if f.has(*WAVENUMBERS))
+    local = {v for p, f in form.terms.items() if not f.has(*WAVENUMBERS) for v in values_in(p)}
+    return local | ({spectral} if spectral else set())
 
 
 def _left_in(sum_of_values: sympy.Expr, expressions: Sequence[sympy.Expr]) -> Value:
@@ -204,11 +241,8 @@ class Evaluation:
         """
         count = len(self.quantity.forms)
         result = self.flow.device.empty((count, *self._box), self.dtype)
-
-        def keep(values: Array, plane: int) -> None:
-            result[:, plane : plane + values.shape[1]] = values
-
-        self.each_chunk(keep, time)
+        for own in self._groups:
+            self._each_chunk_of(own, _to_planes_of(result[own]), time, False)
         return result.reshape(*self.shape, *self._box)
 
     def each_chunk(self, consumer: Consumer, time: float = 0.0, exact: bool = False) -> None:
@@ -226,17 +260,42 @@ class Evaluation:
             Whether products are of double precision whatever the precision of the state, and so
             are the values.
         """
+        self._each_chunk_of(slice(0, len(self.quantity.forms)), consumer, time, exact)
+
+    def _each_chunk_of(
+        self, components: slice, consumer: Consumer, time: float, exact: bool
+    ) -> None:
         real = np.dtype(np.float64) if exact else self.flow.problem.real_dtype
-        half = len(self.quantity.forms)
-        module = self.flow.device.array_module
+        module, count = self.flow.device.array_module, len(self.quantity.forms)
+        own = self._parts[:count][components]
+        half = len(own)
+        own += self._parts[count:][components]
 
         def assembled(values: Sequence[Any], planes: int, plane: int) -> None:
-            chunk = module.empty((len(self._parts), planes, *self._box[1:]), real)
+            chunk = module.empty((len(own), planes, *self._box[1:]), real)
             for target, one in zip(chunk, values, strict=True):
                 target[...] = one
             consumer(chunk[:half] + 1j * chunk[half:] if self.is_complex else chunk, plane)
 
-        self._run("values", self._parts, assembled, time, real)
+        self._run((components.start, components.stop), own, assembled, time, real)
+
+    @cached_property
+    def _groups(self) -> list[slice]:
+        """The components that are evaluated together, so that few fields wait at the points."""
+        limit, count = len(self.flow.working), len(self.quantity.forms)
+        whole = slice(0, count)
+        own = self._parts
+        if len(self._function_of((0, count), own).inputs) <= limit:
+            return [whole]
+        first, found = 0, []
+        held: set[Any] = set()
+        for place in range(count):
+            needed = {v for form in own[place::count] for v in _needs_of(form)}
+            if place > first and len(held | needed) > limit:
+                found.append(slice(first, place))
+                first, held = place, set()
+            held |= needed
+        return [*found, slice(first, count)]
 
     def modes(self, time: float = 0.0) -> Array:
         """Return the Fourier coefficients, [component, kz, ky of this rank, kx], a new array.
@@ -280,24 +339,29 @@ class Evaluation:
             raise InputError(f"{self._where}: {how!r} of {kind}; accepted: {', '.join(accepted)}")
         device, module = self.flow.device, self.flow.device.array_module
         nz, ny, nx = self.flow.problem.geometry.shape
-        found: dict[int, Any] = {}
+        found: dict[tuple[int, int], Any] = {}
 
-        def take(values: Array, plane: int) -> None:
-            rows = values.reshape(*values.shape[:2], -1)
-            if how == "rms":
-                found[plane] = (rows * rows.conj()).real.sum(axis=2)
-            else:
-                operation = {"mean": module.sum, "max": module.max, "min": module.min}[how]
-                found[plane] = operation(rows, axis=2)
+        def reduced(first: int) -> Consumer:
+            def take(values: Array, plane: int) -> None:
+                rows = values.reshape(*values.shape[:2], -1)
+                if how == "rms":
+                    found[first, plane] = (rows * rows.conj()).real.sum(axis=2)
+                else:
+                    operation = {"mean": module.sum, "max": module.max, "min": module.min}[how]
+                    found[first, plane] = operation(rows, axis=2)
 
-        self.each_chunk(take, time, exact=True)
+            return take
+
+        for part in self._groups:
+            self._each_chunk_of(part, reduced(part.start), time, True)
         device.synchronize()
         dtype = np.dtype(np.complex128 if self.is_complex else np.float64)
         planes = np.zeros((len(self.quantity.forms), nz), dtype)
         start = self.flow.problem.geometry.physical_box.start[0]
-        for plane, values in found.items():
+        for (first, plane), values in found.items():
             own = device.to_host(values)
-            planes[:, start + plane : start + plane + own.shape[1]] = own
+            low = start + plane
+            planes[first : first + len(own), low : low + own.shape[1]] = own
         # Every plane is of one rank; the others add 0 to it.
         planes = sum_over_ranks(comm, planes)
         result = {"max": np.max, "min": np.min}.get(how, np.sum)(planes, axis=1)
@@ -368,13 +432,17 @@ class Evaluation:
     def _function_of(self, key: Any, forms: Sequence[Form]) -> _PointFunction:
         """Return what makes values of forms of fields at points."""
         if key not in self._functions:
-            expressions, sums = [], {}
+            expressions: list[sympy.Expr] = []
+            sums: dict[Value, _Sum] = {}
             for number, form in enumerate(forms):
                 spectral = {p: f for p, f in form.terms.items() if f.has(*WAVENUMBERS)}
                 local = sympy.Add(*(f * p for p, f in form.terms.items() if p not in spectral))
                 if spectral:
-                    whole = Value(f"sum {number}", None)  # a name that no field has
-                    sums[whole] = _sum_of_form(Form(spectral))
+                    total = _sum_of_form(Form(spectral))
+                    same = (value for value, one in sums.items() if one == total)
+                    # A name that no field has.
+                    whole = next(same, Value(f"sum {number}", None))
+                    sums[whole] = total
                     local += whole
                 expressions.append(local)
             self._functions[key] = _PointFunction.of(expressions, sums)
@@ -384,12 +452,31 @@ class Evaluation:
         self,
         key: Any,
         forms: Sequence[Form],
-        take: Callable[[Sequence[Any], int, int], None],
+        take: _Take,
         time: float,
         real: np.dtype,
     ) -> None:
         """Evaluate forms at points: ``take(values, planes, plane)`` gets arrays, or numbers."""
-        flow, points = self.flow, self._function_of(key, forms)
+        points, limit = self._function_of(key, forms), len(self.flow.working)
+        # Sums of products are added up at the points, if that keeps fewer fields there.
+        is_long = len(points.inputs) - limit > len(forms)
+        *others, last = points.split(limit) if is_long else [points]
+        total = self.flow.device.zeros((len(forms), *self._box) if others else (0,), real)
+
+        def add(values: Sequence[Any], planes: int, plane: int) -> None:
+            for target, one in zip(total, values, strict=True):
+                target[plane : plane + planes] += one
+
+        def take_sums(values: Sequence[Any], planes: int, plane: int) -> None:
+            add(values, planes, plane)
+            take([one[plane : plane + planes] for one in total], planes, plane)
+
+        for one in others:
+            self._pass(one, add, time, real)
+        self._pass(last, take_sums if others else take, time, real)
+
+    def _pass(self, points: _PointFunction, take: _Take, time: float, real: np.dtype) -> None:
+        flow = self.flow
         device, inputs, limit = flow.device, points.inputs, len(flow.working)
         # What has products in it is added up beforehand, in memory of its own.
         added = [place for place, one in enumerate(inputs) if not self._is_linear(one)]
@@ -445,10 +532,10 @@ class Evaluation:
     def _chunk_function(
         self,
         points: _PointFunction,
-        take: Callable[[Sequence[Any], int, int], None],
+        take: _Take,
         time: float,
         real: np.dtype,
-    ) -> Callable[[Sequence[Array], int, int], None]:
+    ) -> _Take:
         """Return what evaluates some planes of fields, and hands on the values."""
         geometry, device = self.flow.problem.geometry, self.flow.device
         numbers = [float(self.flow.problem.parameters[str(one)]) for one in points.parameters]
@@ -459,6 +546,7 @@ class Evaluation:
             z, y, x = (device.array(length * np.arange(n) / n) for n, length in sizes)
             axes = [x[None, None, :], y[None, :, None], z[:, None, None]]
         start = geometry.physical_box.start[0]
+        function = points.function  # made once, not by every thread
 
         def compute(fields: Sequence[Array], planes: int, plane: int) -> None:
             own = [one.astype(real, copy=False) for one in fields]
@@ -466,7 +554,7 @@ class Evaluation:
             if needed:
                 z = z[start + plane : start + plane + planes]
             with np.errstate(all="ignore"):
-                take(points.function(*own, x, y, z, time, *numbers), planes, plane)
+                take(function(*own, x, y, z, time, *numbers), planes, plane)
 
         return compute
 
@@ -490,6 +578,7 @@ class Evaluation:
             for target, factor in zip(targets, factors, strict=True):
                 if factor != 0:
                     self._add(target, factor, spectral[0])
+            device.synchronize()  # before the next one comes to its memory
         self._add_linear(targets, sums)
         device.synchronize()
 
@@ -546,9 +635,16 @@ class Evaluation:
             target[part] += function(x, y, z[part], over, *values) * source[part]
 
 
-def _of_no_fields(
-    compute: Callable[[Sequence[Array], int, int], None], planes: int, plane: int
-) -> Operation:
+def _to_planes_of(target: Array) -> Consumer:
+    """Return what copies chunks of values into an array of all of this rank's."""
+
+    def keep(values: Array, plane: int) -> None:
+        target[:, plane : plane + values.shape[1]] = values
+
+    return keep
+
+
+def _of_no_fields(compute: _Take, planes: int, plane: int) -> Operation:
     return lambda stream: compute([], planes, plane)
 
 

@@ -85,6 +85,11 @@ def quantity_of(
     """
     if isinstance(expression, str):
         return _parsed(expression, problem.model, tuple(problem.parameters), where)
+    if not isinstance(expression, Quantity | int | float | sympy.Expr):
+        raise InputError(
+            f"{where}: {shown(expression)} is of type {type(expression).__name__}; expected a text "
+            "or a quantity, such as curl(velocity)"
+        )
     return _adapted(as_quantity(expression), problem, where)
 
 
