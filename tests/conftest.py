@@ -61,7 +61,7 @@ def pytest_configure(config):
 
 
 def pytest_collection_modifyitems(config, items):
-    """Leave out what needs a GPU where none was asked for, and several ranks where is one.
+    """Leave out what needs a GPU where none was asked for, and what other numbers of ranks show.
 
     `slipstream.gpu_check` runs the former, and test_ranks.py the latter.
     """
@@ -69,7 +69,7 @@ def pytest_collection_modifyitems(config, items):
     items.sort(key=lambda item: item.get_closest_marker("mpi") is None)
     if config.getoption("--device") == "cuda":
         return
-    left_out = ("gpu",) if several_ranks() else ("gpu", "several_ranks")
+    left_out = ("gpu", "one_rank" if several_ranks() else "several_ranks")
     unwanted = {item for item in items if any(map(item.get_closest_marker, left_out))}
     if unwanted:
         config.hook.pytest_deselected(items=list(unwanted))

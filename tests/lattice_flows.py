@@ -33,6 +33,8 @@ pictures = false
 # Eight layers of pore between two walls, each a layer too, across x.
 CHANNEL = CASE.replace(SANDSTONE, 'sample = "channel"\nshape = [10, 3, 4]\naxis = "x"\n')
 
+STATE = ("voxel", *(f"population_{q:02d}" for q in range(19)))
+
 
 def make(device, *settings, comm=None, case=CASE):
     """Return a simulation, of which nothing is allocated yet."""
@@ -68,13 +70,19 @@ def save(simulation, folder):
 def state(folder):
     """Return the voxels of all pores in ascending order, and their populations."""
     checkpoint = open_checkpoint(folder)
-    voxels = checkpoint.read("voxel")
+    return _in_order(checkpoint.read(name) for name in STATE)
+
+
+def state_of(simulation):
+    """Return on all ranks what `state` finds once the simulation is saved, without any files."""
+    fields = (field for field in simulation.checkpoint() if field.name in STATE)
+    if simulation.comm is None:
+        return _in_order(field.data for field in fields)
+    parts = simulation.comm.allgather([field.data for field in fields])
+    return _in_order(map(np.concatenate, zip(*parts, strict=True)))
+
+
+def _in_order(arrays):
+    voxels, *populations = arrays
     order = np.argsort(voxels)[np.count_nonzero(voxels < 0) :]
-    populations = [checkpoint.read(f"population_{q:02d}")[order] for q in range(19)]
-    return voxels[order], np.stack(populations)
-
-
-def saved(simulation, folder):
-    """Save a simulation and return its state."""
-    save(simulation, folder)
-    return state(folder)
+    return voxels[order], np.stack([one[order] for one in populations])

@@ -1,5 +1,6 @@
 """What only several processes show: tests on 2 to 6 MPI ranks, and ``--ranks`` itself."""
 
+import itertools
 import os
 import signal
 import subprocess
@@ -86,42 +87,63 @@ def run_tests(ranks, *arguments, **variables):
 
 # On how many ranks the tests of a file run besides one; "3 tiled" with the kernels and padded rows
 # of GPUs, whose exchanges are so tested without one. A file that is not named runs on three: they
-# are several, divide nothing evenly, and have two different neighbours each.
+# are several, divide nothing evenly, and have two different neighbours each. A test that is named
+# goes by its own entry.
 ON = {
-    # The same neighbour lies on both sides of two; four divide a box along two axes.
-    "halo_exchange": ("2", "3", "4"),
-    "sparse_exchange": ("2", "3", "4"),
-    "peer_transport": ("2", "3 tiled", "4"),
     # 4 x 1 x 1 has two neighbours along an axis, 2 x 2 x 1 the same one twice.
     "advection_strategies": ("4",),
-    "parallel_advection": ("3", "4"),
-    "parallel_lattice_run": ("3", "4"),
-    "parallel_pores": ("3", "4"),
+    "halo_exchange": ("4",),
+    "parallel_advection": ("4",),
+    # Boxes that are divided along two axes.
+    "parallel_pores": ("4",),
+    "sparse_exchange": ("4",),
+    "parallel_lattice_run::test_populations_do_not_depend_on_the_number_of_ranks": ("3", "4"),
     # Process grids of pencils are along two axes.
     "fft_layouts": ("3 tiled", "4"),
-    "parallel_fft": ("3 tiled", "4"),
     "parallel_simulation": ("3 tiled", "4"),
     # What each kind of kernels does on several ranks, however many.
     "fft_agreement": ("2", "3 tiled"),
     "fft_arrays": ("2", "3 tiled"),
     "fft_choices": ("2", "3 tiled"),
     "parallel_expressions": ("2", "3 tiled"),
+    "parallel_fft": ("2", "3 tiled"),
     "parallel_output": ("2", "3 tiled"),
+    "peer_transport": ("2", "3 tiled"),
+    "peer_transport::test_memory_of_plans_that_are_gone_is_freed": ("2",),
     # What measures takes its time on every rank.
     "fft_tuning": ("2",),
     "parallel_bench": ("2",),
     # Three would fail in the same places, and take longer.
     "faults": ("2",),
+    "fft_lifetime": ("2",),
+    "simulation_lifetime": ("2",),
+    "several_plans": ("2",),
+    "streaming_memory::test_many_plans_leave_nothing_behind": ("2",),
+    "streaming_memory::test_many_transforms_with_random_options_leave_no_array_behind": ("2",),
 }
-PARALLEL = sorted((REPOSITORY / "tests" / "parallel").glob("test_*.py"))
+PARALLEL = sorted(
+    path.relative_to(REPOSITORY) for path in REPOSITORY.glob("tests/parallel/test_*.py")
+)
 
 
 def name_of(path):
     return path.stem.removeprefix("test_")
 
 
-def test_every_file_that_is_named_is_there():
-    assert ON.keys() <= {name_of(path) for path in PARALLEL}
+def runs_on(ranks, path):
+    """Return pytest's arguments for those tests of a file that run on so many ranks."""
+    own = {key: on for key, on in ON.items() if key.startswith(f"{name_of(path)}::")}
+    names = {f"{path}::{key.split('::')[1]}": ranks in on for key, on in own.items()}
+    if ranks in ON.get(name_of(path), ("3",)):
+        return [str(path), *(f"--deselect={name}" for name, runs in names.items() if not runs)]
+    return [name for name, runs in names.items() if runs]
+
+
+def test_all_that_is_named_is_there():
+    texts = {name_of(path): (REPOSITORY / path).read_text() for path in PARALLEL}
+    for key in ON:
+        name, _, test = key.partition("::")
+        assert f"\ndef {test}(" in texts[name] if test else name in texts, key
 
 
 # The longest first; those on three ranks are halved, so that no process works on alone at the end.
@@ -133,9 +155,10 @@ def test_every_file_that_is_named_is_there():
     ids=["3, one half", "3, other half", "4", "3 tiled", "2"],
 )
 def test_parallel_tests_hold_on_several_ranks(ranks, part):
-    tests = [str(path) for path in PARALLEL if ranks in ON.get(name_of(path), ("3",))]
+    of_files = [runs_on(ranks, path) for path in PARALLEL]
+    tests = itertools.chain(*list(filter(None, of_files))[part])
     number, *kind = ranks.split()
-    result = run_tests(int(number), *tests[part], f"--device={kind[0] if kind else 'cpu'}")
+    result = run_tests(int(number), *tests, f"--device={kind[0] if kind else 'cpu'}")
     assert result.returncode == 0, result.stdout + result.stderr
     assert " passed" in result.stdout
     assert "failed" not in result.stdout

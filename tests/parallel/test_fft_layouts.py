@@ -22,7 +22,7 @@ def test_every_layout_equals_numpy(comm, device, shape, layout, order):
     check(comm, device, shape, "float64", layout=layout, order=order)
 
 
-@alike(examples=40)
+@alike(examples=25)
 @given(data=st.data())
 def test_any_division_of_any_array_equals_numpy(comm, device, device_kind, ranks, transports, data):
     case = data.draw(transforms(ranks, tiled=device_kind != "cpu"))
@@ -30,7 +30,7 @@ def test_any_division_of_any_array_equals_numpy(comm, device, device_kind, ranks
     together(comm, check, comm, device, **case)
 
 
-@alike(examples=20)
+@alike(examples=12)
 @given(data=st.data())
 def test_bricks_of_any_arrangement_equal_numpy(comm, device, ranks, transports, data):
     shape, truncation = (12, 17, 10), data.draw(st.sampled_from([None, "2/3"]))

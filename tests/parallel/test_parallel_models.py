@@ -60,8 +60,16 @@ def model(request, comm, shared_folder):
     return BOX + settings
 
 
-of_each_model = pytest.mark.parametrize("model", MODELS, indirect=True)
-of_ones_own = pytest.mark.parametrize("model", ["own", "driven"], indirect=True)
+# What of a model is exchanged, and summed over ranks, two of them have all of.
+of_each_model = pytest.mark.parametrize(
+    "model",
+    [
+        pytest.param(name, marks=() if name in ("mhd", "driven") else pytest.mark.one_rank)
+        for name in MODELS
+    ],
+    indirect=True,
+)
+of_ones_own = pytest.mark.parametrize("model", ["driven"], indirect=True)
 
 
 @of_each_model

@@ -19,7 +19,7 @@ from slipstream.errors import InputError
 from slipstream.spectral.cfl import courant_rate
 from slipstream.spectral.spectral_simulation import SpectralSimulation
 
-BOXES = {"cube": ("grid.points=32",), "uneven box": UNEVEN_BOX}
+BOXES = {"cube": ("grid.points=16",), "uneven box": UNEVEN_BOX}
 
 
 @pytest.mark.several_ranks
@@ -48,8 +48,10 @@ def test_result_does_not_depend_on_the_number_of_ranks(comm, device, box, precis
     assert shared.step_size() == step_size
 
 
-@pytest.mark.parametrize("box", BOXES)
-@pytest.mark.parametrize("integrator", ["rk2", "rk3", "rk4"])
+@pytest.mark.parametrize(
+    ("box", "integrator"),
+    [("uneven box", "rk2"), ("cube", "rk3"), ("uneven box", "rk4")],
+)
 def test_schedules_and_transports_give_the_same_bits(comm, device, box, integrator):
     def result(schedule, transport):
         settings = (f"run.schedule={schedule}", f"run.transport={transport}")

@@ -46,20 +46,21 @@ MODELS = {
 STREAMED = ("run.residency=host",)
 # Memory that ranks share and a GPU reaches takes its time to be made: for one model.
 BY_MPI = (*STREAMED, "run.transport=mpi-p2p")
-OPTIONS = (
-    "{ tiles = 1 }",
-    "{ tiles = 3, streams = 1 }",
-    "{ tiles = 3, resident = false }",
-    '{ tiles = 100, copies = "zero-copy" }',
-    '{ tiles = 2, copies = "packed" }',
-    '{ tiles = 100, copies = "zero-copy", resident = false }',
-    '{ tiles = 2, copies = "packed", resident = false }',
-    "{ tiles = 5, streams = 4 }",
-    "{ tiles = 5, streams = 4, resident = false }",
-    "{ devices = 2 }",
-    "{ tiles = 4, tiles_per_exchange = 1 }",
-    '{ tiles = 3, streams = 2, tiles_per_exchange = 3, update = "host" }',
-)
+# Whether ranks may be told apart by it: most of it is between a device and its host.
+OPTIONS = {
+    "{ tiles = 1 }": False,
+    "{ tiles = 3, streams = 1 }": False,
+    "{ tiles = 3, resident = false }": False,
+    '{ tiles = 100, copies = "zero-copy" }': True,
+    '{ tiles = 2, copies = "packed" }': False,
+    '{ tiles = 100, copies = "zero-copy", resident = false }': False,
+    '{ tiles = 2, copies = "packed", resident = false }': True,
+    "{ tiles = 5, streams = 4 }": False,
+    "{ tiles = 5, streams = 4, resident = false }": True,
+    "{ devices = 2 }": True,
+    "{ tiles = 4, tiles_per_exchange = 1 }": True,
+    '{ tiles = 3, streams = 2, tiles_per_exchange = 3, update = "host" }': True,
+}
 
 
 def in_core(device, *settings, comm=None):
@@ -85,10 +86,24 @@ def devices_of_a_rank(device, comm):
     return min(2, cuda_device_count())
 
 
+# Several ranks exchange products of other numbers, of other planes, or none, and add up powers.
+EXCHANGED = (
+    ("mhd", "true"),
+    ("shifted", "true"),
+    ("injected", "true"),
+    ("flat", "true"),
+    ("flat", "false"),
+    ("boussinesq", "false"),
+)
+
+
 @pytest.mark.parametrize(
     ("model", "resident"),
-    [(model, "true") for model in MODELS]
-    + [(model, "false") for model in ("boussinesq", "single", "driven", "flat", "odd")],
+    [
+        pytest.param(*one, marks=() if one in EXCHANGED else pytest.mark.one_rank)
+        for one in [(model, "true") for model in MODELS]
+        + [(model, "false") for model in ("boussinesq", "single", "driven", "flat", "odd")]
+    ],
 )
 def test_streamed_steps_give_the_bits_of_steps_on_the_device(comm, device, model, resident):
     settings = BOX + MODELS[model]
@@ -121,7 +136,11 @@ def streamed_by_default(comm, device):
 
 
 @pytest.mark.parametrize(
-    ("options", "schedule"), list(zip(OPTIONS, itertools.cycle(["overlap", "serial", "serial"])))
+    ("options", "schedule"),
+    [
+        pytest.param(one, schedule, marks=() if OPTIONS[one] else pytest.mark.one_rank)
+        for one, schedule in zip(OPTIONS, itertools.cycle(["overlap", "serial", "serial"]))
+    ],
 )
 def test_no_way_to_stream_changes_a_bit(comm, device, streamed_by_default, options, schedule):
     if "devices" in options and devices_of_a_rank(device, comm) < 2:
@@ -132,7 +151,14 @@ def test_no_way_to_stream_changes_a_bit(comm, device, streamed_by_default, optio
     assert actual.tobytes() == expected.tobytes()
 
 
-@pytest.mark.parametrize("model", ["mhd", "shifted", "driven"])
+@pytest.mark.parametrize(
+    "model",
+    [
+        pytest.param("mhd", marks=pytest.mark.one_rank),
+        "shifted",
+        pytest.param("driven", marks=pytest.mark.one_rank),
+    ],
+)
 def test_looking_at_a_state_does_not_change_what_follows(comm, device, model):
     """A step leaves behind what the next one begins with, in memory that others use in between."""
     settings = (*BOX, *MODELS[model], *streaming(comm, device))
@@ -167,32 +193,29 @@ def crossed_in_a_step(simulation, monkeypatch):
     return tuple(crossed)
 
 
-def test_bytes_over_the_bus_are_foretold(comm, device, monkeypatch):
-    for model, how in (
-        ("hd", ""),
+@pytest.mark.parametrize(
+    ("model", "how"),
+    [
+        pytest.param("hd", "", marks=pytest.mark.one_rank),
         ("shifted", ""),
-        ("driven", ""),
-        ("hyperviscous", ""),
-        ("hd", "resident = false"),
+        pytest.param("driven", "", marks=pytest.mark.one_rank),
+        pytest.param("hyperviscous", "", marks=pytest.mark.one_rank),
+        pytest.param("hd", "resident = false", marks=pytest.mark.one_rank),
         ("mhd", "resident = false"),
-        ("shifted", "resident = false"),
+        pytest.param("shifted", "resident = false", marks=pytest.mark.one_rank),
         ("heun", 'update = "host"'),
-        ("shifted", 'update = "host"'),
-    ):
-        streamed = start(
-            device,
-            *BOX,
-            *MODELS[model],
-            *streaming(comm, device),
-            f"run.streaming={{ {how} }}",
-            comm=comm,
-        )
-        resident = streamed.flow.passes.resident.ky
-        assert resident == (0 if how else streamed.problem.geometry.columns_shape[1])
-        crossed = crossed_in_a_step(streamed, monkeypatch)
-        update = "host" if "update" in how else "device"
-        assert crossed == crossings(streamed.problem, update, resident), (model, how)
-        assert all(bytes_text(one) in streamed.describe()["bus"] for one in crossed)
+        pytest.param("shifted", 'update = "host"', marks=pytest.mark.one_rank),
+    ],
+)
+def test_bytes_over_the_bus_are_foretold(comm, device, monkeypatch, model, how):
+    settings = (*BOX, *MODELS[model], *streaming(comm, device), f"run.streaming={{ {how} }}")
+    streamed = start(device, *settings, comm=comm)
+    resident = streamed.flow.passes.resident.ky
+    assert resident == (0 if how else streamed.problem.geometry.columns_shape[1])
+    crossed = crossed_in_a_step(streamed, monkeypatch)
+    update = "host" if "update" in how else "device"
+    assert crossed == crossings(streamed.problem, update, resident)
+    assert all(bytes_text(one) in streamed.describe()["bus"] for one in crossed)
 
 
 def test_columns_stay_on_the_device_as_far_as_memory_allows(comm, device, ranks, monkeypatch):

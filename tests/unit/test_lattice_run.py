@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flows import diagnostics
-from lattice_flows import CASE, CHANNEL, SANDSTONE, SHAPE, advance, saved, start, state
+from lattice_flows import CASE, CHANNEL, SANDSTONE, SHAPE, advance, save, start, state, state_of
 from launched_runs import enter, run
 from slipstream import cli
 from slipstream.decomposition import whole
@@ -266,10 +266,11 @@ def test_run_that_goes_on_has_the_bits_of_one_that_was_never_stopped(folder, pre
 def test_run_that_goes_on_converges_when_the_whole_one_does(folder):
     device, settings = HostDevice(), ("convergence.interval=20",)
     whole_ = advance(start(device, *settings, case=CHANNEL), 4000)
-    end, expected = whole_.step, saved(whole_, "whole")[1]
+    save(whole_, "whole")
+    end, expected = whole_.step, state_of(whole_)[1]
     assert 60 < end < 4000
     for steps in (end - 10, end - 20, end - 30):
-        saved(advance(start(device, *settings, case=CHANNEL), steps), f"first_{steps}")
+        save(advance(start(device, *settings, case=CHANNEL), steps), f"first_{steps}")
         later = start(device, *settings, f"initial.restart=first_{steps}", case=CHANNEL)
         assert (later.step, later.finished) == (steps, "")
         advance(later, 4000)
@@ -277,7 +278,7 @@ def test_run_that_goes_on_converges_when_the_whole_one_does(folder):
         assert later.diagnostics() == whole_.diagnostics()
         # Whether it swings is told by all that has been seen.
         assert later._steadiness.looks == whole_._steadiness.looks
-        assert saved(later, "later")[1].tobytes() == expected.tobytes()
+        assert state_of(later)[1].tobytes() == expected.tobytes()
     # What has converged is where it should be; unless that is not enough.
     assert "converged" in start(device, *settings, "initial.restart=whole", case=CHANNEL).finished
     for other in ("convergence.tolerance=1e-6", "convergence.interval=10", "flow.force=1e-6"):
@@ -296,21 +297,21 @@ def test_run_that_goes_on_converges_when_the_whole_one_does(folder):
 )
 def test_run_goes_on_however_it_is_stored(folder, settings):
     device = HostDevice()
-    voxels, expected = saved(advance(start(device), 40), "whole")
-    saved(advance(start(device, *settings), 20), "first")
+    voxels, expected = state_of(advance(start(device), 40))
+    save(advance(start(device, *settings), 20), "first")
     later = advance(start(device, "initial.restart=first"), 20)
     assert later.step == 40
-    others, found = saved(later, "second")
+    others, found = state_of(later)
     np.testing.assert_array_equal(others, voxels)
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-15 * np.abs(expected).max())
 
 
 def test_run_goes_on_in_another_precision(folder):
     device = HostDevice()
-    _, expected = saved(advance(start(device), 40), "whole")
-    saved(advance(start(device), 20), "first")
+    _, expected = state_of(advance(start(device), 40))
+    save(advance(start(device), 20), "first")
     settings = ("initial.restart=first", "numerics.precision=float32")
-    _, found = saved(advance(start(device, *settings), 20), "second")
+    _, found = state_of(advance(start(device, *settings), 20))
     assert found.dtype == np.float32
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5 * np.abs(expected).max())
 
