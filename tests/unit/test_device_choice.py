@@ -79,6 +79,16 @@ def test_the_cpu_is_the_same_device_every_time(monkeypatch):
     assert open_device("cpu").threads == 7
 
 
+@pytest.mark.parametrize(
+    ("threads", "alone", "shared"), [(6, 6, 6), (12, 12, 6), (16, 16, 8), (96, 48, 8)]
+)
+def test_a_rank_that_is_alone_has_a_lane_for_each_thread(monkeypatch, threads, alone, shared):
+    """Lanes of several ranks need the interpreter, so there are fewer of them."""
+    monkeypatch.setenv("OMP_NUM_THREADS", str(threads))
+    assert open_device("cpu").lanes == alone
+    assert open_device("cpu", 1, 2).lanes == shared
+
+
 @pytest.mark.parametrize("tiled", [False, True])
 def test_a_cpu_stands_for_several_gpus_that_differ_but_stay_the_same(tiled):
     first = HostDevice(tiled=tiled)
@@ -119,21 +129,21 @@ def test_a_gpu_is_one_device_and_the_first_of_several_is_current(monkeypatch):
 def test_ranks_open_the_same_kind_of_device_or_none(monkeypatch, kinds):
     told = []
 
-    def opened(kind, local_rank):
-        told.append((kind, local_rank))
+    def opened(kind, local_rank, ranks):
+        told.append((kind, local_rank, ranks))
         return SimpleNamespace(kind=kinds[local_rank])
 
     monkeypatch.setattr(matching_devices, "open_device", opened)
     for rank, kind in enumerate(kinds):
         monkeypatch.setattr(matching_devices, "local_rank", lambda comm, rank=rank: rank)
         # Errors are gathered first: there are none.
-        comm = SimpleNamespace(allgather=lambda one: kinds if one else [None])
+        comm = SimpleNamespace(size=len(kinds), allgather=lambda one: kinds if one else [None])
         if len(set(kinds)) == 1:
             assert open_matching_device("auto", comm).kind == kind
         else:
             with pytest.raises(InputError, match=f"on rank 0, but {kinds[-1]!r} on rank"):
                 open_matching_device("auto", comm)
-    assert told == [("auto", rank) for rank in range(len(kinds))]
+    assert told == [("auto", rank, len(kinds)) for rank in range(len(kinds))]
 
 
 def test_one_process_opens_its_device_without_ranks():

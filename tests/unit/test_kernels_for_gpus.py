@@ -47,8 +47,8 @@ MODELS = (
     models.lowered("hd", {"viscosity": 0.01}),
     lower(Model({_SCALAR: -abs2(grad(_SCALAR)) - laplacian(_SCALAR, 2)})),
 )
-# Strips are for vectors of a CPU, programs for its threads; to GPUs the headers are empty.
-ONLY_FOR_CPUS = {"collide_and_stream_strips.hpp", "lane_program.hpp"}
+# Strips and half rows are for vectors of a CPU, programs for its threads: empty to GPUs.
+ONLY_FOR_CPUS = {"collide_and_stream_strips.hpp", "half_length_fft.hpp", "lane_program.hpp"}
 
 
 class NoKernel(Kernel):

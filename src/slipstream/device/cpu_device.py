@@ -24,7 +24,7 @@ from typing import Any, cast
 import numpy as np
 
 from slipstream import kernels
-from slipstream.device import fftw, fftw_cosine, gpu_fft_launch
+from slipstream.device import fftw, fftw_cosine, gpu_fft_launch, half_length_rows
 from slipstream.device.array_addresses import REAL_NAMES
 from slipstream.device.device_interface import (
     Device,
@@ -269,11 +269,7 @@ class HostDevice(Device):
         # Threads that share one core would take it from each other at every turn: there, the thread
         # that schedules computes too, and looks for messages in between.
         self.inline = self.threads == 1
-        # As many as leave the fewest threads idle; but more would wait for each other in the
-        # interpreter.
-        self.lanes = lanes or max(
-            range(1, min(self.threads, 8) + 1), key=lambda n: (self.threads // n * n, n)
-        )
+        self.lanes = lanes or lane_count(self.threads)
         self._threads_per_lane = max(1, self.threads // self.lanes)
         self.row_bytes = 128 if tiled else 1
         self.name = f"{processor_name()}, {self.threads} thread{'s' * (self.threads > 1)}"
@@ -315,7 +311,10 @@ class HostDevice(Device):
     def fft(
         self, source: np.ndarray, target: np.ndarray, axis: int, forward: bool, scratch: Any = None
     ) -> Operation:
-        return fftw.plan(source, target, (axis,), forward, self._threads_per_lane)
+        threads = self._threads_per_lane
+        if half_length_rows.possible(source, target, axis):
+            return half_length_rows.plan(self, source, target, forward, threads)
+        return fftw.plan(source, target, (axis,), forward, threads)
 
     def fft_all(self, source: np.ndarray, target: np.ndarray, forward: bool) -> Operation:
         return fftw.plan(source, target, tuple(range(1, source.ndim)), forward, self.threads)
@@ -350,6 +349,15 @@ class HostDevice(Device):
 @functools.cache
 def _load(text: str) -> ctypes.CDLL:
     return ctypes.CDLL(str(compile_library(text)))
+
+
+def lane_count(threads: int, alone: bool = False) -> int:
+    """Return by how many lanes that leave the fewest threads idle a CPU is kept busy.
+
+    Where a rank is alone they do without the interpreter; else more of them would wait for it.
+    """
+    most = 64 if alone else 8
+    return max(range(1, min(threads, most) + 1), key=lambda n: (threads // n * n, n))
 
 
 def thread_count() -> int:

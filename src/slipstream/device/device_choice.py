@@ -10,7 +10,7 @@ import functools
 import os
 from typing import TYPE_CHECKING
 
-from slipstream.device.cpu_device import HostDevice, thread_count
+from slipstream.device.cpu_device import HostDevice, lane_count, thread_count
 from slipstream.device.device_interface import Device
 from slipstream.errors import InputError
 
@@ -31,10 +31,11 @@ def cuda_device_count() -> int:
         return 0
 
 
-def open_device(kind: str = "auto", local_rank: int = 0) -> Device:
+def open_device(kind: str = "auto", local_rank: int = 0, ranks: int = 1) -> Device:
     """Return the CPU or a GPU, the same object every time.
 
-    "auto" takes a GPU if there is one. Ranks share the node's GPUs in turn, by `local_rank`.
+    "auto" takes a GPU if there is one. Ranks share the node's GPUs in turn, by `local_rank`; with
+    several in all, a CPU of many threads has fewer lanes.
     """
     if kind not in ("auto", "cpu", "cuda"):
         raise InputError(f"device {kind!r} is unknown; accepted: auto, cpu, cuda")
@@ -45,7 +46,8 @@ def open_device(kind: str = "auto", local_rank: int = 0) -> Device:
             "driver (pip install 'slipstream[cuda13]') or use device 'cpu'"
         )
     if not count:
-        return _host(thread_count())
+        threads = thread_count()
+        return _host(threads, lane_count(threads, alone=ranks == 1))
     return _gpu(local_rank % count)
 
 
@@ -53,7 +55,9 @@ def open_devices(first: Device, local_rank: int, count: int) -> list[Device]:
     """Return several devices for one rank: GPUs, or objects of the CPU that stand for as many."""
     if first.kind == "cpu":
         alike = first.tiled_transforms()
-        return [first, *(_host(thread_count(), alike, number) for number in range(1, count))]
+        threads = thread_count()
+        others = (_host(threads, lane_count(threads), alike, n) for n in range(1, count))
+        return [first, *others]
     found = cuda_device_count()
     if count > found:
         raise InputError(f"streaming: devices is {count}; this node has {found} GPUs")
@@ -63,9 +67,9 @@ def open_devices(first: Device, local_rank: int, count: int) -> list[Device]:
 
 
 @functools.cache
-def _host(threads: int, tiled: bool = False, number: int = 0) -> Device:
+def _host(threads: int, lanes: int, tiled: bool = False, number: int = 0) -> Device:
     """Return the CPU; those of different numbers stand for different GPUs."""
-    return HostDevice(tiled=tiled, threads=threads)
+    return HostDevice(tiled=tiled, threads=threads, lanes=lanes)
 
 
 def _gpu(ordinal: int) -> CudaDevice:

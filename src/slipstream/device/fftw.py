@@ -35,10 +35,6 @@ _CHOICES = ("estimate", "measure")
 # transform at a time to transform them, which takes twice as long as what it does without a buffer.
 _MEASURE, _DESTROY_INPUT, _ESTIMATE, _NO_BUFFERING, _WISDOM_ONLY = 0, 1, 1 << 6, 1 << 11, 1 << 21
 _FLAGS = (_ESTIMATE | _NO_BUFFERING, _ESTIMATE)
-# They also take the longest transform that FFTW has in one piece: of real points, without vector
-# instructions. A search among all plans, by the same estimates, finds one that takes a third less.
-_ESTIMATE_ALL = 1 << 7
-_IN_ONE_PIECE = 128
 
 PREFIXES = {"f": "fftwf", "d": "fftw", "F": "fftwf", "D": "fftw"}
 _PARTS = ("double", "single", "long_double")
@@ -99,11 +95,6 @@ class _Problem:
             (self.axes, forward, threads, self.in_place),
         )
 
-    def real_points(self) -> int:
-        """Return the points of a transform along one axis of real ones; 0 if it is another."""
-        real = [array for array in (self.source, self.target) if array.dtype.kind != "c"]
-        return real[0].shape[self.axes[0]] if real and len(self.axes) == 1 else 0
-
     def on_other_memory(self) -> _Problem:
         """Return the same problem on memory whose content does not matter."""
         source = _twin(self.source)
@@ -139,11 +130,8 @@ def _plan_of(problem: _Problem) -> _Plan:
 
 
 def _estimated(problem: _Problem) -> _Plan:
-    flags: tuple[int, ...] = _FLAGS
-    if problem.real_points() == _IN_ONE_PIECE:
-        flags = (_ESTIMATE_ALL | _NO_BUFFERING, *_FLAGS)
     with without_wisdom():
-        made = next(filter(None, (_make(problem, one) for one in flags)), None)
+        made = next(filter(None, (_make(problem, flags) for flags in _FLAGS)), None)
     if made is None:
         raise InputError(f"FFTW cannot transform an array of shape {problem.source.shape}")
     return made

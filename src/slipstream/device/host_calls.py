@@ -36,8 +36,8 @@ class HostCall:
     def __call__(self, stream: Stream) -> None:
         self._function(*self._values)
 
-    def packed(self) -> PackedCall | None:
-        """Return the call as compiled code makes it, or None if it cannot."""
+    def packed(self) -> list[PackedCall] | None:
+        """Return the calls as compiled code makes them, or None if it cannot."""
         integers = [one.value or 0 for one in self._values if not isinstance(one, _FLOATS)]
         reals = [bytes(one) for one in self._values if isinstance(one, _FLOATS)]
         fits = len(integers) <= _INTEGERS[-1] and len(reals) <= _REALS
@@ -47,4 +47,20 @@ class HostCall:
         integers += [0] * (room - len(integers))
         address = ctypes.cast(self._function, ctypes.c_void_p).value or 0
         content = b"".join(one.ljust(8, b"\0") for one in reals)
-        return PackedCall(address, integers, content.ljust(8 * _REALS, b"\0"))
+        return [PackedCall(address, integers, content.ljust(8 * _REALS, b"\0"))]
+
+
+class HostCallSequence(HostCall):
+    """Several such operations, one after the other."""
+
+    def __init__(self, calls: Sequence[HostCall]) -> None:
+        self._calls = calls
+
+    def __call__(self, stream: Stream) -> None:
+        for call in self._calls:
+            call(stream)
+
+    def packed(self) -> list[PackedCall] | None:
+        parts = [call.packed() for call in self._calls]
+        known = [part for part in parts if part is not None]
+        return sum(known, []) if len(known) == len(parts) else None

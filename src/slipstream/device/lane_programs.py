@@ -84,7 +84,7 @@ class LanePrograms:
             operation = node.operation
             packed = operation.packed() if isinstance(operation, HostCall) else None
             if packed is not None:
-                compiled.add_call(node, packed)
+                compiled.add_calls(node.number, packed)
             else:
                 parts += [compiled, _InterpretedPart(node)]
                 compiled = _CompiledPart()
@@ -134,7 +134,8 @@ class _CompiledPart(_Part):
 
     def __init__(self) -> None:
         self._items: list[list[int]] = []
-        self._calls: dict[int, tuple[LaneNode, PackedCall]] = {}
+        self._calls: dict[int, PackedCall] = {}  # by the places of their items
+        self._spans: list[tuple[int, int, int]] = []  # numbers of operations, first and last places
 
     @property
     def empty(self) -> bool:  # type: ignore[override]
@@ -144,16 +145,19 @@ class _CompiledPart(_Part):
         """Append a counter that is awaited or raised."""
         self._items.append([kind, 0, 0, 0, 0, counter, value])
 
-    def add_call(self, node: LaneNode, call: PackedCall) -> None:
-        self._calls[len(self._items)] = node, call
-        self._items.append([_CALL, call.address, 0, len(call.integers), 0, 0, 0])
+    def add_calls(self, number: int, calls: Sequence[PackedCall]) -> None:
+        """Append what an operation calls."""
+        self._spans.append((number, len(self._items), len(self._items) + len(calls) - 1))
+        for call in calls:
+            self._calls[len(self._items)] = call
+            self._items.append([_CALL, call.address, 0, len(call.integers), 0, 0, 0])
 
     def finish(self, device: Device, failed: np.ndarray) -> None:
-        calls = [call for _, call in self._calls.values()]
+        calls = list(self._calls.values())
         self._integers = np.array([n for call in calls for n in call.integers], np.int64)
         self._reals = np.frombuffer(b"".join(call.reals for call in calls), np.uint8)
         integers, reals = self._integers.ctypes.data, self._reals.ctypes.data
-        for place, (_, call) in self._calls.items():
+        for place, call in self._calls.items():
             self._items[place][2], self._items[place][4] = integers, reals
             integers += 8 * len(call.integers)
             reals += len(call.reals)
@@ -169,6 +173,6 @@ class _CompiledPart(_Part):
         (self._timed if timed else self._untimed)(stream)
 
     def intervals(self) -> Iterator[tuple[int, tuple[float, float]]]:
-        for place, (node, _) in self._calls.items():
-            start, stop = self._times[place] * 1e-9
-            yield node.number, (float(start), float(stop))
+        for number, first, last in self._spans:
+            start, stop = self._times[first, 0] * 1e-9, self._times[last, 1] * 1e-9
+            yield number, (float(start), float(stop))

@@ -20,7 +20,7 @@ def open_matching_device(device: Device | str, comm: Comm) -> Device:
         if isinstance(device, Device):
             return device
         if isinstance(device, str):
-            return open_device(device, local)
+            return open_device(device, local, 1 if comm is None else comm.size)
         raise InputError(f"device {device!r}; accepted: auto, cpu, cuda, or an open device")
 
     mine = on_every_rank(comm, opened)
