@@ -1,5 +1,8 @@
 """What `permeability` tells on several ranks is what it tells on one."""
 
+import os
+import signal
+
 import h5py
 import numpy as np
 import pytest
@@ -82,6 +85,25 @@ def test_any_rank_stops_the_flow_and_any_failure_of_a_callback_ends_all(comm, de
         permeability(IMAGE, callback=lambda told: 1 if rank == last else None, **settings)
     again = permeability(IMAGE, callback=lambda told: told.step >= 20, **settings)
     assert again.k == result.k
+
+
+def test_an_interrupt_of_one_rank_ends_all_with_what_there_is(comm, device):
+    last = comm is None or comm.rank == comm.size - 1
+
+    def interrupt(told):
+        if told.step == 20 and last:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    settings = {"device": device, "interval": 10, "tolerance": 1e-12, "comm": comm, **PLAIN}
+    with pytest.raises(KeyboardInterrupt) as caught:
+        permeability(IMAGE, callback=interrupt, **settings)
+    result = caught.value.result
+    assert result.flow.ended == "interrupted"
+    assert result.steps == (22 if comm is None else 30)
+    # The communicator is as good as before.
+    again = permeability(IMAGE, callback=lambda told: told.step >= result.steps, **settings)
+    assert comm is None or again.k == result.k
+    assert result.fields.gather("speed").shape == IMAGE.shape
 
 
 @pytest.mark.several_ranks

@@ -71,6 +71,11 @@ class FlowSnapshot:
         return self.subdomain.own[1 + low : 1 + high, 1:-1, 1:-1] != 0
 
 
+def snapshot_size(pores: int, storage: Storage) -> int:
+    """Return the bytes of a snapshot."""
+    return 4 * storage.real.itemsize * pores
+
+
 def _speeds(values: np.ndarray) -> np.ndarray:
     return np.sqrt(np.einsum("is,is->s", values[:3], values[:3]))
 

@@ -31,7 +31,9 @@ from slipstream.lattice.convergence import distance_text
 from slipstream.lattice.darcy import resisted_force
 from slipstream.lattice.domain_decomposition import PARTITIONS, Subdomain
 from slipstream.lattice.flow_domain import Domain, read_pores, unmatched_text
+from slipstream.lattice.flow_snapshot import snapshot_size
 from slipstream.lattice.flow_units import PhysicalFluid, Units, physical_fluid
+from slipstream.lattice.lattice_memory import memory_needed
 from slipstream.lattice.permeability_result import (
     Permeability,
     PermeabilityInterrupted,
@@ -253,7 +255,13 @@ def permeability(
         subdomain = read_pores(domain, walls, axes, opened, comm, partition, isolated)
     for text in _doubts(subdomain, voxel_size):
         warnings.warn(text, RuntimeWarning, stacklevel=3)
-    chosen, _ = choose_storage(wishes, subdomain, opened, comm)
+    sites = int(np.count_nonzero(subdomain.own[1:-1, 1:-1, 1:-1]))
+
+    def need(storage: Storage) -> int:
+        kept = snapshot_size(sites, storage) if keep_fields and opened.kind == "cpu" else 0
+        return memory_needed(sites, subdomain.box.size, storage) + kept
+
+    chosen, _ = choose_storage(wishes, subdomain, opened, comm, need)
     if real_fluid is not None and inertia:
         force = real_fluid.force(fluid.viscosity) * domain.sample_fraction
     made_with = driven_along(fluid, axes, force, pressure_drop)

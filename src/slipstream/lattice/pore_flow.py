@@ -418,8 +418,9 @@ class PoreFlow:
     def pore_fields(self, planes: tuple[int, int] | None = None) -> np.ndarray:
         """Return the same at pores only, in the order of the voxels, shape (4, pores)."""
         low, high = self._checked_planes(planes)
-        pores = self.sites.voxels[1 + low : 1 + high, 1:-1, 1:-1] != 0
-        return self.device.to_host(self._fields(low, high)[:, pores])
+        pores = self.sites.voxels[1 + low : 1 + high, 1:-1, 1:-1].reshape(-1)
+        found = self.device.array_module.flatnonzero(pores)
+        return self.device.to_host(self._fields(low, high).reshape(4, -1)[:, found])
 
     def _checked_planes(self, planes: tuple[int, int] | None) -> tuple[int, int]:
         depth = self.sites.box_shape[0]
