@@ -14,6 +14,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from slipstream.errors import InputError
+
 
 @dataclass(frozen=True)
 class Box:
@@ -99,6 +101,59 @@ class Box:
 def whole(shape: Sequence[int]) -> Box:
     """Return the box of a whole array."""
     return Box((0,) * len(shape), tuple(shape))
+
+
+def checked_boxes(
+    boxes: Any, shape: Sequence[int] | None, ranks: int, what: str
+) -> tuple[Box, ...]:
+    """Return the boxes of all ranks, given as such or as pairs (start, stop).
+
+    They are `what` is asked for; together they are the array of this shape, or of any, once.
+
+    Raises
+    ------
+    InputError
+        If they are not.
+    """
+    is_sequence = isinstance(boxes, Sequence) and not isinstance(boxes, str | bytes)
+    if not is_sequence and getattr(boxes, "ndim", 0) == 0:
+        raise InputError(f"{what} {boxes!r}; accepted: a sequence of one box for each rank")
+    if len(boxes) != ranks:
+        raise InputError(f"{what} has {len(boxes)} boxes; accepted: one for each of {ranks} ranks")
+    corners = [(box.start, box.stop) if isinstance(box, Box) else box for box in boxes]
+    try:
+        made = tuple(Box(*(tuple(map(operator.index, end)) for end in pair)) for pair in corners)
+    except (TypeError, ValueError) as error:
+        message = f"{what}: {error}; accepted: Box, or pairs (start, stop), of whole numbers"
+        raise InputError(message) from error
+    if shape is None:
+        if len({len(box.start) for box in made}) > 1:
+            raise InputError(f"{what}: boxes have different numbers of axes")
+        shape = shape_covered(made)
+    if any(len(box.start) != len(shape) for box in made):
+        raise InputError(f"{what}: a box has not {len(shape)} axes, as shape {tuple(shape)} has")
+    check_boxes(made, shape, what)
+    return made
+
+
+def shape_covered(boxes: Sequence[Box]) -> tuple[int, ...]:
+    """Return the shape of the array that boxes cover; of empty ones, that of their corners."""
+    filled = [box for box in boxes if box.size] or boxes
+    return tuple(map(max, *(box.stop for box in filled))) if len(filled) > 1 else filled[0].stop
+
+
+def check_boxes(boxes: Sequence[Box], shape: Sequence[int], what: str) -> None:
+    """Make sure that the boxes of all ranks together are the array, every point once."""
+    space = Box((0,) * len(shape), tuple(shape))
+    filled = [box for box in boxes if box.size]
+    for box in filled:
+        if box.intersect(space) != box:
+            raise InputError(f"{what}: {box} is not inside of shape {tuple(shape)}")
+    for first, second in itertools.combinations(filled, 2):
+        if first.intersect(second).size:
+            raise InputError(f"{what}: {first} and {second} overlap")
+    if sum(box.size for box in filled) != space.size:
+        raise InputError(f"{what} do not cover all points of shape {tuple(shape)}")
 
 
 def split(size: int, parts: int) -> list[tuple[int, int]]:

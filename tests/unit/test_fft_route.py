@@ -8,10 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fft_cases import transforms
-from slipstream.decomposition import Box, grid_boxes
+from slipstream.decomposition import Box, check_boxes, grid_boxes
 from slipstream.exchange import ExchangePlan
 from slipstream.fft.fft_arguments import checked_arguments
-from slipstream.fft.layout_search import check_boxes, find_route
+from slipstream.fft.layout_search import find_route
 
 N = 64
 CUBE = (N, N, N)

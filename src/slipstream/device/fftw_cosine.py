@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import ctypes
-from typing import Any
 
 import numpy as np
 
 from slipstream.device import fftw
 from slipstream.device.device_interface import Operation
+from slipstream.device.host_calls import HostCall
 from slipstream.errors import InputError
 
 # FFTW's api/fftw3.h: REDFT00, REDFT10, REDFT01 and REDFT11, then the same of RODFT.
@@ -33,12 +33,7 @@ def plan(source: np.ndarray, target: np.ndarray, axis: int, kind: str, threads: 
     execute = getattr(fftw.fftw_library(), f"{prefix}_execute_r2r")
     made = _plan_of(source, target, axis, kind, threads)
     begins = ctypes.c_void_p(source.ctypes.data), ctypes.c_void_p(target.ctypes.data)
-    arrays = source, target
-
-    def run(stream: Any, _arrays: Any = arrays) -> None:
-        execute(made, *begins)
-
-    return run
+    return HostCall(execute, [made, *begins], (source, target))
 
 
 def _plan_of(

@@ -2,8 +2,12 @@
 
 `DistributedFFT` is the plan that users call. `SlabGeometry`, `PlanePass` and `ColumnPass` are its
 parts, from which the spectral solvers record fused steps. Arrays on the host take the same routes
-tile by tile: see `out_of_core_fft`.
+tile by tile: see `out_of_core_fft`. `redistribute` and `with_halo` need no
+plan.
 """
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from slipstream.fft.column_transforms import ColumnPass
 from slipstream.fft.distributed_fft import DistributedFFT
@@ -18,6 +22,9 @@ from slipstream.fft.slab_layout import SlabGeometry
 from slipstream.fft.truncation import Modes, truncate
 from slipstream.outofcore.streaming_options import Streaming
 
+if TYPE_CHECKING:
+    from slipstream.fft.distributed_arrays import redistribute, with_halo
+
 __all__ = [
     "ColumnPass",
     "DistributedFFT",
@@ -29,5 +36,14 @@ __all__ = [
     "SlabGeometry",
     "Streaming",
     "plane_pass_bytes",
+    "redistribute",
     "truncate",
+    "with_halo",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    # Transforms do without halos, and so need not wait for their import.
+    if name not in ("redistribute", "with_halo"):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.distributed_arrays"), name)

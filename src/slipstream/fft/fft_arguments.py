@@ -15,11 +15,11 @@ from slipstream.argument_checks import name_among, whole_number
 from slipstream.array_types import Comm
 from slipstream.byte_sizes import bytes_of
 from slipstream.collective import check_agreement, on_every_rank
-from slipstream.decomposition import Box
+from slipstream.decomposition import Box, checked_boxes
 from slipstream.errors import InputError
 from slipstream.exchange import TRANSPORTS
 from slipstream.fft.default_layouts import default_boxes
-from slipstream.fft.layout_search import Stage, check_boxes, find_route, with_fields
+from slipstream.fft.layout_search import Stage, find_route, with_fields
 from slipstream.fft.transform_kinds import checked_kinds, period
 from slipstream.fft.truncation import Modes, padded_sizes, truncate
 from slipstream.outofcore.streaming_options import DEFAULT, Streaming, checked_streaming
@@ -198,7 +198,7 @@ def checked_arguments(
     first = chosen[-1] if half_axis is None else half_axis
     usual = default_boxes(sizes, spectral_shape, ranks, layout, order, chosen, first, grid)
     boxes = [
-        default if given is None else _checked_boxes(given, extent, ranks, what)
+        default if given is None else checked_boxes(given, extent, ranks, what)
         for what, given, extent, default in (
             ("input_boxes", input_boxes, sizes, usual[0]),
             ("output_boxes", output_boxes, spectral_shape, usual[1]),
@@ -306,21 +306,3 @@ def _checked_grid(grid: Any, ranks: int) -> tuple[int, int]:
             f"{ranks}"
         )
     return p, q
-
-
-def _checked_boxes(boxes: Any, shape: tuple[int, ...], ranks: int, what: str) -> tuple[Box, ...]:
-    is_sequence = isinstance(boxes, Sequence) and not isinstance(boxes, str | bytes)
-    if not is_sequence and getattr(boxes, "ndim", 0) == 0:
-        raise InputError(f"{what} {boxes!r}; accepted: a sequence of one box for each rank")
-    if len(boxes) != ranks:
-        raise InputError(f"{what} has {len(boxes)} boxes; accepted: one for each of {ranks} ranks")
-    corners = [(box.start, box.stop) if isinstance(box, Box) else box for box in boxes]
-    try:
-        made = tuple(Box(*(tuple(map(operator.index, end)) for end in pair)) for pair in corners)
-    except (TypeError, ValueError) as error:
-        message = f"{what}: {error}; accepted: Box, or pairs (start, stop), of whole numbers"
-        raise InputError(message) from error
-    if any(len(box.start) != len(shape) for box in made):
-        raise InputError(f"{what}: a box has not {len(shape)} axes, as shape {shape} has")
-    check_boxes(made, shape, what)
-    return made

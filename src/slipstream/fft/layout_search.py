@@ -17,7 +17,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from slipstream.decomposition import Box, factorisations, grid_boxes
-from slipstream.errors import InputError
 from slipstream.exchange import ExchangePlan
 from slipstream.fft.truncation import Modes
 
@@ -197,20 +196,6 @@ def _moved(route: list[Stage]) -> int:
         plan = ExchangePlan.redistribution(first.after, second.before, 0)
         total += plan.off_rank_elements() + len(plan.sends)
     return total
-
-
-def check_boxes(boxes: Sequence[Box], shape: Sequence[int], what: str) -> None:
-    """Make sure that the boxes of all ranks together are the array, every point once."""
-    space = Box((0,) * len(shape), tuple(shape))
-    filled = [box for box in boxes if box.size]
-    for box in filled:
-        if box.intersect(space) != box:
-            raise InputError(f"{what}: {box} is not inside of shape {tuple(shape)}")
-    for first, second in itertools.combinations(filled, 2):
-        if first.intersect(second).size:
-            raise InputError(f"{what}: {first} and {second} overlap")
-    if sum(box.size for box in filled) != space.size:
-        raise InputError(f"{what} do not cover all points of shape {tuple(shape)}")
 
 
 def with_fields(boxes: Sequence[Box], fields: int) -> Boxes:

@@ -5,6 +5,7 @@ so that ``xarray.open_zarr(path)`` shows a labelled data set.
 """
 
 from slipstream.field import Field
+from slipstream.io.array_files import read_array, write_arrays
 from slipstream.io.checkpoint import Checkpoint, open_checkpoint, write_checkpoint
 from slipstream.io.time_series import Series, spectrum_fields
 from slipstream.io.zarr_store import FieldStore, read_field
@@ -15,7 +16,9 @@ __all__ = [
     "FieldStore",
     "Series",
     "open_checkpoint",
+    "read_array",
     "read_field",
     "spectrum_fields",
+    "write_arrays",
     "write_checkpoint",
 ]

@@ -1,0 +1,209 @@
+"""Arrays of users that are divided among ranks: redistributed, and with halos.
+
+Both go through the host, once and without a plan. Steps that do so again and again record a
+`HaloExchange`, or a transform, on the device.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from slipstream.array_types import Array, Comm
+from slipstream.collective import check_agreement, collectively, on_every_rank
+from slipstream.decomposition import Box, checked_boxes, shape_covered
+from slipstream.errors import InputError
+from slipstream.exchange import HaloPlan
+from slipstream.exchange import redistribute as move
+
+Boxes = Sequence[Box | tuple[Sequence[int], Sequence[int]]]
+
+
+@collectively
+def redistribute(array: Array, source: Boxes, target: Boxes, comm: Comm = None) -> Array:
+    """Return this rank's part of a distributed array in another decomposition. Collective.
+
+    Parameters
+    ----------
+    array : array
+        This rank's part, NumPy's or CuPy's, of any type. It may have axes before those that are
+        divided, such as one of fields.
+    source, target : sequence of Box or of pairs (start, stop)
+        The boxes of all ranks before and after, such as `DistributedFFT.input_boxes`; each covers
+        the array once. Boxes may be empty.
+    comm : mpi4py.MPI.Comm, optional
+        The ranks that share the array; None for a single one.
+
+    Returns
+    -------
+    array
+        This rank's part of `target`, where the array is: on the host or on its device.
+
+    Raises
+    ------
+    InputError
+        On all ranks, if boxes do not fit together, or an array is not its rank's box.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from slipstream.fft import redistribute
+    >>> u = np.arange(6.0).reshape(2, 3)
+    >>> redistribute(u, [((0, 0), (2, 3))], [((0, 0), (2, 3))]).shape
+    (2, 3)
+    """
+    rank, ranks = (0, 1) if comm is None else (comm.rank, comm.size)
+
+    def check() -> tuple[np.ndarray, tuple[Box, ...], tuple[Box, ...]]:
+        before = checked_boxes(source, None, ranks, "source")
+        after = checked_boxes(target, shape_covered(before), ranks, "target")
+        return part_of_rank(array, before[rank]), before, after
+
+    part, before, after = on_every_rank(comm, check)
+    leading = part.shape[: part.ndim - len(before[rank].start)]
+    check_agreement(
+        comm, {"source": before, "target": after, "leading axes": leading, "dtype": part.dtype}
+    )
+    sources, targets = ([_with_leading(box, leading) for box in boxes] for boxes in (before, after))
+    result = move(part, sources, targets, comm)
+    return _back(result.reshape(*leading, *after[rank].shape), array)
+
+
+@collectively
+def with_halo(
+    array: Array,
+    boxes: Boxes,
+    widths: int | Sequence[int],
+    comm: Comm = None,
+    periodic: bool | Sequence[bool] = True,
+    fill: complex = 0,
+) -> Array:
+    """Return this rank's part of a distributed array with the points around it. Collective.
+
+    Parameters
+    ----------
+    array : array
+        This rank's part, NumPy's or CuPy's, of any type. It may have axes before those that are
+        divided, such as one of fields.
+    boxes : sequence of Box or of pairs (start, stop)
+        The boxes of all ranks, such as `DistributedFFT.input_boxes`.
+    widths : int or sequence of int
+        How many points at both ends of each axis, at most as many as the array has there.
+    comm : mpi4py.MPI.Comm, optional
+        The ranks that share the array; None for a single one.
+    periodic : bool or sequence of bool
+        Whether the array goes on at its other end, along each axis.
+    fill : number
+        What is beyond the ends of axes that are not periodic.
+
+    Returns
+    -------
+    array
+        A new array, larger by twice the widths; that of an empty box is empty.
+
+    Raises
+    ------
+    InputError
+        On all ranks, if boxes, widths or arrays do not fit together.
+    """
+    rank, ranks = (0, 1) if comm is None else (comm.rank, comm.size)
+
+    def check() -> tuple[np.ndarray, tuple[Box, ...], tuple[int, ...], tuple[bool, ...]]:
+        found = checked_boxes(boxes, None, ranks, "boxes")
+        shape = shape_covered(found)
+        reach = _for_each_axis("widths", widths, shape)
+        if not all(isinstance(one, int | np.integer) and one >= 0 for one in reach) or any(
+            one > n for one, n in zip(reach, shape, strict=True)
+        ):
+            raise InputError(
+                f"widths {widths!r}; accepted: whole numbers from 0 to the points of each axis, "
+                f"{shape}"
+            )
+        ends = tuple(bool(one) for one in _for_each_axis("periodic", periodic, shape))
+        mine = part_of_rank(array, found[rank])
+        try:
+            np.full((), fill, mine.dtype)
+        except (TypeError, ValueError) as error:
+            raise InputError(f"fill is {fill!r}; accepted: a number of {mine.dtype}") from error
+        return mine, found, tuple(map(int, reach)), ends
+
+    checked = on_every_rank(comm, check)
+    part: Any = checked[0]
+    _, found, reach, ends = checked
+    box, axes = found[rank], len(found[rank].start)
+    leading = part.shape[: part.ndim - axes]
+    check_agreement(
+        comm,
+        {
+            "boxes": found,
+            "widths": reach,
+            "periodic": ends,
+            "leading axes": leading,
+            "dtype": part.dtype,
+        },
+    )
+    grown = box.grown(reach) if box.size else box
+    result: Any = np.full((*leading, *grown.shape), fill, part.dtype)
+    if box.size:
+        result[(..., *box.slices(grown))] = part
+    plan = HaloPlan.make(found, shape_covered(found), reach, rank)
+
+    def inside(piece: Any) -> bool:
+        moved = zip(piece.source.start, piece.target.start, ends, strict=True)
+        return all(wraps or first == last for first, last, wraps in moved)
+
+    for piece in filter(inside, plan.own):
+        result[(..., *piece.target.slices(grown))] = part[(..., *piece.source.slices(box))]
+    if comm is not None:
+        outgoing: list[list[np.ndarray]] = [[] for _ in range(ranks)]
+        for piece in filter(inside, plan.sends):
+            values = part[(..., *piece.source.slices(box))]
+            outgoing[piece.peer].append(np.ascontiguousarray(values))
+        incoming = comm.alltoall(outgoing)
+        for peer, pieces in itertools.groupby(
+            filter(inside, plan.receives), key=lambda piece: piece.peer
+        ):
+            for piece, values in zip(pieces, incoming[peer], strict=True):
+                result[(..., *piece.target.slices(grown))] = values
+    return _back(result, array)
+
+
+def part_of_rank(array: Array, box: Box) -> np.ndarray:
+    """Return a rank's part of a distributed array on the host, or raise `InputError`."""
+    if not hasattr(array, "shape") or not hasattr(array, "dtype"):
+        raise InputError(f"array is of type {type(array).__name__}; accepted: NumPy's or CuPy's")
+    axes = len(box.start)
+    if len(array.shape) < axes or tuple(array.shape[len(array.shape) - axes :]) != box.shape:
+        raise InputError(
+            f"array has shape {tuple(array.shape)}; accepted: that of this rank's box, "
+            f"{box.shape}, perhaps behind other axes"
+        )
+    host = array if isinstance(array, np.ndarray) else array.get()
+    if host.dtype.hasobject:
+        raise InputError(f"array is of type {host.dtype}; accepted: numbers")
+    return np.asarray(host)
+
+
+def _with_leading(box: Box, leading: tuple[int, ...]) -> Box:
+    count = leading if box.size else (0,) * len(leading)
+    return Box((*(0,) * len(leading), *box.start), (*count, *box.stop))
+
+
+def _for_each_axis(name: str, value: Any, shape: tuple[int, ...]) -> tuple[Any, ...]:
+    given = tuple(value) if np.iterable(value) else (value,) * len(shape)
+    if len(given) != len(shape):
+        raise InputError(f"{name} {value!r}; accepted: one, or one for each of {len(shape)} axes")
+    return given
+
+
+def _back(result: np.ndarray, like: Array) -> Array:
+    """Return an array of the host where another one is."""
+    if isinstance(like, np.ndarray):
+        return result
+    import cupy
+
+    with cupy.cuda.Device(like.device.id):
+        return cupy.asarray(result)

@@ -1,0 +1,307 @@
+"""Distributed arrays in files: zarr and HDF5, written and read by all ranks side by side.
+
+In a zarr group chunks belong to one rank each. In an HDF5 file data sets are contiguous: rank 0
+makes the file, and every rank writes its rows where they belong, without parallel HDF5.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from slipstream.array_types import Array, Comm
+from slipstream.collective import check_agreement, collectively, on_every_rank, on_first_rank
+from slipstream.decomposition import Box, checked_boxes, shape_covered
+from slipstream.errors import InputError
+from slipstream.field import Field
+from slipstream.io.durable_files import PARTIAL, errors_name, flush_file
+from slipstream.io.foreign_zarr import foreign_arrays
+from slipstream.io.linked_hdf5 import own_dataset
+from slipstream.io.zarr_store import FieldStore
+
+Boxes = Sequence[Box | tuple[Sequence[int], Sequence[int]]]
+_HDF5 = (".h5", ".hdf5")
+
+
+@collectively
+def write_arrays(
+    path: str | Path,
+    arrays: Mapping[str, Array],
+    boxes: Boxes,
+    comm: Comm = None,
+    attributes: Mapping[str, Any] | None = None,
+) -> None:
+    """Write distributed arrays to a new file, in place of one that is there. Collective.
+
+    Parameters
+    ----------
+    path : str or pathlib.Path
+        Of HDF5 if it ends with ``.h5`` or ``.hdf5``, of zarr if with ``.zarr``. An HDF5 file is
+        replaced when all is written. A folder that is no zarr group is refused.
+    arrays : mapping of str to array
+        This rank's parts, NumPy's or CuPy's, by name: the same names in the same order on all
+        ranks. They may have axes before those that are divided, such as one of fields.
+    boxes : sequence of Box or of pairs (start, stop)
+        The boxes of all ranks, such as `DistributedFFT.input_boxes`; together, the array once.
+    comm : mpi4py.MPI.Comm, optional
+        The ranks that share the arrays; None for a single one.
+    attributes : mapping, optional
+        Numbers and texts that are kept with them.
+
+    Raises
+    ------
+    InputError
+        On all ranks, if an argument is not accepted, or differs between ranks.
+    RunError
+        On all ranks, if a file cannot be written.
+    """
+    rank, ranks = (0, 1) if comm is None else (comm.rank, comm.size)
+
+    def check() -> tuple[Path, tuple[Box, ...], dict[str, np.ndarray]]:
+        found = checked_boxes(boxes, None, ranks, "boxes")
+        parts = {_name(name): _part(name, one, found[rank]) for name, one in arrays.items()}
+        if not parts:
+            raise InputError("arrays is empty; accepted: one or more arrays by name")
+        return _path(path), found, parts
+
+    where, found, parts = on_every_rank(comm, check)
+    check_agreement(
+        comm,
+        {
+            "path": str(where),
+            "boxes": found,
+            "arrays": [
+                (name, part.dtype.str, part.shape[: part.ndim - len(found[rank].start)])
+                for name, part in parts.items()
+            ],
+            "attributes": attributes,
+        },
+    )
+    if where.suffix in _HDF5:
+        _write_hdf5(where, parts, found, comm, attributes or {})
+        return
+    on_first_rank(comm, lambda: _check_replaceable(where))
+    store = FieldStore(where, comm, attributes)
+    store.write(
+        _field(name, part, found[rank], shape_covered(found)) for name, part in parts.items()
+    )
+    on_every_rank(comm, store.flush)
+
+
+@collectively
+def read_array(path: str | Path, name: str, boxes: Boxes, comm: Comm = None) -> np.ndarray:
+    """Return this rank's part of an array in a file, however it was divided then. Collective.
+
+    Parameters
+    ----------
+    path : str or pathlib.Path
+        An HDF5 file or a zarr group, of `write_arrays` or of others.
+    name : str
+        The array's.
+    boxes : sequence of Box or of pairs (start, stop)
+        The boxes of all ranks, which cover the last axes of the array.
+    comm : mpi4py.MPI.Comm, optional
+        The ranks that share the array; None for a single one.
+
+    Returns
+    -------
+    numpy.ndarray
+        Of the type in the file. Axes before those that are divided are whole.
+
+    Raises
+    ------
+    InputError
+        On all ranks, if there is no such array, or boxes are not of its shape.
+    """
+    rank, ranks = (0, 1) if comm is None else (comm.rank, comm.size)
+
+    def read() -> np.ndarray:
+        found, where = checked_boxes(boxes, None, ranks, "boxes"), Path(path)
+        shape = shape_covered(found)
+        with _opened(where, name) as stored:
+            leading = stored.shape[: max(0, len(stored.shape) - len(shape))]
+            if tuple(stored.shape[len(leading) :]) != shape:
+                raise InputError(
+                    f"{where}: {name!r} has shape {tuple(stored.shape)}; boxes cover {shape}"
+                )
+            box = found[rank]
+            if not box.size:
+                return np.empty((*leading, *box.shape), stored.dtype)
+            return np.asarray(stored[(*(slice(None) for _ in leading), *box.slices())])
+
+    return on_every_rank(comm, read)
+
+
+def _path(path: str | Path) -> Path:
+    try:
+        where = Path(path)
+    except TypeError:
+        where = Path()
+    if where.suffix not in (*_HDF5, ".zarr"):
+        raise InputError(f"path {path!r}; accepted: one that ends with .zarr, .h5 or .hdf5")
+    if not where.parent.is_dir():
+        raise InputError(f"path {path!r}: there is no folder {str(where.parent)!r}")
+    return where
+
+
+def _name(name: Any) -> str:
+    if not isinstance(name, str) or not name or "/" in name or name.startswith("."):
+        raise InputError(f"arrays: name {name!r}; accepted: texts without '/', and '.' in front")
+    return name
+
+
+def _part(name: str, array: Array, box: Box) -> np.ndarray:
+    """Return a rank's part on the host, or raise `InputError`."""
+    host = array.get() if hasattr(array, "get") and hasattr(array, "dtype") else array
+    axes = len(box.start)
+    if not isinstance(host, np.ndarray) or host.dtype.kind not in "biufc":
+        raise InputError(f"arrays: {name!r} is no array of numbers of NumPy or CuPy")
+    if host.ndim < axes or host.shape[host.ndim - axes :] != box.shape:
+        raise InputError(
+            f"arrays: {name!r} has shape {host.shape}; accepted: that of this rank's box, "
+            f"{box.shape}, perhaps behind other axes"
+        )
+    return host if host.dtype.isnative else host.astype(host.dtype.newbyteorder("="))
+
+
+def _check_replaceable(path: Path) -> None:
+    is_group = (path / "zarr.json").is_file() and not path.is_symlink()
+    if os.path.lexists(path) and not is_group and not (path.is_dir() and not any(path.iterdir())):
+        raise InputError(f"{path} is there and is no zarr group; accepted: one, or a new name")
+
+
+def _field(name: str, part: np.ndarray, box: Box, shape: tuple[int, ...]) -> Field:
+    leading = part.shape[: part.ndim - len(shape)]
+    dims = [f"axis_{number}" for number in range(part.ndim)]
+    return Field(
+        name,
+        tuple(dims),
+        (*leading, *shape),
+        (*(0 for _ in leading), *box.start),
+        np.ascontiguousarray(part),
+    )
+
+
+def _write_hdf5(
+    path: Path,
+    parts: Mapping[str, np.ndarray],
+    boxes: Sequence[Box],
+    comm: Comm,
+    attributes: Mapping[str, Any],
+) -> None:
+    box, shape = boxes[0 if comm is None else comm.rank], shape_covered(boxes)
+    partial = path.with_name(path.name + PARTIAL)
+    try:
+        offsets = on_first_rank(comm, lambda: _make_hdf5(partial, parts, shape, attributes))
+        on_every_rank(comm, lambda: _write_rows(partial, parts, box, shape, offsets))
+        on_first_rank(comm, lambda: _put_in_place(partial, path))
+    except BaseException:
+        if comm is None or comm.rank == 0:
+            with contextlib.suppress(OSError):
+                partial.unlink()
+        raise
+
+
+def _make_hdf5(
+    path: Path,
+    parts: Mapping[str, np.ndarray],
+    shape: tuple[int, ...],
+    attributes: Mapping[str, Any],
+) -> dict[str, int]:
+    """Make a file whose data sets have their places, and return where these begin."""
+    import h5py
+
+    offsets = {}
+    with errors_name(path), h5py.File(path, "w") as file:
+        for name, value in attributes.items():
+            try:
+                file.attrs[name] = value
+            except (TypeError, ValueError) as error:
+                raise InputError(f"attributes: {name!r} is {value!r}; {error}") from error
+        for name, part in parts.items():
+            whole = (*part.shape[: part.ndim - len(shape)], *shape)
+            how = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+            how.set_layout(h5py.h5d.CONTIGUOUS)
+            how.set_alloc_time(h5py.h5d.ALLOC_TIME_EARLY)
+            how.set_fill_time(h5py.h5d.FILL_TIME_NEVER)
+            kind = h5py.h5t.py_create(part.dtype, logical=True)
+            space = h5py.h5s.create_simple(whole)
+            made = h5py.h5d.create(file.id, name.encode(), kind, space, how)
+            offsets[name] = made.get_offset() if math.prod(whole) else 0
+    return offsets
+
+
+def _write_rows(
+    path: Path,
+    parts: Mapping[str, np.ndarray],
+    box: Box,
+    shape: tuple[int, ...],
+    offsets: Mapping[str, int],
+) -> None:
+    """Write a box of each array to its places in a file: runs that are contiguous there, too."""
+    if not box.size:
+        return
+    with errors_name(path):
+        file = os.open(path, os.O_WRONLY)
+        try:
+            for name, part in parts.items():
+                leading = part.shape[: part.ndim - len(shape)]
+                whole = (*leading, *shape)
+                start = (*(0 for _ in leading), *box.start)
+                for place, run in _runs(np.ascontiguousarray(part), whole, start):
+                    _write_all(file, run, offsets[name] + place)
+        finally:
+            os.close(file)
+
+
+def _runs(
+    part: np.ndarray, whole: tuple[int, ...], start: tuple[int, ...]
+) -> Iterator[tuple[int, memoryview]]:
+    """Yield what of a part is contiguous in the whole array: its place there, and its bytes."""
+    axis = part.ndim - 1
+    while axis > 0 and part.shape[axis] == whole[axis]:
+        axis -= 1
+    strides = [part.itemsize * math.prod(whole[number + 1 :]) for number in range(part.ndim)]
+    for index in np.ndindex(*part.shape[:axis]):
+        at = [*map(sum, zip(index, start, strict=False)), *start[axis:]]
+        place = sum(one * stride for one, stride in zip(at, strides, strict=True))
+        yield place, part[index].reshape(-1).view(np.uint8).data
+
+
+def _write_all(file: int, content: memoryview, place: int) -> None:
+    while content:
+        written = os.pwrite(file, content, place)
+        content, place = content[written:], place + written
+
+
+def _put_in_place(partial: Path, path: Path) -> None:
+    with errors_name(path):
+        flush_file(partial)
+        partial.replace(path)
+
+
+@contextlib.contextmanager
+def _opened(path: Path, name: str) -> Iterator[Any]:
+    """Give an array in a file that may be somebody else's, or raise `InputError`."""
+    import h5py
+
+    with contextlib.ExitStack() as open_files:
+        try:
+            if path.is_dir():
+                array = foreign_arrays(path).get(name)
+                found = None if array is None else array.open()
+            elif path.is_file() and h5py.is_hdf5(path):
+                found = own_dataset(open_files.enter_context(h5py.File(path, "r")), name)
+            else:
+                raise InputError(f"{path} is no HDF5 file and no zarr group")
+        except (OSError, ValueError) as error:
+            raise InputError(f"{path}: {error}") from error
+        if found is None or found.dtype.kind not in "biufc":
+            raise InputError(f"{path}: holds no array {name!r} of numbers")
+        yield found
