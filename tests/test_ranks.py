@@ -120,6 +120,7 @@ ON = {
     "several_plans": ("2",),
     "streaming_memory::test_many_plans_leave_nothing_behind": ("2",),
     "streaming_memory::test_many_transforms_with_random_options_leave_no_array_behind": ("2",),
+    "interactive": ("2",),
 }
 PARALLEL = sorted(
     path.relative_to(REPOSITORY) for path in REPOSITORY.glob("tests/parallel/test_*.py")

@@ -2,9 +2,15 @@
 
 A time step is written once, as a graph of kernels, transforms and transfers; where it runs
 and what overlaps what is a schedule, chosen afterwards.
+
+>>> import slipstream as ss
+>>> sim = ss.Turbulence(points=64, viscosity=1 / 400, initial="taylor-green")
+>>> sim.run(until=1.0)
 """
 
+import importlib
 import os
+from typing import Any
 
 __version__ = "0.1.0"
 
@@ -12,3 +18,27 @@ __version__ = "0.1.0"
 # on the cores that the other needs next: steps took ten times as long on a busy machine. The
 # runtimes read this when they are loaded, so it stands before every other import.
 os.environ.setdefault("GOMP_SPINCOUNT", "1000")
+
+# Names of this package that are imported when they are first used: the command line, and programs
+# that only transform, need not wait for them.
+_OFFERED = {
+    **dict.fromkeys(
+        ("Advection", "Flow", "InteractiveSimulation", "PorousFlow", "Turbulence", "load"),
+        "slipstream.interactive",
+    ),
+    "DistributedFFT": "slipstream.fft",
+    "permeability": "slipstream.lattice",
+    "InputError": "slipstream.errors",
+    "RunError": "slipstream.errors",
+}
+__all__ = ["__version__", *_OFFERED]  # noqa: PLE0604
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _OFFERED:
+        raise AttributeError(f"module 'slipstream' has no attribute {name!r}")
+    return getattr(importlib.import_module(_OFFERED[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_OFFERED})

@@ -33,6 +33,7 @@ LAYERS = (
     {"outofcore"},
     {"fft", "machine_info", "simulation"},
     {"spectral", "lattice", "advection", "run_case"},
+    {"interactive"},
     {"bench"},
     {"cli"},
     {"__main__", "gpu_check"},
@@ -40,7 +41,13 @@ LAYERS = (
 FAMILIES = ("spectral", "lattice", "advection")
 # Of the package `simulation`, what runs a case: it knows what all simulations have, but simulations
 # know nothing of it.
-RUNNING = ("run_case", "folder_lock", "output_folder", "output_writer")
+RUNNING = (
+    "run_case",
+    "folder_lock",
+    "output_folder",
+    "output_writer",
+    "time_loop",
+)
 LEVEL = {layer: level for level, layers in enumerate(LAYERS) for layer in layers}
 MODULES = sorted(ROOT.rglob("*.py"))
 # What solvers and transforms may know of exchanges: plans, and that there are transports.

@@ -57,7 +57,8 @@ class AdvectionSimulation(Simulation):
         self.transport = self._strategy.transport if self.ranks > 1 else "none"
         self._shape = tuple(reversed(case.grid.points_xyz))
         self._grid = self._process_grid()
-        self._box = grid_boxes(self._shape, self._grid)[self.rank]
+        self.boxes = grid_boxes(self._shape, self._grid)
+        self._box = self.boxes[self.rank]
         self._check_width()
         self._sharing = {
             name: ranks_per_device(comm, device) for name, device in self.devices.items()
@@ -164,6 +165,11 @@ class AdvectionSimulation(Simulation):
             )
         self.step = checkpoint.step
         return checkpoint.read("tracer", self._box.start, self._box.shape)
+
+    def copy_state(self, other: AdvectionSimulation) -> None:
+        """Take over time and field of another simulation of the same case. Collective."""
+        self._set_time(other.step)
+        self.solver.set(other.solver.values(), other.step)
 
     # -- stepping ----------------------------------------------------------------------------
 

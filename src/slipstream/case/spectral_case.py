@@ -469,8 +469,9 @@ class SpectralCase(Case):
         own = self.equation.model
         if not isinstance(theirs, str) or theirs in MODELS or theirs == own:
             return data
-        # The file may have moved, but is called the same, and so is the function.
-        if Path(own).name != Path(theirs).name:
+        # The file may have moved, but is called the same, and so is the function; a function of a
+        # Python program may have been defined again.
+        if Path(own).name.partition("#")[0] != Path(theirs).name.partition("#")[0]:
             raise InputError(
                 f"{source} is of model {shown(theirs)}, this case of {shown(own)}; a model of a "
                 "Python file is imported only if equation.model of this case names it; to take "

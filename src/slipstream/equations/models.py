@@ -134,10 +134,53 @@ SHIPPED: dict[str, Callable[..., Model]] = {
 }
 
 
+# Functions that Python programs gave themselves, by the names that stand for them in cases.
+_GIVEN: dict[str, Callable[..., Model]] = {}
+
+
+def name_of(model: str | Model | Callable[..., Model]) -> str:
+    """Return the name of a model in cases: of a function, or a model, one that it gets here.
+
+    Only this process finds it by that name, which begins with "python:".
+    """
+    if isinstance(model, str):
+        return model
+    if isinstance(model, Model):
+        given, label = _constant(model), "Model"
+    elif callable(model):
+        given, label = model, getattr(model, "__qualname__", type(model).__name__)
+    else:
+        raise InputError(
+            f"model is {type(model).__name__}; accepted: {', '.join(SHIPPED)}, FILE.py:FUNCTION, a"
+            " Model, or a function that returns one"
+        )
+    for name, known in _GIVEN.items():
+        if known == given:
+            return name
+    # In a notebook a function is often defined again: what is remembered is of the earlier one.
+    same = sum(name.partition("#")[0] == f"python:{label}" for name in _GIVEN)
+    name = f"python:{label}" + (f"#{same + 1}" if same else "")
+    _GIVEN[name] = given
+    return name
+
+
+@functools.lru_cache(64)
+def _constant(model: Model) -> Callable[..., Model]:
+    """Return the function without parameters that returns a model, always the same function."""
+    return lambda: model
+
+
 def find(name: str) -> Callable[..., Model]:
     """Return the function of a model that is shipped, or of ``FILE.py:FUNCTION``."""
     if name in SHIPPED:
         return SHIPPED[name]
+    if name in _GIVEN:
+        return _GIVEN[name]
+    if name.startswith("python:"):
+        raise InputError(
+            f"equation.model: {name!r} was given by a Python program; give the model there again,"
+            " by slipstream.Flow(model, ...)"
+        )
     path, colon, function = name.rpartition(":")
     if not colon or not path.endswith(".py"):
         raise InputError(

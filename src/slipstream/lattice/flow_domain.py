@@ -178,17 +178,21 @@ def _checked_crop(crop: Any, shape: Sequence[int]) -> Box:
 _FILE_OPTIONS = ("pore", "pore_below", "pore_above", "dtype", "byte_order", "offset", "dataset")
 
 
-def open_domain(image: Image, axis: str, comm: Comm) -> Domain:
-    """Return the domain that an ``[image]`` table describes, for flow along an axis. Collective."""
+def open_domain(image: Image, axis: str, comm: Comm, given: Any = None) -> Domain:
+    """Return the domain that an ``[image]`` table describes, for flow along an axis. Collective.
+
+    What is `given`, an image in memory, takes the place of the file.
+    """
     shape: Any = image.shape and tuple(reversed(image.shape))
     with in_terms_of(CASES):
         source: Any
         if image.sample is not None:
             source = make_sample(image.sample, shape, **image.sample_parameters)
         else:
-            given = {name: getattr(image, name) for name in _FILE_OPTIONS}
-            options = {name: value for name, value in given.items() if value is not None}
-            source = open_image(Path(image.path or ""), shape=shape, comm=comm, **options)
+            keys = {name: getattr(image, name) for name in _FILE_OPTIONS}
+            options = {name: value for name, value in keys.items() if value is not None}
+            where = Path(image.path or "") if given is None else given
+            source = open_image(where, shape=shape, comm=comm, **options)
         _check_crop(image.crop, source.shape)
         crop = image.crop and image.crop[::-1]
         return Domain(source, crop, image.mirror, image.buffer, axis)

@@ -67,6 +67,9 @@ class LatticeSimulation(Simulation):
     shortens_steps = False
     timed = "a pair of time steps"
 
+    # An image in memory, which is read in place of the file that the case names.
+    given_image: np.ndarray | None = None
+
     case: LatticeCase
     domain: Domain
     subdomain: Subdomain
@@ -97,7 +100,7 @@ class LatticeSimulation(Simulation):
             return
         case = self.case
         image, axes = case.image, self._axes
-        self.domain = open_domain(image, AXES[axes[0]], self.comm)
+        self.domain = open_domain(image, AXES[axes[0]], self.comm, self.given_image)
         with in_terms_of(CASES):
             self.subdomain = read_pores(
                 self.domain,
@@ -245,6 +248,13 @@ class LatticeSimulation(Simulation):
         if is_same and earlier.convergence.interval == case.convergence.interval:
             for permeability in read_numbers(checkpoint, _LOOKS):
                 self._steadiness.add(permeability)
+
+    def copy_state(self, other: LatticeSimulation) -> None:
+        """Take over time and state of another simulation of the same case. Collective."""
+        self.flow.copy_state(other.flow)
+        self.step, self.time, self.finished = other.step, other.time, other.finished
+        for permeability in other._steadiness.looks:
+            self._steadiness.add(permeability)
 
     # -- stepping ----------------------------------------------------------------------------
 

@@ -324,6 +324,15 @@ class PoreFlow:
 
     # -- state -------------------------------------------------------------------------------
 
+    def copy_state(self, other: PoreFlow) -> None:
+        """Take over the populations of another flow of the same subdomain, fluid and storage."""
+        if self.storage != other.storage:
+            raise InputError(f"storage is {other.storage}; accepted here: {self.storage}")
+        self.synchronize()
+        other.synchronize()
+        self.device.run(self.device.copy(self._arrays[0], other._arrays[0]))
+        self.steps, self._has_stepped = other.steps, other._has_stepped
+
     def _kernel(self, header: str, name: str) -> Kernel:
         constants = {**self.storage.constants, **self.subdomain.velocity_set.constants}
         return self.device.kernel(header, name, **constants)

@@ -4,7 +4,6 @@ What is due at a certain time is written after the first step that reaches it. A
 shortened to hit the times of fields and statistics (`OutputWriter.next_time`).
 """
 
-import math
 import time as clock
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
@@ -13,44 +12,16 @@ from pathlib import Path
 from slipstream.accepted import STATISTICS
 from slipstream.array_types import Comm
 from slipstream.collective import on_first_rank
-from slipstream.errors import RunError
 from slipstream.field import Field
 from slipstream.io.checkpoint import CHECKPOINTS_NAME, write_checkpoint
 from slipstream.io.durable_files import errors_name
 from slipstream.io.time_series import Series, StoredSpectra, spectrum_fields
 from slipstream.io.zarr_store import FieldStore
 from slipstream.report.plane_gather import Plane, compose_plane, gather_plane
+from slipstream.simulation.occasions import AtIntervals
 from slipstream.simulation.output_folder import OutputFolder
 from slipstream.simulation.simulation_base import Simulation
-
-
-class DueTimes:
-    """Tells when output at an interval of time is due; never if the interval is None."""
-
-    def __init__(self, interval: float | None, start: float) -> None:
-        self._interval = interval
-        self._start = start
-        self._occasions = 0
-
-    def due(self, time: float) -> bool:
-        """Return whether an occasion has been reached since the last call; time never decreases."""
-        if self._interval is None:
-            return False
-        passed = self._passed(time, self._interval)
-        if passed <= self._occasions:
-            return False
-        self._occasions = passed
-        return True
-
-    def after(self, time: float) -> float:
-        """Return when it is due next after a time; infinity for never."""
-        if self._interval is None:
-            return math.inf
-        return self._start + self._passed(time, self._interval) * self._interval
-
-    def _passed(self, time: float, interval: float) -> int:
-        # Steps that add up to an occasion may fall short of it by rounding.
-        return math.floor((time - self._start) / interval * (1 + 1e-12) + 1e-9) + 1
+from slipstream.simulation.time_loop import check_finite
 
 
 class OutputWriter:
@@ -75,7 +46,7 @@ class OutputWriter:
         self._written_at: dict[str, float] = {}
         self._asked = [kind for kind in STATISTICS if case.output.interval(kind) is not None]
         self._due = {
-            kind: DueTimes(case.output.interval(kind), simulation.time)
+            kind: AtIntervals(case.output.interval(kind), simulation.time)
             for kind in self._writers(0.0)
         }
         if self._is_first:
@@ -221,12 +192,3 @@ class OutputWriter:
                 )
             yield field
         self.plane = compose_plane(planes, choice)
-
-
-def check_finite(name: str, value: float, simulation: Simulation) -> None:
-    """Raise if a value, the same on all ranks, shows that the flow has blown up."""
-    if not math.isfinite(value):
-        raise RunError(
-            f"{name} became {value} at step {simulation.step}, t = {simulation.time:.6g}: the flow"
-            " has blown up; a smaller time.cfl or time.step, or more grid.points, may help"
-        )

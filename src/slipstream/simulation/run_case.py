@@ -6,7 +6,7 @@ then sum up. Whatever ends a run early, what was written stays and is readable.
 
 import contextlib
 import time as clock
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -29,9 +29,10 @@ from slipstream.report.console import (
 from slipstream.report.picture_choice import shown_spectra
 from slipstream.report.picture_process import PICTURES, STATISTICS, PictureProcess
 from slipstream.simulation.output_folder import OutputFolder, claim_folder, inputs_of
-from slipstream.simulation.output_writer import OutputWriter, check_finite
+from slipstream.simulation.output_writer import OutputWriter
 from slipstream.simulation.simulation_base import Simulation
 from slipstream.simulation.stop_requests import Interrupted, Interruption
+from slipstream.simulation.time_loop import Limits, Observer, TimeLoop
 
 
 @dataclass
@@ -39,10 +40,7 @@ class _Effort:
     """What the run has cost so far; times in seconds."""
 
     began: float = field(default_factory=clock.perf_counter)
-    first_step: int = 0
-    steps: int = 0
     starting: float = 0.0
-    stepping: float = 0.0
     writing: float = 0.0
 
     def time_writing(self, write: Callable[..., None], *arguments: Any) -> None:
@@ -53,9 +51,14 @@ class _Effort:
 
 
 def run_case(
-    simulation: Simulation, output: str | Path | OutputFolder, console: Console | None = None
+    simulation: Simulation,
+    output: str | Path | OutputFolder,
+    console: Console | None = None,
+    *,
+    observers: Sequence[Observer] = (),
+    seconds: float | None = None,
 ) -> None:
-    """Run the case of a simulation to its end, from its beginning. Collective.
+    """Run the case of a simulation to its end, from where it is. Collective.
 
     Parameters
     ----------
@@ -67,6 +70,10 @@ def run_case(
         replaced once this one has written its first state, and put back if it never does.
     console : rich.console.Console, optional
         Where rank 0 prints; standard output by default.
+    observers : sequence of Observer
+        What else looks at the simulation between steps, after output has been written.
+    seconds : float, optional
+        Seconds by the clock after which the run ends in order.
 
     Raises
     ------
@@ -79,19 +86,25 @@ def run_case(
     """
     with together(simulation.comm):
         if isinstance(output, OutputFolder):
-            _run(simulation, output, console)
+            _run(simulation, output, console, observers, seconds)
             return
         inputs = inputs_of(simulation.case)
         with claim_folder(output, simulation.comm, inputs=inputs) as folder:
-            _run(simulation, folder, console)
+            _run(simulation, folder, console, observers, seconds)
 
 
-def _run(simulation: Simulation, output: OutputFolder, console: Console | None) -> None:
+def _run(
+    simulation: Simulation,
+    output: OutputFolder,
+    console: Console | None,
+    observers: Sequence[Observer],
+    seconds: float | None,
+) -> None:
     if simulation.rank > 0 or not simulation.case.output.pictures:
-        _run_and_draw(simulation, output, console, None)
+        _run_and_draw(simulation, output, console, None, observers, seconds)
         return
     with PictureProcess() as artist:
-        _run_and_draw(simulation, output, console, artist)
+        _run_and_draw(simulation, output, console, artist, observers, seconds)
 
 
 def _run_and_draw(
@@ -99,6 +112,8 @@ def _run_and_draw(
     output: OutputFolder,
     console: Console | None,
     artist: PictureProcess | None,
+    observers: Sequence[Observer],
+    seconds: float | None,
 ) -> None:
     effort, comm, folder = _Effort(), simulation.comm, output.path
     console = (console or make_console()) if simulation.rank == 0 else Console(quiet=True)
@@ -112,7 +127,9 @@ def _run_and_draw(
         effort.starting = clock.perf_counter() - effort.began
         writer = OutputWriter(simulation, output)
         try:
-            was_interrupted = _step_to_end(simulation, writer, interruption, effort, console)
+            loop = _step_to_end(
+                simulation, [writer, *observers], seconds, interruption, effort, console
+            )
         except BaseException:
             # What ended the run is what is told, also where this is lost with it.
             with contextlib.suppress(RunError):
@@ -132,19 +149,20 @@ def _run_and_draw(
     if comm is not None:
         # Rank 0 closes the files: nobody returns to code that might read them before that.
         comm.Barrier()
-    if was_interrupted:
+    if loop.stopped_by == "interrupted":
         raise Interrupted(
             f"interrupted at step {simulation.step}, t = {simulation.time:.6g};"
             + _how_to_go_on(simulation.case, folder)
         )
-    _finish(simulation, writer, effort, output, console, artist)
+    _finish(simulation, writer, loop, effort, output, console, artist)
 
 
 def _prepare(simulation: Simulation, folder: Path, console: Console) -> None:
     """Announce the run, and make its initial state."""
     case = simulation.case
     announce(console, case, simulation.describe(), folder)
-    simulation.prepare()
+    if not simulation.is_prepared:
+        simulation.prepare()
     if simulation.time >= case.time.end:
         raise InputError(
             f"time.end: must be beyond t = {simulation.time:g}, from where the run goes on,"
@@ -154,75 +172,34 @@ def _prepare(simulation: Simulation, folder: Path, console: Console) -> None:
 
 def _step_to_end(
     simulation: Simulation,
-    writer: OutputWriter,
+    observers: Sequence[Any],
+    seconds: float | None,
     interruption: Interruption,
     effort: _Effort,
     console: Console,
-) -> bool:
-    """Step until the end or a request to stop; return whether it was such a request."""
-    case, step_size = simulation.case, _next_step_size(simulation, writer)
-    announce_steps(console, case, simulation.describe_step(), simulation.time, step_size)
-    effort.first_step = simulation.step
-    was_interrupted = False
+) -> TimeLoop:
+    """Step until the end or a request to stop; return the loop, which knows which it was."""
+    case, writer = simulation.case, observers[0]
+    limits = Limits(case.time.end, case.time.max_steps, seconds)
+    loop = TimeLoop(simulation, observers, limits)
+    announce_steps(console, case, simulation.describe_step(), simulation.time, loop.step_size)
     with Progress(console, simulation.time, case.time.end) as progress:
-        effort.time_writing(writer.record, step_size)
-        progress.warn(simulation.warnings())
-        while _goes_on(simulation, effort):
-            was_interrupted, is_overdue = interruption.requested(writer.is_overdue())
-            if was_interrupted:
-                break
-            if is_overdue:
-                effort.time_writing(writer.record_state)
-            began = clock.perf_counter()
-            simulation.advance(step_size)
-            step_size = _next_step_size(simulation, writer)
-            effort.stepping += clock.perf_counter() - began
-            effort.steps = simulation.step - effort.first_step
-            effort.time_writing(writer.record, step_size)
-            progress.update(simulation.time, simulation.progress(step_size))
+
+        def show() -> None:
+            progress.update(simulation.time, simulation.progress(loop.step_size))
             progress.warn(simulation.warnings())
-    effort.time_writing(writer.record_last, step_size)
-    return was_interrupted
 
-
-def _goes_on(simulation: Simulation, effort: _Effort) -> bool:
-    """Return whether there are time and steps left, and something to use them for."""
-    most = simulation.case.time.max_steps
-    if most is not None and effort.steps >= most:
-        return False
-    return not (simulation.finished or _is_at_end(simulation))
-
-
-def _is_at_end(simulation: Simulation) -> bool:
-    end = simulation.case.time.end
-    # Times are sums of many steps: without a tolerance rounding could ask for one more.
-    return end - simulation.time <= 1e-12 * end
-
-
-def _next_step_size(simulation: Simulation, writer: OutputWriter) -> float:
-    """Return the next time step: shortened to hit the end, and output if steps adapt anyway."""
-    step_size = simulation.step_size()
-    # In a fluid at rest a Courant number allows any step, so infinity is legitimate.
-    if step_size != float("inf"):
-        check_finite("the time step", step_size, simulation)
-    if simulation.time + step_size <= simulation.time:
-        raise RunError(
-            f"the time step shrank to {step_size:.3g} at step {simulation.step},"
-            f" t = {simulation.time:.6g}: the flow has blown up"
-        )
-    if not simulation.shortens_steps or _is_at_end(simulation):
-        return step_size
-    stop = simulation.case.time.end
-    if simulation.case.fixed_step is None:
-        stop = min(stop, writer.next_time(simulation.time))
-    remaining = stop - simulation.time
-    # What remains may be the same but for rounding.
-    return remaining if remaining <= step_size * (1 + 1e-9) else step_size
+        loop.observe()
+        progress.warn(simulation.warnings())
+        loop.run(interruption, show, writer.is_overdue, writer.record_state)
+    effort.time_writing(writer.record_last, loop.step_size)
+    return loop
 
 
 def _finish(
     simulation: Simulation,
     writer: OutputWriter,
+    loop: TimeLoop,
     effort: _Effort,
     output: OutputFolder,
     console: Console,
@@ -232,7 +209,7 @@ def _finish(
     case, folder = simulation.case, output.path
     began = clock.perf_counter()
     timers = _mean_timers(simulation)
-    results = simulation.results(effort.stepping, effort.steps)
+    results = simulation.results(loop.stepping, loop.steps)
     if simulation.rank > 0:
         return
     pictures = artist.finish() if artist else []
@@ -242,40 +219,42 @@ def _finish(
     output.wrote(*(picture.name for picture in pictures))
     parts = {
         "start": effort.starting,
-        STEPPING: effort.stepping,
-        "diagnostics and output": effort.writing,
+        STEPPING: loop.stepping,
+        "diagnostics and output": loop.observing + effort.writing,
         "pictures": clock.perf_counter() - began,
     }
     summary = Summary(
         wall=clock.perf_counter() - effort.began,
-        steps=effort.steps,
+        steps=loop.steps,
         time=simulation.time,
         points=case.points,
         parts=parts,
         timers=timers,
         results=results,
-        stopped_by=_stopped_by(simulation),
+        stopped_by=_stopped_by(simulation, loop),
         folder=folder,
         pictures=pictures,
         extras=writer.extras,
-        advice=_advice(simulation, folder),
+        advice=_advice(simulation, loop, folder),
     )
     summarise(console, summary)
 
 
-def _stopped_by(simulation: Simulation) -> str:
+def _stopped_by(simulation: Simulation, loop: TimeLoop) -> str:
     """Return what ended a run; nothing if its time was over."""
     if simulation.finished:
         return simulation.finished
-    return "" if _is_at_end(simulation) else "time.max_steps"
+    if loop.is_at_end():
+        return ""
+    return "wall" if loop.stopped_by == "seconds" else "time.max_steps"
 
 
-def _advice(simulation: Simulation, folder: Path) -> str:
+def _advice(simulation: Simulation, loop: TimeLoop, folder: Path) -> str:
     """Return how to go on with a run that was to end early, but has come to its last step."""
     case = simulation.case
     if not case.ends_early or simulation.finished:
         return ""
-    longer = f" --set time.end={2 * case.time.end}" if _is_at_end(simulation) else ""
+    longer = f" --set time.end={2 * case.time.end}" if loop.is_at_end() else ""
     if not case.output.checkpoint:
         return f"not converged: run again with{longer or ' a larger time.max_steps'}"
     return f"not converged: go on with --set initial.restart={folder}{longer} --out OTHER"

@@ -51,6 +51,8 @@ class Simulation(ABC):
         Name of what carries blocks between ranks; "none" if there is one rank.
     schedule : str
         Policy or strategy by which the nodes of a step are ordered.
+    is_prepared : bool
+        Whether it has an initial state, from which it can be advanced.
     """
 
     # What one timing covers, for the title of its picture.
@@ -62,6 +64,7 @@ class Simulation(ABC):
     ranks: int
     transport: str
     schedule: str
+    is_prepared: bool
 
     def __init__(self, case: Case, comm: Comm = None, device: str | Device = "auto") -> None:
         self.case, self.comm = case, comm
@@ -69,7 +72,9 @@ class Simulation(ABC):
         if isinstance(device, str):
             device = wanted_device(case, device)
         self.device = open_matching_device(device, comm)
-        self._is_allocated = False
+        self._is_allocated = self.is_prepared = False
+        # Whether fields were set since the last step, which may allow another one.
+        self.was_set = False
         self._begin_anew()
 
     def _begin_anew(self) -> None:
@@ -132,6 +137,7 @@ class Simulation(ABC):
                 self._is_allocated = True
             self._begin_anew()
             self.initialise()
+            self.is_prepared = True
 
     @abstractmethod
     def allocate(self) -> None:
@@ -198,6 +204,10 @@ class Simulation(ABC):
     def progress(self, step_size: float) -> str:
         """Return how far the run is, and the time step that follows, for people."""
         return f"step {self.step}, t = {self.time:.4g}, time step {step_size:.3g}"
+
+    def warn(self, texts: list[str]) -> None:
+        """Add warnings, to be shown when `warnings` is asked for the next time."""
+        self._warnings += texts
 
     def warnings(self) -> list[str]:
         """Return warnings that have not been shown yet."""

@@ -45,13 +45,13 @@ class Interruption:
             if callable(before):
                 before(number, frame)
 
-    def requested(self, wish: bool = False) -> tuple[bool, bool]:
-        """Return whether any rank was asked to stop, and whether any has this wish. Collective."""
-        mine = self._first_at is not None, wish
+    def requested(self, *wishes: bool) -> tuple[bool, ...]:
+        """Return whether any rank was asked to stop, and has each of these wishes. Collective."""
+        mine = self._first_at is not None, *wishes
         if self._comm is None:
             return mine
         from mpi4py import MPI
 
         flags = np.array(mine, dtype=np.int32)
         self._comm.Allreduce(MPI.IN_PLACE, flags, op=MPI.MAX)
-        return bool(flags[0]), bool(flags[1])
+        return tuple(map(bool, flags))

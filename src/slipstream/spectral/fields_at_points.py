@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import sympy
 
-from slipstream.array_types import Comm
+from slipstream.array_types import Array, Comm
 from slipstream.collective import sum_over_ranks
 from slipstream.device import Operation
 from slipstream.errors import InputError
@@ -74,56 +74,99 @@ def _run_forward(flow: SpectralStep, load: PointOperation, target: Any) -> None:
 
 def _fit_state(flow: SpectralStep, key: str, comm: Comm) -> list[str]:
     """Take from a state that has been set what it cannot have; return warnings of what is lost."""
-    unknowns, warnings = flow.problem.model.unknowns, []
-    state = flow.state[: len(unknowns)]
+    return fit(flow, flow.state[: len(flow.problem.model.unknowns)], 0, key, comm)
+
+
+def fit(flow: SpectralStep, fields: Any, first: int, key: str, comm: Comm) -> list[str]:
+    """Take from components what the state cannot have; return warnings of what is lost.
+
+    They stand for those of the state from the `first` on. Refused is what is not finite, or would
+    be lost entirely. Collective.
+    """
+    problem, warnings = flow.problem, []
+    unknowns = problem.model.unknowns[first : first + len(fields)]
     with np.errstate(over="ignore", invalid="ignore"):
-        before = variances(flow, flow.modes_of(state), comm)
+        before = variances(flow, flow.modes_of(fields), comm)
     for value, square in zip(unknowns, before, strict=True):
         if not np.isfinite(square):
             raise InputError(
                 f"{key}: {value} is not a finite number at all points, or beyond the range of "
-                f"{flow.problem.real_dtype}"
+                f"{problem.real_dtype}"
             )
-    if flow.problem.dealiasing.is_spherical:
-        keep_sphere(flow, state)
-        lost = before - variances(flow, flow.modes_of(state), comm)
+    if problem.dealiasing.is_spherical:
+        keep_sphere(flow, fields)
+        lost = before - variances(flow, flow.modes_of(fields), comm)
         for value, part, whole in zip(unknowns, lost, before, strict=True):
             what = f"{key}: {value} has modes beyond the sphere that numerics.dealiasing keeps"
             warnings += judge_loss(part / whole if whole > 0 else 0.0, what, "use more points")
-    for first in flow.problem.model.vectors:
-        what = f"{key}: {unknowns[first].field}"
-        warnings += project(flow, [flow.state[first : first + 3]], what, comm)
+    for vector in problem.model.vectors:
+        if first <= vector < first + len(fields):
+            what = f"{key}: {problem.model.unknowns[vector].field}"
+            place = vector - first
+            warnings += project(flow, [fields[place : place + 3]], what, comm)
     return warnings
 
 
-def set_values(flow: SpectralStep, values: np.ndarray, key: str, comm: Comm) -> list[str]:
-    """Set the state to values [component, z of this rank, y, x] on the host; return warnings."""
+def set_values(
+    flow: SpectralStep, values: Array, key: str, comm: Comm, first: int = 0
+) -> list[str]:
+    """Set components of the state, from the `first` on, to values at the points.
+
+    Collective. The values [component, z of this rank, y, x] are on the host or the device; returns
+    warnings of what of them is lost. What is refused leaves the state as it was.
+    """
+    source = values
 
     def load(points: Any, plane: int) -> tuple[Operation, list[Any]]:
-        part = values[:, plane : plane + points.shape[1]]
+        part = source[:, plane : plane + points.shape[1]]
         return flow.device.copy(points, part), [part]
 
-    _run_forward(flow, load, flow.state)
+    target = flow.stage[first : first + len(values)]
+    _run_forward(flow, load, target)
     # The values are the caller's, who may free them.
     flow.device.synchronize()
-    return _lost_modes(flow, values, key, comm) + _fit_state(flow, key, comm)
+    warnings = _lost_modes(flow, values, target, first, key, comm)
+    warnings += fit(flow, target, first, key, comm)
+    flow.device.run(flow.device.copy(flow.state[first : first + len(values)], target))
+    return warnings
 
 
-def _lost_modes(flow: SpectralStep, values: np.ndarray, key: str, comm: Comm) -> list[str]:
+def read_values(flow: SpectralStep, fields: Any, target: Array) -> None:
+    """Write spectral fields at this rank's points into an array of the host or the device."""
+
+    def store(points: Any, plane: int) -> tuple[Operation, list[Any]]:
+        part = target[:, plane : plane + points.shape[1]]
+        return flow.device.copy(part, points), [part]
+
+    commit(flow.record_backward(fields, store), "serial").run()
+    flow.device.synchronize()
+
+
+def _lost_modes(
+    flow: SpectralStep, values: Array, fields: Any, first: int, key: str, comm: Comm
+) -> list[str]:
     """Return warnings of what of values at the points dealiasing leaves out."""
     warnings, points = [], math.prod(flow.problem.geometry.shape)
-    own = [[one.sum(dtype=float), np.square(one, dtype=float).sum()] for one in values]
-    sums, squares = sum_over_ranks(comm, np.array(own)).T / points
-    kept = variances(flow, flow.modes_of(flow.state[: len(values)]), comm)
-    for value, mean, square, rest in zip(
-        flow.problem.model.unknowns, sums, squares, kept, strict=False
-    ):
+    sums, squares = sum_over_ranks(comm, _sums_of(values)).T / points
+    kept = variances(flow, flow.modes_of(fields), comm)
+    unknowns = flow.problem.model.unknowns[first:]
+    for value, mean, square, rest in zip(unknowns, sums, squares, kept, strict=False):
         whole = square - mean**2
         # Less than rounding of the mean leaves is nothing.
         share = (whole - rest) / whole if whole > 1e-12 * square else 0.0
         what = f"{key}: {value} has modes that numerics.dealiasing leaves out"
         warnings += judge_loss(share, what, "use more points")
     return warnings
+
+
+def _sums_of(values: Array) -> np.ndarray:
+    """Return the sum of each component's values and that of their squares, plane by plane."""
+    sums = np.zeros((len(values), 2))
+    for component, own in zip(values, sums, strict=True):
+        for plane in component:
+            plane = plane.astype(np.float64)
+            own += float(plane.sum()), float((plane * plane).sum())
+    return sums
 
 
 def coefficients_of(problem: SpectralProblem) -> list[sympy.Expr]:

@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from slipstream.array_types import Comm
+from slipstream.array_types import Array, Comm
 from slipstream.case import SpectralCase
 from slipstream.collective import collectively, on_every_rank, sum_over_ranks
-from slipstream.device import Device, Operation
+from slipstream.device import Device
 from slipstream.equations import models
 from slipstream.equations.fourier_forms import AXES
 from slipstream.exchange import chosen_transport, make_transport
@@ -33,7 +33,13 @@ from slipstream.spectral.energy_budget import (
     kolmogorov_length,
     vector_sums,
 )
-from slipstream.spectral.fields_at_points import check_coefficients, set_coefficients
+from slipstream.spectral.fields_at_points import (
+    check_coefficients,
+    fit,
+    read_values,
+    set_coefficients,
+    set_values,
+)
 from slipstream.spectral.force_patterns import sources_of
 from slipstream.spectral.forcing import Forcing, check_forcing, forces_of
 from slipstream.spectral.formula_checks import judge_loss
@@ -44,7 +50,7 @@ from slipstream.spectral.restart_state import read_state
 from slipstream.spectral.runge_kutta_step import SpectralStep
 from slipstream.spectral.runge_kutta_tableaux import METHODS
 from slipstream.spectral.spectral_operators import keep_sphere, make_real, vorticity
-from slipstream.spectral.spectral_problem import SpectralProblem, field_parts
+from slipstream.spectral.spectral_problem import FieldParts, SpectralProblem, field_parts
 from slipstream.spectral.spectrum import box_means, energy_spectrum, variances
 from slipstream.spectral.statistics import STATISTICS
 from slipstream.spectral.sums_over_points import mean_over_box
@@ -161,12 +167,7 @@ class SpectralSimulation(Simulation):
 
     def initialise(self) -> None:
         """Set the initial flow, or the checkpoint to go on from."""
-        self._budget = EnergyBudget(
-            self._fields,
-            self.problem.viscosity,
-            self.flow.wavenumbers.largest,
-            self.problem.has_driving,
-        )
+        self._budget = self._new_budget()
         self._kmax_eta, self._least_resolved = 0.0, (math.inf, 0.0)
         self._forcing = None
         warnings = self._foreseen + self._forecast()
@@ -190,7 +191,7 @@ class SpectralSimulation(Simulation):
         keep_sphere(self.flow, self.flow.state)
         set_coefficients(self.flow)
         self._warnings += warnings
-        self.placement.run(self._commit(cfl.record_courant(self.flow)))
+        self.was_set = True
 
     def _dropped(self, folder: str, stored: float | None) -> list[str]:
         """Return the warning of what a coarser grid drops of a stored variance. Collective."""
@@ -207,6 +208,10 @@ class SpectralSimulation(Simulation):
 
     def step_size(self) -> float:
         """Return the next time step (`cfl.step_size`). Collective."""
+        if self.was_set:
+            # A step measures the velocity at its beginning: what was set has to be measured anew.
+            self.placement.run(self._commit(cfl.record_courant(self.flow)))
+            self.was_set = False
         return cfl.step_size(self.flow, self.case.time, self._linear, self.comm)
 
     @property
@@ -226,6 +231,67 @@ class SpectralSimulation(Simulation):
         if self._linear.grows and self.step % _SYMMETRY_INTERVAL == 0:
             make_real(self.flow, self.comm)
         return Timeline.merged([step.timeline], forget=True) if profile else None
+
+    # -- fields, between steps ---------------------------------------------------------------
+
+    @property
+    def parts(self) -> list[FieldParts]:
+        """The fields of the state: where each is in it."""
+        return self._fields
+
+    def read_points(self, part: slice) -> Array:
+        """Return components of the state at this rank's points, in a new array. Collective."""
+        fields = self.flow.read_state()[part]
+        shape = len(fields), *self.problem.geometry.physical_box.shape
+        values = self.device.empty(shape, self.problem.real_dtype)
+        read_values(self.flow, fields, values)
+        return values
+
+    def set_points(self, part: slice, values: Array, key: str) -> list[str]:
+        """Set components of the state by values at this rank's points; return warnings.
+
+        Collective. The fields become what they can be: dealiased, and without divergence if their
+        equation demands it. What is refused leaves the state as it was.
+        """
+        warnings = set_values(self.flow, values, key, self.comm, part.start)
+        self._note_change()
+        return warnings
+
+    def read_modes(self, part: slice) -> Array:
+        """Return Fourier coefficients of components of the state: the state itself, not a copy."""
+        self.device.synchronize()
+        return self.flow.modes_of(self.flow.read_state()[part])
+
+    def set_modes(self, part: slice, modes: Array, key: str) -> list[str]:
+        """Set components of the state by their Fourier coefficients; see `set_points`."""
+        target = self.flow.stage[part]
+        target[...] = 0  # the padding of rows too
+        self.device.run(self.device.copy(self.flow.modes_of(target), modes))
+        warnings = fit(self.flow, target, part.start, key, self.comm)
+        self.device.run(self.device.copy(self.flow.state[part], target))
+        make_real(self.flow, self.comm)
+        self._note_change()
+        return warnings
+
+    def copy_state(self, other: SpectralSimulation) -> None:
+        """Take over time and state of another simulation of the same case."""
+        other.device.synchronize()
+        self.device.run(self.device.copy(self.flow.state, other.flow.read_state()))
+        self.step, self.time = other.step, other.time
+        self._note_change()
+
+    def _note_change(self) -> None:
+        self.was_set = True
+        # What the energy was before says nothing of what it will be.
+        self._budget = self._new_budget()
+
+    def _new_budget(self) -> EnergyBudget:
+        return EnergyBudget(
+            self._fields,
+            self.problem.viscosity,
+            self.flow.wavenumbers.largest,
+            self.problem.has_driving,
+        )
 
     # -- results -----------------------------------------------------------------------------
 
@@ -371,16 +437,9 @@ class SpectralSimulation(Simulation):
 
     def _points_of(self, spectral: Any) -> np.ndarray:
         """Return spectral fields at this rank's grid points, on the host."""
-        values = np.empty(
-            (len(spectral), *self.problem.geometry.physical_box.shape), self.problem.real_dtype
-        )
-
-        def store(points: Any, plane: int) -> tuple[Operation, list[Any]]:
-            target = values[:, plane : plane + points.shape[1]]
-            return self.device.copy(target, points), [target]
-
-        self._commit(self.flow.record_backward(spectral, store)).run()
-        self.device.synchronize()
+        shape = len(spectral), *self.problem.geometry.physical_box.shape
+        values = np.empty(shape, self.problem.real_dtype)
+        read_values(self.flow, spectral, values)
         return values
 
     def _field(self, name: str, values: np.ndarray, long_name: str) -> Field:

@@ -1,0 +1,65 @@
+"""Functions of the user's that are called between time steps."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from slipstream.argument_checks import whole_number
+from slipstream.errors import InputError
+from slipstream.simulation.occasions import AtIntervals, AtTimes, EverySteps, Occasions
+
+
+def occasions_of(interval: Any, steps: Any, times: Any, time: float, step: int) -> Occasions:
+    """Return when a function is to be called, from the arguments of `every`."""
+    given = [one for one in (interval, steps, times) if one is not None]
+    if len(given) != 1:
+        raise InputError(
+            "every: exactly one of interval (of time), steps and times is needed,"
+            f" {len(given) or 'none'} given"
+        )
+    if steps is not None:
+        return EverySteps(whole_number("steps", steps, 1), step)
+    if times is not None:
+        wanted = np.asarray(times, dtype=float).ravel()
+        if not np.isfinite(wanted).all():
+            raise InputError(f"times are {times!r}; accepted: finite numbers")
+        return AtTimes(wanted.tolist(), time)
+    try:
+        wished = float(interval)
+    except (TypeError, ValueError):
+        wished = 0.0
+    if not 0 < wished < np.inf:
+        raise InputError(f"interval is {interval!r}; accepted: a positive number")
+    return AtIntervals(wished, time)
+
+
+class Callback:
+    """A function that a simulation calls when it is due, until it is cancelled."""
+
+    def __init__(
+        self, simulation: Any, function: Callable[[Any], object], occasions: Occasions
+    ) -> None:
+        # The simulation has its callbacks: a reference back would keep it alive when dropped.
+        self._simulation = weakref.ref(simulation)
+        self._function, self.occasions = function, occasions
+        self.is_cancelled = False
+
+    def cancel(self) -> None:
+        """Call the function no more."""
+        self.is_cancelled = True
+
+    def next_time(self, time: float) -> float:
+        """Return the next time at which the function is to be called; or infinity."""
+        return np.inf if self.is_cancelled else self.occasions.after(time)
+
+    def record(self, step_size: float) -> None:
+        """Call the function, if it is due."""
+        simulation = self._simulation()
+        if simulation is None or self.is_cancelled:
+            return
+        if self.occasions.due(simulation.solver.time, simulation.solver.step):
+            self._function(simulation)

@@ -1,0 +1,358 @@
+"""A field of a simulation, to be read and set like an array.
+
+Arrays are this rank's part, in the order z, y, x, with the component before that for vectors. They
+are NumPy's or CuPy's, where the simulation computes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from slipstream.array_types import Array
+from slipstream.collective import on_every_rank, sum_over_ranks, together
+from slipstream.decomposition import Box, whole
+from slipstream.errors import InputError
+from slipstream.exchange import redistribute
+
+if TYPE_CHECKING:
+    from slipstream.interactive.interactive_simulation import InteractiveSimulation
+
+AXES = ("z", "y", "x")
+COMPONENTS = ("x", "y", "z")
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where the points are: the box of each rank, and the coordinates along each axis."""
+
+    shape: tuple[int, int, int]
+    boxes: tuple[Box, ...]
+    coordinates: dict[str, np.ndarray]
+    unit: str = "1"
+
+
+class FieldView(np.lib.mixins.NDArrayOperatorsMixin):
+    """A field at the points: nothing is computed before it is looked at.
+
+    ``view[...]`` reads this rank's part, any other index a part of that, and assignment sets it;
+    arithmetic and NumPy's functions take it as an array. Reading and setting are collective.
+
+    Attributes
+    ----------
+    name : str
+        Its name.
+    long_name, unit : str
+        For people; "1" where it is non-dimensional.
+    dims : tuple of str
+        Names of the axes: "component" for vectors, then "z", "y", "x".
+    """
+
+    def __init__(
+        self,
+        simulation: InteractiveSimulation,
+        name: str,
+        components: int,
+        long_name: str = "",
+        unit: str = "1",
+        read: Callable[[], Array] | None = None,
+    ) -> None:
+        self._simulation, self._components = simulation, components
+        self.name, self.long_name, self.unit = name, long_name or name, unit
+        self._read_values = read
+        self.dims = ("component", *AXES) if components else AXES
+
+    # -- what it is ----------------------------------------------------------------------------
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of this rank's part."""
+        return self._with_components(self._box.shape)
+
+    @property
+    def global_shape(self) -> tuple[int, ...]:
+        """Shape of the whole field."""
+        return self._with_components(self._layout.shape)
+
+    @property
+    def offset(self) -> tuple[int, ...]:
+        """Global index of this rank's first element."""
+        return ((0,) if self._components else ()) + tuple(self._box.start)
+
+    @property
+    def ndim(self) -> int:
+        """Number of axes."""
+        return len(self.dims)
+
+    @property
+    def region(self) -> tuple[slice, ...]:
+        """The slices of the whole field that are this rank's."""
+        return tuple(slice(low, low + n) for low, n in zip(self.offset, self.shape, strict=True))
+
+    @property
+    def coordinates(self) -> dict[str, np.ndarray]:
+        """Coordinates of this rank's points along z, y and x."""
+        slices = dict(zip(AXES, self._box.slices(), strict=True))
+        return {axis: values[slices[axis]] for axis, values in self._layout.coordinates.items()}
+
+    @property
+    def _layout(self) -> Layout:
+        return self._simulation._layout()
+
+    @property
+    def _box(self) -> Box:
+        return self._layout.boxes[self._simulation.rank]
+
+    def _with_components(self, shape: Sequence[int]) -> tuple[int, ...]:
+        return ((self._components,) if self._components else ()) + tuple(shape)
+
+    def __repr__(self) -> str:
+        where = "x".join(map(str, self.global_shape))
+        return f"<field {self.name!r}: {self.long_name}, {where} ({', '.join(self.dims)})>"
+
+    # -- reading -------------------------------------------------------------------------------
+
+    def _read(self) -> Array:
+        simulation = self._simulation
+        simulation._ready()
+        with together(simulation.comm):
+            if self._read_values is not None:
+                return self._read_values()
+            return simulation._read(self.name)
+
+    def __getitem__(self, index: Any) -> Array:
+        values = self._read()
+        return values if index is Ellipsis else values[index]
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        values = self._simulation.device.to_host(self._read())
+        return values if dtype is None else values.astype(dtype, copy=False)
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
+        out = options.pop("out", None)
+        arrays = [one[...] if isinstance(one, FieldView) else one for one in inputs]
+        result = getattr(ufunc, method)(*arrays, **options)
+        if out is None:
+            return result
+        # ``sim.fields["velocity"] *= 2``
+        (target,) = out
+        target[...] = result
+        return target
+
+    def __dlpack__(self, **options: Any) -> Any:
+        return self._read().__dlpack__(**options)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return self._simulation.array_module.empty(0).__dlpack_device__()
+
+    def gather(self, root: int | None = None) -> np.ndarray | None:
+        """Return the whole field on the host: on all ranks, or on one alone. Collective."""
+        simulation, layout = self._simulation, self._layout
+        values = simulation.device.to_host(self._read())
+        if simulation.comm is None:
+            return values
+        empty = Box((0,) * 3, (0,) * 3)
+        wanted = [
+            whole(layout.shape) if root in (None, rank) else empty
+            for rank in range(simulation.ranks)
+        ]
+        parts = values if self._components else values[None]
+        moved = [redistribute(one, layout.boxes, wanted, simulation.comm) for one in parts]
+        if root not in (None, simulation.rank):
+            return None
+        return np.stack(moved) if self._components else moved[0]
+
+    def plane(self, axis: str, position: float) -> np.ndarray:
+        """Return the values in the plane of points next to a position, on all ranks. Collective.
+
+        Parameters
+        ----------
+        axis : {"x", "y", "z"}
+            The axis across which the plane lies.
+        position : float
+            Coordinate along that axis.
+
+        Returns
+        -------
+        numpy.ndarray
+            With the other two axes, slowest first, and the component before these for vectors.
+        """
+        if axis not in AXES:
+            raise InputError(f"axis is {axis!r}; accepted: x, y, z")
+        along = AXES.index(axis)
+        line = self._layout.coordinates[axis]
+        index = int(np.argmin(np.abs(line - position)))
+        box, values = self._box, self._simulation.device.to_host(self._read())
+        lead = 1 if self._components else 0
+        shape = [n for a, n in enumerate(self._layout.shape) if a != along]
+        result = np.zeros(self._with_components(shape))
+        own = index - box.start[along]
+        if box.size and 0 <= own < box.shape[along]:
+            rows, columns = (part for a, part in enumerate(box.slices()) if a != along)
+            result[..., rows, columns] = np.take(values, own, axis=along + lead)
+        return sum_over_ranks(self._simulation.comm, result).astype(values.dtype)
+
+    def at(self, points: Any) -> np.ndarray:
+        """Return values between the points, by cubic interpolation, on all ranks. Collective.
+
+        Parameters
+        ----------
+        points : array of shape (n, 3)
+            Places as x, y and z, the same on all ranks; the box repeats beyond its ends.
+
+        Returns
+        -------
+        numpy.ndarray
+            Of shape (n, 3) for a vector, (n,) for a scalar. The error falls with the fourth power
+            of the distance of points.
+        """
+        values = self._simulation.device.to_host(self._read())
+        parts = values if self._components else values[None]
+        places = np.asarray(points, dtype=float)
+        if places.ndim != 2 or places.shape[1] != 3 or not np.isfinite(places).all():
+            raise InputError(
+                f"points have shape {places.shape}; accepted: (n, 3), finite x, y and z of each"
+            )
+        own = interpolated(parts, places, self._layout, self._box)
+        result = sum_over_ranks(self._simulation.comm, own)
+        return result if self._components else result[:, 0]
+
+    def to_xarray(self, gather: bool = False) -> Any:
+        """Return this rank's part, or with `gather` the whole field, as an ``xarray.DataArray``.
+
+        It has coordinates, long name and unit, and reads the field when its values are asked for.
+        Collective.
+        """
+        try:
+            import xarray
+        except ImportError:
+            raise InputError("to_xarray needs xarray: pip install xarray") from None
+        values = self.gather() if gather else self._simulation.device.to_host(self._read())
+        lines = self._layout.coordinates if gather else self.coordinates
+        unit = self._layout.unit
+        coordinates: dict[str, Any] = {
+            axis: (axis, line, {"units": unit, "long_name": axis}) for axis, line in lines.items()
+        }
+        if self._components == len(COMPONENTS):
+            coordinates["component"] = list(COMPONENTS)
+        coordinates["time"] = self._simulation.time
+        attributes = {"long_name": self.long_name, "units": self.unit}
+        return xarray.DataArray(values, coordinates, self.dims, self.name, attributes)
+
+    # -- setting -------------------------------------------------------------------------------
+
+    def __setitem__(self, index: Any, values: Any) -> None:
+        simulation = self._simulation
+        simulation._ready()
+        with together(simulation.comm):
+            if self._read_values is not None:
+                raise InputError(f"fields[{self.name!r}] can be read only")
+            is_whole = index is Ellipsis or (isinstance(index, slice) and index == slice(None))
+            if is_whole:
+                whole_part = on_every_rank(simulation.comm, lambda: self._as_part(values))
+            else:
+                whole_part = simulation._read(self.name)
+
+                def assign() -> None:
+                    whole_part[index] = self._as_array(values)
+
+                on_every_rank(simulation.comm, lambda: self._assigned(assign))
+            simulation._set_field(self.name, whole_part)
+
+    def _assigned(self, assign: Callable[[], None]) -> None:
+        try:
+            assign()
+        except (ValueError, IndexError, TypeError) as error:
+            raise InputError(f"fields[{self.name!r}]: {error}") from None
+
+    def _as_array(self, values: Any) -> Any:
+        """Return values as an array, or a number, that an array of the device takes."""
+        module = self._simulation.array_module
+        if hasattr(values, "__dlpack__") and not isinstance(values, np.ndarray | module.ndarray):
+            values = _from_dlpack(values, module)
+        elif module is np and not isinstance(values, np.ndarray) and hasattr(values, "get"):
+            values = values.get()  # CuPy's
+        elif not isinstance(values, module.ndarray):
+            values = np.asarray(values)
+            if module is not np and values.ndim:
+                values = module.asarray(values)
+        kind = np.dtype(values.dtype).kind
+        if kind not in "biuf":
+            raise InputError(
+                f"fields[{self.name!r}]: the values are of type {values.dtype}; accepted: real"
+                " numbers"
+            )
+        return values
+
+    def _as_part(self, values: Any) -> Array:
+        """Return this rank's part as an array of the device, or of the host."""
+        simulation = self._simulation
+        array = self._as_array(values)
+        if array.ndim and tuple(array.shape) != self.shape:
+            whose = "" if simulation.ranks == 1 else f" on rank {simulation.rank} of the"
+            hint = ""
+            if tuple(array.shape) == self.global_shape:
+                hint = f"; of a whole array take values[fields[{self.name!r}].region]"
+            raise InputError(
+                f"fields[{self.name!r}]: the values have shape {tuple(array.shape)}; accepted:"
+                f" {self.shape}{whose}{' ' + str(self.global_shape) if whose else ''}, or one"
+                f" number{hint}"
+            )
+        dtype = simulation.solver.case.numerics.precision  # type: ignore[attr-defined]
+        dtype = np.dtype("float32" if dtype == "float32" else "float64")
+        if array.ndim:
+            return array.astype(dtype, copy=False)
+        result = simulation.array_module.empty(self.shape, dtype)
+        result[...] = array
+        return result
+
+
+def _from_dlpack(values: Any, module: Any) -> Any:
+    """Return another library's array as one of a module, by a copy where that is needed."""
+    try:
+        return module.from_dlpack(values)
+    except (BufferError, RuntimeError, TypeError, ValueError):
+        return np.from_dlpack(values.to("cpu") if hasattr(values, "to") else values)
+
+
+def interpolated(parts: np.ndarray, places: np.ndarray, layout: Layout, box: Box) -> np.ndarray:
+    """Return this rank's share of cubic interpolation at places (x, y, z), shape (n, fields)."""
+    result = np.zeros((len(places), len(parts)))
+    if not box.size:
+        return result
+    indices, weights = [], []
+    for axis, name in enumerate(AXES):
+        line, size = layout.coordinates[name], layout.shape[axis]
+        spacing = line[1] - line[0] if size > 1 else 1.0
+        position = (places[:, 2 - axis] - line[0]) / spacing
+        if size == 1:
+            indices.append(np.zeros((len(places), 1), int))
+            weights.append(np.ones((len(places), 1)))
+            continue
+        first = np.floor(position).astype(int)
+        s = (position - first)[:, None]
+        # Lagrange's polynomials through the points at -1, 0, 1 and 2.
+        factors = (
+            -s * (s - 1) * (s - 2) / 6,
+            (s + 1) * (s - 1) * (s - 2) / 2,
+            -(s + 1) * s * (s - 2) / 2,
+            (s + 1) * s * (s - 1) / 6,
+        )
+        weights.append(np.concatenate(factors, axis=1))
+        indices.append((first[:, None] + np.arange(-1, 3)) % size)
+    for k in range(indices[0].shape[1]):
+        plane = indices[0][:, k] - box.start[0]
+        is_mine = (plane >= 0) & (plane < box.shape[0])
+        for j in range(indices[1].shape[1]):
+            row = indices[1][:, j] - box.start[1]
+            inside = is_mine & (row >= 0) & (row < box.shape[1])
+            for i in range(indices[2].shape[1]):
+                column = indices[2][:, i] - box.start[2]
+                chosen = np.flatnonzero(inside & (column >= 0) & (column < box.shape[2]))
+                factor = weights[0][chosen, k] * weights[1][chosen, j] * weights[2][chosen, i]
+                found = parts[:, plane[chosen], row[chosen], column[chosen]]
+                result[chosen] += (factor * found).T
+    return result

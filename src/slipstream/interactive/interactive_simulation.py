@@ -1,0 +1,554 @@
+"""A simulation as a Python object: step it, look at it, change it.
+
+What families have in common; each adds how it is made, and how its fields are read and set.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import sys
+import warnings
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
+
+import numpy as np
+from rich.console import Console
+
+from slipstream import mpi_launch
+from slipstream.argument_checks import whole_number
+from slipstream.array_types import Array, Comm
+from slipstream.case import Case
+from slipstream.collective import check_agreement, on_first_rank, own, together
+from slipstream.device import Device
+from slipstream.errors import InputError
+from slipstream.interactive.callbacks import Callback, occasions_of
+from slipstream.interactive.field_views import FieldView, Layout
+from slipstream.io.checkpoint import write_checkpoint
+from slipstream.report.console import Progress, make_console
+from slipstream.simulation import Simulation, make_simulation, run_case
+from slipstream.simulation.occasions import check_hits
+from slipstream.simulation.stop_requests import Interruption
+from slipstream.simulation.time_loop import Limits, TimeLoop, check_finite
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+Method = TypeVar("Method", bound=Callable[..., Any])
+# The time at which a run ends whose end is not known when its simulation is made.
+NO_END = 1e30
+
+
+def collective(method: Method) -> Method:
+    """Make a method fail on all ranks if it fails on one, and refuse it once closed."""
+
+    @functools.wraps(method)
+    def call(self: InteractiveSimulation, *arguments: Any, **options: Any) -> Any:
+        self._check_open()
+        with together(self.comm):
+            return method(self, *arguments, **options)
+
+    return call  # type: ignore[return-value]
+
+
+def _users_level() -> int:
+    """Return how many calls of this package lie between its caller and the user."""
+    level, frame = 1, sys._getframe(1)
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith(
+        "slipstream."
+    ):
+        level, frame = level + 1, frame.f_back
+    return level
+
+
+class InteractiveSimulation(ABC):
+    """A simulation to hold in one's hands.
+
+    It allocates nothing until it is first stepped, read or set, or asked to `prepare`. On several
+    ranks every method and property marked *collective* must be called by all of them, in the same
+    order; what fails on one rank raises on all.
+
+    Attributes
+    ----------
+    comm : mpi4py.MPI.Comm or None
+        The ranks that share the work, on a communicator of its own; None for one.
+    rank, ranks : int
+        This one, and how many there are.
+    """
+
+    def __init__(self, case: Case, comm: Comm | Literal["world"], device: str | Device) -> None:
+        found = mpi_launch.world_comm() if isinstance(comm, str) else comm
+        if isinstance(comm, str) and comm != "world":
+            raise InputError(f"comm is {comm!r}; accepted: 'world', None or a communicator")
+        if found is not None and found.size == 1:
+            found = None
+        self.comm = own(found, type(self).__name__)
+        with together(self.comm):
+            check_agreement(self.comm, {"the simulation": case})
+            solver = make_simulation(case, self.comm, device)
+        self._solver: Simulation | None = solver
+        self.rank, self.ranks = solver.rank, solver.ranks
+        self._callbacks: list[Callback] = []
+        self._is_prepared = self._is_running = False
+        self._diagnosed: tuple[tuple[int, int], dict[str, float]] | None = None
+        # Counts how often fields were set: with the step, it tells one state from another.
+        self._changes = 0
+
+    # -- what it is ----------------------------------------------------------------------------
+
+    @property
+    def solver(self) -> Simulation:
+        """The solver of its family, which steps; for what this object does not offer."""
+        if self._solver is None:
+            raise InputError(f"this {type(self).__name__} has been closed")
+        return self._solver
+
+    @property
+    def case(self) -> Case:
+        """The settings, as the command line would have read them from a file."""
+        return self.solver.case
+
+    @property
+    def device(self) -> Device:
+        """The device where this rank's fields are."""
+        return self.solver.device
+
+    @property
+    def array_module(self) -> ModuleType:
+        """The module of the arrays that fields are read as: NumPy or CuPy."""
+        return self.solver.device.array_module
+
+    @property
+    def time(self) -> float:
+        """The time reached (non-dimensional; time steps for flow in pores). Collective at first."""
+        return self._ready().time
+
+    @property
+    def steps(self) -> int:
+        """Number of time steps done, those before a restart included. Collective at first."""
+        return self._ready().step
+
+    @property
+    def finished(self) -> str:
+        """Why there is nothing more to do, such as that a steady state is reached; or nothing."""
+        return self._ready().finished
+
+    @property
+    @collective
+    def time_step(self) -> float:
+        """The size of the next time step, unless it is shortened. Collective."""
+        return self._ready().step_size()
+
+    @collective
+    def describe(self) -> dict[str, str]:
+        """Return what is simulated and what it takes, for people. Collective; allocates nothing."""
+        return self.solver.describe()
+
+    @collective
+    def prepare(self) -> None:
+        """Allocate all fields and set the initial state, unless that has been done. Collective.
+
+        Raises
+        ------
+        InputError
+            If memory does not suffice, or the initial state does not suit.
+        """
+        self._ready()
+
+    def _ready(self) -> Simulation:
+        self._check_open()
+        if not self._is_prepared:
+            with together(self.comm):
+                self.solver.prepare()
+                self._set_initial()
+            self._is_prepared = True
+            self._tell()
+        return self.solver
+
+    def _set_initial(self) -> None:
+        """Set what the case cannot tell of the initial state."""
+        return
+
+    def _check_open(self) -> None:
+        _ = self.solver
+
+    def _tell(self) -> None:
+        """Warn, on the first rank and where the user called, of what the solver has to say."""
+        for text in self.solver.warnings():
+            if self.rank == 0:
+                warnings.warn(text, RuntimeWarning, stacklevel=_users_level())
+
+    # -- stepping ------------------------------------------------------------------------------
+
+    @collective
+    def step(self, steps: int = 1) -> None:
+        """Do some time steps; callbacks that are due are called. Collective."""
+        self._run(Limits(steps=self._whole_steps(steps), stops_if_finished=False), progress=False)
+
+    def _whole_steps(self, steps: int) -> int:
+        """Return a number of steps, or refuse one that cannot be done."""
+        steps, at_once = whole_number("steps", steps, 1), self.case.steps_at_once
+        if steps % at_once:
+            raise InputError(f"steps is {steps}; accepted: multiples of {at_once}, done at once")
+        return steps
+
+    @collective
+    def run(
+        self,
+        until: float | None = None,
+        *,
+        steps: int | None = None,
+        wall: float | None = None,
+        progress: bool | None = None,
+        output: str | Path | None = None,
+    ) -> None:
+        """Step until a time, or for some steps or seconds, whichever comes first. Collective.
+
+        Adaptive steps are shortened to hit `until`, and the times of callbacks, exactly.
+
+        Parameters
+        ----------
+        until : float, optional
+            Time to reach; by default the end of the case, if it has one.
+        steps : int, optional
+            How many time steps to do at most.
+        wall : float, optional
+            Seconds by the clock after which to stop.
+        progress : bool, optional
+            Whether the first rank shows a progress bar; by default in terminals and notebooks.
+        output : str or pathlib.Path, optional
+            A folder into which to write what the case asks for, as ``slipstream run`` does: series,
+            spectra, fields, states to go on from, pictures. An earlier run's output is replaced.
+
+        Raises
+        ------
+        InputError
+            If steps of one size do not hit `until`, or the time of a callback.
+        RunError
+            If the flow blows up.
+        KeyboardInterrupt
+            On Ctrl-C, between two steps and on all ranks: the state stays as it is then.
+        Exception
+            Whatever a callback raises; on ranks other than the one where it was raised, `RunError`.
+        """
+        solver = self._ready()
+        check_agreement(
+            self.comm, {"until": until, "steps": steps, "wall": wall, "output": str(output)}
+        )
+        if steps is not None:
+            steps = self._whole_steps(steps)
+        if wall is not None and not wall > 0:
+            raise InputError(f"wall is {wall!r}; accepted: a positive number of seconds")
+        if until is None and steps is None and wall is None and not solver.case.ends_early:
+            until = self._end_of_case()
+        elif until is None and solver.case.ends_early and solver.case.time.end < NO_END:
+            until = solver.case.time.end
+        limits = Limits(math.inf if until is None else float(until), steps, wall)
+        if output is None:
+            self._run(limits, progress)
+        else:
+            self._run_into(limits, output, progress)
+
+    def _end_of_case(self) -> float:
+        end = self.case.time.end
+        if end >= NO_END:
+            raise InputError("run: give until=TIME, steps=NUMBER or wall=SECONDS")
+        return end
+
+    def _check_limits(self, limits: Limits) -> None:
+        solver = self.solver
+        if self._is_running:
+            raise InputError("step and run cannot be called by a callback")
+        if not limits.until > solver.time:
+            raise InputError(
+                f"until is {limits.until:g}; accepted: more than t = {solver.time:.12g}, which has"
+                " been reached"
+            )
+        fixed = solver.case.fixed_step
+        if fixed is None:
+            return
+        if limits.until < math.inf:
+            check_hits("until", [limits.until], solver.time, fixed, "time")
+        self._callbacks = [one for one in self._callbacks if not one.is_cancelled]
+        for callback in self._callbacks:
+            callback.occasions.check_hits("every", solver.time, limits.until, fixed)
+
+    def _run(self, limits: Limits, progress: bool | None) -> None:
+        solver = self._ready()
+        self._check_limits(limits)
+        loop, start = TimeLoop(solver, self._callbacks, limits), solver.time
+        console = self._console(progress)
+        span = self._span(loop, limits)
+        self._is_running = True
+        try:
+            with Interruption(self.comm) as interruption, Progress(console, *span) as shown:
+
+                def show() -> None:
+                    at = solver.time if limits.steps is None else start + loop.steps
+                    shown.update(at, solver.progress(loop.step_size))
+                    self._tell()
+
+                loop.observe()
+                loop.run(interruption, show)
+                if not math.isfinite(loop.step_size):
+                    check_finite("the time step", loop.step_size, solver)
+        finally:
+            self._is_running = False
+        if loop.stopped_by == "interrupted":
+            raise KeyboardInterrupt(f"at step {solver.step}, t = {solver.time:.6g}")
+
+    def _span(self, loop: TimeLoop, limits: Limits) -> tuple[float, float]:
+        """Return from where to where a progress bar goes."""
+        start = self.solver.time
+        if limits.steps is not None:
+            return start, start + limits.steps
+        return start, limits.until if limits.until < math.inf else start + 1.0
+
+    def _console(self, progress: bool | None) -> Console:
+        if self.rank or progress is False:
+            return Console(quiet=True)
+        console = make_console()
+        is_seen = console.is_terminal or console.is_jupyter
+        return console if progress or is_seen else Console(quiet=True)
+
+    def _run_into(self, limits: Limits, output: str | Path, progress: bool | None) -> None:
+        """Run as the command line does, with output in a folder."""
+        end = limits.until if limits.until < math.inf else self._end_of_case()
+        self._check_limits(limits)
+        self.solver.case = self._case_until(end, limits.steps)
+        self._is_running = True
+        try:
+            run_case(
+                self.solver,
+                output,
+                self._console(progress),
+                observers=self._callbacks,
+                seconds=limits.seconds,
+            )
+        finally:
+            self._is_running = False
+
+    def _case_until(self, end: float, steps: int | None) -> Case:
+        """Return the case with another end, and intervals of output that follow from it."""
+        case, data = self.case, self.case.model_dump(exclude_unset=True)
+        derived = {key: case.time.end / count for key, count in case.occasions.items()}
+        output = {k: v for k, v in data["output"].items() if derived.get(k) != v}
+        time = {**data["time"], "end": end, **({} if steps is None else {"max_steps": steps})}
+        return type(case).model_validate({**data, "time": time, "output": output})
+
+    def every(
+        self,
+        interval: float | None = None,
+        call: Callable[[Self], object] | None = None,
+        *,
+        steps: int | None = None,
+        times: Any = None,
+    ) -> Any:
+        """Have a function called with this simulation between time steps, from now on.
+
+        >>> sim.every(0.1, lambda s: print(s.time, s.diagnostics["energy"]))
+
+        Without `call` it is a decorator. Functions are called by all ranks; they may read and set
+        fields. What one raises ends the run, and the state stays readable.
+
+        Parameters
+        ----------
+        interval : float, optional
+            Time between two calls, of which the first is now; exactly one of `interval`, `steps`
+            and `times` is given.
+        call : callable
+            Gets the simulation.
+        steps : int, optional
+            Number of steps between two calls.
+        times : sequence of float, optional
+            Times at which to call it.
+
+        Returns
+        -------
+        Callback
+            With a method `cancel`; as a decorator, the function itself.
+        """
+        solver = self._ready()
+        occasions = occasions_of(interval, steps, times, solver.time, solver.step)
+
+        def register(function: Callable[[Self], object]) -> Callback:
+            if not callable(function):
+                raise InputError(f"call is {function!r}; accepted: a function of the simulation")
+            callback = Callback(self, function, occasions)
+            self._callbacks.append(callback)
+            return callback
+
+        if call is not None:
+            return register(call)
+
+        def decorate(function: Callable[[Self], object]) -> Callable[[Self], object]:
+            register(function)
+            return function
+
+        return decorate
+
+    # -- looking -------------------------------------------------------------------------------
+
+    @property
+    @collective
+    def diagnostics(self) -> Mapping[str, float]:
+        """Named numbers of the state, such as ``"energy"``: the same on all ranks. Collective."""
+        solver = self._ready()
+        state = solver.step, self._changes
+        if self._diagnosed is None or self._diagnosed[0] != state:
+            self._diagnosed = state, solver.diagnostics()
+        return dict(self._diagnosed[1])
+
+    @property
+    @collective
+    def spectra(self) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+        """Wavenumbers and values of spectra, by name: the same on all ranks. Collective."""
+        return self._ready().spectra()
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """The long name, with unit, of each diagnostic and spectrum."""
+        return self._ready().labels()
+
+    @property
+    def fields(self) -> Fields:
+        """The fields at the points, by name: ``sim.fields["velocity"][...]``."""
+        self._check_open()
+        return Fields(self)
+
+    def _view(self, name: str) -> FieldView:
+        """Return a field by its name."""
+        sizes = self._field_sizes()
+        if name not in sizes:
+            raise InputError(f"fields: there is no {name!r}; there are: {', '.join(sizes)}")
+        return FieldView(self, name, sizes[name], *self._describe_field(name))
+
+    @abstractmethod
+    def _field_sizes(self) -> dict[str, int]:
+        """Return the number of components of each field; 0 for a scalar."""
+
+    @abstractmethod
+    def _layout(self) -> Layout:
+        """Return where this rank's points are."""
+
+    @abstractmethod
+    def _read(self, name: str) -> Array:
+        """Return a field at this rank's points, in an array of the device. Collective."""
+
+    def _write(self, name: str, values: Array) -> None:
+        """Set a field at this rank's points. Collective."""
+        raise InputError(f"fields[{name!r}] can be read only")
+
+    def _describe_field(self, name: str) -> tuple[str, str]:
+        """Return the long name and the unit of a field."""
+        return name.replace("_", " "), "1"
+
+    def _set_field(self, name: str, values: Array) -> None:
+        self._ready()
+        self._write(name, values)
+        self._changes += 1
+        self._tell()
+
+    # -- keeping -------------------------------------------------------------------------------
+
+    @collective
+    def checkpoint(self, folder: str | Path) -> None:
+        """Write the state into a run's folder, from which a run can go on. Collective.
+
+        It goes on by ``initial={"restart": folder}`` from Python, and by ``initial.restart`` in a
+        case. Earlier states there are kept as the case's ``output.keep_checkpoints`` says.
+        """
+        solver = self._ready()
+        case = self.case
+        if case.time.end >= NO_END:
+            case = self._case_until(max(solver.time, 1e-300), None)
+        on_first_rank(self.comm, lambda: Path(folder).mkdir(parents=True, exist_ok=True))
+        write_checkpoint(
+            Path(folder),
+            solver.checkpoint(),
+            self.comm,
+            step=solver.step,
+            time=solver.time,
+            case=case.to_toml(),
+            keep=case.output.keep_checkpoints,
+        )
+
+    @collective
+    def copy(self) -> Self:
+        """Return another simulation in the same state, without the callbacks. Collective."""
+        solver = self._ready()
+        other = object.__new__(type(self))
+        InteractiveSimulation.__init__(other, self._case_from_rest(), self.comm, solver.device)
+        self._give(other)
+        other._ready()
+        other.solver.case = solver.case
+        self._copy_state(other)
+        return other
+
+    def _case_from_rest(self) -> Case:
+        """Return a case like this one that begins without reading an earlier run's state."""
+        return self.case
+
+    def _give(self, other: Self) -> None:
+        """Give a copy what it needs besides its case before it is prepared."""
+        return
+
+    @abstractmethod
+    def _copy_state(self, other: Self) -> None:
+        """Give another simulation of the same kind the state of this one."""
+
+    def close(self) -> None:
+        """Free what it has allocated; anything but closing it again is refused afterwards."""
+        if self._is_running:
+            raise InputError("close cannot be called by a callback")
+        self._callbacks = []
+        self._solver = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        name = type(self).__name__
+        if self._solver is None:
+            return f"<{name}: closed>"
+        where = f"{self.ranks} rank{'s' * (self.ranks != 1)} on {self.device.name}"
+        if not self._is_prepared:
+            return f"<{name}: {self._summary()}, not prepared, {where}>"
+        return f"<{name}: {self._summary()}, t = {self.time:.6g}, step {self.steps}, {where}>"
+
+    @abstractmethod
+    def _summary(self) -> str:
+        """Return what is simulated in a few words."""
+
+
+class Fields(Mapping[str, FieldView]):
+    """The fields of a simulation, by name; each is read when it is looked at."""
+
+    def __init__(self, simulation: InteractiveSimulation) -> None:
+        self._simulation = simulation
+
+    def __getitem__(self, name: str) -> FieldView:
+        return self._simulation._view(name)
+
+    def __setitem__(self, name: str, values: Any) -> None:
+        self[name][...] = values
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._simulation._field_sizes())
+
+    def __len__(self) -> int:
+        return len(self._simulation._field_sizes())
+
+    def __repr__(self) -> str:
+        return f"<fields: {', '.join(self)}>"

@@ -1,0 +1,66 @@
+"""Simulations from cases."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+from slipstream.array_types import Comm
+from slipstream.case import Case, load_case
+from slipstream.device import Device
+from slipstream.interactive.interactive_simulation import InteractiveSimulation
+from slipstream.interactive.porous_flow import PorousFlow
+from slipstream.interactive.spectral_flow import Flow
+from slipstream.interactive.tracer_advection import Advection
+
+_CLASSES: dict[str, type[InteractiveSimulation]] = {
+    "spectral": Flow,
+    "lattice": PorousFlow,
+    "advection": Advection,
+}
+
+
+def load(
+    case: str | Path | Case,
+    settings: Iterable[str] | Mapping[str, Any] = (),
+    *,
+    device: str | Device = "auto",
+    comm: Comm | Literal["world"] = "world",
+) -> InteractiveSimulation:
+    """Return the simulation of a case. Collective.
+
+    >>> sim = load("cases/taylor-green.toml", {"grid.points": 32})
+
+    Parameters
+    ----------
+    case : str, pathlib.Path or Case
+        A TOML file, or what `slipstream.case.make_case` returns.
+    settings : mapping or iterable of str
+        Keys that are to be other than in the file: ``{"grid.points": 64}`` or ``"grid.points=64"``.
+    device, comm
+        See `slipstream.Flow`.
+
+    Returns
+    -------
+    Flow, PorousFlow or Advection
+        By the case's ``solver``.
+
+    Raises
+    ------
+    InputError
+        If the case cannot be read, or a key or value is not accepted.
+    """
+    if not isinstance(case, Case):
+        if isinstance(settings, Mapping):
+            settings = [f"{key}={_toml(value)}" for key, value in settings.items()]
+        case = load_case(case, settings)
+    made = object.__new__(_CLASSES[case.solver])
+    InteractiveSimulation.__init__(made, case, comm, device)
+    return made
+
+
+def _toml(value: Any) -> str:
+    from slipstream.case.toml_writer import toml_value
+
+    return toml_value(value)

@@ -1,0 +1,209 @@
+"""Flow through the pores of a voxel image."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, Self, cast
+
+import numpy as np
+
+from slipstream.array_types import Array, Comm
+from slipstream.case import Case, LatticeCase, validate_case
+from slipstream.decomposition import slabs
+from slipstream.device import Device
+from slipstream.errors import InputError
+from slipstream.interactive.field_views import Layout
+from slipstream.interactive.interactive_simulation import InteractiveSimulation
+
+# The choices of how populations are stored, which results do not depend on.
+TUNED = ("propagation", "layout", "order", "encoding")
+
+if TYPE_CHECKING:
+    from slipstream.lattice.lattice_simulation import LatticeSimulation
+
+_FIELDS = {
+    "velocity": ("velocity", "voxels per step"),
+    "density": ("density", "that at rest"),
+    "pressure": ("pressure, a third of the density", "lattice units"),
+    "pore": ("1 in pores, 0 in solid", "1"),
+}
+# In the case of an image that is an array, where others have the path of a file.
+_ARRAY = "an array in memory.npy"
+
+
+class PorousFlow(InteractiveSimulation):
+    """Flow through the pores of an image, by a lattice Boltzmann method.
+
+    Its time counts time steps, which come in pairs; `run` goes on until the flow is steady.
+
+    >>> rock = PorousFlow("rock.tif", voxel_size=2e-6)
+    >>> rock.run()
+    >>> rock.diagnostics["permeability_millidarcy"]
+
+    Parameters
+    ----------
+    image : str, pathlib.Path, array or mapping
+        A file, an array in the order z, y, x (the same on all ranks), or the table ``image`` of a
+        case, such as ``{"sample": "sandstone", "shape": (64, 64, 64), "radius": 8}``.
+    axis : {"x", "y", "z"}
+        Along which the fluid flows.
+    voxel_size : float
+        Edge of a voxel in metres; with 1, lengths stay in voxels.
+    pore : int or sequence of int, optional
+        Which values are pore; by default what is not 0.
+    relaxation_time, magic, force, pressure_drop, inertia
+        See ``[flow]`` in docs/cases.md.
+    tolerance : float
+        Estimated relative distance to the permeability of the steady flow at which `run` ends; 0
+        for never.
+    interval : int
+        Time steps between two looks at the permeability.
+    max_steps : int
+        Number of time steps at which `run` ends anyway.
+    precision : {"float64", "float32", "mixed"}
+        Of storage and arithmetic.
+    restart : str or pathlib.Path, optional
+        Output folder of an earlier run of the same image to go on from.
+    device, comm, title, run, output
+        See `slipstream.Flow`.
+    numerics : mapping, optional
+        Further keys of the table of that name in a case.
+    **options
+        Further keys of the table ``image``, such as ``crop``, ``mirror`` and ``walls``.
+
+    Raises
+    ------
+    InputError
+        If anything is not accepted; on all ranks, if on one.
+    """
+
+    def __init__(
+        self,
+        image: Any,
+        *,
+        axis: str = "z",
+        voxel_size: float = 1.0,
+        pore: int | Sequence[int] | None = None,
+        relaxation_time: float = 1.0,
+        magic: float = 3 / 16,
+        force: float | None = None,
+        pressure_drop: float | None = None,
+        inertia: bool = False,
+        tolerance: float = 1e-3,
+        interval: int = 100,
+        max_steps: int = 200_000,
+        precision: str = "float64",
+        restart: str | Path | None = None,
+        device: str | Device = "auto",
+        comm: Comm | Literal["world"] = "world",
+        title: str = "",
+        run: Mapping[str, Any] | None = None,
+        output: Mapping[str, Any] | None = None,
+        numerics: Mapping[str, Any] | None = None,
+        **options: Any,
+    ) -> None:
+        table: dict[str, Any] = {"voxel_size": voxel_size, **options}
+        source = None
+        if isinstance(image, Mapping):
+            table |= image
+        elif isinstance(image, str | Path):
+            table["path"] = str(image)
+        else:
+            source = np.asarray(image)
+            if source.ndim != 3:
+                raise InputError(
+                    f"image has {source.ndim} axes; accepted: an array of three, in the order z, y,"
+                    " x"
+                )
+            table["path"] = _ARRAY
+        if pore is not None:
+            table["pore"] = pore if isinstance(pore, int) else tuple(pore)
+        drive = {"force": force, "pressure_drop": pressure_drop}
+        tables: dict[str, Any] = {
+            "solver": "lattice",
+            "title": title,
+            "image": table,
+            "flow": {
+                "axis": axis,
+                "relaxation_time": relaxation_time,
+                "magic": magic,
+                "inertia": inertia,
+                **{key: value for key, value in drive.items() if value is not None},
+            },
+            "initial": {} if restart is None else {"restart": str(restart)},
+            "time": {"end": max_steps},
+            "convergence": {"tolerance": tolerance, "interval": interval},
+            "numerics": {"precision": precision, **(numerics or {})},
+            "run": dict(run or {}),
+            "output": dict(output or {}),
+        }
+        super().__init__(validate_case(tables, source=type(self).__name__), comm, device)
+        self._lattice.given_image = source
+
+    @property
+    def _lattice(self) -> LatticeSimulation:
+        return cast("LatticeSimulation", self.solver)
+
+    @property
+    def permeability(self) -> float:
+        """Permeability along the axis, in squares of voxels, or in m^2 if their size is known.
+
+        That of the flow as it is, steady or not: see `residual`. Collective.
+        """
+        found = self.diagnostics
+        return found.get("permeability", found["permeability_lattice"])
+
+    @property
+    def residual(self) -> float:
+        """Estimated relative distance of the permeability from that of the steady flow; else 1."""
+        return self.diagnostics["residual"]
+
+    def _field_sizes(self) -> dict[str, int]:
+        return {name: 3 if name == "velocity" else 0 for name in _FIELDS}
+
+    def _describe_field(self, name: str) -> tuple[str, str]:
+        return _FIELDS[name]
+
+    def _layout(self) -> Layout:
+        subdomain = self._lattice.subdomain
+        size = cast(LatticeCase, self.case).image.voxel_size
+        lines = {
+            axis: size * (np.arange(points) + 0.5)
+            for axis, points in zip("zyx", subdomain.shape, strict=True)
+        }
+        shape = cast(tuple[int, int, int], tuple(subdomain.shape))
+        unit = "voxels" if size == 1 else "m"
+        return Layout(shape, tuple(slabs(shape, 0, self.ranks)), lines, unit)
+
+    def _read(self, name: str) -> Array:
+        fields = self.solver.fields()
+        if name == "velocity":
+            values = np.stack([field.data for field in itertools.islice(fields, 3)])
+        else:
+            # All ranks take as many, since each is moved between them.
+            values = next(field.data for field in fields if field.name == name)
+        return values if self.array_module is np else self.array_module.asarray(values)
+
+    def _case_from_rest(self) -> Case:
+        # The storage that was found to be the fastest, so that populations can be copied.
+        case, storage = cast(LatticeCase, self.case), self._lattice.flow.storage
+        chosen = {name: getattr(storage, name) for name in TUNED}
+        return case.model_copy(
+            update={
+                "initial": type(case.initial)(),
+                "numerics": case.numerics.model_copy(update=chosen),
+            }
+        )
+
+    def _give(self, other: Self) -> None:
+        other._lattice.given_image = self._lattice.given_image
+
+    def _copy_state(self, other: Self) -> None:
+        other._lattice.copy_state(self._lattice)
+
+    def _summary(self) -> str:
+        case = cast(LatticeCase, self.case)
+        image = case.image.sample or Path(case.image.path or "").name.removesuffix(".npy")
+        return f"flow along {case.flow.axis} through {image}, {case.numerics.precision}"

@@ -1,0 +1,395 @@
+"""Turbulence, and flows of any equations, in periodic boxes."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, Self, cast
+
+import numpy as np
+
+from slipstream.array_types import Array, Comm
+from slipstream.case import Case, SpectralCase, validate_case
+from slipstream.case.spectral_case import FLOW_KEYS
+from slipstream.collective import on_every_rank
+from slipstream.device import Device
+from slipstream.errors import InputError
+from slipstream.interactive.field_views import FieldView, Layout
+from slipstream.interactive.interactive_simulation import (
+    NO_END,
+    InteractiveSimulation,
+    collective,
+)
+
+if TYPE_CHECKING:
+    from slipstream.equations import Model
+    from slipstream.spectral.spectral_problem import FieldParts
+    from slipstream.spectral.spectral_simulation import SpectralSimulation
+
+
+class Flow(InteractiveSimulation):
+    """Any model's equations in a periodic box, by a pseudospectral method.
+
+    >>> flow = Flow("mhd", points=64, viscosity=0.01, resistivity=0.01, initial="orszag-tang-3d")
+    >>> flow.run(until=1.0)
+
+    Parameters
+    ----------
+    model : str, Model or callable
+        A model that is shipped ("hd", "boussinesq", "mhd", "gpe"), ``"FILE.py:FUNCTION"``, or one
+        of your own: a `slipstream.equations.Model`, or a function of its parameters that returns
+        one.
+    points : int or sequence of 3 int
+        Number of points along x, y and z; one number for a cube.
+    length : float, str or sequence of 3
+        Length of the box along x, y and z (non-dimensional), or multiples of pi as text.
+    initial : str or mapping, optional
+        The state at the start: the name of a flow, such as "taylor-green"; the table ``initial`` of
+        a case, such as ``{"flow": "random", "seed": 2}`` or ``{"restart": "runs/earlier"}``; or,
+        by field, an array of this rank's part, a function of x, y and z (arrays that broadcast to
+        this rank's part), or formulas as text. By default all fields are zero.
+    forcing : mapping, optional
+        The table ``forcing`` of a case, such as ``{"kind": "abc", "amplitude": 0.1}``.
+    step, cfl, max_step : float, optional
+        A fixed time step; or the Courant number of an adaptive one (0.8 by default), and its upper
+        bound, which forced flows need.
+    integrator, precision, dealiasing, integrating_factor
+        See ``[time]`` and ``[numerics]`` in docs/cases.md.
+    device : {"auto", "cpu", "cuda"} or Device
+        What computes.
+    comm : mpi4py.MPI.Comm, None or "world"
+        The ranks that share the work. "world" takes all that an MPI launcher has started, and is a
+        single process without one.
+    title : str
+        For people.
+    run, output, time : mapping, optional
+        Further keys of the tables of the same names in a case.
+    **parameters : float
+        Those of the model, such as the viscosity.
+
+    Raises
+    ------
+    InputError
+        If anything is not accepted; on all ranks, if on one.
+    """
+
+    def __init__(
+        self,
+        model: str | Model | Callable[..., Model] = "hd",
+        *,
+        points: int | Sequence[int],
+        length: Any = "2 pi",
+        initial: str | Mapping[str, Any] | None = None,
+        forcing: Mapping[str, Any] | None = None,
+        step: float | None = None,
+        cfl: float | None = None,
+        max_step: float | None = None,
+        integrator: str = "rk4",
+        precision: str = "float64",
+        dealiasing: str = "2/3",
+        integrating_factor: bool = True,
+        device: str | Device = "auto",
+        comm: Comm | Literal["world"] = "world",
+        title: str = "",
+        run: Mapping[str, Any] | None = None,
+        output: Mapping[str, Any] | None = None,
+        time: Mapping[str, Any] | None = None,
+        **parameters: float,
+    ) -> None:
+        # SymPy takes a while to import: only now.
+        from slipstream.equations import models
+
+        table, self._given = _initial_table(initial)
+        steps: dict[str, Any] = {"step": step, "cfl": cfl, "max_step": max_step}
+        if step is None and cfl is None:
+            steps["cfl"] = 0.8
+        tables: dict[str, Any] = {
+            "solver": "spectral",
+            "title": title,
+            "grid": {"points": _plain(points), "length": _plain(length)},
+            "equation": {"model": models.name_of(model), **_numbers(parameters)},
+            "initial": table,
+            "time": {
+                "end": NO_END,
+                "integrator": integrator,
+                **{key: value for key, value in steps.items() if value is not None},
+                **(time or {}),
+            },
+            "numerics": {
+                "precision": precision,
+                "dealiasing": dealiasing,
+                "integrating_factor": integrating_factor,
+            },
+            "run": dict(run or {}),
+            "output": dict(output or {}),
+        }
+        if forcing is not None:
+            tables["forcing"] = {key: _plain(value) for key, value in forcing.items()}
+        super().__init__(validate_case(tables, source=type(self).__name__), comm, device)
+
+    # What of the initial state is no part of the case: by field, arrays or functions.
+    _given: Mapping[str, Any] = {}
+
+    # -- what families share -------------------------------------------------------------------
+
+    @property
+    def _spectral(self) -> SpectralSimulation:
+        return cast("SpectralSimulation", self.solver)
+
+    def _parts(self) -> dict[str, slice]:
+        """Return where each field, and each component of a vector, is in the state."""
+        found = {}
+        for part in self._spectral.parts:
+            found[part.name] = slice(part.first, part.first + part.size)
+            for number, axis in enumerate("xyz" if part.is_vector else ""):
+                found[f"{part.name}_{axis}"] = slice(part.first + number, part.first + number + 1)
+        return found
+
+    def _vectors(self) -> dict[str, FieldParts]:
+        return {part.name: part for part in self._spectral.parts if part.size > 1}
+
+    def _field_sizes(self) -> dict[str, int]:
+        vectors = self._vectors()
+        return {name: vectors[name].size if name in vectors else 0 for name in self._parts()}
+
+    def _layout(self) -> Layout:
+        problem = self._spectral.problem
+        geometry = problem.geometry
+        lines = {
+            axis: length * np.arange(points) / points
+            for axis, points, length in zip("zyx", geometry.shape, problem.lengths, strict=True)
+        }
+        return Layout(geometry.shape, tuple(geometry.physical_boxes), lines)
+
+    def _read(self, name: str) -> Array:
+        values = self._spectral.read_points(self._parts()[name])
+        return values if name in self._vectors() else values[0]
+
+    def _write(self, name: str, values: Array) -> None:
+        values = values if name in self._vectors() else values[None]
+        key = f"fields[{name!r}]"
+        self._spectral.warn(self._spectral.set_points(self._parts()[name], values, key))
+
+    def _set_initial(self) -> None:
+        for name, given in self._given.items():
+            view = self.fields[name]
+            values = on_every_rank(
+                self.comm, functools.partial(_initial_values, view, given, self._places())
+            )
+            self._write(name, values)
+
+    def _places(self) -> list[np.ndarray]:
+        """Return x, y and z of this rank's points, as arrays that broadcast."""
+        layout = self._layout()
+        slices = zip("zyx", layout.boxes[self.rank].slices(), strict=True)
+        lines = [layout.coordinates[axis][part] for axis, part in slices]
+        return list(reversed(np.meshgrid(*lines, indexing="ij", sparse=True)))
+
+    def _copy_state(self, other: Self) -> None:
+        other._spectral.copy_state(self._spectral)
+
+    def _case_from_rest(self) -> Case:
+        case = self.case
+        return case.model_copy(update={"initial": type(self._table).model_validate(_AT_REST)})
+
+    @property
+    def _table(self) -> Any:
+        return cast(SpectralCase, self.case).initial
+
+    def _summary(self) -> str:
+        case = cast(SpectralCase, self.case)
+        points = "x".join(map(str, case.grid.points_xyz))
+        return f"{case.equation.model} on {points} points, {case.numerics.precision}"
+
+    # -- Fourier space -------------------------------------------------------------------------
+
+    @property
+    def modes(self) -> Modes:
+        """The Fourier coefficients by field: ``sim.modes["velocity"][...]``."""
+        self._check_open()
+        return Modes(self)
+
+    @collective
+    def _read_modes(self, name: str) -> Array:
+        self._ready()
+        modes = self._spectral.read_modes(self._parts()[name])
+        return modes if name in self._vectors() else modes[0]
+
+    @collective
+    def _set_modes(self, name: str, modes: Any) -> None:
+        self._ready()
+        expected = self._read_modes(name)
+        module = self.array_module
+
+        def checked() -> Any:
+            given = modes if isinstance(modes, np.ndarray | module.ndarray) else np.asarray(modes)
+            if given.ndim and given.shape != expected.shape:
+                raise InputError(
+                    f"modes[{name!r}]: the values have shape {given.shape}; accepted:"
+                    f" {expected.shape}, or one number"
+                )
+            if np.dtype(given.dtype).kind not in "biufc":
+                raise InputError(
+                    f"modes[{name!r}]: the values are of type {given.dtype}; accepted: numbers"
+                )
+            if given.ndim:
+                return given.astype(expected.dtype)
+            result = module.empty(expected.shape, expected.dtype)
+            result[...] = given
+            return result
+
+        values = on_every_rank(self.comm, checked)
+        values = values if name in self._vectors() else values[None]
+        key = f"modes[{name!r}]"
+        self._spectral.warn(self._spectral.set_modes(self._parts()[name], values, key))
+        self._changes += 1
+        self._tell()
+
+    @property
+    def wavenumbers(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """The wavenumbers kz, ky and kx of this rank's modes, as arrays that broadcast."""
+        waves = self._ready_flow().wavenumbers
+        return waves.z[:, None, None], waves.y[:, None], waves.x
+
+    def _ready_flow(self) -> Any:
+        self._ready()
+        return self._spectral.flow
+
+
+class Turbulence(Flow):
+    """Incompressible turbulence in a periodic box: the Navier-Stokes equations.
+
+    >>> sim = Turbulence(points=64, viscosity=1 / 400, initial="taylor-green")
+    >>> sim.run(until=1.0)
+
+    Parameters
+    ----------
+    points : int or sequence of 3 int
+        Number of points along x, y and z.
+    viscosity : float
+        Kinematic viscosity (non-dimensional).
+    **options
+        Those of `Flow`, and the other parameters of the model "hd": ``viscosity_power``,
+        ``rotation``, ``scalars`` and ``diffusivity``.
+    """
+
+    def __init__(self, *, points: int | Sequence[int], viscosity: float, **options: Any) -> None:
+        super().__init__("hd", points=points, viscosity=viscosity, **options)
+
+
+class Modes(Mapping[str, Any]):
+    """The Fourier coefficients of a flow, by field."""
+
+    def __init__(self, flow: Flow) -> None:
+        self._flow = flow
+
+    def __getitem__(self, name: str) -> ModesView:
+        if name not in self._flow._parts():
+            names = ", ".join(self._flow._parts())
+            raise InputError(f"modes: there is no {name!r}; there are: {names}")
+        return ModesView(self._flow, name)
+
+    def __setitem__(self, name: str, modes: Any) -> None:
+        self[name][...] = modes
+
+    def __iter__(self) -> Any:
+        return iter(self._flow._parts())
+
+    def __len__(self) -> int:
+        return len(self._flow._parts())
+
+    def __repr__(self) -> str:
+        return f"<modes: {', '.join(self)}>"
+
+
+class ModesView:
+    """The Fourier coefficients of a field: this rank's part, in the order kz, ky, kx.
+
+    They are those of ``u(x) = sum_k u_hat(k) exp(i k . x)``, for kx >= 0, without the modes that
+    dealiasing discards; `Flow.wavenumbers` has their k. Reading gives the state itself, not a copy:
+    change it by assignment only, which makes the field what it can be. Collective.
+    """
+
+    def __init__(self, flow: Flow, name: str) -> None:
+        self._flow, self.name = flow, name
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of this rank's part."""
+        return tuple(self._flow._read_modes(self.name).shape)
+
+    def __getitem__(self, index: Any) -> Array:
+        modes = self._flow._read_modes(self.name)
+        if isinstance(modes, np.ndarray):
+            modes = modes.view()
+            modes.flags.writeable = False
+        return modes if index is Ellipsis else modes[index]
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        modes = np.array(self._flow.device.to_host(self[...]))
+        return modes if dtype is None else modes.astype(dtype)
+
+    def __setitem__(self, index: Any, values: Any) -> None:
+        if index is not Ellipsis:
+            changed = self._flow._read_modes(self.name).copy()
+            changed[index] = values
+            values = changed
+        self._flow._set_modes(self.name, values)
+
+    def __repr__(self) -> str:
+        return f"<modes of {self.name!r}>"
+
+
+_AT_REST = {"flow": "formula", "fields": {}}
+
+
+def _initial_values(view: FieldView, given: Any, places: list[np.ndarray]) -> Array:
+    """Return this rank's part of a field from an array, or from a function of x, y and z."""
+    if callable(given):
+        values = np.zeros(view.shape)
+        parts = list(given(*places)) if view.ndim == 4 else [given(*places)]
+        if len(parts) != len(values.reshape(-1, *view.shape[-3:])):
+            raise InputError(
+                f"initial[{view.name!r}]: the function returns {len(parts)} components; accepted:"
+                f" {view.shape[0]}"
+            )
+        for target, part in zip(values.reshape(-1, *view.shape[-3:]), parts, strict=True):
+            target[...] = part
+        given = values
+    return view._as_part(given)
+
+
+def _initial_table(initial: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the table ``initial`` of a case, and what else is given, by field."""
+    if initial is None:
+        return dict(_AT_REST), {}
+    if isinstance(initial, str):
+        return {"flow": initial}, {}
+    if not isinstance(initial, Mapping):
+        raise InputError(
+            f"initial is {type(initial).__name__}; accepted: {', '.join(FLOW_KEYS)}, a table with"
+            " 'flow' or 'restart', or values by field"
+        )
+    if "flow" in initial or "restart" in initial:
+        return {key: _plain(value) for key, value in initial.items()}, {}
+    formulas: dict[str, Any] = {}
+    others: dict[str, Any] = {}
+    for name, value in initial.items():
+        texts = [value] if isinstance(value, str) else value
+        is_text = isinstance(texts, list | tuple) and all(isinstance(one, str) for one in texts)
+        (formulas if is_text else others)[name] = value
+    return {"flow": "formula", "fields": {k: _plain(v) for k, v in formulas.items()}}, others
+
+
+def _plain(value: Any) -> Any:
+    """Return NumPy's numbers as Python's, and sequences of them as tuples, as cases have them."""
+    if isinstance(value, np.ndarray | np.generic):
+        value = value.tolist()
+    return tuple(map(_plain, value)) if isinstance(value, list | tuple) else value
+
+
+def _numbers(parameters: Mapping[str, Any]) -> dict[str, Any]:
+    for name in ("self", "model"):
+        if name in parameters:
+            raise InputError(f"{name} is no parameter of a model")
+    return {name: _plain(value) for name, value in parameters.items()}

@@ -1,0 +1,112 @@
+"""A tracer that a constant velocity carries through a periodic box."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, Self, cast
+
+import numpy as np
+
+from slipstream.array_types import Array, Comm
+from slipstream.case import AdvectionCase, validate_case
+from slipstream.device import Device
+from slipstream.interactive.field_views import Layout
+from slipstream.interactive.interactive_simulation import NO_END, InteractiveSimulation
+
+if TYPE_CHECKING:
+    from slipstream.advection.advection_simulation import AdvectionSimulation
+
+
+class Advection(InteractiveSimulation):
+    """A tracer carried through a periodic box, by the 27-point Lax-Wendroff scheme.
+
+    Its unit of time is one crossing of the box along the fastest axis.
+
+    >>> tracer = Advection(points=64, courant=(1.0, 0.5, 0.25))
+    >>> tracer.run(steps=64)
+
+    Parameters
+    ----------
+    points : int or sequence of 3 int
+        Number of points along x, y and z.
+    courant : float or sequence of 3 float
+        Courant number along x, y and z.
+    width : float
+        Width of the Gaussian at the start, in edges of the box.
+    precision : {"float64", "float32"}
+        Of the field.
+    restart : str or pathlib.Path, optional
+        Output folder of an earlier run to go on from.
+    device, comm, title, run, output
+        See `slipstream.Flow`.
+
+    Raises
+    ------
+    InputError
+        If anything is not accepted; on all ranks, if on one.
+    """
+
+    def __init__(
+        self,
+        *,
+        points: int | Sequence[int],
+        courant: float | Sequence[float] = 1.0,
+        width: float | None = None,
+        precision: str = "float64",
+        restart: str | Path | None = None,
+        device: str | Device = "auto",
+        comm: Comm | Literal["world"] = "world",
+        title: str = "",
+        run: Mapping[str, Any] | None = None,
+        output: Mapping[str, Any] | None = None,
+    ) -> None:
+        initial: dict[str, Any] = {} if width is None else {"width": width}
+        if restart is not None:
+            initial["restart"] = str(restart)
+        tables: dict[str, Any] = {
+            "solver": "advection",
+            "title": title,
+            "grid": {"points": points if isinstance(points, int) else tuple(points)},
+            "flow": {"courant": courant if isinstance(courant, int | float) else tuple(courant)},
+            "initial": initial,
+            "time": {"end": NO_END},
+            "numerics": {"precision": precision},
+            "run": dict(run or {}),
+            "output": dict(output or {}),
+        }
+        super().__init__(validate_case(tables, source=type(self).__name__), comm, device)
+
+    @property
+    def _advection(self) -> AdvectionSimulation:
+        return cast("AdvectionSimulation", self.solver)
+
+    def _field_sizes(self) -> dict[str, int]:
+        return {"tracer": 0}
+
+    def _describe_field(self, name: str) -> tuple[str, str]:
+        return "advected tracer", "1"
+
+    def _layout(self) -> Layout:
+        boxes = self._advection.boxes
+        shape = cast(
+            tuple[int, int, int],
+            tuple(reversed(cast(AdvectionCase, self.case).grid.points_xyz)),
+        )
+        lines = {axis: np.arange(n) / n for axis, n in zip("zyx", shape, strict=True)}
+        return Layout(shape, tuple(boxes), lines)
+
+    def _read(self, name: str) -> Array:
+        values = self._advection.solver.values()
+        return values if self.array_module is np else self.array_module.asarray(values)
+
+    def _write(self, name: str, values: Array) -> None:
+        solver = self._advection.solver
+        solver.set(self.device.to_host(values), solver.steps)
+
+    def _copy_state(self, other: Self) -> None:
+        other._advection.copy_state(self._advection)
+
+    def _summary(self) -> str:
+        points = "x".join(map(str, cast(AdvectionCase, self.case).grid.points_xyz))
+        return f"advection on {points} points"

@@ -1,0 +1,107 @@
+"""When something is due between time steps: at intervals of time or of steps, or at given times."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
+
+from slipstream.errors import InputError
+
+
+class Occasions(ABC):
+    """Tells when something is due; time and steps never decrease."""
+
+    @abstractmethod
+    def due(self, time: float, step: int = 0) -> bool:
+        """Return whether an occasion has been reached since the last call."""
+
+    def after(self, time: float) -> float:
+        """Return when it is due next after a time; infinity where time does not tell."""
+        return math.inf
+
+    def check_hits(self, key: str, start: float, end: float, step_size: float) -> None:
+        """Refuse occasions that steps of one size, counted from `start`, do not hit."""
+        return
+
+
+class AtIntervals(Occasions):
+    """At the start and at intervals of time from there; never if the interval is None."""
+
+    def __init__(self, interval: float | None, start: float) -> None:
+        self._interval = interval
+        self._start = start
+        self._occasions = 0
+
+    def due(self, time: float, step: int = 0) -> bool:
+        if self._interval is None:
+            return False
+        passed = self._passed(time, self._interval)
+        if passed <= self._occasions:
+            return False
+        self._occasions = passed
+        return True
+
+    def after(self, time: float) -> float:
+        if self._interval is None:
+            return math.inf
+        return self._start + self._passed(time, self._interval) * self._interval
+
+    def check_hits(self, key: str, start: float, end: float, step_size: float) -> None:
+        if self._interval is not None:
+            check_hits(key, [self._start + self._interval], self._start, step_size, "interval")
+
+    def _passed(self, time: float, interval: float) -> int:
+        # Steps that add up to an occasion may fall short of it by rounding.
+        return math.floor((time - self._start) / interval * (1 + 1e-12) + 1e-9) + 1
+
+
+class EverySteps(Occasions):
+    """At the start, and whenever so many steps more have been done."""
+
+    def __init__(self, interval: int, start: int) -> None:
+        self._interval, self._next = interval, start
+
+    def due(self, time: float, step: int = 0) -> bool:
+        if step < self._next:
+            return False
+        self._next += self._interval * ((step - self._next) // self._interval + 1)
+        return True
+
+
+class AtTimes(Occasions):
+    """At given times, each once; those that are over are left out."""
+
+    def __init__(self, times: Iterable[float], start: float) -> None:
+        self._times = [one for one in sorted(times) if one >= start or _same(one, start)]
+
+    def due(self, time: float, step: int = 0) -> bool:
+        reached = [one for one in self._times if one <= time or _same(one, time)]
+        del self._times[: len(reached)]
+        return bool(reached)
+
+    def after(self, time: float) -> float:
+        return next((one for one in self._times if one > time and not _same(one, time)), math.inf)
+
+    def check_hits(self, key: str, start: float, end: float, step_size: float) -> None:
+        within = [one for one in self._times if one <= end]
+        check_hits(key, within, start, step_size, "time")
+
+
+def _same(one: float, other: float) -> bool:
+    return abs(one - other) <= 1e-9 * max(abs(one), abs(other))
+
+
+def check_hits(key: str, times: Sequence[float], start: float, step_size: float, what: str) -> None:
+    """Refuse times that steps of one size do not hit; `what` they are given as is told."""
+    for time in times:
+        count = (time - start) / step_size
+        if abs(count - round(count)) <= 1e-6 * max(1.0, abs(count) * 1e-3):
+            continue
+        offset = start if what == "interval" else 0.0
+        low, high = (start + n * step_size - offset for n in (math.floor(count), math.ceil(count)))
+        nearest = f"{high:.12g}" if low <= 0 else f"{low:.12g} and {high:.12g}"
+        raise InputError(
+            f"{key}: steps of {step_size:.12g} do not hit {what} {time - offset:.12g}; nearest:"
+            f" {nearest}"
+        )

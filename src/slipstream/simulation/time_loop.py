@@ -1,0 +1,162 @@
+"""Stepping a simulation until an end, with what is to happen between steps.
+
+All drivers step by this loop: runs of cases, which write output, and simulations that a user
+drives from Python, which call functions of the user's.
+"""
+
+from __future__ import annotations
+
+import math
+import time as clock
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from slipstream.errors import InputError, RunError
+from slipstream.simulation.simulation_base import Simulation
+from slipstream.simulation.stop_requests import Interruption
+
+
+class Observer(Protocol):
+    """What looks at a simulation between two steps. Collective."""
+
+    def next_time(self, time: float) -> float:
+        """Return the next time after this one that adaptive steps are to hit; or infinity."""
+
+    def record(self, step_size: float) -> None:
+        """Look at the state, before a time step of this size."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Where a loop ends: at a time, after so many steps, or seconds by the clock, or by itself."""
+
+    until: float = math.inf
+    steps: int | None = None
+    seconds: float | None = None
+    stops_if_finished: bool = True
+
+
+class TimeLoop:
+    """Steps a simulation; see `run`.
+
+    Attributes
+    ----------
+    stepping, observing : float
+        Seconds that steps and observers have taken so far.
+    step_size : float
+        The size of the next step.
+    stopped_by : str
+        What ended the loop before its time: "interrupted", "seconds", "steps" or "finished".
+    """
+
+    def __init__(
+        self, simulation: Simulation, observers: Sequence[Observer], limits: Limits
+    ) -> None:
+        self._simulation, self._observers, self._limits = simulation, observers, limits
+        self._first_step = simulation.step
+        self._began = clock.monotonic()
+        self.stepping = self.observing = 0.0
+        self.stopped_by = ""
+        self.step_size = self._next_step_size()
+
+    @property
+    def steps(self) -> int:
+        """Number of steps done."""
+        return self._simulation.step - self._first_step
+
+    def observe(self) -> None:
+        """Let all observers look, and choose the step anew where they have set fields."""
+        began = clock.perf_counter()
+        for observer in self._observers:
+            observer.record(self.step_size)
+        self.observing += clock.perf_counter() - began
+        if self._simulation.was_set:
+            self.step_size = self._next_step_size()
+
+    def run(
+        self,
+        interruption: Interruption,
+        after_step: Callable[[], None],
+        is_overdue: Callable[[], bool] = lambda: False,
+        when_overdue: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Step until the end, or a request to stop. Collective.
+
+        After each step observers look, and `after_step` shows how far it is; what a rank finds
+        overdue, all do between two steps.
+        """
+        simulation = self._simulation
+        while self._goes_on():
+            is_late = self._limits.seconds is not None and (
+                clock.monotonic() - self._began >= self._limits.seconds
+            )
+            is_asked, late, overdue = interruption.requested(is_late, is_overdue())
+            if is_asked or late:
+                self.stopped_by = "interrupted" if is_asked else "seconds"
+                return
+            if overdue:
+                began = clock.perf_counter()
+                when_overdue()
+                self.observing += clock.perf_counter() - began
+            began = clock.perf_counter()
+            simulation.advance(self.step_size)
+            self.step_size = self._next_step_size()
+            self.stepping += clock.perf_counter() - began
+            self.observe()
+            after_step()
+
+    def _goes_on(self) -> bool:
+        """Return whether there are time and steps left, and something to use them for."""
+        if self._limits.steps is not None and self.steps >= self._limits.steps:
+            self.stopped_by = "" if self.is_at_end() else "steps"
+            return False
+        if self._simulation.finished and self._limits.stops_if_finished:
+            self.stopped_by = "finished"
+            return False
+        return not self.is_at_end()
+
+    def is_at_end(self) -> bool:
+        """Return whether the end time has been reached."""
+        end, step = self._limits.until, self._simulation.case.fixed_step or 0.0
+        # Times are sums of many steps: without a tolerance rounding could ask for one more.
+        tolerance = max(1e-12 * abs(end), 1e-6 * step)
+        return end < math.inf and end - self._simulation.time <= tolerance
+
+    def _next_step_size(self) -> float:
+        """Return the next step: shortened to hit the end, and observers if steps adapt anyway."""
+        simulation = self._simulation
+        step_size = simulation.step_size()
+        # In a fluid at rest a Courant number allows any step, so infinity is legitimate.
+        if step_size != math.inf:
+            check_finite("the time step", step_size, simulation)
+        if simulation.time + step_size <= simulation.time:
+            raise RunError(
+                f"the time step shrank to {step_size:.3g} at step {simulation.step},"
+                f" t = {simulation.time:.6g}: the flow has blown up"
+            )
+        if not simulation.shortens_steps or self.is_at_end():
+            return step_size
+        stop = self._limits.until
+        if simulation.case.fixed_step is None:
+            stop = min([stop, *(one.next_time(simulation.time) for one in self._observers)])
+        if math.isinf(min(stop, step_size)):
+            raise InputError(
+                "the fluid is at rest, so the Courant number does not bound the time step; give an"
+                " end time, or a largest step (max_step)"
+            )
+        remaining = stop - simulation.time
+        # What remains may be the same but for rounding. A fixed step is then the one of all others,
+        # so that a run has the same bits wherever it was interrupted.
+        if simulation.case.fixed_step is not None:
+            return step_size if remaining >= step_size * (1 - 1e-6) else remaining
+        return remaining if remaining <= step_size * (1 + 1e-9) else step_size
+
+
+def check_finite(name: str, value: float, simulation: Simulation) -> None:
+    """Raise if a value, the same on all ranks, shows that the flow has blown up."""
+    if not math.isfinite(value):
+        raise RunError(
+            f"{name} became {value} at step {simulation.step}, t = {simulation.time:.6g}: the flow"
+            " has blown up; a smaller time.cfl or time.step, or more grid.points, may help"
+        )

@@ -1,0 +1,402 @@
+"""Simulations as Python objects: stepped, read, set and copied, on any number of ranks."""
+
+import gc
+import math
+import warnings
+import weakref
+
+import numpy as np
+import pytest
+
+from first_rank import on_first_rank
+from slipstream import Advection, Flow, PorousFlow, Turbulence
+from slipstream.equations import Model, Scalar, Vector, div, laplacian, outer
+from slipstream.errors import InputError, RunError
+from slipstream.interactive import load
+
+N = 16
+# Flows on so few points are hardly resolved, which is said.
+pytestmark = pytest.mark.filterwarnings("ignore:kmax_eta", "ignore:.* has a divergence")
+
+
+def turbulence(comm, device, **options):
+    given = {"points": N, "viscosity": 0.02, "initial": "taylor-green", "step": 0.01}
+    return Turbulence(**{**given, "comm": comm, "device": device, **options})
+
+
+def kept_noise(seed, shape=(3, N, N, N)):
+    """Return smooth values that dealiasing keeps, the same on all ranks."""
+    modes = np.fft.fftn(np.random.default_rng(seed).standard_normal(shape), axes=(1, 2, 3))
+    waves = np.abs(np.fft.fftfreq(N, 1 / N)) <= N // 3
+    return np.fft.ifftn(modes * np.einsum("z,y,x->zyx", waves, waves, waves), axes=(1, 2, 3)).real
+
+
+def solenoidal(values):
+    """Return the part of a periodic vector (x, y, z component; z, y, x axes) without divergence."""
+    modes = np.fft.fftn(values, axes=(1, 2, 3))
+    k = np.fft.fftfreq(N, 1 / N)
+    waves = np.array(np.meshgrid(k, k, k, indexing="ij"))[::-1]  # x, y, z
+    square = np.where((waves**2).sum(axis=0) > 0, (waves**2).sum(axis=0), 1)
+    modes -= waves * (waves * modes).sum(axis=0) / square
+    return np.fft.ifftn(modes, axes=(1, 2, 3)).real
+
+
+def host(array):
+    return array.get() if hasattr(array, "get") else np.asarray(array)
+
+
+@pytest.mark.parametrize("precision", ["float64", "float32"])
+def test_a_field_that_is_set_is_read_back(comm, device, precision):
+    sim = turbulence(comm, device, precision=precision)
+    values = solenoidal(kept_noise(1))
+    view = sim.fields["velocity"]
+    view[...] = values[view.region]
+    tolerance = {"float64": 1e-13, "float32": 1e-5}[precision]
+    np.testing.assert_allclose(host(view[...]), values[view.region], atol=tolerance)
+    np.testing.assert_allclose(view.gather(), values, atol=tolerance)
+    only = view.gather(root=0)
+    assert (only is None) == (sim.rank > 0)
+    assert sim.diagnostics["energy"] == pytest.approx((values**2).sum(0).mean() / 2, rel=tolerance)
+    one = sim.fields["velocity_y"]
+    np.testing.assert_allclose(host(one[...]), values[1][one.region], atol=tolerance)
+
+
+def test_what_is_set_is_made_what_it_can_be_and_said(comm, device):
+    sim, values = turbulence(comm, device), kept_noise(2)
+    view = sim.fields["velocity"]
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        view[...] = values[view.region]
+    assert [str(one.message).split(" has a ")[0] for one in found] == (
+        ["fields['velocity']: velocity"] if sim.rank == 0 else []
+    )
+    np.testing.assert_allclose(view.gather(), solenoidal(values), atol=1e-13)
+
+
+def test_what_is_refused_leaves_the_state_as_it_was(comm, device):
+    sim = turbulence(comm, device)
+    sim.step(2)
+    before = sim.fields["velocity"].gather()
+    z, y, x = np.meshgrid(*[2 * np.pi * np.arange(N) / N] * 3, indexing="ij")
+    gradient = np.stack([np.cos(x) * np.sin(y), np.sin(x) * np.cos(y), 0 * z])
+    infinite = np.where(x == 0, np.inf, before)
+    view = sim.fields["velocity"]
+    wrong = {
+        "gradient part": gradient[view.region],
+        "finite number": infinite[view.region],
+        "shape": np.zeros((3, 4, 4, 4)),
+        "real numbers": before[view.region] * 1j,
+        "there is no 'speed'": None,
+    }
+    for text, values in wrong.items():
+        with pytest.raises(InputError, match=text):
+            sim.fields["speed" if values is None else "velocity"][...] = values
+    if sim.ranks > 1:
+        with pytest.raises(InputError, match=r"values\[fields\['velocity'\].region\]"):
+            view[...] = before
+    np.testing.assert_allclose(view.gather(), before, atol=1e-14)
+    twin = turbulence(comm, device)
+    twin.step(4)
+    sim.step(2)
+    assert host(sim.modes["velocity"][...]).tobytes() == host(twin.modes["velocity"][...]).tobytes()
+
+
+def test_part_of_a_field_and_arithmetic(comm, device):
+    sim = turbulence(comm, device)
+    whole = sim.fields["velocity"].gather()
+    sim.fields["velocity"] *= 2
+    np.testing.assert_allclose(sim.fields["velocity"].gather(), 2 * whole, atol=1e-14)
+    assert float(np.abs(sim.fields["velocity_z"][...]).max(initial=0)) < 1e-14
+    sim.fields["velocity"][2] = 0.5  # uniform, so there is no divergence
+    assert np.ptp(sim.fields["velocity_z"].gather()) < 1e-13
+    sim.fields["velocity_z"][...] = 0.25
+    np.testing.assert_allclose(sim.fields["velocity_z"].gather(), 0.25, atol=1e-14)
+
+
+def test_modes_are_those_of_the_field(comm, device):
+    sim, values = turbulence(comm, device), solenoidal(kept_noise(3))
+    view = sim.fields["velocity"]
+    view[...] = values[view.region]
+    modes, (kz, ky, kx) = host(sim.modes["velocity"][...]), sim.wavenumbers
+    expected = np.fft.fftn(values, axes=(1, 2, 3)) / N**3
+    places = [np.broadcast_to(k, modes.shape[1:]).astype(int) for k in (kz, ky, kx)]
+    np.testing.assert_allclose(modes, expected[:, *places], atol=1e-15)
+    energy = sim.diagnostics["energy"]
+    sim.modes["velocity"][...] = 2 * modes
+    assert sim.diagnostics["energy"] == pytest.approx(4 * energy)
+    sim.modes["velocity"][:2] = 0  # along kx = ky = 0, and so only z, what is left has divergence
+    assert sim.diagnostics["divergence"] < 1e-12
+    if isinstance(sim.modes["velocity"][...], np.ndarray):
+        with pytest.raises(ValueError, match="read-only"):
+            sim.modes["velocity"][...][0] = 1
+
+
+def test_a_loop_that_reads_and_sets_at_each_step_changes_nothing_but_rounding(comm, device):
+    sim, plain = turbulence(comm, device), turbulence(comm, device)
+    for _ in range(4):
+        sim.fields["velocity"][...] = sim.fields["velocity"][...]
+        sim.step()
+        plain.step()
+    difference = sim.fields["velocity"].gather() - plain.fields["velocity"].gather()
+    assert np.abs(difference).max() < 1e-13
+
+
+def test_reading_changes_no_bit(comm, device):
+    sim, plain = turbulence(comm, device), turbulence(comm, device)
+    for _ in range(3):
+        sim.step()
+        sim.fields["velocity"].gather()
+        _ = sim.diagnostics, sim.spectra
+        sim.fields["velocity_x"].plane("z", 0.1)
+    plain.step(3)
+    assert (
+        host(sim.modes["velocity"][...]).tobytes() == host(plain.modes["velocity"][...]).tobytes()
+    )
+
+
+def test_functions_are_called_at_exactly_their_times(comm, device):
+    sim = turbulence(comm, device, step=None, cfl=0.5)
+    seen = {"interval": [], "steps": [], "times": []}
+    sim.every(0.15, lambda s: seen["interval"].append(s.time))
+    sim.every(steps=2, call=lambda s: seen["steps"].append(s.steps))
+
+    @sim.every(times=[0.1, 0.31])
+    def look(s):
+        seen["times"].append(s.time)
+
+    sim.run(until=0.5)
+    sim.run(until=0.7)
+    assert sim.time == pytest.approx(0.7, abs=1e-14)
+    np.testing.assert_allclose(seen["interval"], [0, 0.15, 0.3, 0.45, 0.6], atol=1e-14)
+    np.testing.assert_allclose(seen["times"], [0.1, 0.31], atol=1e-14)
+    assert seen["steps"] == list(range(0, sim.steps + 1, 2))
+
+
+def test_fixed_steps_refuse_times_that_they_miss(comm, device):
+    sim = turbulence(comm, device)
+    with pytest.raises(InputError, match=r"do not hit time 0.105; nearest: 0.1 and 0.11"):
+        sim.run(until=0.105)
+    handle = sim.every(0.015, lambda s: None)
+    with pytest.raises(InputError, match=r"interval 0.015; nearest: 0.01 and 0.02"):
+        sim.run(until=0.1)
+    handle.cancel()
+    sim.run(until=0.1)
+    assert sim.steps == 10
+
+
+def test_what_a_function_sets_is_what_the_next_step_begins_with(comm, device):
+    sim = turbulence(comm, device, step=None, cfl=0.5)
+
+    def faster(s):
+        if s.steps == 2:
+            s.fields["velocity"] *= 10
+
+    sim.every(steps=1, call=faster)
+    sim.step(2)
+    slow = turbulence(comm, device, step=None, cfl=0.5)
+    slow.step(2)
+    assert sim.time_step == pytest.approx(slow.time_step / 10, rel=0.05)
+
+
+def test_a_function_that_raises_on_one_rank_ends_the_run_on_all(comm, device):
+    sim = turbulence(comm, device)
+
+    def fail(s):
+        if s.steps == 3 and s.rank == s.ranks - 1:
+            raise ValueError("the reason")
+        _ = s.diagnostics
+
+    sim.every(steps=1, call=fail)
+    with pytest.raises(ValueError if sim.rank == sim.ranks - 1 else RunError, match="the reason"):
+        sim.run(until=1.0)
+    assert sim.steps == 3
+    twin = turbulence(comm, device)
+    twin.step(3)
+    assert sim.diagnostics["energy"] == twin.diagnostics["energy"]
+
+
+def test_a_function_cannot_run_or_close_its_simulation(comm, device):
+    for call, text in ((lambda s: s.step(), "step and run"), (lambda s: s.close(), "close")):
+        sim = turbulence(comm, device)
+        sim.every(steps=1, call=call)
+        with pytest.raises(InputError, match=text):
+            sim.step()
+        assert sim.steps == 0
+
+
+def test_a_copy_goes_on_by_itself_to_the_same_bits(comm, device):
+    sim = turbulence(comm, device)
+    sim.step(2)
+    other = sim.copy()
+    sim.step(2)
+    assert other.steps == 2
+    other.step(2)
+    assert (
+        host(sim.modes["velocity"][...]).tobytes() == host(other.modes["velocity"][...]).tobytes()
+    )
+
+
+def test_a_state_written_from_python_goes_on_to_the_same_bits(comm, device, shared_folder):
+    sim = turbulence(comm, device)
+    sim.step(3)
+    sim.checkpoint(shared_folder)
+    later = turbulence(comm, device, initial={"restart": str(shared_folder)})
+    assert (later.steps, later.time) == (3, sim.time)
+    later.step(2)
+    sim.step(2)
+    assert (
+        host(sim.modes["velocity"][...]).tobytes() == host(later.modes["velocity"][...]).tobytes()
+    )
+
+
+def test_a_run_with_output_writes_what_the_command_line_writes(comm, device, shared_folder):
+    sim = turbulence(comm, device)
+    calls = []
+    sim.every(0.05, lambda s: calls.append(s.time))
+    sim.run(until=0.1, output=shared_folder / "out")
+    assert len(calls) == 3
+    assert {one.name for one in (shared_folder / "out").iterdir()} >= {
+        "case.toml",
+        "diagnostics.csv",
+        "fields.zarr",
+        "checkpoints",
+        "energy.png",
+    }
+    rows = (shared_folder / "out" / "diagnostics.csv").read_text().splitlines()
+    assert float(rows[-1].split(",")[1]) == pytest.approx(0.1)
+    sim.run(until=0.12)
+    assert sim.steps == 12
+
+
+def test_values_between_the_points_and_in_planes(comm, device):
+    def velocity(x, y, z):
+        return np.sin(x) * np.cos(y) + 0 * z, -np.cos(x) * np.sin(y) + 0 * z, 0 * x
+
+    sim = turbulence(comm, device, points=(24, 16, 12), initial={"velocity": velocity})
+    places = np.random.default_rng(0).uniform(-7, 14, (20, 3))
+    exact = np.stack(velocity(*places.T), axis=1)
+    np.testing.assert_allclose(sim.fields["velocity"].at(places), exact, atol=2e-3)
+    points = 2 * np.pi * np.arange(16)[:, None] / 16, 2 * np.pi * np.arange(24) / 24
+    plane = sim.fields["velocity"].plane("z", 1.0)
+    np.testing.assert_allclose(plane[0], np.sin(points[1]) * np.cos(points[0]), atol=1e-14)
+    assert sim.fields["velocity_x"].plane("y", 0).shape == (12, 24)
+
+
+def test_fields_as_labelled_arrays_and_for_other_libraries(comm, device):
+    pytest.importorskip("xarray")
+    sim = turbulence(comm, device)
+    whole = sim.fields["velocity"].to_xarray(gather=True)
+    assert whole.dims == ("component", "z", "y", "x")
+    assert whole.sel(component="x", z=0, y=0).sel(x=math.pi / 2).item() == pytest.approx(1.0)
+    part = sim.fields["velocity"].to_xarray()
+    assert part.shape == sim.fields["velocity"].shape
+    module = sim.array_module
+    np.testing.assert_array_equal(host(module.from_dlpack(sim.fields["velocity"])), part)
+
+
+def test_models_of_ones_own(comm, device):
+    def burgers(viscosity: float, drag: float = 0.0):
+        u, c = Vector("velocity", solenoidal=True), Scalar("dye")
+        return Model({u: -div(outer(u, u)) + viscosity * laplacian(u), c: -div(u * c) - drag * c})
+
+    options = {"points": N, "step": 0.01, "comm": comm, "device": device}
+    flow = Flow(burgers, viscosity=0.1, drag=0.5, initial={"dye": "1 + cos(x)"}, **options)
+    flow.run(until=0.1)
+    assert flow.fields["dye"].gather().mean() == pytest.approx(math.exp(-0.05), rel=1e-9)
+    heat = Scalar("heat")
+    plain = Flow(Model({heat: laplacian(heat)}), initial={"heat": "cos(2*y)"}, **options)
+    plain.run(until=0.1)
+    assert plain.fields["heat"].gather().max() == pytest.approx(math.exp(-0.4), rel=1e-9)
+
+
+def test_pores_and_tracers_have_the_same_face(comm, device):
+    def image():
+        return np.random.default_rng(3).random((12, 12, 12)) > 0.2
+
+    sim = PorousFlow(image(), tolerance=1e-2, comm=comm, device=device)
+    looks = []
+    sim.every(100, lambda s: looks.append(s.steps))
+    sim.run()
+    assert sim.finished
+    assert looks == list(range(0, sim.steps + 1, 100))
+    velocity = sim.fields["velocity"].gather()
+    assert velocity[2].mean() == pytest.approx(sim.diagnostics["velocity_z"], rel=1e-9)
+    other = sim.copy()
+    other.step(2)
+    assert other.steps == sim.steps + 2
+    with pytest.raises(InputError, match="can be read only"):
+        sim.fields["density"][...] = 1.0
+    tracer = Advection(points=8, width=0.2, comm=comm, device=device)
+    start = tracer.fields["tracer"].gather()
+    tracer.step(8)
+    np.testing.assert_allclose(tracer.fields["tracer"].gather(), start, atol=1e-14)
+    tracer.fields["tracer"][...] = 3.0
+    tracer.step(2)
+    np.testing.assert_allclose(tracer.copy().fields["tracer"].gather(), 3.0, atol=1e-14)
+
+
+def test_a_case_gives_the_bits_of_the_command_line(comm, device, shared_folder):
+    path = shared_folder / "case.toml"
+
+    def write():
+        path.write_text(
+            'solver = "spectral"\n[grid]\npoints = 16\n[equation]\nviscosity = 0.02\n[initial]\n'
+            'flow = "taylor-green"\n[time]\nend = 0.5\nstep = 0.01\n'
+        )
+
+    on_first_rank(comm, write)
+    sim = load(path, {"time.end": 0.04}, comm=comm, device=device)
+    sim.run()
+    same = turbulence(comm, device)
+    same.step(4)
+    assert host(sim.modes["velocity"][...]).tobytes() == host(same.modes["velocity"][...]).tobytes()
+
+
+def test_a_dropped_simulation_is_gone_and_a_closed_one_refuses(comm, device):
+    sim = turbulence(comm, device)
+    sim.every(steps=1, call=lambda s: None)
+    sim.step()
+    solver = weakref.ref(sim.solver)
+    gc.disable()
+    try:
+        del sim
+        assert solver() is None
+    finally:
+        gc.enable()
+    with turbulence(comm, device) as sim:
+        sim.step()
+    with pytest.raises(InputError, match="has been closed"):
+        sim.step()
+    assert "closed" in repr(sim)
+
+
+def test_what_ranks_disagree_on_is_refused_on_all(comm, device):
+    if comm is None:
+        pytest.skip("needs several ranks")
+    with pytest.raises(InputError, match="disagree on the simulation"):
+        turbulence(comm, device, viscosity=0.01 * (1 + comm.rank))
+    sim = turbulence(comm, device)
+    with pytest.raises(InputError, match="disagree on until"):
+        sim.run(until=0.1 * (1 + comm.rank))
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"viscosity": -1.0}, "equation.viscosity"),
+        ({"viscosity": "x"}, "equation.viscosity"),
+        ({"points": 0}, "grid.points"),
+        ({"initial": "taylor-gren"}, "taylor-green"),
+        ({"initial": {"speed": np.zeros(3)}}, "there is no 'speed'"),
+        ({"initial": 3}, "accepted: taylor-green"),
+        ({"cfl": 0.5}, "exactly one of 'step'"),
+        ({"drag": 0.5}, "drag"),
+        ({"precision": "float16"}, "numerics.precision"),
+        ({"comm": "all"}, "'world', None or a communicator"),
+    ],
+)
+def test_wrong_arguments_are_told_in_one_line(comm, device, options, text):
+    with pytest.raises(InputError, match=text) as found:
+        given = {"points": N, "viscosity": 0.02, "step": 0.01, "device": device, "comm": comm}
+        Turbulence(**{**given, **options}).prepare()
+    assert "\n" not in str(found.value)
