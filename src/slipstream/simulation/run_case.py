@@ -142,7 +142,7 @@ def _run_and_draw(
                 console.print(text, markup=False, highlight=False, soft_wrap=True)
             raise
         try:
-            if artist and not was_interrupted:
+            if artist and loop.stopped_by != "interrupted":
                 _begin_pictures(simulation.case.title, writer, folder, artist)
         finally:
             effort.time_writing(writer.close)
