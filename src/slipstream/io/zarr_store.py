@@ -49,6 +49,9 @@ class FieldStore:
         self._snapshots = 0
         self._names: set[str] = set()
         self._files = _WholeFiles(self.path)
+        # What rank 0 has made, by name: to open it again takes as long as to write a small array.
+        self._group: Any = None
+        self._arrays: dict[str, Any] = {}
         self._on_first_rank(lambda: self._begin(attributes or {}))
 
     def append(self, time: float, fields: Iterable[Field]) -> None:
@@ -86,14 +89,13 @@ class FieldStore:
     def _begin(self, attributes: Mapping[str, Any]) -> None:
         if self.path.exists():
             shutil.rmtree(self.path)
-        zarr.create_group(store=self._files, attributes=dict(attributes))
+        self._group = zarr.create_group(store=self._files, attributes=dict(attributes))
 
     def _append_time(self, time: float) -> None:
         """Lengthen the time axis of all arrays, on rank 0 only."""
         size = self._snapshots + 1
-        group = self._group()
         if self._snapshots == 0:
-            group.create_array(
+            self._arrays["time"] = self._group.create_array(
                 "time",
                 shape=(1,),
                 chunks=(_TIMES_PER_CHUNK,),
@@ -104,10 +106,10 @@ class FieldStore:
             )
         # All arrays are lengthened before any is filled: readers refuse unequal lengths.
         for name in ("time", *sorted(self._names)):
-            array = group[name]
+            array = self._arrays[name]
             if array.shape[0] != size:
                 array.resize((size, *array.shape[1:]))
-        group["time"][size - 1] = time
+        self._arrays["time"][size - 1] = time
 
     def _create(self, field: Field, snapshots: int | None) -> None:
         """Create the array of a field, and its coordinates, on rank 0; the others wait."""
@@ -118,14 +120,13 @@ class FieldStore:
         self._on_first_rank(lambda: self._create_array(field, snapshots, chunks))
 
     def _create_array(self, field: Field, snapshots: int | None, chunks: tuple[int, ...]) -> None:
-        group = self._group()
         leading, dtype = () if snapshots is None else (snapshots,), field.data.dtype
         # JSON holds no NumPy values.
         attributes: dict[str, Any] = {
             key: value.tolist() if isinstance(value, np.ndarray | np.generic) else value
             for key, value in field.attributes.items()
         }
-        group.create_array(
+        self._arrays[field.name] = self._group.create_array(
             field.name,
             shape=leading + tuple(field.shape),
             chunks=tuple(1 for _ in leading) + chunks,
@@ -137,15 +138,14 @@ class FieldStore:
             # The digits of turbulence do not compress; trying costs more than the disk.
             compressors=None,
         )
-        self._create_coordinates(group, field)
+        self._create_coordinates(field)
 
-    @staticmethod
-    def _create_coordinates(group: zarr.Group, field: Field) -> None:
+    def _create_coordinates(self, field: Field) -> None:
         for name, values in field.coordinates.items():
-            if name in group:
+            if name in self._arrays:
                 continue
             values = np.asarray(values)
-            array = group.create_array(
+            array = self._arrays[name] = self._group.create_array(
                 name,
                 shape=values.shape,
                 chunks=tuple(min(max(1, size), _LONGEST_CHUNK) for size in values.shape),
@@ -162,7 +162,9 @@ class FieldStore:
     def _write_own_box(self, field: Field, leading: tuple[int, ...]) -> None:
         if field.data.size:
             with self._writing():
-                array = zarr.open_array(self._files, path=field.name, mode="r+")
+                array = self._arrays.get(field.name)
+                if array is None:
+                    array = zarr.open_array(self._files, path=field.name, mode="r+")
                 array[leading + field.region()] = field.data
 
     def _publish(self) -> None:
@@ -178,9 +180,6 @@ class FieldStore:
                 zarr.consolidate_metadata(self._files)
 
         self._on_first_rank(consolidate)
-
-    def _group(self) -> Any:
-        return zarr.open_group(self._files, mode="r+", use_consolidated=False)
 
     def _on_first_rank(self, write: Callable[[], None]) -> None:
         def write_there() -> None:
