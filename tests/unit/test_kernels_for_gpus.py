@@ -35,7 +35,9 @@ from slipstream.spectral.projection import make_solenoidal
 from slipstream.spectral.runge_kutta_step import SpectralStep
 from slipstream.spectral.runge_kutta_tableaux import METHODS
 from slipstream.spectral.spectral_operators import vorticity
-from slipstream.spectral.spectral_problem import SpectralProblem
+from slipstream.spectral.spectral_problem import SpectralProblem, field_parts
+from slipstream.spectral.spectrum import energy_spectrum, variances
+from slipstream.spectral.statistics.anisotropic_spectrum import anisotropic
 from slipstream.spectral.statistics.nonlinear_rates import record_nonlinear_term
 
 ARCHITECTURES = ("sm_80", "sm_90")
@@ -115,6 +117,9 @@ def used_kernels(real, shape):
             assert all(graph.nodes for graph in graphs)
             flow.set_step_size(0.01)
             component_sums(flow)
+            energy_spectrum(flow, 0, problem.size, None)
+            variances(flow, flow.modes_of(flow.state), None)
+            assert list(anisotropic(flow, field_parts(model), None))
             if problem.size >= 3:
                 vector_sums(flow, 0)
                 vorticity(flow)

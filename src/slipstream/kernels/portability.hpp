@@ -108,6 +108,7 @@ INLINE double fma(double a, double b, double c) { return __builtin_fma(a, b, c);
 INLINE float fma(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
 INLINE double fabs(double value) { return __builtin_fabs(value); }
 INLINE double sqrt(double value) { return __builtin_sqrt(value); }
+INLINE double rint(double value) { return __builtin_rint(value); }
 INLINE double floor(double value) { return __builtin_floor(value); }
 INLINE double ceil(double value) { return __builtin_ceil(value); }
 INLINE double exp(double value) { return __builtin_exp(value); }

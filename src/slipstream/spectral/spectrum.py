@@ -7,19 +7,32 @@ some arrays of four million numbers.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 
 from slipstream.array_types import Array, Comm
 from slipstream.collective import sum_over_ranks
+from slipstream.device import RowLaunch
 from slipstream.spectral.runge_kutta_step import SpectralStep
 from slipstream.spectral.spectral_problem import FieldParts
 
 _MODES_AT_A_TIME = 1 << 22
 
-# ``bins(z, y, x, module)`` returns the number of each mode's bin, from wavenumbers that broadcast.
-Bins = Callable[[Any, Any, Any, Any], Any]
+
+@dataclass(frozen=True)
+class Bins:
+    """Into which of `count` bins modes fall: `number` is the BIN of ``binned_modes.hpp``."""
+
+    number: str
+    count: int
+    # The numbers a, b and c in it.
+    a: float = 1.0
+    b: float = 1.0
+    c: float = 1.0
+
+
+_NO_MEAN = Bins("z * z + (y * y + x * x) > 0", 2)
 
 
 def energy_spectrum(flow: SpectralStep, first: int, size: int, comm: Comm) -> np.ndarray:
@@ -38,22 +51,16 @@ def box_means(flow: SpectralStep, modes: Array, comm: Comm) -> np.ndarray:
 
 def variances(flow: SpectralStep, modes: Array, comm: Comm) -> np.ndarray:
     """Return the mean square distance from its mean of each of some components. Collective."""
-
-    def is_no_mean(z: Any, y: Any, x: Any, module: Any) -> Any:
-        return z**2 + (y**2 + x**2) > 0
-
     each = (modes[place : place + 1] for place in range(len(modes)))
-    return np.array([sums_in_bins(flow, one, one, is_no_mean, 2, comm)[1] for one in each])
+    return np.array([sums_in_bins(flow, one, one, _NO_MEAN, comm)[1] for one in each])
 
 
 def sums_in_shells(flow: SpectralStep, first: Array, second: Array, comm: Comm) -> np.ndarray:
     """Return sums over shells of modes of the real part of conj(first) . second. Collective."""
     waves = flow.wavenumbers
 
-    def shells(z: Any, y: Any, x: Any, module: Any) -> Any:
-        return module.rint(module.sqrt(z**2 + (y**2 + x**2)) / waves.unit)
-
-    return sums_in_bins(flow, first, second, shells, waves.shell_count, comm)
+    number = "rint(sqrt(z * z + (y * y + x * x)) / a)"
+    return sums_in_bins(flow, first, second, Bins(number, waves.shell_count, waves.unit), comm)
 
 
 def by_field(
@@ -67,25 +74,35 @@ def by_field(
 
 
 def sums_in_bins(
-    flow: SpectralStep, first: Any, second: Any, bins: Bins, count: int, comm: Comm
+    flow: SpectralStep, first: Array, second: Array, bins: Bins, comm: Comm
 ) -> np.ndarray:
     """Return sums over bins of modes of the real part of conj(first) . second. Collective.
 
     Both have the shape (components, kz, ky of this rank, kx); both signs of kx are counted.
     """
     device, waves = flow.device, flow.wavenumbers
-    module, sums = device.array_module, device.zeros((count,), np.float64)
-    z, y, x = (device.array(axis) for axis in (waves.z, waves.y, waves.x))
-    z, y, weight = z[:, None, None], y[:, None], device.array(waves.multiplicity)
-    plane = y.size * x.size
-    planes = max(1, _MODES_AT_A_TIME // max(1, plane))
-    for low in range(0, len(z) if plane else 0, planes):
+    module, sums = device.array_module, device.zeros((bins.count,), np.float64)
+    z, y, x = (device.array(axis, np.float64) for axis in (waves.z, waves.y, waves.x))
+    kernel = device.kernel("binned_modes.hpp", "binned_products", REAL=flow.real, BIN=bins.number)
+    row = y.size * x.size
+    planes = max(1, _MODES_AT_A_TIME // max(1, row))
+    for low in range(0, len(z) if row else 0, planes):
         part = slice(low, low + planes)
-        products = module.zeros(first[0, part].shape, np.float64)
-        for one, other in zip(first[:, part], second[:, part], strict=True):
-            products += one.real.astype(np.float64) * other.real
-            products += one.imag.astype(np.float64) * other.imag
-        products *= weight
-        numbers = module.broadcast_to(bins(z[part], y, x, module), products.shape)
-        sums += module.bincount(numbers.astype(np.int64).ravel(), products.ravel(), count)
+        shape = (len(z[part]), y.size, x.size)
+        products, numbers = device.empty(shape, np.float64), device.zeros(shape, np.int64)
+        operation = kernel.bind(
+            RowLaunch(shape[0] * shape[1], shape[2]),
+            first[:, part],
+            second[:, part],
+            *(z[part], y, x, products, numbers),
+            *(len(first), *shape, *_modes_apart(first), *_modes_apart(second)),
+            *(bins.a, bins.b, bins.c),
+        )
+        device.run(operation)
+        sums += module.bincount(numbers.ravel(), products.ravel(), bins.count)
     return sum_over_ranks(comm, device.to_host(sums))
+
+
+def _modes_apart(modes: Array) -> list[int]:
+    """Return how many modes are from one field, plane and row to the next."""
+    return [stride // modes.itemsize for stride in modes.strides[:3]]

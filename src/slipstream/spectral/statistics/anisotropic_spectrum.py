@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import numpy as np
 
@@ -13,7 +12,7 @@ from slipstream.field import Field
 from slipstream.io.time_series import whole_field
 from slipstream.spectral.runge_kutta_step import SpectralStep
 from slipstream.spectral.spectral_problem import FieldParts
-from slipstream.spectral.spectrum import by_field, sums_in_bins
+from slipstream.spectral.spectrum import Bins, by_field, sums_in_bins
 from slipstream.spectral.wavenumbers import shells_of, smallest_wavenumber
 
 
@@ -25,14 +24,12 @@ def anisotropic(flow: SpectralStep, parts: Sequence[FieldParts], comm: Comm) -> 
     along, levels = 2 * math.pi / length_z, modes_z.low
     shells = shells_of(waves.all_axes[1:], across)
 
-    def bins(z: Any, y: Any, x: Any, module: Any) -> Any:
-        shell = module.rint(module.sqrt(y**2 + x**2) / across)
-        return shell * levels + module.rint(module.absolute(z) / along)
+    number = "rint(sqrt(y * y + x * x) / a) * c + rint(fabs(z) / b)"
+    bins = Bins(number, shells * levels, across, along, float(levels))
 
     def sums(first: int, size: int) -> np.ndarray:
         part = flow.modes_of(state[first : first + size])
-        count = shells * levels
-        return sums_in_bins(flow, part, part, bins, count, comm).reshape(shells, levels) / 2
+        return sums_in_bins(flow, part, part, bins, comm).reshape(shells, levels) / 2
 
     perpendicular = {"wavenumber_perpendicular": across * np.arange(shells)}
     parallel = {"wavenumber_parallel": along * np.arange(levels)}
