@@ -53,7 +53,11 @@ _CONSTANTS: dict[str, Quantity] = {
     name: getattr(equations, name) for name in ("x", "y", "z", "t", "x_hat", "y_hat", "z_hat")
 }
 # What products of sums, and derivatives in products, may be multiplied out to.
-_MOST_TERMS, _MOST_ORDERS, _LARGEST_POWER = 2000, 6, 12
+_MOST_TERMS, _MOST_ORDERS, _LARGEST_POWER = 2000, 4, 12
+# The highest derivative: that of the highest hyperviscosity.
+_HIGHEST_ORDER = 16
+# By how many orders an operator differentiates.
+_ORDERS = {"grad": 1, "div": 1, "curl": 1, "laplacian": 2}
 
 Part: TypeAlias = Quantity | sympy.Expr
 
@@ -207,8 +211,14 @@ class _Reader:
             if len(parts) not in counts:
                 expected = " or ".join(map(str, counts))
                 raise Refused(f"has {name} of {len(parts)} arguments; expected {expected}")
-            if name == "laplacian" and len(parts) == 2:
-                return _bounded(operator(as_quantity(parts[0]), _small_power(parts[1])))
+            power = _small_power(parts[1]) if name == "laplacian" and len(parts) == 2 else 1
+            if name in _ORDERS:
+                quantity = as_quantity(parts[0])
+                order = max(map(_order, quantity.forms)) + power * _ORDERS[name]
+                if order > _HIGHEST_ORDER:
+                    raise Refused(f"has a derivative of an order beyond {_HIGHEST_ORDER}")
+                options = {"power": power} if power > 1 else {}
+                return _bounded(operator(quantity, **options))
             quantities = list(map(as_quantity, parts))
             if name in ("dot", "cross", "outer", "abs2"):
                 _check_product(*quantities, *quantities[: name == "abs2"])
@@ -266,6 +276,15 @@ def _bounded(part: Part) -> Part:
     return part
 
 
+def _degree(factor: sympy.Expr) -> int:
+    return int(sympy.Poly(factor, *WAVENUMBERS).total_degree())
+
+
+def _order(form: Form) -> int:
+    """Return the order of the highest derivative of a form."""
+    return max((_degree(factor) for factor in form.terms.values()), default=0)
+
+
 def _check_product(*parts: Part) -> None:
     """Refuse a product before it is multiplied out, if that would take too long."""
     terms = 1
@@ -283,7 +302,7 @@ def _check_orders(form: Form) -> None:
     for points, factor in form.terms.items():
         if isinstance(points, Value) or not factor.has(*WAVENUMBERS):
             continue
-        if sympy.Poly(factor, *WAVENUMBERS).total_degree() > _MOST_ORDERS:
+        if _degree(factor) > _MOST_ORDERS:
             raise Refused(f"multiplies a derivative of a product of an order beyond {_MOST_ORDERS}")
 
 
