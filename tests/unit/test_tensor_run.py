@@ -1,4 +1,4 @@
-"""The permeability tensor from cases: flow along x, y and z in turn."""
+"""What `permeability` tells, from cases too: the tensor, and flow in SI units."""
 
 import numpy as np
 import pytest
@@ -109,13 +109,69 @@ def test_axes_share_the_steps_where_none_becomes_steady(device):
     assert "not converged" in simulation.results(1.0, 64)["distance from steady"][1]
 
 
+WATER = {"viscosity": 1e-3, "pressure_gradient": 2e5, "density": 1000.0}
+IN_SI_UNITS = [f"flow.{key}={value}" for key, value in WATER.items()]
+
+
+@pytest.mark.filterwarnings("ignore:pore faces solid")
+@pytest.mark.parametrize("inertia", [False, True])
+def test_cases_are_in_si_units_as_python_is(device, inertia):
+    time = 0.6 if inertia else 1.0
+    settings = (*IN_SI_UNITS, "image.voxel_size=1e-5", f"flow.relaxation_time={time}")
+    settings = (*settings, "flow.axis=x", f"flow.inertia={str(inertia).lower()}")
+    simulation = advance(start(device, *settings, case=CASE), 4000)
+    again = parse_case(simulation.case.to_toml())
+    assert again == simulation.case
+    result = permeability(
+        make_sample("random-pack", (8, 10, 12), radius=3, solid_fraction=0.3),
+        *(1e-5, "x"),
+        inertia=inertia,
+        relaxation_time=time,
+        interval=20,
+        storage=Storage(),
+        device=device,
+        **WATER,
+    )
+    found = simulation.diagnostics()
+    assert found["permeability"] == pytest.approx(result.k, rel=1e-14)
+    assert found["darcy_velocity"] == pytest.approx(result.flow.velocity[0], rel=1e-14)
+    assert found["reynolds"] == pytest.approx(result.reynolds, rel=1e-14)
+    texts = simulation.results(1.0, 2)
+    assert texts["Darcy velocity"][0] == f"{result.flow.velocity[0]:.5g} m/s"
+    for field in simulation.fields():
+        mine = result.fields[field.name]
+        np.testing.assert_array_equal(field.data, mine.data)
+        assert field.attributes == mine.attributes
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        (IN_SI_UNITS, r"flow\.viscosity: SI units need the edge of a voxel, image\.voxel_size"),
+        (
+            [*IN_SI_UNITS[:2], "image.voxel_size=1e-6", "flow.inertia=true"],
+            "flow: density is needed for flow with inertia in SI units",
+        ),
+        (
+            [*IN_SI_UNITS, "image.voxel_size=1e-6", "flow.inertia=true", "flow.force=1e-5"],
+            "flow: remove 'force': with inertia, viscosity, density and pressure_gradient tell",
+        ),
+    ],
+)
+def test_fluids_that_are_not_whole_are_refused(device, settings, told):
+    with pytest.raises(InputError, match=told):
+        make(device, *settings, case=CASE.replace("voxel_size = 2e-6", ""))
+
+
 @pytest.mark.parametrize(
     ("setting", "told"),
     [
         ('image.walls=["x"]', r"image\.walls: \['x'\] closes an axis of flow\.axis = 'all'; acc"),
+        ("flow.viscosity=1e-3", r"flow: 'viscosity' is not enough for SI units; accepted: visc"),
+        ("flow.density=1e3", r"flow: 'density' is not enough for SI units; accepted: viscosity"),
         ("image.buffer=2", r"image\.buffer: layers are for one axis; accepted with flow\.axis ="),
     ],
 )
-def test_what_suits_one_axis_only_is_refused_for_all(device, setting, told):
+def test_settings_that_do_not_fit_are_refused_is_refused_for_all(device, setting, told):
     with pytest.raises(InputError, match=told):
         make(device, setting, case=CASE)

@@ -267,6 +267,11 @@ class Flow(Table):
         Difference of pressure between the two ends of the axis, instead of a force.
     inertia : bool
         Navier-Stokes instead of Stokes flow.
+    viscosity, pressure_gradient : float or None
+        Dynamic viscosity of the fluid in Pa s, and what drives it in Pa/m: output is then in SI
+        units. Stokes flow is scaled to them, whatever drives it on the lattice.
+    density : float or None
+        Of the fluid in kg/m³. With inertia the three give the force on the lattice.
     """
 
     axis: Literal["x", "y", "z", "all"] = "z"
@@ -275,17 +280,41 @@ class Flow(Table):
     force: Positive | None = None
     pressure_drop: Positive | None = None
     inertia: bool = False
+    viscosity: Positive | None = None
+    pressure_gradient: Positive | None = None
+    density: Positive | None = None
 
     @model_validator(mode="before")
     @classmethod
     def _one_way_to_drive(cls, data: Any) -> Any:
         if not isinstance(data, dict):
             return data
+        if data.get("inertia") is True and data.get("pressure_gradient") is not None:
+            given = [key for key in ("force", "pressure_drop") if data.get(key) is not None]
+            if given:
+                raise ValueError(
+                    f"remove {_listed(given)}: with inertia, viscosity, density and"
+                    " pressure_gradient tell what drives the flow"
+                )
+            return data
         if data.get("force") is not None and data.get("pressure_drop") is not None:
             raise ValueError("give one of 'force' and 'pressure_drop', not both")
         if data.get("pressure_drop") is None:
             return {"force": 1e-5, **{k: v for k, v in data.items() if v is not None}}
         return data
+
+    @model_validator(mode="after")
+    def _a_whole_fluid(self) -> Self:
+        given = {key: getattr(self, key) for key in ("viscosity", "pressure_gradient", "density")}
+        names = [key for key, value in given.items() if value is not None]
+        if names and (self.viscosity is None or self.pressure_gradient is None):
+            raise ValueError(
+                f"{_listed(names)} {'are' if names[1:] else 'is'} not enough for SI units;"
+                " accepted: viscosity and pressure_gradient together"
+            )
+        if names and self.inertia and self.density is None:
+            raise ValueError("density is needed for flow with inertia in SI units, as 1000.0")
+        return self
 
 
 class LatticeTime(Time):
@@ -454,7 +483,11 @@ class LatticeCase(Case):
         return {**data, "output": {"diagnostics_interval": float(interval), **output}}
 
     @model_validator(mode="after")
-    def _flow_is_not_walled_in(self) -> Self:
+    def _flow_suits_the_image(self) -> Self:
+        if self.flow.viscosity is not None and not self.image.in_metres:
+            raise ValueError(
+                "flow.viscosity: SI units need the edge of a voxel, image.voxel_size, in metres"
+            )
         if self.flow.axis == "all" and self.image.walls:
             raise ValueError(
                 f"image.walls: {list(self.image.walls)} closes an axis of flow.axis = 'all';"

@@ -11,9 +11,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from slipstream.array_types import Comm
+from slipstream.case import LatticeCase
 from slipstream.collective import largest, sum_over_ranks
 from slipstream.lattice.flow_domain import Domain
+from slipstream.lattice.flow_units import physical_fluid_of
 from slipstream.lattice.pore_flow import PoreFlow
+from slipstream.lattice.relaxation_rates import fluid_of
 
 # One darcy in square metres.
 DARCY = 9.869233e-13
@@ -35,6 +38,14 @@ def resisted_force(
     if pressure_drop is not None:
         return pressure_drop / domain.sample.shape[axis]
     return (force or 0.0) / domain.sample_fraction
+
+
+def drive_of(case: LatticeCase, domain: Domain) -> tuple[float | None, float | None]:
+    """Return a case's force per volume and pressure drop, one of which is None."""
+    fluid = physical_fluid_of(case)
+    if fluid is not None and case.flow.inertia:
+        return fluid.force(fluid_of(case).viscosity) * domain.sample_fraction, None
+    return case.flow.force, case.flow.pressure_drop
 
 
 @dataclass(frozen=True)

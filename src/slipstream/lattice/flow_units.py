@@ -7,9 +7,11 @@ the same Reynolds number are alike only, so the force on the lattice follows fro
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from slipstream.argument_checks import check_positive
+from slipstream.case import LatticeCase
 from slipstream.errors import InputError
 
 _ALL = "viscosity (Pa s) and pressure_gradient (Pa/m) together"
@@ -69,6 +71,15 @@ class Units:
     force: float | None = None
     kinematic_viscosity: float | None = None  # of the fluid, in m²/s
 
+    def reynolds(self, velocity: float, permeability: float) -> float:
+        """Return the Reynolds number of a velocity in m/s, by the root of a permeability.
+
+        The permeability is in squares of voxels. NaN if the viscosity is not known.
+        """
+        if self.kinematic_viscosity is None or self.length is None:
+            return math.nan
+        return velocity * math.sqrt(max(permeability, 0.0)) * self.length / self.kinematic_viscosity
+
 
 def physical_fluid(
     voxel_size: float,
@@ -93,4 +104,12 @@ def physical_fluid(
         float(viscosity),
         float(pressure_gradient),
         None if density is None else float(density),
+    )
+
+
+def physical_fluid_of(case: LatticeCase) -> PhysicalFluid | None:
+    """Return the fluid of a case in SI units, or None if it is not given."""
+    flow = case.flow
+    return physical_fluid(
+        case.image.voxel_size, flow.viscosity, flow.pressure_gradient, flow.density
     )

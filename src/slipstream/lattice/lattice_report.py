@@ -12,7 +12,7 @@ from slipstream.case import LatticeCase
 from slipstream.collective import sum_over_ranks
 from slipstream.device import quick_bandwidth
 from slipstream.lattice.convergence import UNKNOWN, distance_text
-from slipstream.lattice.darcy import DARCY, Means
+from slipstream.lattice.darcy import DARCY, Means, drive_of
 from slipstream.lattice.flow_domain import Domain, image_text
 from slipstream.lattice.lattice_checkpoint import AxisRecord
 from slipstream.lattice.percolation import Connectivity
@@ -43,7 +43,8 @@ def problem_text(case: LatticeCase, domain: Domain, found: Connectivity) -> dict
     fate = "removed" if case.image.isolated == "remove" else "kept"
     equation = "Navier-Stokes" if case.flow.inertia else "Stokes"
     drop = case.flow.pressure_drop
-    drive = f"force {case.flow.force:g}" if drop is None else f"pressure drop {drop:g}"
+    force, _ = drive_of(case, domain)
+    drive = f"pressure drop {drop:g}" if force is None else f"force {force:.4g}"
     return {
         "equation": f"{equation} flow, lattice Boltzmann, D3Q19, two relaxation times",
         "image": image_text(case.image, domain),
@@ -112,6 +113,18 @@ def flow_texts(means: Means, axis: int, tortuosity: float) -> dict[str, tuple[st
         "tortuosity": (f"{tortuosity:.4g}", f"mean speed over mean velocity {along}"),
         "drag on walls": (f"{force:.5g}", f"{along}, {force / drive:.2%} of what drives the flow"),
     }
+
+
+def si_texts(found: dict[str, float], axis: str) -> dict[str, tuple[str, str]]:
+    """Return what is known in SI units."""
+    texts = {}
+    if "darcy_velocity" in found:
+        text = f"{found['darcy_velocity']:.5g} m/s"
+        texts["Darcy velocity"] = (text, f"superficial, along {axis}")
+    if "reynolds" in found:
+        remark = "Darcy velocity times √permeability over viscosity"
+        texts["Reynolds number"] = (f"{found['reynolds']:.3g}", remark)
+    return texts
 
 
 def permeability_text(permeability: float, voxel_size: float) -> tuple[str, str]:

@@ -17,10 +17,11 @@ from slipstream.field import Field
 from slipstream.io.checkpoint import Checkpoint
 from slipstream.io.image_errors import CASES, in_terms_of
 from slipstream.lattice.convergence import Steadiness
-from slipstream.lattice.darcy import DARCY, resisted_force
+from slipstream.lattice.darcy import DARCY, FlowSums, drive_of, resisted_force
 from slipstream.lattice.domain_decomposition import Subdomain
 from slipstream.lattice.flow_domain import Domain, open_domain, read_pores, unmatched_text
 from slipstream.lattice.flow_snapshot import BYTES_AT_ONCE, FlowSnapshot
+from slipstream.lattice.flow_units import Units, physical_fluid_of
 from slipstream.lattice.lattice_checkpoint import (
     AXES_TABLE,
     AxisRecord,
@@ -40,13 +41,14 @@ from slipstream.lattice.lattice_report import (
     permeability_text,
     problem_text,
     ranks_text,
+    si_texts,
     speed_results,
     storage_text,
 )
 from slipstream.lattice.percolation import Connectivity
 from slipstream.lattice.population_layout import TUNED, Storage
 from slipstream.lattice.pore_flow import PoreFlow
-from slipstream.lattice.relaxation_rates import driven_along, driven_fluid, fluid_of
+from slipstream.lattice.relaxation_rates import driven_along, fluid_of
 from slipstream.lattice.steady_flow import tortuosity
 from slipstream.lattice.storage_tuning import choose_storage, storage_candidates
 from slipstream.lattice.velocity_set import AXES, axes_of
@@ -190,13 +192,12 @@ class LatticeSimulation(Simulation):
         self.check_memory()
         self.flow = PoreFlow(
             self.subdomain,
-            driven_along(fluid_of(case), self._axes, case.flow.force, case.flow.pressure_drop),
+            driven_along(fluid_of(case), self._axes, *drive_of(case, self.domain)),
             storage,
             self.device,
             transport,
             case.run.schedule,
         )
-        self._fields = VoxelFields(self.flow, self.comm, case.image.voxel_size)
 
     def initialise(self) -> None:
         """Set a fluid at rest, or the state of a checkpoint."""
@@ -214,15 +215,17 @@ class LatticeSimulation(Simulation):
         """Drive the flow along an axis from step `began` on, and see when it is steady."""
         case, convergence = self.case, self.case.convergence
         self._axis, self._began = axis, began
-        if self.flow.fluid != driven_fluid(case, axis):
-            self.flow.drive(driven_fluid(case, axis))
+        drive, fluid = drive_of(case, self.domain), physical_fluid_of(case)
+        driven = fluid_of(case).along(axis, *drive)
+        if self.flow.fluid != driven:
+            self.flow.drive(driven)
+        force = resisted_force(*drive, axis, self.domain)
+        voxel_size = case.image.voxel_size
+        units = Units() if fluid is None else fluid.units(driven.viscosity, force)
+        self._units = units
+        self._fields = VoxelFields(self.flow, self.comm, voxel_size, units)
         self._steadiness = Steadiness(
-            self.flow,
-            axis,
-            resisted_force(case.flow.force, case.flow.pressure_drop, axis, self.domain),
-            convergence.tolerance,
-            convergence.interval,
-            self.comm,
+            self.flow, axis, force, convergence.tolerance, convergence.interval, self.comm
         )
 
     def _restart_from(self, checkpoint: Checkpoint, earlier: LatticeCase, folder: str) -> None:
@@ -244,7 +247,8 @@ class LatticeSimulation(Simulation):
         elif len(self._axes) > 1:
             self._follow(self._axes[0], self.step)
         read_state(checkpoint, folder, self.flow)
-        self.flow.continue_from(self.step - self._began, driven_fluid(earlier, last.axis))
+        before = fluid_of(earlier).along(last.axis, *drive_of(earlier, self.domain))
+        self.flow.continue_from(self.step - self._began, before)
         if is_same and earlier.convergence.interval == case.convergence.interval:
             for permeability in read_numbers(checkpoint, _LOOKS):
                 self._steadiness.add(permeability)
@@ -343,6 +347,7 @@ class LatticeSimulation(Simulation):
             "velocity_x": x,
             "velocity_y": y,
             "velocity_z": z,
+            **self._in_si_units(means.sums),
             "mach": means.sums.mach,
             "mass": means.sums.mass / self.sites,
             "wall_force": float(means.sums.wall_force[self._axis]),
@@ -360,6 +365,18 @@ class LatticeSimulation(Simulation):
             tensor[:, 2 - record.axis] = record.column[::-1]
         return tensor
 
+    def _in_si_units(self, sums: FlowSums) -> dict[str, float]:
+        """Return Darcy's velocity, and the Reynolds number, if the fluid is known."""
+        if self._units.velocity is None:
+            return {}
+        velocity = float(sums.velocity[self._axis]) * self._units.velocity
+        found = {"darcy_velocity": velocity}
+        if self._units.kinematic_viscosity is not None:
+            found["reynolds"] = self._units.reynolds(
+                velocity, self._steadiness.means().permeability
+            )
+        return found
+
     def _components(self) -> dict[str, float]:
         tensor = self.tensor() * self.case.image.voxel_size**2
         names = [f"permeability_{row}{column}" for row in "xyz" for column in "xyz"]
@@ -375,6 +392,7 @@ class LatticeSimulation(Simulation):
         return {
             **flow_results(records, tensor, voxel_size, self._is_steady()),
             **flow_texts(means, self._axis, tortuosity(speed_sum[0], means, self._axis, flow)),
+            **si_texts(self._in_si_units(means.sums), AXES[self._axis]),
             "porosity": (f"{found.porosity:.4f}", f"{found.open_porosity:.4f} open"),
             "storage": self._storage_text(),
             **speed_results(self.flow, self.comm, self.sites, steps, seconds, devices),
@@ -386,7 +404,11 @@ class LatticeSimulation(Simulation):
 
     def pictures(self) -> PictureChoice:
         """Return what is drawn at the end."""
-        return picture_choice(AXES[self._axes[-1]], self.case.image.in_metres)
+        return picture_choice(
+            AXES[self._axes[-1]],
+            self.case.image.in_metres,
+            self.case.flow.viscosity is not None,
+        )
 
     def fields(self) -> Iterator[Field]:
         """Yield velocity, density, pressure and pores at all voxels."""

@@ -272,7 +272,7 @@ def permeability(
         run = run_to_steady(
             flow,
             one,
-            fluid.along(one, force or 0.0, pressure_drop or 0.0),
+            fluid.along(one, force, pressure_drop),
             resisted_force(force, pressure_drop, one, domain),
             tolerance,
             max_steps,

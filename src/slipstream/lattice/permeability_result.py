@@ -229,11 +229,8 @@ def axis_flow(flow: SteadyFlow, comm: Comm, voxel_size: float, units: Units) -> 
     velocity = sums.velocity[::-1] * (units.velocity or 1.0)
     if units.velocity is None:
         reynolds = float(sums.velocity[flow.axis]) * length / flow.viscosity
-    elif units.kinematic_viscosity is None:
-        reynolds = math.nan
     else:
-        metres = length * voxel_size
-        reynolds = float(velocity[2 - flow.axis]) * metres / units.kinematic_viscosity
+        reynolds = units.reynolds(float(velocity[2 - flow.axis]), k)
     return AxisFlow(
         axis=AXES[flow.axis],
         k=flow.means.column[::-1] * voxel_size**2,

@@ -62,13 +62,16 @@ class Fluid:
         for name in ("force", "pressure_drop"):
             object.__setattr__(self, name, three_numbers(name, getattr(self, name)))
 
-    def along(self, axis: int, force: float = 0.0, pressure_drop: float = 0.0) -> Fluid:
+    def along(
+        self, axis: int, force: float | None = None, pressure_drop: float | None = None
+    ) -> Fluid:
         """Return this fluid, driven along one axis of the array only."""
+        force, drop = force or 0.0, pressure_drop or 0.0
         z, y, x = (float(one == axis) for one in range(3))
         return dataclasses.replace(
             self,
             force=(force * z, force * y, force * x),
-            pressure_drop=(pressure_drop * z, pressure_drop * y, pressure_drop * x),
+            pressure_drop=(drop * z, drop * y, drop * x),
         )
 
     @property
@@ -94,12 +97,6 @@ def fluid_of(case: LatticeCase) -> Fluid:
     return Fluid(flow.relaxation_time, flow.magic, inertia=flow.inertia)
 
 
-def driven_fluid(case: LatticeCase, axis: int) -> Fluid:
-    """Return the fluid of a case, driven along an axis of the array."""
-    flow = case.flow
-    return fluid_of(case).along(axis, flow.force or 0.0, flow.pressure_drop or 0.0)
-
-
 def driven_along(
     fluid: Fluid, axes: Iterable[int], force: float | None, pressure_drop: float | None
 ) -> Fluid:
@@ -110,4 +107,4 @@ def driven_along(
     first, *_ = axes = list(axes)
     drop = pressure_drop or 0.0
     z, y, x = (drop if axis in axes else 0.0 for axis in range(3))
-    return dataclasses.replace(fluid.along(first, force or 0.0), pressure_drop=(z, y, x))
+    return dataclasses.replace(fluid.along(first, force), pressure_drop=(z, y, x))

@@ -40,6 +40,8 @@ LABELS = {
         for row in "xyz"
         for column in "xyz"
     },
+    "darcy_velocity": "superficial velocity along the flow (m/s)",
+    "reynolds": "Darcy velocity times the root of the permeability over the kinematic viscosity",
     "wall_force": "drag on all walls along the flow (lattice units)",
     "driving_force": "what drives the flow along its axis, on all pores (lattice units)",
     "residual": "estimated relative distance of the permeability from that of the steady flow, as"
@@ -58,8 +60,9 @@ FIELDS = {
 }
 
 
-def picture_choice(axis: str, in_metres: bool) -> PictureChoice:
+def picture_choice(axis: str, in_metres: bool, in_si: bool = False) -> PictureChoice:
     """Return what to draw: the permeability, and the speed in a plane along the flow's axis."""
+    speed = "m/s" if in_si else "voxels per step"
     curve = "permeability_millidarcy" if in_metres else "permeability_lattice"
     return PictureChoice(
         curves=(curve,),
@@ -70,7 +73,7 @@ def picture_choice(axis: str, in_metres: bool) -> PictureChoice:
         # Otherwise a few fast throats would leave everything else black.
         brightest=0.99,
         short_labels={curve: "permeability $k$", "speed": r"speed $|u|$"},
-        units={curve: "mD" if in_metres else "voxels²", "speed": "voxels per step"},
+        units={curve: "mD" if in_metres else "voxels²", "speed": speed},
         time_label="time step",
         components=tuple(_VELOCITIES),
         mask="pore",
