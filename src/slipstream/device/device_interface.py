@@ -101,6 +101,10 @@ class Kernel(ABC):
     On a GPU, who runs the operation first waits for the compiler, unless `Device.load_kernels` has.
     """
 
+    def begin(self) -> None:
+        """Begin to compile it now, for a use to come, if that can be done beside other work."""
+        return
+
     @abstractmethod
     def bind(self, launch: RowLaunch | BlockLaunch, *arguments: Any) -> Operation:
         """Return the operation that runs the kernel on these arguments.

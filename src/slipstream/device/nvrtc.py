@@ -29,6 +29,9 @@ class CudaKernel(Kernel):
     def __init__(self, context: cupy.cuda.Device, text: str, name: str) -> None:
         self._context, self._text, self._name = context, text, name
 
+    def begin(self) -> None:
+        _ = self._program
+
     def bind(self, launch: RowLaunch | BlockLaunch, *arguments: Any) -> Operation:
         program, values = self._program, tuple(_argument(value) for value in arguments)
         grid: tuple[int, ...]

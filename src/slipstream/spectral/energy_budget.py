@@ -100,14 +100,23 @@ class EnergyBudget:
         return residual
 
 
+def budget_kernels(flow: SpectralStep) -> tuple[Kernel, Kernel]:
+    """Return the kernels of `component_sums` and `vector_sums`."""
+    header = "energy_budget.hpp"
+    return (
+        flow.model_kernel(header, "component_sums"),
+        flow.device.kernel(header, "vector_sums", REAL=flow.real),
+    )
+
+
 def component_sums(flow: SpectralStep) -> np.ndarray:
     """Return this rank's share of mean squares, and of the rates that damp and drive them.
 
     The shape is (3, components).
     """
     arrays = flow.read_state(), flow.tables.wavenumbers, flow.tables.parameters
-    kernel = flow.model_kernel("energy_budget.hpp", "component_sums")
-    return _sums_over_rows(flow, 3 * flow.problem.size, kernel, *arrays).reshape(3, -1)
+    kernels = budget_kernels(flow)
+    return _sums_over_rows(flow, 3 * flow.problem.size, kernels[0], *arrays).reshape(3, -1)
 
 
 def vector_sums(flow: SpectralStep, first: int) -> np.ndarray:
@@ -116,8 +125,8 @@ def vector_sums(flow: SpectralStep, first: int) -> np.ndarray:
     The first helicity is that of the vector and its curl, the second that of its potential and it.
     """
     vector = flow.read_state()[first : first + 3]
-    kernel = flow.device.kernel("energy_budget.hpp", "vector_sums", REAL=flow.real)
-    return _sums_over_rows(flow, 5, kernel, vector, flow.tables.wavenumbers)
+    kernels = budget_kernels(flow)
+    return _sums_over_rows(flow, 5, kernels[1], vector, flow.tables.wavenumbers)
 
 
 def _sums_over_rows(flow: SpectralStep, size: int, kernel: Kernel, *arrays: Array) -> np.ndarray:

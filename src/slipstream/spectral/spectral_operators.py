@@ -5,13 +5,19 @@ from __future__ import annotations
 import numpy as np
 
 from slipstream.array_types import Array, Comm
+from slipstream.device import Kernel
 from slipstream.spectral.runge_kutta_step import SpectralStep
+
+
+def curl_kernel(flow: SpectralStep) -> Kernel:
+    """Return the kernel of `vorticity`."""
+    return flow.device.kernel("vorticity.hpp", "curl", REAL=flow.real)
 
 
 def vorticity(flow: SpectralStep, first: int = 0) -> Array:
     """Return the curl of the vector that begins at a component, in memory of the stage."""
     part = slice(first, first + 3)
-    kernel = flow.device.kernel("vorticity.hpp", "curl", REAL=flow.real)
+    kernel = curl_kernel(flow)
     flow.run_over_rows(kernel, flow.read_state()[part], flow.stage[part], flow.tables.wavenumbers)
     return flow.stage[part]
 

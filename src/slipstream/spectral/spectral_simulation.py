@@ -29,6 +29,7 @@ from slipstream.spectral.dealiasing import DEALIASING, alias_warnings, kept_mode
 from slipstream.spectral.diagnostic_labels import labels_of, pictures_of
 from slipstream.spectral.energy_budget import (
     EnergyBudget,
+    budget_kernels,
     component_sums,
     kolmogorov_length,
     vector_sums,
@@ -49,9 +50,9 @@ from slipstream.spectral.memory_placement import place
 from slipstream.spectral.restart_state import read_state
 from slipstream.spectral.runge_kutta_step import SpectralStep
 from slipstream.spectral.runge_kutta_tableaux import METHODS
-from slipstream.spectral.spectral_operators import keep_sphere, make_real, vorticity
+from slipstream.spectral.spectral_operators import curl_kernel, keep_sphere, make_real, vorticity
 from slipstream.spectral.spectral_problem import FieldParts, SpectralProblem, field_parts
-from slipstream.spectral.spectrum import box_means, energy_spectrum, variances
+from slipstream.spectral.spectrum import box_means, energy_spectrum, spectrum_kernels, variances
 from slipstream.spectral.statistics import STATISTICS
 from slipstream.spectral.sums_over_points import mean_over_box
 
@@ -160,7 +161,12 @@ class SpectralSimulation(Simulation):
         transport = make_transport(self.transport, self.comm, self.device)
         self.check_memory()
         self.flow = SpectralStep(self.problem, self.device, transport, self.placement.passes())
-        self._steps = {False: self._commit(self.flow.record_step())}
+        step = self.flow.record_step()
+        # What comes after the step's own kernels is compiled while these are waited for.
+        for kernel in (*spectrum_kernels(self.flow), *budget_kernels(self.flow)):
+            kernel.begin()
+        curl_kernel(self.flow).begin()
+        self._steps = {False: self._commit(step)}
         self._steps[True] = self._steps[False]
         if self.flow.passes.goes_ahead:
             self._steps[True] = self._commit(self.flow.record_step(begins=False))

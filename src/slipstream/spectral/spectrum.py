@@ -13,7 +13,7 @@ import numpy as np
 
 from slipstream.array_types import Array, Comm
 from slipstream.collective import sum_over_ranks
-from slipstream.device import RowLaunch
+from slipstream.device import Kernel, RowLaunch
 from slipstream.spectral.runge_kutta_step import SpectralStep
 from slipstream.spectral.spectral_problem import FieldParts
 
@@ -32,6 +32,7 @@ class Bins:
     c: float = 1.0
 
 
+_SHELL = "rint(sqrt(z * z + (y * y + x * x)) / a)"
 _NO_MEAN = Bins("z * z + (y * y + x * x) > 0", 2)
 
 
@@ -83,7 +84,7 @@ def sums_in_bins(
     device, waves = flow.device, flow.wavenumbers
     module, sums = device.array_module, device.zeros((bins.count,), np.float64)
     z, y, x = (device.array(axis, np.float64) for axis in (waves.z, waves.y, waves.x))
-    kernel = device.kernel("binned_modes.hpp", "binned_products", REAL=flow.real, BIN=bins.number)
+    kernel = _kernel_of_bins(flow, bins.number)
     row = y.size * x.size
     planes = max(1, _MODES_AT_A_TIME // max(1, row))
     for low in range(0, len(z) if row else 0, planes):
@@ -101,6 +102,15 @@ def sums_in_bins(
         device.run(operation)
         sums += module.bincount(numbers.ravel(), products.ravel(), bins.count)
     return sum_over_ranks(comm, device.to_host(sums))
+
+
+def spectrum_kernels(flow: SpectralStep) -> tuple[Kernel, ...]:
+    """Return the kernels of spectra, and of `variances`."""
+    return tuple(_kernel_of_bins(flow, number) for number in (_SHELL, _NO_MEAN.number))
+
+
+def _kernel_of_bins(flow: SpectralStep, number: str) -> Kernel:
+    return flow.device.kernel("binned_modes.hpp", "binned_products", REAL=flow.real, BIN=number)
 
 
 def _modes_apart(modes: Array) -> list[int]:
