@@ -5,11 +5,13 @@ fails on one rank would leave the others waiting for it for ever, so it ends all
 """
 
 import gc
+import importlib
 import math
 import os
 import signal
 import sys
 import threading
+from concurrent.futures import Future
 
 import pytest
 from hypothesis import settings
@@ -18,6 +20,7 @@ from fft_cases import usable_transports
 from slipstream import mpi_launch, tuner
 from slipstream.device import HostDevice, open_device
 from slipstream.exchange import local_rank
+from slipstream.report import picture_process
 
 DEVICE_VARIABLE = "SLIPSTREAM_TEST_DEVICE"
 
@@ -109,6 +112,40 @@ def _end_all_ranks_if_failed(report):
 def time_to_tune():
     """Whatever else the cores do, tuners try all candidates."""
     tuner.SECONDS.update(dict.fromkeys(tuner.SECONDS, math.inf))
+
+
+class PicturesHere(picture_process.PictureProcess):
+    """Draws in the tests' own process, which has loaded what that takes; others would each."""
+
+    def __init__(self):
+        self._answer = None
+
+    def __exit__(self, *_):
+        pass
+
+    def begin(self, requests):
+        pictures = [picture for one in requests for picture in picture_process._pictures(*one)]
+        drawn = [picture_process._attempt(picture) for picture in pictures]
+        self._answer = Future()
+        self._answer.set_result(
+            ([path for path, _ in drawn if path], [failure for _, failure in drawn if failure])
+        )
+
+
+@pytest.fixture(scope="session", autouse=True)
+def pictures_drawn_here():
+    """Runs draw pictures in the tests' own process, unless a test wants them to do as ever."""
+    importlib.import_module("slipstream.simulation.run_case").PictureProcess = PicturesHere
+
+
+@pytest.fixture
+def pictures_drawn_as_ever(monkeypatch):
+    """Runs have another process draw their pictures."""
+    monkeypatch.setattr(
+        importlib.import_module("slipstream.simulation.run_case"),
+        "PictureProcess",
+        picture_process.PictureProcess,
+    )
 
 
 @pytest.fixture(scope="session")

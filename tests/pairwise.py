@@ -1,4 +1,4 @@
-"""Few cases instead of all combinations: every two values still meet somewhere."""
+"""Few cases instead of all combinations: every value, or every two of them, still come."""
 
 import itertools
 from collections.abc import Hashable, Iterable, Sequence
@@ -13,11 +13,20 @@ def every_pair(rows: Iterable[Row]) -> list[Row]:
     A row has a value in each of its columns. Rows are given as ``itertools.product`` makes them, or
     fewer where not everything goes together; the order is kept, and the choice is always the same.
     """
+    return _covering(rows, 2)
+
+
+def every_value(rows: Iterable[Row]) -> list[Row]:
+    """Return fewer of the rows still, in which every value of a column comes; see `every_pair`."""
+    return _covering(rows, 1)
+
+
+def _covering(rows: Iterable[Row], together: int) -> list[Row]:
     rows = list(rows)
-    pairs = [set(itertools.combinations(enumerate(row), min(2, len(row)))) for row in rows]
-    missing, chosen = set().union(*pairs), []
+    groups = [set(itertools.combinations(enumerate(row), min(together, len(row)))) for row in rows]
+    missing, chosen = set().union(*groups), []
     while missing:
-        best = max(range(len(rows)), key=lambda number: len(pairs[number] & missing))
+        best = max(range(len(rows)), key=lambda number: len(groups[number] & missing))
         chosen.append(best)
-        missing -= pairs[best]
+        missing -= groups[best]
     return [rows[number] for number in sorted(chosen)]

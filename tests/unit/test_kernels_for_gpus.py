@@ -14,7 +14,7 @@ import pytest
 
 from lattice_oracle import subdomain_of
 from nvrtc import compiled
-from pairwise import every_pair
+from pairwise import every_pair, every_value
 from products import NAVIER_STOKES
 from slipstream import kernels
 from slipstream.advection import Advection
@@ -224,14 +224,14 @@ def collected(real):
     return sorted((one for one in kernels_used if one[0] not in ONLY_FOR_CPUS), key=repr)
 
 
-def some_of(noted):
-    """Return those in which every two constants of a kernel meet that do so in any."""
+def some_of(noted, covering):
+    """Return those in which constants of a kernel come, or every two meet, that do so in any."""
     groups = {}
     for header, name, constants in noted:
         names = tuple(key for key, _ in constants)
         groups.setdefault((header, name, names), []).append(tuple(value for _, value in constants))
     for (header, name, names), rows in groups.items():
-        for row in every_pair(rows):
+        for row in covering(rows):
             yield header, name, tuple(zip(names, row, strict=True))
 
 
@@ -239,10 +239,14 @@ def test_kernels_are_compiled_without_contraction():
     assert OPTIONS[:2] == ("--std=c++17", "--fmad=false")
 
 
-@pytest.mark.parametrize(("real", "architecture"), [*zip(REALS, ARCHITECTURES, strict=True)])
-def test_every_kernel_compiles(real, architecture):
+# The types are the same in all combinations: of one precision these are compiled.
+@pytest.mark.parametrize(
+    ("real", "architecture", "covering"),
+    [*zip(REALS, ARCHITECTURES, (every_pair, every_value), strict=True)],
+)
+def test_every_kernel_compiles(real, architecture, covering):
     texts = {}
-    for header, name, constants in some_of(collected(real)):
+    for header, name, constants in some_of(collected(real), covering):
         texts.setdefault(kernels.source(header, dict(constants)), []).append(name)
     for text, names in texts.items():
         binary = compiled(text, architecture, OPTIONS)

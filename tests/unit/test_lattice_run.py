@@ -28,7 +28,9 @@ def sandstone():
     return make_sample("sandstone", SHAPE, radius=4, porosity=0.4).read(whole(SHAPE))
 
 
-def test_run_writes_what_was_asked_for_and_says_what_it_does(folder, capsys):
+def test_run_writes_what_was_asked_for_and_says_what_it_does(
+    folder, capsys, pictures_drawn_as_ever
+):
     settings = ("run.timeline=true", "output.fields_interval=20", "output.vtk=true")
     assert run(*settings, "output.pictures=true") == 0
     assert {path.name for path in (folder / "out").iterdir()} == {

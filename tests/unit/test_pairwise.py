@@ -2,7 +2,7 @@
 
 import itertools
 
-from pairwise import every_pair
+from pairwise import every_pair, every_value
 
 
 def pairs(rows):
@@ -15,6 +15,14 @@ def test_every_pair_of_a_product_is_in_few_of_its_rows():
     assert pairs(few) == pairs(rows)
     assert set(few) <= set(rows)
     assert len(few) < 20 < len(rows)
+
+
+def test_every_value_of_a_product_is_in_fewer():
+    rows = list(itertools.product("abcde", (1, 2, 3), (True, False)))
+    few = every_value(rows)
+    assert [set(column) for column in zip(*few, strict=True)] == [set("abcde"), {1, 2, 3}, {0, 1}]
+    assert set(few) <= set(rows)
+    assert len(few) == 5
 
 
 def test_values_that_do_not_go_together_are_not_put_together():
