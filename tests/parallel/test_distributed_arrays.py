@@ -9,7 +9,7 @@ import zarr
 
 from slipstream.decomposition import grid_boxes, process_grid, slabs, whole
 from slipstream.errors import InputError, RunError
-from slipstream.fft import DistributedFFT, redistribute, with_halo
+from slipstream.fft import DistributedFFT, redistribute, section, with_halo
 from slipstream.io import read_array, write_arrays
 
 SHAPE = (7, 6, 5)
@@ -236,3 +236,36 @@ def test_a_full_disk_ends_on_all_ranks_and_leaves_the_file_before(
     monkeypatch.undo()
     np.testing.assert_array_equal(read_array(path, "u", boxes, comm), mine)
     assert os.listdir(shared_folder) == ["u.h5"]
+
+
+@pytest.mark.parametrize(
+    "index",
+    [
+        (slice(None), slice(None), 4),
+        (3, slice(None), 2),
+        (slice(1, 6, 2), slice(0, 6, 3), slice(None)),
+        (-1, slice(None, 2), slice(4, None)),
+        (slice(5, None), 5, slice(None, None, 4)),
+    ],
+)
+def test_sections_are_those_of_the_whole_and_can_be_gathered(comm, device, ranks, rank, index):
+    array = values((2, *SHAPE), "float32")
+    expected = array[(slice(None), *index)]
+    for boxes in divisions(ranks):
+        mine = device.array_module.asarray(part(array, boxes, rank))
+        found, sections = section(mine, boxes, index, comm)
+        np.testing.assert_array_equal(device.to_host(found), part(expected, sections, rank))
+        everything = whole(expected.shape[1:])
+        on_first = [everything, *[whole((0,) * (expected.ndim - 1))] * (ranks - 1)]
+        gathered = device.to_host(redistribute(found, sections, on_first, comm))
+        np.testing.assert_array_equal(gathered, part(expected, on_first, rank))
+
+
+@pytest.mark.parametrize(
+    "index",
+    [(1, 2), (7, slice(None), 0), (slice(None),) * 4, (0, 0, 0), (slice(None, None, -1),) * 3],
+)
+def test_sections_of_nothing_are_refused(comm, ranks, rank, index):
+    boxes = slabs(SHAPE, 0, ranks)
+    with pytest.raises(InputError, match="index"):
+        section(part(np.zeros(SHAPE), boxes, rank), boxes, index, comm)

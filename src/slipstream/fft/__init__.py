@@ -2,8 +2,8 @@
 
 `DistributedFFT` is the plan that users call. `SlabGeometry`, `PlanePass` and `ColumnPass` are its
 parts, from which the spectral solvers record fused steps. Arrays on the host take the same routes
-tile by tile: see `out_of_core_fft`. `redistribute` and `with_halo` need no
-plan.
+tile by tile: see `out_of_core_fft`. `redistribute`, `section` and
+`with_halo` need no plan.
 """
 
 from importlib import import_module
@@ -23,7 +23,7 @@ from slipstream.fft.truncation import Modes, truncate
 from slipstream.outofcore.streaming_options import Streaming
 
 if TYPE_CHECKING:
-    from slipstream.fft.distributed_arrays import redistribute, with_halo
+    from slipstream.fft.distributed_arrays import redistribute, section, with_halo
 
 __all__ = [
     "ColumnPass",
@@ -37,6 +37,7 @@ __all__ = [
     "Streaming",
     "plane_pass_bytes",
     "redistribute",
+    "section",
     "truncate",
     "with_halo",
 ]
@@ -44,6 +45,6 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     # Transforms do without halos, and so need not wait for their import.
-    if name not in ("redistribute", "with_halo"):
+    if name not in ("redistribute", "section", "with_halo"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(f"{__name__}.distributed_arrays"), name)

@@ -171,6 +171,86 @@ def with_halo(
     return _back(result, array)
 
 
+def section(
+    array: Array, boxes: Boxes, index: Sequence[int | slice], comm: Comm = None
+) -> tuple[Array, tuple[Box, ...]]:
+    """Return this rank's part of a plane, a line, or every so many points of a distributed array.
+
+    Ranks do not communicate. What is returned can be redistributed, to the first rank for example,
+    or written.
+
+    Parameters
+    ----------
+    array : array
+        This rank's part, NumPy's or CuPy's. It may have axes before those that are divided.
+    boxes : sequence of Box or of pairs (start, stop)
+        The boxes of all ranks, such as `DistributedFFT.input_boxes`.
+    index : sequence of int or slice
+        Of the whole array, for each of its divided axes: a number, which leaves out the axis, or a
+        slice with a positive step.
+    comm : mpi4py.MPI.Comm, optional
+        The ranks that share the array; None for a single one.
+
+    Returns
+    -------
+    array
+        A view of this rank's part of the section.
+    tuple of Box
+        What all ranks have of it.
+
+    Raises
+    ------
+    InputError
+        On this rank, if the index is not of the array.
+    """
+    rank, ranks = (0, 1) if comm is None else (comm.rank, comm.size)
+    found = checked_boxes(boxes, None, ranks, "boxes")
+    shape, given = shape_covered(found), index if isinstance(index, tuple | list) else (index,)
+    ranges: list[range] = []
+    for one, n in zip(given, shape, strict=False):
+        if isinstance(one, slice) and (one.step is None or one.step > 0):
+            ranges.append(range(*one.indices(n)))
+        elif isinstance(one, int | np.integer) and -n <= one < n:
+            ranges.append(range(int(one) % n, int(one) % n + 1))
+    if not len(given) == len(shape) == len(ranges) or not all(map(len, ranges)):
+        raise InputError(
+            f"index {index!r}; accepted: for each axis of shape {shape} a number, or a slice with "
+            "a positive step and some points"
+        )
+    if len(array.shape) < len(shape) or array.shape[-len(shape) :] != found[rank].shape:
+        raise InputError(f"array has shape {array.shape}; this rank's box is {found[rank].shape}")
+    kept = [axis for axis, one in enumerate(given) if isinstance(one, slice)]
+    if not kept:
+        raise InputError(f"index {index!r} is of a single point; accepted: a slice, at least one")
+    parts = [_section_of(box, ranges) for box in found]
+    mine = [
+        slice(points.start - low, points.stop - low, points.step) if points else slice(0)
+        for points, low in zip(parts[rank][1], found[rank].start, strict=True)
+    ]
+    view = array[(..., *mine)]
+    leading = view.shape[: view.ndim - len(shape)]
+    sections = tuple(
+        Box(tuple(box.start[axis] for axis in kept), tuple(box.stop[axis] for axis in kept))
+        if box.size
+        else Box((0,) * len(kept), (0,) * len(kept))
+        for box, _ in parts
+    )
+    return view.reshape(*leading, *sections[rank].shape), sections
+
+
+def _section_of(box: Box, ranges: Sequence[range]) -> tuple[Box, list[range]]:
+    """Return what a box has of a section: in numbers of its points, and of the whole array's."""
+    start, stop = [], []
+    for points, low, high in zip(ranges, box.start, box.stop, strict=True):
+        first, last = (
+            min(len(points), max(0, -(-(end - points.start) // points.step))) for end in (low, high)
+        )
+        start.append(first)
+        stop.append(max(first, last))
+    made = Box(tuple(start), tuple(stop))
+    return made, [one[a:b] for one, a, b in zip(ranges, start, stop, strict=True)]
+
+
 def part_of_rank(array: Array, box: Box) -> np.ndarray:
     """Return a rank's part of a distributed array on the host, or raise `InputError`."""
     if not hasattr(array, "shape") or not hasattr(array, "dtype"):

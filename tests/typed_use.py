@@ -1,0 +1,49 @@
+"""How a typed program uses `slipstream.fft`: mypy accepts it, and finds the mistakes it marks.
+
+A mark that nothing is wrong with is an error of its own (`warn_unused_ignores`).
+"""
+
+from __future__ import annotations
+
+from typing import assert_type
+
+import numpy as np
+import numpy.typing as npt
+
+from slipstream.decomposition import Box
+from slipstream.fft import DistributedFFT, PendingTransform, redistribute, with_halo
+
+Real = npt.NDArray[np.float64]
+Complex = npt.NDArray[np.complex128]
+
+
+def spectral_slope(fft: DistributedFFT, u: Real, lengths: tuple[float, float]) -> Real:
+    u_hat: Complex = fft.forward(u)
+    slope: Real = fft.backward(fft.derivative(u_hat, axis=0, lengths=lengths))
+    return slope
+
+
+def use() -> None:
+    with DistributedFFT((8, 6), "float64", axes=(1, 0), norm="ortho", kinds="fft") as fft:
+        u, modes = np.ones((8, 6)), np.empty((5, 6), complex)
+        # What is given as out comes back, as what it is.
+        same: np.ndarray[tuple[int, int], np.dtype[np.complex128]] = fft.forward(u, out=modes)
+        same.shape[2]  # type: ignore[misc]
+        spectral_slope(fft, u, (1.0, 2.0))
+        pending = fft.forward_async(u)
+        assert_type(pending, PendingTransform)
+        assert_type(pending.done(), bool)
+        assert_type(fft.wavenumbers(2.0), "list[np.ndarray]")
+        assert_type(fft.input_boxes, tuple[Box, ...])
+    around = with_halo(redistribute(u, fft.input_boxes, fft.input_boxes), fft.input_boxes, 1)
+    print(around)
+
+
+def misuse(fft: DistributedFFT) -> None:
+    DistributedFFT((8, 6), norm="unitary")  # type: ignore[arg-type]
+    DistributedFFT((8, 6), kinds="dct5")  # type: ignore[arg-type]
+    DistributedFFT((8, 6), layout="slabs")  # type: ignore[arg-type]
+    DistributedFFT((8, 6), colour="red")  # type: ignore[call-arg]
+    DistributedFFT("8, 6", "float64", None)  # type: ignore[call-arg, arg-type]
+    fft.backwards(np.ones(3))  # type: ignore[attr-defined]
+    fft.derivative(np.ones(3), axis="z")  # type: ignore[arg-type]
