@@ -14,6 +14,7 @@ using StripLanes = unsigned short;
 using StripLanes = unsigned char;
 #endif
 static_assert(LANES <= 8 * int(sizeof(StripLanes)), "a bit for each lane");
+constexpr int STRIPS_AHEAD = 4;  // of the one that is advanced is what is fetched
 
 struct Strip {
   Link site;
@@ -126,6 +127,11 @@ KERNEL advance_strips(const Stored* source, Stored* target, const Strip* strips,
   static_assert(LAYOUT == STREAM, "strips are vectors in memory");
   const Collision collision = {Real(even), Real(odd), Real(x), Real(y), Real(z)};
   FOR_ROWS(number, count) {
+    // Rows in pores are too short, and directions too many, for a processor to foresee all of them.
+    const Index ahead = number + STRIPS_AHEAD < count ? number + STRIPS_AHEAD : number;
+    const Strip& later = strips[list ? Index(list[first + ahead]) : first + ahead];
+    UNROLL for (int q = 1; q < DIRECTIONS; ++q)
+      __builtin_prefetch(source + address(opposite(q), later.base[q - 1], sites), 1);
     const Strip& strip = strips[list ? Index(list[first + number]) : first + number];
     if (strip.mixed)
       advance_strip<true>(source, target, strip, sites, collision);
