@@ -62,7 +62,7 @@ def test_every_rank_has_the_result_of_one(comm, device, choices, shared_folder):
             np.testing.assert_array_equal(whole, array)
         else:
             assert not whole.size
-    path = flow.fields.write_hdf5(shared_folder / "flow.h5")
+    path = flow.fields.write_arrays(shared_folder / "flow.h5")
     if comm is not None:
         comm.Barrier()
     with h5py.File(path) as file:
@@ -127,8 +127,8 @@ def test_a_path_or_a_field_that_fails_on_one_rank_fails_on_all(comm, device, sha
     result = permeability(IMAGE, device=device, comm=comm, **PLAIN)
     with pytest.raises(InputError, match="ranks disagree on field"):
         result.fields.gather("speed" if comm.rank else "pore")
-    with pytest.raises(InputError, match="accepted: a name that ends in .vti"):
+    with pytest.raises(InputError, match="accepted: a name that ends with .vti"):
         result.write_vtk(shared_folder / ("a.vti" if comm.rank else "a.vtk"))
-    with pytest.raises(InputError, match="accepted: a file in a folder that exists"):
+    with pytest.raises(InputError, match="accepted: .* in a folder that exists"):
         result.write_vtk(shared_folder / "nowhere" / "a.vti")
     assert result.write_vtk(shared_folder / "a.vti") == shared_folder / "a.vti"

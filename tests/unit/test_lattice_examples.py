@@ -12,7 +12,7 @@ PROGRAMS = {
     "permeability": (16, ["rock.png", "rock.vti"], "mD"),
     "permeability_tensor": (12, [], "along z: tortuosity 1."),
     "permeability_of_packings": (9, ["packings.png"], ""),
-    "inertia": (8, ["inertia.png"], "Pa/m: Re"),
+    "inertia": (9, ["inertia.png"], "Pa/m: Re"),
 }
 
 

@@ -88,6 +88,14 @@ def test_a_run_goes_on_with_the_axis_that_it_was_at(device, whole, tmp_path):
     np.testing.assert_array_equal(advance(later, 4000).tensor(), expected)
 
 
+def test_a_copy_goes_on_with_the_axis_too(device, whole):
+    first, copy = (start(device, case=CASE) for _ in range(2))
+    advance(first, whole._over[1].began + 30)
+    copy.copy_state(first)
+    np.testing.assert_array_equal(copy.tensor(), first.tensor())
+    np.testing.assert_array_equal(advance(copy, 4000).tensor(), whole.tensor())
+
+
 def test_a_run_along_one_axis_goes_on_along_all_and_the_other_way(device, whole, tmp_path):
     one = advance(start(device, "flow.axis=y", case=CASE), 40)
     save(one, tmp_path / "one")

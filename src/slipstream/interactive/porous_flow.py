@@ -23,12 +23,7 @@ TUNED = ("propagation", "layout", "order", "encoding")
 if TYPE_CHECKING:
     from slipstream.lattice.lattice_simulation import LatticeSimulation
 
-_FIELDS = {
-    "velocity": ("velocity", "voxels per step"),
-    "density": ("density", "that at rest"),
-    "pressure": ("pressure, a third of the density", "lattice units"),
-    "pore": ("1 in pores, 0 in solid", "1"),
-}
+_FIELDS = ("velocity", "density", "pressure", "pore")
 # In the case of an image that is an array, where others have the path of a file.
 _ARRAY = "an array in memory.npy"
 
@@ -47,8 +42,8 @@ class PorousFlow(InteractiveSimulation):
     image : str, pathlib.Path, array or mapping
         A file, an array in the order z, y, x (the same on all ranks), or the table ``image`` of a
         case, such as ``{"sample": "sandstone", "shape": (64, 64, 64), "radius": 8}``.
-    axis : {"x", "y", "z"}
-        Along which the fluid flows.
+    axis : {"x", "y", "z", "all"}
+        Along which the fluid flows; "all" for each in turn, which gives the tensor.
     voxel_size : float
         Edge of a voxel in metres; with 1, lengths stay in voxels.
     pore : int or sequence of int, optional
@@ -164,7 +159,10 @@ class PorousFlow(InteractiveSimulation):
         return {name: 3 if name == "velocity" else 0 for name in _FIELDS}
 
     def _describe_field(self, name: str) -> tuple[str, str]:
-        return _FIELDS[name]
+        # Only now: what the command line needs to begin loads no family.
+        from slipstream.lattice.voxel_fields import describe_field
+
+        return describe_field(name, cast(LatticeCase, self.case).flow.viscosity is not None)
 
     def _layout(self) -> Layout:
         subdomain = self._lattice.subdomain

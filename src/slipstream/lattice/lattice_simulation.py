@@ -255,6 +255,8 @@ class LatticeSimulation(Simulation):
 
     def copy_state(self, other: LatticeSimulation) -> None:
         """Take over time and state of another simulation of the same case. Collective."""
+        self._over = list(other._over)
+        self._follow(other._axis, other._began)
         self.flow.copy_state(other.flow)
         self.step, self.time, self.finished = other.step, other.time, other.finished
         for permeability in other._steadiness.looks:

@@ -7,13 +7,12 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from slipstream.argument_checks import check_positive, name_among, whole_number
 from slipstream.array_types import Comm
-from slipstream.collective import check_agreement, on_first_rank, sum_over_ranks, together
+from slipstream.collective import check_agreement, sum_over_ranks, together
 from slipstream.errors import InputError
 from slipstream.field import Field
 from slipstream.lattice.convergence import UNKNOWN, distance_text
@@ -67,41 +66,33 @@ class FlowFields(Mapping[str, Field]):
 
         ParaView reads such files; rank 0 writes.
         """
-        return self._write(path, ".vti", self._fields.write_vtk)
-
-    def write_hdf5(self, path: str | Path) -> Path:
-        """Write the same as data sets [z, y, x] of an HDF5 file (.h5, .hdf5). Collective."""
-        return self._write(path, (".h5", ".hdf5"), self._fields.write_hdf5)
-
-    def _write(self, path: Any, suffixes: str | tuple[str, ...], write: Any) -> Path:
         with together(self._comm):
             self._check_kept()
-            target, accepted = _path(path), (suffixes,) if isinstance(suffixes, str) else suffixes
-            if target.suffix not in accepted:
+            target = Path(path) if isinstance(path, str | Path) else Path()
+            if target.suffix != ".vti" or not target.parent.is_dir():
                 raise InputError(
-                    f"path is {str(path)!r}; accepted: a name that ends in {' or '.join(accepted)}"
+                    f"path is {str(path)!r}; accepted: a name that ends with .vti, in a folder that"
+                    " exists"
                 )
             check_agreement(self._comm, {"path": str(target)})
-            on_first_rank(self._comm, lambda: _check_folder(target))
-            write(target)
+            self._fields.write_vtk(target)
             return target
+
+    def write_arrays(self, path: str | Path) -> Path:
+        """Write the same as arrays [z, y, x] of HDF5 (.h5, .hdf5) or .zarr. Collective.
+
+        Ranks write side by side; see `slipstream.io.write_arrays`.
+        """
+        with together(self._comm):
+            self._check_kept()
+            self._fields.write_arrays(path)
+            return Path(path)
 
     def _check_kept(self) -> None:
         if not self._snapshot.is_kept:
             raise InputError(
                 "fields: none were kept; accepted with permeability(..., keep_fields=True)"
             )
-
-
-def _path(path: Any) -> Path:
-    if not isinstance(path, str | Path):
-        raise InputError(f"path is of type {type(path).__name__}; accepted: a path")
-    return Path(path)
-
-
-def _check_folder(target: Path) -> None:
-    if not target.parent.is_dir() or target.is_dir():
-        raise InputError(f"path is {str(target)!r}; accepted: a file in a folder that exists")
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -363,9 +354,9 @@ class Permeability:
         """Write the fields for ParaView; see `FlowFields.write_vtk`. Collective."""
         return self.fields.write_vtk(path)
 
-    def write_hdf5(self, path: str | Path) -> Path:
-        """Write the fields as HDF5; see `FlowFields.write_hdf5`. Collective."""
-        return self.fields.write_hdf5(path)
+    def write_arrays(self, path: str | Path) -> Path:
+        """Write the fields as HDF5 or zarr; see `FlowFields.write_arrays`. Collective."""
+        return self.fields.write_arrays(path)
 
     def __repr__(self) -> str:
         return _text(self._rows())

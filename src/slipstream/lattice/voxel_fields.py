@@ -10,13 +10,13 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import h5py
 import numpy as np
 
 from slipstream.array_types import Comm
 from slipstream.decomposition import Box, slabs, whole
 from slipstream.exchange import redistribute
 from slipstream.field import Field
+from slipstream.io import write_arrays
 from slipstream.io.vtk_files import ImageDataFile
 from slipstream.lattice.flow_snapshot import HasFields, plane_ranges
 from slipstream.lattice.flow_units import Units
@@ -58,6 +58,16 @@ FIELDS = {
     "pressure": "pressure, a third of the density",
     "pore": "1 in pores, 0 in solid",
 }
+
+
+def describe_field(name: str, in_si: bool) -> tuple[str, str]:
+    """Return what a field is, and its unit."""
+    if name in ("velocity", "speed", *_VELOCITIES):
+        return FIELDS[name], "m/s" if in_si else "voxels per step"
+    if name == "pressure":
+        less = "pressure, less that at rest, without what drives the flow"
+        return (less, "Pa") if in_si else (FIELDS[name], "lattice units")
+    return FIELDS[name], {"density": "that at rest", "pore": "1"}[name]
 
 
 def picture_choice(axis: str, in_metres: bool, in_si: bool = False) -> PictureChoice:
@@ -152,26 +162,17 @@ class VoxelFields:
                 file.write("pore", low, pores)
         return [path]
 
-    def write_hdf5(self, path: Path) -> list[Path]:
-        """Write the same as data sets [z, y, x] of an HDF5 file. Collective."""
-        if self._rank:
-            for _ in self._gathered_planes():
-                pass
-            return []
+    def write_arrays(self, path: str | Path) -> None:
+        """Write the same as arrays [z, y, x] of HDF5 or zarr, side by side. Collective."""
         names = (*_VELOCITIES, "density", "pressure", "pore")
-        with h5py.File(path, "w") as file:
-            file.attrs["voxel_size"] = self._voxel_size
-            for name in names:
-                kind = "u1" if name == "pore" else "f4"
-                made = file.create_dataset(name, self._subdomain.shape, kind)
-                made.attrs.update(long_name=self._long_name(name), units=self._unit(name))
-            for low, values, pores in self._gathered_planes():
-                planes = slice(low, low + len(pores))
-                fields = np.stack(values)
-                for name in names[:-1]:
-                    file[name][planes] = self._scalar(name, fields)
-                file["pore"][planes] = pores
-        return [path]
+        units = {f"{name} unit": self._unit(name) for name in ("velocity", "density", "pressure")}
+        write_arrays(
+            path,
+            {name: self._own(name) for name in names},
+            self._subdomain.boxes,
+            self._comm,
+            {"voxel_size": self._voxel_size, **units},
+        )
 
     def _gathered_planes(self) -> Iterator[tuple[int, list[np.ndarray], np.ndarray]]:
         """Yield planes of the domain: the first, velocity and density in float32, and pores.
@@ -238,6 +239,7 @@ class VoxelFields:
         if values.ndim == 4:
             dims, shape = ("component", *dims), (3, *shape)
             coordinates["component"] = np.array(["x", "y", "z"])
+        described = describe_field(name, self._units.velocity is not None)
         return Field(
             name,
             dims,
@@ -245,18 +247,9 @@ class VoxelFields:
             tuple(start),
             values,
             coordinates,
-            {"long_name": self._long_name(name), "units": self._unit(name)},
+            dict(zip(("long_name", "units"), described, strict=True)),
             "voxels" if self._voxel_size == 1 else "m",
         )
 
-    def _long_name(self, name: str) -> str:
-        if name == "pressure" and self._units.pressure is not None:
-            return "pressure, less that at rest, without what drives the flow"
-        return FIELDS[name]
-
     def _unit(self, name: str) -> str:
-        if name in ("velocity", "speed", *_VELOCITIES):
-            return "voxels per step" if self._units.velocity is None else "m/s"
-        if name == "pressure":
-            return "lattice units" if self._units.pressure is None else "Pa"
-        return {"density": "that at rest", "pore": "1"}[name]
+        return describe_field(name, self._units.velocity is not None)[1]
