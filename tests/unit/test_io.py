@@ -15,6 +15,7 @@ from slipstream.io import (
     spectrum_fields,
     write_checkpoint,
 )
+from slipstream.io.time_series import whole_field
 from slipstream.io.zarr_store import aligned_chunks
 
 SHAPE = (4, 5, 6)
@@ -41,6 +42,18 @@ def test_snapshots_are_a_labelled_data_set(tmp_path):
     np.testing.assert_array_equal(data["x"], 0.5 * np.arange(6))
     np.testing.assert_array_equal(data["u"], [first, second])
     np.testing.assert_array_equal(data["v"].sel(time=0.5), -second)
+
+
+def test_a_group_that_has_grown_is_described_as_zarr_would(tmp_path):
+    store = FieldStore(tmp_path / "grown.zarr", attributes={"title": "grown"})
+    for time in range(3):
+        store.append(time, [whole_field("one", "first", np.ones(4), {"place": np.arange(4.0)})])
+    path = tmp_path / "grown.zarr" / "zarr.json"
+    written = path.read_bytes()
+    with pytest.warns(zarr.errors.ZarrUserWarning):
+        zarr.consolidate_metadata(path.parent)
+    assert path.read_bytes() == written
+    assert xarray.open_zarr(path.parent).one.shape == (3, 4)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64", "complex64", "complex128", "int64"])
