@@ -42,7 +42,7 @@ def test_cosines_and_sines_along_pairs_of_five_axes(comm, device):
     close(device, fft.backward(u_hat), u, "float64")
 
 
-@pytest.mark.parametrize("dtype", TOLERANCE)
+@pytest.mark.parametrize("dtype", ["float32", "complex128"])
 def test_there_and_back_along_all_lists_of_axes(comm, device, dtype):
     # Each list of axes with some of the shapes.
     lengths = {count: itertools.cycle(itertools.product(SIZES, repeat=count)) for count in AXES}

@@ -165,20 +165,48 @@ def test_cases_step(path, folder):
     assert (folder / "runs" / path.stem / "diagnostics.csv").exists()
 
 
-@pytest.mark.mpi
-def test_the_poisson_example_solves_on_two_ranks(folder):
-    script = (REPOSITORY / "examples" / "poisson.py").read_text().replace("n = 128", "n = 32")
-    (folder / "poisson.py").write_text(script)
+def on_two_ranks(name, folder, *changes):
+    """Run an example made small; return what it prints."""
+    script = (REPOSITORY / "examples" / name).read_text()
+    for large, small in changes:
+        assert large in script
+        script = script.replace(large, small)
+    (folder / name).write_text(script)
     result = subprocess.run(
-        [find_mpiexec(), "-n", "2", sys.executable, "poisson.py"],
+        [find_mpiexec(), "-n", "2", sys.executable, name],
         env={**environment(2), "OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,
         timeout=120,
     )
     assert result.returncode == 0, result.stderr
-    error = re.search(r"largest error of the solution: (\S+)", result.stdout)
-    assert error and float(error[1]) < 1e-10, result.stdout
+    return result.stdout
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize(
+    ("name", "large", "small"),
+    [
+        ("poisson.py", "n = 128", "n = 32"),
+        ("poisson_walls.py", "n, lengths, comm = 96", "n, lengths, comm = 12"),
+    ],
+)
+def test_poisson_examples_solve_on_two_ranks(folder, name, large, small):
+    printed = on_two_ranks(name, folder, (large, small))
+    error = re.search(r"largest error of the solution: (\S+)", printed)
+    assert error and float(error[1]) < 1e-10, printed
+    assert (folder / "poisson_walls.png").exists() == (name == "poisson_walls.py")
+
+
+@pytest.mark.mpi
+def test_the_convolution_example_keeps_the_mean_on_two_ranks(folder):
+    printed = on_two_ranks(
+        "convolution.py", folder, ("n, width, comm = 96, 3.0", "n, width, comm = 12, 1.0")
+    )
+    before, after = map(float, re.search(r"before and after: (\S+) (\S+)", printed).groups())
+    assert before == pytest.approx(0.5, abs=0.05)
+    assert after == pytest.approx(before, rel=1e-5)
+    assert (folder / "convolution.png").exists()
 
 
 def test_links_of_documents_lead_somewhere():
