@@ -183,6 +183,10 @@ class AdvectionSimulation(Simulation):
         self.solver.synchronize()
         return self.case.fixed_step
 
+    def synchronize(self) -> None:
+        """Wait until all steps are done."""
+        self.solver.synchronize()
+
     def _advance(self, step_size: float, profile: bool) -> Timeline | None:
         """Do one whole time step, whatever its wanted size."""
         self.solver.advance(profile=profile)

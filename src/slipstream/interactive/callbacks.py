@@ -56,10 +56,16 @@ class Callback:
         """Return the next time at which the function is to be called; or infinity."""
         return np.inf if self.is_cancelled else self.occasions.after(time)
 
-    def record(self, step_size: float) -> None:
-        """Call the function, if it is due."""
+    def is_due(self) -> bool:
+        """Return whether the function is to be called now."""
         simulation = self._simulation()
         if simulation is None or self.is_cancelled:
-            return
-        if self.occasions.due(simulation.solver.time, simulation.solver.step):
+            return False
+        return self.occasions.is_due(simulation.solver.time, simulation.solver.step)
+
+    def record(self, step_size: float) -> None:
+        """Call the function."""
+        simulation = self._simulation()
+        if simulation is not None:
+            self.occasions.take(simulation.solver.time, simulation.solver.step)
             self._function(simulation)

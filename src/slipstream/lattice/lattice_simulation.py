@@ -270,6 +270,10 @@ class LatticeSimulation(Simulation):
             self.flow.synchronize()
         return self.case.fixed_step
 
+    def synchronize(self) -> None:
+        """Wait until all steps are done."""
+        self.flow.synchronize()
+
     def _advance(self, step_size: float, profile: bool) -> Timeline | None:
         """Do a pair of steps, whatever the requested size; a RunError if the flow is too fast."""
         self.flow.advance(2, profile)

@@ -13,8 +13,19 @@ class Occasions(ABC):
     """Tells when something is due; time and steps never decrease."""
 
     @abstractmethod
+    def is_due(self, time: float, step: int) -> bool:
+        """Return whether an occasion has been reached since the last one that was taken."""
+
+    @abstractmethod
+    def take(self, time: float, step: int) -> None:
+        """Count all occasions up to now as taken."""
+
     def due(self, time: float, step: int = 0) -> bool:
-        """Return whether an occasion has been reached since the last call."""
+        """Return whether an occasion has been reached, and take it."""
+        is_due = self.is_due(time, step)
+        if is_due:
+            self.take(time, step)
+        return is_due
 
     def after(self, time: float) -> float:
         """Return when it is due next after a time; infinity where time does not tell."""
@@ -33,14 +44,12 @@ class AtIntervals(Occasions):
         self._start = start
         self._occasions = 0
 
-    def due(self, time: float, step: int = 0) -> bool:
-        if self._interval is None:
-            return False
-        passed = self._passed(time, self._interval)
-        if passed <= self._occasions:
-            return False
-        self._occasions = passed
-        return True
+    def is_due(self, time: float, step: int) -> bool:
+        return self._interval is not None and self._passed(time, self._interval) > self._occasions
+
+    def take(self, time: float, step: int) -> None:
+        if self._interval is not None:
+            self._occasions = self._passed(time, self._interval)
 
     def after(self, time: float) -> float:
         if self._interval is None:
@@ -62,11 +71,11 @@ class EverySteps(Occasions):
     def __init__(self, interval: int, start: int) -> None:
         self._interval, self._next = interval, start
 
-    def due(self, time: float, step: int = 0) -> bool:
-        if step < self._next:
-            return False
+    def is_due(self, time: float, step: int) -> bool:
+        return step >= self._next
+
+    def take(self, time: float, step: int) -> None:
         self._next += self._interval * ((step - self._next) // self._interval + 1)
-        return True
 
 
 class AtTimes(Occasions):
@@ -75,10 +84,14 @@ class AtTimes(Occasions):
     def __init__(self, times: Iterable[float], start: float) -> None:
         self._times = [one for one in sorted(times) if one >= start or _same(one, start)]
 
-    def due(self, time: float, step: int = 0) -> bool:
-        reached = [one for one in self._times if one <= time or _same(one, time)]
-        del self._times[: len(reached)]
-        return bool(reached)
+    def is_due(self, time: float, step: int) -> bool:
+        return bool(self._reached(time))
+
+    def take(self, time: float, step: int) -> None:
+        del self._times[: len(self._reached(time))]
+
+    def _reached(self, time: float) -> list[float]:
+        return [one for one in self._times if one <= time or _same(one, time)]
 
     def after(self, time: float) -> float:
         return next((one for one in self._times if one > time and not _same(one, time)), math.inf)

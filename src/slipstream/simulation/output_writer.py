@@ -57,6 +57,12 @@ class OutputWriter:
         self._flushed_at = clock.monotonic()
         self._is_kept = False
 
+    def is_due(self) -> bool:
+        """Return whether something is to be written."""
+        time, step = self._simulation.time, self._simulation.step
+        wants_to_keep = not self._case.output.checkpoint and not self._is_kept
+        return wants_to_keep or any(one.is_due(time, step) for one in self._due.values())
+
     def record(self, step_size: float) -> None:
         """Write what is due, before a time step of this size; fail if the flow has blown up."""
         time = self._simulation.time

@@ -158,8 +158,8 @@ class Simulation(ABC):
         """Return the size of the next time step (non-dimensional). Collective.
 
         Fixed, or from the Courant number; not shortened to hit the end of the run. Not-a-number
-        if the state has blown up. It waits for the previous step to complete, so that the time of
-        both calls is the time of a step.
+        if the state has blown up, which is looked at when steps have been waited for: all that
+        choose the next step, but only some that are of one size, so that a GPU has always work.
         """
 
     def advance(self, step_size: float) -> None:
@@ -172,6 +172,10 @@ class Simulation(ABC):
         timeline = self._advance(step_size, self._timer.wants_next())
         if timeline is not None:
             self._timer.add(timeline, self._busy_seconds(timeline))
+
+    def synchronize(self) -> None:
+        """Wait until all steps are done."""
+        self.device.synchronize()
 
     @abstractmethod
     def _advance(self, step_size: float, profile: bool) -> Timeline | None:

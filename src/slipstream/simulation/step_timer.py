@@ -1,4 +1,4 @@
-"""How the time of a run divides by category of work: one step in a few is timed node by node."""
+"""How the time of a run divides by category of work: some steps are timed node by node."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ from pathlib import Path
 
 from slipstream.schedule import Timeline
 
-# One step in this many is timed node by node; all others run without any probe.
-_PROFILE_INTERVAL = 8
+# One step in this many is timed node by node, at first and later; all others run without any probe.
+# Probes keep the work of a step from overlapping as it would, so that many would slow down a run.
+_INTERVAL_AT_FIRST, _FIRST_STEPS, _INTERVAL = 8, 32, 128
 
 
 class StepTimer:
-    """Times one step in a few, and extrapolates.
+    """Times some steps, and extrapolates.
 
     An eager timer also times the first step, typical or not, for runs of a single step.
     """
@@ -26,7 +27,8 @@ class StepTimer:
     def wants_next(self) -> bool:
         """Count a step that is about to begin; return whether to time it."""
         self._steps += 1
-        return (self._eager and not self._timed) or self._steps % _PROFILE_INTERVAL == 2
+        interval = _INTERVAL_AT_FIRST if self._steps <= _FIRST_STEPS else _INTERVAL
+        return (self._eager and not self._timed) or self._steps % interval == 2
 
     def add(self, timeline: Timeline, seconds: Mapping[str, float]) -> None:
         """Add a timed step: what ran when, and its seconds by category."""

@@ -23,8 +23,11 @@ class Observer(Protocol):
     def next_time(self, time: float) -> float:
         """Return the next time after this one that adaptive steps are to hit; or infinity."""
 
+    def is_due(self) -> bool:
+        """Return whether it has something to do in the present state; does not communicate."""
+
     def record(self, step_size: float) -> None:
-        """Look at the state, before a time step of this size."""
+        """Do what is due, before a time step of this size."""
 
 
 @dataclass(frozen=True)
@@ -66,9 +69,15 @@ class TimeLoop:
         return self._simulation.step - self._first_step
 
     def observe(self) -> None:
-        """Let all observers look, and choose the step anew where they have set fields."""
+        """Let observers do what is due, and choose the step anew where they have set fields."""
+        due = [one for one in self._observers if one.is_due()]
+        if not due:
+            return
         began = clock.perf_counter()
-        for observer in self._observers:
+        self._simulation.synchronize()  # what steps still take is not the observers' time
+        self.stepping += clock.perf_counter() - began
+        began = clock.perf_counter()
+        for observer in due:
             observer.record(self.step_size)
         self.observing += clock.perf_counter() - began
         if self._simulation.was_set:
@@ -83,8 +92,8 @@ class TimeLoop:
     ) -> None:
         """Step until the end, or a request to stop. Collective.
 
-        After each step observers look, and `after_step` shows how far it is; what a rank finds
-        overdue, all do between two steps.
+        After each step observers do what is due, and `after_step` shows how far it is; what a rank
+        finds overdue, all do between two steps.
         """
         simulation = self._simulation
         while self._goes_on():
@@ -105,6 +114,9 @@ class TimeLoop:
             self.stepping += clock.perf_counter() - began
             self.observe()
             after_step()
+        began = clock.perf_counter()
+        simulation.synchronize()
+        self.stepping += clock.perf_counter() - began
 
     def _goes_on(self) -> bool:
         """Return whether there are time and steps left, and something to use them for."""
