@@ -7,6 +7,7 @@ from lattice_flows import advance, make, save, start
 from slipstream.case import parse_case
 from slipstream.device import HostDevice
 from slipstream.errors import InputError
+from slipstream.interactive import PorousFlow
 from slipstream.lattice import Storage, make_sample, permeability
 
 CASE = """
@@ -150,6 +151,27 @@ def test_cases_are_in_si_units_as_python_is(device, inertia):
         mine = result.fields[field.name]
         np.testing.assert_array_equal(field.data, mine.data)
         assert field.attributes == mine.attributes
+
+
+@pytest.mark.filterwarnings("ignore:pore faces solid")
+def test_interactive_flows_are_in_si_units_too(device):
+    sample = make_sample("random-pack", (8, 10, 12), radius=3, solid_fraction=0.3)
+    flow = PorousFlow(
+        np.asarray(sample),
+        voxel_size=1e-5,
+        interval=20,
+        device=device,
+        comm=None,
+        numerics=vars(Storage()),
+        **WATER,
+    )
+    flow.run()
+    result = permeability(sample, 1e-5, interval=20, storage=Storage(), device=device, **WATER)
+    assert flow.diagnostics["darcy_velocity"] == pytest.approx(result.flow.velocity[2], rel=1e-14)
+    for name in ("velocity", "pressure"):
+        mine, other = flow.fields[name], result.fields[name]
+        np.testing.assert_array_equal(mine[...], other.data)
+        assert (mine.long_name, mine.unit) == tuple(other.attributes.values())
 
 
 @pytest.mark.parametrize(

@@ -50,6 +50,9 @@ class PorousFlow(InteractiveSimulation):
         Which values are pore; by default what is not 0.
     relaxation_time, magic, force, pressure_drop, inertia
         See ``[flow]`` in docs/cases.md.
+    viscosity, pressure_gradient, density : float, optional
+        Of the fluid, in Pa s, Pa/m and kg/m³: fields and diagnostics are then in SI units, as those
+        of `slipstream.lattice.permeability`.
     tolerance : float
         Estimated relative distance to the permeability of the steady flow at which `run` ends; 0
         for never.
@@ -86,6 +89,9 @@ class PorousFlow(InteractiveSimulation):
         force: float | None = None,
         pressure_drop: float | None = None,
         inertia: bool = False,
+        viscosity: float | None = None,
+        pressure_gradient: float | None = None,
+        density: float | None = None,
         tolerance: float = 1e-3,
         interval: int = 100,
         max_steps: int = 200_000,
@@ -115,7 +121,13 @@ class PorousFlow(InteractiveSimulation):
             table["path"] = _ARRAY
         if pore is not None:
             table["pore"] = pore if isinstance(pore, int) else tuple(pore)
-        drive = {"force": force, "pressure_drop": pressure_drop}
+        drive = {
+            "force": force,
+            "pressure_drop": pressure_drop,
+            "viscosity": viscosity,
+            "pressure_gradient": pressure_gradient,
+            "density": density,
+        }
         tables: dict[str, Any] = {
             "solver": "lattice",
             "title": title,

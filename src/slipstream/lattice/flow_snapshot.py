@@ -82,7 +82,8 @@ def _speeds(values: np.ndarray) -> np.ndarray:
 
 def plane_ranges(shape: Sequence[int], storage: Storage) -> Iterator[tuple[int, int]]:
     """Yield ranges of planes of a box whose fields fit `BYTES_AT_ONCE`."""
-    plane = 4 * storage.real.itemsize * math.prod(shape[1:])
+    # Twice, as pores are picked out of them.
+    plane = 2 * 4 * storage.real.itemsize * math.prod(shape[1:])
     step = max(1, BYTES_AT_ONCE // max(1, plane))
     for low in range(0, shape[0] if plane else 0, step):
         yield low, min(low + step, shape[0])

@@ -130,7 +130,7 @@ class LatticeSimulation(Simulation):
         """Return the bytes that this rank needs on its device, output included."""
         voxels, real = self.subdomain.box.size, storage.real.itemsize
         need = memory_needed(self._own_sites, voxels, storage)
-        need += min(4 * voxels * real, BYTES_AT_ONCE)
+        need += min(8 * voxels * real, BYTES_AT_ONCE)
         # If the device is the host, it also holds two copies of a field that is written.
         return need + (2 * voxels * real if self.device.kind == "cpu" else 0)
 
