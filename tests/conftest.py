@@ -118,18 +118,22 @@ class PicturesHere(picture_process.PictureProcess):
     """Draws in the tests' own process, which has loaded what that takes; others would each."""
 
     def __init__(self):
-        self._answer = None
+        self._requests = ()
 
     def __exit__(self, *_):
         pass
 
     def begin(self, requests):
-        pictures = [picture for one in requests for picture in picture_process._pictures(*one)]
+        self._requests = requests
+
+    def finish(self):
+        pictures = [one for each in self._requests for one in picture_process._pictures(*each)]
         drawn = [picture_process._attempt(picture) for picture in pictures]
         self._answer = Future()
         self._answer.set_result(
             ([path for path, _ in drawn if path], [failure for _, failure in drawn if failure])
         )
+        return super().finish()
 
 
 @pytest.fixture(scope="session", autouse=True)
