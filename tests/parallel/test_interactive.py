@@ -10,7 +10,7 @@ import pytest
 
 from first_rank import on_first_rank
 from slipstream import Advection, Flow, PorousFlow, Turbulence
-from slipstream.equations import Model, Scalar, Vector, div, laplacian, outer
+from slipstream.equations import Model, Scalar, Vector, curl, div, dot, laplacian, outer
 from slipstream.errors import InputError, RunError
 from slipstream.interactive import load
 
@@ -294,6 +294,38 @@ def test_fields_as_labelled_arrays_and_for_other_libraries(comm, device):
     np.testing.assert_array_equal(host(module.from_dlpack(sim.fields["velocity"])), part)
 
 
+def test_expressions_are_fields_that_are_read(comm, device):
+    sim = turbulence(comm, device, initial={"flow": "abc", "coefficients": (1.0, 0.7, 0.4)})
+    velocity = sim.fields["velocity"].gather()
+    np.testing.assert_allclose(sim.fields["vorticity"].gather(), velocity, atol=1e-13)
+    u = Vector("velocity")
+    for expression in ("dot(velocity, vorticity)", dot(u, curl(u)), "helicity"):
+        view = sim.evaluate(expression)
+        assert view.mean() == pytest.approx(sim.diagnostics["helicity"])
+        np.testing.assert_allclose(view.gather(), (velocity**2).sum(axis=0), atol=1e-12)
+    tensor = sim.evaluate("grad(velocity)")
+    assert tensor.global_shape == (3, 3, N, N, N)
+    np.testing.assert_allclose(np.trace(tensor.gather()), 0, atol=1e-12)
+    for view, values in (
+        (sim.fields["velocity"], velocity),
+        (sim.fields["velocity_x"], velocity[0]),
+    ):
+        axes = (-3, -2, -1)
+        np.testing.assert_allclose(view.max(), values.max(axis=axes), rtol=1e-12)
+        np.testing.assert_allclose(view.min(), values.min(axis=axes), rtol=1e-12)
+        np.testing.assert_allclose(view.rms(), np.sqrt((values**2).mean(axis=axes)), rtol=1e-12)
+    waves, energy = sim.spectrum("velocity")
+    assert energy[1] == pytest.approx(sim.diagnostics["energy"])
+    assert sim.spectrum("velocity", "vorticity")[1][1] == pytest.approx(2 * energy[1])
+    sim.fields["velocity"] *= 2.0  # what was evaluated before follows the state
+    assert view.max() == pytest.approx(2 * velocity[0].max())
+    with pytest.raises(InputError, match="can be read only"):
+        sim.fields["vorticity"][...] = 0.0
+    for wrong in ("dot(velocity, magnetic)", "velocity +", 3j):
+        with pytest.raises(InputError):
+            sim.evaluate(wrong)
+
+
 def test_models_of_ones_own(comm, device):
     def burgers(viscosity: float, drag: float = 0.0):
         u, c = Vector("velocity", solenoidal=True), Scalar("dye")
@@ -321,6 +353,8 @@ def test_pores_and_tracers_have_the_same_face(comm, device):
     assert looks == list(range(0, sim.steps + 1, 100))
     velocity = sim.fields["velocity"].gather()
     assert velocity[2].mean() == pytest.approx(sim.diagnostics["velocity_z"], rel=1e-9)
+    assert sim.fields["velocity"].mean()[2] == pytest.approx(velocity[2].mean())
+    assert sim.fields["density"].max() == sim.fields["density"].gather().max()
     other = sim.copy()
     other.step(2)
     assert other.steps == sim.steps + 2

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -22,7 +22,9 @@ if TYPE_CHECKING:
     from slipstream.interactive.interactive_simulation import InteractiveSimulation
 
 AXES = ("z", "y", "x")
-COMPONENTS = ("x", "y", "z")
+COMPONENTS = ["x", "y", "z"]
+# The axes before these, of scalars, vectors and tensors.
+_LEADING: tuple[tuple[str, ...], ...] = ((), ("component",), ("row", "component"))
 
 
 @dataclass(frozen=True)
@@ -33,6 +35,16 @@ class Layout:
     boxes: tuple[Box, ...]
     coordinates: dict[str, np.ndarray]
     unit: str = "1"
+
+
+class Derived(Protocol):
+    """What is evaluated from a state, and cannot be set."""
+
+    def at_points(self) -> Array:
+        """Return this rank's values, in a new array of the device."""
+
+    def reduce(self, how: str) -> Any:
+        """Return the "mean", "max", "min" or "rms" over all points, by component."""
 
 
 class FieldView(np.lib.mixins.NDArrayOperatorsMixin):
@@ -48,22 +60,22 @@ class FieldView(np.lib.mixins.NDArrayOperatorsMixin):
     long_name, unit : str
         For people; "1" where it is non-dimensional.
     dims : tuple of str
-        Names of the axes: "component" for vectors, then "z", "y", "x".
+        Names of the axes: "component" for vectors, "row" before that for tensors; "z", "y", "x".
     """
 
     def __init__(
         self,
         simulation: InteractiveSimulation,
         name: str,
-        components: int,
+        lead: tuple[int, ...],
         long_name: str = "",
         unit: str = "1",
-        read: Callable[[], Array] | None = None,
+        derived: Derived | None = None,
     ) -> None:
-        self._simulation, self._components = simulation, components
+        self._simulation, self._lead = simulation, lead
         self.name, self.long_name, self.unit = name, long_name or name, unit
-        self._read_values = read
-        self.dims = ("component", *AXES) if components else AXES
+        self._derived = derived
+        self.dims = (*_LEADING[len(lead)], *AXES)
 
     # -- what it is ----------------------------------------------------------------------------
 
@@ -80,7 +92,7 @@ class FieldView(np.lib.mixins.NDArrayOperatorsMixin):
     @property
     def offset(self) -> tuple[int, ...]:
         """Global index of this rank's first element."""
-        return ((0,) if self._components else ()) + tuple(self._box.start)
+        return (0,) * len(self._lead) + tuple(self._box.start)
 
     @property
     def ndim(self) -> int:
@@ -107,7 +119,7 @@ class FieldView(np.lib.mixins.NDArrayOperatorsMixin):
         return self._layout.boxes[self._simulation.rank]
 
     def _with_components(self, shape: Sequence[int]) -> tuple[int, ...]:
-        return ((self._components,) if self._components else ()) + tuple(shape)
+        return self._lead + tuple(shape)
 
     def __repr__(self) -> str:
         where = "x".join(map(str, self.global_shape))
@@ -119,8 +131,8 @@ class FieldView(np.lib.mixins.NDArrayOperatorsMixin):
         simulation = self._simulation
         simulation._ready()
         with together(simulation.comm):
-            if self._read_values is not None:
-                return self._read_values()
+            if self._derived is not None:
+                return self._derived.at_points()
             return simulation._read(self.name)
 
     def __getitem__(self, index: Any) -> Array:
@@ -159,11 +171,35 @@ class FieldView(np.lib.mixins.NDArrayOperatorsMixin):
             whole(layout.shape) if root in (None, rank) else empty
             for rank in range(simulation.ranks)
         ]
-        parts = values if self._components else values[None]
+        parts = values.reshape(-1, *values.shape[len(self._lead) :])
         moved = [redistribute(one, layout.boxes, wanted, simulation.comm) for one in parts]
         if root not in (None, simulation.rank):
             return None
-        return np.stack(moved) if self._components else moved[0]
+        return np.stack(moved).reshape(self.global_shape)
+
+    def mean(self) -> Any:
+        """Return the mean over all points of all ranks, by component. Collective."""
+        return self._reduce("mean")
+
+    def rms(self) -> Any:
+        """Return the root mean square over all points of all ranks, by component. Collective."""
+        return self._reduce("rms")
+
+    def max(self) -> Any:
+        """Return the largest value of all ranks, by component. Collective."""
+        return self._reduce("max")
+
+    def min(self) -> Any:
+        """Return the smallest value of all ranks, by component. Collective."""
+        return self._reduce("min")
+
+    def _reduce(self, how: str) -> Any:
+        simulation = self._simulation
+        simulation._ready()
+        with together(simulation.comm):
+            if self._derived is not None:
+                return self._derived.reduce(how)
+            return simulation._reduced(self, how)
 
     def plane(self, axis: str, position: float) -> np.ndarray:
         """Return the values in the plane of points next to a position, on all ranks. Collective.
@@ -186,9 +222,9 @@ class FieldView(np.lib.mixins.NDArrayOperatorsMixin):
         line = self._layout.coordinates[axis]
         index = int(np.argmin(np.abs(line - position)))
         box, values = self._box, self._simulation.device.to_host(self._read())
-        lead = 1 if self._components else 0
+        lead = len(self._lead)
         shape = [n for a, n in enumerate(self._layout.shape) if a != along]
-        result = np.zeros(self._with_components(shape))
+        result = np.zeros(self._with_components(shape), np.result_type(values.dtype, np.float64))
         own = index - box.start[along]
         if box.size and 0 <= own < box.shape[along]:
             rows, columns = (part for a, part in enumerate(box.slices()) if a != along)
@@ -206,11 +242,11 @@ class FieldView(np.lib.mixins.NDArrayOperatorsMixin):
         Returns
         -------
         numpy.ndarray
-            Of shape (n, 3) for a vector, (n,) for a scalar. The error falls with the fourth power
+            Of shape (n,) for a scalar, (n, 3) for a vector. The error falls with the fourth power
             of the distance of points.
         """
         values = self._simulation.device.to_host(self._read())
-        parts = values if self._components else values[None]
+        parts = values.reshape(-1, *self._box.shape)
         places = np.asarray(points, dtype=float)
         if places.ndim != 2 or places.shape[1] != 3 or not np.isfinite(places).all():
             raise InputError(
@@ -218,7 +254,7 @@ class FieldView(np.lib.mixins.NDArrayOperatorsMixin):
             )
         own = interpolated(parts, places, self._layout, self._box)
         result = sum_over_ranks(self._simulation.comm, own)
-        return result if self._components else result[:, 0]
+        return result.reshape(len(places), *self._lead)
 
     def to_xarray(self, gather: bool = False) -> Any:
         """Return this rank's part, or with `gather` the whole field, as an ``xarray.DataArray``.
@@ -236,8 +272,9 @@ class FieldView(np.lib.mixins.NDArrayOperatorsMixin):
         coordinates: dict[str, Any] = {
             axis: (axis, line, {"units": unit, "long_name": axis}) for axis, line in lines.items()
         }
-        if self._components == len(COMPONENTS):
-            coordinates["component"] = list(COMPONENTS)
+        for dimension, size in zip(self.dims, self._lead, strict=False):
+            if size == len(COMPONENTS):
+                coordinates[dimension] = COMPONENTS
         coordinates["time"] = self._simulation.time
         attributes = {"long_name": self.long_name, "units": self.unit}
         return xarray.DataArray(values, coordinates, self.dims, self.name, attributes)
@@ -248,7 +285,7 @@ class FieldView(np.lib.mixins.NDArrayOperatorsMixin):
         simulation = self._simulation
         simulation._ready()
         with together(simulation.comm):
-            if self._read_values is not None:
+            if self._derived is not None:
                 raise InputError(f"fields[{self.name!r}] can be read only")
             is_whole = index is Ellipsis or (isinstance(index, slice) and index == slice(None))
             if is_whole:
@@ -320,7 +357,7 @@ def _from_dlpack(values: Any, module: Any) -> Any:
 
 def interpolated(parts: np.ndarray, places: np.ndarray, layout: Layout, box: Box) -> np.ndarray:
     """Return this rank's share of cubic interpolation at places (x, y, z), shape (n, fields)."""
-    result = np.zeros((len(places), len(parts)))
+    result = np.zeros((len(places), len(parts)), np.result_type(parts.dtype, np.float64))
     if not box.size:
         return result
     indices, weights = [], []

@@ -22,12 +22,13 @@ from slipstream import mpi_launch
 from slipstream.argument_checks import whole_number
 from slipstream.array_types import Array, Comm
 from slipstream.case import Case
-from slipstream.collective import check_agreement, on_first_rank, own, together
+from slipstream.collective import check_agreement, on_first_rank, own, sum_over_ranks, together
 from slipstream.device import Device
 from slipstream.errors import InputError
 from slipstream.interactive.callbacks import Callback, occasions_of
 from slipstream.interactive.field_views import FieldView, Layout
 from slipstream.io.checkpoint import write_checkpoint
+from slipstream.printable_text import shown
 from slipstream.report.console import Progress, make_console
 from slipstream.simulation import Simulation, make_simulation, run_case
 from slipstream.simulation.occasions import check_hits
@@ -421,14 +422,30 @@ class InteractiveSimulation(ABC):
 
     def _view(self, name: str) -> FieldView:
         """Return a field by its name."""
-        sizes = self._field_sizes()
-        if name not in sizes:
-            raise InputError(f"fields: there is no {name!r}; there are: {', '.join(sizes)}")
-        return FieldView(self, name, sizes[name], *self._describe_field(name))
+        shapes = self._field_shapes()
+        if name not in shapes:
+            raise InputError(f"fields: there is no {shown(name)}; there are: {', '.join(shapes)}")
+        return FieldView(self, name, shapes[name], *self._describe_field(name))
+
+    def _reduced(self, view: FieldView, how: str) -> Any:
+        """Return a reduction of a field over all points. Collective."""
+        values = self.solver.device.to_host(view[...]).astype(np.float64)
+        rows = values.reshape(*view.shape[: view.ndim - 3], -1)
+        if how in ("max", "min"):
+            neutral = -np.inf if how == "max" else np.inf
+            operation = np.max if how == "max" else np.min
+            own = operation(rows, axis=-1, initial=neutral)
+            everyone = [own] if self.comm is None else self.comm.allgather(own)
+            found = operation(np.stack(everyone), axis=0)
+        else:
+            sums = (rows if how == "mean" else rows**2).sum(axis=-1, keepdims=True)
+            found = sum_over_ranks(self.comm, sums)[..., 0] / math.prod(view.global_shape[-3:])
+            found = found if how == "mean" else np.sqrt(found)
+        return found if found.ndim else float(found)
 
     @abstractmethod
-    def _field_sizes(self) -> dict[str, int]:
-        """Return the number of components of each field; 0 for a scalar."""
+    def _field_shapes(self) -> dict[str, tuple[int, ...]]:
+        """Return the axes before z, y and x of each field: none for a scalar."""
 
     @abstractmethod
     def _layout(self) -> Layout:
@@ -545,10 +562,10 @@ class Fields(Mapping[str, FieldView]):
         self[name][...] = values
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._simulation._field_sizes())
+        return iter(self._simulation._field_shapes())
 
     def __len__(self) -> int:
-        return len(self._simulation._field_sizes())
+        return len(self._simulation._field_shapes())
 
     def __repr__(self) -> str:
         return f"<fields: {', '.join(self)}>"

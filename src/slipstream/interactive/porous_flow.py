@@ -167,8 +167,8 @@ class PorousFlow(InteractiveSimulation):
         """Estimated relative distance of the permeability from that of the steady flow; else 1."""
         return self.diagnostics["residual"]
 
-    def _field_sizes(self) -> dict[str, int]:
-        return {name: 3 if name == "velocity" else 0 for name in _FIELDS}
+    def _field_shapes(self) -> dict[str, tuple[int, ...]]:
+        return {name: (3,) if name == "velocity" else () for name in _FIELDS}
 
     def _describe_field(self, name: str) -> tuple[str, str]:
         # Only now: what the command line needs to begin loads no family.

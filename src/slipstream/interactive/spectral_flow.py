@@ -20,9 +20,11 @@ from slipstream.interactive.interactive_simulation import (
     InteractiveSimulation,
     collective,
 )
+from slipstream.printable_text import shown
 
 if TYPE_CHECKING:
-    from slipstream.equations import Model
+    from slipstream.equations import Model, Quantity
+    from slipstream.spectral.evaluation import Evaluation
     from slipstream.spectral.spectral_problem import FieldParts
     from slipstream.spectral.spectral_simulation import SpectralSimulation
 
@@ -127,6 +129,10 @@ class Flow(InteractiveSimulation):
             tables["forcing"] = {key: _plain(value) for key, value in forcing.items()}
         super().__init__(validate_case(tables, source=type(self).__name__), comm, device)
 
+    @functools.cached_property
+    def _evaluations(self) -> dict[str, Evaluation]:
+        return {}
+
     # What of the initial state is no part of the case: by field, arrays or functions.
     _given: Mapping[str, Any] = {}
 
@@ -148,9 +154,79 @@ class Flow(InteractiveSimulation):
     def _vectors(self) -> dict[str, FieldParts]:
         return {part.name: part for part in self._spectral.parts if part.size > 1}
 
-    def _field_sizes(self) -> dict[str, int]:
+    def _field_shapes(self) -> dict[str, tuple[int, ...]]:
         vectors = self._vectors()
-        return {name: vectors[name].size if name in vectors else 0 for name in self._parts()}
+        return {name: (vectors[name].size,) if name in vectors else () for name in self._parts()}
+
+    def _view(self, name: str) -> FieldView:
+        """Return a field of the state by its name, or one that is derived from the state."""
+        from slipstream.spectral.expressions import accepted_names
+
+        if name in self._parts():
+            return super()._view(name)
+        names = accepted_names(self._spectral.problem)
+        if name not in names:
+            text = f"fields: there is no {shown(name)}; there are: {', '.join(names)}"
+            raise InputError(f"{text}; of others, evaluate an expression")
+        return self._evaluated(name, name, names[name])
+
+    def _evaluated(self, name: str, expression: Any, long_name: str) -> FieldView:
+        derived = _OfState(self, self._evaluation(expression))
+        return FieldView(self, name, derived.evaluation.shape, long_name, derived=derived)
+
+    def _evaluation(self, expression: Any) -> Evaluation:
+        """Return what evaluates an expression: always the same for a text, which it keeps ready."""
+        from slipstream.spectral.evaluation import Evaluation
+
+        flow = self._ready_flow()
+        if not isinstance(expression, str):
+            return Evaluation(flow, expression)
+        if expression not in self._evaluations:
+            self._evaluations[expression] = Evaluation(flow, expression)
+        return self._evaluations[expression]
+
+    @collective
+    def evaluate(self, expression: str | Quantity | float) -> FieldView:
+        """Return an expression of the fields, to be read like a field. Collective.
+
+        >>> sim.evaluate("dot(velocity, curl(velocity))").mean()
+
+        Parameters
+        ----------
+        expression : str, Quantity or number
+            In the language of equations: a text, or a quantity such as
+            ``curl(Vector("velocity"))``; see docs/equations.md for its names and operators.
+
+        Returns
+        -------
+        FieldView
+            Evaluated from the state whenever it is read; it cannot be set.
+
+        Raises
+        ------
+        InputError
+            If the expression has a name that the model has not, or makes no sense.
+        """
+        text = self._evaluation(expression).quantity.text
+        return self._evaluated(text, expression, text)
+
+    @collective
+    def spectrum(self, expression: str | Quantity, other: Any = None) -> tuple[Array, Array]:
+        """Return wavenumbers, and the energy in their shells, of a field or an expression.
+
+        With an `other`, it is the co-spectrum of both, which sums to the mean of their product;
+        otherwise it sums to half of the mean square. The same on all ranks. Collective.
+        """
+        flow, first = self._ready_flow(), self._evaluation(expression)
+        waves = flow.wavenumbers.unit * np.arange(flow.wavenumbers.shell_count)
+        if other is None:
+            return waves, first.spectrum(self.comm, self.solver.time)
+        second = self._evaluation(other)
+        return waves, first.cospectrum(second, self.comm, self.solver.time)
+
+    def _reduced(self, view: FieldView, how: str) -> Any:
+        # Plane by plane, without a field in memory as a whole.
+        return _OfState(self, self._evaluation(view.name)).reduce(how)
 
     def _layout(self) -> Layout:
         problem = self._spectral.problem
@@ -254,6 +330,19 @@ class Flow(InteractiveSimulation):
     def _ready_flow(self) -> Any:
         self._ready()
         return self._spectral.flow
+
+
+class _OfState:
+    """An expression, evaluated from the state as it is then."""
+
+    def __init__(self, flow: Flow, evaluation: Evaluation) -> None:
+        self._flow, self.evaluation = flow, evaluation
+
+    def at_points(self) -> Array:
+        return self.evaluation.at_points(self._flow.solver.time)
+
+    def reduce(self, how: str) -> Any:
+        return self.evaluation.reduce(how, self._flow.comm, self._flow.solver.time)
 
 
 class Turbulence(Flow):

@@ -81,8 +81,8 @@ class Advection(InteractiveSimulation):
     def _advection(self) -> AdvectionSimulation:
         return cast("AdvectionSimulation", self.solver)
 
-    def _field_sizes(self) -> dict[str, int]:
-        return {"tracer": 0}
+    def _field_shapes(self) -> dict[str, tuple[int, ...]]:
+        return {"tracer": ()}
 
     def _describe_field(self, name: str) -> tuple[str, str]:
         return "advected tracer", "1"
