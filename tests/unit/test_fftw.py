@@ -8,6 +8,7 @@ import pytest
 
 from slipstream.device import HostDevice, fftw
 from slipstream.errors import InputError
+from slipstream.fft import DistributedFFT
 
 # Columns and rows of lengths that FFTW divides in several ways: (kind, shape of points, axis).
 PROBLEMS = [
@@ -113,3 +114,16 @@ def test_unknown_ways_to_plan_are_refused(monkeypatch):
     monkeypatch.setenv(fftw.MEASURING, "guess")
     with pytest.raises(InputError, match="SLIPSTREAM_FFTW is 'guess'; accepted: estimate, measure"):
         transform(*PROBLEMS[0])
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_bits_do_not_depend_on_how_many_lanes_share_the_work(dtype):
+    """Their batches differ in size, by which FFTW would plan."""
+    points = np.random.default_rng(2).standard_normal((48, 32, 64)).astype(dtype)
+    results = set()
+    for lanes in (1, 3, 5, 16):
+        device = HostDevice(threads=lanes, lanes=lanes)
+        fft = DistributedFFT(points.shape, dtype, device=device)
+        modes = fft.forward(points)
+        results.add((np.asarray(modes).tobytes(), np.asarray(fft.backward(modes)).tobytes()))
+    assert len(results) == 1

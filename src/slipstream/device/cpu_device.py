@@ -18,7 +18,7 @@ import queue
 import threading
 import time
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, cast
 
 import numpy as np
@@ -37,7 +37,7 @@ from slipstream.device.device_interface import (
 )
 from slipstream.device.host_calls import HostCall
 from slipstream.device.host_compiler import compile_library
-from slipstream.device.lane_programs import LaneNode, LanePrograms
+from slipstream.device.lane_programs import CallSequence, LaneNode, LanePrograms
 
 
 class HostEvent(Event):
@@ -216,6 +216,29 @@ class HostKernel(Kernel):
         return HostCall(self._function, [_c_argument(one) for one in arguments], arguments)
 
 
+# Lines of a plane by which FFTW fills vectors, of planes that are transformed one by one.
+_FEWEST_LINES = 8
+
+
+def _planes(
+    source: np.ndarray, target: np.ndarray, axis: int
+) -> Iterator[tuple[np.ndarray, np.ndarray, int]]:
+    """Yield the planes of two arrays in which a transform along an axis works, and its axis there.
+
+    FFTW plans by how much there is. Planes are the same however work is divided among lanes, and so
+    are their bits.
+    """
+    axis %= source.ndim
+    other = source.ndim - 1 if axis != source.ndim - 1 else source.ndim - 2
+    inner = {axis, other} - {-1}
+    if source.shape[other] < _FEWEST_LINES:  # too few to fill vectors with
+        inner = set(range(source.ndim))
+    outer = [1 if i in inner else n for i, n in enumerate(source.shape)]
+    for place in np.ndindex(*outer):
+        part = tuple(slice(None) if i in inner else k for i, k in enumerate(place))
+        yield source[part], target[part], sorted(inner).index(axis)
+
+
 def _box_of_reals(array: np.ndarray) -> tuple[np.dtype, list[int], list[int]] | None:
     """Return the type, four sizes and three strides of an array of numbers, or of their parts.
 
@@ -314,7 +337,15 @@ class HostDevice(Device):
         threads = self._threads_per_lane
         if half_length_rows.possible(source, target, axis):
             return half_length_rows.plan(self, source, target, forward, threads)
-        return fftw.plan(source, target, (axis,), forward, threads)
+        if threads > 1:
+            return fftw.plan(source, target, (axis,), forward, threads)
+        calls = [
+            fftw.plan(first, second, (along,), forward, 1)
+            for first, second, along in _planes(source, target, axis)
+        ]
+        if not calls or any(not isinstance(call, HostCall) for call in calls):
+            return fftw.plan(source, target, (axis,), forward, 1)
+        return CallSequence(self, cast("list[HostCall]", calls))
 
     def fft_all(self, source: np.ndarray, target: np.ndarray, forward: bool) -> Operation:
         return fftw.plan(source, target, tuple(range(1, source.ndim)), forward, self.threads)

@@ -15,7 +15,8 @@ import numpy as np
 from slipstream.device import fftw
 from slipstream.device.array_addresses import REAL_NAMES
 from slipstream.device.device_interface import Device, Operation, RowLaunch
-from slipstream.device.host_calls import HostCall, HostCallSequence
+from slipstream.device.host_calls import HostCall
+from slipstream.device.lane_programs import CallSequence
 
 # Points from which on the second pass over rows is worth it.
 _SHORTEST = 64
@@ -38,6 +39,7 @@ def possible(source: np.ndarray, target: np.ndarray, axis: int) -> bool:
     alike = source.strides[:-1] == target.strides[:-1] and min(source.strides) > 0
     fits = alike or source.ctypes.data != target.ctypes.data
     n = points.shape[-1]
+    fits = fits and points.size > 0
     return bool(without_gaps and whole and fits and n >= _SHORTEST and n % 2 == 0)
 
 
@@ -54,14 +56,14 @@ def plan(
         rows = [slice(low, low + height) for low in range(0, points.shape[-2], height)]
         parts = [(*outer, part) for outer in np.ndindex(points.shape[:-2]) for part in rows]
     calls: list[HostCall] = []
-    for part in parts if points.size else ():
+    for part in parts:
         mix = _mix(device, modes[part], n, forward)
         halves = numbers[part], modes[part][..., : n // 2]
         first, second = halves if forward else halves[::-1]
         axis = first.ndim - 1
         transform = cast(HostCall, fftw.plan(first, second, (axis,), forward, threads))
         calls += [transform, mix] if forward else [mix, transform]
-    return HostCallSequence(calls)
+    return CallSequence(device, calls)
 
 
 def _mix(device: Device, modes: np.ndarray, n: int, forward: bool) -> HostCall:

@@ -48,19 +48,3 @@ class HostCall:
         address = ctypes.cast(self._function, ctypes.c_void_p).value or 0
         content = b"".join(one.ljust(8, b"\0") for one in reals)
         return [PackedCall(address, integers, content.ljust(8 * _REALS, b"\0"))]
-
-
-class HostCallSequence(HostCall):
-    """Several such operations, one after the other."""
-
-    def __init__(self, calls: Sequence[HostCall]) -> None:
-        self._calls = calls
-
-    def __call__(self, stream: Stream) -> None:
-        for call in self._calls:
-            call(stream)
-
-    def packed(self) -> list[PackedCall] | None:
-        parts = [call.packed() for call in self._calls]
-        known = [part for part in parts if part is not None]
-        return sum(known, []) if len(known) == len(parts) else None

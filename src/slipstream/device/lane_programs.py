@@ -8,6 +8,7 @@ stand between such lists.
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -94,6 +95,35 @@ class LanePrograms:
         for part in parts:
             part.finish(self._device, self._failed)
         return parts
+
+
+class CallSequence(HostCall):
+    """Calls one after the other; wherever it can be, by compiled code."""
+
+    def __init__(self, device: Device, calls: Sequence[HostCall]) -> None:
+        self._device, self._calls = device, calls
+
+    def __call__(self, stream: Stream) -> None:
+        if self._program is not None:
+            self._program.run(stream, False)
+            return
+        for call in self._calls:
+            call(stream)
+
+    def packed(self) -> list[PackedCall] | None:
+        parts = [call.packed() for call in self._calls]
+        known = [part for part in parts if part is not None]
+        return [one for part in known for one in part] if len(known) == len(parts) else None
+
+    @functools.cached_property
+    def _program(self) -> _CompiledPart | None:
+        packed = self.packed()
+        if packed is None:
+            return None
+        program = _CompiledPart()
+        program.add_calls(0, packed)
+        program.finish(self._device, np.zeros(1, np.int32))
+        return program
 
 
 class _Part:
