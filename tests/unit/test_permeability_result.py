@@ -1,5 +1,6 @@
 """What `permeability` tells besides its number: fields, tortuosity, forces, units, and its end."""
 
+import gc
 import itertools
 import math
 import os
@@ -17,6 +18,7 @@ from slipstream.errors import InputError
 from slipstream.lattice import (
     Permeability,
     PermeabilityInterrupted,
+    PoreFlow,
     Storage,
     make_sample,
     permeability,
@@ -161,6 +163,17 @@ def test_fields_stay_after_other_flows_and_are_not_kept_where_not_wanted():
     assert again.fields["velocity"].data.tobytes() == before
 
 
+def test_results_keep_no_flow():
+    def flows():
+        gc.collect()
+        return sum(isinstance(one, PoreFlow) for one in gc.get_objects())
+
+    before = flows()
+    results = [permeability(channel(), **PLAIN) for _ in range(3)]
+    assert flows() == before
+    assert all(one.fields["speed"].data.any() for one in results)
+
+
 @pytest.mark.parametrize("axis", ["x", "all"])
 def test_a_result_is_shown_as_one_table(axis):
     result = permeability(sphere(), 2e-6, axis, **PLAIN)
@@ -273,6 +286,7 @@ def test_inertia_in_physical_units_is_that_of_the_same_reynolds_number():
         ({"partition": "slabs"}, "partition 'slabs' is unknown; accepted: bisection, cartesian"),
         ({"schedule": "fast"}, "schedule 'fast' is unknown; accepted: serial, overlap"),
         ({"storage": "aa"}, "storage is 'aa'; accepted: a Storage, or a dict of propagation, lay"),
+        ({"storage": 0}, "storage is 0; accepted: a Storage, or a dict of propagation"),
         ({"storage": {"order": "x"}}, "order 'x' is unknown; accepted: raster, row-tiles"),
         ({"storage": {"size": "x"}}, "storage is {'size': 'x'}; accepted"),
         ({"callback": 3}, "callback is of type int; accepted: a function"),

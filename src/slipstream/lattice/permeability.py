@@ -323,7 +323,8 @@ def _drive(
 
 def _storage_wishes(storage: Any, precision: str) -> dict[str, str]:
     """Return the arguments of `Storage` that are asked for, "auto" for what is to be measured."""
-    given: Any = dataclasses.asdict(storage) if isinstance(storage, Storage) else storage or {}
+    given = {} if storage is None else storage
+    given = dataclasses.asdict(given) if isinstance(given, Storage) else given
     names = (*TUNED, "precision")
     if not isinstance(given, Mapping) or not set(given) <= set(names):
         raise InputError(
