@@ -129,7 +129,7 @@ def run_to_steady(
                 told = FlowProgress(AXES[axis], flow.steps, k, residual, means.sums.mach, seconds)
                 if _asks_to_stop(callback, told, comm) and ended != CONVERGED:
                     ended = CALLBACK
-            if was_interrupted or ended != MOST_STEPS:
+            if ended != MOST_STEPS:
                 break
     seconds = time.perf_counter() - began
     snapshot = FlowSnapshot(flow, keep_fields)
