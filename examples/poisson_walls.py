@@ -2,8 +2,7 @@
 
     mpiexec -n 4 python examples/poisson_walls.py
 
-The solution is zero at the ends of z, has no slope at those of y, and is periodic along x. The
-largest error is printed, and a plane drawn: poisson_walls.png.
+The solution is zero at the ends of z, has no slope at those of y, and is periodic along x.
 """
 
 import numpy as np
@@ -37,6 +36,5 @@ if comm.rank == 0:
     print(fft.describe())
     print(f"largest error of the solution: {error:.2g}")
     plt.imshow(picture, origin="lower", extent=(0, lengths[1], 0, lengths[0]))
-    plt.xlabel("y (no slope at its ends)")
-    plt.ylabel("z (zero at its ends)")
+    plt.gca().set(xlabel="y (no slope at its ends)", ylabel="z (zero at its ends)")
     plt.savefig("poisson_walls.png")
