@@ -5,8 +5,9 @@ import pytest
 
 from fft_oracle import field
 from kinds_oracle import period, sums, transform
+from slipstream.device import HostDevice
 from slipstream.errors import InputError
-from slipstream.fft import DistributedFFT
+from slipstream.fft import DistributedFFT, layout_stages
 
 KINDS = ("dct1", "dct2", "dct3", "dct4", "dst1", "dst2", "dst3", "dst4")
 TOLERANCE = {"float32": 2e-5, "complex64": 2e-5, "float64": 1e-12, "complex128": 1e-12}
@@ -206,3 +207,24 @@ def test_factors_are_those_of_a_transform_and_its_inverse(comm, device):
     forward, backward = fft.arguments.factors
     assert forward == pytest.approx(backward)
     assert 1 / (forward * backward) == pytest.approx(period("dst1", 4) * 5)
+
+
+def test_lanes_share_transforms_along_an_axis(comm, device, monkeypatch):
+    """Of arrays so small that one thread would do them alone."""
+    if device.kind != "cpu":
+        return
+    monkeypatch.setattr(layout_stages, "_DIVIDED", 0)
+    three = HostDevice(threads=3, lanes=3)
+    for case in (
+        {"shape": (6, 5), "dtype": "float64"},
+        {"shape": (2, 7, 1), "dtype": "complex128", "axes": (1, 0)},
+        {"shape": (4, 5, 6), "dtype": "float32", "kinds": ("dct2", "fft", "dst3"), "norm": "ortho"},
+        {"shape": (3, 4, 2, 5), "dtype": "float64", "layout": "pencil", "fields": 2},
+        {"shape": (5,), "dtype": "complex64"},
+    ):
+        for schedule in ("overlap", "serial"):
+            fft = check(comm, three, **case, schedule=schedule)
+        timeline = fft.profile(fft.empty_input(), fft.empty_output())["forward"]
+        labels = [entry.label for entry in timeline.entries]
+        if comm is None and case["shape"] == (6, 5):
+            assert labels.count("fft axis 0") == 3

@@ -18,9 +18,9 @@ from numpy.typing import DTypeLike
 
 from slipstream.array_types import Array
 from slipstream.device import Device
-from slipstream.fft.layout_stages import Part
+from slipstream.fft.layout_stages import Part, in_lanes
 from slipstream.fft.transform_kinds import inverse_kind, period
-from slipstream.schedule import StepGraph
+from slipstream.schedule import MAIN_LANE, StepGraph
 
 
 class CosineTransform(Part):
@@ -107,8 +107,9 @@ class CosineTransform(Part):
             graph.add_copy(self._work, source, label="copy")
             source = self._work
             self._record_edges(graph, source, before)
-        operation = device.cosine_transform(source, target, self._axis, kind)
-        self._add(graph, operation, source, target, kind, "fft")
+        for lane, (points, modes) in in_lanes(graph, self._axis, source, target):
+            operation = device.cosine_transform(points, modes, self._axis, kind)
+            self._add(graph, operation, points, modes, kind, "fft", lane=lane)
         self._record_edges(graph, target, after)
 
     def _record_edges(self, graph: StepGraph, array: Array, edges: dict[int, float]) -> None:
@@ -150,10 +151,13 @@ class CosineTransform(Part):
         label: str,
         category: str = "compute",
         also: Array | None = None,
+        lane: str = MAIN_LANE,
     ) -> None:
         writes = [target] if also is None else [target, also]
         label = f"{label} axis {self._axis - 1}"
-        graph.add(operation, reads=[source], writes=writes, label=label, category=category)
+        graph.add(
+            operation, reads=[source], writes=writes, label=label, category=category, lane=lane
+        )
 
     def _as_real(self, array: Array) -> Array:
         if self._dtype.kind != "c":

@@ -6,17 +6,20 @@ layout; where a route is that of slabs, `SlabTransform` does the same with fewer
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from numpy.typing import DTypeLike
 
 from slipstream.array_types import Array
-from slipstream.decomposition import Box
+from slipstream.decomposition import Box, split
 from slipstream.device import Device, Scratch
 from slipstream.exchange import Block, ExchangePlan, Transport, pack_targets, part_of
 from slipstream.fft.truncation import Modes
-from slipstream.schedule import MAIN_LANE, StepGraph
+from slipstream.schedule import StepGraph
+
+# Bytes of an array from which it is worth waking several threads.
+_DIVIDED = 256 << 10
 
 
 class Part:
@@ -39,6 +42,24 @@ class Part:
         self, graph: StepGraph, source: Array, target: Array, scale: float = 1.0
     ) -> None:
         """Record the way back, times a constant."""
+
+
+def in_lanes(
+    graph: StepGraph, axis: int, source: Array, target: Array
+) -> Iterator[tuple[str, tuple[Array, Array]]]:
+    """Divide what is done along one axis among the lanes: their names, and their parts of both."""
+    others = [other for other in range(source.ndim) if other != axis]
+    # The slowest axis that has something for every lane, or that which has most.
+    several = graph.lane_of_batch(0) != graph.lane_of_batch(1) and source.nbytes >= _DIVIDED
+    lanes = graph.device.lanes if several else 1
+    along = next((one for one in others if source.shape[one] >= lanes), None)
+    if along is None:
+        along = max(others, key=lambda one: source.shape[one])
+    for number, (low, high) in enumerate(split(source.shape[along], lanes)):
+        lane = graph.lane_of_batch(number)[1]
+        where = (*[slice(None)] * along, slice(low, high))
+        if high > low:
+            yield lane, (source[where], target[where])
 
 
 class Redistribution(Part):
@@ -117,7 +138,7 @@ class AxisTransform(Part):
         modes: Modes,
         real: bool,
         complex_dtype: DTypeLike,
-        lane: str = MAIN_LANE,
+        lane: str | None = None,
         scratch: Scratch | None = None,
         empty: Callable[..., Any] | None = None,
     ) -> None:
@@ -164,10 +185,13 @@ class AxisTransform(Part):
             graph.add(scaled, reads=both, writes=both, label="scale", category="compute")
 
     def _transform(self, graph: StepGraph, source: Array, target: Array, forward: bool) -> None:
-        operation = self._device.fft(source, target, self._axis, forward, self._scratch)
-        writes = [target] if forward or not self._real else [source, target]
         label = f"fft axis {self._axis - 1}"
-        graph.add(operation, reads=[source], writes=writes, label=label, category="fft")
+        for lane, (points, modes) in in_lanes(graph, self._axis, source, target):
+            operation = self._device.fft(points, modes, self._axis, forward, self._scratch)
+            writes = [modes] if forward or not self._real else [points, modes]
+            graph.add(
+                operation, reads=[points], writes=writes, label=label, category="fft", lane=lane
+            )
 
     def _along(self, array: Array, low: int, high: int) -> Array:
         return array[(slice(None),) * self._axis + (slice(low, high),)]
