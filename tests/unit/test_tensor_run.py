@@ -109,6 +109,25 @@ def test_a_run_along_one_axis_goes_on_along_all_and_the_other_way(device, whole,
     assert back.diagnostics()["permeability_lattice"] == pytest.approx(expected, rel=2e-3)
 
 
+@pytest.mark.parametrize(
+    "table",
+    [
+        [[2, 0, 1, 0, 1, 1]],
+        [[1, 0, 1, 0, 1, 1, 1]],
+        [[2, -2, 1, 0, 1, 1, 1]],
+        [[2, 500_000, 1, 0, 1, 1, 1]],
+        [[1.5, 0, 1, 0, 1, 1, 1]],
+        [[2, 0, 1, 0, 1, 1, 1]] * 4,
+    ],
+)
+def test_states_of_others_axes_are_refused(device, whole, table, tmp_path, monkeypatch):
+    name = "slipstream.lattice.lattice_simulation.axes_table"
+    monkeypatch.setattr(name, lambda records: np.array(table, float))
+    save(whole, tmp_path)
+    with pytest.raises(InputError, match=r"^initial\.restart: .*: axes is no table of axes$"):
+        start(device, f"initial.restart={tmp_path}", case=CASE)
+
+
 def test_axes_share_the_steps_where_none_becomes_steady(device):
     settings = ("convergence.tolerance=0", "time.end=64")
     simulation = advance(start(device, *settings, case=CASE), 64)
