@@ -68,6 +68,9 @@ def test_odd_derivatives_leave_out_the_nyquist_mode_and_kinds_their_own(comm, de
         np.testing.assert_allclose(device.to_host(found), -((2 * np.pi / 3) ** 2) * u, atol=1e-11)
         with pytest.raises(InputError, match="accepted: even orders"):
             fft.derivative(fft.empty_output(), 0)
+    u_hat = fft.forward(np.ones(fft.input_box.shape))
+    by_number = fft.derivative(u_hat, np.int64(-1)), fft.derivative(u_hat, 1)
+    np.testing.assert_array_equal(*map(device.to_host, by_number))
     for axis in (2, -3, "x", None):
         with pytest.raises(InputError, match="axis .*accepted: one of those transformed"):
             fft.derivative(fft.empty_output(), axis)
@@ -271,6 +274,7 @@ def test_plans_tell_what_they_are(comm, device, ranks):
     text = repr(fft)
     assert text.startswith("<DistributedFFT((6, 5, 8), 'float64', axes=(2, 0), norm='ortho',")
     assert f"on {ranks} rank" in text
+    assert "np." not in repr(plan(comm, device, np.array([4, 4])))
     page = fft._repr_html_()
     assert "<table>" in page
     assert "6 x 5 x 8" in page

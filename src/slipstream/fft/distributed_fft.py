@@ -226,7 +226,7 @@ class DistributedFFT:
 
     def __repr__(self) -> str:
         a, place = self.arguments, self.device.kind if self._plan else "closed"
-        shown = [repr(tuple(self._asked["shape"])), repr(a.dtype.name)]
+        shown = [repr(tuple(map(int, self._asked["shape"]))), repr(a.dtype.name)]
         if sorted(a.axes) != list(range(len(a.shape))) or a.half_axis not in (None, a.axes[-1]):
             shown.append(f"axes={a.axes}")
         if set(a.kinds) != {"fft"}:

@@ -57,10 +57,13 @@ def derivative(
 ) -> Array:
     """Return the modes of a derivative."""
     a, count = fft.arguments, len(fft.arguments.shape)
-    if not isinstance(axis, int) or not -count <= axis < count or axis % count not in a.axes:
+    if not isinstance(axis, int | np.integer) or axis not in {
+        n for x in a.axes for n in (x, x - count)
+    }:
         raise InputError(f"axis {axis!r}; accepted: one of those transformed, {a.axes}")
-    order, place = whole_number("order", order, 0), a.axes.index(axis % count)
-    kind, modes = a.kinds[place], a.modes[axis % count]
+    axis = int(axis) % count
+    order, place = whole_number("order", order, 0), a.axes.index(axis)
+    kind, modes = a.kinds[place], a.modes[axis]
     (k,) = wavenumbers(a, fft.output_box, lengths)[place : place + 1]
     if kind != "fft":
         if order % 2:
@@ -72,7 +75,7 @@ def derivative(
     factor = (1j * k) ** order
     if order % 2 and modes.has_nyquist:
         # The Nyquist mode has no partner of the other sign.
-        number = _along(modes.wavenumbers(), axis % count, fft.output_box)
+        number = _along(modes.wavenumbers(), axis, fft.output_box)
         factor = np.where(2 * abs(number) == modes.size, 0, factor)
     return _scaled(fft, u_hat, factor.real if order % 2 == 0 else factor)
 
