@@ -230,3 +230,14 @@ def test_lanes_share_transforms_along_an_axis(comm, device, monkeypatch):
         labels = [entry.label for entry in timeline.entries]
         if comm is None and case["shape"] == (6, 5):
             assert labels.count("fft axis 0") == 3
+
+
+def test_columns_of_real_points_are_transformed_aside_as_on_gpus(comm, device):
+    if device.kind != "cpu":
+        return
+    for shape, axes in (((5, 3), (1, 0)), ((4, 5, 3), (0, 2, 1)), ((3, 7, 2), (1,))):
+        for dtype in ("float32", "float64"):
+            fft = check(comm, HostDevice(tiled=True), shape, dtype, axes, fields=2)
+    if comm is None:
+        timeline = fft.profile(fft.empty_input(), fft.empty_output())["forward"]
+        assert "transpose" in [entry.label for entry in timeline.entries]

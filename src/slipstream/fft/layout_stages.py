@@ -6,9 +6,10 @@ layout; where a route is that of slabs, `SlabTransform` does the same with fewer
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+import numpy as np
 from numpy.typing import DTypeLike
 
 from slipstream.array_types import Array
@@ -119,6 +120,14 @@ class Redistribution(Part):
                 graph.add_copy(place, _box_of(packed[1], block), label="unpack")
 
 
+def _stored_in_order(
+    empty: Callable[..., Any], shape: tuple[int, ...], dtype: DTypeLike, order: Sequence[int]
+) -> Array:
+    """Return an uninitialised array whose axes lie in memory in another order."""
+    back = [list(order).index(axis) for axis in range(len(shape))]
+    return empty(tuple(shape[axis] for axis in order), dtype).transpose(back)
+
+
 def _box_of(packed: Array, block: Block) -> Array:
     return part_of(packed, block).reshape(block.box.shape)
 
@@ -145,11 +154,18 @@ class AxisTransform(Part):
         self._device, self._axis, self._modes, self._real = device, axis, modes, real
         self._lane, self._scratch = lane, scratch
         self._width = width = before[axis] // 2 + 1 if real else before[axis]
-        self._all = None
+        self._all = self._points = None
         if modes.count < width or real:
             shape = tuple(width if a == axis else n for a, n in enumerate(before))
-            self._all = (empty or device.empty)(shape, complex_dtype)
-            self.buffer_bytes = self._all.nbytes
+            # cuFFT takes real points from aligned places on, which those of a column are not.
+            aside = real and axis != len(before) - 1 and device.tiled_transforms()
+            order = [a for a in range(len(before)) if a != axis or not aside] + [axis] * aside
+            self._all = _stored_in_order(empty or device.empty, shape, complex_dtype, order)
+            if aside:
+                real_dtype = np.zeros(0, complex_dtype).real.dtype
+                self._points = _stored_in_order(empty or device.empty, before, real_dtype, order)
+                self.buffer_bytes = self._points.nbytes
+            self.buffer_bytes += self._all.nbytes
 
     def describe(self) -> str:
         kind = "real " if self._real else ""
@@ -158,13 +174,15 @@ class AxisTransform(Part):
     def record_forward(self, graph: StepGraph, source: Array, target: Array) -> None:
         """Record points -> modes; the source is kept."""
         graph = graph.on(self._device, self._lane)
-        everything = self._all
-        if everything is None or everything.shape == target.shape:
+        everything, aside = self._all, self._points
+        if everything is None or (everything.shape == target.shape and aside is None):
             self._transform(graph, source, target, True)
             return
-        self._transform(graph, source, everything, True)
+        if aside is not None:
+            self._copy(graph, aside, source, "transpose")
+        self._transform(graph, source if aside is None else aside, everything, True)
         for kept, among_all in self._sides(target, everything):
-            graph.add_copy(kept, among_all, label="truncate")
+            self._copy(graph, kept, among_all, "truncate")
 
     def record_backward(
         self, graph: StepGraph, source: Array, target: Array, scale: float = 1.0
@@ -173,16 +191,33 @@ class AxisTransform(Part):
         graph, everything = graph.on(self._device, self._lane), self._all
         if everything is not None:
             for kept, among_all in self._sides(source, everything):
-                graph.add_copy(among_all, kept, label="truncate")
+                self._copy(graph, among_all, kept, "truncate")
             rest = self._along(everything, self._modes.low, self._width - self._modes.high)
             if rest.size:
                 fill = self._device.fill(rest, 0)
                 graph.add(fill, writes=[rest], label="pad", category="pack")
             source = everything
-        self._transform(graph, source, target, False)
+        aside = self._points
+        self._transform(graph, source, target if aside is None else aside, False)
+        if aside is not None:
+            self._copy(graph, target, aside, "transpose")
         if scale != 1.0:
             scaled, both = self._device.scale(target, scale), [target]
             graph.add(scaled, reads=both, writes=both, label="scale", category="compute")
+
+    def _copy(self, graph: StepGraph, target: Array, source: Array, label: str) -> None:
+        if self._points is None:
+            graph.add_copy(target, source, label=label)
+            return
+        # Copy engines would move every element by itself.
+        copy = self._device.array_module.copyto
+        graph.add(
+            lambda stream: copy(target, source),
+            reads=[source],
+            writes=[target],
+            label=label,
+            category="pack",
+        )
 
     def _transform(self, graph: StepGraph, source: Array, target: Array, forward: bool) -> None:
         label = f"fft axis {self._axis - 1}"
