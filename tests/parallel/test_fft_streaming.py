@@ -1,5 +1,7 @@
 """Arrays on the host that stream through devices: numpy's numbers, whatever the options."""
 
+import itertools
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -7,6 +9,7 @@ from hypothesis import strategies as st
 
 from fft_cases import alike, bricks, plan_on_host, together, transforms, usual_transports
 from fft_oracle import Oracle, check
+from pairwise import every_pair
 from slipstream.device import HostDevice
 from slipstream.errors import InputError, RunError
 from slipstream.fft import DistributedFFT
@@ -30,7 +33,7 @@ def streaming(kinds=COPIES):
     )
 
 
-@alike(examples=40)
+@alike(examples=25)
 @given(data=st.data())
 def test_any_streaming_of_any_array_equals_numpy(comm, device, ranks, transports, data):
     case = data.draw(transforms(ranks))
@@ -128,10 +131,12 @@ def test_residency_is_chosen_by_memory(comm, device):
 
 
 # Of the last one, planes are smaller than those of points, and there are as many.
-@pytest.mark.parametrize("truncation", [None, "2/3", (3, 2, 2)])
-@pytest.mark.parametrize("fields", [1, 2])
-@pytest.mark.parametrize("dtype", ["float64", "complex64"])
-@pytest.mark.parametrize("devices", [1, 2])
+@pytest.mark.parametrize(
+    ("truncation", "fields", "dtype", "devices"),
+    every_pair(
+        itertools.product([None, "2/3", (3, 2, 2)], [1, 2], ["float64", "complex64"], [1, 2])
+    ),
+)
 def test_arrays_may_share_one_memory(comm, device, dtype, fields, truncation, devices):
     if device.kind == "cuda":
         devices = 1  # tests do not know how many there are
