@@ -215,6 +215,25 @@ def test_a_function_that_raises_on_one_rank_ends_the_run_on_all(comm, device):
     assert sim.diagnostics["energy"] == twin.diagnostics["energy"]
 
 
+def test_a_function_stops_the_run_on_all_ranks(comm, device, shared_folder):
+    sim = turbulence(comm, device)
+
+    def look(s):
+        if s.steps in (0, 3, 7) and s.rank == s.ranks - 1:
+            s.stop()
+
+    sim.every(steps=1, call=look)
+    for reached in (0, 3, 7):
+        sim.run(until=1.0, output=shared_folder / "out" if reached == 7 else None)
+        assert sim.steps == reached
+    sim.step(2)  # what was wished before is forgotten
+    assert sim.steps == 9
+    with pytest.raises(InputError, match="stop: nothing runs"):
+        sim.stop()
+    rows = (shared_folder / "out" / "diagnostics.csv").read_text().splitlines()
+    assert float(rows[-1].split(",")[1]) == pytest.approx(0.07)
+
+
 def test_a_function_cannot_run_or_close_its_simulation(comm, device):
     for call, text in ((lambda s: s.step(), "step and run"), (lambda s: s.close(), "close")):
         sim = turbulence(comm, device)

@@ -208,6 +208,8 @@ class InteractiveSimulation(ABC):
     ) -> None:
         """Step until a time, or for some steps or seconds, whichever comes first. Collective.
 
+        A callback may end it earlier by `stop`.
+
         Adaptive steps are shortened to hit `until`, and the times of callbacks, exactly.
 
         Parameters
@@ -252,6 +254,15 @@ class InteractiveSimulation(ABC):
             self._run(limits, progress)
         else:
             self._run_into(limits, output, progress)
+
+    def stop(self) -> None:
+        """End the run after this call, in order: for callbacks; one rank's wish is enough.
+
+        >>> sim.every(1.0, lambda s: s.stop() if s.diagnostics["energy"] < 0.01 else None)
+        """
+        if not self._is_running:
+            raise InputError("stop: nothing runs; it is for functions that `every` calls")
+        self.solver.is_to_stop = True
 
     def _end_of_case(self) -> float:
         end = self.case.time.end

@@ -246,7 +246,7 @@ def _stopped_by(simulation: Simulation, loop: TimeLoop) -> str:
         return simulation.finished
     if loop.is_at_end():
         return ""
-    return "wall" if loop.stopped_by == "seconds" else "time.max_steps"
+    return {"seconds": "wall", "stopped": "stop()"}.get(loop.stopped_by, "time.max_steps")
 
 
 def _advice(simulation: Simulation, loop: TimeLoop, folder: Path) -> str:

@@ -75,6 +75,8 @@ class Simulation(ABC):
         self._is_allocated = self.is_prepared = False
         # Whether fields were set since the last step, which may allow another one.
         self.was_set = False
+        # Whether what looks on between two steps wants the run to end there.
+        self.is_to_stop = False
         self._begin_anew()
 
     def _begin_anew(self) -> None:

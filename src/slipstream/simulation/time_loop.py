@@ -50,7 +50,8 @@ class TimeLoop:
     step_size : float
         The size of the next step.
     stopped_by : str
-        What ended the loop before its time: "interrupted", "seconds", "steps" or "finished".
+        What ended the loop before its time: "interrupted", "seconds", "stopped" (by an observer),
+        "steps" or "finished".
     """
 
     def __init__(
@@ -58,6 +59,7 @@ class TimeLoop:
     ) -> None:
         self._simulation, self._observers, self._limits = simulation, observers, limits
         self._first_step = simulation.step
+        simulation.is_to_stop = False
         self._began = clock.monotonic()
         self.stepping = self.observing = 0.0
         self.stopped_by = ""
@@ -100,9 +102,13 @@ class TimeLoop:
             is_late = self._limits.seconds is not None and (
                 clock.monotonic() - self._began >= self._limits.seconds
             )
-            is_asked, late, overdue = interruption.requested(is_late, is_overdue())
-            if is_asked or late:
-                self.stopped_by = "interrupted" if is_asked else "seconds"
+            is_asked, late, overdue, is_stopped = interruption.requested(
+                is_late, is_overdue(), simulation.is_to_stop
+            )
+            if is_asked or late or is_stopped:
+                self.stopped_by = (
+                    "interrupted" if is_asked else "stopped" if is_stopped else "seconds"
+                )
                 return
             if overdue:
                 began = clock.perf_counter()
