@@ -294,7 +294,7 @@ class InteractiveSimulation(ABC):
         loop, start = TimeLoop(solver, self._callbacks, limits), solver.time
         console = self._console(progress)
         span = self._span(loop, limits)
-        self._is_running = True
+        self._is_running, solver.is_timed = True, False
         try:
             with Interruption(self.comm) as interruption, Progress(console, *span) as shown:
 
@@ -331,7 +331,7 @@ class InteractiveSimulation(ABC):
         end = limits.until if limits.until < math.inf else self._end_of_case()
         self._check_limits(limits)
         self.solver.case = self._case_until(end, limits.steps)
-        self._is_running = True
+        self._is_running = self.solver.is_timed = True
         try:
             run_case(
                 self.solver,

@@ -53,6 +53,8 @@ class Simulation(ABC):
         Policy or strategy by which the nodes of a step are ordered.
     is_prepared : bool
         Whether it has an initial state, from which it can be advanced.
+    is_timed : bool
+        Whether some steps are timed node by node, for `timers`.
     """
 
     # What one timing covers, for the title of its picture.
@@ -73,6 +75,7 @@ class Simulation(ABC):
             device = wanted_device(case, device)
         self.device = open_matching_device(device, comm)
         self._is_allocated = self.is_prepared = False
+        self.is_timed = True
         # Whether fields were set since the last step, which may allow another one.
         self.was_set = False
         # Whether what looks on between two steps wants the run to end there.
@@ -171,7 +174,7 @@ class Simulation(ABC):
         pass its end; a simulation whose steps cannot be shortened does a whole one, so that the
         run ends with the first step that reaches its end. `step` counts those done.
         """
-        timeline = self._advance(step_size, self._timer.wants_next())
+        timeline = self._advance(step_size, self.is_timed and self._timer.wants_next())
         if timeline is not None:
             self._timer.add(timeline, self._busy_seconds(timeline))
 
