@@ -73,6 +73,21 @@ def test_what_is_set_is_made_what_it_can_be_and_said(comm, device):
     np.testing.assert_allclose(view.gather(), solenoidal(values), atol=1e-13)
 
 
+def test_arrays_that_their_library_does_not_give_are_refused_in_its_words(comm, device):
+    class Tensor:
+        """As one of PyTorch's that has a gradient."""
+
+        def __dlpack__(self, **_options):
+            raise BufferError("Can't export tensors that require gradient, use tensor.detach()")
+
+        def __dlpack_device__(self):
+            return 1, 0
+
+    sim = turbulence(comm, device)
+    with pytest.raises(InputError, match=r"fields\['velocity'\]: .* use tensor.detach"):
+        sim.fields["velocity"][...] = Tensor()
+
+
 def test_what_is_refused_leaves_the_state_as_it_was(comm, device):
     sim = turbulence(comm, device)
     sim.step(2)
@@ -213,6 +228,23 @@ def test_a_function_that_raises_on_one_rank_ends_the_run_on_all(comm, device):
     twin = turbulence(comm, device)
     twin.step(3)
     assert sim.diagnostics["energy"] == twin.diagnostics["energy"]
+
+
+def test_what_is_lost_in_each_step_is_told_once_in_a_run(comm, device):
+    sim = turbulence(comm, device)
+    random = np.random.default_rng(5)
+
+    def unresolved(s):
+        view = s.fields["velocity_x"]
+        view[...] = random.standard_normal(view.global_shape)[view.region]
+
+    sim.every(steps=1, call=unresolved)
+    for _ in range(2):
+        with warnings.catch_warnings(record=True) as found:
+            warnings.simplefilter("always")
+            sim.step(3)
+        told = [str(one.message) for one in found if "dealiasing leaves out" in str(one.message)]
+        assert len(told) == (sim.rank == 0)
 
 
 def test_a_function_stops_the_run_on_all_ranks(comm, device, shared_folder):

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 AXES = ("z", "y", "x")
 COMPONENTS = ["x", "y", "z"]
+# How many places are interpolated at once: each takes 64 points of every component.
+_PLACES_AT_ONCE = 4096
 # The axes before these, of scalars, vectors and tensors.
 _LEADING: tuple[tuple[str, ...], ...] = ((), ("component",), ("row", "component"))
 
@@ -309,7 +311,7 @@ class FieldView(np.lib.mixins.NDArrayOperatorsMixin):
         """Return values as an array, or a number, that an array of the device takes."""
         module = self._simulation.array_module
         if hasattr(values, "__dlpack__") and not isinstance(values, np.ndarray | module.ndarray):
-            values = _from_dlpack(values, module)
+            values = self._from_dlpack(values)
         elif module is np and not isinstance(values, np.ndarray) and hasattr(values, "get"):
             values = values.get()  # CuPy's
         elif not isinstance(values, module.ndarray):
@@ -323,6 +325,18 @@ class FieldView(np.lib.mixins.NDArrayOperatorsMixin):
                 " numbers"
             )
         return values
+
+    def _from_dlpack(self, values: Any) -> Any:
+        """Return another library's array as one of the device's, by a copy where needed."""
+        failures = (BufferError, RuntimeError, TypeError, ValueError)
+        try:
+            return self._simulation.array_module.from_dlpack(values)
+        except failures:
+            pass
+        try:
+            return np.from_dlpack(values.to("cpu") if hasattr(values, "to") else values)
+        except failures as error:  # such as PyTorch's for what has a gradient
+            raise InputError(f"fields[{self.name!r}]: {error}") from None
 
     def _as_part(self, values: Any) -> Array:
         """Return this rank's part as an array of the device, or of the host."""
@@ -347,14 +361,6 @@ class FieldView(np.lib.mixins.NDArrayOperatorsMixin):
         return result
 
 
-def _from_dlpack(values: Any, module: Any) -> Any:
-    """Return another library's array as one of a module, by a copy where that is needed."""
-    try:
-        return module.from_dlpack(values)
-    except (BufferError, RuntimeError, TypeError, ValueError):
-        return np.from_dlpack(values.to("cpu") if hasattr(values, "to") else values)
-
-
 def interpolated(parts: np.ndarray, places: np.ndarray, layout: Layout, box: Box) -> np.ndarray:
     """Return this rank's share of cubic interpolation at places (x, y, z), shape (n, fields)."""
     result = np.zeros((len(places), len(parts)), np.result_type(parts.dtype, np.float64))
@@ -363,33 +369,34 @@ def interpolated(parts: np.ndarray, places: np.ndarray, layout: Layout, box: Box
     indices, weights = [], []
     for axis, name in enumerate(AXES):
         line, size = layout.coordinates[name], layout.shape[axis]
-        spacing = line[1] - line[0] if size > 1 else 1.0
-        position = (places[:, 2 - axis] - line[0]) / spacing
-        if size == 1:
-            indices.append(np.zeros((len(places), 1), int))
-            weights.append(np.ones((len(places), 1)))
-            continue
-        first = np.floor(position).astype(int)
-        s = (position - first)[:, None]
-        # Lagrange's polynomials through the points at -1, 0, 1 and 2.
-        factors = (
-            -s * (s - 1) * (s - 2) / 6,
-            (s + 1) * (s - 1) * (s - 2) / 2,
-            -(s + 1) * s * (s - 2) / 2,
-            (s + 1) * s * (s - 1) / 6,
-        )
-        weights.append(np.concatenate(factors, axis=1))
-        indices.append((first[:, None] + np.arange(-1, 3)) % size)
-    for k in range(indices[0].shape[1]):
-        plane = indices[0][:, k] - box.start[0]
-        is_mine = (plane >= 0) & (plane < box.shape[0])
-        for j in range(indices[1].shape[1]):
-            row = indices[1][:, j] - box.start[1]
-            inside = is_mine & (row >= 0) & (row < box.shape[1])
-            for i in range(indices[2].shape[1]):
-                column = indices[2][:, i] - box.start[2]
-                chosen = np.flatnonzero(inside & (column >= 0) & (column < box.shape[2]))
-                factor = weights[0][chosen, k] * weights[1][chosen, j] * weights[2][chosen, i]
-                found = parts[:, plane[chosen], row[chosen], column[chosen]]
-                result[chosen] += (factor * found).T
+        near, factors = _nearest_four(line, size, places[:, 2 - axis])
+        own = near - box.start[axis]
+        is_mine = (own >= 0) & (own < box.shape[axis])
+        indices.append(np.where(is_mine, own, 0))
+        weights.append(np.where(is_mine, factors, 0.0))
+    mine = np.flatnonzero(np.logical_and.reduce([one.any(axis=1) for one in weights]))
+    for first in range(0, len(mine), _PLACES_AT_ONCE):
+        chosen = mine[first : first + _PLACES_AT_ONCE]
+        k, j, i = (one[chosen] for one in indices)
+        found = parts[:, k[:, :, None, None], j[:, None, :, None], i[:, None, None, :]]
+        for one in reversed(weights):
+            found = np.einsum("fn...i,ni->fn...", found, one[chosen])
+        result[chosen] = found.T
     return result
+
+
+def _nearest_four(line: np.ndarray, size: int, places: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the indices of the points around each place on an axis, and their weights."""
+    if size == 1:
+        return np.zeros((len(places), 1), int), np.ones((len(places), 1))
+    position = (places - line[0]) / (line[1] - line[0])
+    first = np.floor(position).astype(int)
+    s = (position - first)[:, None]
+    # Lagrange's polynomials through the points at -1, 0, 1 and 2.
+    factors = (
+        -s * (s - 1) * (s - 2) / 6,
+        (s + 1) * (s - 1) * (s - 2) / 2,
+        -(s + 1) * s * (s - 2) / 2,
+        (s + 1) * s * (s - 1) / 6,
+    )
+    return (first[:, None] + np.arange(-1, 3)) % size, np.concatenate(factors, axis=1)

@@ -94,6 +94,7 @@ class InteractiveSimulation(ABC):
         self.rank, self.ranks = solver.rank, solver.ranks
         self._callbacks: list[Callback] = []
         self._is_prepared = self._is_running = False
+        self._told: set[str] = set()  # of what there have been warnings in this run
         self._diagnosed: tuple[tuple[int, int], dict[str, float]] | None = None
         # Counts how often fields were set: with the step, it tells one state from another.
         self._changes = 0
@@ -179,6 +180,11 @@ class InteractiveSimulation(ABC):
     def _tell(self) -> None:
         """Warn, on the first rank and where the user called, of what the solver has to say."""
         for text in self.solver.warnings():
+            # Figures come last: what is set in each step is told of once in a run.
+            what = text.rpartition(": ")[0] or text
+            if self._is_running and what in self._told:
+                continue
+            self._told.add(what)
             if self.rank == 0:
                 warnings.warn(text, RuntimeWarning, stacklevel=_users_level())
 
@@ -291,6 +297,7 @@ class InteractiveSimulation(ABC):
     def _run(self, limits: Limits, progress: bool | None) -> None:
         solver = self._ready()
         self._check_limits(limits)
+        self._told.clear()
         loop, start = TimeLoop(solver, self._callbacks, limits), solver.time
         console = self._console(progress)
         span = self._span(loop, limits)
@@ -330,6 +337,7 @@ class InteractiveSimulation(ABC):
         """Run as the command line does, with output in a folder."""
         end = limits.until if limits.until < math.inf else self._end_of_case()
         self._check_limits(limits)
+        self._told.clear()
         self.solver.case = self._case_until(end, limits.steps)
         self._is_running = self.solver.is_timed = True
         try:
