@@ -75,9 +75,11 @@ class TimeLoop:
         due = [one for one in self._observers if one.is_due()]
         if not due:
             return
-        began = clock.perf_counter()
-        self._simulation.synchronize()  # what steps still take is not the observers' time
-        self.stepping += clock.perf_counter() - began
+        if self._simulation.is_timed:
+            # What steps still take is not the observers' time.
+            began = clock.perf_counter()
+            self._simulation.synchronize()
+            self.stepping += clock.perf_counter() - began
         began = clock.perf_counter()
         for observer in due:
             observer.record(self.step_size)

@@ -119,7 +119,7 @@ class SpectralSimulation(Simulation):
         self.schedule = case.run.schedule
         self._sharing = ranks_per_device(comm, device)
         # Steps of one size that a GPU has to do before the host looks at what has become of them.
-        self._steps_under_way = 8 if device.kind == "cuda" else 1
+        self._steps_under_way = 32 if device.kind == "cuda" else 1
 
     # -- before the run ----------------------------------------------------------------------
 
