@@ -1,0 +1,37 @@
+"""The permeability of a rock, until an extrapolation of one's own to the steady flow has settled.
+
+python examples/steady_enough.py 64
+"""
+
+import sys
+
+import matplotlib.pyplot as plt
+import numpy as np
+
+import slipstream as ss
+
+size = int(sys.argv[1]) if sys.argv[1:] else 48
+rock = {"sample": "sandstone", "shape": (size,) * 3, "porosity": 0.4, "radius": size / 6}
+sim = ss.PorousFlow(rock, tolerance=0)  # it would go on for ever
+seen, limits = [], []
+
+
+@sim.every(steps=20)
+def look(sim):
+    """Extrapolate the last three values by Aitken's method; stop when that has settled."""
+    seen.append((sim.steps, sim.permeability))
+    if len(seen) < 4:
+        return
+    first, second, third = (value for _, value in seen[-3:])
+    curvature = (third - second) - (second - first)
+    limits.append((sim.steps, third - (third - second) ** 2 / curvature))
+    if len(limits) > 3 and np.ptp([value for _, value in limits[-3:]]) < 0.01 * limits[-1][1]:
+        sim.stop()
+
+
+sim.run()
+print(f"{limits[-1][1]:.4f} squares of voxels after {sim.steps} steps; reached: {seen[-1][1]:.4f}")
+plt.plot(*np.transpose(seen), "o-", label="permeability of the flow so far")
+plt.plot(*np.transpose(limits), "x-", label="extrapolated to the steady flow")
+plt.xlabel("time steps"), plt.ylabel("squares of voxels"), plt.legend()
+plt.savefig("steady_enough.png")
