@@ -26,18 +26,21 @@ _OFFERED = {
         ("Advection", "Flow", "InteractiveSimulation", "PorousFlow", "Turbulence", "load"),
         "slipstream.interactive",
     ),
+    "open": "slipstream.interactive.opened_run:open_run",
     "DistributedFFT": "slipstream.fft",
     "permeability": "slipstream.lattice",
     "InputError": "slipstream.errors",
     "RunError": "slipstream.errors",
 }
-__all__ = ["__version__", *_OFFERED]  # noqa: PLE0604
+# Without `open`, which would hide Python's from those who import all names.
+__all__ = ["__version__", *(_OFFERED.keys() - {"open"})]  # noqa: PLE0604, PLE0605
 
 
 def __getattr__(name: str) -> Any:
     if name not in _OFFERED:
         raise AttributeError(f"module 'slipstream' has no attribute {name!r}")
-    return getattr(importlib.import_module(_OFFERED[name]), name)
+    module, _, attribute = _OFFERED[name].partition(":")
+    return getattr(importlib.import_module(module), attribute or name)
 
 
 def __dir__() -> list[str]:

@@ -6,8 +6,18 @@ case, and `open_run` reads what a run has written. All are names of ``slipstream
 
 from slipstream.interactive.interactive_simulation import InteractiveSimulation
 from slipstream.interactive.loading import load
+from slipstream.interactive.opened_run import OpenedRun, open_run
 from slipstream.interactive.porous_flow import PorousFlow
 from slipstream.interactive.spectral_flow import Flow, Turbulence
 from slipstream.interactive.tracer_advection import Advection
 
-__all__ = ["Advection", "Flow", "InteractiveSimulation", "PorousFlow", "Turbulence", "load"]
+__all__ = [
+    "Advection",
+    "Flow",
+    "InteractiveSimulation",
+    "OpenedRun",
+    "PorousFlow",
+    "Turbulence",
+    "load",
+    "open_run",
+]

@@ -6,6 +6,7 @@ are NumPy's or CuPy's, where the simulation computes.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
@@ -41,6 +42,10 @@ class Layout:
 
 class Derived(Protocol):
     """What is evaluated from a state, and cannot be set."""
+
+    @property
+    def dtype(self) -> np.dtype:
+        """Type of the values."""
 
     def at_points(self) -> Array:
         """Return this rank's values, in a new array of the device."""
@@ -92,6 +97,13 @@ class FieldView(np.lib.mixins.NDArrayOperatorsMixin):
         return self._with_components(self._layout.shape)
 
     @property
+    def dtype(self) -> np.dtype:
+        """Type of the values."""
+        if self._derived is not None:
+            return self._derived.dtype
+        return self._simulation._field_dtype(self.name)
+
+    @property
     def offset(self) -> tuple[int, ...]:
         """Global index of this rank's first element."""
         return (0,) * len(self._lead) + tuple(self._box.start)
@@ -126,6 +138,11 @@ class FieldView(np.lib.mixins.NDArrayOperatorsMixin):
     def __repr__(self) -> str:
         where = "x".join(map(str, self.global_shape))
         return f"<field {self.name!r}: {self.long_name}, {where} ({', '.join(self.dims)})>"
+
+    def _repr_html_(self) -> str:
+        from slipstream.interactive.notebook_views import field_html
+
+        return field_html(self)
 
     # -- reading -------------------------------------------------------------------------------
 
@@ -261,14 +278,23 @@ class FieldView(np.lib.mixins.NDArrayOperatorsMixin):
     def to_xarray(self, gather: bool = False) -> Any:
         """Return this rank's part, or with `gather` the whole field, as an ``xarray.DataArray``.
 
-        It has coordinates, long name and unit, and reads the field when its values are asked for.
-        Collective.
+        It has coordinates, long name and unit. This rank's part is read when its values are asked
+        for, and no more of it than is: ``field.to_xarray().sel(z=0).values`` copies a plane from
+        the device. Every reading is collective, and is refused once the simulation has been stepped
+        or set, since there is another field then: ``load()`` keeps the values of now. With `gather`
+        they are read at once. Collective.
         """
         try:
             import xarray
+
+            from slipstream.interactive.lazy_arrays import lazily
         except ImportError:
             raise InputError("to_xarray needs xarray: pip install xarray") from None
-        values = self.gather() if gather else self._simulation.device.to_host(self._read())
+        time = self._simulation.time  # prepares
+        values: Any = self.gather() if gather else None
+        if not gather:
+            read = functools.partial(self._read_part, self._simulation._state_mark())
+            values = lazily(self.shape, self.dtype, read)
         lines = self._layout.coordinates if gather else self.coordinates
         unit = self._layout.unit
         coordinates: dict[str, Any] = {
@@ -277,9 +303,21 @@ class FieldView(np.lib.mixins.NDArrayOperatorsMixin):
         for dimension, size in zip(self.dims, self._lead, strict=False):
             if size == len(COMPONENTS):
                 coordinates[dimension] = COMPONENTS
-        coordinates["time"] = self._simulation.time
+        coordinates["time"] = time
         attributes = {"long_name": self.long_name, "units": self.unit}
-        return xarray.DataArray(values, coordinates, self.dims, self.name, attributes)
+        variable = xarray.Variable(self.dims, values, attributes)
+        return xarray.DataArray(variable, coordinates, name=self.name)
+
+    def _read_part(self, mark: tuple[int, int], index: tuple[Any, ...]) -> np.ndarray:
+        """Return a part on the host, if the state is still the one with this mark."""
+        simulation = self._simulation
+        if simulation._state_mark() != mark:
+            raise InputError(
+                f"fields[{self.name!r}]: the simulation has been stepped or set since to_xarray;"
+                " call it again, or load() what it returns before"
+            )
+        values = self._read()[index]
+        return np.asarray(simulation.device.to_host(simulation.array_module.asarray(values)))
 
     # -- setting -------------------------------------------------------------------------------
 
@@ -352,8 +390,7 @@ class FieldView(np.lib.mixins.NDArrayOperatorsMixin):
                 f" {self.shape}{whose}{' ' + str(self.global_shape) if whose else ''}, or one"
                 f" number{hint}"
             )
-        dtype = simulation.solver.case.numerics.precision  # type: ignore[attr-defined]
-        dtype = np.dtype("float32" if dtype == "float32" else "float64")
+        dtype = self.dtype
         if array.ndim:
             return array.astype(dtype, copy=False)
         result = simulation.array_module.empty(self.shape, dtype)

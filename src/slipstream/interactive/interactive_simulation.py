@@ -410,6 +410,49 @@ class InteractiveSimulation(ABC):
 
         return decorate
 
+    def show(
+        self,
+        field: str | FieldView,
+        interval: float | None = None,
+        *,
+        steps: int | None = None,
+        times: Any = None,
+        plane: tuple[str, float | None] = ("z", None),
+        file: str | Path | None = None,
+    ) -> Any:
+        """Show a plane of a field, and show it anew while the simulation runs. Collective.
+
+        >>> sim.show("vorticity_magnitude", 0.1, plane=("z", 0.0))
+        >>> sim.run(until=10)
+
+        In a notebook the picture stands where this was called, and changes in place. Elsewhere it
+        is written into a `file`, replaced each time.
+
+        Parameters
+        ----------
+        field : str or FieldView
+            A name of `fields`, or what `evaluate` returns; of vectors the magnitude is shown.
+        interval, steps, times
+            When to show it anew, as for `every`; without any, it is shown now and not again.
+        plane : (str, float or None)
+            The axis across which the plane lies, and its place on it; None for the middle.
+        file : str or pathlib.Path, optional
+            A picture file (``.png``, or another format of Matplotlib), in notebooks too.
+
+        Returns
+        -------
+        Callback or None
+            With a method `cancel`.
+
+        Raises
+        ------
+        InputError
+            If this is no notebook and there is no `file`.
+        """
+        from slipstream.interactive.live_pictures import show
+
+        return show(self, field, (interval, steps, times), plane, file)
+
     # -- looking -------------------------------------------------------------------------------
 
     @property
@@ -417,7 +460,7 @@ class InteractiveSimulation(ABC):
     def diagnostics(self) -> Mapping[str, float]:
         """Named numbers of the state, such as ``"energy"``: the same on all ranks. Collective."""
         solver = self._ready()
-        state = solver.step, self._changes
+        state = self._state_mark()
         if self._diagnosed is None or self._diagnosed[0] != state:
             self._diagnosed = state, solver.diagnostics()
         return dict(self._diagnosed[1])
@@ -477,6 +520,15 @@ class InteractiveSimulation(ABC):
     def _write(self, name: str, values: Array) -> None:
         """Set a field at this rank's points. Collective."""
         raise InputError(f"fields[{name!r}] can be read only")
+
+    def _field_dtype(self, name: str) -> np.dtype:
+        """Return the type of a field's values."""
+        precision = self.solver.case.numerics.precision  # type: ignore[attr-defined]
+        return np.dtype("float32" if precision == "float32" else "float64")
+
+    def _state_mark(self) -> tuple[int, int]:
+        """Return what tells the state of now from others."""
+        return self.solver.step, self._changes
 
     def _describe_field(self, name: str) -> tuple[str, str]:
         """Return the long name and the unit of a field."""
@@ -563,6 +615,11 @@ class InteractiveSimulation(ABC):
             return f"<{name}: {self._summary()}, not prepared, {where}>"
         return f"<{name}: {self._summary()}, t = {self.time:.6g}, step {self.steps}, {where}>"
 
+    def _repr_html_(self) -> str:
+        from slipstream.interactive.notebook_views import simulation_html
+
+        return simulation_html(self)
+
     @abstractmethod
     def _summary(self) -> str:
         """Return what is simulated in a few words."""
@@ -576,6 +633,12 @@ class Fields(Mapping[str, FieldView]):
 
     def __getitem__(self, name: str) -> FieldView:
         return self._simulation._view(name)
+
+    def __contains__(self, name: object) -> bool:
+        try:
+            return isinstance(name, str) and self._simulation._view(name) is not None
+        except InputError:
+            return False
 
     def __setitem__(self, name: str, values: Any) -> None:
         self[name][...] = values

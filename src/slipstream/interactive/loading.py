@@ -52,12 +52,17 @@ def load(
         If the case cannot be read, or a key or value is not accepted.
     """
     if not isinstance(case, Case):
-        if isinstance(settings, Mapping):
-            settings = [f"{key}={_toml(value)}" for key, value in settings.items()]
-        case = load_case(case, settings)
+        case = load_case(case, overrides_of(settings))
     made = object.__new__(_CLASSES[case.solver])
     InteractiveSimulation.__init__(made, case, comm, device)
     return made
+
+
+def overrides_of(settings: Iterable[str] | Mapping[str, Any]) -> list[str]:
+    """Return settings as the command line has them: each ``key=value``."""
+    if isinstance(settings, Mapping):
+        return [f"{key}={_toml(value)}" for key, value in settings.items()]
+    return [settings] if isinstance(settings, str) else list(settings)
 
 
 def _toml(value: Any) -> str:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 _FIELDS = ("velocity", "density", "pressure", "pore")
 # In the case of an image that is an array, where others have the path of a file.
-_ARRAY = "an array in memory.npy"
+ARRAY = "an array in memory.npy"
 
 
 class PorousFlow(InteractiveSimulation):
@@ -118,7 +118,7 @@ class PorousFlow(InteractiveSimulation):
                     f"image has {source.ndim} axes; accepted: an array of three, in the order z, y,"
                     " x"
                 )
-            table["path"] = _ARRAY
+            table["path"] = ARRAY
         if pore is not None:
             table["pore"] = pore if isinstance(pore, int) else tuple(pore)
         drive = {
@@ -175,6 +175,12 @@ class PorousFlow(InteractiveSimulation):
         from slipstream.lattice.voxel_fields import describe_field
 
         return describe_field(name, cast(LatticeCase, self.case).flow.viscosity is not None)
+
+    def _field_dtype(self, name: str) -> np.dtype:
+        self._ready()
+        if name == "pore":
+            return self._lattice.subdomain.own.dtype
+        return np.dtype(self._lattice.flow.storage.real)
 
     def _layout(self) -> Layout:
         subdomain = self._lattice.subdomain

@@ -338,6 +338,10 @@ class _OfState:
     def __init__(self, flow: Flow, evaluation: Evaluation) -> None:
         self._flow, self.evaluation = flow, evaluation
 
+    @property
+    def dtype(self) -> np.dtype:
+        return self.evaluation.dtype
+
     def at_points(self) -> Array:
         return self.evaluation.at_points(self._flow.solver.time)
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 import math
 import os
-import stat
 import struct
 import zlib
 from collections.abc import Iterator, Mapping
@@ -21,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from slipstream.io.foreign_files import content_of
 from slipstream.printable_text import shown
 
 _DESCRIPTION = "zarr.json"
@@ -81,6 +81,24 @@ def foreign_arrays(path: Path) -> dict[str, ForeignArray]:
     return found
 
 
+def published_shapes(path: Path) -> dict[str, tuple[int, ...]] | None:
+    """Return the shape of each array of a zarr group as the group tells it; None if it does not.
+
+    A run tells of a snapshot when it is complete, and lengthens arrays before: to be read first.
+    """
+    if not os.path.lexists(path / _DESCRIPTION):
+        return None
+    told = _description(path / _DESCRIPTION, 3).get("consolidated_metadata")
+    arrays = told.get("metadata") if isinstance(told, dict) else None
+    if not isinstance(arrays, dict):
+        return None
+    return {
+        name: _lengths(one.get("shape"), 0)
+        for name, one in arrays.items()
+        if isinstance(one, dict) and one.get("node_type") == "array"
+    }
+
+
 def _folders(path: Path) -> Iterator[tuple[Path, list[str]]]:
     """Yield each folder and the names of its files; a ValueError for what is neither."""
     waiting = [path]
@@ -127,12 +145,12 @@ def _as_of_format_3(said: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _content(path: Path) -> bytes:
-    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-    with open(descriptor, "rb") as file:
-        status = os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode) or status.st_size > _MOST_DESCRIPTION:
-            raise ValueError(f"{path.name} is no file of at most {_MOST_DESCRIPTION} bytes")
-        return file.read(_MOST_DESCRIPTION)
+    try:
+        return content_of(path, _MOST_DESCRIPTION)
+    except OSError as error:
+        if error.errno is not None:
+            raise
+        raise ValueError(f"{path.name} is no file of at most {_MOST_DESCRIPTION} bytes") from error
 
 
 def _lengths(value: Any, least: int) -> tuple[int, ...]:

@@ -11,14 +11,17 @@ import os
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, BinaryIO
 
 import numpy as np
 import zarr
 
+from slipstream.errors import InputError
 from slipstream.field import Field
 from slipstream.io.durable_files import errors_name, flush_folder
+from slipstream.io.foreign_files import open_file
 from slipstream.io.zarr_store import FieldStore, read_field
+from slipstream.printable_text import one_line
 
 _LEADING = {
     "step": "number of time steps done",
@@ -28,6 +31,7 @@ _LEADING = {
 
 
 _ROWS_AT_ONCE = 1024
+_LONGEST_LINE = 1 << 20
 
 
 class Series:
@@ -120,12 +124,64 @@ class Series:
     def _blocks(self) -> Iterator[list[list[str]]]:
         """Yield the rows of the CSV file, some at a time."""
         with self._path.open(newline="", encoding="utf-8") as file:
-            rows = csv.reader(line for line in file if not line.startswith("#"))
-            next(rows)
-            # A full disk may have cut the last one short.
-            whole = (row for row in rows if len(row) == len(self._columns) and row[-1])
-            while block := list(itertools.islice(whole, _ROWS_AT_ONCE)):
-                yield block
+            yield from _row_blocks(csv.reader(line for line in file if not line.startswith("#")))
+
+
+def _row_blocks(rows: Iterator[list[str]]) -> Iterator[list[list[str]]]:
+    """Yield the rows of a series below its heading, some at a time."""
+    columns = len(next(rows, []))
+    # A full disk may have cut the last one short.
+    whole = (row for row in rows if len(row) == columns and row[-1])
+    while block := list(itertools.islice(whole, _ROWS_AT_ONCE)):
+        yield block
+
+
+def read_series(path: str | Path) -> tuple[dict[str, np.ndarray], dict[str, str]]:
+    """Return the columns of a ``diagnostics.csv``, and their labels, both by name.
+
+    The run may be under way: a last row that is not complete is left out. The file may be somebody
+    else's; an `InputError` tells if it is no such series.
+    """
+    head, labels = _heading(path)
+    parts: list[list[np.ndarray]] = [[] for _ in head]
+    try:
+        with open_file(path) as file:
+            blocks = _row_blocks(csv.reader(_complete_lines(file)))
+            for block in blocks:
+                for part, values in zip(parts, zip(*block, strict=True), strict=True):
+                    part.append(np.array(values, float))
+    except (ValueError, csv.Error) as error:
+        raise InputError(f"{path}: not a series: {one_line(str(error))}") from error
+    columns = [np.concatenate([np.zeros(0), *part]) for part in parts]
+    return {
+        name: column.astype(int) if name == "step" and np.isfinite(column).all() else column
+        for name, column in zip(head, columns, strict=True)
+    }, labels
+
+
+def _heading(path: str | Path) -> tuple[list[str], dict[str, str]]:
+    """Return the names of the columns of a series, and the labels in the comments above them."""
+    labels: dict[str, str] = {}
+    with open_file(path) as file:
+        while line := file.readline(_LONGEST_LINE):
+            text = line.decode("utf-8", "replace").rstrip("\r\n")
+            if not text.startswith("#"):
+                names = text.split(",")
+                if not {"step", "time"} <= set(names) or len(set(names)) < len(names):
+                    break
+                return names, {name: labels.get(name, name) for name in names}
+            name, colon, label = text[1:].strip().partition(": ")
+            if colon:
+                labels[name] = label
+    raise InputError(f"{path}: not a series: it has no heading with step and time")
+
+
+def _complete_lines(file: BinaryIO) -> Iterator[str]:
+    while line := file.readline(_LONGEST_LINE):
+        if not line.endswith(b"\n"):
+            return
+        if not line.startswith(b"#"):
+            yield line.decode("utf-8")
 
 
 class StoredSpectra(Sequence[tuple[float, dict[str, tuple[np.ndarray, np.ndarray]]]]):

@@ -22,6 +22,7 @@ from slipstream import __version__
 from slipstream.case.common_tables import Case
 from slipstream.mpi_launch import TERMINAL, launched_size
 from slipstream.printable_text import one_line, printable
+from slipstream.report.notebook_output import NotebookBar
 from slipstream.report.number_text import duration, quantity
 
 # The part of a run whose categories of work are known.
@@ -86,6 +87,9 @@ class Progress:
         self._tenths = 0
         self._began = clock.perf_counter()
         self._bar: RichProgress | None = None
+        # Rich's own bar needs ipywidgets in notebooks.
+        in_notebook = console.is_jupyter and not console.quiet
+        self._notebook = NotebookBar() if in_notebook else None
         if console.is_terminal and not console.quiet:
             self._bar = RichProgress(
                 BarColumn(bar_width=None),
@@ -104,6 +108,8 @@ class Progress:
     def __exit__(self, *_details: object) -> None:
         if self._bar is not None:
             self._bar.stop()
+        if self._notebook is not None:
+            self._notebook.close()
 
     def warn(self, warnings: Iterable[str]) -> None:
         """Print warnings, above the bar."""
@@ -115,6 +121,9 @@ class Progress:
         """Show the time reached, and what the simulation says of its state."""
         if self._bar is not None:
             self._bar.update(self._task, completed=time - self._start, state=state)
+            return
+        if self._notebook is not None:
+            self._notebook.update((time - self._start) / (self._end - self._start), state)
             return
         tenths = int(10 * (time - self._start) / (self._end - self._start) + 1e-9)
         if tenths > self._tenths:

@@ -25,6 +25,8 @@ GREY = "#666666"
 COLOURS = (BLUE, VERMILLION, "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 SEQUENCE = "viridis_r"
 INTENSITY = "inferno"
+# Of values of both signs.
+DIVERGING = "RdBu_r"
 # Where there is nothing to show.
 NOTHING = "#c9c9c9"
 

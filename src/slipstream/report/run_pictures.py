@@ -21,6 +21,7 @@ from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter
 
 from slipstream.report.figure_style import (
     BLUE,
+    DIVERGING,
     GREY,
     INTENSITY,
     NOTHING,
@@ -100,7 +101,7 @@ def run_pictures(
         return figure
 
     def field(plane: Plane) -> Figure:
-        width = max(4.2, min(6.4, 2.0 + 4.4 / _height_over_width(plane)))
+        width = max(4.2, min(6.4, 2.0 + 4.4 / height_over_width(plane)))
         figure = new_figure((width, 5.4), title)
         # A picture of fixed shape leaves room that labels may need.
         figure.set_layout_engine("compressed")
@@ -260,24 +261,39 @@ def _draw_guide(axes: Axes, wavenumber: np.ndarray, values: np.ndarray) -> None:
     )
 
 
-def draw_plane(axes: Axes, plane: Plane, labels: Mapping[str, str], choice: PictureChoice) -> None:
-    """Draw a plane of a field, bright where it is large and grey where there is nothing."""
+def draw_plane(
+    axes: Axes,
+    plane: Plane,
+    labels: Mapping[str, str],
+    choice: PictureChoice,
+    limits: tuple[float, float] | None = None,
+) -> None:
+    """Draw a plane of a field, bright where it is large and grey where there is nothing.
+
+    Colours go from 0 to what the choice says, or between limits: if the lower one is negative, they
+    are those of two signs.
+    """
     plane, seen = _in_handy_unit(plane), np.ma.compressed(plane.values)
-    largest = float(np.quantile(seen, choice.brightest)) if seen.size else 1.0
+    if limits is None:
+        largest = float(np.quantile(seen, choice.brightest)) if seen.size else 1.0
+        limits = 0.0, largest or largest_value(seen)
+    colours = DIVERGING if limits[0] < 0 else INTENSITY
     image = axes.imshow(
         plane.values,
         origin="lower",
         extent=(*_extent(plane.columns), *_extent(plane.rows)),
-        cmap=matplotlib.colormaps[INTENSITY].with_extremes(bad=NOTHING),
-        vmin=0,
-        vmax=largest or largest_value(seen),
+        cmap=matplotlib.colormaps[colours].with_extremes(bad=NOTHING),
+        vmin=limits[0],
+        vmax=limits[1],
         # Masked regions keep sharp borders.
         interpolation="auto" if np.ma.is_masked(plane.values) else "bicubic",
     )
     for spine in axes.spines.values():
         spine.set_visible(False)
     title = [f"${plane.normal_name}$ = {_label_axes(axes, plane)}", f"$t$ = {_digits(plane.time)}"]
-    if _height_over_width(plane) < 1.3:
+    if not choice.plane:
+        title = [",  ".join(title)]
+    elif height_over_width(plane) < 1.3:
         title = [f"{title[0]} ({choice.plane}),  {title[1]}"]
     else:
         title = [",  ".join(title), f"({choice.plane})"]
@@ -325,7 +341,7 @@ def _in_lines(text: str) -> str:
     return "\n".join(textwrap.wrap(text, 28))
 
 
-def _height_over_width(plane: Plane) -> float:
+def height_over_width(plane: Plane) -> float:
     """Return the shape of the picture of a plane."""
     (left, right), (bottom, top) = _extent(plane.columns), _extent(plane.rows)
     return (top - bottom) / (right - left)
@@ -348,7 +364,7 @@ def _summary(
     """Compose the three panels on a page as wide as a slide."""
     figure = new_figure((15.0, 5.0), title)
     # A tall plane is narrow and leaves its room to the curves.
-    width = max(0.6, min(1.12, 0.35 + 0.77 / _height_over_width(plane)))
+    width = max(0.6, min(1.12, 0.35 + 0.77 / height_over_width(plane)))
     left, middle, right = figure.subfigures(
         1, 3, squeeze=False, width_ratios=(1.0, 1.0, width), wspace=0.03
     )[0]

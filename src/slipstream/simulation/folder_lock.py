@@ -84,6 +84,15 @@ def check_lock(folder: Path) -> None:
         os.close(file)
 
 
+def is_locked(folder: Path) -> bool:
+    """Return whether a run writes into a folder, as far as can be seen, without changing it."""
+    try:
+        check_lock(folder)
+    except InputError:
+        return True
+    return False
+
+
 def in_use(folder: Path, holder: str) -> InputError:
     """Return what tells of a folder into which another run is writing."""
     return InputError(

@@ -1,0 +1,139 @@
+"""A plane of a field, shown anew while the simulation runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from slipstream.collective import on_first_rank, together
+from slipstream.errors import InputError
+from slipstream.interactive.field_views import AXES, FieldView
+from slipstream.io.durable_files import errors_name, replace_file
+from slipstream.report.notebook_output import NotebookDisplay, in_notebook
+from slipstream.report.plane_gather import Plane
+
+if TYPE_CHECKING:
+    from slipstream.interactive.interactive_simulation import InteractiveSimulation
+
+# The field that is 0 where there is nothing to see, in simulations that have one.
+_MASK = "pore"
+
+
+def show(
+    simulation: InteractiveSimulation,
+    field: str | FieldView,
+    when: tuple[Any, Any, Any],
+    plane: tuple[str, float | None],
+    file: str | Path | None,
+) -> Any:
+    """Show a plane now, and when it is due; see `InteractiveSimulation.show`. Collective."""
+    with together(simulation.comm):
+        picture = LivePicture(simulation, field, plane, None if file is None else Path(file))
+        picture.draw(simulation)
+    interval, steps, times = when
+    if interval is None and steps is None and times is None:
+        return None
+    return simulation.every(interval, picture.draw, steps=steps, times=times)
+
+
+class LivePicture:
+    """A place in a notebook, a file, or both, where a plane of a field is shown."""
+
+    def __init__(
+        self,
+        simulation: InteractiveSimulation,
+        field: str | FieldView,
+        plane: tuple[str, float | None],
+        file: Path | None,
+    ) -> None:
+        # By its name if it has one there: a view would keep the simulation alive.
+        self._field, self._file = field, file
+        view = self._view(simulation)
+        if len(view.dims) > 4:
+            raise InputError(f"show: {view.name} is a tensor; accepted: scalars and vectors")
+        try:
+            self._axis, position = plane
+            self._position = None if position is None else float(position)
+        except (TypeError, ValueError):
+            self._axis, self._position = "", None
+        if self._axis not in AXES:
+            raise InputError(f"plane is {plane!r}; accepted: an axis and a place, as ('z', 0.0)")
+        self._display: NotebookDisplay | None = None
+        self._drawn: tuple[int, int] | None = None
+        on_first_rank(simulation.comm, self._prepare)
+
+    def _view(self, simulation: InteractiveSimulation) -> FieldView:
+        if isinstance(self._field, FieldView):
+            if self._field._simulation is not simulation:
+                raise InputError(f"show: {self._field.name} is a field of another simulation")
+            return self._field
+        return simulation.fields[self._field]
+
+    def _prepare(self) -> None:
+        if in_notebook():
+            self._display = NotebookDisplay()
+        elif self._file is None:
+            raise InputError("show: this is no notebook; give file=PATH, such as 'flow.png'")
+        if self._file is not None:
+            from slipstream.report.field_pictures import FORMATS, format_of
+
+            if format_of(self._file) is None:
+                accepted = ", ".join(f".{one}" for one in FORMATS)
+                raise InputError(f"file is {str(self._file)!r}; accepted: names in {accepted}")
+            if not self._file.absolute().parent.is_dir():
+                raise InputError(f"file is {str(self._file)!r}; there is no such folder")
+
+    def draw(self, simulation: InteractiveSimulation) -> None:
+        """Show the plane as it is now, unless that is what is shown. Collective."""
+        mark = simulation._state_mark()
+        if mark == self._drawn:
+            return
+        plane = self._plane(simulation)
+        on_first_rank(simulation.comm, lambda: self._put(plane))
+        self._drawn = mark
+
+    def _plane(self, simulation: InteractiveSimulation) -> Plane:
+        view = self._view(simulation)
+        layout = simulation._layout()
+        line = layout.coordinates[self._axis]
+        position = float(line[len(line) // 2]) if self._position is None else self._position
+        values = magnitude(view.plane(self._axis, position), view)
+        if _MASK in simulation._field_shapes() and view.name != _MASK:
+            solid = simulation.fields[_MASK].plane(self._axis, position) == 0
+            values = np.ma.masked_where(solid, values)
+        row, column = (axis for axis in AXES if axis != self._axis)
+        is_vector = len(view.dims) > 3
+        return Plane(
+            name=view.name,
+            values=values,
+            row_name=row,
+            column_name=column,
+            rows=layout.coordinates[row],
+            columns=layout.coordinates[column],
+            normal_name=self._axis,
+            position=float(line[np.argmin(np.abs(line - position))]),
+            label=f"magnitude of {view.name}" if is_vector else view.long_name,
+            time=simulation.time,
+            unit=layout.unit,
+        )
+
+    def _put(self, plane: Plane) -> None:
+        from slipstream.report.field_pictures import draw_field, format_of
+
+        drawn = {}
+        if self._file is not None:
+            format = str(format_of(self._file))
+            drawn[format] = draw_field(plane, format)
+            with errors_name(self._file):
+                replace_file(self._file, drawn[format])
+        if self._display is not None:
+            self._display.png(drawn.get("png") or draw_field(plane))
+
+
+def magnitude(plane: np.ndarray, view: FieldView) -> np.ndarray:
+    """Return what is drawn of a plane of a field: of vectors and complex fields the magnitude."""
+    if len(view.dims) > 3:
+        return np.sqrt((np.abs(plane) ** 2).sum(axis=0))
+    return np.abs(plane) if np.iscomplexobj(plane) else plane

@@ -1,0 +1,497 @@
+"""The output folder of a run as an object: finished, interrupted, or still being written.
+
+The folder may be somebody else's: it is read, never written to, and no code that it names is run.
+"""
+
+from __future__ import annotations
+
+import base64
+import functools
+import os
+import tomllib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
+
+import numpy as np
+
+from slipstream import mpi_launch
+from slipstream.accepted import MODELS
+from slipstream.array_types import Comm
+from slipstream.case import Case, validate_case
+from slipstream.collective import on_every_rank, own, together
+from slipstream.device import Device
+from slipstream.errors import InputError
+from slipstream.interactive.interactive_simulation import InteractiveSimulation
+from slipstream.interactive.loading import load, overrides_of
+from slipstream.interactive.porous_flow import ARRAY
+from slipstream.io.checkpoint import CHECKPOINTS_NAME, generations
+from slipstream.io.checkpoint_manifest import Damage, read_manifest
+from slipstream.io.foreign_files import content_of
+from slipstream.io.foreign_zarr import ForeignArray, foreign_arrays, published_shapes
+from slipstream.io.time_series import read_series
+from slipstream.printable_text import one_line, shown
+from slipstream.report.html_tables import html_table
+from slipstream.simulation.folder_lock import is_locked
+
+if TYPE_CHECKING:
+    from slipstream.equations import Model
+
+_CASE, _SERIES, _STORE = "case.toml", "diagnostics.csv", ".zarr"
+# Bytes: of a case; of a coordinate, which is read as a whole; of a picture in a notebook.
+_MOST_CASE, _MOST_COORDINATE, _MOST_PICTURE = 1 << 20, 1 << 28, 4 << 20
+Result = TypeVar("Result")
+
+
+def open_run(
+    folder: str | Path, *, model: str | Model | Callable[..., Model] | None = None
+) -> OpenedRun:
+    """Return what a run has written into its output folder, to be looked at and gone on from.
+
+    >>> run = open_run("runs/vortex")
+    >>> run.series["energy"][-1]
+
+    Each rank that calls it reads for itself. The run may be under way: everything is read when it
+    is asked for, as it is then.
+
+    Parameters
+    ----------
+    folder : str or pathlib.Path
+        The output folder.
+    model : str, Model or callable, optional
+        As of `slipstream.Flow`, for a run of a model of one's own. The one that the folder names is
+        not imported, since the folder may be somebody else's.
+
+    Raises
+    ------
+    InputError
+        If there is no output of a run.
+    """
+    return OpenedRun(folder, model)
+
+
+@dataclass(frozen=True)
+class State:
+    """A state of a run to go on from.
+
+    Attributes
+    ----------
+    path : pathlib.Path
+        The zarr group.
+    step : int
+        Number of time steps that were done.
+    time : float
+        Time of the state (non-dimensional).
+    """
+
+    path: Path
+    step: int
+    time: float
+
+
+class Series(Mapping[str, np.ndarray]):
+    """Diagnostics against time, as they were when they were read: an array for each, by name.
+
+    Attributes
+    ----------
+    labels : mapping of str to str
+        The long name, with unit, of each.
+    """
+
+    def __init__(self, columns: Mapping[str, np.ndarray], labels: Mapping[str, str]) -> None:
+        self._columns, self.labels = dict(columns), dict(labels)
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        if name not in self._columns:
+            raise InputError(f"series: there is no {shown(name)}; there are: {', '.join(self)}")
+        return self._columns[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._columns
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._columns)
+
+    def __len__(self) -> int:
+        return len(self._columns)
+
+    @property
+    def rows(self) -> int:
+        """Number of times."""
+        return len(next(iter(self._columns.values()), ()))
+
+    def to_pandas(self) -> Any:
+        """Return a ``pandas.DataFrame`` with the time as index."""
+        try:
+            import pandas  # type: ignore[import-untyped]
+        except ImportError:
+            raise InputError("to_pandas needs pandas: pip install pandas") from None
+        return pandas.DataFrame(self._columns).set_index("time")
+
+    def to_xarray(self) -> Any:
+        """Return an ``xarray.Dataset`` along the time, with long names."""
+        try:
+            import xarray
+        except ImportError:
+            raise InputError("to_xarray needs xarray: pip install xarray") from None
+        variables = {
+            name: ("time", values, {"long_name": self.labels.get(name, name)})
+            for name, values in self._columns.items()
+        }
+        return xarray.Dataset(variables)
+
+    def __repr__(self) -> str:
+        return f"<series: {self.rows} rows of {', '.join(map(one_line, self))}>"
+
+
+class OpenedRun:
+    """What a run has written. `open_run` makes it.
+
+    Attributes
+    ----------
+    path : pathlib.Path
+        The output folder.
+    """
+
+    def __init__(
+        self,
+        folder: str | Path,
+        model: str | Model | Callable[..., Model] | None = None,
+    ) -> None:
+        self.path, self._model = Path(folder), model
+        self._series: tuple[Any, Series] | None = None
+        if not self.path.is_dir():
+            reason = "is a file" if self.path.exists() else "no such folder"
+            raise InputError(f"{folder}: {reason}; expected the output folder of a run")
+        if not self._has(_CASE) and not self._generations():
+            raise InputError(
+                f"{folder}: holds no output of a run; expected {_CASE}, which runs write, or"
+                f" {CHECKPOINTS_NAME}"
+            )
+
+    # -- what was run --------------------------------------------------------------------------
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The tables of the case, as they were written: of any model, without validation."""
+        path = self.path / _CASE
+        try:
+            if self._has(_CASE):
+                text = content_of(path, _MOST_CASE).decode()
+            else:
+                path = self._generations()[0]
+                text = read_manifest(path).case
+            return tomllib.loads(text)
+        except (ValueError, RecursionError, OSError, IndexError, Damage) as error:
+            raise InputError(f"{path}: cannot be read as a case: {_reason(error)}") from error
+
+    @property
+    def case(self) -> Case:
+        """The settings, validated.
+
+        Raises
+        ------
+        InputError
+            Also if the model is Python code that was not given to `open_run`: it is not imported.
+        """
+        return self._case(self.settings)
+
+    def _case(self, tables: dict[str, Any], overrides: Iterable[str] = ()) -> Case:
+        equation = tables.get("equation")
+        if isinstance(equation, dict):
+            equation = tables["equation"] = {**equation}
+            model = equation.get("model", "hd")
+            if self._model is not None:
+                from slipstream.equations import models
+
+                equation["model"] = models.name_of(self._model)
+            elif isinstance(model, str) and model not in MODELS and ".py:" in model:
+                raise InputError(
+                    f"{self.path}: its model is {shown(model)}, Python code that is not imported"
+                    " from there; give model= to open"
+                )
+        # What is written is complete, and may have been validated by another version.
+        return validate_case(tables, overrides, source=str(self.path / _CASE))
+
+    @property
+    def is_running(self) -> bool:
+        """Whether a run writes into the folder now, where the file system has locks."""
+        return is_locked(self.path)
+
+    # -- what it has written -------------------------------------------------------------------
+
+    @property
+    def series(self) -> Series:
+        """The diagnostics against time; without rows if none have been written."""
+        path = self.path / _SERIES
+        try:
+            status = os.stat(path, follow_symlinks=False)
+            mark = status.st_ino, status.st_size, status.st_mtime_ns
+            if self._series is None or self._series[0] != mark:
+                self._series = mark, Series(*read_series(path))
+            return self._series[1]
+        except FileNotFoundError:
+            return Series({}, {})
+        except OSError as error:
+            raise InputError(f"{path}: {_reason(error)}") from error
+
+    @property
+    def times(self) -> np.ndarray:
+        """The times of the snapshots in `fields`."""
+        if "fields" not in self.stores:
+            return np.zeros(0)
+        return _read_store(self.path / f"fields{_STORE}", _times)
+
+    @property
+    def stores(self) -> Stores:
+        """What there is on grids and shells, by name: ``stores["transfer"]`` is a Dataset."""
+        return Stores(self.path)
+
+    @property
+    def fields(self) -> Any:
+        """The snapshots of fields as an ``xarray.Dataset``, which reads what it is asked for."""
+        return self.stores["fields"]
+
+    @property
+    def spectra(self) -> Any:
+        """The spectra as an ``xarray.Dataset``."""
+        return self.stores["spectra"]
+
+    @property
+    def pictures(self) -> dict[str, Path]:
+        """The pictures, by name."""
+        return {name.removesuffix(".png"): self.path / name for name in self._names(".png")}
+
+    @property
+    def states(self) -> tuple[State, ...]:
+        """The states to go on from, the earliest first, but those that are seen to be damaged."""
+        found = []
+        for path in reversed(self._generations()):
+            # A run under way removes its older ones.
+            try:
+                said = read_manifest(path)
+            except (Damage, OSError):
+                continue
+            found.append(State(path, said.step, said.time))
+        return tuple(found)
+
+    def restart(
+        self,
+        settings: Iterable[str] | Mapping[str, Any] = (),
+        *,
+        state: State | None = None,
+        device: str | Device = "auto",
+        comm: Comm | Literal["world"] = "world",
+    ) -> InteractiveSimulation:
+        """Return a simulation that goes on from the last state. Collective.
+
+        >>> sim = open_run("runs/vortex").restart({"equation.viscosity": 0.001})
+
+        Parameters
+        ----------
+        settings : mapping or iterable of str
+            Keys of the case that are to be other than in the run.
+        state : State, optional
+            One of `states`, instead of the last that is as it was written.
+        device, comm
+            See `slipstream.Flow`.
+
+        Raises
+        ------
+        InputError
+            If there is no such state, or a key or value is not accepted.
+        """
+        place = str(self.path if state is None else state.path)
+        world = mpi_launch.world_comm() if isinstance(comm, str) else comm
+        shared = own(world, "restart")
+
+        def made() -> Case:
+            changes = [*overrides_of({"initial.restart": place}), *overrides_of(settings)]
+            case = self._case(self.settings, changes)
+            if getattr(getattr(case, "image", None), "path", None) == ARRAY:
+                raise InputError(
+                    f"{self.path}: its image was an array; give it: slipstream.PorousFlow(array,"
+                    f" restart={place!r}), or image.path"
+                )
+            return case
+
+        with together(shared):
+            case = on_every_rank(shared, made)
+        return load(case, device=device, comm=comm if isinstance(comm, str) else shared)
+
+    # -- for people ----------------------------------------------------------------------------
+
+    def __repr__(self) -> str:
+        return f"<run {shown(str(self.path))}: {', '.join(self._rows().values())}>"
+
+    def _repr_html_(self) -> str:
+        rows = self._rows()
+        picture = self.pictures.get("summary")
+        below = ""
+        if picture is not None:
+            try:
+                data = base64.b64encode(content_of(picture, _MOST_PICTURE)).decode()
+                below = f"<img style='max-width:100%' src='data:image/png;base64,{data}'>"
+            except OSError:
+                below = ""
+        return html_table(f"run {self.path}", rows) + below
+
+    def _rows(self) -> dict[str, str]:
+        try:
+            tables = self.settings
+        except InputError as error:
+            return {"case": one_line(str(error))}
+        rows = {"solver": one_line(str(tables.get("solver")))}
+        if tables.get("title"):
+            rows["title"] = one_line(str(tables["title"]))
+        try:
+            series = self.series
+        except InputError:
+            series = Series({}, {})
+        end = tables["time"].get("end") if isinstance(tables.get("time"), dict) else None
+        if series.rows:
+            until = f" of {end:g}" if isinstance(end, int | float) else ""
+            rows["time"] = f"t = {series['time'][-1]:.6g}{until}, step {series['step'][-1]}"
+            rows["series"] = f"{series.rows} rows of diagnostics"
+        if self.is_running:
+            rows["now"] = "running"
+        if len(self.stores):
+            rows["stores"] = ", ".join(map(one_line, self.stores))
+        count = len(self._generations())
+        rows["states"] = f"{count} state{'s' * (count != 1)}"
+        if self.pictures:
+            rows["pictures"] = f"pictures: {', '.join(map(one_line, self.pictures))}"
+        return rows
+
+    def _has(self, name: str) -> bool:
+        return os.path.lexists(self.path / name)
+
+    def _names(self, ending: str) -> list[str]:
+        try:
+            return sorted(
+                one.name
+                for one in os.scandir(self.path)
+                if one.name.endswith(ending) and not one.name.startswith(".")
+            )
+        except OSError as error:
+            raise InputError(f"{self.path}: {_reason(error)}") from error
+
+    def _generations(self) -> list[Path]:
+        try:
+            return generations(self.path / CHECKPOINTS_NAME)
+        except OSError:
+            return []
+
+
+class Stores(Mapping[str, Any]):
+    """The zarr stores of a run, by name; each opens as an ``xarray.Dataset``."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._names = sorted(
+            one.name.removesuffix(_STORE)
+            for one in os.scandir(path)
+            if one.name.endswith(_STORE) and one.is_dir(follow_symlinks=False)
+        )
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self._names:
+            there = ", ".join(map(one_line, self._names)) or "none"
+            raise InputError(f"{self._path}: there is no store {shown(name)}; there are: {there}")
+        return _read_store(self._path / f"{name}{_STORE}", _dataset)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._names
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    def __repr__(self) -> str:
+        return f"<stores: {', '.join(map(one_line, self))}>"
+
+
+def _read_store(path: Path, function: Callable[[Path], Result]) -> Result:
+    try:
+        return function(path)
+    except (ValueError, OSError, KeyError) as error:
+        raise InputError(f"{path}: cannot be read: {_reason(error)}") from error
+
+
+def _reason(error: BaseException) -> str:
+    return one_line(getattr(error, "strerror", None) or str(error) or type(error).__name__)
+
+
+def _times(path: Path) -> np.ndarray:
+    arrays = _arrays(path)
+    if "time" not in arrays:
+        return np.zeros(0)
+    array, shape = arrays["time"]
+    return np.asarray(array.open()[: shape[0]])
+
+
+def _arrays(path: Path) -> dict[str, tuple[ForeignArray, tuple[int, ...]]]:
+    """Return the arrays of a store, and of what shape they are for readers."""
+    published = published_shapes(path)
+    found = {}
+    for name, array in sorted(foreign_arrays(path).items()):
+        shape = array.shape if published is None else published.get(name)
+        if shape is not None and "/" not in name:
+            if len(shape) != len(array.shape) or any(
+                n > most for n, most in zip(shape, array.shape, strict=True)
+            ):
+                raise ValueError(f"{name} is of another shape than its group says")
+            found[name] = array, shape
+    return found
+
+
+def _dataset(path: Path) -> Any:
+    try:
+        import xarray
+
+        from slipstream.interactive.lazy_arrays import lazily
+    except ImportError:
+        raise InputError(f"{path.stem} needs xarray: pip install xarray") from None
+    identity = _identity(path)
+    variables: dict[str, Any] = {}
+    for name, (array, shape) in _arrays(path).items():
+        dims = _dimensions(name, array)
+        opened = array.open()
+        attributes = array.description.get("attributes")
+        attributes = dict(attributes) if isinstance(attributes, dict) else {}
+        read = functools.partial(_read_part, path, identity, opened)
+        if dims == (name,):
+            if shape[0] * opened.dtype.itemsize > _MOST_COORDINATE:
+                raise ValueError(f"coordinate {shown(name)} has {shape[0]} values")
+            values: Any = read((slice(0, shape[0]),))
+        else:
+            values = lazily(shape, opened.dtype, read)
+        variables[name] = xarray.Variable(dims, values, attributes)
+    return xarray.Dataset(variables)
+
+
+def _dimensions(name: str, array: ForeignArray) -> tuple[str, ...]:
+    said = array.description.get("dimension_names")
+    if isinstance(said, list) and len(said) == len(array.shape):
+        return tuple(str(one or f"{name}_{i}") for i, one in enumerate(said))
+    return tuple(f"{name}_{i}" for i in range(len(array.shape)))
+
+
+def _identity(path: Path) -> tuple[int, int]:
+    status = os.stat(path)
+    return status.st_dev, status.st_ino
+
+
+def _read_part(path: Path, identity: tuple[int, int], array: Any, key: Any) -> np.ndarray:
+    """Read a part of a zarr array, unless another run has replaced its store since."""
+    try:
+        values = np.asarray(array[key])
+        # Chunks that are not there any more would be not-a-number.
+        if _identity(path) == identity:
+            return values
+    except FileNotFoundError:
+        pass
+    raise InputError(f"{path} has been replaced since it was opened; open it again")
