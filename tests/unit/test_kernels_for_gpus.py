@@ -132,7 +132,10 @@ def tiled_kernels(real, lengths):
     tiles = [gpu_fft_launch.strided_fft(n, real, sign) for n in lengths for sign in (-1, 1)]
     tiles += [gpu_fft_launch.fused_product(n, real, 3, 5, PRODUCT) for n in lengths]
     tiles += [gpu_fft_launch.real_rows(n, real, sign) for n in lengths for sign in (-1, 1)]
-    return {(tile.header, tile.name, tuple(sorted(tile.constants.items()))) for tile in tiles}
+    wanted = [(tile.header, tile.name, tile.constants) for tile in tiles]
+    rows = gpu_fft_launch.real_rows(lengths[-1], real, -1)
+    wanted.append((rows.header, rows.name, {**rows.constants, "MODE_TABLES": 1}))
+    return {(header, name, tuple(sorted(constants.items()))) for header, name, constants in wanted}
 
 
 def wire_kernels():

@@ -305,6 +305,7 @@ class RealRows:
             kept,
             *strides(points, 3),
             *strides(modes, 3),
+            *[np.zeros(1, np.int64)] * 3,
         )
 
     def check(self, fields, outer, rows, kept, seed=0):

@@ -11,8 +11,10 @@ from slipstream.exchange.communicators import local_rank
 from slipstream.exchange.exchange_plan import Block, ExchangePlan, part_of
 from slipstream.exchange.matching_devices import open_matching_device
 from slipstream.exchange.pack_targets import (
+    ArrayBox,
     PackTargets,
     Views,
+    box_targets,
     pack_targets,
     packed_exchange,
     views_of,
@@ -45,6 +47,7 @@ _MODULE_OF = {name: module for module, names in _MODULES.items() for name in nam
 
 __all__ = [
     "TRANSPORTS",
+    "ArrayBox",
     "Block",
     "Exchange",
     "ExchangePlan",
@@ -55,6 +58,7 @@ __all__ = [
     "SparseExchange",
     "Transport",
     "Views",
+    "box_targets",
     "can_store",
     "chosen_transport",
     "copy_boxes",

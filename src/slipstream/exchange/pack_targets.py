@@ -25,7 +25,7 @@ them. `pack_targets` decides which, and nobody above needs to know::
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -150,11 +150,14 @@ def box_targets(
     array: Array,
     sends: Sequence[ArrayBox],
     receives: Sequence[ArrayBox],
+    alternating: bool = True,
+    packed: Callable[[], tuple[Array, Array]] | None = None,
 ) -> BoxTargets:
     """Return where the boxes of packed blocks are to be written. Collective.
 
     `plan` is that of the packed blocks, and `array`, made by the transport's `empty`, where those
-    of others end. Nobody asks whether they may be overwritten, as if `alternating`.
+    of others end. If `alternating`, nobody asks whether they may be overwritten. What cannot be
+    stored is packed in the two flat arrays of `packed`, or in new ones.
     """
     if transport is None:
         return BoxTargets(PackTargets(plan, []), [], [])
@@ -167,14 +170,17 @@ def box_targets(
         flat.size,
         flat.size,
     )
-    stored = transport.stored_targets(whole, [flat], alternating=True)
+    stored = transport.stored_targets(whole, [flat], alternating)
     if stored is not None:
         targets = [box.of_array(stored.blocks[0][box.peer]) for box in sends]
         arriving = [box.of_array(array) for box in receives]
         return BoxTargets(stored.limited_to(targets, arriving), targets, [])
-    outgoing, incoming = (
-        transport.empty((size,), array.dtype) for size in (plan.send_size, plan.receive_size)
-    )
+    if packed is None:
+        outgoing, incoming = (
+            transport.empty((size,), array.dtype) for size in (plan.send_size, plan.receive_size)
+        )
+    else:
+        outgoing, incoming = packed()
     return BoxTargets(
         transport.prepare(plan, [(outgoing, incoming)]),
         [box.of_packed(outgoing) for box in sends],

@@ -1,7 +1,8 @@
 """A plan: the parts that a transform consists of, for one choice of how to do it.
 
 Parts are put together along a route (`route`). Two stages that are slabs along z and then along ky
-are one part, the fused slab transform; every other exchange and transform is a part of its own.
+are one part, the fused slab transform, and so is a route without slabs where the device has kernels
+for all of its transforms; every other exchange and transform is a part of its own.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from slipstream.fft.cosine_transforms import CosineTransform
 from slipstream.fft.fft_arguments import Arguments
 from slipstream.fft.layout_search import Stage, with_fields
 from slipstream.fft.layout_stages import AxisTransform, Part, Redistribution
+from slipstream.fft.route_transform import RouteTransform
 from slipstream.fft.slab_chunks import SlabOptions
 from slipstream.fft.slab_transform import SlabTransform
 from slipstream.schedule import StepGraph
@@ -81,6 +83,7 @@ class Plan:
             if isinstance(part, SlabTransform) or dtype.kind == "c":
                 size = itemsize or self.arguments.complex_dtype.itemsize
             total += part.wire_elements * size
+            total += part.real_wire_elements * self.arguments.dtype.itemsize
         return total
 
     def record_forward(self, graph: StepGraph, physical: Array, spectral: Array) -> None:
@@ -109,11 +112,14 @@ class Plan:
         """Make the parts of a route, with shape and type of the array behind each. Collective."""
         a, device, rank, slab = self.arguments, self._device, self._rank, self.choices.slab
         dtype, number = a.dtype, 0
+        if self.transport and self._full and self._is_stored(route):
+            route_transform = RouteTransform(device, self.transport, self._full, a, route, rank)
+            yield route_transform, route[-1].after[rank].shape, a.complex_dtype
+            return
         while number < len(route):
             stage = route[number]
             # Of several ranks one does all transforms, or each has its slabs.
-            works_alone = a.ranks > 1 and sum(box.size > 0 for box in stage.before) == 1
-            if works_alone and self._is_cube() and stage.axes == (3, 2, 1):
+            if self._works_alone(stage):
                 works = stage.before[rank].size
                 part = SlabTransform(device, None, a, 0, 1, slab) if works else Part()
                 dtype = a.complex_dtype
@@ -153,6 +159,21 @@ class Plan:
 
     def _is_cube(self) -> bool:
         return len(self.arguments.shape) == 3 and self.arguments.is_usual
+
+    def _works_alone(self, stage: Stage) -> bool:
+        """Return whether one of several ranks does all transforms, in one stage."""
+        alone = self.arguments.ranks > 1 and sum(box.size > 0 for box in stage.before) == 1
+        return alone and self._is_cube() and stage.axes == (3, 2, 1)
+
+    def _is_stored(self, route: Sequence[Stage]) -> bool:
+        """Return whether the device's own kernels do all of a route, which is not that of slabs."""
+        if not self._is_cube() or not self.choices.slab.tiled:
+            return False
+        has_slabs = any(
+            self._works_alone(stage) or self._is_slab(route[number : number + 2])
+            for number, stage in enumerate(route)
+        )
+        return not has_slabs and RouteTransform.supports(self._device, self.arguments)
 
     def _is_slab(self, stages: Sequence[Stage]) -> bool:
         a = self.arguments

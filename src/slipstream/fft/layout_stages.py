@@ -26,11 +26,12 @@ _DIVIDED = 256 << 10
 class Part:
     """A part of a transform; this one is that of a rank without points, while another transforms.
 
-    It redistributes the array so many times; so many elements then leave this rank. Beside the
-    arrays that it goes between, so many bytes of memory are its own.
+    It redistributes the array so many times; so many elements, of the result's type or real ones,
+    then leave this rank. Beside the arrays that it goes between, so many bytes of memory are its
+    own.
     """
 
-    exchanges = wire_elements = buffer_bytes = 0
+    exchanges = wire_elements = real_wire_elements = buffer_bytes = 0
 
     def describe(self) -> str:
         """Return a line for people."""

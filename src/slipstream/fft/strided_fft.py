@@ -81,6 +81,40 @@ class StridedTransform:
             point_first,
         )
 
+    def bind_between(
+        self,
+        modes: tuple[Array, RowTables],
+        points: tuple[Array, RowTables],
+        shape: tuple[int, int, int],
+        forward: bool,
+    ) -> Operation:
+        """Return the transform between modes and points that both lie where tables say.
+
+        Each side is the array that its tables count from, and these tables; fields are addressed by
+        the leading strides. The shape is (fields, planes, columns).
+        """
+        tile, kernel = self._kernels[forward, True]
+        fields, outer, columns = shape
+        (mode_base, mode_tables), (point_base, point_tables) = modes, points
+        return kernel.bind(
+            tile.launch(columns, fields * outer),
+            point_base if forward else mode_base,
+            mode_base if forward else point_base,
+            self._roots,
+            self._scale,
+            *mode_tables.both,
+            0,
+            fields,
+            outer,
+            columns,
+            mode_base.strides[0] // mode_base.itemsize,
+            point_base.strides[0] // point_base.itemsize,
+            0,
+            0,
+            *point_tables.both,
+            0,
+        )
+
 
 class RealRows:
     """The tiled transform of real rows along the contiguous axis, in both directions."""
@@ -88,13 +122,14 @@ class RealRows:
     def __init__(self, device: Device, n: int, real_dtype: np.dtype) -> None:
         self._real = np.dtype(real_dtype).type
         self._roots = device.array(gpu_fft_launch.roots(n, real_dtype))
-        self._kernels = {}
+        self._device, self._kernels = device, {}
         for forward in (True, False):
             sign = -1 if forward else 1
             tile = gpu_fft_launch.real_rows(n, real_dtype, sign, device.shared_memory_limit)
             if tile is None:
                 raise ValueError(f"there is no kernel for rows of {n} points")
             self._kernels[forward] = tile, device.kernel(tile.header, tile.name, **tile.constants)
+        self._no_tables = [device.zeros((1,), np.int64)] * 3
 
     @staticmethod
     def supports(device: Device, n: int, real_dtype: np.dtype) -> bool:
@@ -122,4 +157,34 @@ class RealRows:
             rows,
             kept,
             *strides,
+            *self._no_tables,
+        )
+
+    def bind_stored(
+        self, points: Array, base: Array, tables: tuple[Array, Array, Array], kept: int
+    ) -> Operation:
+        """Return the forward transform whose modes are stored where tables say.
+
+        Mode k of row r of plane o lies at ``offset[k] + o * plane[k] + r * pitch[k]`` of the
+        base, whose leading stride is that of the fields; points are as of `bind`.
+        """
+        tile, _ = self._kernels[True]
+        constants = {**tile.constants, "MODE_TABLES": 1}
+        kernel = self._device.kernel(tile.header, tile.name, **constants)
+        fields, outer, rows, _ = points.shape
+        return kernel.bind(
+            tile.launch(-(-rows // 2) * fields * outer),
+            points,
+            base,
+            self._roots,
+            self._real(1),
+            fields,
+            outer,
+            rows,
+            kept,
+            *(stride // points.itemsize for stride in points.strides[:3]),
+            base.strides[0] // base.itemsize,
+            0,
+            0,
+            *tables,
         )

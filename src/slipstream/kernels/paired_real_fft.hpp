@@ -58,19 +58,22 @@ struct RowPair {
       : a(const_cast<Complex*>(field) + 2 * pair * stride), b(a + stride),
         kept_a(2 * pair < rows ? int(kept) : 0),
         kept_b(2 * pair + 1 < rows ? int(kept) : 0) {}
+  INLINE bool has_a(int k) const { return k < kept_a; }
+  INLINE bool has_b(int k) const { return k < kept_b; }
 };
 
 // First backward pass, from global memory: butterflies q and M - q make their inputs from the modes
 // of two rows. Position p holds mode p, or the conjugate of mode N - p in the upper half.
-INLINE void load_modes(const RowPair& modes, Complex* row, int q, const Complex* RESTRICT roots) {
+template <class Rows>
+INLINE void load_modes(const Rows& modes, Complex* row, int q, const Complex* RESTRICT roots) {
   using Here = Pass<0>;
   constexpr int R = Here::radix, M = Here::stride;
   Complex v[R], w[R];
   UNROLL for (int r = 0; r < R; ++r) {
     const bool upper = 2 * r >= R;
     const int k = upper ? N - q - r * M : q + r * M;
-    Complex a = k < modes.kept_a ? modes.a[k] : Complex{0, 0};
-    Complex b = k < modes.kept_b ? modes.b[k] : Complex{0, 0};
+    Complex a = modes.has_a(k) ? modes.a[k] : Complex{0, 0};
+    Complex b = modes.has_b(k) ? modes.b[k] : Complex{0, 0};
     if (k == 0 || 2 * k == N) a.im = b.im = 0;  // these modes of a real row are real
     const Complex z = a + times_i(b), mirrored = conjugate(a) + times_i(conjugate(b));
     v[r] = upper ? mirrored : z;
@@ -85,7 +88,8 @@ INLINE void load_modes(const RowPair& modes, Complex* row, int q, const Complex*
 }
 
 // Last forward pass, to global memory, separating the rows again.
-INLINE void store_modes(const RowPair& modes, const Complex* row, int q,
+template <class Rows>
+INLINE void store_modes(const Rows& modes, const Complex* row, int q,
                         const Complex* RESTRICT roots, Real scale) {
   using Here = Pass<0>;
   constexpr int R = Here::radix, M = Here::stride;
@@ -101,8 +105,8 @@ INLINE void store_modes(const RowPair& modes, const Complex* row, int q,
     const Complex mirrored = q > 0 ? w[R - 1 - r] : w[(R - r) % R];
     const Complex z = upper ? mirrored : v[r], c = conjugate(upper ? v[r] : mirrored);
     const Complex twice_b = z - c;
-    if (k < modes.kept_a) modes.a[k] = (scale / 2) * (z + c);
-    if (k < modes.kept_b) modes.b[k] = (scale / 2) * Complex{twice_b.im, -twice_b.re};
+    if (modes.has_a(k)) modes.a[k] = (scale / 2) * (z + c);
+    if (modes.has_b(k)) modes.b[k] = (scale / 2) * Complex{twice_b.im, -twice_b.re};
   }
 }
 

@@ -3,9 +3,40 @@
 // Rows travel in pairs, see paired_real_fft.hpp; pairs are made within a plane, so that they do not depend
 // on how planes are divided into batches. Modes that are not kept are neither stored nor loaded.
 //
-// Constants: those of paired_real_fft.hpp, with one input and one output; SIGN (-1 forward, +1 backward).
+// Constants: those of paired_real_fft.hpp, with one input and one output; SIGN (-1 forward, +1 backward);
+// MODE_TABLES (forward only), whether tables say where modes are stored.
 #pragma once
 #include "paired_real_fft.hpp"
+#include "row_tables.hpp"
+#ifndef MODE_TABLES
+#define MODE_TABLES 0
+#endif
+
+// The tables of modes: mode k of a row of plane o lies at offset[k] + o * plane[k] + row * pitch[k].
+struct ModeTables {
+  const Index *offset, *plane, *pitch;
+};
+
+// A pair of rows whose modes lie where tables say, in the memory of several ranks perhaps.
+struct TabledRow {
+  Complex* field;
+  ModeTables tables;
+  Index o, row;
+  INLINE Complex& operator[](int k) const {
+    return field[tables.offset[k] + o * tables.plane[k] + row * tables.pitch[k]];
+  }
+};
+struct TabledPair {
+  TabledRow a, b;
+  int kept_a, kept_b;
+  INLINE TabledPair(Complex* field, const ModeTables& tables, Index o, Index pair, Index rows,
+                    Index kept)
+      : a{field, tables, o, 2 * pair}, b{field, tables, o, 2 * pair + 1},
+        kept_a(2 * pair < rows ? int(kept) : 0),
+        kept_b(2 * pair + 1 < rows ? int(kept) : 0) {}
+  INLINE bool has_a(int k) const { return k < kept_a && a.tables.offset[k] != not_kept; }
+  INLINE bool has_b(int k) const { return k < kept_b && a.tables.offset[k] != not_kept; }
+};
 
 // The position, in the order of the last pass, of a point: the inverse of `mode_at`.
 template <int P = 0>
@@ -56,11 +87,14 @@ INLINE void store_points(const PointPair& points, const Complex* row, int i,
 
 // Forward: modes[field][o][row][k] = scale * rfft(points[field][o][row])[k] for k < kept.
 // Backward: points = scale * irfft(modes), which does not divide by N; modes from `kept` on are zero.
-// Strides count Real elements of the points and Complex elements of the modes.
+// Strides count Real elements of the points and Complex elements of the modes. With MODE_TABLES modes
+// have tables in place of the strides of planes and rows. Both sides may be the same memory if rows
+// begin at the same places.
 KERNEL real_rows(Real* points, Complex* modes, const Complex* RESTRICT roots, Real scale,
                  Index fields, Index outer, Index rows, Index kept, Index points_field,
                  Index points_outer, Index points_row, Index modes_field, Index modes_outer,
-                 Index modes_row) {
+                 Index modes_row, const Index* RESTRICT mode_offset,
+                 const Index* RESTRICT mode_plane, const Index* RESTRICT mode_pitch) {
   constexpr int mirrored_pairs = Pass<0>::stride / 2 + 1;
   const Index pairs = (rows + 1) / 2, all = fields * outer * pairs;
   FOR_BLOCKS(block, (all + PAIRS - 1) / PAIRS) {
@@ -73,7 +107,12 @@ KERNEL real_rows(Real* points, Complex* modes, const Complex* RESTRICT roots, Re
     };
     const auto modes_of = [&](Index item) {
       const Index pair = item % pairs, o = item / pairs % outer, field = item / pairs / outer;
-      return RowPair(modes + field * modes_field + o * modes_outer, modes_row, pair, rows, kept);
+      if constexpr (MODE_TABLES) {
+        const ModeTables tables{mode_offset, mode_plane, mode_pitch};
+        return TabledPair(modes + field * modes_field, tables, o, pair, rows, kept);
+      } else {
+        return RowPair(modes + field * modes_field + o * modes_outer, modes_row, pair, rows, kept);
+      }
     };
     if constexpr (SIGN < 0) {
       FOR_TILE(line, PAIRS, i, N / Pass<middle>::radix) {

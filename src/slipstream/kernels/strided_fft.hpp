@@ -188,14 +188,17 @@ INLINE int mode_at(int position) {
 #endif
 
 // The two sides of a transform, as rows of which LANES columns belong to the tile. Points have all
-// rows; of modes only those are stored that the table knows, and others are zero.
+// rows, if there is no table; else only those are stored that the table knows, and others are zero.
 struct Points {
   Complex* base;
   Index row_stride;
   const Index *offset, *pitch;
   Index plane;
   int lanes;
-  INLINE bool stored(int, int lane) const { return lane < lanes; }
+  INLINE bool stored(int row, int lane) const {
+    if constexpr (POINT_TABLES) return offset[row] != not_kept && lane < lanes;
+    else return lane < lanes;
+  }
   INLINE Complex& at(int row, int lane) const {
     if constexpr (POINT_TABLES) return base[offset[row] + plane * pitch[row] + lane];
     else return base[row * row_stride + lane];
