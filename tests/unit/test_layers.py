@@ -52,6 +52,7 @@ LEVEL = {layer: level for level, layers in enumerate(LAYERS) for layer in layers
 MODULES = sorted(ROOT.rglob("*.py"))
 # What solvers and transforms may know of exchanges: plans, and that there are transports.
 EXCHANGE = {
+    "ArrayBox",
     "Block",
     "Exchange",
     "ExchangePlan",
@@ -64,6 +65,7 @@ EXCHANGE = {
     "Transport",
     "Views",
     "can_store",
+    "box_targets",
     "chosen_transport",
     "copy_boxes",
     "local_rank",
