@@ -42,6 +42,6 @@ for name, call in (("no closure", lambda sim: None), ("Smagorinsky's closure", c
     sim.every(steps=1, call=call)
     sim.run(until=10)
     k, energy = sim.spectrum("velocity")
-    plt.loglog(k[1 : points // 2], energy[1 : points // 2], label=name)
+    plt.semilogy(k[2 : points // 2], energy[2 : points // 2], label=name)
 plt.xlabel("wavenumber"), plt.ylabel("energy in the shell"), plt.legend()
 plt.savefig("eddy_viscosity.png")

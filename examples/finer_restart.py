@@ -11,7 +11,7 @@ import numpy as np
 import slipstream as ss
 
 points = int(sys.argv[1]) if sys.argv[1:] else 32
-settings = {"viscosity": 0.1 / points, "cfl": 0.5}
+settings = {"viscosity": 0.2 / points, "cfl": 0.5}
 coarse = ss.Turbulence(points=points, initial="taylor-green", **settings)
 coarse.run(until=3)
 coarse.checkpoint("finer_restart")
@@ -38,7 +38,7 @@ left.set(xlabel="time", ylabel="relative difference of velocities")
 for sim in (coarse, fine):
     k, energy = sim.spectrum("velocity")
     is_kept = energy > 1e-14
-    right.loglog(k[is_kept], energy[is_kept], label=f"{sim.fields['velocity'].shape[-1]}³ points")
+    right.semilogy(k[is_kept], energy[is_kept], label=f"{sim.fields['velocity'].shape[-1]}³ points")
 right.set(xlabel="wavenumber", ylabel="energy in the shell", title=f"t = {coarse.time:g}")
 right.legend()
 figure.savefig("finer_restart.png")

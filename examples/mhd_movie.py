@@ -12,7 +12,7 @@ from PIL import Image
 import slipstream as ss
 
 points = int(sys.argv[1]) if sys.argv[1:] else 128
-decay = {"viscosity": 0.4 / points, "resistivity": 0.4 / points}
+decay = {"viscosity": 0.6 / points, "resistivity": 0.6 / points}
 sim = ss.Flow("mhd", points=(points, points, 1), initial="orszag-tang", **decay)
 times, currents = [], []
 

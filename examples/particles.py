@@ -11,7 +11,8 @@ import numpy as np
 import slipstream as ss
 
 points, step = int(sys.argv[1]) if sys.argv[1:] else 32, 0.05
-sim = ss.Turbulence(points=points, viscosity=0.01, step=step, initial={"flow": "abc"})
+eddies = {"flow": "random", "amplitude": 0.5, "peak_wavenumber": 2}
+sim = ss.Turbulence(points=points, viscosity=0.01, step=step, initial=eddies)
 random = np.random.default_rng(0)  # the same particles on all ranks
 start = random.uniform(0, 2 * np.pi, (300, 3))
 twins = start + 1e-3 * random.standard_normal(start.shape)

@@ -11,21 +11,21 @@ import numpy as np
 import slipstream as ss
 
 size = int(sys.argv[1]) if sys.argv[1:] else 48
-rock = {"sample": "sandstone", "shape": (size,) * 3, "porosity": 0.4, "radius": size / 6}
+rock = {"sample": "sandstone", "shape": (size,) * 3, "porosity": 0.6, "radius": size / 4}
 sim = ss.PorousFlow(rock, tolerance=0)  # it would go on for ever
 seen, limits = [], []
 
 
 @sim.every(steps=20)
 def look(sim):
-    """Extrapolate the last three values by Aitken's method; stop when that has settled."""
+    """Take the last changes for a geometric series, and sum it; stop when that has settled."""
     seen.append((sim.steps, sim.permeability))
-    if len(seen) < 4:
+    changes = np.diff([value for _, value in seen[-3:]])
+    if len(changes) < 2 or not 0 < changes[1] / changes[0] < 0.95:
         return
-    first, second, third = (value for _, value in seen[-3:])
-    curvature = (third - second) - (second - first)
-    limits.append((sim.steps, third - (third - second) ** 2 / curvature))
-    if len(limits) > 3 and np.ptp([value for _, value in limits[-3:]]) < 0.01 * limits[-1][1]:
+    rest = changes[1] ** 2 / (changes[0] - changes[1])
+    limits.append((sim.steps, sim.permeability + rest))
+    if len(limits) > 2 and np.ptp([value for _, value in limits[-3:]]) < 0.01 * limits[-1][1]:
         sim.stop()
 
 
