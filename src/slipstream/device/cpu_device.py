@@ -18,7 +18,7 @@ import queue
 import threading
 import time
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, cast
 
 import numpy as np
@@ -220,23 +220,16 @@ class HostKernel(Kernel):
 _FEWEST_LINES = 8
 
 
-def _planes(
-    source: np.ndarray, target: np.ndarray, axis: int
-) -> Iterator[tuple[np.ndarray, np.ndarray, int]]:
-    """Yield the planes of two arrays in which a transform along an axis works, and its axis there.
+def _plane_axes(source: np.ndarray, axis: int) -> list[int]:
+    """Return the axes of the planes in which a transform along an axis works.
 
     FFTW plans by how much there is. Planes are the same however work is divided among lanes, and so
     are their bits.
     """
-    axis %= source.ndim
     other = source.ndim - 1 if axis != source.ndim - 1 else source.ndim - 2
-    inner = {axis, other} - {-1}
     if source.shape[other] < _FEWEST_LINES:  # too few to fill vectors with
-        inner = set(range(source.ndim))
-    outer = [1 if i in inner else n for i, n in enumerate(source.shape)]
-    for place in np.ndindex(*outer):
-        part = tuple(slice(None) if i in inner else k for i, k in enumerate(place))
-        yield source[part], target[part], sorted(inner).index(axis)
+        return list(range(source.ndim))
+    return sorted({axis, other} - {-1})
 
 
 def _box_of_reals(array: np.ndarray) -> tuple[np.dtype, list[int], list[int]] | None:
@@ -339,13 +332,12 @@ class HostDevice(Device):
             return half_length_rows.plan(self, source, target, forward, threads)
         if threads > 1:
             return fftw.plan(source, target, (axis,), forward, threads)
-        calls = [
-            fftw.plan(first, second, (along,), forward, 1)
-            for first, second, along in _planes(source, target, axis)
-        ]
-        if not calls or any(not isinstance(call, HostCall) for call in calls):
+        axis %= source.ndim
+        planes = _plane_axes(source, axis)
+        calls = fftw.plan_planes(source, target, planes, axis, forward)
+        if not calls:
             return fftw.plan(source, target, (axis,), forward, 1)
-        return CallSequence(self, cast("list[HostCall]", calls))
+        return CallSequence(self, calls)
 
     def fft_all(self, source: np.ndarray, target: np.ndarray, forward: bool) -> Operation:
         return fftw.plan(source, target, tuple(range(1, source.ndim)), forward, self.threads)

@@ -17,7 +17,7 @@ import functools
 import os
 import threading
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -36,6 +36,8 @@ _CHOICES = ("estimate", "measure")
 _MEASURE, _DESTROY_INPUT, _ESTIMATE, _NO_BUFFERING, _WISDOM_ONLY = 0, 1, 1 << 6, 1 << 11, 1 << 21
 _FLAGS = (_ESTIMATE | _NO_BUFFERING, _ESTIMATE)
 
+# Plans serve arrays that are aligned like those that they were made for.
+_ALIGNMENT = 64
 PREFIXES = {"f": "fftwf", "d": "fftw", "F": "fftwf", "D": "fftw"}
 _PARTS = ("double", "single", "long_double")
 # FFTW's planner serves one thread at a time.
@@ -44,7 +46,7 @@ planner = threading.Lock()
 
 def empty(shape: tuple[int, ...], dtype: Any) -> np.ndarray:
     """Return an uninitialised array, aligned for FFTW's vector code."""
-    return pyfftw.empty_aligned(shape, dtype=dtype, n=64)
+    return pyfftw.empty_aligned(shape, dtype=dtype, n=_ALIGNMENT)
 
 
 def plan(
@@ -53,18 +55,46 @@ def plan(
     """Return the planned transform ``source -> target`` along `axes`; see `Device.fft`."""
     if 0 in source.shape or 0 in target.shape:
         return lambda stream: None
-    in_place = source.ctypes.data == target.ctypes.data
-    if in_place and min(source.strides) < 0:
+    problem = _Problem(source, target, axes, forward, threads)
+    if problem.fails:
         return _through_memory(source, target, axes, forward, threads)
-    made = _plan_of(_Problem(source, target, axes, forward, threads))
-    begins = ctypes.c_void_p(source.ctypes.data), ctypes.c_void_p(target.ctypes.data)
-    return HostCall(made.execute, [made.address, *begins], (source, target))
+    return _plan_of(problem).call(source.ctypes.data, target.ctypes.data, (source, target))
+
+
+def plan_planes(
+    source: np.ndarray, target: np.ndarray, inner: Sequence[int], axis: int, forward: bool
+) -> list[HostCall] | None:
+    """Return the transforms along `axis`, each by one thread, of all planes with the axes `inner`.
+
+    None if there is no plan for them. Planes are many, and differ in their addresses only: few
+    are looked at as arrays.
+    """
+    if 0 in source.shape or 0 in target.shape:
+        return None
+    calls, plans = [], {}
+    strides = list(zip(source.strides, target.strides, strict=True))
+    begin = source.ctypes.data, target.ctypes.data
+    for place in np.ndindex(*(1 if i in inner else n for i, n in enumerate(source.shape))):
+        first, second = begin
+        for k, (step, other_step) in zip(place, strides, strict=True):
+            first, second = first + k * step, second + k * other_step
+        # What else a plan is made for is the same of all planes.
+        alike = first % _ALIGNMENT, second % _ALIGNMENT, first == second
+        if alike not in plans:
+            plane = tuple(slice(None) if i in inner else k for i, k in enumerate(place))
+            along = (sorted(inner).index(axis),)
+            problem = _Problem(source[plane], target[plane], along, forward, 1)
+            if problem.fails:
+                return None
+            plans[alike] = _plan_of(problem)
+        calls.append(plans[alike].call(first, second, (source, target)))
+    return calls
 
 
 def _through_memory(
     source: np.ndarray, target: np.ndarray, axes: tuple[int, ...], forward: bool, threads: int
 ) -> Operation:
-    """Return a transform that is not in place: FFTW's planner fails in place on reversed axes."""
+    """Return a transform that is not in place, for a problem that fails so."""
     memory = empty(target.shape, target.dtype)
     transform = plan(source, memory, axes, forward, threads)
 
@@ -89,9 +119,13 @@ class _Problem:
         self.source, self.target = source, target
         self.axes = tuple(axis % source.ndim for axis in axes)
         self.forward, self.threads = forward, threads
-        self.in_place = source.ctypes.data == target.ctypes.data
+        begins = [source.ctypes.data, target.ctypes.data]
+        self.in_place = begins[0] == begins[1]
+        # FFTW's planner does, in place on reversed axes.
+        self.fails = self.in_place and min(source.strides) < 0
         self.key = (
-            *((a.dtype.char, a.shape, a.strides, a.ctypes.data % 64) for a in (source, target)),
+            *((a.dtype.char, a.shape, a.strides) for a in (source, target)),
+            *(begin % _ALIGNMENT for begin in begins),
             (self.axes, forward, threads, self.in_place),
         )
 
@@ -110,8 +144,13 @@ class _Plan:
     """A plan of FFTW's, which serves all arrays with the geometry of those that it was made for."""
 
     def __init__(self, address: int, prefix: str, kind: str) -> None:
-        self.address = ctypes.c_void_p(address)
-        self.execute = getattr(fftw_library(), f"{prefix}_execute_{kind}")
+        self._address = ctypes.c_void_p(address)
+        self._execute = getattr(fftw_library(), f"{prefix}_execute_{kind}")
+
+    def call(self, source: int, target: int, kept: Any) -> HostCall:
+        """Return the transform between two addresses, which keeps what lies there."""
+        begins = ctypes.c_void_p(source), ctypes.c_void_p(target)
+        return HostCall(self._execute, [self._address, *begins], kept)
 
 
 _plans: dict[tuple, _Plan] = {}
@@ -196,8 +235,9 @@ def _twin(array: np.ndarray) -> np.ndarray:
     """Return uninitialised memory with the shape, strides and alignment of `array`."""
     extent = sum((n - 1) * abs(s) for n, s in zip(array.shape, array.strides, strict=True))
     before = sum((n - 1) * -s for n, s in zip(array.shape, array.strides, strict=True) if s < 0)
-    first = before + (array.ctypes.data - before) % 64
-    memory = pyfftw.empty_aligned(extent + array.itemsize + 64, dtype="uint8", n=64)
+    first = before + (array.ctypes.data - before) % _ALIGNMENT
+    extent += array.itemsize + _ALIGNMENT
+    memory = pyfftw.empty_aligned(extent, dtype="uint8", n=_ALIGNMENT)
     return np.ndarray(array.shape, array.dtype, memory.data, first, array.strides)
 
 

@@ -39,12 +39,15 @@ class HostCall:
     def packed(self) -> list[PackedCall] | None:
         """Return the calls as compiled code makes them, or None if it cannot."""
         integers = [one.value or 0 for one in self._values if not isinstance(one, _FLOATS)]
-        reals = [bytes(one) for one in self._values if isinstance(one, _FLOATS)]
-        fits = len(integers) <= _INTEGERS[-1] and len(reals) <= _REALS
+        fits = len(integers) <= _INTEGERS[-1] and len(self._values) - len(integers) <= _REALS
         if platform.machine() not in _PROCESSORS or not fits:
             return None
         room = next(size for size in _INTEGERS if len(integers) <= size)
+        content = b""
+        if len(integers) < len(self._values):
+            reals = (bytes(one) for one in self._values if isinstance(one, _FLOATS))
+            content = b"".join(one.ljust(8, b"\0") for one in reals)
         integers += [0] * (room - len(integers))
-        address = ctypes.cast(self._function, ctypes.c_void_p).value or 0
-        content = b"".join(one.ljust(8, b"\0") for one in reals)
-        return [PackedCall(address, integers, content.ljust(8 * _REALS, b"\0"))]
+        # What a cast gives, in a fraction of its time.
+        pointer = ctypes.c_void_p.from_address(ctypes.addressof(self._function))
+        return [PackedCall(pointer.value or 0, integers, content.ljust(8 * _REALS, b"\0"))]
