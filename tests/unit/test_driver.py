@@ -1,5 +1,6 @@
 """The driver of runs: when they end, what they say, and what stays written whatever ends them."""
 
+import importlib
 import io
 import os
 import re
@@ -165,3 +166,21 @@ def test_a_hang_up_that_is_to_be_ignored_is(tmp_path):
 def test_run_beyond_its_end_is_refused(tmp_path):
     with pytest.raises(InputError, match=r"time\.end"):
         run(FakeSimulation(start=(20, 2.0)), tmp_path)
+
+
+def test_what_draws_is_started_for_runs_that_are_prepared_only(tmp_path, monkeypatch):
+    module, prepared = importlib.import_module("slipstream.simulation.run_case"), []
+
+    class Started(module.PictureProcess):
+        def __init__(self):
+            super().__init__()
+            prepared.append(fake.is_prepared)
+
+    monkeypatch.setattr(module, "PictureProcess", Started)
+    fake = FakeSimulation(start=(20, 2.0))
+    with pytest.raises(InputError, match=r"time\.end"):
+        run(fake, tmp_path, pictures="true")
+    assert prepared == []
+    fake = FakeSimulation()
+    run(fake, tmp_path, pictures="true")
+    assert prepared == [True]

@@ -100,27 +100,30 @@ def _run(
     observers: Sequence[Observer],
     seconds: float | None,
 ) -> None:
-    if simulation.rank > 0 or not simulation.case.output.pictures:
-        _run_and_draw(simulation, output, console, None, observers, seconds)
-        return
-    with PictureProcess() as artist:
-        _run_and_draw(simulation, output, console, artist, observers, seconds)
-
-
-def _run_and_draw(
-    simulation: Simulation,
-    output: OutputFolder,
-    console: Console | None,
-    artist: PictureProcess | None,
-    observers: Sequence[Observer],
-    seconds: float | None,
-) -> None:
-    effort, comm, folder = _Effort(), simulation.comm, output.path
+    effort, folder = _Effort(), output.path
     console = (console or make_console()) if simulation.rank == 0 else Console(quiet=True)
     if not output.is_locked:
         text = f"warning: {folder} is on a file system without locks: start no other run in it"
         console.print(Text(text, style="yellow"), soft_wrap=True)
     _prepare(simulation, folder, console)
+    # Only now: what loads meanwhile would take a core from preparing, and a refused run draws none.
+    drawing: contextlib.AbstractContextManager[PictureProcess | None] = contextlib.nullcontext()
+    if simulation.rank == 0 and simulation.case.output.pictures:
+        drawing = PictureProcess()
+    with drawing as artist:
+        _run_and_draw(simulation, output, console, artist, observers, seconds, effort)
+
+
+def _run_and_draw(
+    simulation: Simulation,
+    output: OutputFolder,
+    console: Console,
+    artist: PictureProcess | None,
+    observers: Sequence[Observer],
+    seconds: float | None,
+    effort: _Effort,
+) -> None:
+    comm, folder = simulation.comm, output.path
     with Interruption(comm) as interruption:
         # Only now: a run that cannot even begin must not touch the output of an earlier one.
         on_first_rank(comm, output.begin)
