@@ -84,7 +84,7 @@ class KxChunk:
         if device.kind == "cuda":
             limit = max(1, ky)
         self._batch = max(1, balanced_batch(ky, limit, device.lanes))
-        self.forward_exchanges, self._backward_exchanges = (
+        self.forward_exchanges, self.backward_exchanges = (
             [
                 ChunkExchange(device, transport, whole, one, pair, make_tables, options.store)
                 for one in (whole.split(options.plane_chunks) if is_used else ())
@@ -121,9 +121,12 @@ class KxChunk:
             self.line_z.record_forward(graph, points, target, tables, 0, [target], lane)
 
     def record_z_backward(self, graph: StepGraph, spectral: Array) -> None:
-        """Record spectral modes -> columns -> the planes of everybody."""
+        """Record spectral modes -> columns, stored or packed for the planes of everybody.
+
+        The exchanges that `backward_exchanges` has for each plane chunk are opened, not closed.
+        """
         tables = RowTables(self._device, self.geometry.spectral_rows(spectral))
-        exchanges = self._backward_exchanges
+        exchanges = self.backward_exchanges
         for exchange in exchanges:
             exchange.targets.record_open(graph, "transpose")
         for low, high, number, lane in self._batches(graph):
@@ -136,8 +139,6 @@ class KxChunk:
                 self.line_z.record_backward_stored(graph, source, points, tables, stored, lane)
             else:
                 self.line_z.record_backward(graph, source, points, tables, 0, [source], lane)
-        for exchange in exchanges:
-            exchange.targets.record_close(graph, "transpose")
 
     def record_y_backward(
         self, graph: StepGraph, modes: Array, low: int, high: int, lane: str

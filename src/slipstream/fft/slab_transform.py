@@ -140,7 +140,24 @@ class SlabTransform(Part):
         """Record spectral -> physical, times a constant; parameters as in `record_forward`."""
         for chunk in self.kx_chunks:
             chunk.record_z_backward(graph, spectral)
-        for low, high, modes, lane in self._batches(graph, 0, self._planes):
+            self._record_close_backward(graph, chunk, 0)
+        # The first planes of all kx chunks leave before the others, and are transformed meanwhile.
+        for number in range(1, self._options.plane_chunks):
+            for chunk in self.kx_chunks:
+                self._record_close_backward(graph, chunk, number)
+        for first, last in split(self._planes, self._options.plane_chunks):
+            self._record_planes_backward(graph, physical, first, last, scale)
+
+    @staticmethod
+    def _record_close_backward(graph: StepGraph, chunk: KxChunk, number: int) -> None:
+        for exchange in chunk.backward_exchanges[number : number + 1]:
+            exchange.targets.record_close(graph, "transpose")
+
+    def _record_planes_backward(
+        self, graph: StepGraph, physical: Array, first: int, last: int, scale: float
+    ) -> None:
+        """Record packed planes -> physical, for the local planes from `first` to `last`."""
+        for low, high, modes, lane in self._batches(graph, first, last):
             lane = lane_after_exchange(graph, lane, self._transport)
             for chunk in self.kx_chunks:
                 chunk.record_y_backward(graph, modes, low, high, lane)
