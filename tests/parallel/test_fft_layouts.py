@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from fft_cases import alike, bricks, choices, together, transforms
 from fft_oracle import check
 from slipstream.decomposition import Box, slabs
-from slipstream.fft import truncate
+from slipstream.fft import DistributedFFT, truncate
 
 LAYOUTS = [
     (layout, order) for layout in ("slab", "pencil", "root") for order in ("transposed", "natural")
@@ -56,3 +56,19 @@ def test_boxes_may_be_pairs_of_corners(comm, device, ranks):
 def test_any_number_of_workers_gives_the_same_transform(comm, device, ranks, layout):
     for workers in range(1, ranks + 1):
         check(comm, device, (5, 12, 9), "complex128", layout=layout, workers=workers)
+
+
+@pytest.mark.parametrize("order", ["transposed", "natural"])
+def test_kernels_of_a_gpu_store_pencils_into_the_next_layout(
+    comm, device, device_kind, ranks, order
+):
+    if device_kind == "cpu" or ranks == 1:
+        pytest.skip("kernels of GPUs, and an exchange")
+    fft = DistributedFFT(
+        (12, 15, 10), comm=comm, device=device, layout="pencil", order=order, transport="peer"
+    )
+    timelines = fft.profile(fft.empty_input(), fft.empty_output())
+    # Back in pencils there is nothing to transform: what arrives is moved to the user's array.
+    moves = {"redistribute"} if order == "natural" else set()
+    for timeline in timelines.values():
+        assert {one.label for one in timeline.entries if one.category == "pack"} == moves

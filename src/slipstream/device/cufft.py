@@ -20,6 +20,9 @@ _KINDS = {
     ("D", "D"): cufft.CUFFT_Z2Z,
 }
 
+# Lines side by side from which on accesses of memory are in long enough runs.
+_NEIGHBOURS = 16
+
 
 class CufftScratch(Scratch):
     """Plans by what they are of, and one work area for all of them."""
@@ -60,8 +63,8 @@ def strided_plan(
 ) -> Operation:
     """Return the planned transform ``source -> target`` along `axis`; see `Device.fft`.
 
-    cuFFT knows one batch dimension, at a fixed distance. The longest run of axes that can be
-    merged into one is taken; the axes that remain are looped over.
+    cuFFT knows one batch dimension, at a fixed distance. One run of axes that can be merged is
+    taken; the axes that remain are looped over.
     """
     axis %= source.ndim
     if source.size == 0 or target.size == 0:
@@ -134,7 +137,11 @@ def whole_plan(source: cupy.ndarray, target: cupy.ndarray, forward: bool) -> Ope
 def _merge(
     source: cupy.ndarray, target: cupy.ndarray, axes: list[int]
 ) -> tuple[list[int], list[int]]:
-    """Split `axes` into those that form one evenly spaced batch and those to loop over."""
+    """Split `axes` into those that form one evenly spaced batch and those to loop over.
+
+    Lines that are neighbours in memory are taken together if there are enough of them to use whole
+    lines of the cache; else the longest run is.
+    """
     runs: list[list[int]] = []
     for i in axes:
         if source.shape[i] == 1:
@@ -149,5 +156,11 @@ def _merge(
             runs.append([i])
     if not runs:
         return [], []
-    batch = max(runs, key=lambda run: np.prod([source.shape[i] for i in run]))
+
+    def preference(run: list[int]) -> tuple[bool, int]:
+        size = math.prod(source.shape[i] for i in run)
+        near = all(array.strides[run[-1]] == array.itemsize for array in (source, target))
+        return near and size >= _NEIGHBOURS, size
+
+    batch = max(runs, key=preference)
     return batch, [i for run in runs if run is not batch for i in run]
