@@ -3,7 +3,7 @@
 from functools import cache
 from importlib.metadata import files
 
-from slipstream.device.nvrtc_program import compile_program
+from slipstream.device.nvrtc_compiler import compile_program
 
 
 @cache

@@ -19,7 +19,7 @@ from products import NAVIER_STOKES
 from slipstream import kernels
 from slipstream.advection import Advection
 from slipstream.device import HostDevice, Kernel, gpu_fft_launch, large_copy
-from slipstream.device.nvrtc_program import OPTIONS, CompilationError
+from slipstream.device.nvrtc_compiler import OPTIONS, CompilationError
 from slipstream.equations import Model, Scalar, abs2, grad, laplacian, lower, models
 from slipstream.exchange import PackTargets, SparseExchange, swap_plan
 from slipstream.exchange.pack_targets import packed_blocks

@@ -9,8 +9,8 @@ import pytest
 import nvrtc
 from slipstream import kernels
 from slipstream.device import nvrtc_processes
+from slipstream.device.nvrtc_compiler import OPTIONS, compile_program
 from slipstream.device.nvrtc_processes import SideCompiler
-from slipstream.device.nvrtc_program import OPTIONS, compile_program
 from slipstream.errors import RunError
 
 ALL = (*OPTIONS, "-arch=sm_90")

@@ -17,9 +17,9 @@ import numpy as np
 
 from slipstream import kernels
 from slipstream.device.array_addresses import address_of, merged_axes
+from slipstream.device.cuda_kernel import CudaKernel, load_kernels
 from slipstream.device.cufft import CufftScratch, strided_plan, whole_plan
 from slipstream.device.device_interface import Device, Event, Kernel, Operation, Span, Stream
-from slipstream.device.nvrtc import CudaKernel, load_kernels
 from slipstream.errors import InputError
 
 # Streams beyond this many share queues of the device and wait for each other without need, for ever

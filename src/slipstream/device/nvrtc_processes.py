@@ -17,8 +17,8 @@ import threading
 from concurrent.futures import Future
 from pathlib import Path
 
-from slipstream.device import nvrtc_program
-from slipstream.device.nvrtc_program import CompilationError, compile_program
+from slipstream.device import nvrtc_compiler
+from slipstream.device.nvrtc_compiler import CompilationError, compile_program
 from slipstream.device.private_cache import find_or_make
 from slipstream.errors import RunError
 
@@ -84,7 +84,7 @@ class _Process:
     def __init__(self) -> None:
         # Isolated: with Python's own modules alone.
         self._process = subprocess.Popen(
-            [sys.executable, "-I", "-S", nvrtc_program.__file__],
+            [sys.executable, "-I", "-S", nvrtc_compiler.__file__],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,

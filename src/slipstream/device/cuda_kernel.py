@@ -13,8 +13,8 @@ import cupy
 import numpy as np
 
 from slipstream.device.device_interface import BlockLaunch, Kernel, Operation, RowLaunch, Stream
+from slipstream.device.nvrtc_compiler import OPTIONS
 from slipstream.device.nvrtc_processes import SideCompiler, loaded_library
-from slipstream.device.nvrtc_program import OPTIONS
 from slipstream.errors import RunError
 
 _THREADS = 256
