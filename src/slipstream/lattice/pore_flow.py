@@ -272,7 +272,7 @@ class PoreFlow:
         places = self._inlet_places[0 if self._propagation.steps[number].needs_links else 1]
         if not len(places):
             return
-        kernel = self._kernel("pressure_boundary.hpp", "add_to_slots")
+        kernel = self._kernel("add_to_populations.hpp", "add_to_populations")
         rows = RowLaunch(-(-len(places) // SEGMENT), SEGMENT)
         graph.add(
             kernel.bind(rows, self._arrays[1 - number], places, self._jump, len(places)),

@@ -1,8 +1,9 @@
-// What a pressure drop adds to the populations that cross the faces of the domain.
+// Addition of numbers to listed populations, such as what a pressure drop adds to those that cross
+// the faces of the domain (lattice/pressure_boundary.py).
 #include "population_layout.hpp"
 
 // Add a number to the populations at some addresses.
-KERNEL add_to_slots(Stored* f, const Index* RESTRICT addresses, const double* RESTRICT change, Index count) {
+KERNEL add_to_populations(Stored* f, const Index* RESTRICT addresses, const double* RESTRICT change, Index count) {
   FOR_ROWS(r, (count + SEGMENT - 1) / SEGMENT) {
     FOR_COLUMNS(c, SEGMENT) {
       const Index i = r * SEGMENT + c;
