@@ -12,7 +12,7 @@ from first_rank import on_first_rank
 from slipstream import Advection, Flow, PorousFlow, Turbulence
 from slipstream.equations import Model, Scalar, Vector, curl, div, dot, laplacian, outer
 from slipstream.errors import InputError, RunError
-from slipstream.interactive import load
+from slipstream.interactive import load, open_run
 
 N = 16
 # Flows on so few points are hardly resolved, which is said.
@@ -333,6 +333,11 @@ def test_values_between_the_points_and_in_planes(comm, device):
     assert sim.fields["velocity_x"].plane("y", 0).shape == (12, 24)
 
 
+def part_of(sim, axis):
+    """Return the slice of an axis that is this rank's."""
+    return sim.fields["velocity_x"].region["zyx".index(axis)]
+
+
 def test_fields_as_labelled_arrays_and_for_other_libraries(comm, device):
     pytest.importorskip("xarray")
     sim = turbulence(comm, device)
@@ -340,7 +345,9 @@ def test_fields_as_labelled_arrays_and_for_other_libraries(comm, device):
     assert whole.dims == ("component", "z", "y", "x")
     assert whole.sel(component="x", z=0, y=0).sel(x=math.pi / 2).item() == pytest.approx(1.0)
     part = sim.fields["velocity"].to_xarray()
-    assert part.shape == sim.fields["velocity"].shape
+    assert part.shape == sim.fields["velocity"].shape and not part.variable._in_memory
+    plane = part.isel(component=0, x=3)
+    np.testing.assert_array_equal(plane, whole[0, part_of(sim, "z"), part_of(sim, "y"), 3])
     module = sim.array_module
     np.testing.assert_array_equal(host(module.from_dlpack(sim.fields["velocity"])), part)
 
@@ -485,3 +492,38 @@ def test_wrong_arguments_are_told_in_one_line(comm, device, options, text):
         given = {"points": N, "viscosity": 0.02, "step": 0.01, "device": device, "comm": comm}
         Turbulence(**{**given, **options}).prepare()
     assert "\n" not in str(found.value)
+
+
+def test_what_is_shown_of_it_communicates_nothing(comm, device):
+    """A rank that alone asks for a table would wait for the others for ever."""
+    sim = turbulence(comm, device)
+    sim.step()
+    if sim.rank == sim.ranks - 1:
+        page = sim._repr_html_() + sim.fields["velocity"]._repr_html_() + repr(sim)
+        assert "step 1" in page
+        assert (f"{sim.ranks} ranks" in page) == (sim.ranks > 1)
+
+
+def test_a_plane_is_shown_in_a_file_by_the_first_rank(comm, device, shared_folder):
+    folder = shared_folder
+    sim = turbulence(comm, device)
+    sim.show("velocity", 0.02, plane=("x", 1.0), file=folder / "speed.png")
+    first = on_first_rank(comm, (folder / "speed.png").read_bytes)
+    sim.run(until=0.02)
+    assert on_first_rank(comm, (folder / "speed.png").read_bytes) != first
+    with pytest.raises(InputError, match="this is no notebook"):
+        sim.show("velocity")
+
+
+def test_a_run_s_folder_is_opened_by_all_ranks(comm, device, shared_folder):
+    folder = shared_folder / "run"
+    sim = turbulence(comm, device, output={"pictures": False})
+    sim.run(until=0.02, output=folder)
+    run = open_run(folder)
+    assert run.series["time"][-1] == sim.time == run.times[-1]
+    again = run.restart({"time.step": 0.005}, comm=comm, device=device)
+    np.testing.assert_allclose(again.fields["velocity"].gather(), sim.fields["velocity"].gather())
+    again.step()
+    assert again.time == pytest.approx(sim.time + 0.005)
+    with pytest.raises(InputError, match="viscocity"):
+        run.restart({"equation.viscocity": 1}, comm=comm, device=device)

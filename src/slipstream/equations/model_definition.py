@@ -19,7 +19,7 @@ from slipstream.equations.vector_calculus import (
 from slipstream.errors import InputError
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class Model:
     """Fields, and the right-hand side of the equation of each.
 
@@ -70,6 +70,15 @@ class Model:
             self._check_fields(f"mean {name}", mean)
             if not any(values_in(points) for points in mean.forms[0].terms):
                 raise InputError(f"mean {name}: {mean.text} has no field; expected some")
+
+    def __repr__(self) -> str:
+        lines = (f"d {field.text}/dt = {right.text}" for field, right in self.equations.items())
+        return f"<Model: {'; '.join(lines)}>"
+
+    def _repr_latex_(self) -> str:
+        from slipstream.equations.latex import model_latex
+
+        return f"$${model_latex(self)}$$"
 
     def _check(self, field: Unknown, right: Quantity) -> None:
         where = f"equation of {field.name}: {right.text}"

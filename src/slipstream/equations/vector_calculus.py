@@ -30,6 +30,7 @@ from slipstream.equations.fourier_forms import (
 )
 from slipstream.errors import InputError
 
+Parts = tuple[Any, ...]
 _KINDS = ("a scalar", "a vector", "a tensor")
 
 
@@ -42,10 +43,12 @@ class Quantity:
         Its components: 1, 3 (x, y, z) or 9 (xx, xy, ...).
     text : str
         How it is written, for people.
+    parts : tuple, optional
+        What it was made of: the name of an operator and its operands, to be written in mathematics.
     """
 
-    def __init__(self, forms: Sequence[Form], text: str) -> None:
-        self.forms, self.text = list(forms), text
+    def __init__(self, forms: Sequence[Form], text: str, parts: Parts = ()) -> None:
+        self.forms, self.text, self.parts = list(forms), text, parts
         self.rank = {1: 0, 3: 1, 9: 2}[len(self.forms)]
 
     @property
@@ -59,6 +62,14 @@ class Quantity:
         kind = _KINDS[self.rank]
         return kind.replace("a ", "a complex ") if self.is_complex else kind
 
+    def __repr__(self) -> str:
+        return f"<{self.kind.removeprefix('a ')}: {self.text}>"
+
+    def _repr_latex_(self) -> str:
+        from slipstream.equations.latex import Notation
+
+        return rf"$\displaystyle {Notation(self).of(self)}$"
+
     def __add__(self, other: Any) -> Quantity:
         other = as_quantity(other)
         text = f"{self.text} + {other.text}"
@@ -66,13 +77,15 @@ class Quantity:
             raise InputError(
                 f"{text}: {self.kind} and {other.kind} cannot be added; expected {self.kind}"
             )
-        return Quantity([a.plus(b) for a, b in zip(self.forms, other.forms, strict=True)], text)
+        forms = [a.plus(b) for a, b in zip(self.forms, other.forms, strict=True)]
+        return Quantity(forms, text, ("sum", self, other))
 
     def __radd__(self, other: Any) -> Quantity:
         return as_quantity(other) + self
 
     def __neg__(self) -> Quantity:
-        return Quantity([form.times(sympy.Integer(-1)) for form in self.forms], f"-({self.text})")
+        forms = [form.times(sympy.Integer(-1)) for form in self.forms]
+        return Quantity(forms, f"-({self.text})", ("negative", self))
 
     def __sub__(self, other: Any) -> Quantity:
         return self + -as_quantity(other)
@@ -83,7 +96,8 @@ class Quantity:
     def __mul__(self, other: Any) -> Quantity:
         if not isinstance(other, Quantity):
             factor = _number(other)
-            return Quantity([form.times(factor) for form in self.forms], f"{factor} * {self.text}")
+            forms = [form.times(factor) for form in self.forms]
+            return Quantity(forms, f"{factor} * {self.text}", ("scale", factor, self))
         if self.rank and other.rank:
             raise InputError(
                 f"{self.text} * {other.text}: the product of {self.kind} and {other.kind} may be "
@@ -91,7 +105,8 @@ class Quantity:
             )
         scalar, rest = (other, self) if self.rank else (self, other)
         text = f"{self.text} * {other.text}"
-        return _product([[scalar.forms[0]]] * len(rest.forms), [[f] for f in rest.forms], text)
+        scalars, parts = [[scalar.forms[0]]] * len(rest.forms), ("product", scalar, rest)
+        return _product(scalars, [[f] for f in rest.forms], text, parts)
 
     def __rmul__(self, other: Any) -> Quantity:
         return self * other
@@ -108,7 +123,7 @@ class Quantity:
         expect(text, self, 0)
         if not isinstance(power, int) or power < 1:
             raise InputError(f"{text}: expected a whole power of at least 1")
-        return _product([[self.forms[0]] * power], [[]], text)
+        return _product([[self.forms[0]] * power], [[]], text, ("power", self, power))
 
 
 class Unknown(Quantity):
@@ -159,11 +174,14 @@ class Vector(Unknown):
 
 def _unit(axis: int) -> Quantity:
     forms = [Form({sympy.Integer(1): sympy.Integer(int(axis == i))}) for i in range(3)]
-    return Quantity(forms, f"{AXES[axis]}_hat")
+    return Quantity(forms, f"{AXES[axis]}_hat", ("letter", rf"\hat{{\mathbf{{{AXES[axis]}}}}}"))
 
 
 x_hat, y_hat, z_hat = (_unit(axis) for axis in range(3))
-x, y, z, t = (Quantity([Form({one: sympy.Integer(1)})], str(one)) for one in (*COORDINATES, TIME))
+x, y, z, t = (
+    Quantity([Form({one: sympy.Integer(1)})], str(one), ("letter", str(one)))
+    for one in (*COORDINATES, TIME)
+)
 
 
 def _number(value: Any) -> sympy.Expr:
@@ -182,7 +200,8 @@ def as_quantity(value: Any) -> Quantity:
     """Return a quantity, or a number as one that is the same everywhere."""
     if isinstance(value, Quantity):
         return value
-    return Quantity([Form({sympy.Integer(1): _number(value)})], str(value))
+    number = _number(value)
+    return Quantity([Form({sympy.Integer(1): number})], str(value), ("number", number))
 
 
 def expect(text: str, quantity: Quantity, *ranks: int) -> None:
@@ -192,7 +211,9 @@ def expect(text: str, quantity: Quantity, *ranks: int) -> None:
         raise InputError(f"{text}: {quantity.text} is {quantity.kind}; expected {accepted}")
 
 
-def _product(first: list[list[Form]], second: list[list[Form]], text: str) -> Quantity:
+def _product(
+    first: list[list[Form]], second: list[list[Form]], text: str, parts: Parts = ()
+) -> Quantity:
     """Return a quantity whose components are products at points of some forms."""
     forms = []
     for left, right in zip(first, second, strict=True):
@@ -207,7 +228,7 @@ def _product(first: list[list[Form]], second: list[list[Form]], text: str) -> Qu
                 for one in points:
                     expect_periodic(text, one)
             forms.append(form_of_points(sympy.Mul(*points)).times(factor))
-    return Quantity(forms, text)
+    return Quantity(forms, text, parts)
 
 
 def expect_periodic(text: str, points: sympy.Expr) -> None:
@@ -220,11 +241,11 @@ def expect_periodic(text: str, points: sympy.Expr) -> None:
             )
 
 
-def _sum(quantities: Sequence[Quantity], text: str) -> Quantity:
+def _sum(quantities: Sequence[Quantity], text: str, parts: Parts) -> Quantity:
     forms = quantities[0].forms
     for other in quantities[1:]:
         forms = [a.plus(b) for a, b in zip(forms, other.forms, strict=True)]
-    return Quantity(forms, text)
+    return Quantity(forms, text, parts)
 
 
 def grad(quantity: Quantity) -> Quantity:
@@ -232,7 +253,7 @@ def grad(quantity: Quantity) -> Quantity:
     text = f"grad({quantity.text})"
     expect(text, quantity, 0, 1)
     forms = [form.derivative(axis) for axis in range(3) for form in quantity.forms]
-    return Quantity(forms, text)
+    return Quantity(forms, text, ("grad", quantity))
 
 
 def div(quantity: Quantity) -> Quantity:
@@ -246,6 +267,7 @@ def div(quantity: Quantity) -> Quantity:
             for i in range(3)
         ],
         text,
+        ("div", quantity),
     )
 
 
@@ -260,7 +282,7 @@ def curl(quantity: Quantity) -> Quantity:
         .plus(quantity.forms[(i + 1) % 3].derivative((i + 2) % 3).times(minus))
         for i in range(3)
     ]
-    return Quantity(forms, text)
+    return Quantity(forms, text, ("curl", quantity))
 
 
 def laplacian(quantity: Quantity, power: int = 1) -> Quantity:
@@ -274,7 +296,7 @@ def laplacian(quantity: Quantity, power: int = 1) -> Quantity:
             Quantity([form.derivative(i).derivative(i) for form in result.forms], text)
             for i in range(3)
         ]
-        result = _sum(twice, text)
+        result = _sum(twice, text, ("laplacian", quantity, power))
     return result
 
 
@@ -285,7 +307,8 @@ def inverse_laplacian(quantity: Quantity) -> Quantity:
     refused.
     """
     text = f"inverse_laplacian({quantity.text})"
-    return Quantity([_potential(form) for form in quantity.forms], text)
+    forms = [_potential(form) for form in quantity.forms]
+    return Quantity(forms, text, ("inverse_laplacian", quantity))
 
 
 def _potential(form: Form) -> Form:
@@ -309,7 +332,7 @@ def dot(first: Quantity, second: Quantity) -> Quantity:
     products = [
         _product([[first.forms[i]]] * columns, [[form] for form in rows[i]], text) for i in range(3)
     ]
-    return _sum(products, text)
+    return _sum(products, text, ("dot", first, second))
 
 
 def cross(first: Quantity, second: Quantity) -> Quantity:
@@ -320,7 +343,7 @@ def cross(first: Quantity, second: Quantity) -> Quantity:
     after, before = (1, 2, 0), (2, 0, 1)
     one = _product([[first.forms[i]] for i in after], [[second.forms[i]] for i in before], text)
     other = _product([[first.forms[i]] for i in before], [[second.forms[i]] for i in after], text)
-    return Quantity((one - other).forms, text)
+    return Quantity((one - other).forms, text, ("cross", first, second))
 
 
 def outer(first: Quantity, second: Quantity) -> Quantity:
@@ -329,7 +352,10 @@ def outer(first: Quantity, second: Quantity) -> Quantity:
     expect(text, first, 1)
     expect(text, second, 1)
     return _product(
-        [[a] for a in first.forms for _ in range(3)], [[b] for b in second.forms] * 3, text
+        [[a] for a in first.forms for _ in range(3)],
+        [[b] for b in second.forms] * 3,
+        text,
+        ("outer", first, second),
     )
 
 
@@ -339,7 +365,7 @@ def abs2(quantity: Quantity) -> Quantity:
     text = f"abs2({quantity.text})"
     expect(text, quantity, 0, 1)
     squares = [_product([[form]], [[_conjugate(form)]], text) for form in quantity.forms]
-    return _sum(squares, text)
+    return _sum(squares, text, ("abs2", quantity))
 
 
 def _conjugate(form: Form) -> Form:
@@ -351,21 +377,22 @@ def _conjugate(form: Form) -> Form:
 def conj(quantity: Quantity) -> Quantity:
     """Return the complex conjugate."""
     quantity = as_quantity(quantity)
-    return Quantity(list(map(_conjugate, quantity.forms)), f"conj({quantity.text})")
+    forms = list(map(_conjugate, quantity.forms))
+    return Quantity(forms, f"conj({quantity.text})", ("conj", quantity))
 
 
 def real(quantity: Quantity) -> Quantity:
     """Return the real part."""
     quantity = as_quantity(quantity)
     parts = [form.real_and_imaginary()[0] for form in quantity.forms]
-    return Quantity(parts, f"real({quantity.text})")
+    return Quantity(parts, f"real({quantity.text})", ("real", quantity))
 
 
 def imag(quantity: Quantity) -> Quantity:
     """Return the imaginary part."""
     quantity = as_quantity(quantity)
     parts = [form.real_and_imaginary()[1] for form in quantity.forms]
-    return Quantity(parts, f"imag({quantity.text})")
+    return Quantity(parts, f"imag({quantity.text})", ("imag", quantity))
 
 
 def function(operation: Callable[[sympy.Expr], sympy.Expr], quantity: Quantity) -> Quantity:
@@ -383,4 +410,5 @@ def function(operation: Callable[[sympy.Expr], sympy.Expr], quantity: Quantity) 
     expect(text, quantity, 0)
     if quantity.is_complex:
         raise InputError(f"{text}: {quantity.text} is {quantity.kind}; expected a real one")
-    return Quantity([form_of_points(operation(quantity.forms[0].at_points()))], text)
+    form = form_of_points(operation(quantity.forms[0].at_points()))
+    return Quantity([form], text, ("function", operation, quantity))
