@@ -128,6 +128,27 @@ def test_part_of_a_field_and_arithmetic(comm, device):
     np.testing.assert_allclose(sim.fields["velocity_z"].gather(), 0.25, atol=1e-14)
 
 
+def test_functions_of_numpy_take_this_ranks_part(comm, device):
+    sim = turbulence(comm, device)
+    view = sim.fields["velocity"]
+    part, module = view[...], sim.array_module
+    assert len(view) == 3
+    for one, other in zip(view, part, strict=True):
+        np.testing.assert_array_equal(host(one), host(other))
+    if part.size:
+        assert np.mean(view) == part.mean()
+        assert float(np.max(view)) == float(part.max())
+    stacked = np.concatenate([view, view], axis=0)
+    np.testing.assert_array_equal(host(stacked), host(module.concatenate([part, part])))
+
+
+def test_a_fluid_at_rest_reaches_the_end(comm, device):
+    sim = turbulence(comm, device, step=None, initial=None)
+    sim.run(until=1.0)
+    sim.run(until=2.0)
+    assert (sim.time, sim.diagnostics["energy"]) == (2.0, 0.0)
+
+
 def test_modes_are_those_of_the_field(comm, device):
     sim, values = turbulence(comm, device), solenoidal(kept_noise(3))
     view = sim.fields["velocity"]
@@ -192,6 +213,9 @@ def test_fixed_steps_refuse_times_that_they_miss(comm, device):
     with pytest.raises(InputError, match=r"do not hit time 0.105; nearest: 0.1 and 0.11"):
         sim.run(until=0.105)
     handle = sim.every(0.015, lambda s: None)
+    assert repr(handle) == "<callback <lambda>>"
+    with pytest.raises(InputError, match="the first argument is the interval"):
+        sim.every(lambda s: None)
     with pytest.raises(InputError, match=r"interval 0.015; nearest: 0.01 and 0.02"):
         sim.run(until=0.1)
     handle.cancel()
@@ -483,6 +507,8 @@ def test_what_ranks_disagree_on_is_refused_on_all(comm, device):
         ({"initial": 3}, "accepted: taylor-green"),
         ({"cfl": 0.5}, "exactly one of 'step'"),
         ({"drag": 0.5}, "drag"),
+        ({"intial": "abc"}, "did you mean the argument 'initial'"),
+        ({"forcing": "abd"}, "forcing.kind"),
         ({"precision": "float16"}, "numerics.precision"),
         ({"comm": "all"}, "'world', None or a communicator"),
     ],

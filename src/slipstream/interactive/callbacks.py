@@ -15,6 +15,11 @@ from slipstream.simulation.occasions import AtIntervals, AtTimes, EverySteps, Oc
 
 def occasions_of(interval: Any, steps: Any, times: Any, time: float, step: int) -> Occasions:
     """Return when a function is to be called, from the arguments of `every`."""
+    if callable(interval):
+        raise InputError(
+            "every: the first argument is the interval of time between calls; give the function"
+            " after it, or as call="
+        )
     given = [one for one in (interval, steps, times) if one is not None]
     if len(given) != 1:
         raise InputError(
@@ -47,6 +52,10 @@ class Callback:
         self._simulation = weakref.ref(simulation)
         self._function, self.occasions = function, occasions
         self.is_cancelled = False
+
+    def __repr__(self) -> str:
+        name = getattr(self._function, "__name__", type(self._function).__name__)
+        return f"<callback {name}{', cancelled' if self.is_cancelled else ''}>"
 
     def cancel(self) -> None:
         """Call the function no more."""

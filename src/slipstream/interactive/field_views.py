@@ -7,7 +7,7 @@ are NumPy's or CuPy's, where the simulation computes.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -172,6 +172,18 @@ class FieldView(np.lib.mixins.NDArrayOperatorsMixin):
         (target,) = out
         target[...] = result
         return target
+
+    def __array_function__(
+        self, function: Any, types: Any, arguments: tuple[Any, ...], options: Mapping[str, Any]
+    ) -> Any:
+        given = {name: _as_arrays(value) for name, value in options.items()}
+        return function(*_as_arrays(arguments), **given)
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __iter__(self) -> Iterator[Array]:
+        return iter(self._read())
 
     def __dlpack__(self, **options: Any) -> Any:
         return self._read().__dlpack__(**options)
@@ -396,6 +408,15 @@ class FieldView(np.lib.mixins.NDArrayOperatorsMixin):
         result = simulation.array_module.empty(self.shape, dtype)
         result[...] = array
         return result
+
+
+def _as_arrays(value: Any) -> Any:
+    """Return an argument of a function of NumPy's with arrays for fields, also within sequences."""
+    if isinstance(value, FieldView):
+        return value[...]
+    if isinstance(value, tuple | list):
+        return type(value)(map(_as_arrays, value))
+    return value
 
 
 def interpolated(parts: np.ndarray, places: np.ndarray, layout: Layout, box: Box) -> np.ndarray:

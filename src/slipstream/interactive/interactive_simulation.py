@@ -33,7 +33,7 @@ from slipstream.report.console import Progress, make_console
 from slipstream.simulation import Simulation, make_simulation, run_case
 from slipstream.simulation.occasions import check_hits
 from slipstream.simulation.stop_requests import Interruption
-from slipstream.simulation.time_loop import Limits, TimeLoop, check_finite
+from slipstream.simulation.time_loop import Limits, TimeLoop
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -312,8 +312,6 @@ class InteractiveSimulation(ABC):
 
                 loop.observe()
                 loop.run(interruption, show)
-                if not math.isfinite(loop.step_size):
-                    check_finite("the time step", loop.step_size, solver)
         finally:
             self._is_running = False
         if loop.stopped_by == "interrupted":

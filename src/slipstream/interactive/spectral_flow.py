@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import difflib
 import functools
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, Self, cast
 
@@ -50,8 +52,9 @@ class Flow(InteractiveSimulation):
         a case, such as ``{"flow": "random", "seed": 2}`` or ``{"restart": "runs/earlier"}``; or,
         by field, an array of this rank's part, a function of x, y and z (arrays that broadcast to
         this rank's part), or formulas as text. By default all fields are zero.
-    forcing : mapping, optional
-        The table ``forcing`` of a case, such as ``{"kind": "abc", "amplitude": 0.1}``.
+    forcing : str or mapping, optional
+        The kind, such as "abc", or the table ``forcing`` of a case:
+        ``{"kind": "abc", "amplitude": 0.1}``.
     step, cfl, max_step : float, optional
         A fixed time step; or the Courant number of an adaptive one (0.8 by default), and its upper
         bound, which forced flows need.
@@ -82,7 +85,7 @@ class Flow(InteractiveSimulation):
         points: int | Sequence[int],
         length: Any = "2 pi",
         initial: str | Mapping[str, Any] | None = None,
-        forcing: Mapping[str, Any] | None = None,
+        forcing: str | Mapping[str, Any] | None = None,
         step: float | None = None,
         cfl: float | None = None,
         max_step: float | None = None,
@@ -126,8 +129,13 @@ class Flow(InteractiveSimulation):
             "output": dict(output or {}),
         }
         if forcing is not None:
-            tables["forcing"] = {key: _plain(value) for key, value in forcing.items()}
-        super().__init__(validate_case(tables, source=type(self).__name__), comm, device)
+            given = {"kind": forcing} if isinstance(forcing, str) else forcing
+            tables["forcing"] = {key: _plain(value) for key, value in given.items()}
+        try:
+            case = validate_case(tables, source=type(self).__name__)
+        except InputError as error:
+            raise InputError(f"{error}{_meant(parameters)}") from None
+        super().__init__(case, comm, device)
 
     @functools.cached_property
     def _evaluations(self) -> dict[str, Evaluation]:
@@ -479,6 +487,13 @@ def _plain(value: Any) -> Any:
     if isinstance(value, np.ndarray | np.generic):
         value = value.tolist()
     return tuple(map(_plain, value)) if isinstance(value, list | tuple) else value
+
+
+def _meant(parameters: Mapping[str, Any]) -> str:
+    """Return what argument a parameter may have been meant to be; nothing if none is like one."""
+    options = list(inspect.signature(Flow.__init__).parameters)[2:-1]
+    near = [found for name in parameters for found in difflib.get_close_matches(name, options, 1)]
+    return f"; did you mean the argument {near[0]!r}?" if near else ""
 
 
 def _numbers(parameters: Mapping[str, Any]) -> dict[str, Any]:
