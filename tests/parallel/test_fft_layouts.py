@@ -1,5 +1,7 @@
 """Any array, divided in any way, against numpy.fft by global index, on any number of ranks."""
 
+from functools import partial
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -8,6 +10,7 @@ from fft_cases import alike, bricks, choices, together, transforms
 from fft_oracle import check
 from slipstream.decomposition import Box, slabs
 from slipstream.fft import DistributedFFT, truncate
+from slipstream.fft.slab_chunks import SlabOptions
 
 LAYOUTS = [
     (layout, order) for layout in ("slab", "pencil", "root") for order in ("transposed", "natural")
@@ -72,3 +75,21 @@ def test_kernels_of_a_gpu_store_pencils_into_the_next_layout(
     moves = {"redistribute"} if order == "natural" else set()
     for timeline in timelines.values():
         assert {one.label for one in timeline.entries if one.category == "pack"} == moves
+
+
+def test_chunks_of_pencils_give_the_same_bits(
+    comm, device, device_kind, ranks, transports, monkeypatch
+):
+    if device_kind == "cpu" or ranks == 1:
+        pytest.skip("kernels of GPUs, and an exchange")
+    results = []
+    for chunks in (1, 3):
+        options = partial(SlabOptions, kx_chunks=chunks)
+        monkeypatch.setattr("slipstream.fft.fft_tuning.SlabOptions", options)
+        for name in transports:
+            results.append(
+                check(comm, device, (5, 12, 96), "float64", 2, layout="pencil", transport=name)
+            )
+    for one in results[1:]:
+        for first, second in zip(results[0], one, strict=True):
+            assert first.tobytes() == second.tobytes()

@@ -113,7 +113,9 @@ class Plan:
         a, device, rank, slab = self.arguments, self._device, self._rank, self.choices.slab
         dtype, number = a.dtype, 0
         if self.transport and self._full and self._is_stored(route):
-            route_transform = RouteTransform(device, self.transport, self._full, a, route, rank)
+            route_transform = RouteTransform(
+                device, self.transport, self._full, a, route, rank, slab.kx_chunks
+            )
             yield route_transform, route[-1].after[rank].shape, a.complex_dtype
             return
         while number < len(route):

@@ -7,21 +7,24 @@ them, and unpacked when they have arrived.
 
 A stage of the route has one working array on every rank. What arrives lies there, and all of its
 transforms but the last work in place: real rows too, which begin where their modes do. Stages take
-turns with two memories.
+turns with two memories. Between transforms along z and y an exchange may be divided into chunks of
+x: while one travels, the one before is transformed.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 
 import numpy as np
 
 from slipstream.array_types import Array
-from slipstream.decomposition import Box
+from slipstream.decomposition import split
 from slipstream.device import Device, address_of
 from slipstream.exchange import (
     ArrayBox,
+    Block,
     ExchangePlan,
     Transport,
     box_targets,
@@ -31,14 +34,16 @@ from slipstream.fft.fft_arguments import Arguments
 from slipstream.fft.layout_search import Boxes, Stage
 from slipstream.fft.layout_stages import Part
 from slipstream.fft.pack_unpack import RowTables
+from slipstream.fft.slab_chunks import lane_after_exchange
 from slipstream.fft.slab_layout import NOT_KEPT
 from slipstream.fft.strided_fft import RealRows, StridedTransform
-from slipstream.schedule import StepGraph
+from slipstream.schedule import MAIN_LANE, StepGraph
 
 # Parts of a local array, each with the view that it is stored in.
 Pieces = list[tuple[tuple[slice, ...], Array]]
 
 _X = 3
+_ALL = [slice(None)]
 _NAMES = {1: "z", 2: "y", 3: "x"}
 
 
@@ -56,6 +61,7 @@ class RouteTransform(Part):
         arguments: Arguments,
         route: Sequence[Stage],
         rank: int,
+        chunks: int = 1,
     ) -> None:
         self._device, self._route, self._rank, self._full = device, route, rank, full
         self._dtype, self._complex = arguments.dtype, arguments.complex_dtype
@@ -66,7 +72,7 @@ class RouteTransform(Part):
         }
         self._rows = RealRows(device, arguments.shape[2], self._dtype)
         self._x_stage = next(n for n, stage in enumerate(route) if _X in stage.axes)
-        self._alignment = max(1, device.row_bytes // self._complex.itemsize)
+        self.alignment = max(1, device.row_bytes // self._complex.itemsize)
         shapes = [self._stored(number, rank) for number in range(len(route))]
         self._memories = [
             full.empty((max(map(math.prod, shapes[turn::2]), default=0),), self._complex)
@@ -78,14 +84,17 @@ class RouteTransform(Part):
         self._plans = [
             ExchangePlan.redistribution(one.after, other.before, rank) for _, (one, other) in pairs
         ]
-        self._ways = []
+        self._ways: list[tuple[list[_Way], list[_Way]]] = []
         for (number, (one, other)), plan in zip(pairs, self._plans, strict=True):
             real = number < self._x_stage
             used = full if real else transport
+            count = chunks if _divides(one, other) else 1
             self._ways.append(
                 (
-                    _Way(self, used, plan, number + 1, other.before, real),
-                    _Way(self, used, plan.reversed(), number, one.after, real),
+                    _ways(self, used, plan, number + 1, (one.after, other.before), real, count),
+                    _ways(
+                        self, used, plan.reversed(), number, (other.before, one.after), real, count
+                    ),
                 )
             )
         self.exchanges = len(pairs)
@@ -106,7 +115,7 @@ class RouteTransform(Part):
         )
 
     def describe(self) -> str:
-        stores = all(way.stores for ways in self._ways for way in ways)
+        stores = all(way.stores for pair in self._ways for ways in pair for way in ways)
         stages = []
         for stage in self._route:
             shape = " x ".join(map(str, stage.before[self._rank].shape[1:]))
@@ -116,62 +125,64 @@ class RouteTransform(Part):
         return f", exchange, {how}, ".join(stages)
 
     def record_forward(self, graph: StepGraph, source: Array, target: Array) -> None:
-        array = source
+        array, arrived = source, [_ALL]
         for number, stage in enumerate(self._route):
-            way = self._ways[number][0] if number < len(self._ways) else None
+            ways = self._ways[number][0] if number < len(self._ways) else []
             if number:
                 array = self.landing(number, stage.before, number <= self._x_stage)
-            if way:
+                arrived = [way.columns for way in self._ways[number - 1][0]]
+            for way in ways:
                 way.record_open(graph)
-            end = way.pieces if way else _whole(target)
             for axis in stage.axes:
-                pieces = end
-                if axis != stage.axes[-1]:
-                    shape = list(array.shape)
-                    shape[axis] = self._modes[axis - 1].count if array.size else 0
-                    pieces = _whole(self._view(number, shape))
-                if axis == _X:
-                    self._record_rows(graph, array, pieces)
-                else:
-                    self._record_lines(graph, axis, array, pieces, True)
-                array = pieces[0][1] if pieces else array
+                inside = axis != stage.axes[-1]
+                shape = list(array.shape)
+                shape[axis] = self._modes[axis - 1].count if array.size else 0
+                place = self._view(number, shape) if inside or ways else target
+                ends: list[_Way | None] = [None] if inside or not ways else [*ways]
+                for end in ends:
+                    pieces = end.pieces if end else _whole(place)
+                    if axis == _X:
+                        self._record_rows(graph, array, pieces)
+                    else:
+                        self._record_chunks(graph, axis, array, pieces, True, arrived)
+                    if end:
+                        end.record_close(graph)
+                array, arrived = place, [_ALL]
             if not stage.axes:
-                self._record_copies(graph, array, end)
-            if way:
-                way.record_close(graph)
+                self._record_moves(graph, array, ways, target)
 
     def record_backward(
         self, graph: StepGraph, source: Array, target: Array, scale: float = 1.0
     ) -> None:
-        array = source
+        array, arrived = source, [_ALL]
         for number, stage in reversed(list(enumerate(self._route))):
-            way = self._ways[number - 1][1] if number else None
+            ways = self._ways[number - 1][1] if number else []
             if number < len(self._ways):
                 array = self.landing(number, stage.after, number < self._x_stage)
-            if way:
+                arrived = [way.columns for way in self._ways[number][1]]
+            for way in ways:
                 way.record_open(graph)
-            end = way.pieces if way else _whole(target)
             for axis in reversed(stage.axes):
-                pieces = end
-                if axis != stage.axes[0]:
-                    shape = list(array.shape)
-                    shape[axis] = self._modes[axis - 1].size if array.size else 0
-                    pieces = _whole(self._view(number, shape))
+                inside = axis != stage.axes[0]
+                shape = list(array.shape)
+                shape[axis] = self._modes[axis - 1].size if array.size else 0
                 if axis == _X:
                     # Rows of one rank may belong to several: then they are made in place.
-                    points = target
-                    if way:
-                        points = self.landing(number, stage.before, True)
+                    points = self.landing(number, stage.before, True) if ways else target
                     self._record_points(graph, array, points, scale)
-                    if way:
-                        self._record_copies(graph, points, pieces)
-                else:
-                    self._record_lines(graph, axis, array, pieces, False)
-                array = pieces[0][1] if pieces else array
+                    if ways:
+                        self._record_moves(graph, points, ways, target)
+                    continue
+                place = self._view(number, shape) if inside or ways else target
+                ends: list[_Way | None] = [None] if inside or not ways else [*ways]
+                for end in ends:
+                    pieces = end.pieces if end else _whole(place)
+                    self._record_chunks(graph, axis, array, pieces, False, arrived)
+                    if end:
+                        end.record_close(graph)
+                array, arrived = place, [_ALL]
             if not stage.axes:
-                self._record_copies(graph, array, end)
-            if way:
-                way.record_close(graph)
+                self._record_moves(graph, array, ways, target)
 
     def landing(self, number: int, boxes: Boxes, real: bool) -> Array:
         """Return where this rank's box arrives in the working array of a stage."""
@@ -207,7 +218,7 @@ class RouteTransform(Part):
         row = after.shape[_X] if number >= self._x_stage else 0
         if number <= self._x_stage and (number or number < self._x_stage):
             row = max(row, -(-before.shape[_X] // 2))
-        return (*shape, -(-row // self._alignment) * self._alignment)
+        return (*shape, -(-row // self.alignment) * self.alignment)
 
     def _view(self, number: int, shape: Sequence[int], real: bool = False) -> Array:
         stored = self.landing_shape(number, self._rank, real)
@@ -250,8 +261,25 @@ class RouteTransform(Part):
             both = [modes, points]
             graph.add(operation, reads=both, writes=both, label="fft x", category="fft")
 
+    def _record_chunks(
+        self,
+        graph: StepGraph,
+        axis: int,
+        array: Array,
+        pieces: Pieces,
+        forward: bool,
+        arrived: list[list[slice]],
+    ) -> None:
+        """Record the transform along y or z, of columns chunk by chunk as they arrive."""
+        lane = MAIN_LANE
+        if len(arrived) > 1:
+            lane = lane_after_exchange(graph, lane, self._full)
+        for columns in arrived:
+            for one in columns:
+                self._record_lines(graph, axis, array, _within(pieces, one), forward, lane)
+
     def _record_lines(
-        self, graph: StepGraph, axis: int, array: Array, pieces: Pieces, forward: bool
+        self, graph: StepGraph, axis: int, array: Array, pieces: Pieces, forward: bool, lane: str
     ) -> None:
         """Record the transform along y or z of a local array into pieces of the result."""
         other, modes = 3 - axis, self._modes[axis - 1]
@@ -288,7 +316,24 @@ class RouteTransform(Part):
                     (bases[0], tables[0]), (bases[1], tables[1]), shape, forward
                 )
                 label = f"fft {_NAMES[axis]}"
-                graph.add(operation, reads=[selected], writes=views, label=label, category="fft")
+                graph.add(
+                    operation,
+                    reads=[selected],
+                    writes=views,
+                    label=label,
+                    category="fft",
+                    lane=lane,
+                )
+
+    def _record_moves(
+        self, graph: StepGraph, array: Array, ways: list[_Way], target: Array
+    ) -> None:
+        """Record copies of a local array to where it belongs next."""
+        for way in ways:
+            self._record_copies(graph, array, way.pieces)
+            way.record_close(graph)
+        if not ways:
+            self._record_copies(graph, array, _whole(target))
 
     def _record_copies(self, graph: StepGraph, array: Array, pieces: Pieces) -> None:
         """Record copies of a local array into pieces."""
@@ -310,7 +355,8 @@ class RouteTransform(Part):
 class _Way:
     """An exchange from one layout to the next, or back. Collective.
 
-    `pieces` are the parts of what this rank has, with the views that they are stored in.
+    `pieces` are the parts of what this rank has, with the views that they are stored in; `columns`
+    are the ranges of x that arrive. The boxes are those before and after.
     """
 
     def __init__(
@@ -319,10 +365,13 @@ class _Way:
         transport: Transport,
         plan: ExchangePlan,
         number: int,
-        targets: Boxes,
+        boxes: tuple[Boxes, Boxes],
         real: bool,
     ) -> None:
-        rank, self._device = plan.rank, transport.device
+        rank, self._device, targets = plan.rank, transport.device, boxes[1]
+        first = targets[rank].start[_X]
+        ranges = {(block.box.start[_X], block.box.stop[_X]) for block in plan.receives}
+        self.columns = [slice(low - first, high - first) for low, high in sorted(ranges)]
         array = route.whole_landing(number, real)
         shapes = {
             block.peer: route.landing_shape(number, block.peer, real)
@@ -346,23 +395,13 @@ class _Way:
             packed=lambda: route.packed(plan, real),
         )
         self._blocks, self._unpacking, self.stores = made.blocks, made.unpacking, made.blocks.stores
-        start = _start([block.box for block in plan.sends])
-        boxes = [
+        parts = [
             (block.box, array[block.box.slices(targets[rank])])
             for block in plan.sends
             if block.peer == rank
         ]
-        boxes += [(block.box, view) for block, view in zip(others, made.targets, strict=True)]
-        self.pieces: Pieces = [
-            (
-                tuple(
-                    slice(low - first, high - first)
-                    for low, high, first in zip(box.start, box.stop, start, strict=True)
-                ),
-                view,
-            )
-            for box, view in boxes
-        ]
+        parts += [(block.box, view) for block, view in zip(others, made.targets, strict=True)]
+        self.pieces: Pieces = [(box.slices(boxes[0][rank]), view) for box, view in parts]
 
     def record_open(self, graph: StepGraph) -> None:
         self._blocks.record_open(graph, "redistribute")
@@ -373,9 +412,82 @@ class _Way:
             graph.add_copy(place, packed, label="unpack", device=self._device)
 
 
-def _start(boxes: Sequence[Box]) -> tuple[int, ...]:
-    """Return the first corner of what boxes fill together."""
-    return tuple(map(min, zip(*(box.start for box in boxes), strict=True)))
+def _ways(
+    route: RouteTransform,
+    transport: Transport,
+    plan: ExchangePlan,
+    number: int,
+    boxes: tuple[Boxes, Boxes],
+    real: bool,
+    chunks: int,
+) -> list[_Way]:
+    """Return an exchange in chunks: every block is divided along x. Collective."""
+    if chunks == 1:
+        way = _Way(route, transport, plan, number, boxes, real)
+        way.columns = _ALL
+        return [way]
+
+    def cut(blocks: tuple[Block, ...], chunk: int) -> tuple[Block, ...]:
+        result = []
+        for block in blocks:
+            start, stop = block.box.start[_X], block.box.stop[_X]
+            # Chunks begin where lines of memory do, as far as rows do.
+            units = split(-(-(stop - start) // route.alignment), chunks)[chunk]
+            low, high = (min(one * route.alignment, stop - start) for one in units)
+            if low < high:
+                rows = block.count // (stop - start)
+                box = block.box.with_range(_X, start + low, start + high)
+                offset, count = block.offset + low * rows, (high - low) * rows
+                result.append(Block(block.peer, box, offset, count))
+        return tuple(result)
+
+    return [
+        _Way(
+            route,
+            transport,
+            ExchangePlan(
+                plan.rank,
+                cut(plan.sends, chunk),
+                cut(plan.receives, chunk),
+                plan.send_size,
+                plan.receive_size,
+            ),
+            number,
+            boxes,
+            real,
+        )
+        for chunk in range(chunks)
+    ]
+
+
+def _divides(one: Stage, other: Stage) -> bool:
+    """Return whether columns can be transformed along z and y as they arrive, on all ranks.
+
+    What one rank gets or gives must have ranges of x that are the same or apart.
+    """
+    if not one.axes or not other.axes or _X in (one.axes[-1], other.axes[0]):
+        return False
+    for mine, theirs in ((one.after, other.before), (other.before, one.after)):
+        for box in mine:
+            met = (box.intersect(their) for their in theirs)
+            ranges = sorted({(part.start[_X], part.stop[_X]) for part in met if part.size})
+            if any(high > low for (_, high), (low, _) in itertools.pairwise(ranges)):
+                return False
+    return True
+
+
+def _within(pieces: Pieces, columns: slice) -> Pieces:
+    """Return the parts of pieces that are among some columns."""
+    if columns == slice(None):
+        return pieces
+    result: Pieces = []
+    for slices, view in pieces:
+        own = slices[_X]
+        low, high = max(own.start, columns.start), min(own.stop, columns.stop)
+        if low < high:
+            part = view[..., low - own.start : high - own.start]
+            result.append(((*slices[:_X], slice(low, high)), part))
+    return result
 
 
 def _whole(array: Array) -> Pieces:
