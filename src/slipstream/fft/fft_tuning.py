@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import operator
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -76,8 +76,7 @@ def _candidates(
     divisions = [
         SlabOptions(kx_chunks=p, plane_chunks=q, store=store, tiled=tiled, whole=whole)
         for p in chunks
-        # On GPUs chunks of planes were never faster than chunks of kx.
-        for q in (chunks if full and p == 1 and device.kind == "cpu" else (1,))
+        for q in (_plane_chunks(device, p, chunks) if full else (1,))
         for store in ((True, False) if several else (True,))
         for tiled in ((True, False) if device.tiled_transforms() else (True,))
         for whole in ((True, False) if not several else (False,))
@@ -94,6 +93,13 @@ def _candidates(
         as_default = dataclasses.replace(one.slab, tiled=default.slab.tiled) == default.slab
         if stores and (not alone or as_default):
             yield one
+
+
+def _plane_chunks(device: Device, kx_chunks: int, chunks: Sequence[int]) -> Sequence[int]:
+    """Return how many chunks of planes are worth measuring beside so many chunks of kx."""
+    if device.kind == "cuda":
+        return (1, 2) if len(chunks) > 1 else (1,)
+    return chunks if kx_chunks == 1 else (1,)
 
 
 def _usable(name: str, comm: Comm, device: Device) -> bool:
