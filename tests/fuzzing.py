@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import get_args
 
 from slipstream.case import AdvectionCase, LatticeCase, SpectralCase
-from slipstream.case.common_tables import OneOf, Table
+from slipstream.case.table import OneOf, Table
 from slipstream.spectral.formula_parser import FUNCTIONS
 
 # What a refusal may take; what a run may take until it is asked to stop, and then: seconds of

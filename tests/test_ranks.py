@@ -102,6 +102,7 @@ ON = {
     "fft_layouts": ("3 tiled", "4"),
     "parallel_simulation": ("3 tiled", "4"),
     # What each kind of kernels does on several ranks, however many.
+    "chosen_output": ("2", "3 tiled"),
     "fft_agreement": ("2", "3 tiled"),
     "fft_arrays": ("2", "3 tiled"),
     "fft_choices": ("2", "3 tiled"),

@@ -146,6 +146,27 @@ STATISTICS: Names = {
     "pdf": "probability densities and moments",
 }
 
+# Output that users choose.
+OUTPUT_FORMATS: Names = {
+    "zarr": "a zarr group with an axis of time",
+    "hdf5": "an HDF5 file for each time",
+    "vtk": "VTK's image data for each time, and a collection that ParaView opens",
+}
+OUTPUT_PRECISIONS: Names = {
+    **PRECISIONS,
+    "float16": "half precision, up to 65504",
+}
+REDUCTIONS: Names = {
+    "mean": "the mean over all points",
+    "max": "the largest value",
+    "min": "the smallest value",
+    "rms": "the root mean square",
+}
+MOVIE_FORMATS: Names = {
+    "gif": "GIF",
+    "mp4": "MP4, written by ffmpeg",
+}
+
 # The advection family.
 STRATEGIES: Names = {
     "single": "the CPU's threads, on one rank",

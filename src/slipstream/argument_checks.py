@@ -71,3 +71,10 @@ def check_type(argument: str, value: Any, kind: type) -> None:
     """Refuse a value that is not of a type by an `InputError`."""
     if not isinstance(value, kind):
         raise InputError(f"{argument} is of type {type(value).__name__}; accepted: {kind.__name__}")
+
+
+def plain_value(value: Any) -> Any:
+    """Return NumPy's numbers as Python's, and sequences of them as tuples, as cases have them."""
+    if hasattr(value, "tolist"):
+        value = value.tolist()
+    return tuple(map(plain_value, value)) if isinstance(value, list | tuple) else value

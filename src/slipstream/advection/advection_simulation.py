@@ -29,6 +29,7 @@ from slipstream.report.picture_choice import PictureChoice
 from slipstream.schedule import CATEGORIES, Timeline
 from slipstream.simulation.device_memory import ranks_per_device
 from slipstream.simulation.earlier_run import open_earlier_run
+from slipstream.simulation.point_values import ArrayValues, Layout, PointValues
 from slipstream.simulation.simulation_base import Simulation, wanted_device
 
 
@@ -226,6 +227,21 @@ class AdvectionSimulation(Simulation):
             self._box.start,
             self._shape,
             (1, 1, 1),
+        )
+
+    def layout(self) -> Layout:
+        """Return where the points are."""
+        lines = {axis: np.arange(n) / n for axis, n in zip("zyx", self._shape, strict=True)}
+        nz, ny, nx = self._shape
+        return Layout((nz, ny, nx), tuple(self.boxes), lines)
+
+    def point_values(self, of: Any, where: str) -> PointValues:
+        """Return what makes the values of the tracer."""
+        if of != "tracer":
+            raise InputError(f"{where}: there is no {of!r}; accepted: tracer")
+        dtype, layout = self.case.numerics.precision, self.layout()
+        return ArrayValues(
+            lambda _: self.solver.values(), ("",), dtype, "advected tracer", "1", layout, self.comm
         )
 
     def checkpoint(self) -> Iterator[Field]:

@@ -14,8 +14,10 @@ from slipstream.accepted import STRATEGIES
 from slipstream.case.common_tables import (
     Case,
     Grid,
-    Precision,
     Run,
+)
+from slipstream.case.table import (
+    Precision,
     Table,
     as_tuple,
     one_of,

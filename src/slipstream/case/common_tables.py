@@ -1,65 +1,24 @@
 """The tables that cases of all solver families share, and types of keys."""
 
-from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
 from pydantic import (
-    BaseModel,
     BeforeValidator,
-    ConfigDict,
     Field,
-    GetCoreSchemaHandler,
     field_validator,
     model_validator,
 )
-from pydantic_core import CoreSchema, core_schema
 
-from slipstream.accepted import DEVICES, PRECISIONS
+from slipstream.accepted import DEVICES
+from slipstream.case.chosen_outputs import FieldsOutput, MovieOutput, ScalarsOutput
+from slipstream.case.table import (
+    Positive,
+    Table,
+    as_tuple,
+    one_of,
+    three,
+)
 from slipstream.case.toml_writer import to_toml
-
-
-@dataclass(frozen=True)
-class OneOf:
-    """The constraint of a key to some names, made by `one_of`."""
-
-    names: tuple[str, ...]
-
-    def __get_pydantic_core_schema__(self, _: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        """Return the schema of a literal, whose error `validation_messages` words."""
-        return core_schema.literal_schema(list(self.names))
-
-
-def one_of(names: Iterable[str], auto: bool = False) -> OneOf:
-    """Return the constraint of a key to names of `slipstream.accepted`, and to "auto" if asked."""
-    return OneOf(("auto", *names) if auto else tuple(names))
-
-
-Positive = Annotated[float, Field(gt=0)]
-Precision = Annotated[str, one_of(PRECISIONS)]
-
-
-def as_tuple(value: Any) -> Any:
-    """Let TOML's lists pass as the tuples that frozen settings need."""
-    return tuple(value) if isinstance(value, list) else value
-
-
-def as_three(value: Any) -> Any:
-    """Let a list of three pass as a tuple, and nothing else."""
-    if not isinstance(value, list | tuple) or len(value) != 3:
-        raise ValueError(f"accepted: a list of three numbers, not {value!r}")
-    return tuple(value)
-
-
-def three(value: Any) -> tuple[Any, ...]:
-    """Return one value for all three axes, or three values, as a tuple of three."""
-    return value if isinstance(value, tuple) else (value,) * 3
-
-
-class Table(BaseModel):
-    """One table of a case: frozen, and without unknown keys."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
 
 
 class Grid(Table):
@@ -142,6 +101,12 @@ class Output(Table):
         Minutes by the clock after which the state is written in any case.
     keep_checkpoints : int
         How many states are kept, the latest ones.
+    fields : tuple of FieldsOutput
+        Fields and expressions, of all points or some, into files of their own.
+    scalars : tuple of ScalarsOutput
+        Expressions that are reduced to numbers.
+    movies : tuple of MovieOutput
+        Planes, frame by frame.
     """
 
     diagnostics_interval: Positive
@@ -151,6 +116,9 @@ class Output(Table):
     checkpoint_interval: Positive | None = None
     checkpoint_minutes: Positive = 15.0
     keep_checkpoints: Annotated[int, Field(ge=1)] = 2
+    fields: Annotated[tuple[FieldsOutput, ...], BeforeValidator(as_tuple)] = ()
+    scalars: Annotated[tuple[ScalarsOutput, ...], BeforeValidator(as_tuple)] = ()
+    movies: Annotated[tuple[MovieOutput, ...], BeforeValidator(as_tuple)] = ()
 
     def interval(self, kind: str) -> float | None:
         """Return the interval of some output; None if there is none."""
@@ -241,4 +209,5 @@ class Case(Table):
         data = self.model_dump(mode="json", exclude_none=True)
         # What is solved comes before how far, where and what is written.
         shared = {name: data.pop(name) for name in ("time", "run", "output")}
+        shared["output"] = {key: value for key, value in shared["output"].items() if value != []}
         return to_toml({**data, **shared})

@@ -25,10 +25,12 @@ from slipstream.accepted import (
 from slipstream.case.common_tables import (
     Case,
     Output,
-    Positive,
     Run,
-    Table,
     Time,
+)
+from slipstream.case.table import (
+    Positive,
+    Table,
     as_tuple,
     one_of,
 )

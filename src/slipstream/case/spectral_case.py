@@ -32,13 +32,16 @@ from slipstream.case.common_tables import (
     Case,
     Grid,
     Output,
+    Run,
+    Time,
+)
+from slipstream.case.table import (
     Positive,
     Precision,
-    Run,
     Table,
-    Time,
     as_three,
     as_tuple,
+    as_tuples,
     one_of,
     three,
 )
@@ -384,6 +387,8 @@ class SpectralOutput(Output):
     transfer_interval, anisotropic_interval, structure_interval, pdf_interval : float or None
         Time between energy transfer and flux, spectra across and along z, structure functions, and
         probability densities; None leaves them out.
+    cospectra : tuple
+        Pairs of names or expressions, of which co-spectra are written with the spectra.
     """
 
     spectra_interval: Positive
@@ -391,6 +396,18 @@ class SpectralOutput(Output):
     anisotropic_interval: Positive | None = None
     structure_interval: Positive | None = None
     pdf_interval: Positive | None = None
+    cospectra: Annotated[Any, BeforeValidator(as_tuples)] = ()
+
+    @field_validator("cospectra")
+    @classmethod
+    def _in_pairs(cls, cospectra: Any) -> Any:
+        is_list = isinstance(cospectra, tuple)
+        if not is_list or not all(
+            isinstance(pair, tuple) and len(pair) == 2 and all(isinstance(t, str) for t in pair)
+            for pair in cospectra
+        ):
+            raise ValueError("accepted: a list of pairs, each a list of two names or expressions")
+        return cospectra
 
 
 class Numerics(Table):

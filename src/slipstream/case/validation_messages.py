@@ -5,11 +5,14 @@ suggests the nearest one.
 """
 
 import difflib
+from collections.abc import Iterator
 from typing import Any, Literal, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 
-from slipstream.case.common_tables import OneOf
+from slipstream.case.table import (
+    OneOf,
+)
 from slipstream.printable_text import shortened, shown
 
 _BOUNDS = {
@@ -51,7 +54,11 @@ def explain(model: type[BaseModel], error: ValidationError) -> tuple[str, str]:
 
 
 def _key(problem: Any) -> str:
-    return ".".join(shortened(str(part)) for part in problem["loc"])
+    key = ""
+    for part in problem["loc"]:
+        # Tables of a list are counted as people do.
+        key += f"[{part + 1}]" if isinstance(part, int) else f".{shortened(str(part))}"
+    return key.removeprefix(".")
 
 
 def nearest(word: str, accepted: list[str]) -> str:
@@ -90,11 +97,17 @@ def _describe(model: type[BaseModel], problem: Any) -> str:
 def _table_at(model: type[BaseModel], location: tuple[Any, ...]) -> type[BaseModel]:
     """Return the table class at a location, following the names in it."""
     for part in location:
-        annotation = model.model_fields[part].annotation
-        # A table that may be left out is one of two types.
-        kinds = (annotation, *get_args(annotation))
-        model = next(one for one in kinds if isinstance(one, type) and issubclass(one, BaseModel))
+        if isinstance(part, str):
+            model = next(_tables_in(model.model_fields[part].annotation))
     return model
+
+
+def _tables_in(annotation: Any) -> Iterator[type[BaseModel]]:
+    """Yield the table classes of a type: it may be left out, or be one of a list."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    for part in get_args(annotation):
+        yield from _tables_in(part)
 
 
 def choices_at(model: type[BaseModel], location: tuple[Any, ...]) -> list[str]:

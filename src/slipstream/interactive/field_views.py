@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -18,26 +17,14 @@ from slipstream.collective import on_every_rank, sum_over_ranks, together
 from slipstream.decomposition import Box, whole
 from slipstream.errors import InputError
 from slipstream.exchange import redistribute
+from slipstream.simulation.point_values import AXES, Layout, interpolated
 
 if TYPE_CHECKING:
     from slipstream.interactive.interactive_simulation import InteractiveSimulation
 
-AXES = ("z", "y", "x")
 COMPONENTS = ["x", "y", "z"]
-# How many places are interpolated at once: each takes 64 points of every component.
-_PLACES_AT_ONCE = 4096
 # The axes before these, of scalars, vectors and tensors.
 _LEADING: tuple[tuple[str, ...], ...] = ((), ("component",), ("row", "component"))
-
-
-@dataclass(frozen=True)
-class Layout:
-    """Where the points are: the box of each rank, and the coordinates along each axis."""
-
-    shape: tuple[int, int, int]
-    boxes: tuple[Box, ...]
-    coordinates: dict[str, np.ndarray]
-    unit: str = "1"
 
 
 class Derived(Protocol):
@@ -417,44 +404,3 @@ def _as_arrays(value: Any) -> Any:
     if isinstance(value, tuple | list):
         return type(value)(map(_as_arrays, value))
     return value
-
-
-def interpolated(parts: np.ndarray, places: np.ndarray, layout: Layout, box: Box) -> np.ndarray:
-    """Return this rank's share of cubic interpolation at places (x, y, z), shape (n, fields)."""
-    result = np.zeros((len(places), len(parts)), np.result_type(parts.dtype, np.float64))
-    if not box.size:
-        return result
-    indices, weights = [], []
-    for axis, name in enumerate(AXES):
-        line, size = layout.coordinates[name], layout.shape[axis]
-        near, factors = _nearest_four(line, size, places[:, 2 - axis])
-        own = near - box.start[axis]
-        is_mine = (own >= 0) & (own < box.shape[axis])
-        indices.append(np.where(is_mine, own, 0))
-        weights.append(np.where(is_mine, factors, 0.0))
-    mine = np.flatnonzero(np.logical_and.reduce([one.any(axis=1) for one in weights]))
-    for first in range(0, len(mine), _PLACES_AT_ONCE):
-        chosen = mine[first : first + _PLACES_AT_ONCE]
-        k, j, i = (one[chosen] for one in indices)
-        found = parts[:, k[:, :, None, None], j[:, None, :, None], i[:, None, None, :]]
-        for one in reversed(weights):
-            found = np.einsum("fn...i,ni->fn...", found, one[chosen])
-        result[chosen] = found.T
-    return result
-
-
-def _nearest_four(line: np.ndarray, size: int, places: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the indices of the points around each place on an axis, and their weights."""
-    if size == 1:
-        return np.zeros((len(places), 1), int), np.ones((len(places), 1))
-    position = (places - line[0]) / (line[1] - line[0])
-    first = np.floor(position).astype(int)
-    s = (position - first)[:, None]
-    # Lagrange's polynomials through the points at -1, 0, 1 and 2.
-    factors = (
-        -s * (s - 1) * (s - 2) / 6,
-        (s + 1) * (s - 1) * (s - 2) / 2,
-        -(s + 1) * s * (s - 2) / 2,
-        (s + 1) * s * (s - 1) / 6,
-    )
-    return (first[:, None] + np.arange(-1, 3)) % size, np.concatenate(factors, axis=1)

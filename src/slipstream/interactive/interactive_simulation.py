@@ -26,12 +26,14 @@ from slipstream.collective import check_agreement, on_first_rank, own, sum_over_
 from slipstream.device import Device
 from slipstream.errors import InputError
 from slipstream.interactive.callbacks import Callback, occasions_of
-from slipstream.interactive.field_views import FieldView, Layout
+from slipstream.interactive.chosen_output import ChosenOutput
+from slipstream.interactive.field_views import FieldView
 from slipstream.io.checkpoint import write_checkpoint
 from slipstream.printable_text import shown
 from slipstream.report.console import Progress, make_console
 from slipstream.simulation import Simulation, make_simulation, run_case
 from slipstream.simulation.occasions import check_hits
+from slipstream.simulation.point_values import Layout
 from slipstream.simulation.stop_requests import Interruption
 from slipstream.simulation.time_loop import Limits, TimeLoop
 
@@ -65,7 +67,7 @@ def _users_level() -> int:
     return level
 
 
-class InteractiveSimulation(ABC):
+class InteractiveSimulation(ChosenOutput, ABC):
     """A simulation to hold in one's hands.
 
     It allocates nothing until it is first stepped, read or set, or asked to `prepare`. On several
@@ -507,9 +509,9 @@ class InteractiveSimulation(ABC):
     def _field_shapes(self) -> dict[str, tuple[int, ...]]:
         """Return the axes before z, y and x of each field: none for a scalar."""
 
-    @abstractmethod
     def _layout(self) -> Layout:
         """Return where this rank's points are."""
+        return self.solver.layout()
 
     @abstractmethod
     def _read(self, name: str) -> Array:
@@ -590,6 +592,8 @@ class InteractiveSimulation(ABC):
         """Free what it has allocated; anything but closing it again is refused afterwards."""
         if self._is_running:
             raise InputError("close cannot be called by a callback")
+        for callback in self._callbacks:
+            callback.cancel()
         self._callbacks = []
         self._solver = None
 

@@ -11,10 +11,8 @@ import numpy as np
 
 from slipstream.array_types import Array, Comm
 from slipstream.case import Case, LatticeCase, validate_case
-from slipstream.decomposition import slabs
 from slipstream.device import Device
 from slipstream.errors import InputError
-from slipstream.interactive.field_views import Layout
 from slipstream.interactive.interactive_simulation import InteractiveSimulation
 
 # The choices of how populations are stored, which results do not depend on.
@@ -181,17 +179,6 @@ class PorousFlow(InteractiveSimulation):
         if name == "pore":
             return self._lattice.subdomain.own.dtype
         return np.dtype(self._lattice.flow.storage.real)
-
-    def _layout(self) -> Layout:
-        subdomain = self._lattice.subdomain
-        size = cast(LatticeCase, self.case).image.voxel_size
-        lines = {
-            axis: size * (np.arange(points) + 0.5)
-            for axis, points in zip("zyx", subdomain.shape, strict=True)
-        }
-        shape = cast(tuple[int, int, int], tuple(subdomain.shape))
-        unit = "voxels" if size == 1 else "m"
-        return Layout(shape, tuple(slabs(shape, 0, self.ranks)), lines, unit)
 
     def _read(self, name: str) -> Array:
         fields = self.solver.fields()

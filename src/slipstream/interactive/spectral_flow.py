@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Any, Literal, Self, cast
 
 import numpy as np
 
+from slipstream.argument_checks import plain_value
 from slipstream.array_types import Array, Comm
 from slipstream.case import Case, SpectralCase, validate_case
 from slipstream.case.spectral_case import FLOW_KEYS
 from slipstream.collective import on_every_rank
 from slipstream.device import Device
 from slipstream.errors import InputError
-from slipstream.interactive.field_views import FieldView, Layout
+from slipstream.interactive.field_views import FieldView
 from slipstream.interactive.interactive_simulation import (
     NO_END,
     InteractiveSimulation,
@@ -111,7 +112,7 @@ class Flow(InteractiveSimulation):
         tables: dict[str, Any] = {
             "solver": "spectral",
             "title": title,
-            "grid": {"points": _plain(points), "length": _plain(length)},
+            "grid": {"points": plain_value(points), "length": plain_value(length)},
             "equation": {"model": models.name_of(model), **_numbers(parameters)},
             "initial": table,
             "time": {
@@ -130,7 +131,7 @@ class Flow(InteractiveSimulation):
         }
         if forcing is not None:
             given = {"kind": forcing} if isinstance(forcing, str) else forcing
-            tables["forcing"] = {key: _plain(value) for key, value in given.items()}
+            tables["forcing"] = {key: plain_value(value) for key, value in given.items()}
         try:
             case = validate_case(tables, source=type(self).__name__)
         except InputError as error:
@@ -235,15 +236,6 @@ class Flow(InteractiveSimulation):
     def _reduced(self, view: FieldView, how: str) -> Any:
         # Plane by plane, without a field in memory as a whole.
         return _OfState(self, self._evaluation(view.name)).reduce(how)
-
-    def _layout(self) -> Layout:
-        problem = self._spectral.problem
-        geometry = problem.geometry
-        lines = {
-            axis: length * np.arange(points) / points
-            for axis, points, length in zip("zyx", geometry.shape, problem.lengths, strict=True)
-        }
-        return Layout(geometry.shape, tuple(geometry.physical_boxes), lines)
 
     def _read(self, name: str) -> Array:
         values = self._spectral.read_points(self._parts()[name])
@@ -472,21 +464,14 @@ def _initial_table(initial: Any) -> tuple[dict[str, Any], dict[str, Any]]:
             " 'flow' or 'restart', or values by field"
         )
     if "flow" in initial or "restart" in initial:
-        return {key: _plain(value) for key, value in initial.items()}, {}
+        return {key: plain_value(value) for key, value in initial.items()}, {}
     formulas: dict[str, Any] = {}
     others: dict[str, Any] = {}
     for name, value in initial.items():
         texts = [value] if isinstance(value, str) else value
         is_text = isinstance(texts, list | tuple) and all(isinstance(one, str) for one in texts)
         (formulas if is_text else others)[name] = value
-    return {"flow": "formula", "fields": {k: _plain(v) for k, v in formulas.items()}}, others
-
-
-def _plain(value: Any) -> Any:
-    """Return NumPy's numbers as Python's, and sequences of them as tuples, as cases have them."""
-    if isinstance(value, np.ndarray | np.generic):
-        value = value.tolist()
-    return tuple(map(_plain, value)) if isinstance(value, list | tuple) else value
+    return {"flow": "formula", "fields": {k: plain_value(v) for k, v in formulas.items()}}, others
 
 
 def _meant(parameters: Mapping[str, Any]) -> str:
@@ -500,4 +485,4 @@ def _numbers(parameters: Mapping[str, Any]) -> dict[str, Any]:
     for name in ("self", "model"):
         if name in parameters:
             raise InputError(f"{name} is no parameter of a model")
-    return {name: _plain(value) for name, value in parameters.items()}
+    return {name: plain_value(value) for name, value in parameters.items()}

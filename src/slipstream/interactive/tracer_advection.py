@@ -11,7 +11,6 @@ import numpy as np
 from slipstream.array_types import Array, Comm
 from slipstream.case import AdvectionCase, validate_case
 from slipstream.device import Device
-from slipstream.interactive.field_views import Layout
 from slipstream.interactive.interactive_simulation import NO_END, InteractiveSimulation
 
 if TYPE_CHECKING:
@@ -86,15 +85,6 @@ class Advection(InteractiveSimulation):
 
     def _describe_field(self, name: str) -> tuple[str, str]:
         return "advected tracer", "1"
-
-    def _layout(self) -> Layout:
-        boxes = self._advection.boxes
-        shape = cast(
-            tuple[int, int, int],
-            tuple(reversed(cast(AdvectionCase, self.case).grid.points_xyz)),
-        )
-        lines = {axis: np.arange(n) / n for axis, n in zip("zyx", shape, strict=True)}
-        return Layout(shape, tuple(boxes), lines)
 
     def _read(self, name: str) -> Array:
         values = self._advection.solver.values()

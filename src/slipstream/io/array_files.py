@@ -86,7 +86,7 @@ def write_arrays(
     if where.suffix in _HDF5:
         _write_hdf5(where, parts, found, comm, attributes or {})
         return
-    on_first_rank(comm, lambda: _check_replaceable(where))
+    on_first_rank(comm, lambda: check_replaceable(where))
     store = FieldStore(where, comm, attributes)
     store.write(
         _field(name, part, found[rank], shape_covered(found)) for name, part in parts.items()
@@ -170,7 +170,8 @@ def _part(name: str, array: Array, box: Box) -> np.ndarray:
     return host if host.dtype.isnative else host.astype(host.dtype.newbyteorder("="))
 
 
-def _check_replaceable(path: Path) -> None:
+def check_replaceable(path: Path) -> None:
+    """Refuse to replace what is no zarr group."""
     is_group = (path / "zarr.json").is_file() and not path.is_symlink()
     if os.path.lexists(path) and not is_group and not (path.is_dir() and not any(path.iterdir())):
         raise InputError(f"{path} is there and is no zarr group; accepted: one, or a new name")
@@ -200,7 +201,7 @@ def _write_hdf5(
     try:
         offsets = on_first_rank(comm, lambda: _make_hdf5(partial, parts, shape, attributes))
         on_every_rank(comm, lambda: _write_rows(partial, parts, box, shape, offsets))
-        on_first_rank(comm, lambda: _put_in_place(partial, path))
+        on_first_rank(comm, lambda: put_in_place(partial, path))
     except BaseException:
         if comm is None or comm.rank == 0:
             with contextlib.suppress(OSError):
@@ -254,13 +255,13 @@ def _write_rows(
                 leading = part.shape[: part.ndim - len(shape)]
                 whole = (*leading, *shape)
                 start = (*(0 for _ in leading), *box.start)
-                for place, run in _runs(np.ascontiguousarray(part), whole, start):
-                    _write_all(file, run, offsets[name] + place)
+                for place, run in runs_in(np.ascontiguousarray(part), whole, start):
+                    write_all(file, run, offsets[name] + place)
         finally:
             os.close(file)
 
 
-def _runs(
+def runs_in(
     part: np.ndarray, whole: tuple[int, ...], start: tuple[int, ...]
 ) -> Iterator[tuple[int, memoryview]]:
     """Yield what of a part is contiguous in the whole array: its place there, and its bytes."""
@@ -274,13 +275,15 @@ def _runs(
         yield place, part[index].reshape(-1).view(np.uint8).data
 
 
-def _write_all(file: int, content: memoryview, place: int) -> None:
+def write_all(file: int, content: memoryview, place: int) -> None:
+    """Write at a place of an open file."""
     while content:
         written = os.pwrite(file, content, place)
         content, place = content[written:], place + written
 
 
-def _put_in_place(partial: Path, path: Path) -> None:
+def put_in_place(partial: Path, path: Path) -> None:
+    """Give a file that is complete its name, once it is on the device."""
     with errors_name(path):
         flush_file(partial)
         partial.replace(path)

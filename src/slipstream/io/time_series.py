@@ -35,15 +35,17 @@ _LONGEST_LINE = 1 << 20
 
 
 class Series:
-    """Rows of named values against time, in ``diagnostics.csv`` and ``diagnostics.zarr``.
+    """Rows of named values against time, in files such as ``diagnostics.csv`` and ``.zarr``.
 
     Comment lines (``#``) at the head of the CSV explain the columns by their `labels`; pandas reads
     it with ``read_csv(path, comment="#")``.
     """
 
-    def __init__(self, folder: str | Path, labels: Mapping[str, str]) -> None:
-        self.folder = Path(folder)
-        self._path = self.folder / "diagnostics.csv"
+    def __init__(
+        self, folder: str | Path, labels: Mapping[str, str], name: str = "diagnostics"
+    ) -> None:
+        self.folder, self._name = Path(folder), name
+        self._path = self.folder / f"{name}.csv"
         self.labels = {**_LEADING, **labels}
         self._columns: list[str] = []
         self._rows = 0
@@ -90,7 +92,7 @@ class Series:
         return {name: np.concatenate([np.zeros(0), *parts]) for name, parts in columns.items()}
 
     def close(self) -> None:
-        """Close the CSV file and write ``diagnostics.zarr``."""
+        """Close the CSV file and write the zarr group."""
         if self._csv is None or self._csv[0].closed:
             return
         with errors_name(self._path):
@@ -98,7 +100,7 @@ class Series:
         with errors_name(self.folder), tempfile.TemporaryFile(dir=self.folder) as file:
             columns = self._transposed(file)
             time = columns.pop("time")
-            FieldStore(self.folder / "diagnostics.zarr").write(
+            FieldStore(self.folder / f"{self._name}.zarr").write(
                 whole_field(name, self.labels.get(name, name), values, {"time": time})
                 for name, values in columns.items()
             )

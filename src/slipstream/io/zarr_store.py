@@ -34,20 +34,28 @@ MAXIMUM_CHUNK_BYTES = 16 * 2**20
 _TIMES_PER_CHUNK = 1024
 # Of a group: the file that describes it, and in consolidated form all arrays in it.
 _DESCRIPTION = "zarr.json"
+# Bytes up to which several snapshots are in one chunk.
+_SMALL_CHUNK = 1 << 16
 # Of a coordinate: that of a time series may be long.
 _LONGEST_CHUNK = 1 << 17
 
 
 class FieldStore:
-    """A zarr group, replacing what `path` has, into which all ranks write fields. Collective."""
+    """A zarr group, replacing what `path` has, into which all ranks write fields. Collective.
+
+    A chunk has one snapshot of an array, or several `times_together` if they are small: then each
+    writes again what the chunk has already.
+    """
 
     def __init__(
         self,
         path: str | Path,
         comm: Comm = None,
         attributes: Mapping[str, Any] | None = None,
+        times_together: int = 1,
     ) -> None:
         self.path = Path(path)
+        self._times_together = times_together
         self._comm = comm
         self._snapshots = 0
         self._names: set[str] = set()
@@ -137,7 +145,7 @@ class FieldStore:
         self._arrays[field.name] = self._group.create_array(
             field.name,
             shape=leading + tuple(field.shape),
-            chunks=tuple(1 for _ in leading) + chunks,
+            chunks=tuple(self._times_in(chunks, dtype) for _ in leading) + chunks,
             dtype=dtype,
             # Elements that are never written are NaN where the dtype has it.
             fill_value=dtype.type(np.nan if dtype.kind in "fc" else 0),
@@ -147,6 +155,12 @@ class FieldStore:
             compressors=None,
         )
         self._create_coordinates(field)
+
+    def _times_in(self, chunks: Sequence[int], dtype: np.dtype) -> int:
+        """Return the snapshots of a chunk."""
+        return max(
+            1, min(self._times_together, _SMALL_CHUNK // (math.prod(chunks) * dtype.itemsize))
+        )
 
     def _create_coordinates(self, field: Field) -> None:
         for name, values in field.coordinates.items():
@@ -158,7 +172,8 @@ class FieldStore:
                 shape=values.shape,
                 chunks=tuple(min(max(1, size), _LONGEST_CHUNK) for size in values.shape),
                 dtype=values.dtype,
-                dimension_names=(name,),
+                # Of points that lie anywhere each coordinate goes along the only axis.
+                dimension_names=(name,) if name in field.dims else field.dims,
                 attributes={"long_name": name, "units": field.coordinate_unit},
                 compressors=None,
             )

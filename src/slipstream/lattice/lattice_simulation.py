@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from slipstream.array_types import Comm
 from slipstream.case import LatticeCase
 from slipstream.collective import collectively, on_every_rank, sum_over_ranks
+from slipstream.decomposition import slabs
 from slipstream.device import Device
 from slipstream.errors import InputError
 from slipstream.exchange import chosen_transport, make_transport
@@ -52,10 +54,17 @@ from slipstream.lattice.relaxation_rates import driven_along, fluid_of
 from slipstream.lattice.steady_flow import tortuosity
 from slipstream.lattice.storage_tuning import choose_storage, storage_candidates
 from slipstream.lattice.velocity_set import AXES, axes_of
-from slipstream.lattice.voxel_fields import LABELS, VoxelFields, picture_choice
+from slipstream.lattice.voxel_fields import (
+    FIELDS,
+    LABELS,
+    VoxelFields,
+    describe_field,
+    picture_choice,
+)
 from slipstream.report.picture_choice import PictureChoice
 from slipstream.schedule import Timeline
 from slipstream.simulation.earlier_run import open_earlier_run
+from slipstream.simulation.point_values import ArrayValues, Layout, PointValues
 from slipstream.simulation.simulation_base import Simulation
 
 # Pairs of steps that are queued on a GPU, at most, before the host waits for it.
@@ -419,6 +428,37 @@ class LatticeSimulation(Simulation):
     def fields(self) -> Iterator[Field]:
         """Yield velocity, density, pressure and pores at all voxels."""
         yield from self._fields.fields()
+
+    def layout(self) -> Layout:
+        """Return where the voxels are: ranks write slabs of planes. Collective at first."""
+        self._read_image()
+        shape, size = self.subdomain.shape, self.case.image.voxel_size
+        lines = {
+            axis: size * (np.arange(points) + 0.5)
+            for axis, points in zip("zyx", shape, strict=True)
+        }
+        unit = "voxels" if size == 1 else "m"
+        boxes = tuple(slabs(shape, 0, self.ranks))
+        return Layout((shape[0], shape[1], shape[2]), boxes, lines, unit, are_cells=True)
+
+    def point_values(self, of: Any, where: str) -> PointValues:
+        """Return what makes the values of one of `FIELDS`. Collective at first."""
+        if of not in FIELDS:
+            raise InputError(f"{where}: there is no {of!r}; accepted: {', '.join(FIELDS)}")
+        names = [f"velocity_{axis}" for axis in "xyz"] if of == "velocity" else [of]
+        suffixes = ("_x", "_y", "_z") if of == "velocity" else ("",)
+        long_name, unit = describe_field(of, self.case.flow.viscosity is not None)
+        precision = "float64" if self.case.numerics.precision == "float64" else "float32"
+        dtype = "uint8" if of == "pore" else precision
+        return ArrayValues(
+            lambda component: self._fields.in_slab(names[component]).data,
+            suffixes,
+            dtype,
+            long_name,
+            unit,
+            self.layout(),
+            self.comm,
+        )
 
     def checkpoint(self) -> Iterator[Field]:
         """Yield the populations of all pores, and the permeabilities of all looks."""

@@ -124,6 +124,10 @@ class VoxelFields:
     def _in_slab(self, name: str, values: np.ndarray) -> Field:
         return self._field(name, values, self._slabs[self._rank].start)
 
+    def in_slab(self, name: str) -> Field:
+        """Return one scalar field, each rank a slab of planes. Collective."""
+        return self._in_slab(name, self._moved(name))
+
     def part(self, name: str) -> Field:
         """Return one field in this rank's box, a name of `FIELDS`; does not communicate."""
         if name == "velocity":

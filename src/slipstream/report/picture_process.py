@@ -24,6 +24,7 @@ from slipstream.errors import RunError
 # A function of this package that returns pictures, each to be drawn by a call; and its arguments.
 Request = tuple[str, dict[str, Any]]
 PICTURES = "slipstream.report.run_pictures:run_pictures"
+SCALARS = "slipstream.report.run_pictures:scalar_pictures"
 STATISTICS = "slipstream.report.statistics_pictures:statistics_pictures"
 
 

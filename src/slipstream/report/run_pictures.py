@@ -120,6 +120,34 @@ def run_pictures(
     return [partial(_drawn, draw, folder, name) for name, draw in pictures.items()]
 
 
+def scalar_pictures(
+    folder: str | Path,
+    *,
+    title: str,
+    scalars: Mapping[str, tuple[np.ndarray, np.ndarray, str]],
+) -> list[Callable[[], Path]]:
+    """Return what draws the numbers that users have asked for: by name, times, values and label."""
+    shown = {
+        name: one for name, one in scalars.items() if len(one[0]) > 1 and np.isfinite(one[1]).any()
+    }
+
+    def curves() -> Figure:
+        figure = new_figure((6.4, 1.2 + 2.0 * len(shown)), title)
+        rows = figure.subplots(len(shown), 1, sharex=True, squeeze=False)[:, 0]
+        for index, (axes, (time, values, label)) in enumerate(
+            zip(rows, shown.values(), strict=True)
+        ):
+            axes.plot(time, values, color=_COLOURS[index % len(_COLOURS)])
+            axes.set_ylabel(_in_lines(label), parse_math=False)
+            axes.grid(axis="y", color="#e4e4e4", linewidth=0.6)
+            axes.set_axisbelow(True)
+        rows[-1].set_xlabel("time $t$")
+        figure.align_ylabels(rows)
+        return figure
+
+    return [partial(_drawn, curves, folder, "scalars.png")] if shown else []
+
+
 def _drawn(draw: Callable[[], Figure], folder: str | Path, name: str) -> Path:
     with matplotlib.rc_context(STYLE):
         return save_figure(draw(), folder, name)

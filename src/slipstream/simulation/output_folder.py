@@ -25,6 +25,8 @@ from slipstream.io.checkpoint import CHECKPOINTS_NAME
 from slipstream.io.durable_files import errors_name, flush_folder, make_folder, replace_file
 from slipstream.simulation.folder_lock import LOCK_NAME, FolderLock, check_lock
 
+# The folder of what users choose, and the picture of the numbers among it.
+OUTPUTS_NAME, SCALARS_PICTURE = "outputs", "scalars.png"
 OUTPUT_NAMES = (
     "case.toml",
     "diagnostics.csv",
@@ -32,6 +34,8 @@ OUTPUT_NAMES = (
     "spectra.zarr",
     *(f"{kind}.{ending}" for kind in STATISTICS for ending in ("zarr", "png")),
     "fields.zarr",
+    OUTPUTS_NAME,
+    SCALARS_PICTURE,
     CHECKPOINTS_NAME,
     # What earlier versions wrote.
     "checkpoint.zarr",

@@ -1,7 +1,7 @@
 """Writing what a case asks for, when it is due.
 
 What is due at a certain time is written after the first step that reaches it. An adaptive step is
-shortened to hit the times of fields and statistics (`OutputWriter.next_time`).
+shortened to hit the times of fields, statistics and what users choose (`OutputWriter.next_time`).
 """
 
 import time as clock
@@ -18,8 +18,9 @@ from slipstream.io.durable_files import errors_name
 from slipstream.io.time_series import Series, StoredSpectra, spectrum_fields
 from slipstream.io.zarr_store import FieldStore
 from slipstream.report.plane_gather import Plane, compose_plane, gather_plane
+from slipstream.simulation.chosen_outputs import ChosenOutputs
 from slipstream.simulation.occasions import AtIntervals
-from slipstream.simulation.output_folder import OutputFolder
+from slipstream.simulation.output_folder import OUTPUTS_NAME, OutputFolder
 from slipstream.simulation.simulation_base import Simulation
 from slipstream.simulation.time_loop import check_finite
 
@@ -27,12 +28,16 @@ from slipstream.simulation.time_loop import check_finite
 class OutputWriter:
     """Writes what the case of a simulation asks for. Its methods are collective."""
 
-    def __init__(self, simulation: Simulation, output: OutputFolder) -> None:
+    def __init__(
+        self, simulation: Simulation, output: OutputFolder, chosen: ChosenOutputs | None = None
+    ) -> None:
         self._case = case = simulation.case
         self._simulation = simulation
         self._output, self._folder = output, output.path
         self._is_first = simulation.rank == 0
-        self.labels = simulation.labels()
+        # What users choose: judged before the folder is touched.
+        self.chosen = chosen or ChosenOutputs(simulation)
+        self.labels = simulation.labels() | self.chosen.labels()
         self.choice = simulation.pictures()
         self.series = Series(self._folder, self.labels) if self._is_first else None
         self._spectra: list[str] = []
@@ -70,6 +75,7 @@ class OutputWriter:
             if self._due[kind].due(time):
                 write()
                 self._written_at[kind] = time
+        self.chosen.record(self._chosen_folder(), step_size)
         if not self._case.output.checkpoint and not self._is_kept:
             # No state will come: these first rows are as much as the output of an earlier run.
             on_first_rank(self._simulation.comm, self._output.keep)
@@ -81,6 +87,7 @@ class OutputWriter:
         for kind, write in self._writers(step_size).items():
             if self._written_at.get(kind) != time:
                 write()
+        self.chosen.record_last(self._chosen_folder(), step_size)
         self.extras = self._simulation.write_at_end(self._folder)
         self._output.wrote(*(path.name for path in self.extras))
 
@@ -103,12 +110,20 @@ class OutputWriter:
 
     def next_time(self, time: float) -> float:
         """Return when fields or statistics are due next after a time; infinity for never."""
-        return min(self._due[kind].after(time) for kind in ("fields", *self._asked))
+        own = min(self._due[kind].after(time) for kind in ("fields", *self._asked))
+        return min(own, self.chosen.next_time(time))
 
     def close(self) -> None:
         """Complete the time series, whatever has happened."""
         if self.series is not None:
             self.series.close()
+        self.chosen.close()
+
+    def _chosen_folder(self) -> Path:
+        """Return the folder of what users choose, recorded before anything is written there."""
+        if self.chosen.has_files:
+            self._output.wrote(OUTPUTS_NAME)
+        return self._folder / OUTPUTS_NAME
 
     def _writers(self, step_size: float) -> dict[str, Callable[[], None]]:
         """Return what writes each kind of output, in the order in which it is written."""
@@ -125,6 +140,8 @@ class OutputWriter:
         diagnostics = self._simulation.diagnostics()
         for name, value in diagnostics.items():
             check_finite(name, value, self._simulation)
+        # These may be infinite for reasons of their own.
+        diagnostics = diagnostics | self.chosen.diagnostics()
         if self.series is not None:
             simulation = self._simulation
             self.series.append(simulation.step, simulation.time, step_size, diagnostics)
@@ -174,6 +191,7 @@ class OutputWriter:
             self.series.flush()
         for store in self._stores.values():
             store.flush()
+        self.chosen.flush()
         self._flushed_at = clock.monotonic()
 
     def _store(self, name: str, comm: Comm) -> FieldStore:

@@ -27,7 +27,8 @@ from slipstream.report.console import (
     summarise,
 )
 from slipstream.report.picture_choice import shown_spectra
-from slipstream.report.picture_process import PICTURES, STATISTICS, PictureProcess
+from slipstream.report.picture_process import PICTURES, SCALARS, STATISTICS, PictureProcess
+from slipstream.simulation.chosen_outputs import ChosenOutputs
 from slipstream.simulation.output_folder import OutputFolder, claim_folder, inputs_of
 from slipstream.simulation.output_writer import OutputWriter
 from slipstream.simulation.simulation_base import Simulation
@@ -106,17 +107,21 @@ def _run(
         text = f"warning: {folder} is on a file system without locks: start no other run in it"
         console.print(Text(text, style="yellow"), soft_wrap=True)
     _prepare(simulation, folder, console)
+    # Judged before anything that an earlier run has written is touched.
+    chosen = ChosenOutputs(simulation)
+    chosen.check_columns(simulation.labels())
     # Only now: what loads meanwhile would take a core from preparing, and a refused run draws none.
     drawing: contextlib.AbstractContextManager[PictureProcess | None] = contextlib.nullcontext()
     if simulation.rank == 0 and simulation.case.output.pictures:
         drawing = PictureProcess()
     with drawing as artist:
-        _run_and_draw(simulation, output, console, artist, observers, seconds, effort)
+        _run_and_draw(simulation, output, chosen, console, artist, observers, seconds, effort)
 
 
 def _run_and_draw(
     simulation: Simulation,
     output: OutputFolder,
+    chosen: ChosenOutputs,
     console: Console,
     artist: PictureProcess | None,
     observers: Sequence[Observer],
@@ -128,7 +133,7 @@ def _run_and_draw(
         # Only now: a run that cannot even begin must not touch the output of an earlier one.
         on_first_rank(comm, output.begin)
         effort.starting = clock.perf_counter() - effort.began
-        writer = OutputWriter(simulation, output)
+        writer = OutputWriter(simulation, output, chosen)
         try:
             loop = _step_to_end(
                 simulation, [writer, *observers], seconds, interruption, effort, console
@@ -289,6 +294,9 @@ def _begin_pictures(title: str, writer: OutputWriter, folder: Path, artist: Pict
         "plane": writer.plane,
     }
     requests = [(PICTURES, common | of_run)]
+    scalars = writer.chosen.drawn(writer.series) if writer.series else {}
+    if scalars:
+        requests.append((SCALARS, common | {"scalars": scalars}))
     if writer.statistics:
         requests.append((STATISTICS, common | {"statistics": writer.statistics}))
     artist.begin(requests)

@@ -12,6 +12,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -19,11 +20,13 @@ from slipstream.array_types import Comm
 from slipstream.case import Case
 from slipstream.collective import together
 from slipstream.device import Device
+from slipstream.errors import InputError
 from slipstream.exchange import open_matching_device
 from slipstream.field import Field
 from slipstream.report.picture_choice import PictureChoice
 from slipstream.schedule import Timeline
 from slipstream.simulation.device_memory import check_memory, memory_text
+from slipstream.simulation.point_values import Layout, PointValues
 from slipstream.simulation.step_timer import StepTimer
 
 
@@ -248,6 +251,23 @@ class Simulation(ABC):
     @abstractmethod
     def fields(self) -> Iterator[Field]:
         """Yield the fields for people to look at, in the same order on all ranks. Collective."""
+
+    def layout(self) -> Layout:
+        """Return where the points are. Collective at first."""
+        raise NotImplementedError
+
+    def point_values(self, of: Any, where: str) -> PointValues:
+        """Return what makes the values of a field or of an expression at the points.
+
+        It may be asked for before anything is allocated, but for values only after that; `where`
+        it is asked for is told in messages.
+
+        Raises
+        ------
+        InputError
+            If there is nothing of that name.
+        """
+        raise InputError(f"{where}: {of!r} cannot be had of this simulation")
 
     @abstractmethod
     def checkpoint(self) -> Iterator[Field]:

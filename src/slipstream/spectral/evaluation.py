@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 import sympy
 
+from slipstream.accepted import REDUCTIONS
 from slipstream.array_types import Array, Comm
 from slipstream.collective import sum_over_ranks
 from slipstream.device import Operation
@@ -51,8 +52,6 @@ _AT_A_TIME = 1 << 22
 _MOST_VALUES = 40
 # 1 / k^2, and 0 for the mean.
 _OVER_SQUARE = Known("over_square", real=True)
-
-REDUCTIONS = ("mean", "max", "min", "rms")
 
 # ``consumer(values, plane)``: see `Evaluation.each_chunk`.
 Consumer = Callable[[Array, int], None]
@@ -245,7 +244,13 @@ class Evaluation:
             self._each_chunk_of(own, _to_planes_of(result[own]), time, False)
         return result.reshape(*self.shape, *self._box)
 
-    def each_chunk(self, consumer: Consumer, time: float = 0.0, exact: bool = False) -> None:
+    def each_chunk(
+        self,
+        consumer: Consumer,
+        time: float = 0.0,
+        exact: bool = False,
+        components: slice = slice(None),
+    ) -> None:
         """Give all values to a consumer, some planes at a time.
 
         Parameters
@@ -259,8 +264,11 @@ class Evaluation:
         exact : bool
             Whether products are of double precision whatever the precision of the state, and so
             are the values.
+        components : slice
+            Which components; all by default.
         """
-        self._each_chunk_of(slice(0, len(self.quantity.forms)), consumer, time, exact)
+        first, last, _ = components.indices(len(self.quantity.forms))
+        self._each_chunk_of(slice(first, last), consumer, time, exact)
 
     def _each_chunk_of(
         self, components: slice, consumer: Consumer, time: float, exact: bool
@@ -333,7 +341,7 @@ class Evaluation:
             By component, an array of `shape`, unless the quantity is a scalar; the same on all
             ranks.
         """
-        accepted = ("mean", "rms") if self.is_complex else REDUCTIONS
+        accepted = ("mean", "rms") if self.is_complex else tuple(REDUCTIONS)
         if how not in accepted:
             kind = self.quantity.kind
             raise InputError(f"{self._where}: {how!r} of {kind}; accepted: {', '.join(accepted)}")

@@ -5,16 +5,19 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from slipstream.array_types import Array, Comm
 from slipstream.case import SpectralCase
+from slipstream.case.chosen_outputs import plain_name
 from slipstream.collective import collectively, on_every_rank, sum_over_ranks
 from slipstream.device import Device
 from slipstream.equations import models
 from slipstream.equations.fourier_forms import AXES
+from slipstream.errors import InputError
 from slipstream.exchange import chosen_transport, make_transport
 from slipstream.fft import SlabGeometry
 from slipstream.field import Field, grid_field
@@ -23,6 +26,7 @@ from slipstream.report.picture_choice import PictureChoice
 from slipstream.schedule import CommittedStep, StepGraph, Timeline, commit
 from slipstream.simulation.device_memory import ranks_per_device
 from slipstream.simulation.earlier_run import open_earlier_run
+from slipstream.simulation.point_values import Layout, PointValues
 from slipstream.simulation.simulation_base import Simulation
 from slipstream.spectral import cfl
 from slipstream.spectral.dealiasing import DEALIASING, alias_warnings, kept_modes
@@ -34,6 +38,9 @@ from slipstream.spectral.energy_budget import (
     kolmogorov_length,
     vector_sums,
 )
+from slipstream.spectral.evaluation import Evaluation
+from slipstream.spectral.expression_values import ExpressionValues
+from slipstream.spectral.expressions import quantity_of
 from slipstream.spectral.fields_at_points import (
     check_coefficients,
     fit,
@@ -102,6 +109,7 @@ class SpectralSimulation(Simulation):
             forced=tuple(itertools.chain(*(pattern.components for pattern in patterns))),
             dealiasing=dealiasing,
         )
+        self._check_cospectra()
         self._linear = LinearOperator(self.problem)
         cfl.check_step(case.time, self.problem, self._linear)
         self._initial: InitialFlow | None = None
@@ -377,7 +385,11 @@ class SpectralSimulation(Simulation):
         """Return the long names of diagnostics and spectra."""
         means = {mean.name: f"mean of {mean.name}" for mean in self.problem.model.means}
         is_forced = self._forcing is not None or any(self.problem.uniform)
-        return labels_of(self._fields, is_forced, self.problem.has_driving) | means
+        pairs = {
+            name: f"co-spectrum of {first} and {second}, sums to the mean of their product"
+            for name, (first, second, _) in self._pairs.items()
+        }
+        return labels_of(self._fields, is_forced, self.problem.has_driving) | means | pairs
 
     def pictures(self) -> PictureChoice:
         """Return what is drawn at the end."""
@@ -392,10 +404,44 @@ class SpectralSimulation(Simulation):
                 ranges[f"{field.name}_spectrum"] = field.first, field.size
         waves = self.flow.wavenumbers
         shells = waves.unit * np.arange(waves.shell_count)
-        return {
+        energies = {
             name: (shells, energy_spectrum(self.flow, *components, self.comm))
             for name, components in ranges.items()
         }
+        return energies | {
+            name: (shells, first.cospectrum(second, self.comm, self.time))
+            for name, (first, second) in self._cospectra.items()
+        }
+
+    @cached_property
+    def _cospectra(self) -> dict[str, tuple[Evaluation, Evaluation]]:
+        """The pairs of which co-spectra are asked for, by name."""
+        return {
+            name: (Evaluation(self.flow, first, key), Evaluation(self.flow, second, key))
+            for name, (first, second, key) in self._pairs.items()
+        }
+
+    @property
+    def _pairs(self) -> dict[str, tuple[str, str, str]]:
+        pairs = enumerate(self.case.output.cospectra, 1)
+        return {
+            f"{plain_name(first)}_{plain_name(second)}_cospectrum": (
+                first,
+                second,
+                f"output.cospectra[{number}]",
+            )
+            for number, (first, second) in pairs
+        }
+
+    def _check_cospectra(self) -> None:
+        """Refuse co-spectra of what there is not, or of two that are no pair."""
+        for first, second, key in self._pairs.values():
+            kinds = [quantity_of(one, self.problem, key).kind for one in (first, second)]
+            if kinds[0] != kinds[1]:
+                raise InputError(
+                    f"{key}: {first!r} is {kinds[0]}, {second!r} is {kinds[1]}; accepted: two of a"
+                    " kind"
+                )
 
     def statistics(self, kind: str) -> Iterator[Field]:
         """Yield one kind of `STATISTICS` of the state, made in memory of the stage."""
@@ -429,6 +475,21 @@ class SpectralSimulation(Simulation):
             magnitude += component
         np.sqrt(magnitude, out=magnitude)
         yield self._field("vorticity_magnitude", magnitude, "vorticity magnitude")
+
+    def layout(self) -> Layout:
+        """Return where the points are."""
+        geometry = self.problem.geometry
+        lines = {
+            axis: length * np.arange(points) / points
+            for axis, points, length in zip(
+                "zyx", geometry.shape, self.problem.lengths, strict=True
+            )
+        }
+        return Layout(geometry.shape, tuple(geometry.physical_boxes), lines)
+
+    def point_values(self, of: Any, where: str) -> PointValues:
+        """Return what makes the values of a name or an expression in the language of equations."""
+        return ExpressionValues(self, of, where)
 
     def checkpoint(self) -> Iterator[Field]:
         """Yield the Fourier coefficients of the state."""

@@ -1,0 +1,383 @@
+"""``[[output.fields]]``, ``[[output.scalars]]`` and ``[[output.movies]]``: what users choose.
+
+Here is what can be told without a simulation; names, expressions and places are judged with one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Self
+
+from pydantic import BeforeValidator, Field, field_validator, model_validator
+
+from slipstream.accepted import MOVIE_FORMATS, OUTPUT_FORMATS, OUTPUT_PRECISIONS, REDUCTIONS
+from slipstream.case.table import Positive, Table, as_tuple, as_tuples, one_of, three
+from slipstream.errors import InputError
+
+AXES = ("x", "y", "z")
+# What a file or an array may be called.
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]*")
+_ENDINGS = {"zarr": (".zarr",), "hdf5": (".h5", ".hdf5"), "vtk": (".vti", ".pvd")}
+
+
+def _number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _numbers(value: Any, count: int) -> bool:
+    return isinstance(value, tuple) and len(value) == count and all(map(_number, value))
+
+
+def plain_name(expression: str) -> str:
+    """Return an expression as a name of arrays and files."""
+    return re.sub(r"\W+", "_", expression, flags=re.ASCII).strip("_") or "expression"
+
+
+Axis = Annotated[str, one_of(AXES)]
+Times = Annotated[tuple[float, ...], BeforeValidator(as_tuple)]
+
+
+class Plane(Table):
+    """``plane = { axis, position }``: the plane of points that is nearest to a position.
+
+    Attributes
+    ----------
+    axis : str
+        The axis across which the plane lies.
+    position : float
+        Coordinate along that axis.
+    """
+
+    axis: Axis
+    position: float
+
+
+class Line(Table):
+    """``line = { axis, position }``: the line of points that is nearest to a position.
+
+    Attributes
+    ----------
+    axis : str
+        The axis along which the line lies.
+    position : tuple of 2 float
+        Coordinates along the other two axes, in the order x, y, z.
+    """
+
+    axis: Axis
+    position: Annotated[Any, BeforeValidator(as_tuple)]
+
+    @field_validator("position")
+    @classmethod
+    def _two_numbers(cls, position: Any) -> Any:
+        if not _numbers(position, 2):
+            raise ValueError("accepted: a list of two numbers, along the other two axes")
+        return position
+
+
+class Ranges(Table):
+    """``box = { x, y, z }``: points within ranges of coordinates; an axis left out is whole.
+
+    Attributes
+    ----------
+    x, y, z : tuple of 2 float or None
+        The first and the last coordinate.
+    """
+
+    x: Annotated[Any, BeforeValidator(as_tuple)] = None
+    y: Annotated[Any, BeforeValidator(as_tuple)] = None
+    z: Annotated[Any, BeforeValidator(as_tuple)] = None
+
+    @field_validator("x", "y", "z")
+    @classmethod
+    def _two_in_order(cls, pair: Any) -> Any:
+        if pair is not None and not (_numbers(pair, 2) and pair[0] <= pair[1]):
+            raise ValueError("accepted: a list of two numbers, the first no larger than the second")
+        return pair
+
+
+class _Recurring(Table):
+    """What is written at an interval, or at given times.
+
+    Attributes
+    ----------
+    interval : float or None
+        Time between two, of which the first is at the start of the run.
+    times : tuple of float or None
+        Times at which it is written instead.
+    """
+
+    interval: Positive | None = None
+    times: Times | None = None
+
+    @model_validator(mode="after")
+    def _one_of_two(self) -> Self:
+        if self.interval is not None and self.times is not None:
+            raise ValueError("interval and times exclude each other; accepted: one of them")
+        return self
+
+
+def _named(given: Any) -> dict[str, str]:
+    """Return expressions by the names of their arrays."""
+    if isinstance(given, Mapping):
+        return dict(given)
+    return {plain_name(one): one for one in ([given] if isinstance(given, str) else given)}
+
+
+def _check_name(name: Any, what: str) -> None:
+    if not isinstance(name, str) or not _NAME.fullmatch(name) or len(name) > 100:
+        raise ValueError(f"{what} {name!r}; accepted: letters, digits, '_', '.', '+' and '-'")
+
+
+class FieldsOutput(_Recurring):
+    """``[[output.fields]]``: fields or expressions, of all points or some, into files.
+
+    Without `interval` and `times` the last state is written.
+
+    Attributes
+    ----------
+    of : str, tuple of str or dict
+        Names of fields or expressions; a table gives them by the names of their arrays.
+    plane : Plane or None
+        Only this plane of points.
+    line : Line or None
+        Only this line of points.
+    points : tuple or None
+        Only these places, each [x, y, z], by cubic interpolation.
+    box : Ranges or None
+        Only points in these ranges.
+    stride : int or tuple of 3 int
+        Every n-th point, along x, y and z.
+    precision : str or None
+        Of numbers in files, a name of `slipstream.accepted.OUTPUT_PRECISIONS`; by default that of
+        the simulation.
+    format : str or None
+        A name of `slipstream.accepted.OUTPUT_FORMATS`; by default what `file` ends with, or zarr.
+    file : str or None
+        Name within the folder ``outputs`` of the run; by default made from the names.
+    """
+
+    of: Annotated[Any, BeforeValidator(as_tuple)]
+    plane: Plane | None = None
+    line: Line | None = None
+    points: Annotated[Any, BeforeValidator(as_tuples)] = None
+    box: Ranges | None = None
+    stride: Annotated[Any, BeforeValidator(as_tuple)] = 1
+    precision: Annotated[str, one_of(OUTPUT_PRECISIONS)] | None = None
+    format: Annotated[str, one_of(OUTPUT_FORMATS)] | None = None
+    file: str | None = None
+
+    @field_validator("of")
+    @classmethod
+    def _texts(cls, of: Any) -> Any:
+        given = list(of.values()) if isinstance(of, Mapping) else of
+        given = (given,) if isinstance(given, str) else given
+        is_list = isinstance(given, list | tuple) and len(given) > 0
+        if not is_list or not all(isinstance(one, str) and one.strip() for one in given):
+            raise ValueError(
+                "accepted: a name or expression as text, a list of these, or a table of them by the"
+                " names of their arrays"
+            )
+        named = _named(of)
+        if len(named) < len(given):
+            raise ValueError("has two that are called the same; accepted: a table with other names")
+        for name in named:
+            _check_name(name, "name")
+        return of
+
+    @field_validator("points")
+    @classmethod
+    def _places(cls, points: Any) -> Any:
+        is_list = points is None or (isinstance(points, tuple) and len(points) > 0)
+        if not is_list or not all(_numbers(one, 3) for one in points or ()):
+            raise ValueError("accepted: a list of places, each a list of three numbers x, y and z")
+        return points
+
+    @field_validator("stride")
+    @classmethod
+    def _whole(cls, stride: Any) -> Any:
+        parts = three(stride)
+        whole = all(isinstance(n, int) and not isinstance(n, bool) and n >= 1 for n in parts)
+        if len(parts) != 3 or not whole:
+            raise ValueError("accepted: a whole number of at least 1, or three for x, y and z")
+        return stride
+
+    @field_validator("file")
+    @classmethod
+    def _plain(cls, file: str | None) -> str | None:
+        if file is not None:
+            _check_name(file, "is")
+        return file
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        given = [key for key in ("plane", "line", "points", "box") if getattr(self, key)]
+        if len(given) > 1:
+            raise ValueError(f"{' and '.join(given)} exclude each other; accepted: one of them")
+        if self.points is not None and self.stride_xyz != (1, 1, 1):
+            raise ValueError("points and stride exclude each other; accepted: one of them")
+        kind, ending = self.kind, self.ending
+        endings = _ENDINGS[kind]
+        if ending and ending not in endings:
+            raise ValueError(
+                f"file {self.file!r} does not suit format {kind!r}; accepted: names that end with"
+                f" {' or '.join(endings)}, or without ending"
+            )
+        if kind == "vtk" and self.precision == "float16":
+            raise ValueError("precision 'float16' is none of vtk; accepted: float32, float64")
+        if kind == "vtk" and self.points is not None:
+            raise ValueError("points are not written as vtk; accepted formats: zarr, hdf5")
+        return self
+
+    @property
+    def ending(self) -> str:
+        """What the file's name ends with, if that is the ending of a format."""
+        known = [one for endings in _ENDINGS.values() for one in endings]
+        return next((one for one in known if (self.file or "").endswith(one)), "")
+
+    @property
+    def kind(self) -> str:
+        """The format."""
+        found = (kind for kind, endings in _ENDINGS.items() if self.ending in endings)
+        return self.format or next(found, "zarr")
+
+    @property
+    def stem(self) -> str:
+        """The file's name without its ending."""
+        if self.file is not None:
+            return self.file.removesuffix(self.ending)
+        regions = ("plane", "line", "points", "box")
+        region = [key for key in regions if getattr(self, key) is not None]
+        return "-".join([*list(self.named)[:3], *region])
+
+    @property
+    def named(self) -> dict[str, str]:
+        """Names and expressions, by the names of their arrays."""
+        return _named(self.of)
+
+    @property
+    def stride_xyz(self) -> tuple[int, int, int]:
+        """Strides along x, y and z."""
+        x, y, z = three(self.stride)
+        return x, y, z
+
+
+class ScalarsOutput(_Recurring):
+    """``[[output.scalars]]``: an expression, reduced to a number.
+
+    Without `interval` and `times` it is a column of ``diagnostics.csv``; else it has a file of its
+    own, ``outputs/NAME.csv``.
+
+    Attributes
+    ----------
+    of : str
+        Name of a field, or an expression; of vectors each component is reduced.
+    reduce : str
+        Over all points, a name of `slipstream.accepted.REDUCTIONS`.
+    name : str or None
+        Of the column; by default made from both.
+    """
+
+    of: Annotated[str, Field(min_length=1)]
+    reduce: Annotated[str, one_of(REDUCTIONS)] = "mean"
+    name: str | None = None
+
+    @field_validator("name")
+    @classmethod
+    def _plain(cls, name: str | None) -> str | None:
+        if name is not None:
+            _check_name(name, "is")
+        return name
+
+    @property
+    def column(self) -> str:
+        """Name of the column, but for the component."""
+        return self.name or f"{plain_name(self.of)}_{self.reduce}"
+
+
+class MovieOutput(Table):
+    """``[[output.movies]]``: a plane of a scalar field or expression, frame by frame.
+
+    Attributes
+    ----------
+    of : str
+        Name of a field, or an expression.
+    plane : Plane
+        Which plane.
+    interval : float
+        Time between two frames.
+    format : str or None
+        A name of `slipstream.accepted.MOVIE_FORMATS`; by default what `file` ends with, or gif.
+    range : tuple of 2 float or None
+        Values of the first and the last colour; by default those of the first frames.
+    frames_per_second : float
+        How fast it is played.
+    file : str or None
+        Name within the folder ``outputs`` of the run; by default made from `of`.
+    """
+
+    of: Annotated[str, Field(min_length=1)]
+    plane: Plane
+    interval: Positive
+    format: Annotated[str, one_of(MOVIE_FORMATS)] | None = None
+    range: Annotated[Any, BeforeValidator(as_tuple)] = None
+    frames_per_second: Annotated[float, Field(gt=0, le=50)] = 12.0
+    file: str | None = None
+
+    @field_validator("range")
+    @classmethod
+    def _in_order(cls, pair: Any) -> Any:
+        if pair is not None and not (_numbers(pair, 2) and pair[0] < pair[1]):
+            raise ValueError("accepted: a list of two numbers, the first less than the second")
+        return pair
+
+    @field_validator("file")
+    @classmethod
+    def _plain(cls, file: str | None) -> str | None:
+        if file is not None:
+            _check_name(file, "is")
+        return file
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if self.file and self.format and self.ending and self.ending != f".{self.format}":
+            raise ValueError(
+                f"file {self.file!r} does not suit format {self.format!r}; accepted: names that end"
+                f" with .{self.format}, or without ending"
+            )
+        return self
+
+    @property
+    def ending(self) -> str:
+        """What the file's name ends with, if that is the ending of a format."""
+        endings = (f".{kind}" for kind in MOVIE_FORMATS)
+        return next((one for one in endings if (self.file or "").endswith(one)), "")
+
+    @property
+    def kind(self) -> str:
+        """The format."""
+        return self.format or self.ending.removeprefix(".") or "gif"
+
+    @property
+    def file_name(self) -> str:
+        """Name of the file, with its ending."""
+        stem = plain_name(self.of) if self.file is None else self.file.removesuffix(self.ending)
+        return f"{stem}.{self.kind}"
+
+
+def check_names(
+    fields: Sequence[FieldsOutput], scalars: Sequence[ScalarsOutput], movies: Sequence[MovieOutput]
+) -> None:
+    """Refuse two outputs that would be written into one file, or one column."""
+    taken: dict[str, str] = {}
+    named = [
+        *((f"fields[{n}].file", one.stem) for n, one in enumerate(fields, 1)),
+        *((f"movies[{n}].file", one.file_name) for n, one in enumerate(movies, 1)),
+        *((f"scalars[{n}].name", one.column) for n, one in enumerate(scalars, 1)),
+    ]
+    for key, name in named:
+        if name in taken:
+            raise InputError(
+                f"output.{key}: {name!r} is that of output.{taken[name]}, too; accepted: another"
+            )
+        taken[name] = key

@@ -1,0 +1,257 @@
+"""Output into files while a simulation is stepped from Python: `output` and `movie`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+import numpy as np
+from pydantic import ValidationError
+
+from slipstream.argument_checks import plain_value
+from slipstream.case.chosen_outputs import FieldsOutput, MovieOutput, plain_name
+from slipstream.case.table import Table
+from slipstream.case.validation_messages import explain
+from slipstream.collective import check_agreement, on_every_rank, together
+from slipstream.errors import InputError
+from slipstream.interactive.callbacks import Callback, occasions_of
+from slipstream.simulation.chosen_outputs import ChosenFields, ChosenMovie
+from slipstream.simulation.occasions import Occasions
+
+if TYPE_CHECKING:
+    from slipstream.interactive.interactive_simulation import InteractiveSimulation
+
+Settings = TypeVar("Settings", bound=Table)
+# A plane or a line: its axis and its position, or both by name.
+Place = tuple[str, Any] | Mapping[str, Any]
+
+
+class _Writing(Callback):
+    """Writes when it is due, until it is cancelled."""
+
+    def __init__(
+        self,
+        simulation: Any,
+        write: Callable[[], None],
+        close: Callable[[], None],
+        occasions: Occasions,
+    ) -> None:
+        super().__init__(simulation, lambda _: write(), occasions)
+        self._close = close
+
+    def cancel(self) -> None:
+        """Write no more, and complete the file."""
+        super().cancel()
+        self._close()
+
+
+class ChosenOutput:
+    """What simulations write into files of the user's choice, with a run's folder or without."""
+
+    def output(
+        self,
+        of: Any,
+        every: float | None = None,
+        *,
+        file: str | Path,
+        steps: int | None = None,
+        times: Any = None,
+        plane: Place | None = None,
+        line: Place | None = None,
+        points: Any = None,
+        box: Mapping[str, Sequence[float]] | None = None,
+        stride: int | Sequence[int] = 1,
+        precision: str | None = None,
+        format: str | None = None,
+    ) -> Callback | None:
+        """Write fields or expressions into files: now, or between time steps from now on.
+
+        >>> sim.output("vorticity", every=0.1, plane=("z", 0.5), file="slices.zarr")
+        >>> sim.output({"h": "dot(velocity, vorticity)"}, file="helicity.h5")
+
+        Collective. A file that an earlier call has written is replaced, anything else is refused.
+        Steps are shortened to hit the times, as with `every`.
+
+        Parameters
+        ----------
+        of : str, Quantity, sequence or mapping
+            A name or an expression, several, or a mapping of names of arrays to these.
+        every : float, optional
+            Time between two, of which the first is now. Without it, `steps` and `times` the state
+            is written now, and not again.
+        file : str or pathlib.Path
+            In a folder that is there. What it ends with is the format, unless that is given:
+            ``.zarr``, ``.h5`` or ``.vti``. HDF5 and VTK write a file for each time into a folder of
+            that name without the ending; VTK writes a collection (``.pvd``) beside it.
+        steps : int, optional
+            Number of steps between two.
+        times : sequence of float, optional
+            Times at which it is written.
+        plane : (axis, position), optional
+            Only the plane of points across an axis that is next to a position.
+        line : (axis, (a, b)), optional
+            Only the line of points along an axis that is next to positions along the other two.
+        points : array of shape (n, 3), optional
+            Only these places x, y, z, by cubic interpolation.
+        box : mapping, optional
+            Only points within ranges, such as ``{"x": (0, 1)}``.
+        stride : int or sequence of 3 int
+            Every n-th point, along x, y and z.
+        precision : {"float64", "float32", "float16"}, optional
+            Of numbers in files; by default that of the simulation.
+        format : {"zarr", "hdf5", "vtk"}, optional
+            By default what `file` ends with, or zarr.
+
+        Returns
+        -------
+        Callback or None
+            With a method `cancel`; None if the state was written at once.
+
+        Raises
+        ------
+        InputError
+            If anything is not accepted.
+        RunError
+            If a file cannot be written.
+        """
+        simulation = cast("InteractiveSimulation", self)
+        solver, path = simulation._ready(), Path(file)
+        quantities = _quantities(of)
+        with together(simulation.comm):
+            settings = _validated(
+                FieldsOutput,
+                {
+                    "of": {name: _text(one) for name, one in quantities.items()},
+                    "file": path.name,
+                    "plane": _place(plane),
+                    "line": _place(line),
+                    "points": None if points is None else plain_value(np.asarray(points)),
+                    "box": None if box is None else {k: plain_value(v) for k, v in box.items()},
+                    "stride": plain_value(stride),
+                    "precision": precision,
+                    "format": format,
+                },
+                "output",
+            )
+            occasions = None
+            if not (every is None and steps is None and times is None):
+                occasions = occasions_of(every, steps, times, solver.time, solver.step)
+            check_agreement(simulation.comm, {"output": (settings, every, steps, times)})
+            chosen = ChosenFields(solver, settings, "output", quantities)
+            on_every_rank(simulation.comm, lambda: _check_folder(path))
+            chosen.open(path.parent)
+            if occasions is None:
+                chosen.write()
+                simulation._tell()
+                return None
+        writing = _Writing(simulation, chosen.write, lambda: None, occasions)
+        simulation._callbacks.append(writing)
+        return writing
+
+    def movie(
+        self,
+        of: Any,
+        every: float | None = None,
+        *,
+        plane: Place,
+        file: str | Path,
+        steps: int | None = None,
+        times: Any = None,
+        range: Sequence[float] | None = None,
+        frames_per_second: float = 12.0,
+        format: str | None = None,
+    ) -> Callback:
+        """Make a movie of a plane while the simulation is stepped, from now on.
+
+        >>> sim.movie("vorticity_magnitude", every=0.1, plane=("z", 0.5), file="vortices.gif")
+
+        Collective. A GIF is complete after each frame; an MP4, which ffmpeg writes, when it is
+        cancelled or the simulation is closed.
+
+        Parameters
+        ----------
+        of : str or Quantity
+            Name of a scalar field, or an expression.
+        every, steps, times
+            See `output`; one of them is needed.
+        plane : (axis, position)
+            The plane of points across an axis that is next to a position.
+        file : str or pathlib.Path
+            In a folder that is there; one that has this name is replaced.
+        range : pair of float, optional
+            Values of the first and the last colour. By default those of the first frames, to both
+            sides of zero alike where values have both signs.
+        frames_per_second : float
+            How fast it is played.
+        format : {"gif", "mp4"}, optional
+            By default what `file` ends with, or gif.
+
+        Returns
+        -------
+        Callback
+            With a method `cancel`, which completes the file.
+
+        Raises
+        ------
+        InputError
+            If anything is not accepted.
+        RunError
+            If the file cannot be written.
+        """
+        simulation = cast("InteractiveSimulation", self)
+        solver, path = simulation._ready(), Path(file)
+        with together(simulation.comm):
+            occasions = occasions_of(every, steps, times, solver.time, solver.step)
+            given = {
+                "of": _text(of),
+                "plane": _place(plane),
+                "interval": 1.0,  # of cases; here occasions tell
+                "file": path.name,
+                "range": plain_value(range),
+                "frames_per_second": frames_per_second,
+                "format": format,
+            }
+            settings = _validated(MovieOutput, given, "movie")
+            check_agreement(simulation.comm, {"movie": (settings, every, steps, times)})
+            movie = ChosenMovie(solver, settings, "movie", of)
+            on_every_rank(simulation.comm, lambda: _check_folder(path))
+            movie.open(path.parent)
+        writing = _Writing(simulation, movie.write, movie.close, occasions)
+        simulation._callbacks.append(writing)
+        return writing
+
+
+def _quantities(of: Any) -> dict[str, Any]:
+    """Return names and expressions by the names of their arrays."""
+    if isinstance(of, Mapping):
+        return dict(of)
+    several = list(of) if isinstance(of, list | tuple) else [of]
+    return {plain_name(_text(one)): one for one in several}
+
+
+def _text(quantity: Any) -> str:
+    return quantity if isinstance(quantity, str) else str(getattr(quantity, "text", quantity))
+
+
+def _place(given: Place | None) -> dict[str, Any] | None:
+    """Return the table of a plane or a line."""
+    if given is None or isinstance(given, Mapping):
+        return None if given is None else {k: plain_value(v) for k, v in given.items()}
+    if not isinstance(given, tuple | list) or len(given) != 2:
+        raise InputError(f"{given!r} is no plane and no line; accepted: an axis and a position")
+    return {"axis": given[0], "position": plain_value(given[1])}
+
+
+def _validated(kind: type[Settings], given: dict[str, Any], where: str) -> Settings:
+    try:
+        return kind.model_validate({k: v for k, v in given.items() if v is not None})
+    except ValidationError as error:
+        key, message = explain(kind, error)
+        begin = f"{where}: " if key == "case" else f"{where}."
+        raise InputError(begin + message.removeprefix("case: ")) from error
+
+
+def _check_folder(path: Path) -> None:
+    if not path.parent.is_dir():
+        raise InputError(f"file {str(path)!r}: there is no folder {str(path.parent)!r}")

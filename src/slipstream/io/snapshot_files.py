@@ -1,0 +1,316 @@
+"""Snapshots of fields, one after the other, in the formats that users choose.
+
+All ranks write, each its own part. A snapshot that was cut short is not seen: files of their own
+appear when they are complete, and a zarr group tells of a snapshot that is there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import shutil
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from xml.sax.saxutils import quoteattr
+
+import numpy as np
+
+from slipstream.array_types import Comm
+from slipstream.collective import on_every_rank, on_first_rank
+from slipstream.decomposition import Box
+from slipstream.errors import InputError
+from slipstream.field import Field
+from slipstream.io.array_files import (
+    check_replaceable,
+    put_in_place,
+    runs_in,
+    write_all,
+    write_arrays,
+)
+from slipstream.io.durable_files import (
+    PARTIAL,
+    errors_name,
+    flush_file,
+    flush_folder,
+    replace_file,
+)
+from slipstream.io.vtk_files import ImageDataFile
+from slipstream.io.zarr_store import FieldStore
+
+# Elements of an attribute in HDF5.
+_LONGEST_ATTRIBUTE = 4096
+# Snapshots of small arrays in one chunk, at most.
+_TIMES_TOGETHER = 256
+
+
+@dataclass(frozen=True)
+class SampledArray:
+    """An array that is written at each time: what is the same at all times.
+
+    A vector is one array of several components.
+    """
+
+    name: str
+    suffixes: tuple[str, ...]
+    dtype: np.dtype
+    long_name: str
+    unit: str
+
+
+@dataclass(frozen=True)
+class SampledPoints:
+    """The points at which arrays are written.
+
+    Attributes
+    ----------
+    dims, shape : tuple
+        Names of the axes, slowest first, and points along them.
+    boxes : tuple of Box
+        The part of each rank.
+    coordinates : mapping
+        Of the axes, and of what else tells where the points are.
+    coordinate_unit : str
+        Their unit.
+    origin, spacing : tuple of 3 float
+        Along x, y and z, for VTK: of the first point, or of the corner of its cell.
+    are_cells : bool
+        Whether values are those of cells.
+    """
+
+    dims: tuple[str, ...]
+    shape: tuple[int, ...]
+    boxes: tuple[Box, ...]
+    coordinates: Mapping[str, np.ndarray]
+    coordinate_unit: str
+    origin: tuple[float, ...] = (0.0, 0.0, 0.0)
+    spacing: tuple[float, ...] = (1.0, 1.0, 1.0)
+    are_cells: bool = False
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+
+
+# ``make(array, components)`` returns this rank's part, [component, ...] of the array's type.
+Make = Callable[[SampledArray, slice], np.ndarray]
+
+
+class SnapshotFiles(ABC):
+    """Files of a format, into which snapshots go. All methods are collective.
+
+    What is there is replaced, if it was written by one of these.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        arrays: Sequence[SampledArray],
+        points: SampledPoints,
+        comm: Comm,
+        attributes: Mapping[str, Any],
+    ) -> None:
+        self.path, self._arrays, self._points = path, list(arrays), points
+        self._comm, self._attributes = comm, dict(attributes)
+        self._rank = 0 if comm is None else comm.rank
+        on_first_rank(comm, self._check)
+        self._begin()
+
+    @abstractmethod
+    def _check(self) -> None:
+        """Refuse to replace what is somebody else's."""
+
+    @abstractmethod
+    def _begin(self) -> None:
+        """Remove what is replaced, and make what snapshots need."""
+
+    @abstractmethod
+    def append(self, time: float, step: int, make: Make) -> None:
+        """Write a snapshot."""
+
+
+class ZarrSnapshots(SnapshotFiles):
+    """A zarr group with an axis of time, an array for each component."""
+
+    def _check(self) -> None:
+        check_replaceable(self.path)
+
+    def _begin(self) -> None:
+        self._store = FieldStore(self.path, self._comm, self._attributes, _TIMES_TOGETHER)
+
+    def append(self, time: float, step: int, make: Make) -> None:
+        """Write a snapshot."""
+        self._store.append(time, self._fields(make))
+
+    def _fields(self, make: Make) -> Iterator[Field]:
+        points = self._points
+        for array in self._arrays:
+            for group in _groups(array):
+                for suffix, part in zip(array.suffixes[group], make(array, group), strict=True):
+                    yield Field(
+                        array.name + suffix,
+                        points.dims,
+                        points.shape,
+                        points.boxes[self._rank].start,
+                        part,
+                        points.coordinates,
+                        {"long_name": array.long_name, "units": array.unit, **points.attributes},
+                        points.coordinate_unit,
+                    )
+
+
+class _FileForEach(SnapshotFiles):
+    """A folder with a file for each snapshot, which are numbered from 0."""
+
+    ending: str
+
+    def _check(self) -> None:
+        if not os.path.lexists(self.path):
+            return
+        others = (
+            [one.name for one in self.path.iterdir() if not self._is_ours(one)]
+            if (self.path.is_dir() and not self.path.is_symlink())
+            else [self.path.name]
+        )
+        if others:
+            raise InputError(
+                f"{self.path} is there, and {others[0]} in it is no snapshot; accepted: another"
+                " name"
+            )
+
+    def _is_ours(self, path: Path) -> bool:
+        number = path.name.removesuffix(PARTIAL).removesuffix(self.ending)
+        number = number.removeprefix(f"{self.path.name}_")
+        return path.is_file() and number.isdigit() and not path.is_symlink()
+
+    def _begin(self) -> None:
+        self._count = 0
+
+        def make_folder() -> None:
+            with errors_name(self.path):
+                if self.path.exists():
+                    shutil.rmtree(self.path)
+                self.path.mkdir()
+            flush_folder(self.path.parent)
+
+        on_first_rank(self._comm, make_folder)
+
+    def _next(self) -> Path:
+        self._count += 1
+        return self.path / f"{self.path.name}_{self._count - 1:06d}{self.ending}"
+
+
+class Hdf5Snapshots(_FileForEach):
+    """HDF5 files, with an array for each component and the places of points as attributes."""
+
+    ending = ".h5"
+
+    def append(self, time: float, step: int, make: Make) -> None:
+        """Write a snapshot."""
+        points = self._points
+        parts: dict[str, np.ndarray] = {}
+        for array in self._arrays:
+            for group in _groups(array):
+                names = [array.name + suffix for suffix in array.suffixes[group]]
+                parts.update(zip(names, make(array, group), strict=True))
+        # Longer ones do not fit into attributes; points are at regular distances then.
+        places = {
+            name: values if values.size <= _LONGEST_ATTRIBUTE else values[[0, 1, -1]]
+            for name, values in points.coordinates.items()
+        }
+        attributes = {**self._attributes, **places, **points.attributes, "time": time, "step": step}
+        write_arrays(self._next(), parts, points.boxes, self._comm, attributes)
+        on_first_rank(self._comm, lambda: flush_folder(self.path))
+
+
+class VtkSnapshots(_FileForEach):
+    """VTK's image data, and a collection (``.pvd``) of them beside the folder."""
+
+    ending = ".vti"
+
+    def _begin(self) -> None:
+        super()._begin()
+        self._times: list[float] = []
+        self._collection = self.path.with_name(f"{self.path.name}.pvd")
+        on_first_rank(self._comm, self._write_collection)
+
+    def append(self, time: float, step: int, make: Make) -> None:
+        """Write a snapshot."""
+        path = self._next()
+        unfinished = path.with_name(path.name + PARTIAL)
+        try:
+            starts = on_first_rank(self._comm, lambda: self._make_file(unfinished))
+            for array in self._arrays:
+                part = make(array, slice(0, len(array.suffixes)))
+                on_every_rank(
+                    self._comm, functools.partial(self._write, unfinished, part, starts[array.name])
+                )
+            on_first_rank(self._comm, lambda: put_in_place(unfinished, path))
+        except BaseException:
+            if self._rank == 0:
+                with contextlib.suppress(OSError):
+                    unfinished.unlink()
+            raise
+        self._times.append(time)
+        on_first_rank(self._comm, self._write_collection)
+
+    def _make_file(self, path: Path) -> dict[str, int]:
+        points = self._points
+        shape = _in_three(points.dims, points.shape)
+        kinds = {one.name: (one.dtype, len(one.suffixes)) for one in self._arrays}
+        how = {"origin": points.origin, "on_points": not points.are_cells}
+        with (
+            errors_name(path),
+            ImageDataFile(path, shape, points.spacing, kinds, **how) as file,  # type: ignore[arg-type]
+        ):
+            return dict(file.starts)
+
+    def _write(self, path: Path, part: np.ndarray, start: int) -> None:
+        """Write this rank's part where it belongs, components together."""
+        box, shape = self._points.boxes[self._rank], self._points.shape
+        if not box.size:
+            return
+        values = np.ascontiguousarray(np.moveaxis(part, 0, -1))
+        values = values.astype(values.dtype.newbyteorder("<"), copy=False)
+        with errors_name(path):
+            file = os.open(path, os.O_WRONLY)
+            try:
+                for place, run in runs_in(values, (*shape, len(part)), (*box.start, 0)):
+                    write_all(file, run, start + place)
+            finally:
+                os.close(file)
+
+    def _write_collection(self) -> None:
+        lines = "".join(
+            f'    <DataSet timestep="{time!r}" part="0" file='
+            f"{quoteattr(f'{self.path.name}/{self.path.name}_{number:06d}{self.ending}')}/>\n"
+            for number, time in enumerate(self._times)
+        )
+        text = (
+            '<?xml version="1.0"?>\n<VTKFile type="Collection" version="1.0"'
+            ' byte_order="LittleEndian">\n  <Collection>\n'
+            f"{lines}  </Collection>\n</VTKFile>\n"
+        )
+        replace_file(self._collection, text.encode())
+        flush_file(self._collection)
+        for folder in (self.path, self.path.parent):
+            flush_folder(folder)
+
+
+# By format.
+SNAPSHOTS: dict[str, type[SnapshotFiles]] = {
+    "zarr": ZarrSnapshots,
+    "hdf5": Hdf5Snapshots,
+    "vtk": VtkSnapshots,
+}
+
+
+def _groups(array: SampledArray) -> list[slice]:
+    """Return which components are made together: no more than those of a vector."""
+    count = len(array.suffixes)
+    return [slice(low, min(low + 3, count)) for low in range(0, count, 3)]
+
+
+def _in_three(dims: Sequence[str], shape: Sequence[int]) -> tuple[int, ...]:
+    sizes = dict(zip(dims, shape, strict=True))
+    return tuple(sizes.get(axis, 1) for axis in "zyx")

@@ -1,0 +1,473 @@
+"""Output that users choose: fields of some points into files, expressions as numbers, movies.
+
+Each is judged when it is made, before anything runs: names, expressions, places, and whether steps
+of one size hit its times. What is written is made chunk by chunk, so that no more is in memory than
+what goes into the file.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from slipstream.case.chosen_outputs import FieldsOutput, MovieOutput, ScalarsOutput, check_names
+from slipstream.collective import on_every_rank, on_first_rank, sum_over_ranks
+from slipstream.decomposition import Box
+from slipstream.errors import InputError
+from slipstream.io.snapshot_files import SNAPSHOTS, SampledArray, SampledPoints, SnapshotFiles
+from slipstream.io.time_series import Series
+from slipstream.report.movies import Movie, check_movie
+from slipstream.simulation.occasions import AtIntervals, AtTimes, Occasions
+from slipstream.simulation.point_values import AXES, Layout, PointValues, interpolated
+from slipstream.simulation.regions import Region, check_places
+from slipstream.simulation.simulation_base import Simulation
+
+
+class _Sampling:
+    """Takes the values at some points from all of this rank's."""
+
+    def __init__(self, simulation: Simulation) -> None:
+        self.simulation = simulation
+        self.layout: Layout = simulation.layout()
+        self._box = self.layout.boxes[simulation.rank]
+
+    def chunk_box(self, values: Any, plane: int) -> Box:
+        """Return which points a chunk of values is of."""
+        low = self._box.start[0] + plane
+        return self._box.with_range(0, low, low + values.shape[1])
+
+
+class RegionSampling(_Sampling):
+    """The points of a region, each rank its own."""
+
+    def __init__(self, simulation: Simulation, region: Region) -> None:
+        super().__init__(simulation)
+        self.region = region
+        sections = [region.section(box)[0] for box in self.layout.boxes]
+        self._own = sections[simulation.rank]
+        kept = [place for place, axis in enumerate(AXES) if axis not in region.fixed]
+        self._kept = kept
+        lines = region.coordinates
+
+        def of_kept(values: Sequence[int]) -> tuple[int, ...]:
+            return tuple(values[place] for place in kept)
+
+        boxes = [
+            Box(of_kept(one.start), of_kept(one.stop))
+            if one.size
+            else Box((0,) * len(kept), (0,) * len(kept))
+            for one in sections
+        ]
+        self.points = SampledPoints(
+            dims=tuple(AXES[place] for place in kept),
+            shape=of_kept(region.shape),
+            boxes=tuple(boxes),
+            coordinates={AXES[place]: lines[AXES[place]] for place in kept},
+            coordinate_unit=self.layout.unit,
+            origin=region.origin,
+            spacing=region.spacing,
+            are_cells=self.layout.are_cells,
+            attributes={axis: float(lines[axis][0]) for axis in region.fixed},
+        )
+
+    def take(self, values: PointValues, components: slice, dtype: np.dtype) -> np.ndarray:
+        """Return this rank's part of some components. Collective."""
+        count = len(values.suffixes[components])
+        part = np.empty((count, *self._own.shape), dtype)
+
+        def keep(chunk: Any, plane: int) -> None:
+            inner, slices = self.region.section(self.chunk_box(chunk, plane))
+            if inner.size:
+                part[(slice(None), *inner.slices(self._own))] = _on_host(
+                    chunk[(slice(None), *slices)]
+                )
+
+        with np.errstate(over="ignore"):
+            values.each_chunk(keep, components)
+        shape = [self._own.shape[place] for place in self._kept]
+        return (
+            part.reshape(count, *shape)
+            if self._own.size
+            else part[..., :0].reshape(count, *([0] * len(shape)))
+        )
+
+
+class PlaceSampling(_Sampling):
+    """Places between the points, by cubic interpolation: the first rank has them all."""
+
+    def __init__(self, simulation: Simulation, places: np.ndarray) -> None:
+        super().__init__(simulation)
+        self._places = places
+        nothing = Box((0,), (0,))
+        ranks = len(self.layout.boxes)
+        self.points = SampledPoints(
+            dims=("point",),
+            shape=(len(places),),
+            boxes=(Box((0,), (len(places),)), *[nothing] * (ranks - 1)),
+            coordinates={
+                "point": np.arange(len(places), dtype=float),
+                **{axis: places[:, number] for number, axis in enumerate("xyz")},
+            },
+            coordinate_unit=self.layout.unit,
+            attributes={"coordinates": "x y z"},
+        )
+
+    def take(self, values: PointValues, components: slice, dtype: np.dtype) -> np.ndarray:
+        """Return this rank's part of some components. Collective."""
+        found: dict[int, np.ndarray] = {}
+
+        def keep(chunk: Any, plane: int) -> None:
+            box = self.chunk_box(chunk, plane)
+            found[plane] = interpolated(_on_host(chunk), self._places, self.layout, box)
+
+        values.each_chunk(keep, components)
+        own = np.zeros((len(self._places), len(values.suffixes[components])))
+        for plane in sorted(found):
+            own += found[plane]
+        total = sum_over_ranks(self.simulation.comm, own).T
+        part = total if self.simulation.rank == 0 else total[:, :0]
+        with np.errstate(over="ignore"):
+            return np.ascontiguousarray(part, dtype)
+
+
+class ChosenFields:
+    """Fields and expressions of some points, which are written into files when asked.
+
+    Parameters
+    ----------
+    simulation : Simulation
+        Of which they are.
+    settings : FieldsOutput
+        What is asked for.
+    where : str
+        What messages begin with: a key or a method.
+    quantities : mapping, optional
+        Expressions by the names of their arrays, in place of those of the settings.
+    """
+
+    def __init__(
+        self,
+        simulation: Simulation,
+        settings: FieldsOutput,
+        where: str,
+        quantities: Mapping[str, Any] | None = None,
+    ) -> None:
+        self._simulation, self._where = simulation, where
+        self.settings = settings
+        of = settings.named if quantities is None else quantities
+        self._values = {
+            name: simulation.point_values(one, f"{where}.of") for name, one in of.items()
+        }
+        names = [name + suffix for name, one in self._values.items() for suffix in one.suffixes]
+        for name in names:
+            if names.count(name) > 1 or name in ("time", "point", *AXES):
+                raise InputError(f"{where}.of: {name!r} is taken; accepted: a table of others")
+        layout = simulation.layout()
+        self._sampling: RegionSampling | PlaceSampling
+        if settings.points is not None:
+            places = np.array(settings.points, dtype=float)
+            check_places(layout, places, f"{where}.points")
+            self._sampling = PlaceSampling(simulation, places)
+        else:
+            region = Region(
+                layout, where, settings.plane, settings.line, settings.box, settings.stride_xyz
+            )
+            self._sampling = RegionSampling(simulation, region)
+        self._files: SnapshotFiles | None = None
+        self._has_warned = False
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the files or folders that are written."""
+        stem = self.settings.stem
+        by_format = {"zarr": (f"{stem}.zarr",), "hdf5": (stem,), "vtk": (stem, f"{stem}.pvd")}
+        return by_format[self.settings.kind]
+
+    def open(self, folder: Path) -> None:
+        """Make the files in a folder, in place of earlier ones; unless that is done. Collective."""
+        if self._files is not None:
+            return
+        settings, simulation = self.settings, self._simulation
+        arrays = [
+            SampledArray(name, one.suffixes, self._dtype(one), one.long_name, one.unit)
+            for name, one in self._values.items()
+        ]
+        self._files = SNAPSHOTS[settings.kind](
+            folder / self.names[0],
+            arrays,
+            self._sampling.points,
+            simulation.comm,
+            {"title": simulation.case.title},
+        )
+
+    def write(self) -> None:
+        """Write a snapshot of the state. Collective."""
+        if self._files is None:
+            raise RuntimeError("files have not been opened")
+        self._files.append(self._simulation.time, self._simulation.step, self._part)
+
+    def _part(self, array: SampledArray, components: slice) -> np.ndarray:
+        part = self._sampling.take(self._values[array.name], components, array.dtype)
+        if array.dtype == np.float16 and not self._has_warned:
+            is_wrong = on_every_rank(self._simulation.comm, lambda: bool(np.isinf(part).any()))
+            everyone = self._simulation.comm and self._simulation.comm.allgather(is_wrong)
+            if any(everyone or [is_wrong]):
+                self._has_warned = True
+                text = f"{self._where}.precision: {array.name} has values beyond 65504, the largest"
+                self._simulation.warn([f"{text} of float16; they are infinite in the file"])
+        return part
+
+    def _dtype(self, values: PointValues) -> np.dtype:
+        wanted = self.settings.precision
+        return np.dtype(wanted) if wanted and values.dtype.kind == "f" else values.dtype
+
+
+class ChosenScalars:
+    """An expression that is reduced to a number, or to one for each component."""
+
+    def __init__(self, simulation: Simulation, settings: ScalarsOutput, where: str) -> None:
+        self.settings = settings
+        self._values = simulation.point_values(settings.of, f"{where}.of")
+        is_complex = any("imag" in suffix for suffix in self._values.suffixes)
+        if is_complex and settings.reduce in ("max", "min"):
+            raise InputError(
+                f"{where}.reduce: {settings.reduce!r} of a complex quantity; accepted: mean, rms"
+            )
+        self.columns = tuple(settings.column + suffix for suffix in self._values.suffixes)
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """What the columns are, for people."""
+        text = f"{self.settings.reduce} of {self._values.long_name}"
+        unit = self._values.unit
+        unit = "non-dimensional" if unit == "1" else unit
+        parts = (suffix.replace("_", " ").rstrip() for suffix in self._values.suffixes)
+        pairs = zip(self.columns, parts, strict=True)
+        return {name: f"{text}{part and ',' + part} ({unit})" for name, part in pairs}
+
+    def read(self) -> dict[str, float]:
+        """Return the numbers, the same on all ranks. Collective."""
+        return dict(
+            zip(self.columns, map(float, self._values.reduce(self.settings.reduce)), strict=True)
+        )
+
+
+class ChosenMovie:
+    """A plane of a scalar, of which the first rank makes a movie."""
+
+    def __init__(
+        self, simulation: Simulation, settings: MovieOutput, where: str, quantity: Any = None
+    ) -> None:
+        self._simulation, self.settings = simulation, settings
+        of = settings.of if quantity is None else quantity
+        self._values = simulation.point_values(of, f"{where}.of")
+        if len(self._values.suffixes) > 1:
+            count = len(self._values.suffixes)
+            raise InputError(
+                f"{where}.of: {settings.of!r} has {count} components; accepted: scalars, such as"
+                " one component, or a magnitude"
+            )
+        on_first_rank(simulation.comm, lambda: check_movie(settings.kind, f"{where}.format"))
+        region = Region(simulation.layout(), where, plane=settings.plane)
+        self._sampling = RegionSampling(simulation, region)
+        self.names = (settings.file_name,)
+        self._movie: Movie | None = None
+
+    def open(self, folder: Path) -> None:
+        """Begin the file in a folder, in place of an earlier one. Collective."""
+        if self._movie is None and self._simulation.rank == 0:
+            points, settings = self._sampling.points, self.settings
+            lengths = [abs(float(one[-1] - one[0])) for one in points.coordinates.values()]
+            self._movie = Movie(
+                folder / settings.file_name,
+                kind=settings.kind,
+                limits=settings.range,
+                frames_per_second=settings.frames_per_second,
+                label=settings.of,
+                aspect=lengths[0] / lengths[1] if all(lengths) else 1.0,
+            )
+
+    def write(self) -> None:
+        """Add a frame of the state. Collective."""
+        simulation = self._simulation
+        part = self._sampling.take(self._values, slice(0, 1), np.dtype(np.float32))[0]
+        points = self._sampling.points
+        parts = [part] if simulation.comm is None else simulation.comm.gather(part, root=0)
+        frame = np.zeros(points.shape, np.float32)
+        for box, values in zip(points.boxes, parts or (), strict=False):
+            frame[box.slices()] = values
+
+        def add() -> None:
+            if self._movie is not None:
+                self._movie.add(frame, simulation.time)
+
+        on_first_rank(simulation.comm, add)
+
+    def close(self) -> None:
+        """Complete the movie."""
+        if self._movie is not None:
+            self._movie.close()
+
+
+def occasions_of(settings: Any, start: float) -> Occasions | None:
+    """Return when output is due; None for the end of the run, or with the diagnostics."""
+    if settings.interval is not None:
+        return AtIntervals(settings.interval, start)
+    times = getattr(settings, "times", None)
+    return None if times is None else AtTimes(times, start)
+
+
+class ChosenOutputs:
+    """All that a case asks for of this kind. Its methods are collective.
+
+    Raises
+    ------
+    InputError
+        When it is made: if anything is not accepted.
+    """
+
+    def __init__(self, simulation: Simulation) -> None:
+        self._simulation = simulation
+        output, case = simulation.case.output, simulation.case
+        check_names(output.fields, output.scalars, output.movies)
+        self._fields = [
+            ChosenFields(simulation, one, f"output.fields[{number}]")
+            for number, one in enumerate(output.fields, 1)
+        ]
+        self.scalars = [
+            ChosenScalars(simulation, one, f"output.scalars[{number}]")
+            for number, one in enumerate(output.scalars, 1)
+        ]
+        self._movies = [
+            ChosenMovie(simulation, one, f"output.movies[{number}]")
+            for number, one in enumerate(output.movies, 1)
+        ]
+        kinds: dict[str, Sequence[Any]] = {
+            "fields": self._fields,
+            "scalars": self.scalars,
+            "movies": self._movies,
+        }
+        self._due: list[tuple[Any, Occasions]] = []
+        for kind, members in kinds.items():
+            for number, one in enumerate(members, 1):
+                occasions = occasions_of(one.settings, simulation.time)
+                if occasions is None:
+                    continue
+                self._due.append((one, occasions))
+                if case.fixed_step is not None:
+                    times = getattr(one.settings, "times", None)
+                    key = f"output.{kind}[{number}].{'interval' if times is None else 'times'}"
+                    occasions.check_hits(key, simulation.time, case.time.end, case.fixed_step)
+        self.with_diagnostics = [
+            one for one in self.scalars if one not in [due for due, _ in self._due]
+        ]
+        self._series: dict[str, Series] = {}
+        self._written: dict[int, float] = {}
+        self._is_open = False
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing has been asked for."""
+        return not (self._fields or self.scalars or self._movies)
+
+    @property
+    def has_files(self) -> bool:
+        """Whether there are files of its own."""
+        return bool(self._fields or self._movies) or len(self.with_diagnostics) < len(self.scalars)
+
+    def check_columns(self, names: Mapping[str, Any]) -> None:
+        """Refuse columns that the diagnostics have already."""
+        for number, one in enumerate(self.scalars, 1):
+            for name in one.columns:
+                if name in ("step", "time", "step_size") or (
+                    name in names and one in self.with_diagnostics
+                ):
+                    raise InputError(
+                        f"output.scalars[{number}].name: {name!r} is a diagnostic; accepted: others"
+                    )
+
+    def labels(self) -> dict[str, str]:
+        """Return what the columns among the diagnostics are."""
+        return {k: text for one in self.with_diagnostics for k, text in one.labels.items()}
+
+    def diagnostics(self) -> dict[str, float]:
+        """Return the numbers that go with the diagnostics. Collective."""
+        return {k: value for one in self.with_diagnostics for k, value in one.read().items()}
+
+    def next_time(self, time: float) -> float:
+        """Return when anything is due next after a time; infinity for never."""
+        return min((occasions.after(time) for _, occasions in self._due), default=math.inf)
+
+    def record(self, folder: Path, step_size: float) -> None:
+        """Write into a folder what is due. Collective."""
+        time, step = self._simulation.time, self._simulation.step
+        for one, occasions in self._due:
+            if occasions.due(time, step):
+                self._write(one, folder, step_size)
+
+    def record_last(self, folder: Path, step_size: float) -> None:
+        """Write of the last state what recurs, or is asked for at the end. Collective."""
+        at_times = [one for one, occasions in self._due if isinstance(occasions, AtTimes)]
+        for one in [*self._fields, *self.scalars]:
+            if one in at_times or one in self.with_diagnostics:
+                continue
+            if self._written.get(id(one)) != self._simulation.time:
+                self._write(one, folder, step_size)
+
+    def _write(self, one: Any, folder: Path, step_size: float) -> None:
+        self._open(folder)
+        self._written[id(one)] = self._simulation.time
+        if isinstance(one, ChosenScalars):
+            numbers = one.read()
+            on_first_rank(
+                self._simulation.comm, lambda: self._add_row(one, folder, step_size, numbers)
+            )
+            return
+        one.open(folder)
+        one.write()
+
+    def _open(self, folder: Path) -> None:
+        if not self._is_open:
+            on_first_rank(self._simulation.comm, lambda: folder.mkdir(exist_ok=True))
+            self._is_open = True
+
+    def _add_row(
+        self, one: ChosenScalars, folder: Path, step_size: float, numbers: Mapping[str, float]
+    ) -> None:
+        name = one.settings.column
+        if name not in self._series:
+            self._series[name] = Series(folder, one.labels, name)
+        simulation = self._simulation
+        self._series[name].append(simulation.step, simulation.time, step_size, numbers)
+
+    def flush(self) -> None:
+        """Bring to the device what has been written."""
+        for series in self._series.values():
+            series.flush()
+
+    def close(self) -> None:
+        """Complete series and movies."""
+        for series in self._series.values():
+            series.close()
+        for movie in self._movies:
+            movie.close()
+
+    def drawn(self, series: Series) -> dict[str, tuple[np.ndarray, np.ndarray, str]]:
+        """Return times, values and label of all scalars, by column: what is drawn. On rank 0."""
+        found = {}
+        for one in self.scalars:
+            own = series if one in self.with_diagnostics else self._series.get(one.settings.column)
+            columns = {} if own is None else own.read(("time", *one.columns))
+            for name in one.columns:
+                if name in columns:
+                    found[name] = columns["time"], columns[name], one.labels[name]
+        return found
+
+
+def _on_host(values: Any) -> np.ndarray:
+    # Not `Device.to_host`, which waits for the device: this may be within its work.
+    return values if isinstance(values, np.ndarray) else values.get()

@@ -1,0 +1,183 @@
+"""Values of a simulation at its points: of a field, or of what follows from fields.
+
+A family says how values are made (`PointValues.each_chunk`); what is written of them, or made of
+them, is the same for all families.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from slipstream.accepted import REDUCTIONS
+from slipstream.array_types import Array, Comm
+from slipstream.collective import sum_over_ranks
+from slipstream.decomposition import Box
+from slipstream.errors import InputError
+
+AXES = ("z", "y", "x")
+# How many places are interpolated at once: each takes 64 points of every component.
+_PLACES_AT_ONCE = 4096
+
+# ``take(values, plane)`` gets an array of the device, [component, z, y, x], of some planes of this
+# rank, of which the first is its plane number `plane`.
+Take = Callable[[Array, int], None]
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where the points are: the box of each rank, and the coordinates along each axis.
+
+    Points are those of a periodic grid, or the middles of cells.
+    """
+
+    shape: tuple[int, int, int]
+    boxes: tuple[Box, ...]
+    coordinates: dict[str, np.ndarray]
+    unit: str = "1"
+    are_cells: bool = False
+
+    def spacing(self, axis: str) -> float:
+        """Return the distance of points along an axis; 1 if there is one point only."""
+        line = self.coordinates[axis]
+        return float(line[1] - line[0]) if len(line) > 1 else 1.0
+
+
+class PointValues(ABC):
+    """Values at the points, made anew from the state whenever they are asked for.
+
+    Attributes
+    ----------
+    suffixes : tuple of str
+        What each component adds to a name: ("",) of a scalar, ("_x", "_y", "_z") of a vector; the
+        real parts of a complex quantity come first.
+    dtype : numpy.dtype
+        Of values.
+    long_name, unit : str
+        For people; "1" where it is non-dimensional.
+    """
+
+    suffixes: tuple[str, ...]
+    dtype: np.dtype
+    long_name: str
+    unit: str = "1"
+
+    @abstractmethod
+    def each_chunk(self, take: Take, components: slice) -> None:
+        """Give the values of some components, some planes at a time. Collective.
+
+        Chunks come in any order, perhaps from several threads.
+        """
+
+    @abstractmethod
+    def reduce(self, how: str) -> np.ndarray:
+        """Return one of `REDUCTIONS` by component, the same on all ranks. Collective."""
+
+
+class ArrayValues(PointValues):
+    """Values of which a rank makes its whole part at once.
+
+    Parameters
+    ----------
+    read : callable
+        ``read(component)`` returns this rank's part on the host; collective.
+    """
+
+    def __init__(
+        self,
+        read: Callable[[int], np.ndarray],
+        suffixes: tuple[str, ...],
+        dtype: Any,
+        long_name: str,
+        unit: str,
+        layout: Layout,
+        comm: Comm,
+    ) -> None:
+        self._read, self._layout, self._comm = read, layout, comm
+        self.suffixes, self.dtype = suffixes, np.dtype(dtype)
+        self.long_name, self.unit = long_name, unit
+
+    def each_chunk(self, take: Take, components: slice) -> None:
+        parts = [self._read(one) for one in range(len(self.suffixes))[components]]
+        if parts[0].size:
+            take(np.stack(parts), 0)
+
+    def reduce(self, how: str) -> np.ndarray:
+        return np.array([self._reduced(self._read(n), how) for n in range(len(self.suffixes))])
+
+    def _reduced(self, part: np.ndarray, how: str) -> float:
+        check_reduction(how, tuple(REDUCTIONS), "reduce", self.long_name)
+        layout, rank = self._layout, 0 if self._comm is None else self._comm.rank
+        rows = part.reshape(part.shape[0], -1).astype(np.float64, copy=False)
+        # Plane by plane, so that the sum depends little on how planes are divided.
+        value = {
+            "mean": lambda: rows.sum(axis=1),
+            "rms": lambda: np.square(rows).sum(axis=1),
+            "max": lambda: rows.max(axis=1),
+            "min": lambda: rows.min(axis=1),
+        }[how]
+        box = layout.boxes[rank]
+        planes = np.zeros(layout.shape[0])
+        if how in ("max", "min"):
+            # Several ranks may have parts of one plane.
+            own = value() if part.size else np.zeros(0)
+            extreme = np.max if how == "max" else np.min
+            worst = -np.inf if how == "max" else np.inf
+            mine = float(extreme(own)) if own.size else worst
+            found = [mine] if self._comm is None else self._comm.allgather(mine)
+            return float(extreme(found))
+        if part.size:
+            planes[box.start[0] : box.stop[0]] = value()
+        mean = float(sum_over_ranks(self._comm, planes).sum()) / float(np.prod(layout.shape))
+        return float(np.sqrt(mean)) if how == "rms" else mean
+
+
+def check_reduction(how: str, accepted: tuple[str, ...], where: str, what: str) -> None:
+    """Refuse a reduction that is none, or none of what is to be reduced."""
+    if how not in accepted:
+        raise InputError(f"{where}: {how!r} of {what}; accepted: {', '.join(accepted)}")
+
+
+def interpolated(parts: np.ndarray, places: np.ndarray, layout: Layout, box: Box) -> np.ndarray:
+    """Return what a box adds to cubic interpolation at places (x, y, z), shape (n, fields)."""
+    result = np.zeros((len(places), len(parts)), np.result_type(parts.dtype, np.float64))
+    if not box.size:
+        return result
+    indices, weights = [], []
+    for axis, name in enumerate(AXES):
+        line, size = layout.coordinates[name], layout.shape[axis]
+        near, factors = _nearest_four(line, size, places[:, 2 - axis])
+        own = near - box.start[axis]
+        is_mine = (own >= 0) & (own < box.shape[axis])
+        indices.append(np.where(is_mine, own, 0))
+        weights.append(np.where(is_mine, factors, 0.0))
+    mine = np.flatnonzero(np.logical_and.reduce([one.any(axis=1) for one in weights]))
+    for first in range(0, len(mine), _PLACES_AT_ONCE):
+        chosen = mine[first : first + _PLACES_AT_ONCE]
+        k, j, i = (one[chosen] for one in indices)
+        found = parts[:, k[:, :, None, None], j[:, None, :, None], i[:, None, None, :]]
+        for one in reversed(weights):
+            found = np.einsum("fn...i,ni->fn...", found, one[chosen])
+        result[chosen] = found.T
+    return result
+
+
+def _nearest_four(line: np.ndarray, size: int, places: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the indices of the points around each place on an axis, and their weights."""
+    if size == 1:
+        return np.zeros((len(places), 1), int), np.ones((len(places), 1))
+    position = (places - line[0]) / (line[1] - line[0])
+    first = np.floor(position).astype(int)
+    s = (position - first)[:, None]
+    # Lagrange's polynomials through the points at -1, 0, 1 and 2.
+    factors = (
+        -s * (s - 1) * (s - 2) / 6,
+        (s + 1) * (s - 1) * (s - 2) / 2,
+        -(s + 1) * s * (s - 2) / 2,
+        (s + 1) * s * (s - 1) / 6,
+    )
+    return (first[:, None] + np.arange(-1, 3)) % size, np.concatenate(factors, axis=1)
