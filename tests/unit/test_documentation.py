@@ -30,7 +30,13 @@ SMALL_SAMPLE = ("image.shape=[24, 24, 24]", "image.porosity=0.5", "image.radius=
 # A block of docs/fft.md is for four ranks; the other documents' are for one, or for any number.
 RANKS = {"fft.md": 4}
 # Examples of sizes that need a large machine.
-SMALLER = {"(2048, 2048, 2048)": "(64, 64, 64)", '"8 GiB"': '"32 MiB"'}
+SMALLER = {
+    "(2048, 2048, 2048)": "(64, 64, 64)",
+    '"8 GiB"': '"32 MiB"',
+    "points=(128, 256, 1)": "points=(16, 32, 1)",
+    "sim.run(until=20)": "sim.run(steps=2)",
+    "sim.run(until=2)": "sim.run(steps=2)",
+}
 
 
 def blocks(document, language):
