@@ -231,21 +231,21 @@ def test_waiting_has_a_limit_and_failures_are_those_of_the_call(comm, device, mo
     fft = plan(None, device)
     if device.kind != "cpu":
         return
-    held = threading.Event()
-    monkeypatch.setattr(fft, "_transformed", lambda *_: held.wait(30))
-    pending = fft.forward_async(np.ones(SHAPE))
+    held, prepared, u = threading.Event(), fft._prepared, np.ones(SHAPE)
+    monkeypatch.setattr(fft, "_prepared", lambda *given: held.wait(30) and prepared(*given))
+    pending = fft.forward_async(u)
     assert not pending.done()
     with pytest.raises(RunError, match=r"not done after 0.01 s"):
         pending.wait(0.01)
     held.set()
-    assert pending.wait(30) is True
+    np.testing.assert_allclose(pending.wait(30), np.fft.rfftn(u), atol=1e-12)
 
     def fail(*_):
         raise RunError("the reason")
 
-    monkeypatch.setattr(fft, "_transformed", fail)
+    monkeypatch.setattr(fft, "_prepared", fail)
     with pytest.raises(RunError, match="the reason"):
-        fft.forward_async(np.ones(SHAPE)).wait()
+        fft.forward_async(u).wait()
 
 
 def test_plans_are_pickled_by_their_arguments(comm, device):

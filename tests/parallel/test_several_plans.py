@@ -116,14 +116,14 @@ def test_simulations_side_by_side_give_what_each_gives_alone(comm, device, ranks
 def test_a_plan_that_another_thread_runs_is_refused_or_waited_for(comm, device, ranks):
     fft = plan(comm, device)
     arrays, inside, leave = filled(fft, 3.0), threading.Event(), threading.Event()
-    run_step = fft._transformed
+    find_step = fft._steps[True].find
 
     def slowly(*arguments):
         inside.set()
         leave.wait(20)
-        return run_step(*arguments)
+        return find_step(*arguments)
 
-    fft._transformed = slowly
+    fft._steps[True].find = slowly
 
     def run():
         if device.kind == "cuda":
@@ -141,7 +141,7 @@ def test_a_plan_that_another_thread_runs_is_refused_or_waited_for(comm, device, 
         leave.set()
         fft.forward(*arrays)
     thread.join()
-    fft._transformed = run_step
+    fft._steps[True].find = find_step
     assert_right(fft, arrays, 3.0)
 
 

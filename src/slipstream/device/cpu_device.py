@@ -37,7 +37,7 @@ from slipstream.device.device_interface import (
 )
 from slipstream.device.host_calls import HostCall
 from slipstream.device.host_compiler import compile_library
-from slipstream.device.lane_programs import CallSequence, LaneNode, LanePrograms
+from slipstream.device.lane_programs import LaneNode, LanePrograms, in_sequence
 
 
 class HostEvent(Event):
@@ -337,7 +337,7 @@ class HostDevice(Device):
         calls = fftw.plan_planes(source, target, planes, axis, forward)
         if not calls:
             return fftw.plan(source, target, (axis,), forward, 1)
-        return CallSequence(self, calls)
+        return in_sequence(self, calls)
 
     def fft_all(self, source: np.ndarray, target: np.ndarray, forward: bool) -> Operation:
         return fftw.plan(source, target, tuple(range(1, source.ndim)), forward, self.threads)

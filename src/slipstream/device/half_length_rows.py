@@ -16,7 +16,7 @@ from slipstream.device import fftw
 from slipstream.device.array_addresses import REAL_NAMES
 from slipstream.device.device_interface import Device, Operation, RowLaunch
 from slipstream.device.host_calls import HostCall
-from slipstream.device.lane_programs import CallSequence
+from slipstream.device.lane_programs import in_sequence
 
 # Points for which the second pass over rows is worth it: by a factor of 1.4 to 2. Of most others
 # FFTW estimates worse plans for the half than for the whole, and the way here took up to 1.8 times
@@ -64,7 +64,7 @@ def plan(
         axis = first.ndim - 1
         transform = cast(HostCall, fftw.plan(first, second, (axis,), forward, threads))
         calls += [transform, mix] if forward else [mix, transform]
-    return CallSequence(device, calls)
+    return in_sequence(device, calls)
 
 
 def _mix(device: Device, modes: np.ndarray, n: int, forward: bool) -> HostCall:

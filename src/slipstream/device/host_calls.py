@@ -31,13 +31,13 @@ class HostCall:
     """An operation that calls a C function with some arguments; what they point to is kept."""
 
     def __init__(self, function: Any, values: Sequence[Any], kept: Any) -> None:
-        self._function, self._values, self._kept = function, values, kept
+        self._function, self._values, self.kept = function, values, kept
 
     def __call__(self, stream: Stream) -> None:
         self._function(*self._values)
 
-    def packed(self) -> list[PackedCall] | None:
-        """Return the calls as compiled code makes them, or None if it cannot."""
+    def packed(self) -> PackedCall | None:
+        """Return the call as compiled code makes it, or None if it cannot."""
         integers = [one.value or 0 for one in self._values if not isinstance(one, _FLOATS)]
         fits = len(integers) <= _INTEGERS[-1] and len(self._values) - len(integers) <= _REALS
         if platform.machine() not in _PROCESSORS or not fits:
@@ -50,4 +50,4 @@ class HostCall:
         integers += [0] * (room - len(integers))
         # What a cast gives, in a fraction of its time.
         pointer = ctypes.c_void_p.from_address(ctypes.addressof(self._function))
-        return [PackedCall(pointer.value or 0, integers, content.ljust(8 * _REALS, b"\0"))]
+        return PackedCall(pointer.value or 0, integers, content.ljust(8 * _REALS, b"\0"))

@@ -8,11 +8,11 @@ stand between such lists.
 
 from __future__ import annotations
 
-import functools
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import cast
 
 import numpy as np
 
@@ -85,7 +85,7 @@ class LanePrograms:
             operation = node.operation
             packed = operation.packed() if isinstance(operation, HostCall) else None
             if packed is not None:
-                compiled.add_calls(node.number, packed)
+                compiled.add_calls(node.number, [packed])
             else:
                 parts += [compiled, _InterpretedPart(node)]
                 compiled = _CompiledPart()
@@ -97,33 +97,21 @@ class LanePrograms:
         return parts
 
 
-class CallSequence(HostCall):
-    """Calls one after the other; wherever it can be, by compiled code."""
+def in_sequence(device: Device, calls: Sequence[HostCall]) -> Operation:
+    """Return an operation that makes calls one after the other; where it can be, compiled code."""
+    packed = [one for one in (call.packed() for call in calls) if one is not None]
+    if len(packed) < len(calls):
 
-    def __init__(self, device: Device, calls: Sequence[HostCall]) -> None:
-        self._device, self._calls = device, calls
+        def run(stream: Stream) -> None:
+            for call in calls:
+                call(stream)
 
-    def __call__(self, stream: Stream) -> None:
-        if self._program is not None:
-            self._program.run(stream, False)
-            return
-        for call in self._calls:
-            call(stream)
-
-    def packed(self) -> list[PackedCall] | None:
-        parts = [call.packed() for call in self._calls]
-        known = [part for part in parts if part is not None]
-        return [one for part in known for one in part] if len(known) == len(parts) else None
-
-    @functools.cached_property
-    def _program(self) -> _CompiledPart | None:
-        packed = self.packed()
-        if packed is None:
-            return None
-        program = _CompiledPart()
-        program.add_calls(0, packed)
-        program.finish(self._device, np.zeros(1, np.int32))
-        return program
+        return run
+    part = _CompiledPart()
+    part.add_calls(0, packed)
+    part.finish(device, np.zeros(1, np.int32))
+    part.untimed.kept = (part.untimed.kept, part, calls)
+    return part.untimed
 
 
 class _Part:
@@ -192,15 +180,15 @@ class _CompiledPart(_Part):
             integers += 8 * len(call.integers)
             reals += len(call.reals)
         items = np.array(self._items, np.int64)
-        self._times = np.zeros((len(items), 2), np.int64)
+        self._times = times = np.zeros((len(items), 2), np.int64)
         kernel = device.kernel("lane_program.hpp", "run_items")
-        self._untimed, self._timed = (
-            kernel.bind(RowLaunch(1, 1), items, len(items), failed, self._times, timed)
+        self.untimed, self._timed = (
+            cast(HostCall, kernel.bind(RowLaunch(1, 1), items, len(items), failed, times, timed))
             for timed in (0, 1)
         )
 
     def run(self, stream: Stream, timed: bool) -> None:
-        (self._timed if timed else self._untimed)(stream)
+        (self._timed if timed else self.untimed)(stream)
 
     def intervals(self) -> Iterator[tuple[int, tuple[float, float]]]:
         for number, first, last in self._spans:

@@ -614,7 +614,31 @@ class DistributedFFT:
     def _run(self, forward: bool, source: Any, out: Any, stream: Any, profile: bool = False) -> Any:
         with self._turns:
             try:
-                return self._transformed(forward, source, out, stream, profile)
+                if stream is not None and not isinstance(stream, Stream):
+                    stream = self._arrays.stream(stream)
+                given, step, result = out, None, out
+                if type(source) is self._array_type is type(out):
+                    step = self._steps[forward].find(source, out)
+                if step is None:
+                    if out is not None:
+                        out = self._arrays.taken(out, "out")
+                    source = self._arrays.taken(source, "u" if forward else "u_hat")
+                    step, result = self._prepared(forward, source, out, stream)
+                if self._transport:
+                    self._transport.check()
+                if profile:
+                    step.timeline.clear()
+                    self._profiled = step.timeline
+                step.run(profile, stream)
+                if self.residency == "host":  # where nothing else is in order with the stream
+                    step.synchronize()
+                if profile:
+                    self.device.synchronize()
+                if result is not out:
+                    if out is None:
+                        out = given = self.home.empty(result.shape, result.dtype)
+                    self._arrays.copy(out, result, stream or self.device.default_stream)
+                return given
             except InputError:
                 raise  # of all ranks, as a rule: then the plan is as good as before
             except BaseException as failure:
@@ -636,37 +660,6 @@ class DistributedFFT:
             stream = arrays.stream(stream)
         result = self._run(forward, source, out, stream)
         return PendingTransform(None, result, (stream or self.device.default_stream).record())
-
-    def _transformed(self, forward: bool, source: Any, out: Any, stream: Any, profile: bool) -> Any:
-        if stream is not None and not isinstance(stream, Stream):
-            stream = self._arrays.stream(stream)
-        step, result = None, out
-        if type(source) is self._array_type is type(out):
-            step = self._steps[forward].find(source, out)
-        if step is None:
-            arrays, name = self._arrays, "u" if forward else "u_hat"
-            view = out if out is None else arrays.taken(out, "out")
-            if view is not out:
-                self._transformed(forward, source, view, stream, profile)
-                return out
-            source = arrays.taken(source, name)
-            step, result = self._prepared(forward, source, out, stream)
-        if self._transport:
-            self._transport.check()
-        if profile:
-            step.timeline.clear()
-            self._profiled = step.timeline
-        step.run(profile, stream)
-        if self.residency == "host":  # where nothing else is in order with the stream
-            step.synchronize()
-        if profile:
-            self.device.synchronize()
-        if result is out:
-            return out
-        if out is None:
-            out = self.home.empty(result.shape, result.dtype)
-        self._arrays.copy(out, result, stream or self.device.default_stream)
-        return out
 
     def _prepared(
         self, forward: bool, source: Any, out: Any, stream: Stream | None

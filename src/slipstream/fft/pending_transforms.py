@@ -69,7 +69,8 @@ class Turns:
         self._thread: int | None = None
 
     def __enter__(self) -> None:
-        self.settle()
+        if self._last is not None:
+            self.settle()
         # On one rank calls take turns; on several, ranks might take those of different threads.
         if not self._lock.acquire(blocking=self._alone):
             raise InputError(

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import time
 
-from slipstream.collective.time_limit import WaitedTooLong
+from slipstream.collective.time_limit import WaitedTooLong, timeout
 from slipstream.device import Event, Stream
 from slipstream.errors import InputError
 from slipstream.schedule.overlap_executor import OverlapExecutor
@@ -101,8 +101,11 @@ class CommittedStep:
         main.wait(start)
         return start
 
-    def _run_alone(self, node: Node, profile: bool, stream: Stream) -> None:
-        """Run a node and wait for its end, with nothing beside it."""
+    def _run_alone(self, node: Node, profile: bool, stream: Stream, inline: bool = False) -> None:
+        """Run a node and wait for its end, with nothing beside it.
+
+        A stream that is `inline` has reached that when it has been given the node.
+        """
         began = time.perf_counter()
         try:
             if node.transfer:
@@ -110,9 +113,10 @@ class CommittedStep:
                 self._patience.wait(node.transfer.test, f"exchange {node.label!r}")
             elif node.operation:
                 stream.submit(node.operation)
-                if node.category == "communication":
-                    self._patience.wait(stream.record().done, f"exchange {node.label!r}")
-                stream.synchronize()
+                if not inline:
+                    if node.category == "communication":
+                        self._patience.wait(stream.record().done, f"exchange {node.label!r}")
+                    stream.synchronize()
         except WaitedTooLong:
             raise
         except Exception as failure:
@@ -125,14 +129,15 @@ class SerialStep(CommittedStep):
     """One node after another."""
 
     def _run(self, profile: bool, stream: Stream | None) -> None:
-        self._patience.begin()
-        if stream or self.device.kind != "cpu":  # a CPU's own stream never has anything under way
-            before = stream or self.device.default_stream
-            self._patience.wait(before.record().done, "what came before the step")
-            before.synchronize()  # raises what failed
+        self._patience.limit = timeout()
+        # A CPU's own stream never has anything under way.
+        inline = stream is None and self.device.kind == "cpu"
         stream = stream or self.device.default_stream
+        if not inline:
+            self._patience.wait(stream.record().done, "what came before the step")
+            stream.synchronize()  # raises what failed
         for node in self.nodes:
-            self._run_alone(node, profile, stream)
+            self._run_alone(node, profile, stream, inline)
 
 
 class PhasedStep(CommittedStep):
@@ -146,7 +151,7 @@ class PhasedStep(CommittedStep):
         self._lanes = Lanes(graph, bulk=True)
 
     def _run(self, profile: bool, stream: Stream | None) -> None:
-        self._patience.begin()
+        self._patience.limit = timeout()
         lanes = self._lanes
         self._follow(lanes.main, stream)
         lanes.begin(profile)
@@ -182,7 +187,7 @@ class ProgrammedStep(CommittedStep):
         self._programs = self.device.lane_programs([nodes for _, nodes in in_order])
 
     def _run(self, profile: bool, stream: Stream | None) -> None:
-        self._patience.begin()
+        self._patience.limit = timeout()
         start = (stream or self.device.default_stream).record()
         self._patience.wait(start.done, "what came before the step")
         start.synchronize()  # raises what failed
@@ -221,7 +226,7 @@ class CapturedStep(CommittedStep):
         self._await(self._latest.record())
 
     def _await(self, event: Event) -> None:
-        self._patience.begin()
+        self._patience.limit = timeout()
         self._patience.wait(event.done, "the step")
         event.synchronize()  # raises what failed
 
@@ -251,7 +256,8 @@ class OverlappedStep(CommittedStep):
 
     def _run(self, profile: bool, stream: Stream | None) -> None:
         patience, executor = self._patience, self._executor
-        patience.begin()
+        patience.limit = timeout()
+        patience.moved()
         start = self._follow(self._lanes.main, stream)
         self._lanes.begin(profile)
         executor.begin(start)

@@ -6,8 +6,9 @@ import math
 import os
 import time
 from collections.abc import Callable
+from functools import partial
 
-from slipstream.collective.time_limit import WaitedTooLong, timeout
+from slipstream.collective.time_limit import WaitedTooLong
 from slipstream.device import Device
 
 # Most exchanges are over within this many seconds. Until then a rank that waits does not sleep:
@@ -18,19 +19,18 @@ _BRISK = 2e-4
 class Patience:
     """How long, and how, the runs of one step wait.
 
-    Of the devices whose operations run, the longest pause between polls is kept.
+    Each run sets the `limit` in seconds, which the environment may change. Of the devices whose
+    operations run, the longest pause between polls is kept.
     """
 
     def __init__(self, *devices: Device) -> None:
         # Where operations run at once, nobody else wants the core while this thread polls.
         self._inline = all(device.inline for device in devices)
-        self._pause = max(device.pause for device in devices)
-        self._limit = math.inf
-        self._moved = time.perf_counter()
-
-    def begin(self) -> None:
-        """Begin a run: the environment limits its waits."""
-        self._limit = timeout()
+        pause = max(device.pause for device in devices)
+        # Also lets the threads of other lanes have the interpreter, which a busy loop would keep
+        # from them for milliseconds. time.sleep(0) would sleep for as long as a pause.
+        self._pause = partial(time.sleep, pause) if pause else os.sched_yield
+        self.limit = math.inf
         self._moved = time.perf_counter()
 
     def wait(self, done: Callable[[], bool], what: str) -> None:
@@ -38,9 +38,9 @@ class Patience:
         began = time.perf_counter()
         while not done():
             waited = time.perf_counter() - began
-            if waited > self._limit:
-                raise WaitedTooLong(what, self._limit)
-            self._leave_core(brisk=waited < _BRISK)
+            if waited > self.limit:
+                raise WaitedTooLong(what, self.limit)
+            (os.sched_yield if waited < _BRISK else self._pause)()
 
     def moved(self) -> None:
         """Note that something was done: more may be soon."""
@@ -48,8 +48,8 @@ class Patience:
 
     def check(self, since: float, what: str) -> None:
         """Raise `WaitedTooLong` if something has been waited for too long."""
-        if time.perf_counter() - since > self._limit:
-            raise WaitedTooLong(what, self._limit)
+        if time.perf_counter() - since > self.limit:
+            raise WaitedTooLong(what, self.limit)
 
     def rest(self, obstacle: Callable[[], str] = str) -> None:
         """Leave the core to kernels until the next poll, unless nothing was done for too long.
@@ -57,14 +57,6 @@ class Patience:
         `obstacle` says who waits.
         """
         idle = time.perf_counter() - self._moved
-        if idle > self._limit:
-            raise WaitedTooLong(obstacle(), self._limit)
-        self._leave_core(brisk=self._inline and idle < _BRISK)
-
-    def _leave_core(self, brisk: bool) -> None:
-        if brisk or not self._pause:
-            # Also lets the threads of other lanes have the interpreter, which a busy loop would
-            # keep from them for milliseconds. time.sleep(0) would sleep for as long as a pause.
-            os.sched_yield()
-        else:
-            time.sleep(self._pause)
+        if idle > self.limit:
+            raise WaitedTooLong(obstacle(), self.limit)
+        (os.sched_yield if self._inline and idle < _BRISK else self._pause)()
