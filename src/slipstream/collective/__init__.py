@@ -82,14 +82,31 @@ def together(comm: Comm) -> Iterator[None]:
     comm.meet()
 
 
-def on_every_rank(comm: Comm, function: Callable[[], Result]) -> Result:
+def on_every_rank(
+    comm: Comm, function: Callable[[], Result], message: str = "{text} (on rank {rank})"
+) -> Result:
     """Return what `function`, which must not communicate, returns on each rank. Collective.
 
     If it fails, all ranks raise the same: what the lowest rank that failed has to say, with its
     number unless all say so. It is an `InputError` if that was one, else a `RunError`; what is no
     `SlipstreamError` is a defect, which keeps its type and traceback where it happened.
     """
-    return _on_ranks(comm, function, "{text} (on rank {rank})")
+    if comm is None:
+        return function()
+    failure: Exception | None = None
+    try:
+        result = function()
+    except Exception as error:
+        failure = error
+    problems = comm.allgather(None if failure is None else described(failure))
+    if not any(problems):
+        return result
+    if failure is not None:
+        defect = not isinstance(failure, SlipstreamError)
+        if defect or all(problem == problems[0] for problem in problems):
+            raise on_all_ranks(failure)
+    rank, (kind, text) = next((r, p) for r, p in enumerate(problems) if p is not None)
+    raise on_all_ranks(kind(message.format(text=text, rank=rank))) from failure
 
 
 def check_agreement(comm: Comm, values: Mapping[str, Any]) -> None:
@@ -117,27 +134,8 @@ def on_first_rank(comm: Comm, function: Callable[[], Result]) -> Result:
     """Return on all ranks what `function` returns on rank 0, picklable. Collective."""
     if comm is None:
         return function()
-    result = _on_ranks(comm, lambda: function() if comm.rank == 0 else None, "{text}")
+    result = on_every_rank(comm, lambda: function() if comm.rank == 0 else None, "{text}")
     return comm.bcast(result, root=0)
-
-
-def _on_ranks(comm: Comm, function: Callable[[], Result], message: str) -> Result:
-    if comm is None:
-        return function()
-    failure: Exception | None = None
-    try:
-        result = function()
-    except Exception as error:
-        failure = error
-    problems = comm.allgather(None if failure is None else described(failure))
-    if not any(problems):
-        return result
-    if failure is not None:
-        defect = not isinstance(failure, SlipstreamError)
-        if defect or all(problem == problems[0] for problem in problems):
-            raise on_all_ranks(failure)
-    rank, (kind, text) = next((r, p) for r, p in enumerate(problems) if p is not None)
-    raise on_all_ranks(kind(message.format(text=text, rank=rank))) from failure
 
 
 def described(failure: BaseException) -> tuple[type[Exception], str]:

@@ -299,6 +299,12 @@ class HostDevice(Device):
 
     pinned = empty
 
+    def array(self, values: Any, dtype: Any = None) -> np.ndarray:
+        values = np.ascontiguousarray(values, dtype=dtype)
+        target = self.empty(values.shape, values.dtype)
+        target[...] = values  # nothing is under way that it would have to wait for
+        return target
+
     def stream(self, urgent: bool = False) -> Stream:
         if self.inline:
             return SoloStream(self._limit(1), self._limit(thread_count()))

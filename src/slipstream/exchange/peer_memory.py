@@ -46,6 +46,7 @@ class Segment:
 
     Ranks may ask for different sizes, in bytes; all raise `InputError` if one has no memory left.
     `memories` are those of all ranks, as arrays of bytes; None where this rank does not see one.
+    `memory` is this rank's own.
     """
 
     def __init__(self, comm: Comm, device: Device, size: int) -> None:
@@ -53,29 +54,25 @@ class Segment:
         make: Any = HostMemory
         if device.kind == "cuda":
             from slipstream.exchange.cuda_ipc_memory import CudaMemory as make
-        self._memory = on_every_rank(comm, lambda: make(device, size))
-        offers = comm.allgather((self._memory.where, self._memory.handle, size))
+        self.memory = on_every_rank(comm, lambda: make(device, size))
+        offers = comm.allgather((self.memory.where, self.memory.handle, size))
         self.memories: list[Any] = []
         for rank, (where, handle, length) in enumerate(offers):
             if rank == comm.rank:
-                self.memories.append(self._memory.own)
+                self.memories.append(self.memory.own)
             else:
-                self.memories.append(self._memory.open(where, handle, length))
+                self.memories.append(self.memory.open(where, handle, length))
         comm.Barrier()  # from here on nobody opens anything any more
-        self._memory.opened()
-
-    def own_array(self, shape: tuple[int, ...], dtype: np.dtype) -> tuple[Any, Any]:
-        """Return an array in this rank's memory, and an object that lives as long as it is used."""
-        return self._memory.own_array(shape, dtype)
+        self.memory.opened()
 
     def close_others(self) -> None:
         """Give up the memory of other ranks; then, after a barrier, this rank's can be freed."""
-        self._memory.close_others()
+        self.memory.close_others()
         self.memories = []
 
     def free(self) -> None:
         """Free this rank's memory, which no other rank may hold open."""
-        self._memory.free()
+        self.memory.free()
 
 
 class SharedArrays:
@@ -111,12 +108,13 @@ class SharedArrays:
 
     def empty(self, comm: Comm, shape: Sequence[int], dtype: Any) -> Any:
         """Return an array that the other ranks see. Collective."""
-        self._free_dropped(comm)
+        if self._device.kind == "cuda":
+            self._free_dropped(comm)
         shape, dtype = tuple(shape), np.dtype(dtype)
         segment = Segment(comm, self._device, math.prod(shape) * dtype.itemsize)
         number, self._made = self._made, self._made + 1
         self._segments[number] = segment
-        array, owner = segment.own_array(shape, dtype)
+        array, owner = segment.memory.own_array(shape, dtype)
         if self._device.kind == "cpu":
             owner.kept = segment
         else:
@@ -159,8 +157,6 @@ class SharedArrays:
 
     def _free_dropped(self, comm: Comm) -> None:
         """Free what no rank uses any more of the memory of a GPU, which others have open."""
-        if self._device.kind == "cpu":
-            return
         everywhere = set.intersection(*comm.allgather(self._dropped.copy()))
         if not everywhere:
             return
@@ -218,6 +214,7 @@ class HostMemory:
         return array
 
     def own_array(self, shape: tuple[int, ...], dtype: np.dtype) -> tuple[np.ndarray, Any]:
+        """Return an array in this memory, and an object that lives as long as it is used."""
         owner = Owner(self.own[: math.prod(shape) * dtype.itemsize])
         owner.__array_interface__ = owner.memory.__array_interface__
         return np.asarray(owner).view(dtype).reshape(shape), owner

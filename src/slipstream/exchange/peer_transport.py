@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -52,17 +53,16 @@ class PeerTransport(Transport):
         self.failed[:] = 0
         # On a CPU, any rank on which a step has failed raises a flag of all others, who then look
         # for what it says: a look at memory takes less time than one for a message.
-        self._lost = self._flags() if device.kind == "cpu" else []
+        self._lost = self.flags() if device.kind == "cpu" else []
         self._lost_on = memoryview(self._lost[comm.rank]) if self._lost else (0,)
         self._notice = FailureNotice(comm)
 
     @classmethod
     def make(cls, comm: Comm, device: Device) -> PeerTransport:
-        def shared() -> SharedArrays:
-            return SharedArrays(comm, device)
-
-        # A GPU's memory may be freed only when the others have closed it, whoever used it.
-        memory = shared() if device.kind == "cpu" else comm.shared(device, shared)
+        if device.kind == "cpu":
+            memory = SharedArrays(comm, device)
+        else:  # memory that may be freed only when the others have closed it, whoever used it
+            memory = comm.shared(device, partial(SharedArrays, comm, device))
         return cls(comm, device, memory, lambda: make_far_transport(comm, device))
 
     def empty(self, shape: Sequence[int], dtype: Any) -> Any:
@@ -113,7 +113,7 @@ class PeerTransport(Transport):
         if self._far:
             self._far.give_up(failure)
 
-    def _flags(self) -> list[Any]:
+    def flags(self) -> list[Any]:
         """Return flags of every rank, one for each rank to raise; None if unseen. Collective."""
         memory, size = self.memory, self.comm.size
         if memory.flags_used + size > FLAGS:  # on all ranks at the same time
@@ -123,10 +123,6 @@ class PeerTransport(Transport):
             None if flags is None else flags[8 * base : 8 * (base + size)].view(np.int64)
             for flags in memory.flags.memories
         ]
-
-    def handshake(self, tell: list[int], hear: list[int]) -> Handshake:
-        """Return a handshake that tells some ranks, and hears from others. Collective."""
-        return Handshake(self, self._flags(), tell, hear)
 
 
 class StoredTargets(PackTargets):
@@ -145,8 +141,8 @@ class StoredTargets(PackTargets):
         super().__init__(plan, transport.memory.exchange_places(transport.comm, plan, targets))
         receivers = [block.peer for block in plan.sends if block.peer != plan.rank]
         senders = [block.peer for block in plan.receives if block.peer != plan.rank]
-        self._ready = None if alternating else transport.handshake(senders, receivers)
-        self._arrived = transport.handshake(receivers, senders)
+        self._ready = None if alternating else Handshake(transport, senders, receivers)
+        self._arrived = Handshake(transport, receivers, senders)
         self._stored = [place for where in self.blocks for place in where.values()]
         self._arriving = [part_of(target, block) for target in targets for block in plan.receives]
 
@@ -208,14 +204,13 @@ class PeerExchange(Exchange):
 
 
 class Handshake:
-    """Flags that one rank raises for some ranks, and awaits from others.
+    """Flags that one rank raises for some ranks, and awaits from others. Collective.
 
     Of the flags of each rank, it raises its own at those that it tells.
     """
 
-    def __init__(
-        self, transport: PeerTransport, flags: list[Any], tell: list[int], hear: list[int]
-    ) -> None:
+    def __init__(self, transport: PeerTransport, tell: list[int], hear: list[int]) -> None:
+        flags = transport.flags()
         self.transport, self.device, rank = transport, transport.device, transport.comm.rank
         self._tell, self._hear, device = len(tell), len(hear), self.device
         raised = [address_of(flags[peer]) + 8 * rank for peer in tell]

@@ -84,10 +84,6 @@ class Arguments:
         fourier = all(kind == "fft" for kind in self.kinds)
         return every and fourier and self.half_axis in (None, len(self.shape) - 1)
 
-    def kind_of(self, axis: int) -> str:
-        """Return what is done along an axis that is transformed."""
-        return self.kinds[self.axes.index(axis)]
-
     def route(self, workers: int) -> list[Stage]:
         """Return the way of an array [field, ...axes] through a transform on so many ranks."""
         source, target = (
@@ -104,7 +100,7 @@ class Arguments:
             workers,
             [axis + 1 for axis in self.axes],
             None if self.half_axis is None else self.half_axis + 1,
-            [axis + 1 for axis in self.axes if self.kind_of(axis) != "fft"],
+            [a + 1 for a, kind in zip(self.axes, self.kinds, strict=True) if kind != "fft"],
         )
 
 

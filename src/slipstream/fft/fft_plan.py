@@ -49,6 +49,7 @@ class Plan:
         self._full = self.transport = make_transport(choices.transport, comm, device)
         if arguments.wire and self._full:
             self.transport = NarrowWire(self._full, device, comm, arguments.wire)
+        self._is_cube = len(arguments.shape) == 3 and arguments.is_usual
         parts = list(self._parts(arguments.route(choices.workers)))
         self.parts = [part for part, _, _ in parts]
         # Shape and type of the arrays behind each part.
@@ -151,7 +152,8 @@ class Plan:
         self, shape: tuple[int, ...], axis: int, dtype: np.dtype
     ) -> tuple[Part, np.dtype]:
         """Return the transform of one axis of a local array, and the type of what it becomes."""
-        a, kind = self.arguments, self.arguments.kind_of(axis - 1)
+        a = self.arguments
+        kind = a.kinds[a.axes.index(axis - 1)]
         if kind != "fft":
             ortho = a.norm == "ortho"
             return CosineTransform(self._device, shape, axis, kind, ortho, dtype), dtype
@@ -159,17 +161,14 @@ class Plan:
         part = AxisTransform(self._device, shape, axis, modes, half, a.complex_dtype)
         return part, a.complex_dtype
 
-    def _is_cube(self) -> bool:
-        return len(self.arguments.shape) == 3 and self.arguments.is_usual
-
     def _works_alone(self, stage: Stage) -> bool:
         """Return whether one of several ranks does all transforms, in one stage."""
         alone = self.arguments.ranks > 1 and sum(box.size > 0 for box in stage.before) == 1
-        return alone and self._is_cube() and stage.axes == (3, 2, 1)
+        return alone and self._is_cube and stage.axes == (3, 2, 1)
 
     def _is_stored(self, route: Sequence[Stage]) -> bool:
         """Return whether the device's own kernels do all of a route, which is not that of slabs."""
-        if not self._is_cube() or not self.choices.slab.tiled:
+        if not self._is_cube or not self.choices.slab.tiled:
             return False
         has_slabs = any(
             self._works_alone(stage) or self._is_slab(route[number : number + 2])
@@ -179,7 +178,7 @@ class Plan:
 
     def _is_slab(self, stages: Sequence[Stage]) -> bool:
         a = self.arguments
-        if not self._is_cube():
+        if not self._is_cube:
             return False
         planes = with_fields(slabs(a.shape, 0, a.ranks), a.fields)
         columns = with_fields(slabs(a.spectral_shape, 1, a.ranks), a.fields)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 from bisect import bisect_left, insort
 from collections.abc import Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -69,7 +70,15 @@ class Region:
     @functools.cached_property
     def _view(self) -> np.ndarray:
         """The region as NumPy sees it: elements of so many bytes, never to be looked into."""
-        return np.asarray(_Memory(self))
+        memory = SimpleNamespace()
+        memory.__array_interface__ = {
+            "version": 3,
+            "shape": self.shape,
+            "strides": self.strides,
+            "typestr": f"|V{self.itemsize}",
+            "data": (self.address, True),
+        }
+        return np.asarray(memory)
 
     def _is_beside(self, other: Region) -> bool:
         """Return whether two views with equal strides, as of one array, are certainly apart.
@@ -104,19 +113,6 @@ class Region:
             return self.low <= other.low and other.high <= self.high
         same = self.shape == other.shape and self.strides == other.strides
         return same and (self.low, self.high) == (other.low, other.high)
-
-
-class _Memory:
-    """A region as NumPy takes one for an array."""
-
-    def __init__(self, region: Region) -> None:
-        self.__array_interface__ = {
-            "version": 3,
-            "shape": region.shape,
-            "strides": region.strides,
-            "typestr": f"|V{region.itemsize}",
-            "data": (region.address, True),
-        }
 
 
 class AccessHistory:

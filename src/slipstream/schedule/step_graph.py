@@ -71,7 +71,7 @@ class StepGraph:
 
     def add(
         self,
-        operation: Operation,
+        operation: Operation | None,
         *,
         reads: Sequence[Array] = (),
         writes: Sequence[Array] = (),
@@ -79,14 +79,22 @@ class StepGraph:
         category: str,
         lane: str = MAIN_LANE,
         device: Device | None = None,
+        transfer: Transfer | None = None,
     ) -> None:
-        """Record an operation.
+        """Record an operation, or a transfer: see `add_transfer`.
 
         `reads` and `writes` are all arrays, or views, that it accesses. Operations of one lane are
         never reordered into each other's time; copies to and from a GPU have lanes of their own.
         The device, if it is not the graph's, waits for others through the host.
         """
-        self._append(label, category, lane, device, operation, None, reads, writes)
+        if category not in CATEGORIES:
+            raise ValueError(f"category {category!r} is unknown; accepted: {CATEGORIES}")
+        index = len(self.nodes)
+        dependencies = self._history.record(index, reads, writes)
+        lane, device = self._lane or lane, device or self.device
+        self.nodes.append(
+            Node(index, label, category, lane, device, operation, transfer, dependencies)
+        )
 
     def add_copy(
         self,
@@ -100,13 +108,29 @@ class StepGraph:
     ) -> None:
         """Record ``target[...] = source``; other parameters as in `add`."""
         operation = (device or self.device).copy(target, source)
-        self._append(label, category, lane, device, operation, None, [source], [target])
+        self.add(
+            operation,
+            reads=[source],
+            writes=[target],
+            label=label,
+            category=category,
+            lane=lane,
+            device=device,
+        )
 
     def add_transfer(
         self, transfer: Transfer, *, reads: Sequence[Array], writes: Sequence[Array], label: str
     ) -> None:
         """Record a transfer between ranks; parameters as in `add`."""
-        self._append(label, "communication", "communication", None, None, transfer, reads, writes)
+        self.add(
+            None,
+            reads=reads,
+            writes=writes,
+            label=label,
+            category="communication",
+            lane="communication",
+            transfer=transfer,
+        )
 
     def lane_of_batch(self, number: int, device: Device | None = None) -> tuple[int, str]:
         """Return index and name of the lane that works on a batch, by the batch's number."""
@@ -114,23 +138,3 @@ class StepGraph:
             return 0, self._lane
         lane = number % (device or self.device).lanes
         return lane, f"{MAIN_LANE} {lane}" if lane else MAIN_LANE
-
-    def _append(
-        self,
-        label: str,
-        category: str,
-        lane: str,
-        device: Device | None,
-        operation: Operation | None,
-        transfer: Transfer | None,
-        reads: Sequence[Array],
-        writes: Sequence[Array],
-    ) -> None:
-        if category not in CATEGORIES:
-            raise ValueError(f"category {category!r} is unknown; accepted: {CATEGORIES}")
-        index = len(self.nodes)
-        dependencies = self._history.record(index, reads, writes)
-        lane, device = self._lane or lane, device or self.device
-        self.nodes.append(
-            Node(index, label, category, lane, device, operation, transfer, dependencies)
-        )
