@@ -17,6 +17,7 @@ from slipstream.exchange import TRANSPORTS, reduced_precision_wire
 from slipstream.exchange.transport_registry import transport_class
 from slipstream.fft import fft_arguments
 from slipstream.io.image_formats import FORMATS
+from slipstream.io.snapshot_files import SNAPSHOTS
 from slipstream.lattice import SAMPLES, population_layout, samples
 from slipstream.lattice.domain_decomposition import PARTITIONS
 from slipstream.outofcore import host_device_copy
@@ -49,6 +50,7 @@ from slipstream.spectral.statistics import STATISTICS
         (accepted.MAGNETIC_FIELDS, ("none", *MAGNETIC_FIELDS)),
         (accepted.FORCINGS, FORCINGS),
         (accepted.STATISTICS, STATISTICS),
+        (accepted.OUTPUT_FORMATS, SNAPSHOTS),
         (accepted.STRATEGIES, STRATEGIES),
         (accepted.LATTICE_PRECISIONS, population_layout.PRECISIONS),
         (accepted.PROPAGATIONS, population_layout.PROPAGATIONS),
