@@ -216,15 +216,15 @@ class HostKernel(Kernel):
         return HostCall(self._function, [_c_argument(one) for one in arguments], arguments)
 
 
-# Lines of a plane by which FFTW fills vectors, of planes that are transformed one by one.
+# The fewest lines of a plane with which FFTW fills vectors, where planes are transformed singly.
 _FEWEST_LINES = 8
 
 
 def _plane_axes(source: np.ndarray, axis: int) -> list[int]:
     """Return the axes of the planes in which a transform along an axis works.
 
-    FFTW plans by how much there is. Planes are the same however work is divided among lanes, and so
-    are their bits.
+    FFTW's plan depends on the amount of work. Planes are the same however work is divided among
+    lanes, and so are their bits.
     """
     other = source.ndim - 1 if axis != source.ndim - 1 else source.ndim - 2
     if source.shape[other] < _FEWEST_LINES:  # too few to fill vectors with
@@ -352,7 +352,7 @@ class HostDevice(Device):
         return LanePrograms(self, lanes)
 
     def has_cosine_transforms(self) -> bool:
-        # Tests take the way of GPUs with their kernels.
+        # For tests, which run the GPU's path through its own kernels.
         return not self._tiled
 
     def cosine_transform(
@@ -381,9 +381,9 @@ def _load(text: str) -> ctypes.CDLL:
 
 
 def lane_count(threads: int, alone: bool = False) -> int:
-    """Return by how many lanes that leave the fewest threads idle a CPU is kept busy.
+    """Return the number of lanes that keeps a CPU busy and leaves the fewest threads idle.
 
-    Where a rank is alone they do without the interpreter; else more of them would wait for it.
+    Lanes of a single rank run without the interpreter; otherwise, more lanes would wait for it.
     """
     most = 64 if alone else 8
     return max(range(1, min(threads, most) + 1), key=lambda n: (threads // n * n, n))

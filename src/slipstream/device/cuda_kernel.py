@@ -1,7 +1,7 @@
 """Kernels for GPUs: compiled at run time by NVRTC, loaded and launched through CuPy.
 
-A kernel begins to be compiled when it is first bound, beside others (`nvrtc_processes.py`); who
-first runs it waits for the binary.
+Compilation starts when a kernel is first bound, in the background (`nvrtc_processes.py`); its first
+run waits for the binary.
 """
 
 from __future__ import annotations
@@ -61,28 +61,28 @@ class CudaKernel(Kernel):
 
 
 class _Program:
-    """What is compiled and loaded of one text, on one GPU."""
+    """The compiled and loaded program of one source text, on one GPU."""
 
     def __init__(self, context: cupy.cuda.Device, text: str) -> None:
         self._context = context
         with context:
             architecture = f"-arch=sm_{context.compute_capability}"
             self._binary = _compiler().submit(text, (*OPTIONS, architecture))
-        # By name of the kernel; bytes are those of shared memory that a block may have.
+        # By kernel name: bytes of shared memory that a block may use.
         self._wanted: dict[str, int] = {}
         self._functions: dict[str, Any] = {}
         self._shared: dict[str, int] = {}
 
     def want(self, name: str, shared: int) -> None:
-        """Note that a kernel is to be launched with so much shared memory."""
+        """Note that a kernel will be launched with this much shared memory."""
         if shared > self._shared.get(name, -1):
             self._shared[name] = self._wanted[name] = shared
             _not_loaded.setdefault(self)
 
     def load(self) -> None:
-        """Wait for the binary, and make ready what is wanted of it."""
+        """Wait for the binary, and load the kernels that are wanted from it."""
         driver = cupy.cuda.driver
-        with self._context:  # of each GPU there is a function of its own
+        with self._context:  # each GPU has its own function
             while self._wanted:
                 name, shared = next(iter(self._wanted.items()))
                 if name not in self._functions:
@@ -94,7 +94,7 @@ class _Program:
         _not_loaded.pop(self, None)
 
     def function(self, name: str) -> Any:
-        """Return a kernel that is wanted, ready to be launched."""
+        """Return a wanted kernel, ready to be launched."""
         if self._wanted:
             self.load()
         return self._functions[name]
@@ -110,7 +110,7 @@ _not_loaded: dict[_Program, None] = {}
 
 
 def load_kernels() -> None:
-    """Load all kernels that have been bound: which is impossible while a graph is captured."""
+    """Load all kernels that have been bound, which is impossible while a graph is captured."""
     for program in list(_not_loaded):
         program.load()
 

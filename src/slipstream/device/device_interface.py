@@ -96,13 +96,14 @@ class BlockLaunch:
 
 
 class Kernel(ABC):
-    """A kernel, compiled once it is bound. `bind` fixes its arguments: an operation.
+    """A kernel, compiled once it is bound. `bind` fixes its arguments and returns an operation.
 
-    On a GPU, who runs the operation first waits for the compiler, unless `Device.load_kernels` has.
+    On a GPU the first run of the operation waits for the compiler, unless `Device.load_kernels`
+    has.
     """
 
     def begin(self) -> None:
-        """Begin to compile it now, for a use to come, if that can be done beside other work."""
+        """Start compiling the kernel for later use, if that can be done in the background."""
         return
 
     @abstractmethod
@@ -226,7 +227,7 @@ class Device(ABC):
         """
 
     def has_cosine_transforms(self) -> bool:
-        """Return whether a library of this device has cosine and sine transforms."""
+        """Return whether the device's FFT library has cosine and sine transforms."""
         return False
 
     def cosine_transform(self, source: Any, target: Any, axis: int, kind: str) -> Operation:
@@ -253,7 +254,7 @@ class Device(ABC):
         """Return whether this device prefers tiled kernels (`strided_fft.hpp`) where they fit."""
 
     def lane_programs(self, lanes: Sequence[Sequence[LaneNode]]) -> LanePrograms:
-        """Return what lists of nodes do, side by side; only a CPU has programs for its lanes."""
+        """Return programs that run lists of nodes concurrently, for the lanes of a CPU."""
         raise NotImplementedError
 
     @abstractmethod

@@ -227,7 +227,7 @@ def _make(problem: _Problem, flags: int) -> _Plan | None:
 
 @functools.cache
 def fftw_library() -> ctypes.CDLL:
-    """Return FFTW itself, which pyFFTW brings: names are looked up in what a library needs, too."""
+    """Return the FFTW that pyFFTW ships: symbols are also looked up in a library's dependencies."""
     return ctypes.CDLL(pyfftw.pyfftw.__file__)
 
 

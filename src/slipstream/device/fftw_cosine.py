@@ -1,4 +1,4 @@
-"""Cosine and sine transforms on the CPU by FFTW, planned as its Fourier transforms are."""
+"""Cosine and sine transforms on the CPU by FFTW, planned like its Fourier transforms."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def plan(source: np.ndarray, target: np.ndarray, axis: int, kind: str, threads: 
 def _plan_of(
     source: np.ndarray, target: np.ndarray, axis: int, kind: str, threads: int
 ) -> ctypes.c_void_p:
-    """Return FFTW's plan, made if need be; it serves all arrays of its geometry, and stays."""
+    """Return FFTW's plan, made on first use and kept; it serves all arrays of the same geometry."""
     in_place = source.ctypes.data == target.ctypes.data
     key = (
         *((a.dtype.char, a.shape, a.strides, a.ctypes.data % 64) for a in (source, target)),

@@ -1,7 +1,7 @@
 """Real rows on a CPU by complex transforms of half their length.
 
-FFTW's own plans of real rows of some lengths, also those that it measures, take up to twice as
-long: its code for real numbers makes little use of vector instructions.
+For some lengths FFTW's own plans for real rows, even measured ones, take up to twice as long: its
+code for real numbers makes little use of vector instructions.
 """
 
 from __future__ import annotations
@@ -18,26 +18,27 @@ from slipstream.device.device_interface import Device, Operation, RowLaunch
 from slipstream.device.host_calls import HostCall
 from slipstream.device.lane_programs import in_sequence
 
-# Points for which the second pass over rows is worth it: by a factor of 1.4 to 2. Of most others
-# FFTW estimates worse plans for the half than for the whole, and the way here took up to 1.8 times
-# as long.
+# Row lengths for which the second pass pays, by a factor of 1.4 to 2. For most others FFTW's
+# estimated plan is worse for the half length than for the whole, and this took up to 1.8 times as
+# long.
 _LENGTHS = (64, 96, 128, 256, 512)
-# Bytes that one thread transforms, and passes over again while they are in its cache; and of how
-# many rows there is a multiple: all parts then lie alike in lines of the cache, and share a plan.
+# Bytes that one thread transforms, and passes over again while they are in its cache; and the
+# number of rows of which a part is a multiple, so that all parts are aligned alike and share a
+# plan.
 _PART = 1 << 18
 _ALIKE = 8
 
 
 def possible(source: np.ndarray, target: np.ndarray, axis: int) -> bool:
-    """Return whether a transform is one of real rows of such a length, without gaps."""
+    """Return whether a transform is of real, contiguous rows of one of these lengths."""
     real = [array for array in (source, target) if array.dtype.kind != "c"]
     if not real or axis % source.ndim != source.ndim - 1 or not 2 <= source.ndim <= 4:
         return False
     points = real[0]
     without_gaps = all(array.strides[-1] == array.itemsize for array in (source, target))
-    # Rows of points begin where complex numbers can.
+    # Rows of points must be aligned for complex numbers.
     whole = all(stride % (2 * points.itemsize) == 0 for stride in points.strides[:-1])
-    # In place numbers go where they come from, in arrays that FFTW's planner does not fail on.
+    # In place, the result overwrites the source, in arrays that FFTW's planner accepts.
     alike = source.strides[:-1] == target.strides[:-1] and min(source.strides) > 0
     fits = alike or source.ctypes.data != target.ctypes.data
     n = points.shape[-1]
@@ -68,7 +69,7 @@ def plan(
 
 
 def _mix(device: Device, modes: np.ndarray, n: int, forward: bool) -> HostCall:
-    """Return what makes modes of rows of those of half the length, or the reverse."""
+    """Return the pass that turns half-length modes into those of the rows, or the reverse."""
     real = np.zeros(0, modes.dtype).real.dtype
     lacking = 4 - modes.ndim
     shape = [*[1] * lacking, *modes.shape[:-1]]

@@ -1,4 +1,4 @@
-"""Calls of C functions with fixed arguments: operations of a CPU that need no interpreter."""
+"""Calls of C functions with fixed arguments: CPU operations that do not need the interpreter."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import Any
 
 from slipstream.device.device_interface import Stream
 
-# What `lane_program.hpp` passes on: at most so many integers, and numbers of floating point; and on
-# which processors it can.
+# What `lane_program.hpp` can pass on: at most this many integers and floating-point numbers, and
+# only on these processors.
 _INTEGERS = (6, 16, 48)
 _REALS = 8
 _PROCESSORS = ("x86_64", "aarch64")
@@ -20,7 +20,7 @@ _FLOATS = (ctypes.c_float, ctypes.c_double)
 
 @dataclass(frozen=True)
 class PackedCall:
-    """A call as `lane_program.hpp` makes it: a function's address, and its arguments."""
+    """A call in the form that `lane_program.hpp` takes: a function's address and its arguments."""
 
     address: int
     integers: list[int]
@@ -28,7 +28,7 @@ class PackedCall:
 
 
 class HostCall:
-    """An operation that calls a C function with some arguments; what they point to is kept."""
+    """An operation that calls a C function with fixed arguments and keeps their targets alive."""
 
     def __init__(self, function: Any, values: Sequence[Any], kept: Any) -> None:
         self._function, self._values, self.kept = function, values, kept

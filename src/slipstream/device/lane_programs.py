@@ -1,8 +1,8 @@
-"""What the lanes of a CPU do in a step, prepared once: calls, and waits for each other.
+"""Programs for the lanes of a CPU, prepared once per step: calls, and waits for other lanes.
 
-The interpreter serves one thread at a time. If it handed every operation of a step to a thread, and
-let threads wait for each other, many of them would wait for the interpreter. So what a lane does is
-a list, which compiled code works through (`lane_program.hpp`). Operations that need the interpreter
+The interpreter serves one thread at a time. If it handed out every operation of a step and
+synchronised the threads, many of them would wait for the interpreter. So the work of a lane is a
+list that compiled code works through (`lane_program.hpp`). Operations that need the interpreter
 stand between such lists.
 """
 
@@ -19,7 +19,7 @@ import numpy as np
 from slipstream.device.device_interface import Device, Operation, RowLaunch, Stream
 from slipstream.device.host_calls import HostCall, PackedCall
 
-# Of `lane_program.hpp`: kinds of items, and the distance of counters.
+# As in `lane_program.hpp`: kinds of items, and the spacing of counters.
 _CALL, _WAIT, _RAISE = range(3)
 _STRIDE = 16
 
@@ -34,9 +34,9 @@ class LaneNode:
 
 
 class LanePrograms:
-    """What some lanes do, side by side; each is a list of nodes.
+    """The programs of several lanes that run concurrently; each is a list of nodes.
 
-    If an operation fails, the other lanes stop where they wait for each other, or soon.
+    If an operation fails, the other lanes stop at their next wait, or soon after.
     """
 
     def __init__(self, device: Device, lanes: Sequence[Sequence[LaneNode]]) -> None:
@@ -45,7 +45,7 @@ class LanePrograms:
         self._failed = self._counters[_STRIDE * len(lanes) :]
         stop = device.kernel("lane_program.hpp", "stop_lanes")
         self._stop = stop.bind(RowLaunch(1, 1), self._counters, len(lanes))
-        # Of what others wait for: the counter that it raises, and the value.
+        # For each operation that others wait for: the counter that it raises, and the value.
         awaited = {number for nodes in lanes for node in nodes for number in node.awaited}
         self._marks: dict[int, tuple[int, int]] = {}
         for lane, nodes in enumerate(lanes):
@@ -55,7 +55,7 @@ class LanePrograms:
         self._lanes = [self._parts(nodes) for nodes in lanes]
 
     def run(self, streams: Sequence[Stream], timed: bool = False) -> None:
-        """Submit what each lane does to its stream; an earlier run must be over."""
+        """Submit the program of each lane to its stream; an earlier run must have finished."""
         self._counters[...] = 0
         for stream, parts in zip(streams, self._lanes, strict=True):
             stream.submit(partial(self._run_lane, parts, timed))
@@ -76,7 +76,7 @@ class LanePrograms:
             raise
 
     def _parts(self, nodes: Sequence[LaneNode]) -> list[_Part]:
-        """Return what a lane does: compiled parts, and operations that need the interpreter."""
+        """Return a lane's program: compiled parts, and operations that need the interpreter."""
         parts: list[_Part] = []
         compiled = _CompiledPart()
         for node in nodes:
@@ -115,18 +115,18 @@ def in_sequence(device: Device, calls: Sequence[HostCall]) -> Operation:
 
 
 class _Part:
-    """Some of what a lane does."""
+    """A part of a lane's program."""
 
     empty = False
 
     def finish(self, device: Device, failed: np.ndarray) -> None:
-        """Prepare to run, when all is known."""
+        """Prepare to run, once all items are known."""
 
     def run(self, stream: Stream, timed: bool) -> None:
         raise NotImplementedError
 
     def intervals(self) -> Iterator[tuple[int, tuple[float, float]]]:
-        """Yield numbers of operations, and when they ran."""
+        """Yield the number of each operation and when it ran."""
         raise NotImplementedError
 
 
@@ -160,11 +160,11 @@ class _CompiledPart(_Part):
         return not self._items
 
     def add(self, kind: int, counter: int, value: int) -> None:
-        """Append a counter that is awaited or raised."""
+        """Append a wait for a counter, or an increment of it."""
         self._items.append([kind, 0, 0, 0, 0, counter, value])
 
     def add_calls(self, number: int, calls: Sequence[PackedCall]) -> None:
-        """Append what an operation calls."""
+        """Append the call of an operation."""
         self._spans.append((number, len(self._items), len(self._items) + len(calls) - 1))
         for call in calls:
             self._calls[len(self._items)] = call

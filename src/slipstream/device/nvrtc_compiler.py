@@ -1,9 +1,9 @@
-"""Compiling a program by NVRTC's library. As a script, one after another for the parent process.
+"""Compilation by the NVRTC library. Run as a script, it compiles programs for its parent process.
 
-NVRTC compiles one program at a time in a process, whatever the threads, so `nvrtc_processes.py`
-starts several of these. They need no GPU, and only modules of Python's own: they are ready at once.
-A request is the library, the options and the text; an answer says whether what follows is the
-binary or the compiler's log.
+NVRTC compiles one program at a time per process, however many threads there are, so
+`nvrtc_processes.py` starts several of these. They need no GPU and only the standard library, so
+they start quickly. A request is the library, the source text and the options; an answer says
+whether the binary or the compiler's log follows.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ class CompilationError(Exception):
 
 
 def compile_program(library: str, text: str, options: Sequence[str]) -> bytes:
-    """Return the binary of a program, by the NVRTC at a path.
+    """Return the binary of a program, compiled by the NVRTC library at a path.
 
     Raises
     ------
     CompilationError
-        If the text is wrong.
+        If the program does not compile.
     """
     nvrtc = _loaded(library)
     program = ctypes.c_void_p()
@@ -74,12 +74,12 @@ def _check(nvrtc: Any, status: int) -> None:
 
 
 def _serve() -> None:
-    """Answer requests until the parent closes the pipe, or ends: then leave at once."""
-    # Who asks the parent to stop leaves it time to finish a step, which may need a kernel.
+    """Answer requests until the parent closes the pipe or ends; then exit at once."""
+    # A parent that is asked to stop still finishes its step, which may need a kernel.
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1):
         signal.signal(number, signal.SIG_IGN)
     requests: queue.SimpleQueue[tuple[str, str, tuple[str, ...]]] = queue.SimpleQueue()
-    # What the compiler prints must not get among the answers.
+    # What the compiler prints must not be mixed with the answers.
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
 

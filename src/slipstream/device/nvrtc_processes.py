@@ -1,8 +1,8 @@
-"""Programs for GPUs compiled side by side, by a few processes, while this one goes on.
+"""Programs for GPUs, compiled in parallel by a few processes while this one goes on.
 
-A process is started when there is work for it and ends a moment after there is none, and in any
-case with this one: it sees that nobody holds the other end of its pipe. What has been compiled is
-kept on disk (`private_cache.py`); ranks of a node that want the same program make it once.
+A process is started when there is work for it and ends shortly after it runs out of work. It also
+ends with this one, whose end of the pipe is then closed. Binaries are kept on disk
+(`private_cache.py`); a program that several ranks of a node want is compiled once.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from slipstream.device.nvrtc_compiler import CompilationError, compile_program
 from slipstream.device.private_cache import find_or_make
 from slipstream.errors import RunError
 
-# Of each there is the compiler in memory, about 100 MB.
+# Each has the compiler in memory, about 100 MB.
 _MOST_PROCESSES = 12
 # Seconds without work after which a process ends.
 _PATIENCE = 2.0
 
 
 class SideCompiler:
-    """Compiles programs by the NVRTC at a path, by at most so many processes at a time."""
+    """Compiles programs with the NVRTC library at a path, in a limited number of processes."""
 
     def __init__(self, library: str, version: str, processes: int | None = None) -> None:
         self._library = library
-        size = os.path.getsize(library)  # which tells builds of one version apart
+        size = os.path.getsize(library)  # distinguishes builds of one version
         self._identity = f"NVRTC {version} of {size} bytes"
         cores = len(os.sched_getaffinity(0))
         self._most = min(_MOST_PROCESSES, cores) if processes is None else processes
@@ -42,12 +42,12 @@ class SideCompiler:
         self._threads = 0
 
     def submit(self, text: str, options: tuple[str, ...]) -> Future[bytes]:
-        """Return what will be the binary of a program."""
+        """Return a future of the binary of a program."""
         binary: Future[bytes] = Future()
         self._queue.put((text, options, binary))
         if self._threads < max(1, self._most):
             self._threads += 1
-            # A daemon: nothing is lost if the process ends before all is compiled.
+            # A daemon: nothing is lost if the process ends before everything is compiled.
             threading.Thread(target=self._work, daemon=True).start()
         return binary
 
@@ -68,7 +68,7 @@ class SideCompiler:
                         process = process or _Process()
                         return process.compile(self._library, text, options)
                     except (OSError, EOFError, pickle.UnpicklingError):
-                        # Killed, or none can be started: this process can do it as well.
+                        # It was killed, or could not be started: this process compiles the program.
                         process = _end(process)
                 return compile_program(self._library, text, options)
 
@@ -82,7 +82,7 @@ class SideCompiler:
 
 class _Process:
     def __init__(self) -> None:
-        # Isolated: with Python's own modules alone.
+        # Isolated: only the standard library.
         self._process = subprocess.Popen(
             [sys.executable, "-I", "-S", nvrtc_compiler.__file__],
             stdin=subprocess.PIPE,
@@ -107,7 +107,7 @@ class _Process:
 
 
 def _end(process: _Process | None) -> _Process | None:
-    """End a process, if there is one; then there is none."""
+    """End a process, if there is one; return None."""
     if process is not None:
         process.end()
     return None

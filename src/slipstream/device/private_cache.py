@@ -1,9 +1,9 @@
-"""The folder of what is made once for this machine: compiled kernels, FFTW's wisdom, timings.
+"""The cache of what is made once per machine: compiled kernels, FFTW's wisdom, timings.
 
 Code is loaded from it, so it is used only if nobody else can have written there: the folder, and
-all that leads to it, belong to this user or to root, and nobody else may write to them. What is
-read must be a file of this user's. Entries that are code carry a digest of their content, keyed by
-a secret of the folder, so a truncated or foreign file is a miss. They are written under a unique
+all that leads to it, belong to this user or to root, and nobody else may write to them. Files that
+are read must belong to this user. Entries that are code carry a digest of their content, keyed by a
+secret of the folder, so a truncated or foreign file is a miss. They are written under a unique
 name, flushed to disk and renamed, so no reader sees half a file. One process per node makes an
 entry, under a file lock; the others wait and load it. What has not been used for long is removed.
 """
@@ -155,7 +155,7 @@ def _is_private_group(group: int) -> bool:
 
 
 def find_or_make(name: str, make: Callable[[Path], bytes]) -> tuple[Path, bytes]:
-    """Return an entry that is code: its path and what was made, in the folder given, if need be."""
+    """Return the path and content of a code entry, making it in the given folder if needed."""
     folder = cache_folder()
     path = folder / name
     content = _whole(path)
@@ -176,7 +176,7 @@ def _with_footer(content: bytes, path: Path) -> bytes:
 
 
 def _whole(path: Path) -> bytes | None:
-    """Return the code in an entry; None if it is not there, or is not what was written."""
+    """Return the code in an entry; None if there is none, or it is not what was written."""
     try:
         data = read_own(path)
     except OSError:

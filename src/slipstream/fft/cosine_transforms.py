@@ -1,7 +1,8 @@
-"""Cosine and sine transforms along one axis, which is all on this rank.
+"""Cosine and sine transforms along one axis that is not divided among ranks.
 
-Where the device's library has them, it does them. Elsewhere each is a complex Fourier transform of
-the points, followed by zeros, times a constant of each point before and of each mode after it::
+They are the device library's, where it has them. Elsewhere each is a complex Fourier transform of
+the points, padded with zeros and multiplied by one factor per point before and one per mode after
+it::
 
     X_k = Re(after_k * sum_n before_n x_n exp(-2 pi i n k / period))
 
@@ -27,7 +28,7 @@ class CosineTransform(Part):
     """A cosine or sine transform along one axis of local arrays, and the way back.
 
     With `orthonormal` the first or last mode of types II and III, and both ends of type I, are
-    scaled such that the transform is orthogonal but for the factor that all modes have.
+    scaled such that the transform is orthogonal up to a factor common to all modes.
     """
 
     def __init__(
@@ -42,7 +43,7 @@ class CosineTransform(Part):
         self._device, self._kind, self._axis = device, kind, axis
         self._dtype = np.dtype(dtype)
         self._real = np.zeros(0, dtype).real.dtype
-        # Of complex numbers, an axis of two real ones.
+        # Complex numbers are viewed as an axis of two real ones.
         self._shape = (*shape, 2) if self._dtype.kind == "c" else shape
         n = shape[axis]
         self._tables: dict[bool, tuple[Array, Array]] = {}
@@ -54,7 +55,7 @@ class CosineTransform(Part):
         }
         self._library = device.has_cosine_transforms()
         if self._library:
-            # Sources are kept: where their ends are scaled, it is in a copy.
+            # Sources are kept: their ends are scaled in a copy.
             copies = any(before for before, _ in self._edges.values())
             self._work = device.empty(self._shape if copies else (0,), self._real)
         else:
@@ -171,7 +172,7 @@ class CosineTransform(Part):
 def _edge_factors(
     kind: str, n: int, orthonormal: bool
 ) -> tuple[dict[int, float], dict[int, float]]:
-    """Return by what points before, and modes after, an orthonormal transform are multiplied."""
+    """Return the factors of points before, and of modes after, an orthonormal transform."""
     if not orthonormal:
         return {}, {}
     root = math.sqrt(2.0)

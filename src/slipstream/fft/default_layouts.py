@@ -1,4 +1,4 @@
-"""How arrays are divided where no boxes are given: by the layouts that need few exchanges."""
+"""How arrays are divided if no boxes are given: in layouts that need few exchanges."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def default_boxes(
 ) -> tuple[Boxes, Boxes]:
     """Return the boxes of physical and of spectral arrays.
 
-    Along `axes` they are transformed, along `first` of these at first; `grid` is that of pencils.
+    They are transformed along `axes`, first along `first`; `grid` is the process grid of pencils.
     """
     if layout == "root":
         return _on_root(sizes, ranks), _on_root(spectral_shape, ranks)
@@ -39,10 +39,10 @@ def default_boxes(
 
 
 def _favoured(sizes: Sequence[int], ranks: int, axes: Sequence[int], first: int) -> tuple[int, ...]:
-    """Return all axes, those first that had better be divided.
+    """Return all axes, best ones to divide first.
 
-    What is not transformed may be divided without an exchange, if there is enough of it for all
-    ranks; what is transformed first had better not be.
+    An axis that is not transformed can be divided without an exchange, if it is long enough for all
+    ranks; the axis that is transformed first should not be divided.
     """
     free = [axis for axis in range(len(sizes)) if axis not in axes]
     long = [axis for axis in free if sizes[axis] >= ranks]

@@ -1,7 +1,7 @@
-"""Arrays of users that are divided among ranks: redistributed, and with halos.
+"""Redistribution, halos and sections of users' arrays that are divided among ranks.
 
-Both go through the host, once and without a plan. Steps that do so again and again record a
-`HaloExchange`, or a transform, on the device.
+Exchanges go through the host and need no plan. Steps that repeat them record a `HaloExchange`, or a
+transform, on the device.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def redistribute(array: Array, source: Boxes, target: Boxes, comm: Comm = None) 
     Raises
     ------
     InputError
-        On all ranks, if boxes do not fit together, or an array is not its rank's box.
+        On all ranks, if boxes do not fit together, or an array does not have its box's shape.
 
     Examples
     --------
@@ -91,13 +91,13 @@ def with_halo(
     boxes : sequence of Box or of pairs (start, stop)
         The boxes of all ranks, such as `DistributedFFT.input_boxes`.
     widths : int or sequence of int
-        How many points at both ends of each axis, at most as many as the array has there.
+        Number of points added at both ends of each axis, at most the length of the array along it.
     comm : mpi4py.MPI.Comm, optional
         The ranks that share the array; None for a single one.
     periodic : bool or sequence of bool
-        Whether the array goes on at its other end, along each axis.
+        Whether the array wraps around, along each axis.
     fill : number
-        What is beyond the ends of axes that are not periodic.
+        The value beyond the ends of axes that are not periodic.
 
     Returns
     -------
@@ -186,7 +186,7 @@ def section(
     boxes : sequence of Box or of pairs (start, stop)
         The boxes of all ranks, such as `DistributedFFT.input_boxes`.
     index : sequence of int or slice
-        Of the whole array, for each of its divided axes: a number, which leaves out the axis, or a
+        Into the whole array, for each of its divided axes: a number, which drops the axis, or a
         slice with a positive step.
     comm : mpi4py.MPI.Comm, optional
         The ranks that share the array; None for a single one.
@@ -196,12 +196,12 @@ def section(
     array
         A view of this rank's part of the section.
     tuple of Box
-        What all ranks have of it.
+        The parts of the section that all ranks have.
 
     Raises
     ------
     InputError
-        On this rank, if the index is not of the array.
+        On this rank, if the index is not within the array.
     """
     rank, ranks = (0, 1) if comm is None else (comm.rank, comm.size)
     found = checked_boxes(boxes, None, ranks, "boxes")
@@ -239,7 +239,7 @@ def section(
 
 
 def _section_of(box: Box, ranges: Sequence[range]) -> tuple[Box, list[range]]:
-    """Return what a box has of a section: in numbers of its points, and of the whole array's."""
+    """Return a box's part of a section, in indices of the section and of the whole array."""
     start, stop = [], []
     for points, low, high in zip(ranges, box.start, box.stop, strict=True):
         first, last = (
@@ -280,7 +280,7 @@ def _for_each_axis(name: str, value: Any, shape: tuple[int, ...]) -> tuple[Any, 
 
 
 def _back(result: np.ndarray, like: Array) -> Array:
-    """Return an array of the host where another one is."""
+    """Return a host array as one on the device of another array."""
     if isinstance(like, np.ndarray):
         return result
     import cupy

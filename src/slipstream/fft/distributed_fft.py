@@ -63,19 +63,19 @@ class DistributedFFT:
         Number of fields that are transformed together; arrays then have a leading axis.
     layout : {"slab", "pencil", "root"}
         How arrays are divided: along the first axis; along the first two axes, over a process grid;
-        or not at all, everything being on the first rank, which is fastest for small arrays.
+        or not at all, with everything on the first rank, which is fastest for small arrays.
     order : {"transposed", "natural"}
         Spectral arrays are divided along the next axes, which saves an exchange, or along the same
         ones as physical arrays.
     process_grid : (int, int), optional
-        Of layout "pencil"; the most even one by default.
+        For layout "pencil"; the most even one by default.
     input_boxes, output_boxes : sequence of Box, optional
         One box per rank of the physical and of the spectral index space, in any arrangement that
         covers it once; instead of what layout and order say. Boxes may be empty. A box is also
         accepted as a pair (start, stop).
     truncation : None, "2/3", "nyquist" or sequence of int
         Which modes to keep, see `slipstream.fft.truncate`. Others are discarded by `forward`, and
-        zero in `backward`; they are neither transformed nor sent. It concerns the Fourier axes: a
+        zero in `backward`; they are neither transformed nor sent. It applies to the Fourier axes: a
         sequence has a number for each of these, in the order of `axes`.
     padding : None, "3/2", float or sequence of float
         How many points the Fourier axes have for each of `shape`; physical arrays are larger, and
@@ -84,7 +84,7 @@ class DistributedFFT:
     transport : str
         How ranks exchange, see `slipstream.exchange.chosen_transport`.
     workers : int, optional
-        How many ranks transform; the others only give and get data. All by default.
+        How many ranks transform; the others only send and receive data. All by default.
     wire : None, "float32" or "bfloat16"
         Narrower type in which data of double precision travel; see `wire_error`.
     tune : {"off", "quick", "full"}
@@ -119,13 +119,13 @@ class DistributedFFT:
 
     Notes
     -----
-    Arrays that come again are used in place, without copies: give the same arrays in every call, or
-    those of `empty_input` and `empty_output`. Others are copied, once the plan has arrays of its
-    own. The plan keeps the last few arrays that it uses in place.
+    Arrays that are passed again are used in place, without copies: pass the same ones in every
+    call, or those of `empty_input` and `empty_output`. Others are copied, once the plan has arrays
+    of its own. The plan keeps the last few arrays that it uses in place.
 
-    On a GPU, calls return before the result is there; it is in order with the stream.
+    On a GPU, calls return before the result is ready; work queued on the stream later sees it.
 
-    What a plan allocates is given back when it is closed or deleted. It is of use in a ``with``
+    What a plan allocates is freed when it is closed or deleted. It can be used in a ``with``
     statement: ``with DistributedFFT(...) as fft:``.
 
     Examples
@@ -266,12 +266,12 @@ class DistributedFFT:
         return f"<table><caption>DistributedFFT</caption>{''.join(cells)}</table>"
 
     def __reduce__(self) -> tuple[Callable[..., DistributedFFT], tuple[Any, ...]]:
-        # What is made of it are the arguments: loading it is collective, as making it was.
+        # Only the arguments are pickled: loading a plan is collective, as making it was.
         self._opened()
         return _made_again, (self._asked, self.device.kind, _name_of(self._comm))
 
     def like(self, **changes: Any) -> DistributedFFT:
-        """Return another plan with the arguments of this one but for some. Collective.
+        """Return another plan with some arguments changed. Collective.
 
         Parameters
         ----------
@@ -281,7 +281,7 @@ class DistributedFFT:
         Returns
         -------
         DistributedFFT
-            Calls of both plans take turns, also those that are asynchronous.
+            Calls of both plans, asynchronous ones included, take turns.
         """
         self._opened()
         unknown = sorted(set(changes) - set(self._asked))
@@ -294,8 +294,8 @@ class DistributedFFT:
     def padded(self, padding: str | float | Sequence[float] = "3/2") -> DistributedFFT:
         """Return a plan between the modes of this one and more points. Collective.
 
-        Modes are divided as here. The backward transform interpolates, and the forward one leaves
-        out what this plan has no modes for: products at its points are free of aliasing.
+        Modes are divided as in this plan. The backward transform interpolates, and the forward one
+        drops modes that this plan does not have: products at its points are free of aliasing.
 
         Parameters
         ----------
@@ -305,7 +305,7 @@ class DistributedFFT:
         Raises
         ------
         InputError
-            If this plan has Nyquist modes, which points in between do not determine.
+            If this plan has Nyquist modes, whose values between the points are not determined.
         """
         a = self.arguments
         for axis, kind in zip(a.axes, a.kinds, strict=True):
@@ -318,7 +318,7 @@ class DistributedFFT:
 
     @property
     def component(self) -> DistributedFFT:
-        """The plan of one field of this one's several, made when it is first used. Collective.
+        """The plan for a single field of this plan's several, made on first use. Collective.
 
         ``fft.component.forward(u[1], out=u_hat[1])`` transforms the second.
         """
@@ -385,15 +385,15 @@ class DistributedFFT:
     def wavenumbers(self, lengths: Lengths = None) -> list[np.ndarray]:
         """Return the wavenumbers of this rank's modes, one array for each transformed axis.
 
-        They are in the order of `axes`, NumPy's, and shaped to be broadcast over a spectral array
+        They are NumPy arrays in the order of `axes`, shaped to be broadcast over a spectral array
         without its axis of fields.
 
         Parameters
         ----------
         lengths : float or sequence of float, optional
             Length of the box along each axis: wavenumbers are multiples of ``2 pi / length``, and
-            of ``pi / length`` along axes of cosines and sines. Without it they are the integers of
-            `numpy.fft`, and numbers of half waves: those of lengths 2 pi and pi.
+            of ``pi / length`` along axes of cosines and sines. By default they are the integers of
+            `numpy.fft`, and numbers of half waves: those for lengths 2 pi and pi.
 
         Returns
         -------
@@ -404,9 +404,9 @@ class DistributedFFT:
     def points(self, lengths: Lengths = None) -> list[np.ndarray]:
         """Return the coordinates of this rank's points, one array for each transformed axis.
 
-        As those of `wavenumbers`. They begin at 0 along Fourier axes; cosines and sines have their
-        points where the type demands it: "dct1" at both ends and between, "dst1" between them only,
-        "dct2" and "dst2" half a spacing from either end.
+        Shaped like those of `wavenumbers`. They begin at 0 along Fourier axes; cosines and sines
+        have their points where the type demands it: "dct1" at both ends and between, "dst1" between
+        them only, "dct2" and "dst2" half a spacing from either end.
         """
         return spectral_operations.points(self.arguments, self.input_box, lengths)
 
@@ -416,14 +416,14 @@ class DistributedFFT:
         Parameters
         ----------
         u_hat : array
-            This rank's modes, kept.
+            This rank's modes, which are not changed.
         axis : int
-            Axis of the array without its fields, one of those that are transformed.
+            One of the transformed axes, counted without that of the fields.
         order : int
-            Of the derivative; even along axes of cosines and sines, whose odd derivatives are of
-            the other kind.
+            Of the derivative; even along axes of cosines and sines, as odd derivatives turn one
+            into the other.
         lengths : float or sequence of float, optional
-            As of `wavenumbers`.
+            As for `wavenumbers`.
 
         Returns
         -------
@@ -443,15 +443,15 @@ class DistributedFFT:
     def convolve(self, u: Any, v: Any) -> Array:
         """Return the periodic convolution of two fields, ``sum_m u[m] v[n - m]``. Collective.
 
-        Both are this rank's points. If modes are truncated, those of the result are.
+        Both are this rank's points. A truncation of the plan applies to the result.
         """
         return spectral_operations.convolution(self, u, v)
 
     def forward_adjoint(self, u_hat: Any) -> Array:
         """Return the adjoint of `forward`, applied to modes. Collective.
 
-        It is what backpropagation asks for: of a real function of ``forward(u)`` whose gradient
-        is `u_hat`, the gradient for `u`. Complex numbers are taken for pairs of real ones:
+        It is what backpropagation needs: given the gradient `u_hat` of a real function with respect
+        to ``forward(u)``, its gradient with respect to `u`. Complex numbers are pairs of real ones:
         ``Re sum(conj(a) forward(u))`` equals ``Re sum(conj(forward_adjoint(a)) u)``.
         """
         u_hat = self._arrays.checked(self._arrays.taken(u_hat, "u_hat"), "output", "u_hat")
@@ -498,8 +498,8 @@ class DistributedFFT:
         Parameters
         ----------
         u : array
-            This rank's part, shape of `empty_input`, on the host or on the device, NumPy's, CuPy's
-            or any other that speaks DLPack; kept, unless `out` shares its memory.
+            This rank's part, shape of `empty_input`, on the host or on the device: NumPy's, CuPy's
+            or any other that supports DLPack; not changed, unless `out` shares its memory.
         out : array, optional
             Where to store the result, shape of `empty_output`. May be `u` itself, if complex and
             of the same shape: then the transform is in place. See also `empty_in_place`.
@@ -547,16 +547,16 @@ class DistributedFFT:
         Raises
         ------
         InputError, RunError
-            As of `forward`.
+            As for `forward`.
         """
         return self._run(False, u_hat, out, stream)
 
     def forward_async(self, u: Any, out: Any = None, stream: Any = None) -> PendingTransform:
         """Begin to transform physical to spectral space, and return at once. Collective.
 
-        Parameters are those of `forward`. Until the result is waited for, arrays are in use. Calls
-        of a plan are done in their order, and of plans that share a communicator: those made by
-        `like`, `padded` and `component`. Between other plans there is no order, for which MPI must
+        Parameters are those of `forward`. Arrays are in use until `wait` returns. Calls run in the
+        order in which they are made, for a plan and for those that share its communicator, made by
+        `like`, `padded` and `component`. Other plans run in no particular order, for which MPI must
         allow threads (``MPI_THREAD_MULTIPLE``).
 
         Returns
@@ -640,7 +640,7 @@ class DistributedFFT:
                     self._arrays.copy(out, result, stream or self.device.default_stream)
                 return given
             except InputError:
-                raise  # of all ranks, as a rule: then the plan is as good as before
+                raise  # usually on all ranks: the plan can then still be used
             except BaseException as failure:
                 if self._transport:
                     self._transport.give_up(failure)
@@ -709,7 +709,7 @@ def _ranges(box: Box) -> str:
 
 
 def _name_of(comm: Any) -> str:
-    """Return which communicator that every process has is between the ranks of another one."""
+    """Return the predefined communicator that has the same ranks as another one."""
     if comm is None:
         return "none"
     from mpi4py import MPI

@@ -29,7 +29,7 @@ LAYOUTS = ("slab", "pencil", "root")
 ORDERS = ("transposed", "natural")
 TUNES = ("off", "quick", "full")
 RESIDENCIES = ("device", "host", "auto")
-# With their fields, arrays of more axes than libraries for GPUs and people can handle.
+# With that of the fields, more axes than GPU libraries, and people, can handle.
 _MOST_AXES = 8
 
 _COMPLEX = {"float32": "complex64", "float64": "complex128"}
@@ -42,11 +42,11 @@ class Arguments:
     The boxes say which part of an array each rank has; `real`, whether physical arrays are.
     """
 
-    # Of the points, with those that padding adds.
+    # Of the points, including those that padding adds.
     shape: tuple[int, ...]
     dtype: np.dtype
     axes: tuple[int, ...]
-    # One for each of the axes.
+    # One for each of `axes`.
     kinds: tuple[str, ...]
     norm: str
     padding: tuple[float, ...] | None
@@ -72,14 +72,14 @@ class Arguments:
     # Of spectral arrays: real ones have real modes if no axis is Fourier's.
     spectral_dtype: np.dtype
     real: bool
-    # The axis whose Fourier transform makes real arrays complex, which has half of the modes.
+    # The axis whose Fourier transform makes real arrays complex; only half of its modes are stored.
     half_axis: int | None
-    # What the sums of forward and of backward transforms are multiplied by.
+    # Factors of the forward and of the backward transform.
     factors: tuple[float, float]
 
     @property
     def is_usual(self) -> bool:
-        """Whether all axes are Fourier's, the last one being the first to be transformed."""
+        """Whether all axes are Fourier axes and the last is transformed first."""
         every = sorted(self.axes) == list(range(len(self.shape)))
         fourier = all(kind == "fft" for kind in self.kinds)
         return every and fourier and self.half_axis in (None, len(self.shape) - 1)
@@ -90,7 +90,7 @@ class Arguments:
             with_fields(boxes, self.fields) for boxes in (self.input_boxes, self.output_boxes)
         )
         sizes = (self.fields, *self.shape)
-        # Axes are counted from that of the fields.
+        # Axes are counted with that of the fields first.
         return find_route(
             sizes,
             self.modes,
@@ -267,7 +267,7 @@ def _modes(
     real: bool,
     padded: bool,
 ) -> tuple[Modes, ...]:
-    """Return the modes of every axis; those that no Fourier transform makes are all kept."""
+    """Return the modes of every axis; all are kept where there is no Fourier transform."""
     modes = [Modes(n, n, 0) for n in sizes]
     if not fourier:
         if truncation is not None:

@@ -162,7 +162,7 @@ class Plan:
         return part, a.complex_dtype
 
     def _works_alone(self, stage: Stage) -> bool:
-        """Return whether one of several ranks does all transforms, in one stage."""
+        """Return whether one of several ranks does all transforms in one stage."""
         alone = self.arguments.ranks > 1 and sum(box.size > 0 for box in stage.before) == 1
         return alone and self._is_cube and stage.axes == (3, 2, 1)
 

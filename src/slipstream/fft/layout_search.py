@@ -22,7 +22,7 @@ from slipstream.fft.truncation import Modes
 
 Boxes = tuple[Box, ...]
 
-# Fields and the axes of an array of three: of more, there are too many grids to try them all.
+# Fields and three axes: arrays of more have too many grids to try them all.
 _SEARCHED_AXES = 4
 
 # Bricks to a pencil, two more pencils, and bricks again.
@@ -56,7 +56,7 @@ def find_route(
 
     `sizes` is the number of fields, then the physical shape. All axes are transformed, or those of
     `axes`. If arrays are `real`, the axis that makes them complex, the last one or `half_axis`, is
-    transformed first; only those of `early` may be before it. Only the first `active` ranks
+    transformed first; only those of `early` may come before it. Only the first `active` ranks
     transform. The first stage's `before` is `source`, the last one's `after` is `target`.
     """
     if real and half_axis is None:
@@ -78,7 +78,7 @@ class _Space:
 
     sizes: tuple[int, ...]
     modes: tuple[Modes, ...]
-    # The axis that makes real arrays complex, and those that may be transformed before it.
+    # The axis whose transform makes real arrays complex, and those that may come before it.
     half_axis: int | None
     early: Sequence[int]
     active: int
@@ -177,7 +177,7 @@ def _grids(space: _Space, remaining: frozenset[int], ranks: int, idle: bool) -> 
 
 
 def _process_grids(ranks: int, axes: int) -> list[tuple[int, ...]]:
-    """Return the process grids to be tried; of arrays of many axes, slabs and pencils only."""
+    """Return the process grids to try; for arrays of many axes, slabs and pencils only."""
     if axes <= _SEARCHED_AXES:
         return factorisations(ranks, axes)
     grids = {

@@ -1,4 +1,4 @@
-"""Transforms under way: calls that return before the result is there, on CPUs as on GPUs."""
+"""Asynchronous transforms: calls that return before the result is ready, on CPUs as on GPUs."""
 
 from __future__ import annotations
 
@@ -23,24 +23,24 @@ class PendingTransform:
         self._started, self._result, self._event = started, result, event
 
     def done(self) -> bool:
-        """Return whether the result is there, or the transform has failed; wait for nothing."""
+        """Return whether the transform has finished or failed, without waiting."""
         if self._event is not None:
             return self._event.done()
         return self._started is None or self._started.done()
 
     def wait(self, timeout: float | None = None) -> Array:
-        """Return the result, as `forward` and `backward` do, once it is there.
+        """Wait for the result and return it, as `forward` and `backward` do.
 
         Parameters
         ----------
         timeout : float, optional
-            Seconds to wait for a transform on CPUs; for ever by default, or rather for
-            ``SLIPSTREAM_TIMEOUT`` in any exchange.
+            Seconds to wait for a transform on CPUs; without limit by default, apart from
+            ``SLIPSTREAM_TIMEOUT`` in each exchange.
 
         Raises
         ------
         RunError
-            If it is not there in time: then it is still under way; or if the transform has failed.
+            If it is not ready in time, in which case it goes on; or if the transform has failed.
         """
         if self._event is not None:
             self._event.synchronize()
@@ -55,10 +55,10 @@ class PendingTransform:
 
 
 class Turns:
-    """Who may run the plans that share a communicator: one call at a time, in their order.
+    """Serialises the plans that share a communicator: one call at a time, in order.
 
-    Calls that were started asynchronously run in a thread of their own, one after the other, and
-    others wait for them.
+    Asynchronous calls run in a thread of their own, one after the other, and other calls wait for
+    them.
     """
 
     def __init__(self, alone: bool) -> None:
@@ -83,7 +83,7 @@ class Turns:
 
     @contextlib.contextmanager
     def last(self) -> Iterator[None]:
-        """Wait for all calls, and end the thread of those that were started."""
+        """Wait for all calls, and end the thread of asynchronous ones."""
         self.settle()
         with self._lock:
             if self._executor is not None:
@@ -92,14 +92,14 @@ class Turns:
             yield
 
     def start(self, call: Callable[[], Array]) -> Future[Array]:
-        """Run a call behind those that were started before."""
+        """Run a call after those that were started before it."""
         if self._executor is None:
             self._executor = ThreadPoolExecutor(1, "slipstream-fft", self._note_thread)
         self._last = self._executor.submit(call)
         return self._last
 
     def settle(self) -> None:
-        """Wait for what was started, unless this is it; how it ended is for those who wait."""
+        """Wait for earlier calls, unless called by one; errors go to those who wait for them."""
         last = self._last
         if last is not None and self._thread != threading.get_ident():
             wait([last])

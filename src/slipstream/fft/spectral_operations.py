@@ -1,6 +1,6 @@
-"""What follows from a plan's transforms: wavenumbers, derivatives, products and adjoints.
+"""Operations built on a plan's transforms: wavenumbers, derivatives, products and adjoints.
 
-Arrays are this rank's, on the host or on the device; they are broadcast over the fields.
+Arrays are this rank's parts, on the host or on the device; operations broadcast over the fields.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def derivative(
         return _scaled(fft, u_hat, (-1) ** (order // 2) * np.asarray(k, float) ** order)
     factor = (1j * k) ** order
     if order % 2 and modes.has_nyquist:
-        # The Nyquist mode has no partner of the other sign.
+        # The Nyquist mode has no partner of opposite sign.
         number = _along(modes.wavenumbers(), axis, fft.output_box)
         factor = np.where(2 * abs(number) == modes.size, 0, factor)
     return _scaled(fft, u_hat, factor.real if order % 2 == 0 else factor)
@@ -119,10 +119,10 @@ def backward_adjoint(fft: DistributedFFT, u: Array) -> Array:
 
 
 def _weights(fft: DistributedFFT) -> tuple[np.ndarray, np.ndarray]:
-    """Return weights of points, v, and of modes, w, with ``F^H = v B (1 / w)``.
+    """Return weights v of points and w of modes such that ``F^H = v B (1 / w)``.
 
-    F and B are the sums of the transforms, without their factors. Of real points, half of the modes
-    stands for two each; sums of cosines count what lies at an edge once, and all else twice.
+    F and B are the sums of the transforms, without their factors. For real points, most of the
+    stored modes stand for two; sums of cosines count values at an edge once, and all others twice.
     """
     a = fft.arguments
     weights = [np.ones((1,) * len(a.shape)) for _ in range(2)]
@@ -146,7 +146,7 @@ def _weights(fft: DistributedFFT) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _along(values: np.ndarray, axis: int, box: Box) -> np.ndarray:
-    """Return a box's part of the values of an axis, shaped to be broadcast over its arrays."""
+    """Return a box's part of values along an axis, shaped to be broadcast over its arrays."""
     part = values[box.start[axis] : box.stop[axis]]
     return part.reshape([-1 if a == axis else 1 for a in range(len(box.start))])
 
@@ -168,7 +168,7 @@ def _lengths(
 
 
 def _scaled(fft: DistributedFFT, array: Array, factor: np.ndarray) -> Array:
-    """Return an array times factors, where it lies, in its precision."""
+    """Return an array times factors, on its own device and in its own precision."""
     wanted = np.zeros(0, array.dtype).real.dtype
     if factor.dtype.kind == "c":
         wanted = np.result_type(wanted, np.complex64)

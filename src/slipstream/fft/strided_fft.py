@@ -88,10 +88,10 @@ class StridedTransform:
         shape: tuple[int, int, int],
         forward: bool,
     ) -> Operation:
-        """Return the transform between modes and points that both lie where tables say.
+        """Return the transform between modes and points, both addressed by tables.
 
-        Each side is the array that its tables count from, and these tables; fields are addressed by
-        the leading strides. The shape is (fields, planes, columns).
+        Each side is an array and tables of offsets into it; fields are addressed by the leading
+        strides. The shape is (fields, planes, columns).
         """
         tile, kernel = self._kernels[forward, True]
         fields, outer, columns = shape
@@ -163,10 +163,10 @@ class RealRows:
     def bind_stored(
         self, points: Array, base: Array, tables: tuple[Array, Array, Array], kept: int
     ) -> Operation:
-        """Return the forward transform whose modes are stored where tables say.
+        """Return the forward transform whose modes are stored at places given by tables.
 
         Mode k of row r of plane o lies at ``offset[k] + o * plane[k] + r * pitch[k]`` of the
-        base, whose leading stride is that of the fields; points are as of `bind`.
+        base, whose leading stride is that of the fields; points are as for `bind`.
         """
         tile, _ = self._kernels[True]
         constants = {**tile.constants, "MODE_TABLES": 1}

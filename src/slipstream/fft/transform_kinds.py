@@ -1,8 +1,7 @@
-"""What is done along an axis: a Fourier transform, or a cosine or sine transform of types I to IV.
+"""Kinds of transform along an axis: Fourier, or a cosine or sine transform of types I to IV.
 
-Cosine and sine transforms are those of `scipy.fft`: without a factor, and from the left end of the
-axis to its right one. Each is a Fourier transform of the points continued to a period, evenly or
-oddly at either end.
+Cosine and sine transforms are those of `scipy.fft`, without a factor. Each is a Fourier transform
+of the points, continued to a full period evenly or oddly at either end.
 """
 
 from __future__ import annotations
@@ -19,17 +18,17 @@ _INVERSE_TYPE = {"1": "1", "2": "3", "3": "2", "4": "4"}
 
 
 def inverse_kind(kind: str) -> str:
-    """Return the kind that inverts another one, but for a factor."""
+    """Return the kind that inverts another one, up to a factor."""
     return kind if kind == "fft" else kind[:3] + _INVERSE_TYPE[kind[3]]
 
 
 def period(kind: str, n: int) -> int:
-    """Return the points of the continuation: the factor of a transform followed by its inverse."""
+    """Return the points of a full period: the factor of a transform followed by its inverse."""
     return {"fft": n, "dct1": 2 * (n - 1), "dst1": 2 * (n + 1)}.get(kind, 2 * n)
 
 
 def half_waves(kind: str, n: int) -> np.ndarray:
-    """Return how many half waves each mode of a cosine or sine transform has along its axis."""
+    """Return the number of half waves of each mode of a cosine or sine transform."""
     first = {"dct1": 0, "dct2": 0, "dst1": 1, "dst2": 1}.get(kind)
     return np.arange(n) + 0.5 if first is None else np.arange(first, first + n)
 

@@ -17,7 +17,7 @@ import numpy as np
 from slipstream.argument_checks import is_finite
 from slipstream.errors import InputError
 
-# Points for each mode: more is a slip.
+# Most points per mode: more is taken for a mistake.
 _MOST_PADDING = 16
 
 
@@ -50,7 +50,7 @@ class Modes:
 
     @property
     def has_nyquist(self) -> bool:
-        """Whether the mode of an even number of points that has no partner is among those kept."""
+        """Whether the Nyquist mode of an even number of points is kept."""
         return self.size % 2 == 0 and max(self.low - 1, self.high) == self.size // 2
 
     def wavenumbers(self) -> np.ndarray:
@@ -77,7 +77,7 @@ def truncated(size: int, largest: int, half: bool = False) -> Modes:
 def padded_sizes(
     sizes: Sequence[int], axes: Sequence[int], padding: float | str | Sequence[float] | None
 ) -> tuple[tuple[int, ...], tuple[float, ...] | None]:
-    """Return the number of points along every axis if some axes are padded, and by how much each.
+    """Return the number of points and the padding factor of every axis, where some are padded.
 
     Raises
     ------

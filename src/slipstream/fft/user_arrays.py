@@ -25,7 +25,7 @@ from slipstream.fft.padded_rows import padded_row
 from slipstream.schedule import CommittedStep
 from slipstream.schedule.dependencies import Region
 
-# What DLPack calls memory of the host, pinned or not, and that of NVIDIA's GPUs, managed or not.
+# DLPack's device types of host memory, pinned or not, and of NVIDIA GPUs, managed or not.
 _DLPACK_HOST, _DLPACK_CUDA = (1, 3), (2, 13)
 # How many arrays that came lately are recognised when they come again, how many pairs of them have
 # a step, and after how many calls another pair may take the place of one that did not come.
@@ -48,7 +48,7 @@ class UserArrays:
     def __init__(self, arguments: Arguments, rank: int, device: Device, home: Device) -> None:
         self._arguments, self._rank = arguments, rank
         self._device, self._home = device, home
-        # Whether rows of real points become rows of modes, so that both can be in one memory.
+        # Whether rows of real points become rows of modes, so that both can share memory.
         self._pads_rows = arguments.half_axis == len(arguments.shape) - 1
         self._kinds: dict[str, tuple[tuple[int, ...], np.dtype]] = {}
         for side, boxes, dtype in (
@@ -93,9 +93,9 @@ class UserArrays:
         self._seen.append((array_key(array), weakref.ref(self._owner(array))))
 
     def taken(self, array: Any, name: str) -> Any:
-        """Return an array that another library has by DLPack as one of ours, in the same memory.
+        """Return another library's array, through DLPack, as one of ours in the same memory.
 
-        What is ours already, or is not on a processor of this plan's, stays as it is.
+        NumPy's and CuPy's arrays, and those on devices that the plan does not use, are unchanged.
         """
         ours = np.ndarray, self._device.array_module.ndarray
         if isinstance(array, ours) or not hasattr(array, "__dlpack__"):

@@ -1,4 +1,4 @@
-"""Functions of the user's that are called between time steps."""
+"""User functions that are called between time steps."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Callback:
     def __init__(
         self, simulation: Any, function: Callable[[Any], object], occasions: Occasions
     ) -> None:
-        # The simulation has its callbacks: a reference back would keep it alive when dropped.
+        # The simulation owns its callbacks: a strong reference back would keep it alive.
         self._simulation = weakref.ref(simulation)
         self._function, self.occasions = function, occasions
         self.is_cancelled = False
@@ -58,11 +58,11 @@ class Callback:
         return f"<callback {name}{', cancelled' if self.is_cancelled else ''}>"
 
     def cancel(self) -> None:
-        """Call the function no more."""
+        """Stop calling the function."""
         self.is_cancelled = True
 
     def next_time(self, time: float) -> float:
-        """Return the next time at which the function is to be called; or infinity."""
+        """Return the next time at which the function is to be called, or infinity."""
         return np.inf if self.is_cancelled else self.occasions.after(time)
 
     def is_due(self) -> bool:

@@ -1,7 +1,7 @@
 """A field of a simulation, to be read and set like an array.
 
-Arrays are this rank's part, in the order z, y, x, with the component before that for vectors. They
-are NumPy's or CuPy's, where the simulation computes.
+Arrays are this rank's part, in the order z, y, x, with the component first for vectors. They are
+NumPy or CuPy arrays, on the device of the simulation.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _LEADING: tuple[tuple[str, ...], ...] = ((), ("component",), ("row", "component"
 
 
 class Derived(Protocol):
-    """What is evaluated from a state, and cannot be set."""
+    """A quantity that is evaluated from the state and cannot be set."""
 
     @property
     def dtype(self) -> np.dtype:
@@ -42,7 +42,7 @@ class Derived(Protocol):
 
 
 class FieldView(np.lib.mixins.NDArrayOperatorsMixin):
-    """A field at the points: nothing is computed before it is looked at.
+    """A field at the points: nothing is computed until it is read.
 
     ``view[...]`` reads this rank's part, any other index a part of that, and assignment sets it;
     arithmetic and NumPy's functions take it as an array. Reading and setting are collective.
@@ -52,9 +52,10 @@ class FieldView(np.lib.mixins.NDArrayOperatorsMixin):
     name : str
         Its name.
     long_name, unit : str
-        For people; "1" where it is non-dimensional.
+        Descriptive name and unit; "1" if it is non-dimensional.
     dims : tuple of str
-        Names of the axes: "component" for vectors, "row" before that for tensors; "z", "y", "x".
+        Names of the axes: "z", "y", "x", after "component" for vectors, "row" before that for
+        tensors.
     """
 
     def __init__(
@@ -102,7 +103,7 @@ class FieldView(np.lib.mixins.NDArrayOperatorsMixin):
 
     @property
     def region(self) -> tuple[slice, ...]:
-        """The slices of the whole field that are this rank's."""
+        """Slices of the whole field that are this rank's part."""
         return tuple(slice(low, low + n) for low, n in zip(self.offset, self.shape, strict=True))
 
     @property
@@ -179,7 +180,7 @@ class FieldView(np.lib.mixins.NDArrayOperatorsMixin):
         return self._simulation.array_module.empty(0).__dlpack_device__()
 
     def gather(self, root: int | None = None) -> np.ndarray | None:
-        """Return the whole field on the host: on all ranks, or on one alone. Collective."""
+        """Return the whole field on the host: on all ranks, or only on `root`. Collective."""
         simulation, layout = self._simulation, self._layout
         values = simulation.device.to_host(self._read())
         if simulation.comm is None:
@@ -225,14 +226,14 @@ class FieldView(np.lib.mixins.NDArrayOperatorsMixin):
         Parameters
         ----------
         axis : {"x", "y", "z"}
-            The axis across which the plane lies.
+            The axis normal to the plane.
         position : float
             Coordinate along that axis.
 
         Returns
         -------
         numpy.ndarray
-            With the other two axes, slowest first, and the component before these for vectors.
+            Over the other two axes, slowest first, preceded by the component for vectors.
         """
         if axis not in AXES:
             raise InputError(f"axis is {axis!r}; accepted: x, y, z")
@@ -260,8 +261,8 @@ class FieldView(np.lib.mixins.NDArrayOperatorsMixin):
         Returns
         -------
         numpy.ndarray
-            Of shape (n,) for a scalar, (n, 3) for a vector. The error falls with the fourth power
-            of the distance of points.
+            Of shape (n,) for a scalar, (n, 3) for a vector. The error is of fourth order in the
+            grid spacing.
         """
         values = self._simulation.device.to_host(self._read())
         parts = values.reshape(-1, *self._box.shape)
@@ -277,11 +278,11 @@ class FieldView(np.lib.mixins.NDArrayOperatorsMixin):
     def to_xarray(self, gather: bool = False) -> Any:
         """Return this rank's part, or with `gather` the whole field, as an ``xarray.DataArray``.
 
-        It has coordinates, long name and unit. This rank's part is read when its values are asked
-        for, and no more of it than is: ``field.to_xarray().sel(z=0).values`` copies a plane from
-        the device. Every reading is collective, and is refused once the simulation has been stepped
-        or set, since there is another field then: ``load()`` keeps the values of now. With `gather`
-        they are read at once. Collective.
+        It has coordinates, long name and unit. This rank's part is read lazily, and only what is
+        asked for: ``field.to_xarray().sel(z=0).values`` copies one plane from the device. Every
+        read is collective, and is refused once the simulation has been stepped or set, since the
+        field has changed by then: ``load()`` keeps the present values. With `gather` they are read
+        at once. Collective.
         """
         try:
             import xarray
@@ -308,7 +309,7 @@ class FieldView(np.lib.mixins.NDArrayOperatorsMixin):
         return xarray.DataArray(variable, coordinates, name=self.name)
 
     def _read_part(self, mark: tuple[int, int], index: tuple[Any, ...]) -> np.ndarray:
-        """Return a part on the host, if the state is still the one with this mark."""
+        """Return a part on the host, if the state has not changed since this mark was taken."""
         simulation = self._simulation
         if simulation._state_mark() != mark:
             raise InputError(
@@ -345,7 +346,7 @@ class FieldView(np.lib.mixins.NDArrayOperatorsMixin):
             raise InputError(f"fields[{self.name!r}]: {error}") from None
 
     def _as_array(self, values: Any) -> Any:
-        """Return values as an array, or a number, that an array of the device takes."""
+        """Return values as an array or a number that can be assigned to an array of the device."""
         module = self._simulation.array_module
         if hasattr(values, "__dlpack__") and not isinstance(values, np.ndarray | module.ndarray):
             values = self._from_dlpack(values)
@@ -372,7 +373,7 @@ class FieldView(np.lib.mixins.NDArrayOperatorsMixin):
             pass
         try:
             return np.from_dlpack(values.to("cpu") if hasattr(values, "to") else values)
-        except failures as error:  # such as PyTorch's for what has a gradient
+        except failures as error:  # such as PyTorch's for tensors that require a gradient
             raise InputError(f"fields[{self.name!r}]: {error}") from None
 
     def _as_part(self, values: Any) -> Array:

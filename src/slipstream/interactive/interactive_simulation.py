@@ -1,6 +1,6 @@
 """A simulation as a Python object: step it, look at it, change it.
 
-What families have in common; each adds how it is made, and how its fields are read and set.
+This is what all families share; each adds its constructor, and how its fields are read and set.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from types import ModuleType
 
 Method = TypeVar("Method", bound=Callable[..., Any])
-# The time at which a run ends whose end is not known when its simulation is made.
+# The end of a run whose end is not known when its simulation is made.
 NO_END = 1e30
 
 
@@ -58,7 +58,7 @@ def collective(method: Method) -> Method:
 
 
 def _users_level() -> int:
-    """Return how many calls of this package lie between its caller and the user."""
+    """Return the number of frames of this package between its caller and the user."""
     level, frame = 1, sys._getframe(1)
     while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith(
         "slipstream."
@@ -77,9 +77,9 @@ class InteractiveSimulation(ChosenOutput, ABC):
     Attributes
     ----------
     comm : mpi4py.MPI.Comm or None
-        The ranks that share the work, on a communicator of its own; None for one.
+        The ranks that share the work, on a duplicated communicator; None for a single rank.
     rank, ranks : int
-        This one, and how many there are.
+        This rank, and the number of ranks.
     """
 
     def __init__(self, case: Case, comm: Comm | Literal["world"], device: str | Device) -> None:
@@ -96,23 +96,23 @@ class InteractiveSimulation(ChosenOutput, ABC):
         self.rank, self.ranks = solver.rank, solver.ranks
         self._callbacks: list[Callback] = []
         self._is_prepared = self._is_running = False
-        self._told: set[str] = set()  # of what there have been warnings in this run
+        self._told: set[str] = set()  # what this run has warned of
         self._diagnosed: tuple[tuple[int, int], dict[str, float]] | None = None
-        # Counts how often fields were set: with the step, it tells one state from another.
+        # Counts how often fields were set: with the step, it identifies a state.
         self._changes = 0
 
     # -- what it is ----------------------------------------------------------------------------
 
     @property
     def solver(self) -> Simulation:
-        """The solver of its family, which steps; for what this object does not offer."""
+        """The underlying solver, for what this object does not offer."""
         if self._solver is None:
             raise InputError(f"this {type(self).__name__} has been closed")
         return self._solver
 
     @property
     def case(self) -> Case:
-        """The settings, as the command line would have read them from a file."""
+        """The settings, as the command line would read them from a file."""
         return self.solver.case
 
     @property
@@ -137,7 +137,7 @@ class InteractiveSimulation(ChosenOutput, ABC):
 
     @property
     def finished(self) -> str:
-        """Why there is nothing more to do, such as that a steady state is reached; or nothing."""
+        """Why the run has finished, such as that a steady state is reached; empty otherwise."""
         return self._ready().finished
 
     @property
@@ -148,7 +148,7 @@ class InteractiveSimulation(ChosenOutput, ABC):
 
     @collective
     def describe(self) -> dict[str, str]:
-        """Return what is simulated and what it takes, for people. Collective; allocates nothing."""
+        """Return a description of the run and its memory. Collective; allocates nothing."""
         return self.solver.describe()
 
     @collective
@@ -158,7 +158,7 @@ class InteractiveSimulation(ChosenOutput, ABC):
         Raises
         ------
         InputError
-            If memory does not suffice, or the initial state does not suit.
+            If memory does not suffice, or the initial state is not accepted.
         """
         self._ready()
 
@@ -173,16 +173,16 @@ class InteractiveSimulation(ChosenOutput, ABC):
         return self.solver
 
     def _set_initial(self) -> None:
-        """Set what the case cannot tell of the initial state."""
+        """Set the part of the initial state that a case cannot describe."""
         return
 
     def _check_open(self) -> None:
         _ = self.solver
 
     def _tell(self) -> None:
-        """Warn, on the first rank and where the user called, of what the solver has to say."""
+        """Issue the solver's warnings, on the first rank and at the user's line."""
         for text in self.solver.warnings():
-            # Figures come last: what is set in each step is told of once in a run.
+            # Figures stand last in a warning, which is issued once per run whatever they are.
             what = text.rpartition(": ")[0] or text
             if self._is_running and what in self._told:
                 continue
@@ -194,11 +194,11 @@ class InteractiveSimulation(ChosenOutput, ABC):
 
     @collective
     def step(self, steps: int = 1) -> None:
-        """Do some time steps; callbacks that are due are called. Collective."""
+        """Take some time steps, calling callbacks that are due. Collective."""
         self._run(Limits(steps=self._whole_steps(steps), stops_if_finished=False), progress=False)
 
     def _whole_steps(self, steps: int) -> int:
-        """Return a number of steps, or refuse one that cannot be done."""
+        """Return a number of steps, or refuse one that cannot be taken."""
         steps, at_once = whole_number("steps", steps, 1), self.case.steps_at_once
         if steps % at_once:
             raise InputError(f"steps is {steps}; accepted: multiples of {at_once}, done at once")
@@ -216,7 +216,7 @@ class InteractiveSimulation(ChosenOutput, ABC):
     ) -> None:
         """Step until a time, or for some steps or seconds, whichever comes first. Collective.
 
-        A callback may end it earlier by `stop`.
+        A callback can end it earlier with `stop`.
 
         Adaptive steps are shortened to hit `until`, and the times of callbacks, exactly.
 
@@ -225,14 +225,14 @@ class InteractiveSimulation(ChosenOutput, ABC):
         until : float, optional
             Time to reach; by default the end of the case, if it has one.
         steps : int, optional
-            How many time steps to do at most.
+            Largest number of time steps to take.
         wall : float, optional
-            Seconds by the clock after which to stop.
+            Seconds of wall-clock time after which to stop.
         progress : bool, optional
             Whether the first rank shows a progress bar; by default in terminals and notebooks.
         output : str or pathlib.Path, optional
             A folder into which to write what the case asks for, as ``slipstream run`` does: series,
-            spectra, fields, states to go on from, pictures. An earlier run's output is replaced.
+            spectra, fields, checkpoints, pictures. An earlier run's output is replaced.
 
         Raises
         ------
@@ -241,9 +241,9 @@ class InteractiveSimulation(ChosenOutput, ABC):
         RunError
             If the flow blows up.
         KeyboardInterrupt
-            On Ctrl-C, between two steps and on all ranks: the state stays as it is then.
+            On Ctrl-C, between two steps and on all ranks: the state is kept.
         Exception
-            Whatever a callback raises; on ranks other than the one where it was raised, `RunError`.
+            Whatever a callback raises; `RunError` on the other ranks.
         """
         solver = self._ready()
         check_agreement(
@@ -264,7 +264,7 @@ class InteractiveSimulation(ChosenOutput, ABC):
             self._run_into(limits, output, progress)
 
     def stop(self) -> None:
-        """End the run after this call, in order: for callbacks; one rank's wish is enough.
+        """End the run in an orderly way after this callback; one rank's call is enough.
 
         >>> sim.every(1.0, lambda s: s.stop() if s.diagnostics["energy"] < 0.01 else None)
         """
@@ -320,7 +320,7 @@ class InteractiveSimulation(ChosenOutput, ABC):
             raise KeyboardInterrupt(f"at step {solver.step}, t = {solver.time:.6g}")
 
     def _span(self, loop: TimeLoop, limits: Limits) -> tuple[float, float]:
-        """Return from where to where a progress bar goes."""
+        """Return the start and end of a progress bar."""
         start = self.solver.time
         if limits.steps is not None:
             return start, start + limits.steps
@@ -367,20 +367,20 @@ class InteractiveSimulation(ChosenOutput, ABC):
         steps: int | None = None,
         times: Any = None,
     ) -> Any:
-        """Have a function called with this simulation between time steps, from now on.
+        """Call a function with this simulation between time steps, from now on.
 
         >>> sim.every(0.1, lambda s: print(s.time, s.diagnostics["energy"]))
 
         Without `call` it is a decorator. Functions are called by all ranks; they may read and set
-        fields. What one raises ends the run, and the state stays readable.
+        fields. An exception in one ends the run, and the state stays readable.
 
         Parameters
         ----------
         interval : float, optional
-            Time between two calls, of which the first is now; exactly one of `interval`, `steps`
-            and `times` is given.
+            Time between two calls, the first of them now; give exactly one of `interval`, `steps`
+            and `times`.
         call : callable
-            Gets the simulation.
+            Called with the simulation.
         steps : int, optional
             Number of steps between two calls.
         times : sequence of float, optional
@@ -420,22 +420,22 @@ class InteractiveSimulation(ChosenOutput, ABC):
         plane: tuple[str, float | None] = ("z", None),
         file: str | Path | None = None,
     ) -> Any:
-        """Show a plane of a field, and show it anew while the simulation runs. Collective.
+        """Show a plane of a field, and update it while the simulation runs. Collective.
 
         >>> sim.show("vorticity_magnitude", 0.1, plane=("z", 0.0))
         >>> sim.run(until=10)
 
-        In a notebook the picture stands where this was called, and changes in place. Elsewhere it
-        is written into a `file`, replaced each time.
+        In a notebook the picture appears in the cell that calls this and changes in place.
+        Elsewhere it is written to a `file`, which is replaced each time.
 
         Parameters
         ----------
         field : str or FieldView
-            A name of `fields`, or what `evaluate` returns; of vectors the magnitude is shown.
+            A name of `fields`, or what `evaluate` returns; vectors are shown by their magnitude.
         interval, steps, times
-            When to show it anew, as for `every`; without any, it is shown now and not again.
+            When to update it, as for `every`; without any of these, it is shown once, now.
         plane : (str, float or None)
-            The axis across which the plane lies, and its place on it; None for the middle.
+            The axis normal to the plane, and the position along it; None for the middle.
         file : str or pathlib.Path, optional
             A picture file (``.png``, or another format of Matplotlib), in notebooks too.
 
@@ -447,7 +447,7 @@ class InteractiveSimulation(ChosenOutput, ABC):
         Raises
         ------
         InputError
-            If this is no notebook and there is no `file`.
+            Outside of a notebook, if no `file` is given.
         """
         from slipstream.interactive.live_pictures import show
 
@@ -527,7 +527,7 @@ class InteractiveSimulation(ChosenOutput, ABC):
         return np.dtype("float32" if precision == "float32" else "float64")
 
     def _state_mark(self) -> tuple[int, int]:
-        """Return what tells the state of now from others."""
+        """Return a mark that identifies the present state."""
         return self.solver.step, self._changes
 
     def _describe_field(self, name: str) -> tuple[str, str]:
@@ -544,9 +544,9 @@ class InteractiveSimulation(ChosenOutput, ABC):
 
     @collective
     def checkpoint(self, folder: str | Path) -> None:
-        """Write the state into a run's folder, from which a run can go on. Collective.
+        """Write a checkpoint into a run's folder. Collective.
 
-        It goes on by ``initial={"restart": folder}`` from Python, and by ``initial.restart`` in a
+        Restart from it with ``initial={"restart": folder}`` in Python, or ``initial.restart`` in a
         case. Earlier states there are kept as the case's ``output.keep_checkpoints`` says.
         """
         solver = self._ready()
@@ -577,11 +577,11 @@ class InteractiveSimulation(ChosenOutput, ABC):
         return other
 
     def _case_from_rest(self) -> Case:
-        """Return a case like this one that begins without reading an earlier run's state."""
+        """Return a case like this one that starts without reading an earlier run's state."""
         return self.case
 
     def _give(self, other: Self) -> None:
-        """Give a copy what it needs besides its case before it is prepared."""
+        """Give a copy what it needs, besides its case, before it is prepared."""
         return
 
     @abstractmethod
@@ -589,7 +589,7 @@ class InteractiveSimulation(ChosenOutput, ABC):
         """Give another simulation of the same kind the state of this one."""
 
     def close(self) -> None:
-        """Free what it has allocated; anything but closing it again is refused afterwards."""
+        """Free all memory; afterwards only closing it again is accepted."""
         if self._is_running:
             raise InputError("close cannot be called by a callback")
         for callback in self._callbacks:

@@ -1,6 +1,6 @@
-"""Arrays of xarray that are read when they are asked for, and no more of them than that.
+"""Lazy arrays for xarray: only what is asked for is read, and only then.
 
-Only what needs xarray imports this module: it comes with no installation of this package.
+xarray is an optional dependency, so this module is imported only where it is needed.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from xarray.core import indexing
 
 
 class LazyArray(BackendArray):
-    """An array of which a function reads a part, given integers and slices of positive steps."""
+    """An array whose parts a function reads, given integers and slices with positive steps."""
 
     def __init__(
         self, shape: Sequence[int], dtype: np.dtype, read: Callable[[tuple[Any, ...]], np.ndarray]
@@ -29,12 +29,12 @@ class LazyArray(BackendArray):
         return np.asarray(self._read(key)).astype(self.dtype, copy=False)
 
     def __deepcopy__(self, memo: Any) -> LazyArray:
-        # What is read cannot be changed through it; what reads may hold a whole simulation.
+        # The array cannot be written through it; the reader may hold a whole simulation.
         return self
 
 
 def lazily(
     shape: Sequence[int], dtype: Any, read: Callable[[tuple[Any, ...]], np.ndarray]
 ) -> indexing.LazilyIndexedArray:
-    """Return what xarray takes for an array, and indexes before anything of it is read."""
+    """Return an array for xarray, which indexes it before anything is read."""
     return indexing.LazilyIndexedArray(LazyArray(shape, np.dtype(dtype), read))

@@ -1,4 +1,4 @@
-"""A plane of a field, shown anew while the simulation runs."""
+"""Pictures of a plane of a field that are updated while the simulation runs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from slipstream.report.plane_gather import Plane
 if TYPE_CHECKING:
     from slipstream.interactive.interactive_simulation import InteractiveSimulation
 
-# The field that is 0 where there is nothing to see, in simulations that have one.
+# The field that is 0 where there is nothing to show, in simulations that have one.
 _MASK = "pore"
 
 
@@ -28,7 +28,7 @@ def show(
     plane: tuple[str, float | None],
     file: str | Path | None,
 ) -> Any:
-    """Show a plane now, and when it is due; see `InteractiveSimulation.show`. Collective."""
+    """Show a plane now and whenever it is due; see `InteractiveSimulation.show`. Collective."""
     with together(simulation.comm):
         picture = LivePicture(simulation, field, plane, None if file is None else Path(file))
         picture.draw(simulation)
@@ -48,7 +48,7 @@ class LivePicture:
         plane: tuple[str, float | None],
         file: Path | None,
     ) -> None:
-        # By its name if it has one there: a view would keep the simulation alive.
+        # Its name, if it has one there: a view would keep the simulation alive.
         self._field, self._file = field, file
         view = self._view(simulation)
         if len(view.dims) > 4:
@@ -86,7 +86,7 @@ class LivePicture:
                 raise InputError(f"file is {str(self._file)!r}; there is no such folder")
 
     def draw(self, simulation: InteractiveSimulation) -> None:
-        """Show the plane as it is now, unless that is what is shown. Collective."""
+        """Show the plane as it is now, unless it is shown already. Collective."""
         mark = simulation._state_mark()
         if mark == self._drawn:
             return
@@ -133,7 +133,7 @@ class LivePicture:
 
 
 def magnitude(plane: np.ndarray, view: FieldView) -> np.ndarray:
-    """Return what is drawn of a plane of a field: of vectors and complex fields the magnitude."""
+    """Return the plane that is drawn: the magnitude, for vectors and complex fields."""
     if len(view.dims) > 3:
         return np.sqrt((np.abs(plane) ** 2).sum(axis=0))
     return np.abs(plane) if np.iscomplexobj(plane) else plane

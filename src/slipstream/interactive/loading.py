@@ -37,14 +37,14 @@ def load(
     case : str, pathlib.Path or Case
         A TOML file, or what `slipstream.case.make_case` returns.
     settings : mapping or iterable of str
-        Keys that are to be other than in the file: ``{"grid.points": 64}`` or ``"grid.points=64"``.
+        Keys to change from the file: ``{"grid.points": 64}`` or ``"grid.points=64"``.
     device, comm
         See `slipstream.Flow`.
 
     Returns
     -------
     Flow, PorousFlow or Advection
-        By the case's ``solver``.
+        According to the case's ``solver``.
 
     Raises
     ------
@@ -59,7 +59,7 @@ def load(
 
 
 def overrides_of(settings: Iterable[str] | Mapping[str, Any]) -> list[str]:
-    """Return settings as the command line has them: each ``key=value``."""
+    """Return settings in the form of the command line, ``key=value``."""
     if isinstance(settings, Mapping):
         return [f"{key}={_toml(value)}" for key, value in settings.items()]
     return [settings] if isinstance(settings, str) else list(settings)

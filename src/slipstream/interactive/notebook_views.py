@@ -1,6 +1,6 @@
-"""What notebooks show of simulations and fields.
+"""How notebooks show simulations and fields.
 
-It is asked for on one rank, perhaps: nothing here communicates, or prepares a simulation.
+A notebook may ask on one rank only: nothing here communicates, or prepares a simulation.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from slipstream.report.html_tables import html_table
 if TYPE_CHECKING:
     from slipstream.interactive.interactive_simulation import InteractiveSimulation
 
-# Points of a field of which a picture is made unasked.
+# Most points of a field that is drawn without being asked.
 _MOST_POINTS = 1 << 24
 _MOST_DIAGNOSTICS = 12
 
 
 def simulation_html(simulation: InteractiveSimulation) -> str:
-    """Return a simulation as a table: what it solves, where, and how far it is."""
+    """Return a simulation as a table: what it solves, where, and how far it has come."""
     name = type(simulation).__name__
     if simulation._solver is None:
         return html_table(f"{name}: closed", {})

@@ -1,6 +1,6 @@
 """The output folder of a run as an object: finished, interrupted, or still being written.
 
-The folder may be somebody else's: it is read, never written to, and no code that it names is run.
+The folder may come from someone else: it is never written to, and code that it names is never run.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from slipstream.equations import Model
 
 _CASE, _SERIES, _STORE = "case.toml", "diagnostics.csv", ".zarr"
-# Bytes: of a case; of a coordinate, which is read as a whole; of a picture in a notebook.
+# Most bytes of a case; of a coordinate, which is read as a whole; of a picture in a notebook.
 _MOST_CASE, _MOST_COORDINATE, _MOST_PICTURE = 1 << 20, 1 << 28, 4 << 20
 Result = TypeVar("Result")
 
@@ -47,40 +47,40 @@ Result = TypeVar("Result")
 def open_run(
     folder: str | Path, *, model: str | Model | Callable[..., Model] | None = None
 ) -> OpenedRun:
-    """Return what a run has written into its output folder, to be looked at and gone on from.
+    """Open the output folder of a run, to look at its results or to restart from it.
 
     >>> run = open_run("runs/vortex")
     >>> run.series["energy"][-1]
 
-    Each rank that calls it reads for itself. The run may be under way: everything is read when it
-    is asked for, as it is then.
+    Each rank that calls it reads for itself. The run may still be under way: everything is read
+    when asked for, as it is at that moment.
 
     Parameters
     ----------
     folder : str or pathlib.Path
         The output folder.
     model : str, Model or callable, optional
-        As of `slipstream.Flow`, for a run of a model of one's own. The one that the folder names is
-        not imported, since the folder may be somebody else's.
+        As for `slipstream.Flow`, for a run of your own model. The one that the folder names is not
+        imported, since the folder may come from someone else.
 
     Raises
     ------
     InputError
-        If there is no output of a run.
+        If the folder holds no output of a run.
     """
     return OpenedRun(folder, model)
 
 
 @dataclass(frozen=True)
 class State:
-    """A state of a run to go on from.
+    """A state of a run from which it can be restarted.
 
     Attributes
     ----------
     path : pathlib.Path
         The zarr group.
     step : int
-        Number of time steps that were done.
+        Number of time steps taken.
     time : float
         Time of the state (non-dimensional).
     """
@@ -91,7 +91,7 @@ class State:
 
 
 class Series(Mapping[str, np.ndarray]):
-    """Diagnostics against time, as they were when they were read: an array for each, by name.
+    """Diagnostics against time, as of when they were read: one array each, by name.
 
     Attributes
     ----------
@@ -146,7 +146,7 @@ class Series(Mapping[str, np.ndarray]):
 
 
 class OpenedRun:
-    """What a run has written. `open_run` makes it.
+    """The output of a run, as `open_run` returns it.
 
     Attributes
     ----------
@@ -174,7 +174,7 @@ class OpenedRun:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """The tables of the case, as they were written: of any model, without validation."""
+        """The tables of the case as written, for any model and without validation."""
         path = self.path / _CASE
         try:
             if self._has(_CASE):
@@ -193,7 +193,7 @@ class OpenedRun:
         Raises
         ------
         InputError
-            Also if the model is Python code that was not given to `open_run`: it is not imported.
+            Also if the model is Python code that was not passed to `open_run`: it is not imported.
         """
         return self._case(self.settings)
 
@@ -211,19 +211,19 @@ class OpenedRun:
                     f"{self.path}: its model is {shown(model)}, Python code that is not imported"
                     " from there; give model= to open"
                 )
-        # What is written is complete, and may have been validated by another version.
+        # The case was written in full, and may have been validated by another version.
         return validate_case(tables, overrides, source=str(self.path / _CASE))
 
     @property
     def is_running(self) -> bool:
-        """Whether a run writes into the folder now, where the file system has locks."""
+        """Whether a run is writing to the folder now, on file systems that have locks."""
         return is_locked(self.path)
 
     # -- what it has written -------------------------------------------------------------------
 
     @property
     def series(self) -> Series:
-        """The diagnostics against time; without rows if none have been written."""
+        """The diagnostics against time; without rows if none have been written yet."""
         path = self.path / _SERIES
         try:
             status = os.stat(path, follow_symlinks=False)
@@ -245,12 +245,12 @@ class OpenedRun:
 
     @property
     def stores(self) -> Stores:
-        """What there is on grids and shells, by name: ``stores["transfer"]`` is a Dataset."""
+        """Output on grids and shells, by name: ``stores["transfer"]`` is a Dataset."""
         return Stores(self.path)
 
     @property
     def fields(self) -> Any:
-        """The snapshots of fields as an ``xarray.Dataset``, which reads what it is asked for."""
+        """The snapshots of fields as an ``xarray.Dataset``, which is read lazily."""
         return self.stores["fields"]
 
     @property
@@ -265,10 +265,10 @@ class OpenedRun:
 
     @property
     def states(self) -> tuple[State, ...]:
-        """The states to go on from, the earliest first, but those that are seen to be damaged."""
+        """The states to restart from, earliest first, without those found to be damaged."""
         found = []
         for path in reversed(self._generations()):
-            # A run under way removes its older ones.
+            # A run under way removes older ones.
             try:
                 said = read_manifest(path)
             except (Damage, OSError):
@@ -284,16 +284,16 @@ class OpenedRun:
         device: str | Device = "auto",
         comm: Comm | Literal["world"] = "world",
     ) -> InteractiveSimulation:
-        """Return a simulation that goes on from the last state. Collective.
+        """Return a simulation that continues from the last state. Collective.
 
         >>> sim = open_run("runs/vortex").restart({"equation.viscosity": 0.001})
 
         Parameters
         ----------
         settings : mapping or iterable of str
-            Keys of the case that are to be other than in the run.
+            Keys of the case to change from the run's.
         state : State, optional
-            One of `states`, instead of the last that is as it was written.
+            One of `states`, instead of the last one that is intact.
         device, comm
             See `slipstream.Flow`.
 
@@ -434,7 +434,7 @@ def _times(path: Path) -> np.ndarray:
 
 
 def _arrays(path: Path) -> dict[str, tuple[ForeignArray, tuple[int, ...]]]:
-    """Return the arrays of a store, and of what shape they are for readers."""
+    """Return the arrays of a store and the shapes that readers see."""
     published = published_shapes(path)
     found = {}
     for name, array in sorted(foreign_arrays(path).items()):
@@ -489,7 +489,7 @@ def _read_part(path: Path, identity: tuple[int, int], array: Any, key: Any) -> n
     """Read a part of a zarr array, unless another run has replaced its store since."""
     try:
         values = np.asarray(array[key])
-        # Chunks that are not there any more would be not-a-number.
+        # Chunks that no longer exist would read as not-a-number.
         if _identity(path) == identity:
             return values
     except FileNotFoundError:

@@ -15,21 +15,21 @@ from slipstream.device import Device
 from slipstream.errors import InputError
 from slipstream.interactive.interactive_simulation import InteractiveSimulation
 
-# The choices of how populations are stored, which results do not depend on.
+# Choices of how populations are stored, on which results do not depend.
 TUNED = ("propagation", "layout", "order", "encoding")
 
 if TYPE_CHECKING:
     from slipstream.lattice.lattice_simulation import LatticeSimulation
 
 _FIELDS = ("velocity", "density", "pressure", "pore")
-# In the case of an image that is an array, where others have the path of a file.
+# Stands for the path of the file in the case, where the image is an array.
 ARRAY = "an array in memory.npy"
 
 
 class PorousFlow(InteractiveSimulation):
     """Flow through the pores of an image, by a lattice Boltzmann method.
 
-    Its time counts time steps, which come in pairs; `run` goes on until the flow is steady.
+    Its time counts time steps, which are taken in pairs; `run` goes on until the flow is steady.
 
     >>> rock = PorousFlow("rock.tif", voxel_size=2e-6)
     >>> rock.run()
@@ -41,27 +41,27 @@ class PorousFlow(InteractiveSimulation):
         A file, an array in the order z, y, x (the same on all ranks), or the table ``image`` of a
         case, such as ``{"sample": "sandstone", "shape": (64, 64, 64), "radius": 8}``.
     axis : {"x", "y", "z", "all"}
-        Along which the fluid flows; "all" for each in turn, which gives the tensor.
+        Direction of the flow; "all" for each axis in turn, which gives the tensor.
     voxel_size : float
-        Edge of a voxel in metres; with 1, lengths stay in voxels.
+        Edge length of a voxel in metres; with 1, lengths are in voxels.
     pore : int or sequence of int, optional
         Which values are pore; by default what is not 0.
     relaxation_time, magic, force, pressure_drop, inertia
         See ``[flow]`` in docs/cases.md.
     viscosity, pressure_gradient, density : float, optional
-        Of the fluid, in Pa s, Pa/m and kg/m³: fields and diagnostics are then in SI units, as those
-        of `slipstream.lattice.permeability`.
+        Of the fluid, in Pa s, Pa/m and kg/m³: fields and diagnostics are then in SI units, as for
+        `slipstream.lattice.permeability`.
     tolerance : float
-        Estimated relative distance to the permeability of the steady flow at which `run` ends; 0
-        for never.
+        `run` ends when the permeability is estimated to be this close, relatively, to that of the
+        steady flow; 0 for never.
     interval : int
-        Time steps between two looks at the permeability.
+        Time steps between two checks of the permeability.
     max_steps : int
-        Number of time steps at which `run` ends anyway.
+        Number of time steps after which `run` ends in any case.
     precision : {"float64", "float32", "mixed"}
         Of storage and arithmetic.
     restart : str or pathlib.Path, optional
-        Output folder of an earlier run of the same image to go on from.
+        Output folder of an earlier run of the same image, to continue from.
     device, comm, title, run, output
         See `slipstream.Flow`.
     numerics : mapping, optional
@@ -155,21 +155,21 @@ class PorousFlow(InteractiveSimulation):
     def permeability(self) -> float:
         """Permeability along the axis, in squares of voxels, or in m^2 if their size is known.
 
-        That of the flow as it is, steady or not: see `residual`. Collective.
+        For the present flow, steady or not: see `residual`. Collective.
         """
         found = self.diagnostics
         return found.get("permeability", found["permeability_lattice"])
 
     @property
     def residual(self) -> float:
-        """Estimated relative distance of the permeability from that of the steady flow; else 1."""
+        """Estimated relative distance of the permeability from the steady flow's; 1 if unknown."""
         return self.diagnostics["residual"]
 
     def _field_shapes(self) -> dict[str, tuple[int, ...]]:
         return {name: (3,) if name == "velocity" else () for name in _FIELDS}
 
     def _describe_field(self, name: str) -> tuple[str, str]:
-        # Only now: what the command line needs to begin loads no family.
+        # Imported late: starting the command line loads no solver family.
         from slipstream.lattice.voxel_fields import describe_field
 
         return describe_field(name, cast(LatticeCase, self.case).flow.viscosity is not None)
@@ -185,12 +185,12 @@ class PorousFlow(InteractiveSimulation):
         if name == "velocity":
             values = np.stack([field.data for field in itertools.islice(fields, 3)])
         else:
-            # All ranks take as many, since each is moved between them.
+            # All ranks must handle the same number, since each is moved between them.
             values = next(field.data for field in fields if field.name == name)
         return values if self.array_module is np else self.array_module.asarray(values)
 
     def _case_from_rest(self) -> Case:
-        # The storage that was found to be the fastest, so that populations can be copied.
+        # The same storage as was found fastest, so that populations can be copied.
         case, storage = cast(LatticeCase, self.case), self._lattice.flow.storage
         chosen = {name: getattr(storage, name) for name in TUNED}
         return case.model_copy(

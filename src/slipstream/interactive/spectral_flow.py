@@ -41,9 +41,8 @@ class Flow(InteractiveSimulation):
     Parameters
     ----------
     model : str, Model or callable
-        A model that is shipped ("hd", "boussinesq", "mhd", "gpe"), ``"FILE.py:FUNCTION"``, or one
-        of your own: a `slipstream.equations.Model`, or a function of its parameters that returns
-        one.
+        A built-in model ("hd", "boussinesq", "mhd", "gpe"), ``"FILE.py:FUNCTION"``, or your own: a
+        `slipstream.equations.Model`, or a function of the model's parameters that returns one.
     points : int or sequence of 3 int
         Number of points along x, y and z; one number for a cube.
     length : float, str or sequence of 3
@@ -62,16 +61,16 @@ class Flow(InteractiveSimulation):
     integrator, precision, dealiasing, integrating_factor
         See ``[time]`` and ``[numerics]`` in docs/cases.md.
     device : {"auto", "cpu", "cuda"} or Device
-        What computes.
+        Device that computes.
     comm : mpi4py.MPI.Comm, None or "world"
-        The ranks that share the work. "world" takes all that an MPI launcher has started, and is a
-        single process without one.
+        The ranks that share the work. "world" is all that an MPI launcher has started, or a single
+        process without one.
     title : str
-        For people.
+        Title of the run, shown in its output.
     run, output, time : mapping, optional
         Further keys of the tables of the same names in a case.
     **parameters : float
-        Those of the model, such as the viscosity.
+        Parameters of the model, such as the viscosity.
 
     Raises
     ------
@@ -102,7 +101,7 @@ class Flow(InteractiveSimulation):
         time: Mapping[str, Any] | None = None,
         **parameters: float,
     ) -> None:
-        # SymPy takes a while to import: only now.
+        # SymPy takes a while to import: imported late.
         from slipstream.equations import models
 
         table, self._given = _initial_table(initial)
@@ -142,7 +141,7 @@ class Flow(InteractiveSimulation):
     def _evaluations(self) -> dict[str, Evaluation]:
         return {}
 
-    # What of the initial state is no part of the case: by field, arrays or functions.
+    # The part of the initial state that is not in the case: arrays or functions, by field.
     _given: Mapping[str, Any] = {}
 
     # -- what families share -------------------------------------------------------------------
@@ -152,7 +151,7 @@ class Flow(InteractiveSimulation):
         return cast("SpectralSimulation", self.solver)
 
     def _parts(self) -> dict[str, slice]:
-        """Return where each field, and each component of a vector, is in the state."""
+        """Return the place of each field, and of each component of a vector, in the state."""
         found = {}
         for part in self._spectral.parts:
             found[part.name] = slice(part.first, part.first + part.size)
@@ -184,7 +183,7 @@ class Flow(InteractiveSimulation):
         return FieldView(self, name, derived.evaluation.shape, long_name, derived=derived)
 
     def _evaluation(self, expression: Any) -> Evaluation:
-        """Return what evaluates an expression: always the same for a text, which it keeps ready."""
+        """Return the evaluation of an expression, which is cached if this is text."""
         from slipstream.spectral.evaluation import Evaluation
 
         flow = self._ready_flow()
@@ -196,14 +195,14 @@ class Flow(InteractiveSimulation):
 
     @collective
     def evaluate(self, expression: str | Quantity | float) -> FieldView:
-        """Return an expression of the fields, to be read like a field. Collective.
+        """Return an expression of the fields that can be read like a field. Collective.
 
         >>> sim.evaluate("dot(velocity, curl(velocity))").mean()
 
         Parameters
         ----------
         expression : str, Quantity or number
-            In the language of equations: a text, or a quantity such as
+            In the language of equations: text, or a quantity such as
             ``curl(Vector("velocity"))``; see docs/equations.md for its names and operators.
 
         Returns
@@ -214,17 +213,17 @@ class Flow(InteractiveSimulation):
         Raises
         ------
         InputError
-            If the expression has a name that the model has not, or makes no sense.
+            If the expression has a name that the model lacks, or makes no sense.
         """
         text = self._evaluation(expression).quantity.text
         return self._evaluated(text, expression, text)
 
     @collective
     def spectrum(self, expression: str | Quantity, other: Any = None) -> tuple[Array, Array]:
-        """Return wavenumbers, and the energy in their shells, of a field or an expression.
+        """Return wavenumbers and the energy in their shells, for a field or an expression.
 
-        With an `other`, it is the co-spectrum of both, which sums to the mean of their product;
-        otherwise it sums to half of the mean square. The same on all ranks. Collective.
+        With `other`, it is the co-spectrum of both, which sums to the mean of their product;
+        otherwise it sums to half the mean square. The same on all ranks. Collective.
         """
         flow, first = self._ready_flow(), self._evaluation(expression)
         waves = flow.wavenumbers.unit * np.arange(flow.wavenumbers.shell_count)
@@ -234,7 +233,7 @@ class Flow(InteractiveSimulation):
         return waves, first.cospectrum(second, self.comm, self.solver.time)
 
     def _reduced(self, view: FieldView, how: str) -> Any:
-        # Plane by plane, without a field in memory as a whole.
+        # Plane by plane, without a whole field in memory.
         return _OfState(self, self._evaluation(view.name)).reduce(how)
 
     def _read(self, name: str) -> Array:
@@ -333,7 +332,7 @@ class Flow(InteractiveSimulation):
 
 
 class _OfState:
-    """An expression, evaluated from the state as it is then."""
+    """An expression, evaluated from the state when it is read."""
 
     def __init__(self, flow: Flow, evaluation: Evaluation) -> None:
         self._flow, self.evaluation = flow, evaluation
@@ -398,9 +397,10 @@ class Modes(Mapping[str, Any]):
 class ModesView:
     """The Fourier coefficients of a field: this rank's part, in the order kz, ky, kx.
 
-    They are those of ``u(x) = sum_k u_hat(k) exp(i k . x)``, for kx >= 0, without the modes that
+    They are those of ``u(x) = sum_k u_hat(k) exp(i k . x)`` for kx >= 0, without the modes that
     dealiasing discards; `Flow.wavenumbers` has their k. Reading gives the state itself, not a copy:
-    change it by assignment only, which makes the field what it can be. Collective.
+    change it only by assignment, which dealiases it and removes its divergence where need be.
+    Collective.
     """
 
     def __init__(self, flow: Flow, name: str) -> None:
@@ -453,7 +453,7 @@ def _initial_values(view: FieldView, given: Any, places: list[np.ndarray]) -> Ar
 
 
 def _initial_table(initial: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the table ``initial`` of a case, and what else is given, by field."""
+    """Return the table ``initial`` of a case, and the remaining values by field."""
     if initial is None:
         return dict(_AT_REST), {}
     if isinstance(initial, str):

@@ -32,11 +32,11 @@ class Advection(InteractiveSimulation):
     courant : float or sequence of 3 float
         Courant number along x, y and z.
     width : float
-        Width of the Gaussian at the start, in edges of the box.
+        Width of the initial Gaussian, as a fraction of the box.
     precision : {"float64", "float32"}
-        Of the field.
+        Precision of the field.
     restart : str or pathlib.Path, optional
-        Output folder of an earlier run to go on from.
+        Output folder of an earlier run to continue from.
     device, comm, title, run, output
         See `slipstream.Flow`.
 

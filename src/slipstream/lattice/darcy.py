@@ -32,8 +32,8 @@ def resisted_force(
 ) -> float:
     """Return the force per volume of the sample that drives a flow along an axis of the array.
 
-    That is more than the force per volume of the domain if layers of pore are added to the sample,
-    as only the sample resists the flow.
+    It exceeds the force per volume of the domain if layers of pore are added to the sample, as only
+    the sample resists the flow.
     """
     if pressure_drop is not None:
         return pressure_drop / domain.sample.shape[axis]
@@ -50,24 +50,24 @@ def drive_of(case: LatticeCase, domain: Domain) -> tuple[float | None, float | N
 
 @dataclass(frozen=True)
 class FlowSums:
-    """What all pores of a flow have together, in lattice units; vectors are along z, y and x.
+    """Sums over all pores of a flow, in lattice units; vectors are along z, y and x.
 
     Attributes
     ----------
     velocity : numpy.ndarray
         Superficial velocity.
     alternation : numpy.ndarray
-        What this has more in the last step than on average in that one and the one before.
+        Superficial velocity of the last step, less the average of that step and the one before.
     mass : float
-        Sum of the density's deviations from that at rest.
+        Sum of deviations of the density from that at rest.
     mach : float
         Largest Mach number.
     wall_force : numpy.ndarray
-        Force on the walls: the momentum that populations gave to them when they bounced back in the
-        last step (momentum exchange, Ladd 1994). In a steady flow it is `driving_force`. Walls that
-        a population meets across a face feel the pressure drop, as pores there do.
+        Force on the walls: the momentum that populations transferred when they bounced back in the
+        last step (momentum exchange, Ladd 1994). In a steady flow it equals `driving_force`. Walls
+        that a population meets across a face feel the pressure drop, as pores there do.
     driving_force : numpy.ndarray
-        Force on the fluid: what the force per volume and the pressure drop add to its momentum.
+        Force on the fluid: the momentum per step from the force per volume and the pressure drop.
     """
 
     velocity: np.ndarray
@@ -80,7 +80,7 @@ class FlowSums:
 
 @dataclass(frozen=True)
 class Means:
-    """What is known of a whole flow after so many steps; vectors are along z, y and x."""
+    """Means over a whole flow after a number of steps; vectors are along z, y and x."""
 
     steps: int
     sums: FlowSums
@@ -90,14 +90,14 @@ class Means:
 
 
 def sum_up(flow: PoreFlow, comm: Comm) -> FlowSums:
-    """Return what all pores of a flow have together. Collective."""
+    """Return the sums over all pores of a flow. Collective."""
     sums, fastest = flow.sums()
     sums = sum_over_ranks(comm, np.concatenate([sums, flow.driving_force()]))
     fastest = largest(comm, fastest)
     voxels = float(np.prod(flow.subdomain.shape))
     velocity, mean = sums[:3] / voxels, sums[4:7] / voxels
-    # The mean is measured by what came through links. What did not has bounced back: of the last
-    # step's change of momentum, it is what the drive does not account for.
+    # The mean counts populations that came through links. The others have bounced back: they make
+    # up the part of the last step's change of momentum that the driving force does not account for.
     change = 2 * (sums[:3] - sums[4:7])
     drive = sums[7:]
     return FlowSums(

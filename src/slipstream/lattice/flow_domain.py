@@ -181,7 +181,7 @@ _FILE_OPTIONS = ("pore", "pore_below", "pore_above", "dtype", "byte_order", "off
 def open_domain(image: Image, axis: str, comm: Comm, given: Any = None) -> Domain:
     """Return the domain that an ``[image]`` table describes, for flow along an axis. Collective.
 
-    What is `given`, an image in memory, takes the place of the file.
+    An image in memory that is `given` takes the place of the file.
     """
     shape: Any = image.shape and tuple(reversed(image.shape))
     with in_terms_of(CASES):

@@ -1,7 +1,8 @@
 """Velocity and density of a flow at its pores, kept in the memory of the host.
 
-Four numbers a pore are a fifth of what the flow itself takes, and none of them lies on the device.
-So the fields of many flows can be kept, and arrays on all voxels are made when they are asked for.
+Four numbers per pore are a fifth of what the flow itself takes, and none of them is on the device.
+So the fields of many flows can be kept, and arrays over all voxels are made when they are asked
+for.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from slipstream.lattice.domain_decomposition import Subdomain
 from slipstream.lattice.population_layout import Storage
 from slipstream.lattice.pore_flow import PoreFlow
 
-# Bytes of fields that are taken from the device at once.
+# Bytes of fields that are copied from the device at once.
 BYTES_AT_ONCE = 1 << 28
 
 
@@ -31,16 +32,16 @@ class HasFields(Protocol):
 
 
 class FlowSnapshot:
-    """Velocity and density of a flow at the pores of this rank's box, as of now.
+    """Velocity and density of a flow at the pores of this rank's box, at the present step.
 
     Attributes
     ----------
     speed_sum : float
-        Sum of the speeds at all these pores.
+        Sum of the speeds at these pores.
     """
 
     def __init__(self, flow: PoreFlow, keep: bool = True) -> None:
-        """Take them; without `keep` only their sums."""
+        """Copy the fields of a flow; without `keep`, only their sums."""
         self.subdomain, self.storage, self.is_kept = flow.subdomain, flow.storage, keep
         box = self.subdomain.box
         counts = np.count_nonzero(self._pores(0, box.shape[0]), axis=(1, 2))
@@ -82,7 +83,7 @@ def _speeds(values: np.ndarray) -> np.ndarray:
 
 def plane_ranges(shape: Sequence[int], storage: Storage) -> Iterator[tuple[int, int]]:
     """Yield ranges of planes of a box whose fields fit `BYTES_AT_ONCE`."""
-    # Twice, as pores are picked out of them.
+    # Twice, since the pores are then selected from them.
     plane = 2 * 4 * storage.real.itemsize * math.prod(shape[1:])
     step = max(1, BYTES_AT_ONCE // max(1, plane))
     for low in range(0, shape[0] if plane else 0, step):

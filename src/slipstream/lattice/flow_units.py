@@ -1,8 +1,9 @@
-"""Physical units of a flow: what a lattice unit is in metres per second, pascals and newtons.
+"""Physical units of a flow: lattice units in metres per second, pascals and newtons.
 
-Stokes flow is proportional to what drives it and inversely to the viscosity, so one solution, with
-any force on the lattice, is scaled to any fluid and any gradient of pressure. With inertia flows of
-the same Reynolds number are alike only, so the force on the lattice follows from the fluid.
+Stokes flow is proportional to the driving force and inversely proportional to the viscosity, so one
+solution, with any force on the lattice, scales to any fluid and pressure gradient. With inertia
+only flows of the same Reynolds number are similar, so the force on the lattice follows from the
+fluid.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ _ALL = "viscosity (Pa s) and pressure_gradient (Pa/m) together"
 
 @dataclass(frozen=True)
 class PhysicalFluid:
-    """A fluid in SI units, and the gradient of pressure that drives it through a sample.
+    """A fluid in SI units, and the pressure gradient that drives it through a sample.
 
     Attributes
     ----------
@@ -30,7 +31,7 @@ class PhysicalFluid:
     pressure_gradient : float
         Mean force per volume of the sample, in Pa/m.
     density : float or None
-        In kg/m³; only inertia and Reynolds numbers depend on it.
+        In kg/m³; only flow with inertia and Reynolds numbers depend on it.
     """
 
     voxel_size: float
@@ -39,13 +40,13 @@ class PhysicalFluid:
     density: float | None = None
 
     def force(self, viscosity: float) -> float:
-        """Return the force per volume on a lattice whose flow has the same Reynolds number.
+        """Return the force per volume on the lattice that gives the same Reynolds number.
 
-        `viscosity` is the kinematic one of the lattice.
+        `viscosity` is the lattice's kinematic viscosity.
         """
         if self.density is None:
             raise InputError("density: flow with inertia depends on it; accepted: kg/m³, as 1000")
-        # A step lasts so many seconds per square of a voxel.
+        # Seconds per step, per square of the voxel size.
         ratio = viscosity * self.density / self.viscosity
         return self.pressure_gradient / self.density * self.voxel_size**3 * ratio**2
 
@@ -63,7 +64,7 @@ class PhysicalFluid:
 
 @dataclass(frozen=True)
 class Units:
-    """What one lattice unit is in metres, m/s, Pa and N; None where that is not known."""
+    """One lattice unit in metres, m/s, Pa and N; None where that is not known."""
 
     length: float | None = None
     velocity: float | None = None
@@ -87,7 +88,7 @@ def physical_fluid(
     pressure_gradient: float | None,
     density: float | None,
 ) -> PhysicalFluid | None:
-    """Return a fluid in SI units, or None if none is given; refuse one of which a part is."""
+    """Return a fluid in SI units, or None if none is given; refuse an incomplete one."""
     given = {"viscosity": viscosity, "pressure_gradient": pressure_gradient, "density": density}
     given = {name: value for name, value in given.items() if value is not None}
     if not given:

@@ -31,10 +31,10 @@ _BOXES, _VOXEL, AXES_TABLE = "part", "voxel", "axes"  # names of arrays
 
 @dataclass(frozen=True)
 class AxisRecord:
-    """What is known of the flow along an axis, one of several that a run drives it along."""
+    """The record of the flow along one of several axes that a run drives it along."""
 
     axis: int
-    began: int  # after so many steps of the run
+    began: int  # step of the run at which it began
     residual: float
     mach: float
     column: np.ndarray  # of the permeability tensor, along z, y and x
@@ -185,7 +185,7 @@ def axes_table(records: Sequence[AxisRecord]) -> np.ndarray:
 
 
 def read_axes(checkpoint: Checkpoint, axes: Sequence[int]) -> list[AxisRecord]:
-    """Return the flows along the axes that a run has come to, the last one under way."""
+    """Return the flows along the axes that a run has reached, the last one under way."""
     if len(axes) == 1:
         return [AxisRecord(axes[0], 0, 1.0, 0.0, np.zeros(3))]
     checkpoint.check_array(AXES_TABLE, "f", 2)

@@ -81,9 +81,9 @@ def ranks_text(loads: Sequence[RankLoad], rank: int, partition: str) -> str:
 def flow_results(
     records: Sequence[AxisRecord], tensor: np.ndarray | None, voxel_size: float, is_steady: bool
 ) -> dict[str, tuple[str, str]]:
-    """Return the permeability and how accurate it is.
+    """Return the permeability and its accuracy.
 
-    With a `tensor`, whose rows and columns are x, y, z, the mean of its diagonal.
+    With a `tensor`, whose rows and columns are x, y, z, it is the mean of the diagonal.
     """
     last, rows = records[-1], {}
     permeability = float(last.column[last.axis])
@@ -106,7 +106,7 @@ def flow_results(
 
 
 def flow_texts(means: Means, axis: int, tortuosity: float) -> dict[str, tuple[str, str]]:
-    """Return how the fluid winds along an axis, and how the walls resist it."""
+    """Return the tortuosity of the flow along an axis, and the drag on the walls."""
     force, drive = (one[axis] for one in (means.sums.wall_force, means.sums.driving_force))
     along = f"along {AXES[axis]}"
     return {
@@ -116,7 +116,7 @@ def flow_texts(means: Means, axis: int, tortuosity: float) -> dict[str, tuple[st
 
 
 def si_texts(found: dict[str, float], axis: str) -> dict[str, tuple[str, str]]:
-    """Return what is known in SI units."""
+    """Return the results in SI units."""
     texts = {}
     if "darcy_velocity" in found:
         text = f"{found['darcy_velocity']:.5g} m/s"

@@ -78,7 +78,7 @@ class LatticeSimulation(Simulation):
     shortens_steps = False
     timed = "a pair of time steps"
 
-    # An image in memory, which is read in place of the file that the case names.
+    # An image in memory, read in place of the file that the case names.
     given_image: np.ndarray | None = None
 
     case: LatticeCase
@@ -221,7 +221,7 @@ class LatticeSimulation(Simulation):
             self._judge()
 
     def _follow(self, axis: int, began: int) -> None:
-        """Drive the flow along an axis from step `began` on, and see when it is steady."""
+        """Drive the flow along an axis from step `began` on, until it is steady."""
         case, convergence = self.case, self.case.convergence
         self._axis, self._began = axis, began
         drive, fluid = drive_of(case, self.domain), physical_fluid_of(case)
@@ -263,7 +263,7 @@ class LatticeSimulation(Simulation):
                 self._steadiness.add(permeability)
 
     def copy_state(self, other: LatticeSimulation) -> None:
-        """Take over time and state of another simulation of the same case. Collective."""
+        """Copy the time and state of another simulation of the same case. Collective."""
         self._over = list(other._over)
         self._follow(other._axis, other._began)
         self.flow.copy_state(other.flow)
@@ -300,7 +300,7 @@ class LatticeSimulation(Simulation):
         """End the run, or go on with the next axis, if the flow along this one is steady."""
         number = len(self._over)
         if number + 1 < len(self._axes):
-            # Those that are left share the steps that are left.
+            # The remaining axes share the remaining steps.
             share = (int(self.case.time.end) - self._began) // (len(self._axes) - number)
             if self._steadiness.is_steady or self.flow.steps >= max(2, share - share % 2):
                 self._over.append(self._record())
@@ -313,7 +313,7 @@ class LatticeSimulation(Simulation):
                 self.finished = "the flow along the last axis is steady, along another it is not"
 
     def _record(self) -> AxisRecord:
-        """Return what is known of the flow along this axis. Collective."""
+        """Return the record of the flow along this axis. Collective."""
         means = self._steadiness.means()
         return AxisRecord(
             self._axis, self._began, self._steadiness.residual, means.sums.mach, means.column

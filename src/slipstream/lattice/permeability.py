@@ -90,7 +90,7 @@ def permeability(
     transport: str = "auto",
     comm: Comm = None,
 ) -> Permeability:
-    """Return the permeability of an image, by the flow through its pores. Collective.
+    """Compute the permeability of an image from the flow through its pores. Collective.
 
     Parameters
     ----------
@@ -98,30 +98,30 @@ def permeability(
         A file (raw, TIFF, NPY, HDF5, Zarr) or an array in the order z, y, x; or anything with a
         ``shape`` and a method ``read(box)``, such as a sample of `slipstream.lattice`.
     voxel_size : float
-        Edge of a voxel in metres, such as 2e-6; with 1, lengths stay in voxels.
+        Edge length of a voxel in metres, such as 2e-6; with 1, lengths are in voxels.
     axis : {"x", "y", "z", "all"}
-        Along which the fluid flows; "all" for the whole tensor.
+        Direction of the flow; "all" for the whole tensor.
     pore : int or sequence of int, optional
-        Which values are pore, of segmented images. By default what is not zero, of images that have
-        just one other value.
+        Which values are pore, in segmented images. By default all that are not zero, in images that
+        have just one other value.
     pore_below, pore_above : float, optional
-        Thresholds, of grey images: values below the one, or above the other, are pore; if both are
-        given, those between.
+        Thresholds for grey images: values below the former, or above the latter, are pore; if both
+        are given, those between them.
     shape, dtype, byte_order, offset, dataset
         What the file itself does not say; see `slipstream.io.voxel_images.open_image`.
     crop : sequence of (start, stop), optional
         Part of the image to use, along z, y, x.
     mirror : bool, str or sequence of str
-        Axes along which the mirror image follows the image, so that its faces match, such as "z",
+        Axes along which a mirror image is appended, so that opposite faces match, such as "z",
         "xy" or ["x", "y"]; True for the axis of the flow.
     buffer : int
         Layers of pore to add at both ends of the axis.
     walls : str
         Axes whose faces are walls, such as "xy"; the others are periodic.
     isolated : {"remove", "keep"}
-        What becomes of pores through which nothing flows.
+        What to do with pores through which nothing flows.
     relaxation_time, magic : float
-        See `slipstream.lattice.Fluid`; the permeability does not depend on the former.
+        See `slipstream.lattice.Fluid`; the permeability does not depend on the relaxation time.
     inertia : bool
         Navier-Stokes instead of Stokes flow. Then the permeability depends on the force, or on the
         fluid in physical units.
@@ -132,33 +132,33 @@ def permeability(
         Instead of a force: how much the pressure falls from one face to the other, in lattice
         units.
     viscosity, pressure_gradient, density : float, optional
-        The fluid's dynamic viscosity in Pa s, what drives it in Pa/m, and its density in kg/m³:
-        velocities, pressures and forces of the result are then in SI units. Stokes flow is
-        scaled to them, whatever the force on the lattice is, and needs no density but for its
-        Reynolds number. With inertia all three are needed, and give the force on the lattice.
+        The fluid's dynamic viscosity in Pa s, the pressure gradient that drives it in Pa/m, and its
+        density in kg/m³: velocities, pressures and forces of the result are then in SI units.
+        Stokes flow is scaled to them, whatever the force on the lattice, and needs a density only
+        for its Reynolds number. With inertia all three are needed and set the force on the lattice.
     tolerance : float
-        Estimated relative distance to the permeability of the steady flow at which to stop.
+        Stop when the permeability is estimated to be this close, relatively, to the steady flow's.
     max_steps : int
-        Steps after which to stop anyway.
+        Number of steps after which to stop in any case.
     interval : int
-        Steps between two looks at the permeability.
+        Steps between two checks of the permeability.
     callback : callable, optional
-        Called on all ranks at each of these looks with a `slipstream.lattice.FlowProgress`: axis,
+        Called on all ranks at each of these checks with a `slipstream.lattice.FlowProgress`: axis,
         step, permeability, residual, mach, seconds. It returns True to stop the flow along this
-        axis, else None or False. What it raises on one rank ends the call on all.
+        axis, else None or False. An exception on one rank ends the call on all.
     precision : {"float64", "float32", "mixed"}
         Of storage and arithmetic; mixed stores float32 and computes with float64.
     storage : Storage or dict, optional
         How populations are stored, as `Permeability.storage`; or some of the names of `Storage`.
         What is not given is measured. Results differ in the last digits only.
     partition : {"bisection", "cartesian"}
-        Whether ranks have boxes with about as many pores each, or of about the same size.
+        Whether ranks have boxes with about the same number of pores, or of about the same size.
     schedule : {"overlap", "serial"}
-        Whether communication hides behind computation.
+        Whether communication overlaps with computation.
     keep_fields : bool
-        Whether to keep velocity and pressure of the pores, in the memory of the host.
+        Whether to keep velocity and pressure at the pores, in host memory.
     device : {"auto", "cpu", "cuda"} or Device
-        What computes.
+        Device that computes.
     transport : str
         How ranks exchange; see `slipstream.exchange.TRANSPORTS`.
     comm : mpi4py.MPI.Comm, optional
@@ -167,24 +167,24 @@ def permeability(
     Returns
     -------
     Permeability
-        The permeability, how good it is, and the flow that it was found by.
+        The permeability, its accuracy, and the flow from which it was computed.
 
     Raises
     ------
     InputError
         If an argument is not accepted, the image has no pores or no path through them.
     RunError
-        If the flow becomes faster than is physical, beyond a Mach number of 0.3.
+        If the flow becomes unphysically fast, beyond a Mach number of 0.3.
     PermeabilityInterrupted
-        If Ctrl-C, or another signal to end, comes while the fluid flows: a `KeyboardInterrupt`
-        whose ``result`` is what is known by then. A second Ctrl-C ends it at once.
+        On Ctrl-C, or another signal to end, during the flow: a `KeyboardInterrupt` whose ``result``
+        is what is known so far. A second Ctrl-C ends it at once.
 
     Warns
     -----
     RuntimeWarning
-        If opposite faces do not match, so that pore faces solid; if the flow is so fast that
-        compressibility matters, beyond a Mach number of 0.1; or if the steps were too few to
-        reach the tolerance.
+        If opposite faces do not match, so that pores face solid; if the flow is so fast that
+        compressibility matters, beyond a Mach number of 0.1; or if the tolerance was not reached
+        within the steps allowed.
     """
     name_among("axis", axis, ("x", "y", "z", "all"))
     axes = axes_of(axis)
@@ -303,7 +303,7 @@ def permeability(
 def _drive(
     force: float | None, pressure_drop: float | None, fluid: Fluid, real: PhysicalFluid | None
 ) -> tuple[float | None, float | None]:
-    """Return the force per volume and the pressure drop, one of which is None, if these agree."""
+    """Return the force per volume and the pressure drop, one of which is None, or refuse them."""
     given = {"force": force, "pressure_drop": pressure_drop}
     given = {name: value for name, value in given.items() if value is not None}
     check_positive(**given)
@@ -322,7 +322,7 @@ def _drive(
 
 
 def _storage_wishes(storage: Any, precision: str) -> dict[str, str]:
-    """Return the arguments of `Storage` that are asked for, "auto" for what is to be measured."""
+    """Return the requested arguments of `Storage`, "auto" for those to be measured."""
     given = {} if storage is None else storage
     given = dataclasses.asdict(given) if isinstance(given, Storage) else given
     names = (*TUNED, "precision")
@@ -382,9 +382,9 @@ def _result(
 
 
 def porosity_profile(subdomain: Subdomain, sample: Box, axis: int, comm: Comm) -> np.ndarray:
-    """Return the fraction of each plane of a sample, normal to an axis, that is pore. Collective.
+    """Return the pore fraction of each plane of a sample normal to an axis. Collective.
 
-    Only pores that a flow is simulated in count.
+    Only pores in which flow is simulated count.
     """
     box, counts = subdomain.box, np.zeros(subdomain.shape[axis])
     along = tuple(other for other in range(3) if other != axis)

@@ -1,4 +1,4 @@
-"""What is known of an image once fluid has flowed through it: permeability, fields, forces."""
+"""The results of a flow through an image: permeability, fields, forces."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from slipstream.lattice.voxel_fields import FIELDS, VoxelFields
 
 
 class FlowFields(Mapping[str, Field]):
-    """The fields of a flow, by name; arrays are made when a field is asked for.
+    """The fields of a flow, by name; arrays are made when a field is accessed.
 
     Names are velocity (components x, y, z), velocity_x, velocity_y, velocity_z, speed, density,
     pressure and pore. Each is a `slipstream.field.Field` with this rank's part of the array,
@@ -53,7 +53,7 @@ class FlowFields(Mapping[str, Field]):
         return f"<fields of a flow: {', '.join(FIELDS)}>"
 
     def gather(self, name: str, root: int = 0) -> Field:
-        """Return a field with the whole array on one rank, and none of it on others. Collective."""
+        """Return a field whose whole array is on one rank, empty on the others. Collective."""
         ranks = 1 if self._comm is None else self._comm.size
         with together(self._comm):
             root = whole_number("root", root, 0, ranks - 1)
@@ -64,7 +64,7 @@ class FlowFields(Mapping[str, Field]):
     def write_vtk(self, path: str | Path) -> Path:
         """Write velocity, density, pressure and pores as VTK's image data (.vti). Collective.
 
-        ParaView reads such files; rank 0 writes.
+        ParaView reads these files; rank 0 writes.
         """
         with together(self._comm):
             self._check_kept()
@@ -97,7 +97,7 @@ class FlowFields(Mapping[str, Field]):
 
 @dataclass(frozen=True, repr=False, eq=False)
 class AxisFlow:
-    """The flow along one axis, as it was at its end.
+    """The final flow along one axis.
 
     Velocities are in m/s, forces in N and fields in m/s and Pa if the fluid was given by
     `viscosity` and `pressure_gradient`; else they are in lattice units: voxels, steps, and the
@@ -106,10 +106,10 @@ class AxisFlow:
     Attributes
     ----------
     axis : str
-        Along which the flow was driven.
+        The axis along which the flow was driven.
     k : numpy.ndarray
-        Its column of the permeability tensor: superficial velocity along x, y and z times the
-        viscosity over the driving force, in the unit of `Permeability.k`.
+        The axis's column of the permeability tensor: superficial velocity along x, y and z times
+        the viscosity over the driving force, in the unit of `Permeability.k`.
     velocity : numpy.ndarray
         Superficial velocity: the mean over all voxels, solid ones included (Darcy's).
     tortuosity : float
@@ -118,25 +118,25 @@ class AxisFlow:
     wall_force : numpy.ndarray
         Drag of the fluid on all walls, by momentum exchange (Ladd, J. Fluid Mech. 271, 1994).
     driving_force : numpy.ndarray
-        What drives the fluid, on all pores: in a steady flow it is `wall_force`.
+        Driving force on all pores: in a steady flow it equals `wall_force`.
     mach : float
         Largest Mach number of the lattice.
     reynolds : float
         Superficial velocity along the axis times `reynolds_length` over the kinematic viscosity.
-        Of Stokes flow driven by physical units it is the fluid's, NaN without its density; else
+        For Stokes flow in physical units it is the fluid's, NaN without a density; otherwise it is
         that of the lattice.
     reynolds_length : float
         The square root of the permeability (Ward 1964), in the unit of lengths.
     converged : bool
         Whether the tolerance was reached.
     ended : {"converged", "max_steps", "callback", "interrupted"}
-        What ended it.
+        Why the flow ended.
     residual : float
         Estimated relative distance of k from that of the steady flow; 1 if it is unknown.
     steps : int
         Number of steps done.
     history : list of (int, float)
-        Number of steps, and the permeability in squares of voxels after them.
+        Number of steps, and the permeability after them in squares of voxels.
     fields : FlowFields
         The fields, by name.
     """
@@ -161,12 +161,12 @@ class AxisFlow:
     _comm: Comm
 
     def reynolds_number(self, length: float) -> float:
-        """Return the Reynolds number by another length, such as the diameter of grains."""
+        """Return the Reynolds number with another length, such as the grain diameter."""
         check_positive(length=length)
         return self.reynolds * length / self.reynolds_length
 
     def speed_histogram(self, bins: int = 100) -> tuple[np.ndarray, np.ndarray]:
-        """Return the probability density of the speed in pores, and the bins' edges. Collective.
+        """Return the probability density of the speed in pores, and the bin edges. Collective.
 
         Speeds are in the unit of `velocity`, from 0 to the largest.
         """
@@ -175,7 +175,7 @@ class AxisFlow:
             check_agreement(self._comm, {"bins": bins})
             self.fields._check_kept()
             scale = self._units.velocity or 1.0
-            # A little more than the largest, which may be rounded to a number with fewer digits.
+            # Slightly above the largest, which may be rounded to fewer digits.
             largest = self.mach / 3**0.5 * (1 + 1e-6) or 1.0
             edges = np.linspace(0, largest, bins + 1)
             counts = np.histogram(self._flow.snapshot.speeds(), edges)[0].astype(float)
@@ -208,13 +208,13 @@ class AxisFlow:
 
     @property
     def balance(self) -> float:
-        """Drag on the walls over what drives the flow, along the axis: 1 in a steady flow."""
+        """Drag on the walls over the driving force, along the axis: 1 in a steady flow."""
         along = "xyz".index(self.axis)
         return float(self.wall_force[along] / self.driving_force[along])
 
 
 def axis_flow(flow: SteadyFlow, comm: Comm, voxel_size: float, units: Units) -> AxisFlow:
-    """Return a flow along an axis for people, whose lattice units are so large."""
+    """Return the results of a flow along an axis, in physical units."""
     sums, k = flow.means.sums, flow.means.permeability
     length = math.sqrt(max(k, 0.0))
     velocity = sums.velocity[::-1] * (units.velocity or 1.0)
@@ -246,20 +246,20 @@ def axis_flow(flow: SteadyFlow, comm: Comm, voxel_size: float, units: Units) -> 
 
 @dataclass(frozen=True, repr=False, eq=False)
 class Permeability:
-    """The permeability of an image, how accurate it is, and the flow that it was found by.
+    """The permeability of an image, its accuracy, and the flow from which it was computed.
 
     Attributes
     ----------
     k : float
         Permeability in square metres, or in squares of voxels if their size is not known: along the
-        axis asked for, or, for all, the mean of the diagonal of the tensor. With inertia it is the
-        apparent one, which falls with the force.
+        requested axis, or, for all, the mean of the diagonal of the tensor. With inertia it is the
+        apparent permeability, which decreases with the force.
     k_lattice : float
         The same in squares of voxels.
     tensor : numpy.ndarray or None
         For ``axis="all"`` shape (3, 3), in units of `k`, rows and columns in the order x, y, z:
         the flow along the row's axis that a force along the column's drives. Columns of axes that
-        an interrupted call has not come to are NaN.
+        an interrupted call did not reach are NaN.
     porosity, open_porosity : float
         Pores as a fraction of the sample's voxels; and those that percolate along the axis.
     porosity_profile : numpy.ndarray
@@ -284,9 +284,9 @@ class Permeability:
     voxel_size : float
         Edge of a voxel in metres; 1 if it is unknown.
     storage : Storage
-        How populations were stored; another storage may change the last digits.
+        How populations were stored; this can affect the last digits.
     flows : dict of str to AxisFlow
-        The flow along each axis asked for: fields, tortuosity, drag, Reynolds number and more.
+        The flow along each requested axis: fields, tortuosity, drag, Reynolds number and more.
     """
 
     k: float
@@ -314,7 +314,7 @@ class Permeability:
 
     @property
     def flow(self) -> AxisFlow:
-        """The flow along the axis asked for; of all axes use `flows`."""
+        """The flow along the requested axis; for all axes, use `flows`."""
         if len(self.flows) != 1:
             raise InputError(
                 f"flow: there are those along {', '.join(self.flows)}; accepted: flows['x'] ..."
@@ -338,7 +338,7 @@ class Permeability:
 
     @property
     def driving_force(self) -> np.ndarray:
-        """What drives the fluid, along x, y and z. See `AxisFlow.driving_force`."""
+        """Driving force along x, y and z. See `AxisFlow.driving_force`."""
         return self.flow.driving_force
 
     @property
@@ -365,7 +365,7 @@ class Permeability:
         return _table(self._rows())
 
     def _rows(self) -> list[tuple[str, str]]:
-        """Return what people want to know first, and a name for it."""
+        """Return the main results, each with a name."""
         in_metres = self.voxel_size != 1
         value = f"{self.k_millidarcy:.5g} mD, {self.k:.5g} m², " if in_metres else ""
         rows = [("permeability", value + f"{self.k_lattice:.5g} voxels²")]
@@ -383,7 +383,7 @@ class Permeability:
 
 
 class PermeabilityInterrupted(KeyboardInterrupt):
-    """A signal such as Ctrl-C ended `permeability`; `result` is what was known by then."""
+    """A signal such as Ctrl-C ended `permeability`; `result` is what was known so far."""
 
     def __init__(self, result: Permeability) -> None:
         steps = f"after {result.steps} steps"

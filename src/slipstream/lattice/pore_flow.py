@@ -325,7 +325,7 @@ class PoreFlow:
     # -- state -------------------------------------------------------------------------------
 
     def copy_state(self, other: PoreFlow) -> None:
-        """Take over the populations of another flow of the same subdomain, fluid and storage."""
+        """Copy the populations of another flow with the same subdomain, fluid and storage."""
         if self.storage != other.storage:
             raise InputError(f"storage is {other.storage}; accepted here: {self.storage}")
         self.synchronize()
@@ -407,7 +407,7 @@ class PoreFlow:
     def driving_force(self) -> np.ndarray:
         """Return the force along z, y and x on this rank's pores.
 
-        A pressure drop pushes on the pores of both faces, half on each.
+        A pressure drop acts on the pores of both faces, half on each.
         """
         pushed = self._face_pores * np.array(self.fluid.pressure_drop) / 2
         return self.sites.count * np.array(self.fluid.force) + pushed
@@ -425,7 +425,7 @@ class PoreFlow:
         return self.device.to_host(self._fields(*self._checked_planes(planes)))
 
     def pore_fields(self, planes: tuple[int, int] | None = None) -> np.ndarray:
-        """Return the same at pores only, in the order of the voxels, shape (4, pores)."""
+        """Return velocity and density at pores only, in voxel order, shape (4, pores)."""
         low, high = self._checked_planes(planes)
         pores = self.sites.voxels[1 + low : 1 + high, 1:-1, 1:-1].reshape(-1)
         found = self.device.array_module.flatnonzero(pores)

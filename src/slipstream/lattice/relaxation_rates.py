@@ -92,7 +92,7 @@ class Fluid:
 
 
 def fluid_of(case: LatticeCase) -> Fluid:
-    """Return the fluid of a case, which nothing drives yet."""
+    """Return the fluid of a case, without a driving force."""
     flow = case.flow
     return Fluid(flow.relaxation_time, flow.magic, inertia=flow.inertia)
 
@@ -100,9 +100,9 @@ def fluid_of(case: LatticeCase) -> Fluid:
 def driven_along(
     fluid: Fluid, axes: Iterable[int], force: float | None, pressure_drop: float | None
 ) -> Fluid:
-    """Return a fluid driven along the first of some axes, for a flow to be driven along all.
+    """Return a fluid driven along the first of several axes, for a flow driven along each in turn.
 
-    The pressure falls along all of them, as tables of faces are made with the flow.
+    The pressure drops along all of them, as the tables of faces are made with the flow.
     """
     first, *_ = axes = list(axes)
     drop = pressure_drop or 0.0

@@ -25,16 +25,16 @@ CONVERGED, MOST_STEPS, CALLBACK, INTERRUPTED = "converged", "max_steps", "callba
 
 @dataclass(frozen=True)
 class FlowProgress:
-    """What a callback is told of a flow on its way to the steady one, the same on all ranks.
+    """The progress of a flow towards its steady state, for callbacks; the same on all ranks.
 
     Attributes
     ----------
     axis : str
-        Along which it flows.
+        Direction of the flow.
     step : int
-        Number of steps done.
+        Number of steps taken.
     permeability : float
-        Along the axis, so far: in square metres if the size of voxels is known, else in squares of
+        Along the axis, so far: in square metres if the voxel size is known, else in squares of
         voxels.
     residual : float
         Estimated relative distance from the permeability of the steady flow; 1 if it is unknown.
@@ -101,8 +101,8 @@ def run_to_steady(
 ) -> SteadyFlow:
     """Drive a flow along an axis until its permeability is steady. Collective.
 
-    `fluid` says what drives it, and `force` what that is per volume of the sample. `callback` is
-    told permeabilities times the `area` of a voxel's face.
+    `fluid` has the driving force, and `force` is that per volume of the sample. `callback` gets
+    permeabilities times the `area` of a voxel's face.
     """
     flow.drive(fluid)
     flow.rest()
@@ -116,7 +116,7 @@ def run_to_steady(
             steadiness.look()
             means = steadiness.means()
             history.append((flow.steps, means.permeability))
-            # On all ranks, so that all of them stop where warnings are errors.
+            # On all ranks, so that all stop where warnings are errors.
             for text in steadiness.warnings():
                 warnings.warn(text, RuntimeWarning, stacklevel=stacklevel)
             if steadiness.is_steady:
@@ -151,7 +151,7 @@ def run_to_steady(
 
 
 def _advance(flow: PoreFlow, steps: int, interruption: Interruption, comm: Comm) -> bool:
-    """Advance so many steps; return whether any rank was interrupted, which ends one rank early."""
+    """Advance some steps; return whether any rank was interrupted; a single rank stops early."""
     for _ in range(steps // 2):
         flow.advance(2)
         if comm is None and interruption.requested()[0]:
@@ -160,7 +160,7 @@ def _advance(flow: PoreFlow, steps: int, interruption: Interruption, comm: Comm)
 
 
 def _asks_to_stop(callback: Callback, told: FlowProgress, comm: Comm) -> bool:
-    """Return whether the callback returns True on any rank; fail on all if it does on one."""
+    """Return whether the callback returns True on any rank; fail on all if it fails on one."""
 
     def ask() -> bool:
         answer = callback(told)

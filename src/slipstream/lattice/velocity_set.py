@@ -17,7 +17,7 @@ AXES = ("z", "y", "x")
 
 
 def axes_of(name: str) -> list[int]:
-    """Return the axes of arrays that "x", "y", "z" or "all" means: for all, x first."""
+    """Return the array axes of "x", "y", "z" or "all": for all, x first."""
     return [2, 1, 0] if name == "all" else [AXES.index(name)]
 
 

@@ -49,7 +49,7 @@ LABELS = {
 }
 # Their indices in PoreFlow.fields().
 _VELOCITIES, _DENSITY = {"velocity_x": 2, "velocity_y": 1, "velocity_z": 0}, 3
-# What can be had of a flow, and what it is.
+# The fields of a flow, with their long names.
 FIELDS = {
     "velocity": "velocity along x, y and z",
     **{name: f"velocity along {name[-1]}" for name in _VELOCITIES},
@@ -61,7 +61,7 @@ FIELDS = {
 
 
 def describe_field(name: str, in_si: bool) -> tuple[str, str]:
-    """Return what a field is, and its unit."""
+    """Return the long name of a field and its unit."""
     if name in ("velocity", "speed", *_VELOCITIES):
         return FIELDS[name], "m/s" if in_si else "voxels per step"
     if name == "pressure":
@@ -95,7 +95,7 @@ def picture_choice(axis: str, in_metres: bool, in_si: bool = False) -> PictureCh
 class VoxelFields:
     """The fields of a flow, or of its snapshot, at all voxels.
 
-    A `voxel_size` of 1 leaves lengths in voxels, and empty `units` all else in lattice units.
+    A `voxel_size` of 1 leaves lengths in voxels, and empty `units` leave the rest in lattice units.
     """
 
     def __init__(
@@ -108,7 +108,7 @@ class VoxelFields:
         self._slabs = slabs(self._subdomain.shape, 0, len(self._subdomain.boxes))
 
     def fields(self) -> Iterator[Field]:
-        """Yield velocity, density, pressure and pores, each rank a slab of planes. Collective."""
+        """Yield velocity, density, pressure and pores, a slab of planes per rank. Collective."""
         for name in _VELOCITIES:
             yield self._in_slab(name, self._moved(name))
         density = self._moved("density")
@@ -167,7 +167,7 @@ class VoxelFields:
         return [path]
 
     def write_arrays(self, path: str | Path) -> None:
-        """Write the same as arrays [z, y, x] of HDF5 or zarr, side by side. Collective."""
+        """Write the same fields as HDF5 or zarr arrays [z, y, x], in parallel. Collective."""
         names = (*_VELOCITIES, "density", "pressure", "pore")
         units = {f"{name} unit": self._unit(name) for name in ("velocity", "density", "pressure")}
         write_arrays(
@@ -179,7 +179,7 @@ class VoxelFields:
         )
 
     def _gathered_planes(self) -> Iterator[tuple[int, list[np.ndarray], np.ndarray]]:
-        """Yield planes of the domain: the first, velocity and density in float32, and pores.
+        """Yield groups of planes: the first plane, velocity and density in float32, and pores.
 
         On ranks other than 0 they are empty. Collective.
         """
@@ -206,7 +206,7 @@ class VoxelFields:
         return values
 
     def _scalar(self, name: str, fields: np.ndarray) -> np.ndarray:
-        """Return one of the quantities that follow from velocity and density."""
+        """Return one of the quantities derived from velocity and density."""
         if name == "density":
             return fields[_DENSITY]
         if name == "pressure":

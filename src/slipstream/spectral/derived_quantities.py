@@ -1,7 +1,7 @@
-"""Quantities that have a name: what people ask for beside the fields of a model.
+"""Named quantities derived from the fields of a model, such as pressure and helicity.
 
-Each line of the registry says what a name stands for, in the language of equations, and which
-fields a model must have for it.
+Each entry of the registry defines a name in the language of equations, and lists the fields that a
+model needs for it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Fields = Mapping[str, Quantity]
 class Derived:
     """A quantity that follows from the fields of a model."""
 
-    text: str  # for people
+    text: str  # descriptive name
     make: Callable[[Fields], Quantity]
     needs: tuple[str, ...]  # fields
 
@@ -44,7 +44,7 @@ def fields_of(model: Lowered) -> dict[str, Quantity]:
 
 
 def vector_potential(field: Quantity) -> Quantity:
-    """Return the vector potential without divergence and mean, whose curl is a field."""
+    """Return the vector potential of a field, without divergence and mean."""
     return -inverse_laplacian(curl(field))
 
 
@@ -56,17 +56,17 @@ def strain(velocity: Quantity) -> Quantity:
 
 
 def q_criterion(velocity: Quantity) -> Quantity:
-    """Return -d_i u_j d_j u_i / 2: of a flow without divergence, where rotation exceeds strain."""
+    """Return -d_i u_j d_j u_i / 2: positive where rotation exceeds strain, for solenoidal flow."""
     slopes = [Quantity([form], velocity.text) for form in grad(velocity).forms]
     products = [slopes[3 * i + j] * slopes[3 * j + i] for i in range(3) for j in range(3)]
     return sum(products[1:], products[0]) / -2
 
 
 def pressure(model: Lowered, velocity: Quantity) -> Quantity:
-    """Return what keeps the velocity without divergence, over the density.
+    """Return the pressure that keeps the velocity free of divergence, over the density.
 
-    Its Laplacian is the divergence of the right-hand side as it is written, so that rotation,
-    buoyancy and magnetic tension count; forces of the case have no gradient.
+    Its Laplacian is the divergence of the right-hand side as written, so rotation, buoyancy and
+    magnetic tension count; the forces of a case have no gradient part.
     """
     place = [value.field for value in model.unknowns].index(velocity.text)
     rate = Quantity(list(model.rates[place : place + 3]), f"rate of {velocity.text}")
@@ -132,10 +132,10 @@ DERIVED: dict[str, Derived] = {
 
 
 def derived_of(model: Lowered) -> dict[str, Derived]:
-    """Return the quantities that follow from the fields of a model, by name.
+    """Return the quantities derived from the fields of a model, by name.
 
-    The velocity is the first vector, if none has that name; a field of a model hides a derived
-    quantity of the same name.
+    The velocity is the first vector, if no field has that name; a field of the model takes
+    precedence over a derived quantity of the same name.
     """
     fields = fields_of(model)
     vectors = [part.name for part in field_parts(model) if part.is_vector]

@@ -1,13 +1,13 @@
-"""Values of expressions on a state: at points, as Fourier coefficients, their means and spectra.
+"""Evaluation of expressions on a state: at points, as Fourier coefficients, means and spectra.
 
-Linear terms, derivatives included, are exact: they are made of Fourier coefficients. Products are
-taken at the points; the derivative of a product goes through a forward transform, in which
-dealiasing discards what it does in a time step. A product with the derivative of a product has that
-by the chain rule.
+Linear terms, derivatives included, are exact: they are computed from Fourier coefficients. Products
+are taken at the points; the derivative of a product goes through a forward transform, in which
+dealiasing discards the same modes as in a time step. Within another product, the derivative of a
+product is expanded by the chain rule.
 
-Planes come chunk by chunk, as in `sums_over_points`. What is transformed is made in memory of the
-stage; where it does not suffice, and for what goes through a forward transform, more is allocated
-and freed again. The state is not changed.
+Planes come chunk by chunk, as in `sums_over_points`. Fields to transform are made in the memory of
+the stage; where that does not suffice, and for forward transforms, more is allocated and freed
+again. The state is not changed.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ from slipstream.spectral.spectral_operators import keep_sphere
 from slipstream.spectral.spectral_problem import REMEMBERED
 from slipstream.spectral.spectrum import sums_in_shells
 
-# Points, and modes, that are looked at together, which bounds temporary arrays.
+# Points, and modes, that are handled together, which bounds temporary arrays.
 _AT_A_TIME = 1 << 22
-# Beyond so many values it takes too long to find the fewest sums of them.
+# With more values, finding the fewest sums of them takes too long.
 _MOST_VALUES = 40
 # 1 / k^2, and 0 for the mean.
 _OVER_SQUARE = Known("over_square", real=True)
@@ -56,11 +56,11 @@ _OVER_SQUARE = Known("over_square", real=True)
 # ``consumer(values, plane)``: see `Evaluation.each_chunk`.
 Consumer = Callable[[Array, int], None]
 
-# ``take(values, planes, plane)`` gets arrays, or numbers, of so many planes from one on.
+# ``take(values, planes, plane)`` gets arrays, or numbers, of `planes` planes from `plane` on.
 _Take = Callable[[Sequence[Any], int, int], None]
 
-# What is added up in spectral space: components of the state, and what is known at points and goes
-# through a forward transform; by each the multiplier, a function of the wavenumbers.
+# The terms of a sum in spectral space: components of the state, and values at points that go
+# through a forward transform; each with its multiplier, a function of the wavenumbers.
 _Sum = dict[sympy.Expr, sympy.Expr]
 
 
@@ -82,7 +82,7 @@ def _sum_of_form(form: Form) -> _Sum:
 
 @dataclass(frozen=True)
 class _PointFunction:
-    """Expressions at the points, as functions of few fields that go there."""
+    """Expressions at the points, as functions of few transformed fields."""
 
     inputs: list[_Sum]
     symbols: list[Value]
@@ -90,7 +90,7 @@ class _PointFunction:
 
     @classmethod
     def of(cls, expressions: Sequence[sympy.Expr], sums: Mapping[Value, _Sum]) -> _PointFunction:
-        """Return the function of expressions of values, some of which stand for sums."""
+        """Return expressions as a function of values, some of which stand for sums."""
         values = sorted({value for one in expressions for value in values_in(one)}, key=str)
         has_positions = any(one.has(*COORDINATES, TIME) for one in expressions)
         inputs: list[sympy.Expr] = list(values)
@@ -108,9 +108,9 @@ class _PointFunction:
         return cls(merged, symbols, list(expressions))
 
     def split(self, limit: int) -> list[_PointFunction]:
-        """Return functions that add up to this one and need no more inputs each, if they can.
+        """Return functions that add up to this one, each with at most so many inputs if possible.
 
-        Where one term alone needs more, it is the only one.
+        A term that needs more by itself has a function of its own.
         """
         groups: list[tuple[set[Value], list[list[sympy.Expr]]]] = []
         for place, expression in enumerate(self.expressions):
@@ -148,14 +148,14 @@ class _PointFunction:
 
 
 def _needs_of(form: Form) -> set[Any]:
-    """Return what stands for the fields that a form needs at points."""
+    """Return the symbols of the fields that a form needs at points."""
     spectral = tuple((p, f) for p, f in form.terms.items() if f.has(*WAVENUMBERS))
     local = {v for p, f in form.terms.items() if not f.has(*WAVENUMBERS) for v in values_in(p)}
     return local | ({spectral} if spectral else set())
 
 
 def _left_in(sum_of_values: sympy.Expr, expressions: Sequence[sympy.Expr]) -> Value:
-    """Return the value by which expressions name a sum: the one that is left in them."""
+    """Return the value that stands for a sum in expressions: the one that remains in them."""
     left = {value for one in expressions for value in values_in(one)}
     values = values_in(sum_of_values)
     return next((value for value in values if value in left), values[0])
@@ -169,40 +169,39 @@ def _parameters_in(expressions: Sequence[sympy.Expr]) -> list[sympy.Symbol]:
 
 @lru_cache(REMEMBERED)
 def _multiplier(factor: sympy.Expr) -> tuple[Callable[..., Any], list[sympy.Symbol]]:
-    """Return a factor as a function of wavenumbers, 1 / k^2, and the parameters that follow."""
+    """Return a factor as a function of the wavenumbers, 1 / k^2, and then the parameters."""
     numbers = _parameters_in([factor])
     variables = (*WAVENUMBERS, _OVER_SQUARE, *numbers)
     return sympy.lambdify(variables, factor, "numpy"), numbers
 
 
 class Evaluation:
-    """An expression of the fields of a simulation, to be evaluated on its state at any time.
+    """An expression of the fields of a simulation that can be evaluated on its state at any time.
 
-    All methods but `__init__` are collective. None changes the state, nor any bit of the steps that
-    follow.
+    All methods but `__init__` are collective. None changes the state, or any bit of later steps.
 
     Parameters
     ----------
     flow : SpectralStep
-        Which has the state.
+        The step that holds the state.
     expression : str, Quantity or number
         See `quantity_of`.
     where : str
-        What it is of, for messages: a key or an argument.
+        Where the expression comes from, for messages: a key or an argument.
 
     Attributes
     ----------
     quantity : Quantity
-        What is evaluated.
+        The quantity that is evaluated.
     shape : tuple of int
-        The components: () of a scalar, (3,) of a vector, (3, 3) of a tensor.
+        The components: () for a scalar, (3,) for a vector, (3, 3) for a tensor.
     dtype : numpy.dtype
-        Of values: real or complex, of the precision of the state.
+        Type of the values: real or complex, in the precision of the state.
 
     Raises
     ------
     InputError
-        If the expression has a name that the model has not, or makes no sense.
+        If the expression has a name that the model lacks, or makes no sense.
     """
 
     def __init__(
@@ -236,7 +235,7 @@ class Evaluation:
     def at_points(self, time: float = 0.0) -> Array:
         """Return the values at this rank's points, [z, y, x] after the axes of `shape`.
 
-        They are a new array on the device of the state: CuPy's, or NumPy's.
+        They are a new CuPy or NumPy array, on the device of the state.
         """
         count = len(self.quantity.forms)
         result = self.flow.device.empty((count, *self._box), self.dtype)
@@ -289,7 +288,7 @@ class Evaluation:
 
     @cached_property
     def _groups(self) -> list[slice]:
-        """The components that are evaluated together, so that few fields wait at the points."""
+        """Components that are evaluated together, so that few fields are kept at points."""
         limit, count = len(self.flow.working), len(self.quantity.forms)
         whole = slice(0, count)
         own = self._parts
@@ -308,8 +307,8 @@ class Evaluation:
     def modes(self, time: float = 0.0) -> Array:
         """Return the Fourier coefficients, [component, kz, ky of this rank, kx], a new array.
 
-        Of a complex quantity the real parts of all components come first, then the imaginary
-        parts, as fields are stored. Products have lost the modes that dealiasing discards.
+        For a complex quantity the real parts of all components come first, then the imaginary
+        parts, as fields are stored. Products lack the modes that dealiasing discards.
         """
         result = self.flow.device.zeros(
             (len(self._parts), *self.flow.problem.geometry.stored_shape),
@@ -323,13 +322,13 @@ class Evaluation:
     def reduce(self, how: str, comm: Comm = None, time: float = 0.0) -> Any:
         """Return the mean, the maximum, the minimum or the root mean square over the box.
 
-        Values are of double precision, and added up plane by plane, in the order of z: the sum
+        Values are in double precision and are added up plane by plane in the order of z, so the sum
         does not depend on how planes are divided among ranks.
 
         Parameters
         ----------
         how : str
-            "mean", "max", "min" or "rms"; of a complex quantity "mean" or "rms".
+            "mean", "max", "min" or "rms"; for a complex quantity "mean" or "rms".
         comm : mpi4py.MPI.Comm or None
             The ranks that share the state.
         time : float
@@ -338,7 +337,7 @@ class Evaluation:
         Returns
         -------
         float, complex or numpy.ndarray
-            By component, an array of `shape`, unless the quantity is a scalar; the same on all
+            An array of `shape`, one value per component, or a number for a scalar; the same on all
             ranks.
         """
         accepted = ("mean", "rms") if self.is_complex else tuple(REDUCTIONS)
@@ -370,7 +369,7 @@ class Evaluation:
             own = device.to_host(values)
             low = start + plane
             planes[first : first + len(own), low : low + own.shape[1]] = own
-        # Every plane is of one rank; the others add 0 to it.
+        # Every plane belongs to one rank; the others add 0.
         planes = sum_over_ranks(comm, planes)
         result = {"max": np.max, "min": np.min}.get(how, np.sum)(planes, axis=1)
         if how in ("mean", "rms"):
@@ -380,19 +379,19 @@ class Evaluation:
         return result.reshape(self.shape) if self.shape else result[0].item()
 
     def spectrum(self, comm: Comm = None, time: float = 0.0) -> np.ndarray:
-        """Return the energy spectrum: half of the sums of squared modes over shells.
+        """Return the energy spectrum: half the sums of squared modes over shells.
 
-        Its shells are those of `energy_spectrum`; it sums to half of the mean square over the box.
+        Its shells are those of `energy_spectrum`; it sums to half the mean square over the box.
         """
         return self.cospectrum(self, comm, time) / 2
 
     def cospectrum(self, other: Evaluation, comm: Comm = None, time: float = 0.0) -> np.ndarray:
-        """Return sums over shells of Re(conj(a) . b): they sum to the mean of a . b over the box.
+        """Return sums over shells of Re(conj(a) . b), adding up to the mean of a . b over the box.
 
         Parameters
         ----------
         other : Evaluation
-            Of the same state, with as many components.
+            On the same state, with the same number of components.
         comm : mpi4py.MPI.Comm or None
             The ranks that share the state.
         time : float
@@ -425,7 +424,7 @@ class Evaluation:
 
     @staticmethod
     def _whole_sum(form: Form) -> _Sum:
-        """Return a form as a sum in spectral space; what has no multiplier is transformed once."""
+        """Return a form as a sum in spectral space; those without multipliers share a transform."""
         at_points, rest = sympy.Integer(0), {}
         for points, factor in form.terms.items():
             if isinstance(points, Value) or factor.has(*WAVENUMBERS):
@@ -438,7 +437,7 @@ class Evaluation:
         return total
 
     def _function_of(self, key: Any, forms: Sequence[Form]) -> _PointFunction:
-        """Return what makes values of forms of fields at points."""
+        """Return the function that computes values of forms from fields at points."""
         if key not in self._functions:
             expressions: list[sympy.Expr] = []
             sums: dict[Value, _Sum] = {}
@@ -464,9 +463,9 @@ class Evaluation:
         time: float,
         real: np.dtype,
     ) -> None:
-        """Evaluate forms at points: ``take(values, planes, plane)`` gets arrays, or numbers."""
+        """Evaluate forms at points: ``take(values, planes, plane)`` gets arrays or numbers."""
         points, limit = self._function_of(key, forms), len(self.flow.working)
-        # Sums of products are added up at the points, if that keeps fewer fields there.
+        # Sums of products are added up at the points, if fewer fields are kept there that way.
         is_long = len(points.inputs) - limit > len(forms)
         *others, last = points.split(limit) if is_long else [points]
         total = self.flow.device.zeros((len(forms), *self._box) if others else (0,), real)
@@ -486,7 +485,7 @@ class Evaluation:
     def _pass(self, points: _PointFunction, take: _Take, time: float, real: np.dtype) -> None:
         flow = self.flow
         device, inputs, limit = flow.device, points.inputs, len(flow.working)
-        # What has products in it is added up beforehand, in memory of its own.
+        # Sums that contain products are added up beforehand, in memory of their own.
         added = [place for place, one in enumerate(inputs) if not self._is_linear(one)]
         stored = device.zeros(
             (len(added), *flow.problem.geometry.stored_shape), flow.problem.complex_dtype
@@ -505,7 +504,7 @@ class Evaluation:
             device.synchronize()
             return flow.working[: high - low]
 
-        # All but the last fields wait at the points.
+        # All fields but the last are kept at the points.
         waiting = max(0, len(inputs) - limit)
         held = device.empty((waiting, *self._box), flow.problem.real_dtype)
         for low in range(0, waiting, limit):
@@ -544,7 +543,7 @@ class Evaluation:
         time: float,
         real: np.dtype,
     ) -> _Take:
-        """Return what evaluates some planes of fields, and hands on the values."""
+        """Return the operation that evaluates some planes of fields and passes on the values."""
         geometry, device = self.flow.problem.geometry, self.flow.device
         numbers = [float(self.flow.problem.parameters[str(one)]) for one in points.parameters]
         axes: list[Any] = [0.0, 0.0, 0.0]
@@ -554,7 +553,7 @@ class Evaluation:
             z, y, x = (device.array(length * np.arange(n) / n) for n, length in sizes)
             axes = [x[None, None, :], y[None, :, None], z[:, None, None]]
         start = geometry.physical_box.start[0]
-        function = points.function  # made once, not by every thread
+        function = points.function  # made once, not in every thread
 
         def compute(fields: Sequence[Array], planes: int, plane: int) -> None:
             own = [one.astype(real, copy=False) for one in fields]
@@ -570,7 +569,7 @@ class Evaluation:
         return all(base in self._names for base in total)
 
     def _accumulate(self, targets: Array, sums: Sequence[_Sum], time: float) -> None:
-        """Add sums to spectral fields; products among them are transformed one by one."""
+        """Add sums to spectral fields; products in them are transformed one by one."""
         flow, device = self.flow, self.flow.device
         products = self._products_of(sums)
         values = device.empty((1, *self._box) if products else (0,), flow.problem.real_dtype)
@@ -586,12 +585,12 @@ class Evaluation:
             for target, factor in zip(targets, factors, strict=True):
                 if factor != 0:
                     self._add(target, factor, spectral[0])
-            device.synchronize()  # before the next one comes to its memory
+            device.synchronize()  # before the next one uses its memory
         self._add_linear(targets, sums)
         device.synchronize()
 
     def _products_of(self, sums: Sequence[_Sum]) -> dict[tuple[sympy.Expr, ...], sympy.Expr]:
-        """Return what is to be transformed forward, by the factors with which it adds to each sum.
+        """Return what to transform forward, by the factors with which it adds to each sum.
 
         Products with the same factors go together.
         """
@@ -644,7 +643,7 @@ class Evaluation:
 
 
 def _to_planes_of(target: Array) -> Consumer:
-    """Return what copies chunks of values into an array of all of this rank's."""
+    """Return a consumer that copies chunks of values into an array of this rank's part."""
 
     def keep(values: Array, plane: int) -> None:
         target[:, plane : plane + values.shape[1]] = values
@@ -657,7 +656,7 @@ def _of_no_fields(compute: _Take, planes: int, plane: int) -> Operation:
 
 
 def _keep_in(held: Array, device: Any) -> PointOperation:
-    """Return what copies chunks of points into an array of all of this rank's."""
+    """Return an operation that copies chunks of points into an array of this rank's part."""
 
     def store(points: Array, plane: int) -> tuple[Operation, list[Array]]:
         target = held[:, plane : plane + points.shape[1]]

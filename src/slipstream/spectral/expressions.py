@@ -1,8 +1,8 @@
-"""Expressions in the language of equations, as people write them: ``"dot(velocity, vorticity)"``.
+"""Expressions in the language of equations, as users write them: ``"dot(velocity, vorticity)"``.
 
-A text may have the fields of a model, what is derived from them, its parameters, coordinates, the
-time, numbers, and the operators of `slipstream.equations`. It is parsed, never executed, and its
-size is bounded as that of formulas is.
+They may contain the fields of a model, derived quantities, its parameters, coordinates, the time,
+numbers, and the operators of `slipstream.equations`. They are parsed, never executed, and bounded
+in size like formulas.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from slipstream.spectral.derived_quantities import derived_of, fields_of, magnit
 from slipstream.spectral.formula_parser import FUNCTIONS, Refused, syntax_of, value_of
 from slipstream.spectral.spectral_problem import REMEMBERED, SpectralProblem
 
-# Operators, and how many arguments they take.
+# Operators, and their numbers of arguments.
 _OPERATORS: dict[str, tuple[Callable[..., Quantity], tuple[int, ...]]] = {
     "grad": (equations.grad, (1,)),
     "div": (equations.div, (1,)),
@@ -52,11 +52,11 @@ _FUNCTIONS = {name: getattr(sympy, name) for name in FUNCTIONS}
 _CONSTANTS: dict[str, Quantity] = {
     name: getattr(equations, name) for name in ("x", "y", "z", "t", "x_hat", "y_hat", "z_hat")
 }
-# What products of sums, and derivatives in products, may be multiplied out to.
+# Most terms after products of sums, and derivatives of products, are expanded.
 _MOST_TERMS, _MOST_ORDERS, _LARGEST_POWER = 2000, 4, 12
-# The highest derivative: that of the highest hyperviscosity.
+# The highest order of derivatives: that of the highest hyperviscosity.
 _HIGHEST_ORDER = 16
-# By how many orders an operator differentiates.
+# The order of derivatives in an operator.
 _ORDERS = {"grad": 1, "div": 1, "curl": 1, "laplacian": 2}
 
 Part: TypeAlias = Quantity | sympy.Expr
@@ -70,22 +70,22 @@ def quantity_of(
     Parameters
     ----------
     expression : str, Quantity or number
-        A text such as ``"dot(velocity, curl(velocity))"`` or a name of `accepted_names`; or a
-        quantity of fields that are made as in a model, such as ``curl(Vector("velocity"))``.
+        Text such as ``"dot(velocity, curl(velocity))"``, or a name of `accepted_names`; or a
+        quantity of fields made as in a model, such as ``curl(Vector("velocity"))``.
     problem : SpectralProblem
-        Whose model has the fields, and which has the parameters.
+        The problem whose model has the fields, and which has the parameters.
     where : str
-        What the expression is of, for messages: a key or an argument.
+        Where the expression comes from, for messages: a key or an argument.
 
     Returns
     -------
     Quantity
-        A scalar, vector or tensor, perhaps complex.
+        A scalar, vector or tensor, possibly complex.
 
     Raises
     ------
     InputError
-        If the text is no expression, has a name that the model has not, or makes no sense.
+        If it cannot be parsed, has a name that the model lacks, or makes no sense.
     """
     if isinstance(expression, str):
         return _parsed(expression, problem.model, tuple(problem.parameters), where)
@@ -98,7 +98,7 @@ def quantity_of(
 
 
 def accepted_names(problem: SpectralProblem) -> dict[str, str]:
-    """Return the names of fields and derived quantities, each with a line for people."""
+    """Return the names of fields and derived quantities, each with a description."""
     fields = fields_of(problem.model).items()
     named = {name: f"{quantity.kind} of the model" for name, quantity in fields}
     return named | {name: one.text for name, one in derived_of(problem.model).items()}
@@ -112,7 +112,7 @@ def _parsed(text: str, model: Lowered, parameters: tuple[str, ...], where: str) 
         raise InputError(f"{where}: {shown(text)} {reason}") from None
     except InputError as error:
         raise InputError(f"{where}: {shown(text)}: {error}") from None
-    except Exception:  # SymPy raises many kinds where a function gets what it cannot take
+    except Exception:  # SymPy raises many kinds for arguments that it does not accept
         raise InputError(
             f"{where}: {shown(text)} is no expression; expected such as "
             "dot(velocity, curl(velocity))"
@@ -120,7 +120,7 @@ def _parsed(text: str, model: Lowered, parameters: tuple[str, ...], where: str) 
 
 
 class _Reader:
-    """Reads a syntax tree as a quantity, or as a number where it has neither fields nor axes."""
+    """Turns a syntax tree into a quantity, or a number where it has neither fields nor axes."""
 
     def __init__(self, model: Lowered, parameters: tuple[str, ...]) -> None:
         self._fields, self._derived = fields_of(model), derived_of(model)
@@ -128,7 +128,7 @@ class _Reader:
         self._numbers |= {name: sympy.Symbol(name, real=True) for name in parameters}
 
     def read(self, node: ast.expr) -> Part:
-        """Return what a part of an expression is, every step of which is bounded."""
+        """Return the value of a part of an expression; the work of every step is bounded."""
         names = {one.id for one in ast.walk(node) if isinstance(one, ast.Name)}
         if names <= {*self._numbers, *FUNCTIONS} - self._fields.keys():
             return value_of(node, self._numbers)
@@ -168,7 +168,7 @@ class _Reader:
         return Refused(f"has {shown(name)}{guess}; accepted: {listed}, and operators of equations")
 
     def _chain(self, node: ast.expr, kinds: tuple[type, ...]) -> Part:
-        """Return a sum or a product; a long one is a chain to the left, too long for recursion."""
+        """Return a sum or a product; a long one nests to the left, too deeply for recursion."""
         parts: list[tuple[type, Part]] = []
         while isinstance(node, ast.BinOp) and isinstance(node.op, kinds):
             parts.append((type(node.op), self.read(node.right)))
@@ -270,7 +270,7 @@ def _terms(form: Form) -> int:
 
 
 def _bounded(part: Part) -> Part:
-    """Return a quantity, unless it has been multiplied out to too many terms."""
+    """Return a quantity, unless it has expanded to too many terms."""
     if isinstance(part, Quantity) and sum(map(_terms, part.forms)) > _MOST_TERMS:
         raise Refused(f"has more than {_MOST_TERMS} terms once multiplied out")
     return part
@@ -286,7 +286,7 @@ def _order(form: Form) -> int:
 
 
 def _check_product(*parts: Part) -> None:
-    """Refuse a product before it is multiplied out, if that would take too long."""
+    """Refuse a product that would take too long to expand."""
     terms = 1
     for part in parts:
         if isinstance(part, Quantity):
@@ -310,7 +310,7 @@ def _check_orders(form: Form) -> None:
 
 
 def _adapted(quantity: Quantity, problem: SpectralProblem, where: str) -> Quantity:
-    """Return a quantity with the fields of a model in place of those of the same names."""
+    """Return a quantity with its fields replaced by those of a model with the same names."""
     known = {(value.field, value.component): value for value in problem.model.unknowns}
 
     def own(value: Value) -> sympy.Expr:

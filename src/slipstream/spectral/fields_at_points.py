@@ -78,10 +78,10 @@ def _fit_state(flow: SpectralStep, key: str, comm: Comm) -> list[str]:
 
 
 def fit(flow: SpectralStep, fields: Any, first: int, key: str, comm: Comm) -> list[str]:
-    """Take from components what the state cannot have; return warnings of what is lost.
+    """Remove from components what the state cannot represent; return warnings of what is lost.
 
-    They stand for those of the state from the `first` on. Refused is what is not finite, or would
-    be lost entirely. Collective.
+    They stand for those of the state from `first` on. Values that are not finite, or would be lost
+    entirely, are refused. Collective.
     """
     problem, warnings = flow.problem, []
     unknowns = problem.model.unknowns[first : first + len(fields)]
@@ -110,10 +110,10 @@ def fit(flow: SpectralStep, fields: Any, first: int, key: str, comm: Comm) -> li
 def set_values(
     flow: SpectralStep, values: Array, key: str, comm: Comm, first: int = 0
 ) -> list[str]:
-    """Set components of the state, from the `first` on, to values at the points.
+    """Set components of the state, from `first` on, to values at the points.
 
     Collective. The values [component, z of this rank, y, x] are on the host or the device; returns
-    warnings of what of them is lost. What is refused leaves the state as it was.
+    warnings of what is lost of them. Refused values leave the state unchanged.
     """
     source = values
 
@@ -160,7 +160,7 @@ def _lost_modes(
 
 
 def _sums_of(values: Array) -> np.ndarray:
-    """Return the sum of each component's values and that of their squares, plane by plane."""
+    """Return the sums of each component's values and of their squares, plane by plane."""
     sums = np.zeros((len(values), 2))
     for component, own in zip(values, sums, strict=True):
         for plane in component:

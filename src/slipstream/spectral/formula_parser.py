@@ -36,7 +36,7 @@ _MOST_EXACT_BITS = 53
 
 
 class Refused(Exception):
-    """What is wrong with a formula or expression, to be told with the key and what is accepted."""
+    """What is wrong with a formula or expression; callers add the key and what is accepted."""
 
 
 def texts_of(formulas: Any, field: str, size: int, where: str) -> list[str]:
@@ -66,7 +66,7 @@ def parsed(text: str, where: str, has_time: bool = False) -> sympy.Expr:
 
 
 def syntax_of(text: str) -> ast.expr:
-    """Return the syntax tree of a formula of bounded size, none of which is evaluated."""
+    """Return the syntax tree of a formula of bounded size, without evaluating any of it."""
     if len(text) > MOST_LETTERS:
         raise Refused(f"has {len(text)} letters, beyond {MOST_LETTERS}")
     # Of letters that look like digits or names, and of comments, nothing is to be guessed.

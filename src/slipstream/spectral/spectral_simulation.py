@@ -126,7 +126,7 @@ class SpectralSimulation(Simulation):
         self.transport = chosen_transport(case.run.transport, comm, self.device)
         self.schedule = case.run.schedule
         self._sharing = ranks_per_device(comm, device)
-        # Steps of one size that a GPU has to do before the host looks at what has become of them.
+        # Steps of one size that a GPU is given before the host checks their result.
         self._steps_under_way = 32 if device.kind == "cuda" else 1
 
     # -- before the run ----------------------------------------------------------------------
@@ -172,7 +172,7 @@ class SpectralSimulation(Simulation):
         self.check_memory()
         self.flow = SpectralStep(self.problem, self.device, transport, self.placement.passes())
         step = self.flow.record_step()
-        # What comes after the step's own kernels is compiled while these are waited for.
+        # Kernels needed after the step are compiled while its own are waited for.
         for kernel in (*spectrum_kernels(self.flow), *budget_kernels(self.flow)):
             kernel.begin()
         curl_kernel(self.flow).begin()
@@ -225,7 +225,7 @@ class SpectralSimulation(Simulation):
     def step_size(self) -> float:
         """Return the next time step (`cfl.step_size`). Collective."""
         if self.was_set:
-            # A step measures the velocity at its beginning: what was set has to be measured anew.
+            # A step measures the velocity at its start: after setting the state, measure it again.
             self.placement.run(self._commit(cfl.record_courant(self.flow)))
             self.was_set = False
         elif self.case.time.step is not None and self.step % self._steps_under_way:
@@ -254,7 +254,7 @@ class SpectralSimulation(Simulation):
 
     @property
     def parts(self) -> list[FieldParts]:
-        """The fields of the state: where each is in it."""
+        """The fields of the state, and their places in it."""
         return self._fields
 
     def read_points(self, part: slice) -> Array:
@@ -266,22 +266,22 @@ class SpectralSimulation(Simulation):
         return values
 
     def set_points(self, part: slice, values: Array, key: str) -> list[str]:
-        """Set components of the state by values at this rank's points; return warnings.
+        """Set components of the state from values at this rank's points; return warnings.
 
-        Collective. The fields become what they can be: dealiased, and without divergence if their
-        equation demands it. What is refused leaves the state as it was.
+        Collective. The fields are dealiased, and their divergence is removed if their equation
+        demands it. Refused values leave the state unchanged.
         """
         warnings = set_values(self.flow, values, key, self.comm, part.start)
         self._note_change()
         return warnings
 
     def read_modes(self, part: slice) -> Array:
-        """Return Fourier coefficients of components of the state: the state itself, not a copy."""
+        """Return the Fourier coefficients of components of the state, without copying them."""
         self.device.synchronize()
         return self.flow.modes_of(self.flow.read_state()[part])
 
     def set_modes(self, part: slice, modes: Array, key: str) -> list[str]:
-        """Set components of the state by their Fourier coefficients; see `set_points`."""
+        """Set components of the state from Fourier coefficients; see `set_points`."""
         target = self.flow.stage[part]
         target[...] = 0  # the padding of rows too
         self.device.run(self.device.copy(self.flow.modes_of(target), modes))
@@ -292,7 +292,7 @@ class SpectralSimulation(Simulation):
         return warnings
 
     def copy_state(self, other: SpectralSimulation) -> None:
-        """Take over time and state of another simulation of the same case."""
+        """Copy the time and state of another simulation of the same case."""
         other.device.synchronize()
         self.device.run(self.device.copy(self.flow.state, other.flow.read_state()))
         self.step, self.time = other.step, other.time
@@ -300,7 +300,7 @@ class SpectralSimulation(Simulation):
 
     def _note_change(self) -> None:
         self.was_set = True
-        # What the energy was before says nothing of what it will be.
+        # The earlier energy says nothing about what follows.
         self._budget = self._new_budget()
 
     def _new_budget(self) -> EnergyBudget:

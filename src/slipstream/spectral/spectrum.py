@@ -22,11 +22,11 @@ _MODES_AT_A_TIME = 1 << 22
 
 @dataclass(frozen=True)
 class Bins:
-    """Into which of `count` bins modes fall: `number` is the BIN of ``binned_modes.hpp``."""
+    """How modes are assigned to `count` bins: `number` is the BIN of ``binned_modes.hpp``."""
 
     number: str
     count: int
-    # The numbers a, b and c in it.
+    # The constants a, b and c in it.
     a: float = 1.0
     b: float = 1.0
     c: float = 1.0
@@ -114,5 +114,5 @@ def _kernel_of_bins(flow: SpectralStep, number: str) -> Kernel:
 
 
 def _modes_apart(modes: Array) -> list[int]:
-    """Return how many modes are from one field, plane and row to the next."""
+    """Return the strides, in modes, from one field, plane and row to the next."""
     return [stride // modes.itemsize for stride in modes.strides[:3]]
