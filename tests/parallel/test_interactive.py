@@ -486,11 +486,17 @@ def test_a_dropped_simulation_is_gone_and_a_closed_one_refuses(comm, device):
     assert "closed" in repr(sim)
 
 
-def test_what_ranks_disagree_on_is_refused_on_all(comm, device):
+def test_what_ranks_disagree_on_is_refused_on_all(comm, device, tmp_path):
     if comm is None:
         pytest.skip("needs several ranks")
     with pytest.raises(InputError, match="disagree on the simulation"):
         turbulence(comm, device, viscosity=0.01 * (1 + comm.rank))
+    wrong = {"viscosity": "thick"} if comm.rank == 1 else {}
+    with pytest.raises(InputError, match=r"equation\.viscosity"):
+        turbulence(comm, device, **wrong)
+    path = tmp_path / "case.toml" if comm.rank == 1 else "cases/taylor-green.toml"
+    with pytest.raises(InputError, match="no such file"):
+        load(path, comm=comm, device=device)
     sim = turbulence(comm, device)
     with pytest.raises(InputError, match="disagree on until"):
         sim.run(until=0.1 * (1 + comm.rank))

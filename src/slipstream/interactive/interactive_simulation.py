@@ -45,6 +45,26 @@ Method = TypeVar("Method", bound=Callable[..., Any])
 NO_END = 1e30
 
 
+def communicator_of(comm: Comm | Literal["world"], what: str) -> Comm:
+    """Return the communicator that is meant, as one of its own; None for one rank. Collective."""
+    if isinstance(comm, str) and comm != "world":
+        raise InputError(f"comm is {comm!r}; accepted: 'world', None or a communicator")
+    found = mpi_launch.world_comm() if isinstance(comm, str) else comm
+    return None if found is not None and found.size == 1 else own(found, what)
+
+
+def made_together(constructor: Method) -> Method:
+    """Make a constructor fail on all ranks if it fails on one, by its argument `comm`."""
+
+    @functools.wraps(constructor)
+    def call(self: Any, *arguments: Any, comm: Any = "world", **options: Any) -> None:
+        comm = communicator_of(comm, type(self).__name__)
+        with together(comm):
+            constructor(self, *arguments, comm=comm, **options)
+
+    return call  # type: ignore[return-value]
+
+
 def collective(method: Method) -> Method:
     """Make a method fail on all ranks if it fails on one, and refuse it once closed."""
 
@@ -83,12 +103,7 @@ class InteractiveSimulation(ChosenOutput, ABC):
     """
 
     def __init__(self, case: Case, comm: Comm | Literal["world"], device: str | Device) -> None:
-        found = mpi_launch.world_comm() if isinstance(comm, str) else comm
-        if isinstance(comm, str) and comm != "world":
-            raise InputError(f"comm is {comm!r}; accepted: 'world', None or a communicator")
-        if found is not None and found.size == 1:
-            found = None
-        self.comm = own(found, type(self).__name__)
+        self.comm = communicator_of(comm, type(self).__name__)
         with together(self.comm):
             check_agreement(self.comm, {"the simulation": case})
             solver = make_simulation(case, self.comm, device)

@@ -8,8 +8,9 @@ from typing import Any, Literal
 
 from slipstream.array_types import Comm
 from slipstream.case import Case, load_case
+from slipstream.collective import together
 from slipstream.device import Device
-from slipstream.interactive.interactive_simulation import InteractiveSimulation
+from slipstream.interactive.interactive_simulation import InteractiveSimulation, communicator_of
 from slipstream.interactive.porous_flow import PorousFlow
 from slipstream.interactive.spectral_flow import Flow
 from slipstream.interactive.tracer_advection import Advection
@@ -51,10 +52,11 @@ def load(
     InputError
         If the case cannot be read, or a key or value is not accepted.
     """
-    if not isinstance(case, Case):
-        case = load_case(case, overrides_of(settings))
-    made = object.__new__(_CLASSES[case.solver])
-    InteractiveSimulation.__init__(made, case, comm, device)
+    given, comm = case, communicator_of(comm, "load")
+    with together(comm):
+        case = given if isinstance(given, Case) else load_case(given, overrides_of(settings))
+        made = object.__new__(_CLASSES[case.solver])
+        InteractiveSimulation.__init__(made, case, comm, device)
     return made
 
 

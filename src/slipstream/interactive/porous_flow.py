@@ -13,7 +13,7 @@ from slipstream.array_types import Array, Comm
 from slipstream.case import Case, LatticeCase, validate_case
 from slipstream.device import Device
 from slipstream.errors import InputError
-from slipstream.interactive.interactive_simulation import InteractiveSimulation
+from slipstream.interactive.interactive_simulation import InteractiveSimulation, made_together
 
 # Choices of how populations are stored, on which results do not depend.
 TUNED = ("propagation", "layout", "order", "encoding")
@@ -75,6 +75,7 @@ class PorousFlow(InteractiveSimulation):
         If anything is not accepted; on all ranks, if on one.
     """
 
+    @made_together
     def __init__(
         self,
         image: Any,

@@ -22,6 +22,7 @@ from slipstream.interactive.interactive_simulation import (
     NO_END,
     InteractiveSimulation,
     collective,
+    made_together,
 )
 from slipstream.printable_text import shown
 
@@ -78,6 +79,7 @@ class Flow(InteractiveSimulation):
         If anything is not accepted; on all ranks, if on one.
     """
 
+    @made_together
     def __init__(
         self,
         model: str | Model | Callable[..., Model] = "hd",

@@ -11,7 +11,11 @@ import numpy as np
 from slipstream.array_types import Array, Comm
 from slipstream.case import AdvectionCase, validate_case
 from slipstream.device import Device
-from slipstream.interactive.interactive_simulation import NO_END, InteractiveSimulation
+from slipstream.interactive.interactive_simulation import (
+    NO_END,
+    InteractiveSimulation,
+    made_together,
+)
 
 if TYPE_CHECKING:
     from slipstream.advection.advection_simulation import AdvectionSimulation
@@ -46,6 +50,7 @@ class Advection(InteractiveSimulation):
         If anything is not accepted; on all ranks, if on one.
     """
 
+    @made_together
     def __init__(
         self,
         *,
