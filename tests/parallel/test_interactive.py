@@ -324,6 +324,18 @@ def test_a_state_written_from_python_goes_on_to_the_same_bits(comm, device, shar
     )
 
 
+def test_a_state_is_not_written_behind_a_later_one(comm, device, shared_folder):
+    for steps in (2, 2, 3):
+        sim = turbulence(comm, device)
+        sim.step(steps)
+        sim.checkpoint(shared_folder)
+    earlier = turbulence(comm, device)
+    earlier.step(1)
+    with pytest.raises(InputError, match="has a state of a later step, 000000003.zarr"):
+        earlier.checkpoint(shared_folder)
+    assert turbulence(comm, device, initial={"restart": str(shared_folder)}).steps == 3
+
+
 def test_a_run_with_output_writes_what_the_command_line_writes(comm, device, shared_folder):
     sim = turbulence(comm, device)
     calls = []

@@ -28,7 +28,7 @@ from slipstream.errors import InputError
 from slipstream.interactive.callbacks import Callback, occasions_of
 from slipstream.interactive.chosen_output import ChosenOutput
 from slipstream.interactive.field_views import FieldView
-from slipstream.io.checkpoint import write_checkpoint
+from slipstream.io.checkpoint import CHECKPOINTS_NAME, generations, write_checkpoint
 from slipstream.printable_text import shown
 from slipstream.report.console import Progress, make_console
 from slipstream.simulation import Simulation, make_simulation, run_case
@@ -568,7 +568,7 @@ class InteractiveSimulation(ChosenOutput, ABC):
         case = self.case
         if case.time.end >= NO_END:
             case = self._case_until(max(solver.time, 1e-300), None)
-        on_first_rank(self.comm, lambda: Path(folder).mkdir(parents=True, exist_ok=True))
+        on_first_rank(self.comm, lambda: _check_latest(Path(folder), solver.step))
         write_checkpoint(
             Path(folder),
             solver.checkpoint(),
@@ -640,6 +640,21 @@ class InteractiveSimulation(ChosenOutput, ABC):
     @abstractmethod
     def _summary(self) -> str:
         """Return what is simulated in a few words."""
+
+
+def _check_latest(folder: Path, step: int) -> None:
+    """Make a folder for states, and refuse one that has a state of a later step.
+
+    A restart takes the latest step: it would go on from that one, and the oldest are removed.
+    """
+    checkpoints = folder / CHECKPOINTS_NAME
+    checkpoints.mkdir(parents=True, exist_ok=True)
+    for path in generations(checkpoints)[:1]:
+        if int(path.stem.partition("-")[0]) > step:
+            raise InputError(
+                f"checkpoint: {folder} has a state of a later step, {path.name}, than this one of"
+                f" step {step}; accepted: another folder"
+            )
 
 
 class Fields(Mapping[str, FieldView]):
