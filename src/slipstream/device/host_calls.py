@@ -37,7 +37,7 @@ class HostCall:
         self._function(*self._values)
 
     def packed(self) -> PackedCall | None:
-        """Return the call as compiled code makes it, or None if it cannot."""
+        """Return the call in the form that compiled code takes, or None if it cannot make it."""
         integers = [one.value or 0 for one in self._values if not isinstance(one, _FLOATS)]
         fits = len(integers) <= _INTEGERS[-1] and len(self._values) - len(integers) <= _REALS
         if platform.machine() not in _PROCESSORS or not fits:

@@ -98,7 +98,7 @@ class LanePrograms:
 
 
 def in_sequence(device: Device, calls: Sequence[HostCall]) -> Operation:
-    """Return an operation that makes calls one after the other; where it can be, compiled code."""
+    """Return an operation that makes calls in order, by compiled code wherever possible."""
     packed = [one for one in (call.packed() for call in calls) if one is not None]
     if len(packed) < len(calls):
 

@@ -151,7 +151,7 @@ class Plan:
     def _axis_part(
         self, shape: tuple[int, ...], axis: int, dtype: np.dtype
     ) -> tuple[Part, np.dtype]:
-        """Return the transform of one axis of a local array, and the type of what it becomes."""
+        """Return the transform of one axis of a local array, and the type of its result."""
         a = self.arguments
         kind = a.kinds[a.axes.index(axis - 1)]
         if kind != "fft":
@@ -167,7 +167,7 @@ class Plan:
         return alone and self._is_cube and stage.axes == (3, 2, 1)
 
     def _is_stored(self, route: Sequence[Stage]) -> bool:
-        """Return whether the device's own kernels do all of a route, which is not that of slabs."""
+        """Return whether the device's own kernels do all of a route, other than that of slabs."""
         if not self._is_cube or not self.choices.slab.tiled:
             return False
         has_slabs = any(

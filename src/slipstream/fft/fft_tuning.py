@@ -96,7 +96,7 @@ def _candidates(
 
 
 def _plane_chunks(device: Device, kx_chunks: int, chunks: Sequence[int]) -> Sequence[int]:
-    """Return how many chunks of planes are worth measuring beside so many chunks of kx."""
+    """Return the numbers of chunks of planes worth measuring for a number of chunks of kx."""
     if device.kind == "cuda":
         return (1, 2) if len(chunks) > 1 else (1,)
     return chunks if kx_chunks == 1 else (1,)

@@ -71,7 +71,7 @@ class Turns:
     def __enter__(self) -> None:
         if self._last is not None:
             self.settle()
-        # On one rank calls take turns; on several, ranks might take those of different threads.
+        # On one rank calls take turns; on several, ranks might order calls of threads differently.
         if not self._lock.acquire(blocking=self._alone):
             raise InputError(
                 "another thread runs this plan now; accepted: one call at a time, or a plan for "

@@ -1,8 +1,8 @@
 """The three-dimensional transform along any route of layouts, as kernels for GPUs do it.
 
-Every transform is one trip through memory, and the last one before an exchange stores what it
-makes where the next layout has it, in the memory of the ranks that get it: nothing is packed,
-copied or unpacked. Where a transport cannot store, blocks are packed by the transform that makes
+Every transform is one pass through memory, and the last one before an exchange stores its result
+where the next layout needs it, in the memory of the receiving ranks: nothing is packed, copied or
+unpacked. Where a transport cannot store, blocks are packed by the transform that makes
 them, and unpacked when they have arrived.
 
 A stage of the route has one working array on every rank. What arrives lies there, and all of its
@@ -79,7 +79,7 @@ class RouteTransform(Part):
             for turn in (0, 1)
         ]
         self._packed: tuple[Array, Array] | None = None
-        # The ways between each stage and the next: forward, backward.
+        # The exchanges between each stage and the next: forward, backward.
         pairs = list(enumerate(zip(route[:-1], route[1:], strict=True)))
         self._plans = [
             ExchangePlan.redistribution(one.after, other.before, rank) for _, (one, other) in pairs
@@ -167,7 +167,7 @@ class RouteTransform(Part):
                 shape = list(array.shape)
                 shape[axis] = self._modes[axis - 1].size if array.size else 0
                 if axis == _X:
-                    # Rows of one rank may belong to several: then they are made in place.
+                    # Rows of one rank may go to several: then they are transformed in place.
                     points = self.landing(number, stage.before, True) if ways else target
                     self._record_points(graph, array, points, scale)
                     if ways:
@@ -198,7 +198,7 @@ class RouteTransform(Part):
         return (*shape, 2 * row if real else row)
 
     def packed(self, plan: ExchangePlan, real: bool) -> tuple[Array, Array]:
-        """Return where what cannot be stored is packed: by its sender, and for its receiver."""
+        """Return the buffers, sent and received, of blocks that cannot be stored directly."""
         if self._packed is None:
             sizes = [max(one.send_size, one.receive_size) for one in self._plans]
             size = max(sizes, default=0)
@@ -328,7 +328,7 @@ class RouteTransform(Part):
     def _record_moves(
         self, graph: StepGraph, array: Array, ways: list[_Way], target: Array
     ) -> None:
-        """Record copies of a local array to where it belongs next."""
+        """Record copies of a local array into the next layout."""
         for way in ways:
             self._record_copies(graph, array, way.pieces)
             way.record_close(graph)
@@ -431,7 +431,7 @@ def _ways(
         result = []
         for block in blocks:
             start, stop = block.box.start[_X], block.box.stop[_X]
-            # Chunks begin where lines of memory do, as far as rows do.
+            # Chunks begin on cache lines, if rows do.
             units = split(-(-(stop - start) // route.alignment), chunks)[chunk]
             low, high = (min(one * route.alignment, stop - start) for one in units)
             if low < high:
@@ -463,7 +463,7 @@ def _ways(
 def _divides(one: Stage, other: Stage) -> bool:
     """Return whether columns can be transformed along z and y as they arrive, on all ranks.
 
-    What one rank gets or gives must have ranges of x that are the same or apart.
+    The blocks that a rank sends or receives must have ranges of x that are equal or disjoint.
     """
     if not one.axes or not other.axes or _X in (one.axes[-1], other.axes[0]):
         return False
@@ -505,7 +505,7 @@ def _groups(pieces: Pieces, axes: Sequence[int]) -> list[Pieces]:
 
 
 def _by_field(part: Array, views: list[Array]) -> list[tuple[Array, list[Array]]]:
-    """Return parts and views of which one stride leads from field to field in all views."""
+    """Return parts and views such that all views have the same stride between fields."""
     if len({view.strides[0] for view in views}) == 1:
         return [(part, views)]
     return [

@@ -28,7 +28,7 @@ Place = tuple[str, Any] | Mapping[str, Any]
 
 
 class _Writing(Callback):
-    """Writes when it is due, until it is cancelled."""
+    """An output that is written when it is due, until it is cancelled."""
 
     def __init__(
         self,
@@ -41,13 +41,13 @@ class _Writing(Callback):
         self._close = close
 
     def cancel(self) -> None:
-        """Write no more, and complete the file."""
+        """Stop writing, and complete the file."""
         super().cancel()
         self._close()
 
 
 class ChosenOutput:
-    """What simulations write into files of the user's choice, with a run's folder or without."""
+    """Output of simulations into files that the user names, in a run's folder or not."""
 
     def output(
         self,
@@ -65,12 +65,12 @@ class ChosenOutput:
         precision: str | None = None,
         format: str | None = None,
     ) -> Callback | None:
-        """Write fields or expressions into files: now, or between time steps from now on.
+        """Write fields or expressions to files, now or between time steps from now on.
 
         >>> sim.output("vorticity", every=0.1, plane=("z", 0.5), file="slices.zarr")
         >>> sim.output({"h": "dot(velocity, vorticity)"}, file="helicity.h5")
 
-        Collective. A file that an earlier call has written is replaced, anything else is refused.
+        Collective. A file that an earlier call wrote is replaced; any other is refused.
         Steps are shortened to hit the times, as with `every`.
 
         Parameters
@@ -78,20 +78,20 @@ class ChosenOutput:
         of : str, Quantity, sequence or mapping
             A name or an expression, several, or a mapping of names of arrays to these.
         every : float, optional
-            Time between two, of which the first is now. Without it, `steps` and `times` the state
-            is written now, and not again.
+            Time between two outputs, the first of them now. Without this, `steps` or `times`, the
+            state is written once, now.
         file : str or pathlib.Path
             In a folder that is there. What it ends with is the format, unless that is given:
             ``.zarr``, ``.h5`` or ``.vti``. HDF5 and VTK write a file for each time into a folder of
             that name without the ending; VTK writes a collection (``.pvd``) beside it.
         steps : int, optional
-            Number of steps between two.
+            Number of steps between two outputs.
         times : sequence of float, optional
             Times at which it is written.
         plane : (axis, position), optional
-            Only the plane of points across an axis that is next to a position.
+            Only the plane of points normal to an axis nearest to a position.
         line : (axis, (a, b)), optional
-            Only the line of points along an axis that is next to positions along the other two.
+            Only the line of points along an axis nearest to positions along the other two.
         points : array of shape (n, 3), optional
             Only these places x, y, z, by cubic interpolation.
         box : mapping, optional
@@ -99,7 +99,7 @@ class ChosenOutput:
         stride : int or sequence of 3 int
             Every n-th point, along x, y and z.
         precision : {"float64", "float32", "float16"}, optional
-            Of numbers in files; by default that of the simulation.
+            Of the numbers in files; by default the simulation's.
         format : {"zarr", "hdf5", "vtk"}, optional
             By default what `file` ends with, or zarr.
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from slipstream.interactive.interactive_simulation import InteractiveSimulation
 
 COMPONENTS = ["x", "y", "z"]
-# The axes before these, of scalars, vectors and tensors.
+# The axes before z, y and x for scalars, vectors and tensors.
 _LEADING: tuple[tuple[str, ...], ...] = ((), ("component",), ("row", "component"))
 
 
@@ -399,7 +399,7 @@ class FieldView(np.lib.mixins.NDArrayOperatorsMixin):
 
 
 def _as_arrays(value: Any) -> Any:
-    """Return an argument of a function of NumPy's with arrays for fields, also within sequences."""
+    """Return an argument of a NumPy function with fields, also in sequences, replaced by arrays."""
     if isinstance(value, FieldView):
         return value[...]
     if isinstance(value, tuple | list):

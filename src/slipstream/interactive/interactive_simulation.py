@@ -88,7 +88,7 @@ def _users_level() -> int:
 
 
 class InteractiveSimulation(ChosenOutput, ABC):
-    """A simulation to hold in one's hands.
+    """A simulation that is stepped, read and changed from Python.
 
     It allocates nothing until it is first stepped, read or set, or asked to `prepare`. On several
     ranks every method and property marked *collective* must be called by all of them, in the same

@@ -477,7 +477,7 @@ def _initial_table(initial: Any) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def _meant(parameters: Mapping[str, Any]) -> str:
-    """Return what argument a parameter may have been meant to be; nothing if none is like one."""
+    """Return the argument that a misspelt parameter may stand for; empty if none is similar."""
     options = list(inspect.signature(Flow.__init__).parameters)[2:-1]
     near = [found for name in parameters for found in difflib.get_close_matches(name, options, 1)]
     return f"; did you mean the argument {near[0]!r}?" if near else ""

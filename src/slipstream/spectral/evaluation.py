@@ -250,19 +250,19 @@ class Evaluation:
         exact: bool = False,
         components: slice = slice(None),
     ) -> None:
-        """Give all values to a consumer, some planes at a time.
+        """Pass all values to a consumer, some planes at a time.
 
         Parameters
         ----------
         consumer : callable
             ``consumer(values, plane)`` gets values on the device, [component, z, y, x] of `dtype`,
-            of some planes of this rank, the first of which is its plane number `plane`. They are
-            its own. Chunks come in any order, on a CPU perhaps from several threads.
+            for some planes of this rank, beginning with its plane number `plane`. It may change
+            them. Chunks come in any order, on a CPU possibly from several threads.
         time : float
             What t stands for.
         exact : bool
-            Whether products are of double precision whatever the precision of the state, and so
-            are the values.
+            Whether products, and thus the values, are in double precision whatever the precision
+            of the state.
         components : slice
             Which components; all by default.
         """
