@@ -134,6 +134,8 @@ class SoloStream(_TimedStream):
                 self._failure = failure
 
     def record(self) -> Event:
+        if self._failure is None:
+            return _REACHED
         event = HostEvent()
         event.set(self._failure)
         return event
@@ -142,10 +144,9 @@ class SoloStream(_TimedStream):
         self.submit(lambda stream: event.synchronize())
 
     def synchronize(self) -> None:
-        try:
-            self.record().synchronize()
-        finally:
-            self._failure = None
+        failure, self._failure = self._failure, None
+        if failure is not None:
+            raise failure
 
 
 class HostStream(_TimedStream):

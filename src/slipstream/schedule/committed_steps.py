@@ -188,9 +188,10 @@ class ProgrammedStep(CommittedStep):
 
     def _run(self, profile: bool, stream: Stream | None) -> None:
         self._patience.limit = timeout()
-        start = (stream or self.device.default_stream).record()
-        self._patience.wait(start.done, "what came before the step")
-        start.synchronize()  # raises what failed
+        if stream is not None:  # a CPU's own stream never has anything under way
+            start = stream.record()
+            self._patience.wait(start.done, "what came before the step")
+            start.synchronize()  # raises what failed
         with self._lanes.drained():
             self._programs.run(self._streams, profile)
         if profile:
