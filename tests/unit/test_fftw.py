@@ -6,6 +6,7 @@ import numpy as np
 import pyfftw
 import pytest
 
+from flows import random_values
 from slipstream.device import HostDevice, fftw
 from slipstream.errors import InputError
 from slipstream.fft import DistributedFFT
@@ -127,3 +128,17 @@ def test_bits_do_not_depend_on_how_many_lanes_share_the_work(dtype):
         modes = fft.forward(points)
         results.add((np.asarray(modes).tobytes(), np.asarray(fft.backward(modes)).tobytes()))
     assert len(results) == 1
+
+
+@pytest.mark.parametrize("axis", [0, 1, 2])
+def test_planes_are_found_in_arrays_with_gaps_and_in_reversed_ones(axis):
+    device = HostDevice(threads=1)
+    whole = random_values((9, 10, 24), np.complex128)
+    expected = np.fft.fft(whole[:, :, ::2], axis=axis)
+    target = np.empty(expected.shape, np.complex128)
+    device.fft(whole[:, :, ::2], target, axis, True)(device.default_stream)
+    np.testing.assert_allclose(target, expected, atol=1e-12)
+    reverse = whole[:, ::-1, ::-1]
+    expected = np.fft.fft(reverse, axis=axis)
+    device.fft(reverse, reverse, axis, True)(device.default_stream)
+    np.testing.assert_allclose(reverse, expected, atol=1e-12)
