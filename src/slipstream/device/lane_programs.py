@@ -110,7 +110,8 @@ def in_sequence(device: Device, calls: Sequence[HostCall]) -> Operation:
     part = _CompiledPart()
     part.add_calls(0, packed)
     part.finish(device, np.zeros(1, np.int32))
-    part.untimed.kept = (part.untimed.kept, part, calls)
+    # Not the part itself: it has this operation, and a cycle would outlive what is dropped.
+    part.untimed.kept = (part.untimed.kept, part.arguments, calls)
     return part.untimed
 
 
@@ -172,9 +173,12 @@ class _CompiledPart(_Part):
 
     def finish(self, device: Device, failed: np.ndarray) -> None:
         calls = list(self._calls.values())
-        self._integers = np.array([n for call in calls for n in call.integers], np.int64)
-        self._reals = np.frombuffer(b"".join(call.reals for call in calls), np.uint8)
-        integers, reals = self._integers.ctypes.data, self._reals.ctypes.data
+        # What items point to.
+        self.arguments = (
+            np.array([n for call in calls for n in call.integers], np.int64),
+            np.frombuffer(b"".join(call.reals for call in calls), np.uint8),
+        )
+        integers, reals = (array.ctypes.data for array in self.arguments)
         for place, call in self._calls.items():
             self._items[place][2], self._items[place][4] = integers, reals
             integers += 8 * len(call.integers)

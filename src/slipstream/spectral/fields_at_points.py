@@ -131,15 +131,34 @@ def set_values(
     return warnings
 
 
-def read_values(flow: SpectralStep, fields: Any, target: Array) -> None:
-    """Write spectral fields at this rank's points into an array of the host or the device."""
+class PointReader:
+    """Reads some spectral fields at this rank's points, as often as wanted. Collective.
 
-    def store(points: Any, plane: int) -> tuple[Operation, list[Any]]:
-        part = target[:, plane : plane + points.shape[1]]
-        return flow.device.copy(part, points), [part]
+    The way to the points is recorded once, which takes longer than going it on small grids.
+    """
 
-    commit(flow.record_backward(fields, store), "serial").run()
-    flow.device.synchronize()
+    def __init__(self, flow: SpectralStep, fields: Array) -> None:
+        # The recorded step has no reference to what holds it: dropped simulations end at once.
+        self._targets: list[Array] = []
+        targets, device = self._targets, flow.device
+        written = device.zeros((1,), np.float64)
+
+        def store(points: Any, plane: int) -> tuple[Operation, list[Any]]:
+            def run(stream: Any) -> None:
+                part = targets[0][:, plane : plane + points.shape[1]]
+                device.copy(part, points)(stream)
+
+            return run, [written]
+
+        self._step = commit(flow.record_backward(fields, store), "serial")
+
+    def read(self, flow: SpectralStep, target: Array) -> None:
+        """Write the fields as they are now into an array of the host or the device."""
+        flow.is_ahead = False  # as what the last step left ahead is overwritten
+        self._targets[:] = [target]
+        self._step.run()
+        flow.device.synchronize()
+        self._targets.clear()
 
 
 def _lost_modes(

@@ -42,9 +42,9 @@ from slipstream.spectral.evaluation import Evaluation
 from slipstream.spectral.expression_values import ExpressionValues
 from slipstream.spectral.expressions import quantity_of
 from slipstream.spectral.fields_at_points import (
+    PointReader,
     check_coefficients,
     fit,
-    read_values,
     set_coefficients,
     set_values,
 )
@@ -171,6 +171,7 @@ class SpectralSimulation(Simulation):
         transport = make_transport(self.transport, self.comm, self.device)
         self.check_memory()
         self.flow = SpectralStep(self.problem, self.device, transport, self.placement.passes())
+        self._readers: dict[tuple[int, int], PointReader] = {}
         step = self.flow.record_step()
         # Kernels needed after the step are compiled while its own are waited for.
         for kernel in (*spectrum_kernels(self.flow), *budget_kernels(self.flow)):
@@ -262,7 +263,9 @@ class SpectralSimulation(Simulation):
         fields = self.flow.read_state()[part]
         shape = len(fields), *self.problem.geometry.physical_box.shape
         values = self.device.empty(shape, self.problem.real_dtype)
-        read_values(self.flow, fields, values)
+        if (part.start, part.stop) not in self._readers:
+            self._readers[part.start, part.stop] = PointReader(self.flow, fields)
+        self._readers[part.start, part.stop].read(self.flow, values)
         return values
 
     def set_points(self, part: slice, values: Array, key: str) -> list[str]:
@@ -510,7 +513,7 @@ class SpectralSimulation(Simulation):
         """Return spectral fields at this rank's grid points, on the host."""
         shape = len(spectral), *self.problem.geometry.physical_box.shape
         values = np.empty(shape, self.problem.real_dtype)
-        read_values(self.flow, spectral, values)
+        PointReader(self.flow, spectral).read(self.flow, values)
         return values
 
     def _field(self, name: str, values: np.ndarray, long_name: str) -> Field:
