@@ -70,9 +70,9 @@ def pytest_collection_modifyitems(config, items):
     """
     # What starts ranks comes first: several of these at a time would wait for each other's cores.
     items.sort(key=lambda item: item.get_closest_marker("mpi") is None)
-    if config.getoption("--device") == "cuda":
-        return
-    left_out = ("gpu", "one_rank" if several_ranks() else "several_ranks")
+    left_out = ["one_rank" if several_ranks() else "several_ranks"]
+    if config.getoption("--device") != "cuda":
+        left_out.append("gpu")
     unwanted = {item for item in items if any(map(item.get_closest_marker, left_out))}
     if unwanted:
         config.hook.pytest_deselected(items=list(unwanted))

@@ -27,6 +27,10 @@ from slipstream.fft.slab_chunks import SlabOptions
 from slipstream.fft.slab_transform import SlabTransform
 from slipstream.schedule import StepGraph
 
+# So many chunks of kx at most between the stages of pencils: on two H200s, 1024³, 1, 2, 4 and 8
+# took 13.0, 14.5, 13.2 and 13.8 ms forward, 13.2, 12.8, 12.5 and 12.3 ms backward.
+_ROUTE_CHUNKS = 4
+
 
 @dataclass(frozen=True)
 class Choices:
@@ -114,8 +118,9 @@ class Plan:
         a, device, rank, slab = self.arguments, self._device, self._rank, self.choices.slab
         dtype, number = a.dtype, 0
         if self.transport and self._full and self._is_stored(route):
+            chunks = min(slab.kx_chunks, _ROUTE_CHUNKS)
             route_transform = RouteTransform(
-                device, self.transport, self._full, a, route, rank, slab.kx_chunks
+                device, self.transport, self._full, a, route, rank, chunks
             )
             yield route_transform, route[-1].after[rank].shape, a.complex_dtype
             return

@@ -210,6 +210,8 @@ class AxisTransform(Part):
         if self._points is None:
             graph.add_copy(target, source, label=label)
             return
+        if not target.size:  # shapes of arrays without elements may differ
+            return
         # Copy engines would move every element by itself.
         copy = self._device.array_module.copyto
         graph.add(
