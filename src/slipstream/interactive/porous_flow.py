@@ -15,9 +15,6 @@ from slipstream.device import Device
 from slipstream.errors import InputError
 from slipstream.interactive.interactive_simulation import InteractiveSimulation, made_together
 
-# Choices of how populations are stored, on which results do not depend.
-TUNED = ("propagation", "layout", "order", "encoding")
-
 if TYPE_CHECKING:
     from slipstream.lattice.lattice_simulation import LatticeSimulation
 
@@ -191,6 +188,9 @@ class PorousFlow(InteractiveSimulation):
         return values if self.array_module is np else self.array_module.asarray(values)
 
     def _case_from_rest(self) -> Case:
+        # Only now: what the command line needs to begin loads no family.
+        from slipstream.lattice.population_layout import TUNED
+
         # The same storage as was found fastest, so that populations can be copied.
         case, storage = cast(LatticeCase, self.case), self._lattice.flow.storage
         chosen = {name: getattr(storage, name) for name in TUNED}

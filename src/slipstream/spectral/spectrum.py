@@ -59,9 +59,7 @@ def variances(flow: SpectralStep, modes: Array, comm: Comm) -> np.ndarray:
 def sums_in_shells(flow: SpectralStep, first: Array, second: Array, comm: Comm) -> np.ndarray:
     """Return sums over shells of modes of the real part of conj(first) . second. Collective."""
     waves = flow.wavenumbers
-
-    number = "rint(sqrt(z * z + (y * y + x * x)) / a)"
-    return sums_in_bins(flow, first, second, Bins(number, waves.shell_count, waves.unit), comm)
+    return sums_in_bins(flow, first, second, Bins(_SHELL, waves.shell_count, waves.unit), comm)
 
 
 def by_field(
