@@ -177,6 +177,22 @@ def test_a_loop_that_reads_and_sets_at_each_step_changes_nothing_but_rounding(co
     assert np.abs(difference).max() < 1e-13
 
 
+def test_a_loop_has_the_same_bits_on_any_number_of_ranks_where_a_run_has(comm, device):
+    def loop(comm, device):
+        tracer = Advection(points=8, width=0.2, courant=0.5, comm=comm, device=device)
+        for _ in range(4):
+            view = tracer.fields["tracer"]
+            view[...] = 0.5 * host(view[...]) + 0.1
+            tracer.step()
+        return tracer.fields["tracer"].gather()
+
+    alone = on_first_rank(comm, lambda: loop(None, "cpu"))
+    if device.kind == "cpu":
+        assert loop(comm, "cpu").tobytes() == alone.tobytes()
+    else:
+        np.testing.assert_allclose(loop(comm, device.kind), alone, rtol=1e-13)
+
+
 def test_reading_changes_no_bit(comm, device):
     sim, plain = turbulence(comm, device), turbulence(comm, device)
     for _ in range(3):
