@@ -338,8 +338,8 @@ def test_memory_is_known_before_it_is_allocated():
     simulation = start(HostDevice(), *settings)
     sites = simulation.flow.sites
     allocated = (19 * 4 + 72) * sites.stored + sites.voxels.nbytes
-    # Four fields of the rank's box, and two copies of one of them.
-    output = 6 * 8 * 64 * 60 * 70
+    # Velocity, density and the forces on walls in the rank's box, and two copies of one of them.
+    output = 10 * 8 * 64 * 60 * 70
     assert allocated + output <= simulation.memory()[0][1] <= 1.3 * allocated + output
 
 
