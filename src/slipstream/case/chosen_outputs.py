@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Self
 
-from pydantic import BeforeValidator, Field, field_validator, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
 
 from slipstream.accepted import MOVIE_FORMATS, OUTPUT_FORMATS, OUTPUT_PRECISIONS, REDUCTIONS
 from slipstream.case.table import Positive, Table, as_tuple, as_tuples, one_of, three
@@ -34,7 +34,18 @@ def plain_name(expression: str) -> str:
     return re.sub(r"\W+", "_", expression, flags=re.ASCII).strip("_") or "expression"
 
 
+def _check_name(name: Any, what: str) -> None:
+    if not isinstance(name, str) or not _NAME.fullmatch(name) or len(name) > 100:
+        raise ValueError(f"{what} {name!r}; accepted: letters, digits, '_', '.', '+' and '-'")
+
+
+def _plain(name: str) -> str:
+    _check_name(name, "is")
+    return name
+
+
 Axis = Annotated[str, one_of(AXES)]
+PlainName = Annotated[str, AfterValidator(_plain)]
 Times = Annotated[tuple[float, ...], BeforeValidator(as_tuple)]
 
 
@@ -124,11 +135,6 @@ def _named(given: Any) -> dict[str, str]:
     return {plain_name(one): one for one in ([given] if isinstance(given, str) else given)}
 
 
-def _check_name(name: Any, what: str) -> None:
-    if not isinstance(name, str) or not _NAME.fullmatch(name) or len(name) > 100:
-        raise ValueError(f"{what} {name!r}; accepted: letters, digits, '_', '.', '+' and '-'")
-
-
 class FieldsOutput(_Recurring):
     """``[[output.fields]]``: fields or expressions, of all points or some, into files.
 
@@ -165,7 +171,7 @@ class FieldsOutput(_Recurring):
     stride: Annotated[Any, BeforeValidator(as_tuple)] = 1
     precision: Annotated[str, one_of(OUTPUT_PRECISIONS)] | None = None
     format: Annotated[str, one_of(OUTPUT_FORMATS)] | None = None
-    file: str | None = None
+    file: PlainName | None = None
 
     @field_validator("of")
     @classmethod
@@ -201,13 +207,6 @@ class FieldsOutput(_Recurring):
         if len(parts) != 3 or not whole:
             raise ValueError("accepted: a whole number of at least 1, or three for x, y and z")
         return stride
-
-    @field_validator("file")
-    @classmethod
-    def _plain(cls, file: str | None) -> str | None:
-        if file is not None:
-            _check_name(file, "is")
-        return file
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
@@ -280,14 +279,7 @@ class ScalarsOutput(_Recurring):
 
     of: Annotated[str, Field(min_length=1)]
     reduce: Annotated[str, one_of(REDUCTIONS)] = "mean"
-    name: str | None = None
-
-    @field_validator("name")
-    @classmethod
-    def _plain(cls, name: str | None) -> str | None:
-        if name is not None:
-            _check_name(name, "is")
-        return name
+    name: PlainName | None = None
 
     @property
     def column(self) -> str:
@@ -322,7 +314,7 @@ class MovieOutput(Table):
     format: Annotated[str, one_of(MOVIE_FORMATS)] | None = None
     range: Annotated[Any, BeforeValidator(as_tuple)] = None
     frames_per_second: Annotated[float, Field(gt=0, le=50)] = 12.0
-    file: str | None = None
+    file: PlainName | None = None
 
     @field_validator("range")
     @classmethod
@@ -330,13 +322,6 @@ class MovieOutput(Table):
         if pair is not None and not (_numbers(pair, 2) and pair[0] < pair[1]):
             raise ValueError("accepted: a list of two numbers, the first less than the second")
         return pair
-
-    @field_validator("file")
-    @classmethod
-    def _plain(cls, file: str | None) -> str | None:
-        if file is not None:
-            _check_name(file, "is")
-        return file
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import html
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
@@ -22,6 +21,7 @@ from slipstream.fft.pending_transforms import PendingTransform, Turns
 from slipstream.fft.residency import make_plan
 from slipstream.fft.user_arrays import RecordedSteps, UserArrays
 from slipstream.outofcore.streaming_options import Streaming
+from slipstream.report.html_tables import escaped, html_table
 from slipstream.schedule import CommittedStep, StepGraph, Timeline, commit
 
 if TYPE_CHECKING:
@@ -246,7 +246,7 @@ class DistributedFFT:
 
     def _repr_html_(self) -> str:
         if self._plan is None:
-            return f"<code>{html.escape(repr(self))}</code>"
+            return f"<code>{escaped(repr(self))}</code>"
         a = self.arguments
         rows = {
             "points": f"{_product(a.shape)} {a.dtype.name}, this rank {_ranges(self.input_box)}",
@@ -258,12 +258,7 @@ class DistributedFFT:
             "ranks": f"{a.ranks} on {self.device.name}, transport {self.transport}",
             "way": "; ".join(self._plan.describe_parts()),
         }
-        cells = (
-            f"<tr><th style='text-align:left'>{name}</th>"
-            f"<td style='text-align:left'>{html.escape(text)}</td></tr>"
-            for name, text in rows.items()
-        )
-        return f"<table><caption>DistributedFFT</caption>{''.join(cells)}</table>"
+        return html_table("DistributedFFT", rows.items())
 
     def __reduce__(self) -> tuple[Callable[..., DistributedFFT], tuple[Any, ...]]:
         # Only the arguments are pickled: loading a plan is collective, as making it was.

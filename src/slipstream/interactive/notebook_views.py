@@ -28,14 +28,14 @@ def simulation_html(simulation: InteractiveSimulation) -> str:
     """Return a simulation as a table: what it solves, where, and how far it has come."""
     name = type(simulation).__name__
     if simulation._solver is None:
-        return html_table(f"{name}: closed", {})
+        return html_table(f"{name}: closed", ())
     solver, ranks = simulation.solver, simulation.ranks
     rows = {"solves": simulation._summary()}
     if solver.case.title:
         rows["title"] = solver.case.title
     rows["on"] = f"{ranks} rank{'s' * (ranks != 1)}, {solver.device.name}"
     if not simulation._is_prepared:
-        return html_table(name, {**rows, "state": "not prepared, nothing is allocated"})
+        return html_table(name, {**rows, "state": "not prepared, nothing is allocated"}.items())
     rows["time"] = f"t = {solver.time:.6g}, step {solver.step}"
     if solver.finished:
         rows["finished"] = solver.finished
@@ -44,14 +44,14 @@ def simulation_html(simulation: InteractiveSimulation) -> str:
         is_old = simulation._diagnosed[0] != simulation._state_mark()
         for key, value in list(found.items())[:_MOST_DIAGNOSTICS]:
             rows[key] = f"{value:.6g}" + (f" (at step {step})" if is_old else "")
-    return html_table(name, rows)
+    return html_table(name, rows.items())
 
 
 def field_html(view: FieldView) -> str:
     """Return a field as a table, with a small picture of its middle plane on a single rank."""
     simulation = view._simulation
     if simulation._solver is None:
-        return html_table(f"{view.name}: the simulation has been closed", {})
+        return html_table(f"{view.name}: the simulation has been closed", ())
     rows = {
         "field": view.long_name,
         "points": " x ".join(f"{n} ({axis})" for axis, n in _sizes(view).items()),
@@ -67,7 +67,7 @@ def field_html(view: FieldView) -> str:
             rows["time"] = f"t = {simulation.solver.time:.6g}"
         except SlipstreamError as error:
             rows["values"] = str(error)
-    return html_table(view.name, rows) + picture
+    return html_table(view.name, rows.items()) + picture
 
 
 def _sizes(view: FieldView) -> dict[str, int]:

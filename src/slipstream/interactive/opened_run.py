@@ -335,7 +335,7 @@ class OpenedRun:
                 below = f"<img style='max-width:100%' src='data:image/png;base64,{data}'>"
             except OSError:
                 below = ""
-        return html_table(f"run {self.path}", rows) + below
+        return html_table(f"run {self.path}", rows.items()) + below
 
     def _rows(self) -> dict[str, str]:
         try:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -22,6 +21,7 @@ from slipstream.lattice.population_layout import TUNED, Storage
 from slipstream.lattice.steady_flow import SteadyFlow
 from slipstream.lattice.velocity_set import AXES
 from slipstream.lattice.voxel_fields import FIELDS, VoxelFields
+from slipstream.report.html_tables import html_table
 
 
 class FlowFields(Mapping[str, Field]):
@@ -186,7 +186,7 @@ class AxisFlow:
         return _text(self._rows())
 
     def _repr_html_(self) -> str:
-        return _table(self._rows())
+        return html_table("", self._rows())
 
     def _rows(self) -> list[tuple[str, str]]:
         along = "xyz".index(self.axis)
@@ -362,7 +362,7 @@ class Permeability:
         return _text(self._rows())
 
     def _repr_html_(self) -> str:
-        return _table(self._rows())
+        return html_table("", self._rows())
 
     def _rows(self) -> list[tuple[str, str]]:
         """Return the main results, each with a name."""
@@ -400,12 +400,3 @@ def _ending(ended: str, residual: float, steps: int) -> str:
 def _text(rows: list[tuple[str, str]]) -> str:
     width = max(len(name) for name, _ in rows)
     return "\n".join(f"{name:<{width}}  {value}" for name, value in rows)
-
-
-def _table(rows: list[tuple[str, str]]) -> str:
-    cells = "".join(
-        f'<tr><th style="text-align: left">{html.escape(name)}</th>'
-        f'<td style="text-align: left">{html.escape(value)}</td></tr>'
-        for name, value in rows
-    )
-    return f"<table>{cells}</table>"

@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Mapping
+from collections.abc import Iterable
 
 from slipstream.printable_text import printable
 
 
-def html_table(caption: str, rows: Mapping[str, str]) -> str:
+def html_table(caption: str, rows: Iterable[tuple[str, str]]) -> str:
     """Return a table of names and values as HTML, which shows all text as it is."""
     left = "style='text-align:left'"
     cells = (
         f"<tr><th {left}>{escaped(name)}</th><td {left}>{escaped(text)}</td></tr>"
-        for name, text in rows.items()
+        for name, text in rows
     )
-    return (
-        f"<table><caption {left}><b>{escaped(caption)}</b></caption>"
-        f"<tbody>{''.join(cells)}</tbody></table>"
-    )
+    head = f"<caption {left}><b>{escaped(caption)}</b></caption>" if caption else ""
+    return f"<table>{head}<tbody>{''.join(cells)}</tbody></table>"
 
 
 def escaped(text: str) -> str:

@@ -111,7 +111,7 @@ class TimeLoop:
                 self.stopped_by = (
                     "interrupted" if is_asked else "stopped" if is_stopped else "seconds"
                 )
-                return
+                break
             if overdue:
                 began = clock.perf_counter()
                 when_overdue()
