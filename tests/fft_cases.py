@@ -4,6 +4,7 @@ import contextlib
 
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
+from hypothesis.internal.conjecture import providers
 
 from slipstream.decomposition import Box, factorisations, whole
 from slipstream.errors import InputError
@@ -15,6 +16,10 @@ DTYPES = ("float32", "float64", "complex64", "complex128")
 # Lengths 1, primes, odd and even ones; where kernels are compiled for every length, only a few.
 SIZES = (1, 2, 3, 4, 5, 7, 8, 11, 12, 13, 16, 18, 25)
 TILED_SIZES = (1, 5, 12, 17)
+
+# Hypothesis also draws constants that it finds in the modules imported so far, and ranks do not
+# import the same ones. There is no setting for that; test_examples_are_alike watches it.
+providers._get_local_constants = providers.Constants
 
 
 def alike(examples):

@@ -1,7 +1,14 @@
 """What fails on one rank fails on all, whatever it is, and nobody waits."""
 
-import pytest
+import random
+import sys
+import types
 
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fft_cases import alike
 from slipstream.collective import largest, on_every_rank, on_first_rank
 from slipstream.errors import InputError, RunError, SlipstreamError
 
@@ -58,3 +65,26 @@ def test_largest(comm, ranks):
     rank = 0 if comm is None else comm.rank
     assert largest(comm, -rank) == 0
     assert largest(comm, rank) == ranks - 1
+
+
+def test_examples_are_alike_where_ranks_have_imported_different_modules(
+    comm, ranks, tmp_path, monkeypatch
+):
+    """What is drawn for a test must not depend on the rank, or exchanges would wait for ever."""
+    rank, drawn = (0 if comm is None else comm.rank), []
+    if rank == ranks - 1:
+        module = types.ModuleType("only_here")
+        module.__file__ = str(tmp_path / "only_here.py")
+        source = random.Random(0)
+        numbers = [source.randrange(2**31) for _ in range(100)]
+        (tmp_path / "only_here.py").write_text(f"NUMBERS = {numbers}\n")
+        monkeypatch.setitem(sys.modules, "only_here", module)
+
+    @alike(examples=50)
+    @given(number=st.integers(0, 2**32 - 1))
+    def draw(number):
+        drawn.append(number)
+
+    draw()
+    for other in [drawn] if comm is None else comm.allgather(drawn):
+        assert other == drawn
