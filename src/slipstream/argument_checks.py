@@ -28,6 +28,14 @@ def is_finite(value: Any) -> bool:
     return isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
 
 
+def finite_number(name: str, value: Any) -> float:
+    """Return a finite number, which text and booleans are not, or raise `InputError`."""
+    number = plain_value(value)
+    if not is_finite(number):
+        raise InputError(f"{name} is {value!r}; accepted: a finite number")
+    return float(number)
+
+
 def check_positive(**values: Any) -> None:
     """Refuse arguments, given by name, that are not finite numbers above 0."""
     for name, value in values.items():

@@ -587,3 +587,36 @@ def test_a_run_s_folder_is_opened_by_all_ranks(comm, device, shared_folder):
     assert again.time == pytest.approx(sim.time + 0.005)
     with pytest.raises(InputError, match="viscocity"):
         run.restart({"equation.viscocity": 1}, comm=comm, device=device)
+
+
+def test_numbers_that_are_text_are_refused(comm, device):
+    """Python's float takes "10", and True; nobody who gives them means a time."""
+    sim = turbulence(comm, device)
+    for wrong in ("0.1", True, math.nan, math.inf, [1.0], 1j):
+        for call in (
+            lambda value=wrong: sim.run(until=value),
+            lambda value=wrong: sim.run(wall=value),
+            lambda value=wrong: sim.every(value, print),
+            lambda value=wrong: sim.every(times=[0.1, value], call=print),
+        ):
+            with pytest.raises(InputError, match=r"accepted: (a|finite) "):
+                call()
+    assert sim.steps == 0 and sim.time == 0
+    sim.run(until=np.array(0.05))
+    assert sim.time == 0.05
+
+
+def test_the_energy_of_a_flow_with_scalars_says_that_it_has_theirs(comm, device):
+    sim = Turbulence(
+        points=N,
+        viscosity=0.01,
+        diffusivity=0.01,
+        scalars=1,
+        initial="random",
+        comm=comm,
+        device=device,
+    )
+    found = sim.diagnostics
+    parts = found["velocity_energy"] + found["scalar_energy"]
+    assert found["energy"] == pytest.approx(parts)
+    assert "(velocity^2 + scalar^2)/2" in sim.solver.labels()["energy"]

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from slipstream.argument_checks import whole_number
+from slipstream.argument_checks import is_finite, plain_value, whole_number
 from slipstream.errors import InputError
 from slipstream.simulation.occasions import AtIntervals, AtTimes, EverySteps, Occasions
 
@@ -29,17 +29,14 @@ def occasions_of(interval: Any, steps: Any, times: Any, time: float, step: int) 
     if steps is not None:
         return EverySteps(whole_number("steps", steps, 1), step)
     if times is not None:
-        wanted = np.asarray(times, dtype=float).ravel()
-        if not np.isfinite(wanted).all():
+        wanted = np.asarray(plain_value(times), dtype=object).ravel().tolist()
+        if not all(map(is_finite, wanted)):
             raise InputError(f"times are {times!r}; accepted: finite numbers")
-        return AtTimes(wanted.tolist(), time)
-    try:
-        wished = float(interval)
-    except (TypeError, ValueError):
-        wished = 0.0
-    if not 0 < wished < np.inf:
+        return AtTimes(map(float, wanted), time)
+    wished = plain_value(interval)
+    if not (is_finite(wished) and wished > 0):
         raise InputError(f"interval is {interval!r}; accepted: a positive number")
-    return AtIntervals(wished, time)
+    return AtIntervals(float(wished), time)
 
 
 class Callback:

@@ -19,7 +19,7 @@ import numpy as np
 from rich.console import Console
 
 from slipstream import mpi_launch
-from slipstream.argument_checks import whole_number
+from slipstream.argument_checks import check_positive, finite_number, whole_number
 from slipstream.array_types import Array, Comm
 from slipstream.case import Case
 from slipstream.collective import check_agreement, on_first_rank, own, sum_over_ranks, together
@@ -266,13 +266,15 @@ class InteractiveSimulation(ChosenOutput, ABC):
         )
         if steps is not None:
             steps = self._whole_steps(steps)
-        if wall is not None and not wall > 0:
-            raise InputError(f"wall is {wall!r}; accepted: a positive number of seconds")
+        if wall is not None:
+            check_positive(wall=wall)
+        if until is not None:
+            until = finite_number("until", until)
         if until is None and steps is None and wall is None and not solver.case.ends_early:
             until = self._end_of_case()
         elif until is None and solver.case.ends_early and solver.case.time.end < NO_END:
             until = solver.case.time.end
-        limits = Limits(math.inf if until is None else float(until), steps, wall)
+        limits = Limits(math.inf if until is None else until, steps, wall)
         if output is None:
             self._run(limits, progress)
         else:
@@ -473,7 +475,11 @@ class InteractiveSimulation(ChosenOutput, ABC):
     @property
     @collective
     def diagnostics(self) -> Mapping[str, float]:
-        """Named numbers of the state, such as ``"energy"``: the same on all ranks. Collective."""
+        """Named numbers of the state, such as ``"energy"``: the same on all ranks. Collective.
+
+        The energy is that of all fields, scalars included; where there are several, that of each is
+        there too, as ``"velocity_energy"``.
+        """
         solver = self._ready()
         state = self._state_mark()
         if self._diagnosed is None or self._diagnosed[0] != state:

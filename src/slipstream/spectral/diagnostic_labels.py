@@ -27,6 +27,7 @@ def labels_of(fields: list[FieldParts], is_forced: bool, has_driving: bool) -> d
     if has_driving:
         labels["driving"] = "rate at which linear terms that amplify add energy"
     if len(fields) > 1:
+        labels["energy"] += f": {_sum_of_squares(fields)}"
         for field in fields:
             labels[f"{field.name}_energy"] = f"mean of half the square of {field.name}"
             labels[f"{field.name}_spectrum"] = f"spectrum of {field.name}, sums to its energy"
@@ -40,6 +41,13 @@ def labels_of(fields: list[FieldParts], is_forced: bool, has_driving: bool) -> d
                 f"magnetic helicity, mean of a.{field.name}, curl a = {field.name} less its mean"
             )
     return labels
+
+
+def _sum_of_squares(fields: list[FieldParts]) -> str:
+    """Return what the energy is a mean of, so that nobody takes it for the velocity's alone."""
+    names = [field.name for field in fields]
+    shown = names if len(names) < 6 else [*names[:4], "...", names[-1]]
+    return f"({' + '.join(name if name == '...' else f'{name}^2' for name in shown)})/2"
 
 
 def pictures_of(fields: list[FieldParts], densities: list[str], means: list[str]) -> PictureChoice:
@@ -61,8 +69,10 @@ def pictures_of(fields: list[FieldParts], densities: list[str], means: list[str]
         brightest=0.998 if vectors else 1.0,
         # Long names suit files; an axis needs few words.
         short_labels={
-            "energy": r"energy $E$"
-            if len(fields) > 1 or not vectors
+            "energy": r"energy of all fields $E$"
+            if len(fields) > 1
+            else r"energy $E$"
+            if not vectors
             else r"kinetic energy $\langle u^2 \rangle / 2$",
             "dissipation": r"dissipation $\varepsilon$",
             "energy_spectrum": "energy per shell $E(k)$",
