@@ -98,7 +98,7 @@ def run(
     settled = on_first_rank(comm, read)
     try:
         with claim_folder(folder, comm, overwrite, inputs_of(settled, case)) as claimed:
-            run_case(make_simulation(settled, comm), claimed)
+            run_case(make_simulation(settled, comm), claimed, settings=overrides)
     except Interrupted as interrupted:
         # What a person wanted is no error, but the case was not run to its end either.
         _fail(interrupted, heading="")

@@ -4,12 +4,14 @@ Each fact is found independently and none may fail: a machine without GPU, MPI o
 as legitimate as any, and says so in its table.
 """
 
+import functools
 import importlib.metadata
 import importlib.util
 import os
 import platform
 import subprocess
 from collections.abc import Callable
+from pathlib import Path
 
 from slipstream import __version__
 from slipstream.device.host_compiler import find_compiler
@@ -25,9 +27,9 @@ def gather_facts() -> dict[str, str]:
         "NumPy": lambda: importlib.metadata.version("numpy"),
         "CPU": _processor,
         "GPU": _graphics_processors,
-        "MPI": _mpi_library,
+        "MPI": mpi_library,
         "mpiexec": lambda: find_mpiexec(),
-        "C++ compiler": _compiler,
+        "C++ compiler": lambda: _compiler_version(*find_compiler()),
         "FFTW": lambda: f"by pyFFTW {importlib.metadata.version('pyfftw')}",
         "transports": _transports,
         "cache folder": cache_text,
@@ -63,7 +65,8 @@ def _graphics_processors() -> str:
     return "\n".join(lines) or "none"
 
 
-def _mpi_library() -> str:
+def mpi_library() -> str:
+    """Return the MPI library and the version of mpi4py."""
     if importlib.util.find_spec("mpi4py") is None:
         return f"none: mpi4py is not installed; {INSTALL_MPI}"
     import mpi4py
@@ -76,10 +79,32 @@ def _mpi_library() -> str:
     return f"{library}, mpi4py {mpi4py.__version__}"
 
 
-def _compiler() -> str:
-    command = [*find_compiler(), "--version"]
-    answer = subprocess.run(command, capture_output=True, text=True, check=True, timeout=20)
+def compiler_name() -> str:
+    """Return the C++ compiler of this machine and its version, or why there is none."""
+    return _found(lambda: _compiler_version(*find_compiler()))
+
+
+@functools.cache
+def _compiler_version(*command: str) -> str:
+    answer = subprocess.run(
+        [*command, "--version"], capture_output=True, text=True, check=True, timeout=20
+    )
     return answer.stdout.splitlines()[0]
+
+
+@functools.cache
+def commit_name() -> str:
+    """Return the commit of the source tree, marked if changed; "unknown" outside of one."""
+    folder, unknown = Path(__file__).parent, os.environ.get("SLIPSTREAM_COMMIT", "unknown")
+    if "site-packages" in folder.parts:
+        return unknown  # where an environment lies within a tree, that is of something else
+    git = ["git", "--no-optional-locks", "-C", str(folder)]
+    command = [*git, "describe", "--always", "--dirty", "--abbrev=12"]
+    try:
+        result = subprocess.run(command, capture_output=True, text=True, timeout=10)
+    except (OSError, subprocess.SubprocessError):
+        return unknown
+    return result.stdout.strip() or unknown
 
 
 def _transports() -> str:

@@ -67,6 +67,7 @@ def test_run_writes_everything_that_was_asked_for(folder, simulation, capsys):
         "case.toml",
         "diagnostics.csv",
         "diagnostics.zarr",
+        "run.json",
         "spectra.zarr",
         "fields.zarr",
         "checkpoints",
@@ -242,7 +243,7 @@ def test_new_writes_a_case_that_runs(folder, simulation, capsys):
 
 
 def test_info_shows_every_fact(capsys, monkeypatch):
-    monkeypatch.setattr("slipstream.machine_info._mpi_library", lambda: 'none: "slipstream[mpi]"')
+    monkeypatch.setattr("slipstream.machine_info.mpi_library", lambda: 'none: "slipstream[mpi]"')
     assert command("info") == 0
     text = capsys.readouterr().out
     for part in (

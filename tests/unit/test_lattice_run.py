@@ -37,6 +37,7 @@ def test_run_writes_what_was_asked_for_and_says_what_it_does(
         "case.toml",
         "diagnostics.csv",
         "diagnostics.zarr",
+        "run.json",
         ".slipstream.json",
         "fields.zarr",
         "checkpoints",

@@ -43,6 +43,7 @@ FAMILIES = ("spectral", "lattice", "advection")
 # know nothing of it.
 RUNNING = (
     "run_case",
+    "run_record",
     "folder_lock",
     "output_folder",
     "output_writer",

@@ -10,9 +10,7 @@ from __future__ import annotations
 import importlib
 import json
 import math
-import os
 import statistics
-import subprocess
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -42,7 +40,7 @@ from slipstream.bench.requests import Request
 from slipstream.collective import on_first_rank, own, together
 from slipstream.device import Device, large_copy
 from slipstream.errors import InputError, RunError
-from slipstream.machine_info import gather_facts
+from slipstream.machine_info import commit_name, gather_facts
 from slipstream.report.console import make_console
 from slipstream.report.number_text import quantity
 
@@ -184,17 +182,6 @@ def copy_bandwidth(device: Device, size: int = 1 << 30) -> Callable[[], float]:
     """Return a function that measures bytes read plus written per second by a large copy."""
     copy, moved = large_copy(device, size)
     return lambda: moved / medians(device, {"copy": copy}, 5)["copy"]
-
-
-def commit_name() -> str:
-    """Return the commit of the source tree, marked if changed; "unknown" outside of one."""
-    folder = Path(__file__).parent
-    command = ["git", "-C", str(folder), "describe", "--always", "--dirty", "--abbrev=12"]
-    try:
-        result = subprocess.run(command, capture_output=True, text=True, timeout=10)
-    except OSError:
-        return os.environ.get("SLIPSTREAM_COMMIT", "unknown")
-    return result.stdout.strip() or os.environ.get("SLIPSTREAM_COMMIT", "unknown")
 
 
 def write_record(

@@ -23,12 +23,16 @@ from slipstream.collective import on_first_rank
 from slipstream.errors import InputError, RunError
 from slipstream.io.checkpoint import CHECKPOINTS_NAME
 from slipstream.io.durable_files import errors_name, flush_folder, make_folder, replace_file
+from slipstream.io.run_record import RUN_RECORD_NAME
 from slipstream.simulation.folder_lock import LOCK_NAME, FolderLock, check_lock
 
 # The folder of what users choose, and the picture of the numbers among it.
 OUTPUTS_NAME, SCALARS_PICTURE = "outputs", "scalars.png"
+RUN_LOG_NAME = "run.log"
 OUTPUT_NAMES = (
     "case.toml",
+    RUN_RECORD_NAME,
+    RUN_LOG_NAME,
     "diagnostics.csv",
     "diagnostics.zarr",
     "spectra.zarr",

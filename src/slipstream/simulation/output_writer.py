@@ -46,6 +46,8 @@ class OutputWriter:
         self.plane: Plane | None = None
         # The step of the last state that has been written.
         self.last_state: int | None = None
+        # Called by all ranks when all up to now is on the device, with a state if they are written.
+        self.after_state: Callable[[], None] = lambda: None
         self.extras: list[Path] = []
         self._stores: dict[str, FieldStore] = {}
         self._written_at: dict[str, float] = {}
@@ -170,6 +172,7 @@ class OutputWriter:
         simulation = self._simulation
         self._flush()
         if not self._case.output.checkpoint:
+            self.after_state()
             return
         self._output.wrote(CHECKPOINTS_NAME)
         write_checkpoint(
@@ -184,6 +187,7 @@ class OutputWriter:
         on_first_rank(simulation.comm, self._output.keep)
         self.last_state = simulation.step
         self._flushed_at = clock.monotonic()
+        self.after_state()
 
     def _flush(self) -> None:
         """Bring to the device what has been written: no state is to be later than its series."""

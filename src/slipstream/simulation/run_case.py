@@ -17,6 +17,7 @@ from rich.text import Text
 from slipstream.case.common_tables import Case
 from slipstream.collective import on_first_rank, together
 from slipstream.errors import InputError, RunError
+from slipstream.io.run_record import EndedBy
 from slipstream.report.console import (
     STEPPING,
     Progress,
@@ -31,6 +32,7 @@ from slipstream.report.picture_process import PICTURES, SCALARS, STATISTICS, Pic
 from slipstream.simulation.chosen_outputs import ChosenOutputs
 from slipstream.simulation.output_folder import OutputFolder, claim_folder, inputs_of
 from slipstream.simulation.output_writer import OutputWriter
+from slipstream.simulation.run_record import RunRecorder
 from slipstream.simulation.simulation_base import Simulation
 from slipstream.simulation.stop_requests import Interrupted, Interruption
 from slipstream.simulation.time_loop import Limits, Observer, TimeLoop
@@ -50,6 +52,14 @@ class _Effort:
         write(*arguments)
         self.writing += clock.perf_counter() - began
 
+    def parts(self, loop: TimeLoop) -> dict[str, float]:
+        """Return the seconds by part of the run."""
+        return {
+            "start": self.starting,
+            STEPPING: loop.stepping,
+            "diagnostics and output": loop.observing + self.writing,
+        }
+
 
 def run_case(
     simulation: Simulation,
@@ -58,6 +68,7 @@ def run_case(
     *,
     observers: Sequence[Observer] = (),
     seconds: float | None = None,
+    settings: Sequence[str] = (),
 ) -> None:
     """Run the case of a simulation to its end, from where it is. Collective.
 
@@ -75,6 +86,8 @@ def run_case(
         What else looks at the simulation between steps, after output has been written.
     seconds : float, optional
         Seconds by the clock after which the run ends in order.
+    settings : sequence of str
+        What was changed of the case for this run, each ``section.key=value``: for its record.
 
     Raises
     ------
@@ -87,11 +100,11 @@ def run_case(
     """
     with together(simulation.comm):
         if isinstance(output, OutputFolder):
-            _run(simulation, output, console, observers, seconds)
+            _run(simulation, output, console, observers, seconds, settings)
             return
         inputs = inputs_of(simulation.case)
         with claim_folder(output, simulation.comm, inputs=inputs) as folder:
-            _run(simulation, folder, console, observers, seconds)
+            _run(simulation, folder, console, observers, seconds, settings)
 
 
 def _run(
@@ -100,13 +113,15 @@ def _run(
     console: Console | None,
     observers: Sequence[Observer],
     seconds: float | None,
+    settings: Sequence[str],
 ) -> None:
     effort, folder = _Effort(), output.path
     console = (console or make_console()) if simulation.rank == 0 else Console(quiet=True)
     if not output.is_locked:
         text = f"warning: {folder} is on a file system without locks: start no other run in it"
         console.print(Text(text, style="yellow"), soft_wrap=True)
-    _prepare(simulation, folder, console)
+    description = _prepare(simulation, folder, console)
+    recorder = RunRecorder(simulation, output, description, settings)
     # Judged before anything that an earlier run has written is touched.
     chosen = ChosenOutputs(simulation)
     chosen.check_columns(simulation.labels())
@@ -115,7 +130,9 @@ def _run(
     if simulation.rank == 0 and simulation.case.output.pictures:
         drawing = PictureProcess()
     with drawing as artist:
-        _run_and_draw(simulation, output, chosen, console, artist, observers, seconds, effort)
+        _run_and_draw(
+            simulation, output, chosen, console, artist, observers, seconds, effort, recorder
+        )
 
 
 def _run_and_draw(
@@ -127,19 +144,23 @@ def _run_and_draw(
     observers: Sequence[Observer],
     seconds: float | None,
     effort: _Effort,
+    recorder: RunRecorder,
 ) -> None:
     comm, folder = simulation.comm, output.path
     with Interruption(comm) as interruption:
         # Only now: a run that cannot even begin must not touch the output of an earlier one.
         on_first_rank(comm, output.begin)
         effort.starting = clock.perf_counter() - effort.began
+        recorder.begin()
         writer = OutputWriter(simulation, output, chosen)
         try:
             loop = _step_to_end(
-                simulation, [writer, *observers], seconds, interruption, effort, console
+                simulation, [writer, *observers], seconds, interruption, effort, console, recorder
             )
-        except BaseException:
+        except BaseException as error:
             # What ended the run is what is told, also where this is lost with it.
+            with contextlib.suppress(RunError):
+                recorder.fail(error)
             with contextlib.suppress(RunError):
                 writer.close()
             if output.is_put_back():
@@ -158,17 +179,18 @@ def _run_and_draw(
         # Rank 0 closes the files: nobody returns to code that might read them before that.
         comm.Barrier()
     if loop.stopped_by == "interrupted":
+        recorder.end("interrupted", {}, effort.parts(loop), _mean_timers(simulation))
         raise Interrupted(
             f"interrupted at step {simulation.step}, t = {simulation.time:.6g};"
             + _how_to_go_on(simulation.case, folder)
         )
-    _finish(simulation, writer, loop, effort, output, console, artist)
+    _finish(simulation, writer, loop, effort, output, console, artist, recorder)
 
 
-def _prepare(simulation: Simulation, folder: Path, console: Console) -> None:
-    """Announce the run, and make its initial state."""
-    case = simulation.case
-    announce(console, case, simulation.describe(), folder)
+def _prepare(simulation: Simulation, folder: Path, console: Console) -> dict[str, str]:
+    """Announce the run, and make its initial state; return what was announced."""
+    case, description = simulation.case, simulation.describe()
+    announce(console, case, description, folder)
     if not simulation.is_prepared:
         simulation.prepare()
     if simulation.time >= case.time.end:
@@ -176,6 +198,7 @@ def _prepare(simulation: Simulation, folder: Path, console: Console) -> None:
             f"time.end: must be beyond t = {simulation.time:g}, from where the run goes on,"
             f" not {case.time.end:g}"
         )
+    return description
 
 
 def _step_to_end(
@@ -185,20 +208,29 @@ def _step_to_end(
     interruption: Interruption,
     effort: _Effort,
     console: Console,
+    recorder: RunRecorder,
 ) -> TimeLoop:
     """Step until the end or a request to stop; return the loop, which knows which it was."""
     case, writer = simulation.case, observers[0]
     limits = Limits(case.time.end, case.time.max_steps, seconds)
     loop = TimeLoop(simulation, observers, limits)
-    announce_steps(console, case, simulation.describe_step(), simulation.time, loop.step_size)
+    description = simulation.describe_step()
+    announce_steps(console, case, description, simulation.time, loop.step_size)
+    recorder.describe_step(description)
+    writer.after_state = lambda: recorder.update(effort.parts(loop), _mean_timers(simulation))
     with Progress(console, simulation.time, case.time.end) as progress:
+
+        def tell_warnings() -> None:
+            warnings = simulation.warnings()
+            progress.warn(warnings)
+            recorder.warn(warnings)
 
         def show() -> None:
             progress.update(simulation.time, simulation.progress(loop.step_size))
-            progress.warn(simulation.warnings())
+            tell_warnings()
 
         loop.observe()
-        progress.warn(simulation.warnings())
+        tell_warnings()
         loop.run(interruption, show, writer.is_overdue, writer.record_state)
     effort.time_writing(writer.record_last, loop.step_size)
     return loop
@@ -212,6 +244,7 @@ def _finish(
     output: OutputFolder,
     console: Console,
     artist: PictureProcess | None,
+    recorder: RunRecorder,
 ) -> None:
     """Wait for the pictures and sum up."""
     case, folder = simulation.case, output.path
@@ -225,12 +258,8 @@ def _finish(
         output.wrote("timeline.png", "timeline.json")
         pictures += simulation.write_timeline(folder)
     output.wrote(*(picture.name for picture in pictures))
-    parts = {
-        "start": effort.starting,
-        STEPPING: loop.stepping,
-        "diagnostics and output": loop.observing + effort.writing,
-        "pictures": clock.perf_counter() - began,
-    }
+    parts = effort.parts(loop) | {"pictures": clock.perf_counter() - began}
+    recorder.end(_ended_by(simulation, loop), results, parts, timers)
     summary = Summary(
         wall=clock.perf_counter() - effort.began,
         steps=loop.steps,
@@ -255,6 +284,16 @@ def _stopped_by(simulation: Simulation, loop: TimeLoop) -> str:
     if loop.is_at_end():
         return ""
     return {"seconds": "wall", "stopped": "stop()"}.get(loop.stopped_by, "time.max_steps")
+
+
+def _ended_by(simulation: Simulation, loop: TimeLoop) -> EndedBy:
+    """Return what ended a run, for its record."""
+    if simulation.finished:
+        return "finished"
+    if loop.is_at_end():
+        return "end"
+    by: dict[str, EndedBy] = {"seconds": "wall", "stopped": "stopped"}
+    return by.get(loop.stopped_by, "max_steps")
 
 
 def _advice(simulation: Simulation, loop: TimeLoop, folder: Path) -> str:

@@ -1,0 +1,158 @@
+"""What is known of a run besides its results: ``run.json`` in its folder.
+
+A run is made of *segments*, each of them one process, or the ranks of one MPI job, from its start
+to its end: the first begins the run, and each later one goes on where those before it stopped.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from pydantic import TypeAdapter, ValidationError
+
+from slipstream.errors import InputError
+from slipstream.io.durable_files import flush_folder, replace_file
+from slipstream.io.foreign_files import content_of
+from slipstream.printable_text import one_line
+
+RUN_RECORD_NAME = "run.json"
+FORMAT = 1
+# Of thousands of segments.
+_MOST_BYTES = 1 << 26
+
+EndedBy = Literal["end", "finished", "interrupted", "wall", "max_steps", "stopped", "failed"]
+
+
+@dataclass
+class Segment:
+    """One process, or one MPI job, that has worked on a run; what is not known is empty.
+
+    Attributes
+    ----------
+    command : list of str
+        The command line.
+    settings : list of str
+        What was changed of the case for this segment, each ``section.key=value``.
+    began, updated, ended : str or None
+        ISO 8601, UTC; `ended` is None while it is under way, and for ever if it was killed.
+    ended_by : str or None
+        "end" (of the time of the case), "finished" (a steady flow), "interrupted" (by a signal),
+        "wall" (``time.wall``), "max_steps", "stopped" (from Python) or "failed".
+    error : str or None
+        What has failed.
+    from_step, from_time, to_step, to_time : int, float
+        Steps and times of the run at which it began, and up to which it is known to have come.
+    end_time : float
+        ``time.end`` of its case.
+    version, commit : str
+        Of Slipstream.
+    host : str
+        Names of the machines, at most a few of them.
+    pid : int
+        Number of the process, of the first rank.
+    ranks : int
+        How many there were.
+    devices : list of str
+        What computed, each kind once.
+    mpi, compiler, python, numpy : str
+        Versions; "" of MPI where there was one process.
+    case : str
+        The effective case, as TOML.
+    description, step : dict of str to str
+        What was chosen, as it was announced; and what was known only of the step.
+    parts, timers : dict of str to float
+        Seconds by part of the run, and by category of work within the steps.
+    results : dict of str to list
+        What was found out: a value and a remark for people, by name.
+    warnings : list of str
+        In the order in which they came.
+    """
+
+    command: list[str] = field(default_factory=list)
+    settings: list[str] = field(default_factory=list)
+    began: str = ""
+    updated: str = ""
+    ended: str | None = None
+    ended_by: EndedBy | None = None
+    error: str | None = None
+    from_step: int = 0
+    from_time: float = 0.0
+    to_step: int = 0
+    to_time: float = 0.0
+    end_time: float | None = None
+    version: str = ""
+    commit: str = ""
+    host: str = ""
+    pid: int = 0
+    ranks: int = 1
+    devices: list[str] = field(default_factory=list)
+    mpi: str = ""
+    compiler: str = ""
+    python: str = ""
+    numpy: str = ""
+    case: str = ""
+    description: dict[str, str] = field(default_factory=dict)
+    step: dict[str, str] = field(default_factory=dict)
+    parts: dict[str, float] = field(default_factory=dict)
+    timers: dict[str, float] = field(default_factory=dict)
+    results: dict[str, tuple[str, str]] = field(default_factory=dict)
+    warnings: list[str] = field(default_factory=list)
+
+
+@dataclass
+class RunRecord:
+    """A run and its segments, the earliest first.
+
+    Attributes
+    ----------
+    title, family : str
+        Of the case, and the solver family.
+    segments : list of Segment
+        Empty of a run that an earlier version has written.
+    format : int
+        Version of the file.
+    """
+
+    title: str = ""
+    family: str = ""
+    segments: list[Segment] = field(default_factory=list)
+    format: int = FORMAT
+
+
+_RECORDS: TypeAdapter[RunRecord] = TypeAdapter(RunRecord)
+
+
+def read_run_record(folder: str | Path) -> RunRecord:
+    """Return what ``run.json`` in a run's folder says; an empty record if there is none.
+
+    The run may be under way, and the file somebody else's: an `InputError` tells if it is none.
+    """
+    path = Path(folder) / RUN_RECORD_NAME
+    try:
+        content = content_of(path, _MOST_BYTES)
+    except (FileNotFoundError, NotADirectoryError):
+        return RunRecord()
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read: {one_line(str(error))}") from error
+    try:
+        record = _RECORDS.validate_json(content)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        where = ".".join(str(one) for one in first["loc"])
+        reason = f"{where}: {first['msg']}" if where else first["msg"]
+        raise InputError(f"{path}: not the record of a run: {one_line(reason)}") from error
+    if record.format != FORMAT:
+        raise InputError(f"{path}: format {record.format}; this version reads {FORMAT}")
+    return record
+
+
+def write_run_record(folder: Path, record: RunRecord) -> None:
+    """Write ``run.json``: others see it as it was or whole."""
+    content = json.dumps(dataclasses.asdict(record), indent=1, ensure_ascii=False)
+    # Names of files may hold what is no text.
+    replace_file(folder / RUN_RECORD_NAME, content.encode("utf-8", "replace"))
+    flush_folder(folder)

@@ -1,0 +1,163 @@
+"""Keeping the record of a run, ``run.json``, while it is under way."""
+
+from __future__ import annotations
+
+import os
+import platform
+import socket
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+import numpy as np
+
+from slipstream import __version__
+from slipstream.collective import on_first_rank
+from slipstream.errors import InputError
+from slipstream.io.run_record import (
+    RUN_RECORD_NAME,
+    EndedBy,
+    RunRecord,
+    Segment,
+    read_run_record,
+    write_run_record,
+)
+from slipstream.machine_info import commit_name, compiler_name, mpi_library
+from slipstream.simulation.output_folder import OutputFolder
+from slipstream.simulation.simulation_base import Simulation
+
+__all__ = ["RUN_RECORD_NAME", "RunRecord", "RunRecorder", "Segment", "read_run_record"]
+
+# Of names of machines, and of warnings: what more there are would only make the file long.
+_MOST_HOSTS, _MOST_WARNINGS = 8, 1000
+
+
+class RunRecorder:
+    """The record of a run, with a segment for this process.
+
+    Its methods are collective, unless they say so. Making it writes nothing; `begin` does. A record
+    that cannot be read begins anew.
+    """
+
+    def __init__(
+        self,
+        simulation: Simulation,
+        output: OutputFolder,
+        description: Mapping[str, str],
+        settings: Sequence[str] = (),
+    ) -> None:
+        self._simulation, self._output = simulation, output
+        hosts, devices = _gathered(simulation)
+        case = simulation.case
+        self._record = RunRecord()
+        self._segment = Segment(
+            command=_command(),
+            settings=list(settings),
+            began=_now(),
+            from_step=simulation.step,
+            from_time=simulation.time,
+            end_time=case.time.end,
+            version=__version__,
+            host=", ".join(hosts[:_MOST_HOSTS]) + (" ..." if len(hosts) > _MOST_HOSTS else ""),
+            pid=os.getpid(),
+            ranks=simulation.ranks,
+            devices=devices,
+            python=platform.python_version(),
+            numpy=np.__version__,
+            case=case.to_toml(),
+            description=dict(description),
+        )
+
+    def begin(self) -> None:
+        """Add this segment to what the folder has."""
+
+        def start() -> None:
+            segment, case = self._segment, self._simulation.case
+            segment.commit = commit_name()
+            segment.compiler = compiler_name()
+            segment.mpi = mpi_library() if self._simulation.comm is not None else ""
+            try:
+                self._record = read_run_record(self._output.path)
+            except InputError as error:
+                segment.warnings.append(str(error))
+            self._record.title, self._record.family = case.title, case.solver
+            self._record.segments.append(segment)
+            self._output.wrote(RUN_RECORD_NAME)
+
+        on_first_rank(self._simulation.comm, start)
+        self.update()
+
+    def update(
+        self, parts: Mapping[str, float] | None = None, timers: Mapping[str, float] | None = None
+    ) -> None:
+        """Write how far the run is."""
+        segment, simulation = self._segment, self._simulation
+        segment.updated = _now()
+        segment.to_step, segment.to_time = simulation.step, simulation.time
+        if parts is not None:
+            segment.parts = dict(parts)
+        if timers is not None:
+            segment.timers = dict(timers)
+        on_first_rank(simulation.comm, self._write)
+
+    def describe_step(self, description: str) -> None:
+        """Take over what is known only of the step, one fact to a line."""
+        for line in description.splitlines():
+            name, colon, text = line.partition(": ")
+            self._segment.step[name if colon else "step"] = text if colon else line
+
+    def warn(self, texts: Iterable[str]) -> None:
+        """Add warnings, which are written with the next update. Not collective."""
+        self._segment.warnings += texts
+        del self._segment.warnings[_MOST_WARNINGS:]
+
+    def end(
+        self,
+        ended_by: EndedBy,
+        results: Mapping[str, tuple[str, str]] | None = None,
+        parts: Mapping[str, float] | None = None,
+        timers: Mapping[str, float] | None = None,
+    ) -> None:
+        """Write that this segment has ended in order. On the first rank; not collective."""
+        segment = self._segment
+        segment.results = dict(results or {})
+        segment.parts, segment.timers = dict(parts or {}), dict(timers or {})
+        self._end(ended_by)
+
+    def fail(self, error: BaseException) -> None:
+        """Write what ended this segment. Not collective: ranks may have failed alone."""
+        self._segment.error = str(error) or type(error).__name__
+        self._end("failed" if isinstance(error, Exception) else "interrupted")
+
+    def _end(self, ended_by: EndedBy) -> None:
+        if self._simulation.rank == 0 and self._record.segments:
+            segment, simulation = self._segment, self._simulation
+            segment.ended = segment.updated = _now()
+            segment.ended_by = ended_by
+            segment.to_step, segment.to_time = simulation.step, simulation.time
+            self._write()
+
+    def _write(self) -> None:
+        write_run_record(self._output.path, self._record)
+
+
+def _gathered(simulation: Simulation) -> tuple[list[str], list[str]]:
+    """Return the names of all ranks' machines and devices, each once. Collective."""
+    mine = socket.gethostname(), [device.name for device, _ in simulation.memory()]
+    ranks = [mine] if simulation.comm is None else simulation.comm.allgather(mine)
+    hosts = dict.fromkeys(host for host, _ in ranks)
+    devices = dict.fromkeys(name for _, names in ranks for name in names)
+    return list(hosts), list(devices)
+
+
+def _command() -> list[str]:
+    """Return the command line; the module `slipstream`, started by Python, by its own name."""
+    program, *arguments = sys.argv or [""]
+    path = Path(program)
+    name = path.parent.name if path.name == "__main__.py" else path.name
+    return [name, *arguments]
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
