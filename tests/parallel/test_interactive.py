@@ -383,6 +383,11 @@ def test_values_between_the_points_and_in_planes(comm, device):
     plane = sim.fields["velocity"].plane("z", 1.0)
     np.testing.assert_allclose(plane[0], np.sin(points[1]) * np.cos(points[0]), atol=1e-14)
     assert sim.fields["velocity_x"].plane("y", 0).shape == (12, 24)
+    with pytest.raises(InputError, match="^plane: position 7 along x is outside; accepted: 0 to"):
+        sim.fields["velocity_x"].plane("x", 7)
+    field = sim.fields["velocity"]
+    field[...] = np.asfortranarray(field.gather()[field.region])
+    np.testing.assert_allclose(field.plane("z", 1.0), plane, atol=1e-13)
 
 
 def part_of(sim, axis):

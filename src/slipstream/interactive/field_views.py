@@ -7,6 +7,7 @@ NumPy or CuPy arrays, on the device of the simulation.
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -18,6 +19,7 @@ from slipstream.decomposition import Box, whole
 from slipstream.errors import InputError
 from slipstream.exchange import redistribute
 from slipstream.simulation.point_values import AXES, Layout, interpolated
+from slipstream.simulation.regions import nearest_point
 
 if TYPE_CHECKING:
     from slipstream.interactive.interactive_simulation import InteractiveSimulation
@@ -237,17 +239,16 @@ class FieldView(np.lib.mixins.NDArrayOperatorsMixin):
         """
         if axis not in AXES:
             raise InputError(f"axis is {axis!r}; accepted: x, y, z")
-        along = AXES.index(axis)
-        line = self._layout.coordinates[axis]
-        index = int(np.argmin(np.abs(line - position)))
-        box, values = self._box, self._simulation.device.to_host(self._read())
-        lead = len(self._lead)
+        along, lead, box = AXES.index(axis), len(self._lead), self._box
+        index = nearest_point(self._layout, axis, position, "plane")
+        values = self._read()
         shape = [n for a, n in enumerate(self._layout.shape) if a != along]
         result = np.zeros(self._with_components(shape), np.result_type(values.dtype, np.float64))
         own = index - box.start[along]
         if box.size and 0 <= own < box.shape[along]:
             rows, columns = (part for a, part in enumerate(box.slices()) if a != along)
-            result[..., rows, columns] = np.take(values, own, axis=along + lead)
+            section = values.take(own, axis=along + lead)
+            result[..., rows, columns] = self._simulation.device.to_host(section)
         return sum_over_ranks(self._simulation.comm, result).astype(values.dtype)
 
     def at(self, points: Any) -> np.ndarray:
@@ -264,8 +265,7 @@ class FieldView(np.lib.mixins.NDArrayOperatorsMixin):
             Of shape (n,) for a scalar, (n, 3) for a vector. The error is of fourth order in the
             grid spacing.
         """
-        values = self._simulation.device.to_host(self._read())
-        parts = values.reshape(-1, *self._box.shape)
+        parts = self._read().reshape(-1, *self._box.shape)
         places = np.asarray(points, dtype=float)
         if places.ndim != 2 or places.shape[1] != 3 or not np.isfinite(places).all():
             raise InputError(
@@ -331,10 +331,11 @@ class FieldView(np.lib.mixins.NDArrayOperatorsMixin):
             if is_whole:
                 whole_part = on_every_rank(simulation.comm, lambda: self._as_part(values))
             else:
-                whole_part = simulation._read(self.name)
+                module, whole_part = simulation.array_module, simulation._read(self.name)
 
                 def assign() -> None:
-                    whole_part[index] = self._as_array(values)
+                    part = self._as_array(values)
+                    whole_part[index] = part if not part.ndim else module.asarray(part)
 
                 on_every_rank(simulation.comm, lambda: self._assigned(assign))
             simulation._set_field(self.name, whole_part)
@@ -346,16 +347,15 @@ class FieldView(np.lib.mixins.NDArrayOperatorsMixin):
             raise InputError(f"fields[{self.name!r}]: {error}") from None
 
     def _as_array(self, values: Any) -> Any:
-        """Return values as an array or a number that can be assigned to an array of the device."""
+        """Return values as an array of the device, or as NumPy's."""
         module = self._simulation.array_module
         if hasattr(values, "__dlpack__") and not isinstance(values, np.ndarray | module.ndarray):
             values = self._from_dlpack(values)
         elif module is np and not isinstance(values, np.ndarray) and hasattr(values, "get"):
             values = values.get()  # CuPy's
         elif not isinstance(values, module.ndarray):
+            # NumPy's stay on the host: they go to a GPU some planes at a time.
             values = np.asarray(values)
-            if module is not np and values.ndim:
-                values = module.asarray(values)
         kind = np.dtype(values.dtype).kind
         if kind not in "biuf":
             raise InputError(
@@ -390,12 +390,12 @@ class FieldView(np.lib.mixins.NDArrayOperatorsMixin):
                 f" {self.shape}{whose}{' ' + str(self.global_shape) if whose else ''}, or one"
                 f" number{hint}"
             )
-        dtype = self.dtype
-        if array.ndim:
-            return array.astype(dtype, copy=False)
-        result = simulation.array_module.empty(self.shape, dtype)
-        result[...] = array
-        return result
+        if array.ndim == 0:
+            array = array.astype(self.dtype)[None].repeat(math.prod(self.shape))
+            return array.reshape(self.shape)
+        if isinstance(array, np.ndarray):
+            return np.ascontiguousarray(array, self.dtype)
+        return array.astype(self.dtype, copy=False)
 
 
 def _as_arrays(value: Any) -> Any:

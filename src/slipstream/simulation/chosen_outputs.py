@@ -22,7 +22,7 @@ from slipstream.io.snapshot_files import SNAPSHOTS, SampledArray, SampledPoints,
 from slipstream.io.time_series import Series
 from slipstream.report.movies import Movie, check_movie
 from slipstream.simulation.occasions import AtIntervals, AtTimes, Occasions
-from slipstream.simulation.point_values import AXES, Layout, PointValues, interpolated
+from slipstream.simulation.point_values import AXES, Layout, PointValues, interpolated, on_host
 from slipstream.simulation.regions import Region, check_places
 from slipstream.simulation.simulation_base import Simulation
 
@@ -82,7 +82,7 @@ class RegionSampling(_Sampling):
         def keep(chunk: Any, plane: int) -> None:
             inner, slices = self.region.section(self.chunk_box(chunk, plane))
             if inner.size:
-                part[(slice(None), *inner.slices(self._own))] = _on_host(
+                part[(slice(None), *inner.slices(self._own))] = on_host(
                     chunk[(slice(None), *slices)]
                 )
 
@@ -122,7 +122,7 @@ class PlaceSampling(_Sampling):
 
         def keep(chunk: Any, plane: int) -> None:
             box = self.chunk_box(chunk, plane)
-            found[plane] = interpolated(_on_host(chunk), self._places, self.layout, box)
+            found[plane] = interpolated(chunk, self._places, self.layout, box)
 
         values.each_chunk(keep, components)
         own = np.zeros((len(self._places), len(values.suffixes[components])))
@@ -466,8 +466,3 @@ class ChosenOutputs:
                 if name in columns:
                     found[name] = columns["time"], columns[name], one.labels[name]
         return found
-
-
-def _on_host(values: Any) -> np.ndarray:
-    # Not `Device.to_host`, which waits for the device: this may be within its work.
-    return values if isinstance(values, np.ndarray) else values.get()

@@ -142,8 +142,16 @@ def check_reduction(how: str, accepted: tuple[str, ...], where: str, what: str) 
         raise InputError(f"{where}: {how!r} of {what}; accepted: {', '.join(accepted)}")
 
 
-def interpolated(parts: np.ndarray, places: np.ndarray, layout: Layout, box: Box) -> np.ndarray:
-    """Return what a box adds to cubic interpolation at places (x, y, z), shape (n, fields)."""
+def on_host(values: Array) -> np.ndarray:
+    """Return an array as NumPy's, in the order of the device's work, which this may be part of."""
+    return values if isinstance(values, np.ndarray) else values.get()
+
+
+def interpolated(parts: Array, places: np.ndarray, layout: Layout, box: Box) -> np.ndarray:
+    """Return what a box adds to cubic interpolation at places (x, y, z), shape (n, fields).
+
+    The parts may be on the device: only the points around the places are copied from there.
+    """
     result = np.zeros((len(places), len(parts)), np.result_type(parts.dtype, np.float64))
     if not box.size:
         return result
@@ -159,7 +167,8 @@ def interpolated(parts: np.ndarray, places: np.ndarray, layout: Layout, box: Box
     for first in range(0, len(mine), _PLACES_AT_ONCE):
         chosen = mine[first : first + _PLACES_AT_ONCE]
         k, j, i = (one[chosen] for one in indices)
-        found = parts[:, k[:, :, None, None], j[:, None, :, None], i[:, None, None, :]]
+        around = parts[:, k[:, :, None, None], j[:, None, :, None], i[:, None, None, :]]
+        found = on_host(around)
         for one in reversed(weights):
             found = np.einsum("fn...i,ni->fn...", found, one[chosen])
         result[chosen] = found.T
