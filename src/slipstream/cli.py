@@ -19,7 +19,7 @@ from rich.text import Text
 from slipstream import __version__, mpi_launch
 from slipstream.accepted import DEVICES, MODELS, SOLVERS, listed
 from slipstream.bench import app as bench
-from slipstream.case import Case, SpectralCase, load_case, write_template
+from slipstream.case import Case, SpectralCase, case_file, load_case, write_template
 from slipstream.collective import on_first_rank
 from slipstream.errors import InputError, RunError, SlipstreamError
 from slipstream.plain_output import allow_plain_output
@@ -54,7 +54,10 @@ def options(
 
 @app.command()
 def run(
-    case: Annotated[Path, typer.Argument(help="The case, a TOML file.", metavar="CASE.toml")],
+    case: Annotated[
+        Path,
+        typer.Argument(help="The case: a TOML file, or one of `slipstream cases`.", metavar="CASE"),
+    ],
     settings: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="Change a key, e.g. grid.points=64."),
@@ -83,6 +86,7 @@ def run(
     overrides = list(settings or [])
     if device is not None:
         overrides.append(f"run.device={device}")
+    case = case_file(case)
     folder = out if out is not None else Path("runs") / case.stem
 
     def read() -> Case:

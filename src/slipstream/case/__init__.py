@@ -17,14 +17,17 @@ from slipstream.case.case_loading import (
 from slipstream.case.case_template import write_template
 from slipstream.case.common_tables import Case
 from slipstream.case.lattice_case import LatticeCase
+from slipstream.case.shipped_cases import SHIPPED_CASES, case_file
 from slipstream.case.spectral_case import SpectralCase
 
 __all__ = [
+    "SHIPPED_CASES",
     "SOLVERS",
     "AdvectionCase",
     "Case",
     "LatticeCase",
     "SpectralCase",
+    "case_file",
     "load_case",
     "make_case",
     "parse_case",

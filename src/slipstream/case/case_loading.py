@@ -5,6 +5,8 @@ keys. Every failure is an `InputError` of one line.
 """
 
 import copy
+import os
+import re
 import tomllib
 from collections.abc import Iterable
 from pathlib import Path
@@ -15,7 +17,9 @@ from pydantic import ValidationError
 from slipstream.case.advection_case import AdvectionCase
 from slipstream.case.common_tables import Case
 from slipstream.case.lattice_case import LatticeCase
+from slipstream.case.shipped_cases import case_file
 from slipstream.case.spectral_case import SpectralCase
+from slipstream.case.toml_errors import explain_toml, number_in_toml
 from slipstream.case.validation_messages import explain, nearest
 from slipstream.errors import InputError
 from slipstream.printable_text import shortened, shown
@@ -61,7 +65,8 @@ def load_case(path: str | Path, overrides: Iterable[str] = ()) -> Case:
     Parameters
     ----------
     path : str or pathlib.Path
-        The TOML file.
+        The TOML file, or the name of a case that Slipstream ships. A Python file with its model is
+        found beside it, or from the working directory.
     overrides : iterable of str
         Each ``section.key=value`` in TOML's syntax for values; words may be bare.
 
@@ -75,6 +80,7 @@ def load_case(path: str | Path, overrides: Iterable[str] = ()) -> Case:
     InputError
         If the file cannot be read or is not TOML, or a key or value is not accepted.
     """
+    path = case_file(path)
     try:
         with open(path, encoding="utf-8") as file:
             text = file.read(_MOST_LETTERS + 1)
@@ -85,7 +91,24 @@ def load_case(path: str | Path, overrides: Iterable[str] = ()) -> Case:
         raise InputError(f"{path}: cannot be read as a case: {reason}") from error
     if len(text) > _MOST_LETTERS:
         raise InputError(f"{path}: has more than {_MOST_LETTERS} letters, which no case needs")
-    return parse_case(text, overrides, source=str(path))
+    tables = _with_file_of_model(_tables(text, str(path)), path.parent)
+    return validate_case(tables, overrides, source=str(path))
+
+
+def _with_file_of_model(tables: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """Return the tables of a file in a folder, with a model's Python file as found from here.
+
+    Only for a file that a person has named: stored cases of earlier runs lead to no code.
+    """
+    equation = tables.get("equation")
+    model = equation.get("model") if isinstance(equation, dict) else None
+    file, _, function = model.rpartition(":") if isinstance(model, str) else ("", "", "")
+    if not file.endswith(".py") or Path(file).is_absolute():
+        return tables
+    beside = folder / file
+    if folder == Path() or not os.path.isfile(beside):
+        return tables
+    return {**tables, "equation": {**equation, "model": f"{beside}:{function}"}}
 
 
 def parse_case(text: str, overrides: Iterable[str] = (), source: str = "case") -> Case:
@@ -112,7 +135,8 @@ def _tables(text: str, source: str) -> dict[str, Any]:
         return tomllib.loads(text)
     # Numbers of thousands of digits, and lists within lists within lists, are no TOML either.
     except (ValueError, RecursionError) as error:
-        reason = str(error) if isinstance(error, tomllib.TOMLDecodeError) else "a value is too long"
+        is_told = isinstance(error, tomllib.TOMLDecodeError)
+        reason = explain_toml(text, error) if is_told else "a value is too long"
         raise InputError(f"{source}: not valid TOML: {reason}") from error
 
 
@@ -150,6 +174,13 @@ def parse_override(text: str) -> tuple[str, Any]:
     try:
         return key, tomllib.loads(f"value = {value}")["value"]
     except (ValueError, RecursionError):
+        wrong = re.split(r"[\s,\[\]{}=]+", value) if value[0] in "[{" else [value]
+        for word in wrong:
+            right = number_in_toml(word)
+            if right is not None:
+                raise InputError(
+                    f"--set {shortened(key)}: {shown(word)} is no number of TOML; write {right}"
+                ) from None
         return key, value
 
 

@@ -193,7 +193,10 @@ def find(name: str) -> Callable[..., Model]:
 @functools.cache
 def _from_file(path: str, name: str) -> Callable[..., Model]:
     if not Path(path).is_file():
-        raise InputError(f"equation.model: {path}: no such file")
+        raise InputError(
+            f"equation.model: {path}: no such file; it is looked for beside the case, and from the"
+            " working directory"
+        )
     specification = importlib.util.spec_from_file_location(Path(path).stem, path)
     assert specification is not None and specification.loader is not None  # as of any .py file
     module = importlib.util.module_from_spec(specification)

@@ -1,0 +1,98 @@
+"""Telling what is wrong with text that is not TOML: the line, the key, and what to write instead.
+
+TOML takes ``1e-3`` and ``-0.5``, but neither ``.5`` nor ``5.``, and wants its words quoted.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+
+from slipstream.case.toml_writer import toml_value
+from slipstream.printable_text import shown
+
+_PLACE = re.compile(r"\(at line (\d+), column (\d+)\)")
+_NUMBER = re.compile(r"([+-]?)([0-9]*)(?:(\.)([0-9]*))?(?:[eEdD]([+-]?[0-9]{1,4}))?")
+_KEY = re.compile(r"\s*([\w.-]+)\s*=(?!=)")
+_TABLE = re.compile(r"\s*\[{1,2}\s*([\w.-]+)\s*\]{1,2}\s*(#.*)?")
+_ENDS_A_VALUE = r"\s,=\[\]{}#\"'"
+_WORDS = {"True": "true", "False": "false"}
+# What is meant as text: begins with a letter or as a path does, or is such as 2/3 and 2 pi.
+_TEXT = re.compile(r"[A-Za-z_~/][^\n]*|[0-9]+/[0-9]+|[0-9.]+ *\*? *pi[ /0-9.]*")
+_LONGEST_LINE = 2000
+
+
+def number_in_toml(text: str) -> str | None:
+    """Return how TOML writes a number that it does not take as it is; None for anything else."""
+    match = _NUMBER.fullmatch(text)
+    if match is None or not (match[2] or match[4]):
+        return None
+    sign, whole, point, fraction, exponent = match.groups()
+    written = ("-" if sign == "-" else "") + (whole.lstrip("0") or "0")
+    written += f".{fraction or '0'}" if point else ""
+    written += f"e{int(exponent)}" if exponent else ""
+    return written if written != text and not _is_toml(text) else None
+
+
+def explain_toml(text: str, error: tomllib.TOMLDecodeError) -> str:
+    """Return in one line what is wrong with a text: line, key, and what TOML takes instead."""
+    place = _PLACE.search(str(error))
+    if place is None:
+        return str(error)
+    lines = text.replace("\r\n", "\n").split("\n")
+    number, column = int(place[1]), int(place[2]) - 1
+    line = lines[number - 1] if number <= len(lines) else ""
+    key = _key(lines[:number], column)
+    where = f"line {number}: {key}: " if key else f"line {number}: "
+    found = _correction(line, column) if key and len(line) < _LONGEST_LINE else None
+    if found is None:
+        return where + str(error).replace(place[0], f"(column {column + 1})")
+    wrong, right = found
+    return f"{where}{shown(wrong)} is no value of TOML; write {right}"
+
+
+def _key(lines: list[str], column: int) -> str:
+    """Return the dotted key whose value is at a column of the last line."""
+    names: list[str] = []
+    for number, line in enumerate(reversed(lines)):
+        table = _TABLE.fullmatch(line)
+        # In a list over several lines a row such as [1] looks like the head of a table.
+        if table is not None and number and (names or not table[1].isdigit()):
+            return ".".join([table[1], *names])
+        match = _KEY.match(line)
+        if match is not None and not names and (number or match.end() <= column):
+            names = [match[1]]
+            before = line[match.end() : column] if not number else ""
+            inner = re.findall(r"[{,]\s*([\w-]+)\s*=", before)
+            names += inner[-1:] if "{" in before else []
+    return ".".join(names)
+
+
+def _correction(line: str, column: int) -> tuple[str, str] | None:
+    """Return a value at a column of a line that is not TOML's, and as TOML would have it."""
+    start, end = column, column
+    while start > 0 and not re.match(f"[{_ENDS_A_VALUE}]", line[start - 1]):
+        start -= 1
+    while end < len(line) and not re.match(f"[{_ENDS_A_VALUE}]", line[end]):
+        end += 1
+    word = line[start:end]
+    right = number_in_toml(word) or _WORDS.get(word)
+    if right is not None:
+        return word, right
+    # Words, such as a name that is not quoted: all to the end of the line, or of an item.
+    whole = re.search(rf"(?:^|[=\[,{{])\s*([^{_ENDS_A_VALUE}][^,=\[\]{{}}#\"']*)$", line[:end])
+    rest = re.match(r"[^,=\[\]{}#\"']*", line[end:])
+    if whole is None or rest is None or line[end + rest.end() :][:1] in ("=", '"', "'", "["):
+        return None
+    words = (whole[1] + rest[0]).strip()
+    if _TEXT.fullmatch(words) and not _is_toml(words):
+        return words, toml_value(words)
+    return None
+
+
+def _is_toml(value: str) -> bool:
+    try:
+        tomllib.loads(f"value = {value}")
+    except (ValueError, RecursionError):
+        return False
+    return True
