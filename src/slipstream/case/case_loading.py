@@ -101,7 +101,9 @@ def _with_file_of_model(tables: dict[str, Any], folder: Path) -> dict[str, Any]:
     Only for a file that a person has named: stored cases of earlier runs lead to no code.
     """
     equation = tables.get("equation")
-    model = equation.get("model") if isinstance(equation, dict) else None
+    if not isinstance(equation, dict):
+        return tables
+    model = equation.get("model")
     file, _, function = model.rpartition(":") if isinstance(model, str) else ("", "", "")
     if not file.endswith(".py") or Path(file).is_absolute():
         return tables
@@ -135,8 +137,9 @@ def _tables(text: str, source: str) -> dict[str, Any]:
         return tomllib.loads(text)
     # Numbers of thousands of digits, and lists within lists within lists, are no TOML either.
     except (ValueError, RecursionError) as error:
-        is_told = isinstance(error, tomllib.TOMLDecodeError)
-        reason = explain_toml(text, error) if is_told else "a value is too long"
+        reason = "a value is too long"
+        if isinstance(error, tomllib.TOMLDecodeError):
+            reason = explain_toml(text, error)
         raise InputError(f"{source}: not valid TOML: {reason}") from error
 
 
