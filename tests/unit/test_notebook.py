@@ -149,8 +149,11 @@ def test_tables_of_simulations_prepare_nothing_and_look_at_nothing():
     sim.step()
     assert f"{energy:.6g} (at step 2)" in sim._repr_html_()
     view = sim.fields["velocity"]
-    picture = re.search("base64,([^']*)", view._repr_html_())
-    assert picture is not None
+    page = view._repr_html_()
+    assert re.search("base64,([^']*)", page)
+    largest = np.sqrt((view.plane("z", np.pi) ** 2).sum(axis=0)).max()
+    assert "magnitude at z = 3.142, coloured from" in page and f"to {largest:.4g}<" in page
+    assert ">velocity<" in sim.fields._repr_html_()
     sim.close()
     assert "closed" in sim._repr_html_() and "closed" in view._repr_html_()
 

@@ -689,3 +689,8 @@ class Fields(Mapping[str, FieldView]):
 
     def __repr__(self) -> str:
         return f"<fields: {', '.join(self)}>"
+
+    def _repr_html_(self) -> str:
+        from slipstream.interactive.notebook_views import fields_html
+
+        return fields_html(self)

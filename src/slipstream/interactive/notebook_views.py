@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import math
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -63,7 +64,7 @@ def field_html(view: FieldView) -> str:
     picture = ""
     if simulation.ranks == 1 and simulation._is_prepared and is_small:
         try:
-            picture = _picture(view)
+            picture, rows["picture"] = _picture(view)
             rows["time"] = f"t = {simulation.solver.time:.6g}"
         except SlipstreamError as error:
             rows["values"] = str(error)
@@ -74,13 +75,23 @@ def _sizes(view: FieldView) -> dict[str, int]:
     return dict(zip(view.dims, view.global_shape, strict=True))
 
 
-def _picture(view: FieldView) -> str:
-    from slipstream.report.field_pictures import small_picture
+def fields_html(fields: Mapping[str, FieldView]) -> str:
+    """Return a table of what fields a simulation has."""
+    return html_table("fields", ((name, view.long_name) for name, view in fields.items()))
+
+
+def _picture(view: FieldView) -> tuple[str, str]:
+    """Return a picture of the middle plane, and what it shows."""
+    from slipstream.report.field_pictures import limits_of, small_picture
 
     line = view._layout.coordinates["z"]
-    values = magnitude(view.plane("z", float(line[len(line) // 2])), view)
+    middle = float(line[len(line) // 2])
+    plane = view.plane("z", middle)
+    values = magnitude(plane, view)
+    what = f"{'values' if values is plane else 'magnitude'} at z = {middle:.4g}"
+    low, high = limits_of(values)
     data = base64.b64encode(small_picture(np.asarray(values, float))).decode()
     return (
-        "<img style='width:192px;image-rendering:auto' alt='middle plane across z'"
+        f"<img style='width:192px;image-rendering:auto' alt='{what}'"
         f" src='data:image/png;base64,{data}'>"
-    )
+    ), f"{what}, coloured from {low:.4g} to {high:.4g}"
