@@ -15,6 +15,10 @@ SOLVERS: Names = {
     "advection": "a Gaussian carried through a periodic box",
     "lattice": "flow through a voxel image, its permeability",
 }
+VALIDATED: Names = {
+    **SOLVERS,
+    "fft": "transforms of divided arrays",
+}
 DEVICES: Names = {
     "cpu": "the cores of the host",
     "cuda": "an NVIDIA GPU",

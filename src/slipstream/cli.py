@@ -17,7 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from slipstream import __version__, mpi_launch
-from slipstream.accepted import DEVICES, MODELS, SOLVERS, listed
+from slipstream.accepted import DEVICES, MODELS, SOLVERS, VALIDATED, listed
 from slipstream.bench import app as bench
 from slipstream.case import Case, SpectralCase, case_file, load_case, write_template
 from slipstream.collective import on_first_rank
@@ -163,6 +163,29 @@ def info() -> None:
     for name, fact in gather_facts().items():
         table.add_row(name, Text(fact))
     make_console().print(table, highlight=False)
+
+
+@app.command()
+def validate(
+    family: Annotated[
+        str | None,
+        typer.Argument(metavar="[FAMILY]", help=f"{listed(VALIDATED)} (default: all)."),
+    ] = None,
+    device: Annotated[str, typer.Option(help=f"{listed([*DEVICES, 'auto'])}.")] = "auto",
+    ranks: Annotated[
+        int | None, typer.Option(metavar="N", help="Start N MPI ranks on this machine.")
+    ] = None,
+    json: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Record what was found, and on what.")
+    ] = None,
+) -> None:
+    """Compare this installation with theory and literature, in a minute or two."""
+    from slipstream.report.console import make_console
+    from slipstream.validation import validate_command
+
+    if mpi_launch.should_relaunch(ranks):
+        raise typer.Exit(mpi_launch.relaunch(ranks or 1))
+    validate_command.validate(family, device, mpi_launch.world_comm(), json, make_console())
 
 
 app.add_typer(bench, name="bench")

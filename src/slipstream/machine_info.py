@@ -92,6 +92,11 @@ def _compiler_version(*command: str) -> str:
     return answer.stdout.splitlines()[0]
 
 
+def facts_to_publish() -> dict[str, str]:
+    """Return the facts without paths, which tell of a person's machine and of no figure."""
+    return {k: v for k, v in gather_facts().items() if k not in ("cache folder", "mpiexec")}
+
+
 @functools.cache
 def commit_name() -> str:
     """Return the commit of the source tree, marked if changed; "unknown" outside of one."""

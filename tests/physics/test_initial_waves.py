@@ -7,6 +7,7 @@ import pytest
 
 from field_values import values
 from flows import advance, modes_of, points_of, start
+from slipstream.validation.reference_solutions import bogoliubov_frequency
 
 GPE = (
     'equation={ model = "gpe", sound_speed = 1.5, healing_length = 0.2 }',
@@ -109,8 +110,7 @@ def test_waves_are_those_of_the_box(device):
 def test_small_waves_of_a_quantum_fluid_have_the_frequency_of_bogoliubov(
     device, wavevector, branch
 ):
-    k = math.hypot(*wavevector)
-    omega = SOUND * k * math.sqrt(1 + (HEALING * k) ** 2 / 2)
+    omega = bogoliubov_frequency(wavevector, SOUND, HEALING)
     simulation = start(
         device,
         *GPE,

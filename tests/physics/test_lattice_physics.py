@@ -13,6 +13,12 @@ from slipstream.lattice import Fluid, PoreFlow, Storage, make_sample, permeabili
 from slipstream.lattice.convergence import Steadiness
 from slipstream.lattice.d3q19 import D3Q19
 from slipstream.lattice.steady_flow import run_to_steady
+from slipstream.validation.reference_solutions import (
+    SQUARE_DUCT_MIDDLE,
+    channel_permeability,
+    cubic_spheres_permeability,
+    square_duct_permeability,
+)
 
 AXES = "zyx"
 PERIODIC = (True, True, True)
@@ -31,15 +37,6 @@ def flow_through(image, fluid, device, **storage):
 
 
 # -- channels and ducts --------------------------------------------------------------------------
-
-
-def channel_permeability(width, magic):
-    """Return the permeability between walls that are half way between solid and pore voxels.
-
-    Ginzburg and d'Humieres (2003): the parabola and a constant slip, which tells how far from half
-    way the walls seem to be.
-    """
-    return (width**2 + 8 * magic - 1) / 12
 
 
 @pytest.mark.parametrize("width", [5, 10])
@@ -97,31 +94,19 @@ def test_permeability_of_a_square_duct_converges_by_second_order(device):
     for width in (8, 16, 32):
         sample = make_sample("duct", (width + 2, width + 2, 1), axis="x")
         result = permeability(sample, axis="x", relaxation_time=2.0, tolerance=1e-7, device=device)
-        found = result.k_lattice * (width + 2) ** 2 / width**4
-        # The series of White (2006) gives 0.0351443 H^2, and 0.0736714 H^2 in the middle.
-        errors.append(found / 0.0351443 - 1)
+        found = result.k_lattice * (width + 2) ** 2 / width**2
+        errors.append(found / square_duct_permeability(width) - 1)
         if width == 32:
             # Nodes nearest to the middle are half a voxel from it.
-            assert result.mach / 3**0.5 == pytest.approx(0.0736714 * 1e-5 * 32**2 / 0.5, rel=0.005)
+            assert result.mach / 3**0.5 == pytest.approx(
+                SQUARE_DUCT_MIDDLE * 1e-5 * 32**2 / 0.5, rel=0.005
+            )
     np.testing.assert_allclose(errors, [0.0141, 0.0037, 0.00094], rtol=0.02)
     orders = np.log2(np.array(errors[:-1]) / errors[1:])
     np.testing.assert_allclose(orders, 2, atol=0.08)
 
 
 # -- spheres -------------------------------------------------------------------------------------
-
-# Drag of a sphere in a simple cubic lattice over that of a single one, by solid fraction: Zick and
-# Homsy (1982).
-DRAG = {
-    0.008: 1.525,
-    0.027: 2.008,
-    0.064: 2.810,
-    0.125: 4.292,
-    0.216: 7.442,
-    0.343: 15.4,
-    0.45: 28.1,
-    0.5236: 42.1,
-}
 
 
 @pytest.mark.parametrize(
@@ -138,11 +123,7 @@ def test_permeability_of_cubic_sphere_lattices_is_that_of_the_literature(
     size = 32
     sample = make_sample("spheres", (size,) * 3, lattice="simple", solid_fraction=solid_fraction)
     result = permeability(sample, axis="x", relaxation_time=2.0, tolerance=1e-3, device=device)
-    solid = 1 - result.porosity
-    radius = (3 * solid / (4 * np.pi)) ** (1 / 3) * size
-    fractions, drags = np.array(list(DRAG.items())).T
-    drag = np.exp(np.interp(solid ** (1 / 3), fractions ** (1 / 3), np.log(drags)))
-    expected = 2 * radius**2 / (9 * solid * drag)
+    expected = cubic_spheres_permeability(1 - result.porosity, size)
     assert result.converged
     assert result.k_lattice == pytest.approx(expected, rel=tolerance)
 

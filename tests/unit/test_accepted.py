@@ -28,12 +28,14 @@ from slipstream.spectral.initial_conditions import INITIAL_FLOWS
 from slipstream.spectral.initial_conditions.taylor_green import MAGNETIC_FIELDS
 from slipstream.spectral.runge_kutta_tableaux import METHODS
 from slipstream.spectral.statistics import STATISTICS
+from slipstream.validation import validate_command
 
 
 @pytest.mark.parametrize(
     ("names", "registry"),
     [
         (accepted.SOLVERS, SOLVERS),
+        (accepted.VALIDATED, validate_command.CASES),
         (accepted.SCHEDULES, POLICIES),
         (accepted.TRANSPORTS, TRANSPORTS),
         (("device", "host", "auto"), fft_arguments.RESIDENCIES),

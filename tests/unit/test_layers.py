@@ -33,7 +33,7 @@ LAYERS = (
     {"outofcore"},
     {"fft", "machine_info", "simulation"},
     {"spectral", "lattice", "advection", "run_case"},
-    {"interactive"},
+    {"interactive", "validation"},
     {"bench"},
     {"cli"},
     {"__main__", "gpu_check"},

@@ -40,7 +40,7 @@ from slipstream.bench.requests import Request
 from slipstream.collective import on_first_rank, own, together
 from slipstream.device import Device, large_copy
 from slipstream.errors import InputError, RunError
-from slipstream.machine_info import commit_name, gather_facts
+from slipstream.machine_info import commit_name, facts_to_publish
 from slipstream.report.console import make_console
 from slipstream.report.number_text import quantity
 
@@ -192,15 +192,12 @@ def write_record(
     more: Mapping[str, Any] | None = None,
 ) -> None:
     """Write a result as JSON, with what is needed to understand it, or compare it, later."""
-    # Paths tell of a person's machine, not of a measurement.
-    paths = ("cache folder", "mpiexec")
-    facts = {name: fact for name, fact in gather_facts().items() if name not in paths}
     record = {
         "benchmark": benchmark,
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "commit": commit_name(),
         "device": device.name,
-        "machine": facts,
+        "machine": facts_to_publish(),
         **(more or {}),
         "result": dict(result),
     }
