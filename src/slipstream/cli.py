@@ -111,14 +111,37 @@ def run(
 @app.command()
 def new(
     name: Annotated[str, typer.Argument(help="Name of the case; writes NAME.toml.")],
-    solver: Annotated[str, typer.Option(help=f"Solver family: {listed(SOLVERS)}.")] = "spectral",
+    solver: Annotated[
+        str | None,
+        typer.Option(help=f"Solver family: {listed(SOLVERS)} (default: spectral)."),
+    ] = None,
+    source: Annotated[
+        str | None,
+        typer.Option("--from", metavar="CASE", help="A case to copy, by its file or its name."),
+    ] = None,
+    model: Annotated[
+        str | None,
+        typer.Option(
+            metavar="MODEL",
+            help=f"A model whose keys to fill in: {', '.join(MODELS)} or FILE.py:FUNCTION.",
+        ),
+    ] = None,
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Replace a file that exists.")
     ] = False,
 ) -> None:
-    """Write a commented case to start from."""
-    path = write_template(name, overwrite, solver)
+    """Write a commented case to start from: of a family, of another case, or of a model."""
+    path = write_template(name, overwrite, solver, source=source, model=model)
     typer.echo(f"wrote {path}; run it with: slipstream run {path}")
+
+
+@app.command()
+def cases() -> None:
+    """List the cases that come with Slipstream."""
+    from slipstream.report.case_list import list_of_cases
+    from slipstream.report.console import make_console
+
+    make_console().print(list_of_cases(), highlight=False)
 
 
 @app.command()

@@ -80,7 +80,16 @@ def load_case(path: str | Path, overrides: Iterable[str] = ()) -> Case:
     InputError
         If the file cannot be read or is not TOML, or a key or value is not accepted.
     """
-    path = case_file(path)
+    tables, _ = read_tables(path)
+    return validate_case(tables, overrides, source=str(case_file(path)))
+
+
+def read_tables(name: str | Path) -> tuple[dict[str, Any], str]:
+    """Return the tables of a case file, or of a shipped case, and its text; nothing is validated.
+
+    A model's Python file is as found from here.
+    """
+    path = case_file(name)
     try:
         with open(path, encoding="utf-8") as file:
             text = file.read(_MOST_LETTERS + 1)
@@ -91,8 +100,7 @@ def load_case(path: str | Path, overrides: Iterable[str] = ()) -> Case:
         raise InputError(f"{path}: cannot be read as a case: {reason}") from error
     if len(text) > _MOST_LETTERS:
         raise InputError(f"{path}: has more than {_MOST_LETTERS} letters, which no case needs")
-    tables = _with_file_of_model(_tables(text, str(path)), path.parent)
-    return validate_case(tables, overrides, source=str(path))
+    return _with_file_of_model(_tables(text, str(path)), path.parent), text
 
 
 def _with_file_of_model(tables: dict[str, Any], folder: Path) -> dict[str, Any]:

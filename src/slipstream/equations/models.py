@@ -61,7 +61,21 @@ def hd(
     scalars: Count = 0,
     diffusivity: NotNegative = 0.0,
 ) -> Model:
-    """Incompressible Navier-Stokes equations, on demand in a frame that rotates about z."""
+    """Incompressible Navier-Stokes equations, on demand in a frame that rotates about z.
+
+    Parameters
+    ----------
+    viscosity
+        Kinematic viscosity: one over the Reynolds number of a flow of velocity and length 1.
+    viscosity_power
+        2 and more: hyperviscosity, -viscosity (-laplacian)^power.
+    rotation
+        Angular velocity of the frame about z.
+    scalars
+        Number of scalars that the flow carries along.
+    diffusivity
+        Of the scalars.
+    """
     u = Vector("velocity", solenoidal=True)
     momentum = -div(outer(u, u)) + damping(u, viscosity, viscosity_power)
     momentum = momentum - 2 * rotation * cross(z_hat, u)
@@ -75,7 +89,21 @@ def boussinesq(
     viscosity_power: Power = 1,
     rotation: float = 0.0,
 ) -> Model:
-    """Stably stratified flow; buoyancy has the unit of a velocity, so that energies add up."""
+    """Stably stratified flow; buoyancy has the unit of a velocity, so that energies add up.
+
+    Parameters
+    ----------
+    viscosity
+        Kinematic viscosity.
+    diffusivity
+        Of the buoyancy.
+    buoyancy_frequency
+        Frequency N at which a parcel of fluid swings in the stratification.
+    viscosity_power
+        2 and more: hyperviscosity, and as high a power of the diffusion.
+    rotation
+        Angular velocity of the frame about z.
+    """
     u, b = Vector("velocity", solenoidal=True), Scalar("buoyancy")
     N, power = buoyancy_frequency, viscosity_power
     momentum = -div(outer(u, u)) - N * b * z_hat + damping(u, viscosity, power)
@@ -94,7 +122,21 @@ def mhd(
     rotation: float = 0.0,
     mean_field: float = 0.0,
 ) -> Model:
-    """Incompressible magnetohydrodynamics, fields in units of velocity; a mean field is along z."""
+    """Incompressible magnetohydrodynamics, fields in units of velocity; a mean field is along z.
+
+    Parameters
+    ----------
+    viscosity
+        Kinematic viscosity.
+    resistivity
+        Magnetic diffusivity.
+    viscosity_power
+        2 and more: hyperviscosity, and as high a power of the resistivity.
+    rotation
+        Angular velocity of the frame about z.
+    mean_field
+        Uniform magnetic field along z, as an Alfven velocity.
+    """
     u, b = Vector("velocity", solenoidal=True), Vector("magnetic", solenoidal=True)
     power, B = viscosity_power, mean_field * z_hat
     return Model(
@@ -114,6 +156,13 @@ def gpe(sound_speed: Positive = 1.0, healing_length: Positive = 1.0) -> Model:
 
     ``i d psi/dt = -alpha laplacian(psi) + beta (|psi|^2 - 1) psi`` with alpha = c xi / sqrt(2) and
     beta = c / (sqrt(2) xi), as in GHOST: c is the speed of sound, xi the healing length.
+
+    Parameters
+    ----------
+    sound_speed
+        Speed of sound.
+    healing_length
+        Width of the core of a vortex line.
     """
     psi = Scalar("psi", complex=True)
     alpha = sound_speed * healing_length / sympy.sqrt(2)
