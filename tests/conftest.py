@@ -118,16 +118,16 @@ class PicturesHere(picture_process.PictureProcess):
     """Draws in the tests' own process, which has loaded what that takes; others would each."""
 
     def __init__(self):
-        self._requests = ()
+        self._requests = ("", ())
 
     def __exit__(self, *_):
         pass
 
-    def begin(self, requests):
-        self._requests = requests
+    def begin(self, folder, requests):
+        self._requests = folder, requests
 
     def finish(self):
-        pictures = [one for each in self._requests for one in picture_process._pictures(*each)]
+        pictures = picture_process._drawing(*self._requests)
         drawn = [picture_process._attempt(picture) for picture in pictures]
         self._answer = Future()
         self._answer.set_result(

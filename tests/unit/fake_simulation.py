@@ -7,7 +7,7 @@ import numpy as np
 from slipstream.case import parse_case
 from slipstream.device import HostDevice
 from slipstream.field import Field
-from slipstream.report.picture_choice import PictureChoice
+from slipstream.report.picture_choice import PictureChoice, PlaneChoice
 from slipstream.simulation import Simulation
 
 CASE = """
@@ -70,12 +70,10 @@ class FakeSimulation(Simulation):
 
     def pictures(self):
         return PictureChoice(
-            curves=("energy", "dissipation"),
+            curves=(("energy",), ("dissipation",)),
             curves_file="energy.png",
             peak="dissipation",
-            field="vorticity_magnitude",
-            field_file="vorticity.png",
-            plane="the largest",
+            planes=(PlaneChoice("vorticity_magnitude", "vorticity.png", "the largest"),),
         )
 
     def spectra(self):

@@ -14,12 +14,12 @@ from slipstream.report.run_pictures import write_pictures
 
 SHELLS = np.arange(1.0, 20)
 DATA = {
-    "choice": PictureChoice(("energy",), "energy.png", "vorticity", "vorticity.png", "liveliest"),
+    "choice": PictureChoice((("energy",),), "energy.png", spectra=("energy",)),
     "title": "A title",
     "series": {"time": np.linspace(0, 1, 5), "energy": np.linspace(2, 1, 5)},
     "labels": {},
     "spectra": [(float(time), {"energy": (SHELLS, SHELLS**-2.0)}) for time in range(9)],
-    "plane": None,
+    "planes": (),
 }
 
 
@@ -39,7 +39,7 @@ def test_pictures_are_the_same_to_the_byte(tmp_path):
             folder.mkdir()
         expected = write_pictures(folders[0], **DATA)
         sent = DATA | {"spectra": shown_spectra(DATA["spectra"])}
-        artist.begin([(PICTURES, {"folder": folders[1], **sent})])
+        artist.begin(folders[1], [(PICTURES, sent)])
         drawn = artist.finish()
     assert [path.name for path in drawn] == [path.name for path in expected]
     assert len(drawn) == 2
@@ -53,23 +53,23 @@ def test_what_cannot_be_written_is_told_as_it_would_be_here(tmp_path):
         PictureProcess() as artist,
         pytest.raises(FileNotFoundError, match="missing/energy.png"),
     ):
-        artist.begin([(PICTURES, {"folder": tmp_path / "missing", **DATA})])
+        artist.begin(tmp_path / "missing", [(PICTURES, DATA)])
         artist.finish()
 
 
-def test_what_cannot_be_drawn_is_told_in_a_line(monkeypatch):
+def test_what_cannot_be_drawn_is_told_in_a_line(monkeypatch, tmp_path):
     assert _attempt(lambda: 1 / 0) == (None, "ZeroDivisionError: division by zero")
     answer = [], [_attempt(lambda: 1 / 0)[1]]
     with PictureProcess() as artist, pytest.raises(RunError, match="be drawn: ZeroDivisionError"):
         monkeypatch.setattr(picture_process.pickle, "load", lambda file: answer)
-        artist.begin([])
+        artist.begin(tmp_path, [])
         artist.finish()
 
 
 def test_its_death_is_an_error(tmp_path):
     with PictureProcess() as artist:
         os.kill(artist._process.pid, signal.SIGKILL)
-        artist.begin([(PICTURES, {"folder": tmp_path, **DATA})])
+        artist.begin(tmp_path, [(PICTURES, DATA)])
         with pytest.raises(RunError, match="ended with status -9"):
             artist.finish()
 

@@ -1,6 +1,7 @@
 import io
 import math
 import re
+from dataclasses import replace
 
 import matplotlib.image
 import numpy as np
@@ -9,11 +10,17 @@ from matplotlib.figure import Figure
 from rich.console import Console
 
 from slipstream.field import Field
+from slipstream.report.colour_scale import colour_scale
 from slipstream.report.console import Progress, Summary, make_console, summarise
 from slipstream.report.number_text import duration, pi_text, quantity, scaled_unit
-from slipstream.report.picture_choice import PictureChoice
+from slipstream.report.picture_choice import PictureChoice, PlaneChoice
 from slipstream.report.plane_gather import Plane, compose_plane, gather_plane
-from slipstream.report.run_pictures import draw_plane, draw_spectrum, write_pictures
+from slipstream.report.run_pictures import (
+    draw_curves,
+    draw_plane,
+    draw_spectrum,
+    write_pictures,
+)
 
 TIME = np.linspace(0, 10, 101)
 SERIES = {
@@ -22,12 +29,11 @@ SERIES = {
     "dissipation": 0.012 * np.exp(-((TIME - 8) ** 2) / 8),
 }
 CHOICE = PictureChoice(
-    curves=("energy", "dissipation"),
+    curves=(("energy",), ("dissipation",)),
     curves_file="energy.png",
+    planes=(PlaneChoice("vorticity_magnitude", "vorticity.png", "plane of largest enstrophy"),),
+    may_have_inertial_range=True,
     peak="dissipation",
-    field="vorticity_magnitude",
-    field_file="vorticity.png",
-    plane="plane of largest enstrophy",
     short_labels={"dissipation": r"$\varepsilon$"},
 )
 WAVENUMBER = np.arange(0.0, 40.0)
@@ -61,7 +67,7 @@ def draw(folder, **changes):
         "series": SERIES,
         "labels": {},
         "spectra": spectra(),
-        "plane": gather_plane(vorticity(), None, 10.0),
+        "planes": [gather_plane(vorticity(), None, 10.0)],
     }
     return [path.name for path in write_pictures(folder, **{**data, **changes})]
 
@@ -75,9 +81,9 @@ def test_all_pictures_are_drawn_and_not_blank(tmp_path):
 
 
 def test_pictures_without_data_are_left_out(tmp_path):
-    assert draw(tmp_path, plane=None) == ["energy.png", "spectrum.png"]
-    assert draw(tmp_path, plane=None, spectra=[]) == ["energy.png"]
-    assert draw(tmp_path, plane=None, series={"time": TIME[:1], "energy": TIME[:1]}) == [
+    assert draw(tmp_path, planes=[]) == ["energy.png", "spectrum.png"]
+    assert draw(tmp_path, planes=[], spectra=[]) == ["energy.png"]
+    assert draw(tmp_path, planes=[], series={"time": TIME[:1], "energy": TIME[:1]}) == [
         "spectrum.png"
     ]
 
@@ -87,13 +93,13 @@ def test_degenerate_data_do_not_stop_a_picture(tmp_path):
     zeros = [(0.0, {"energy_spectrum": (WAVENUMBER, 0 * WAVENUMBER)})]
     point = Field("w", ("z", "y", "x"), (1, 1, 1), (0, 0, 0), np.zeros((1, 1, 1)))
     plane = gather_plane(point, None, 0.0)
-    assert len(draw(tmp_path, series=still, spectra=zeros, plane=plane)) == 4
+    assert len(draw(tmp_path, series=still, spectra=zeros, planes=[plane])) == 4
     assert len(draw(tmp_path, spectra=spectra(1))) == 4
 
 
 def spectrum_axes(spectra):
     axes = Figure().subplots()
-    draw_spectrum(axes, spectra, {})
+    draw_spectrum(axes, spectra, {}, CHOICE)
     return axes
 
 
@@ -114,6 +120,89 @@ def test_guide_needs_a_range_of_shells():
     axes = spectrum_axes(few)
     assert not axes.texts
     assert all(line.get_marker() == "" for line in axes.lines)
+
+
+@pytest.mark.parametrize(
+    ("slope", "may_have", "is_drawn"), [(-1.8, 1, 1), (-4, 1, 0), (-1.8, 0, 0)]
+)
+def test_guide_is_for_spectra_that_have_such_a_range(slope, may_have, is_drawn):
+    """Not for laminar and plane flows, which are steeper, and never for wave functions."""
+    values = np.where(WAVENUMBER > 0, np.maximum(WAVENUMBER, 1) ** slope, 0)
+    axes = Figure().subplots()
+    choice = replace(CHOICE, may_have_inertial_range=bool(may_have))
+    draw_spectrum(axes, [(0.0, {"energy_spectrum": (WAVENUMBER, values)})], {}, choice)
+    assert bool(axes.texts) == bool(is_drawn)
+
+
+def test_negative_values_are_drawn():
+    values = np.r_[0, WAVENUMBER[1:] ** -2.0]
+    signed = np.where(WAVENUMBER % 2 == 0, -values, values)
+    axes = Figure().subplots()
+    choice = replace(CHOICE, spectra=("energy_spectrum", "cross"))
+    one = {"energy_spectrum": (WAVENUMBER, values), "cross": (WAVENUMBER, signed)}
+    draw_spectrum(axes, [(0.0, one)], {}, choice)
+    hollow = next(line for line in axes.lines if line.get_markerfacecolor() == "white")
+    np.testing.assert_array_equal(hollow.get_xdata(), WAVENUMBER[2::2])
+    np.testing.assert_array_equal(hollow.get_ydata(), values[2::2])
+    figure = Figure()
+    series = {"time": TIME, "energy": -SERIES["energy"], "dissipation": np.cos(TIME)}
+    draw_curves(figure, series, {"energy": "E", "dissipation": "D"}, CHOICE)
+    for axes, name in zip(figure.axes, ("energy", "dissipation"), strict=True):
+        low, high = axes.get_ylim()
+        assert low < series[name].min() and series[name].max() <= high
+        assert low < 0 <= high
+
+
+@pytest.mark.parametrize(
+    ("values", "brightest", "expected"),
+    [
+        ([-1.0, 0.5], 1, (-1, 1, "RdBu_r", "neither")),
+        ([*np.linspace(-1, 1, 201), 50], 0.99, (-1, 1, "RdBu_r", "both")),
+        ([0.2, 1.0], 1, (0, 1, "inferno", "neither")),
+        ([0.9, 1.0], 1, (0.9, 1, "inferno", "neither")),
+        ([-0.001, 1.0, math.nan], 1, (-0.001, 1, "inferno", "neither")),  # rounding, an overshoot
+        ([-3.0, -2.0], 1, (-3, -2, "inferno", "neither")),
+        ([0.0, 0.0], 1, (0, 1, "inferno", "neither")),
+        ([-2.0, -2.0], 1, (-2, 0, "inferno", "neither")),
+        ([], 1, (0, 1, "inferno", "neither")),
+    ],
+)
+def test_colours_of_both_signs_are_centred_at_zero(values, brightest, expected):
+    scale = colour_scale(np.array(values), brightest)
+    assert (scale.low, scale.high) == pytest.approx(expected[:2], rel=0.02)
+    assert (scale.map_name, scale.extend) == expected[2:]
+
+
+def test_a_phase_field_is_drawn_about_zero():
+    field = vorticity()
+    plane = replace(gather_plane(field, None, 0.0), values=np.tanh(field.data[0] - 1))
+    axes = Figure().subplots()
+    draw_plane(axes, plane)
+    low, high = axes.images[0].get_clim()
+    assert low == -high < 0
+    assert axes.images[0].get_cmap().name == "RdBu_r"
+
+
+@pytest.mark.parametrize("shape", [(1, 4, 5), (4, 1, 5), (4, 5, 1)])
+def test_a_plane_flow_s_plane_is_all_of_it(shape):
+    values = np.arange(20.0).reshape(shape)
+    plane = gather_plane(Field("w", tuple("zyx"), shape, (0, 0, 0), values), None, 2.0)
+    np.testing.assert_array_equal(plane.values, values.reshape(4, 5))
+    assert plane.normal_name == ""
+    axes = Figure().subplots()
+    draw_plane(axes, plane)
+    assert axes.get_title(loc="left") + axes.get_title() == "$t$ = 2"
+
+
+@pytest.mark.parametrize("shape", [(1, 1, 7), (1, 7, 1), (7, 1, 1)])
+def test_what_is_only_a_line_is_drawn_as_a_curve(shape):
+    values = np.linspace(-1, 2, 7)
+    field = Field("w", tuple("zyx"), shape, (0, 0, 0), values.reshape(shape))
+    axes = Figure().subplots()
+    draw_plane(axes, gather_plane(field, None, 2.0))
+    assert not axes.images
+    np.testing.assert_array_equal(axes.lines[0].get_ydata(), values)
+    assert axes.get_xlabel().startswith(f"${'zyx'[shape.index(7)]}$")
 
 
 def test_plane_is_the_one_in_which_most_happens():
@@ -139,9 +228,7 @@ def test_plane_may_be_any_one_through_the_middle(normal, axis):
 
 
 def test_plane_is_composed_of_components_where_there_is_something():
-    choice = PictureChoice(
-        ("k",), "k.png", "speed", "speed.png", "the middle", components=("u", "v"), mask="pore"
-    )
+    choice = PlaneChoice("speed", "speed.png", "the middle", components=("u", "v"), mask="pore")
     assert choice.needed == ("u", "v", "pore")
     fields = {
         "u": 3.0 * np.ones((1, 2, 2)),
@@ -163,11 +250,9 @@ def test_plane_is_composed_of_components_where_there_is_something():
 @pytest.mark.parametrize("solid", ["some", "all", "none"])
 def test_picture_of_what_is_masked_has_its_units(tmp_path, solid):
     choice = PictureChoice(
-        ("k",),
+        (("k",),),
         "k.png",
-        "speed",
-        "speed.png",
-        "the middle",
+        (PlaneChoice("speed", "speed.png", "the middle"),),
         short_labels={"k": "k", "speed": "u"},
         units={"k": "mD"},
         time_label="time step",
@@ -177,12 +262,12 @@ def test_picture_of_what_is_masked_has_its_units(tmp_path, solid):
     values = np.ma.masked_where(mask == 1, 1e-5 * np.ones((8, 8)))
     plane = Plane("speed", values, "z", "x", x, x, "y", 9e-6, "speed", 1600.0, "m")
     axes = Figure().subplots()
-    draw_plane(axes, plane, {"speed": "u"}, choice)
+    draw_plane(axes, plane, {"speed": "u"}, choice.planes[0])
     assert (axes.get_xlabel(), axes.get_ylabel()) == ("$x$ (µm)", "$z$ (µm)")
     assert axes.get_title(loc="left") + axes.get_title() == "$y$ = 9 µm (the middle),  $t$ = 1600"
     assert axes.get_xlim() == pytest.approx((0, 16))
     series = {"time": TIME, "k": 0 * TIME}
-    files = draw(tmp_path, choice=choice, series=series, spectra=[], plane=plane)
+    files = draw(tmp_path, choice=choice, series=series, spectra=[], planes=[plane])
     assert files == ["k.png", "speed.png"]
 
 

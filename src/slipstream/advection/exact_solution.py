@@ -12,7 +12,7 @@ from slipstream.argument_checks import is_finite, three_counts, three_numbers
 from slipstream.collective import sum_over_ranks
 from slipstream.decomposition import Box
 from slipstream.errors import InputError
-from slipstream.report.picture_choice import PictureChoice
+from slipstream.report.picture_choice import PictureChoice, PlaneChoice
 
 if TYPE_CHECKING:
     from slipstream.advection.advection_solver import Advection
@@ -24,11 +24,9 @@ LABELS = {
     "error_rms": "root mean square of the error, of a peak of 1",
 }
 PICTURES = PictureChoice(
-    curves=("error_max", "error_rms"),
+    curves=(("error_max",), ("error_rms",)),
     curves_file="error.png",
-    field="tracer",
-    field_file="tracer.png",
-    plane="plane through the peak",
+    planes=(PlaneChoice("tracer", "tracer.png", "plane through the peak"),),
     short_labels={"error_max": "largest error", "error_rms": "error, root mean square"},
 )
 # Points that are compared with the exact solution at once, while they are in cache.

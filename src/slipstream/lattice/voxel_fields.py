@@ -20,7 +20,7 @@ from slipstream.io import write_arrays
 from slipstream.io.vtk_files import ImageDataFile
 from slipstream.lattice.flow_snapshot import HasFields, plane_ranges
 from slipstream.lattice.flow_units import Units
-from slipstream.report.picture_choice import PictureChoice
+from slipstream.report.picture_choice import PictureChoice, PlaneChoice
 
 LABELS = {
     "step": "number of time steps done",
@@ -75,20 +75,24 @@ def picture_choice(axis: str, in_metres: bool, in_si: bool = False) -> PictureCh
     speed = "m/s" if in_si else "voxels per step"
     curve = "permeability_millidarcy" if in_metres else "permeability_lattice"
     return PictureChoice(
-        curves=(curve,),
+        curves=((curve,),),
         curves_file="permeability.png",
-        field="speed",
-        field_file="speed.png",
-        plane="the middle",
-        # Otherwise a few fast throats would leave everything else black.
-        brightest=0.99,
+        planes=(
+            PlaneChoice(
+                "speed",
+                "speed.png",
+                "the middle",
+                # Otherwise a few fast throats would leave everything else black.
+                brightest=0.99,
+                components=tuple(_VELOCITIES),
+                mask="pore",
+                normal="y" if axis == "z" else "z",
+                is_central=True,
+            ),
+        ),
         short_labels={curve: "permeability $k$", "speed": r"speed $|u|$"},
         units={curve: "mD" if in_metres else "voxels²", "speed": speed},
         time_label="time step",
-        components=tuple(_VELOCITIES),
-        mask="pore",
-        normal="y" if axis == "z" else "z",
-        is_central=True,
     )
 
 

@@ -10,10 +10,11 @@ import matplotlib.image
 import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 
-from slipstream.report.figure_style import DIVERGING, INTENSITY, STYLE, new_figure
-from slipstream.report.picture_choice import PictureChoice
+from slipstream.report.colour_scale import colour_scale
+from slipstream.report.figure_style import STYLE
+from slipstream.report.picture_choice import PlaneChoice
 from slipstream.report.plane_gather import Plane
-from slipstream.report.run_pictures import draw_plane, height_over_width
+from slipstream.report.run_pictures import plane_figure
 
 FORMATS = tuple(sorted(FigureCanvasAgg.get_supported_filetypes()))
 # Points along the longer edge.
@@ -23,12 +24,8 @@ _DOTS_PER_INCH = 110
 
 def draw_field(plane: Plane, format: str = "png") -> bytes:
     """Return the picture of a plane, in a format of `FORMATS`."""
-    choice = PictureChoice((), "", plane.name, "", plane="")
     with matplotlib.rc_context(STYLE):
-        width = max(4.2, min(6.4, 2.0 + 4.4 / height_over_width(plane)))
-        figure = new_figure((width, 5.2), "")
-        figure.set_layout_engine("compressed")
-        draw_plane(figure.subplots(), plane, {}, choice, limits_of(plane.values))
+        figure = plane_figure(plane, "", {}, PlaneChoice(plane.name, plane.name))
         content = io.BytesIO()
         figure.savefig(content, format=format, dpi=_DOTS_PER_INCH)
     return content.getvalue()
@@ -38,29 +35,18 @@ def small_picture(values: np.ndarray) -> bytes:
     """Return a plane of values as PNG: a pixel for each, or for some of many."""
     stride = -(-max(values.shape) // _MOST_SHOWN)
     seen = values[::stride, ::stride]
-    low, high = limits_of(seen)
+    scale = colour_scale(seen)
     content = io.BytesIO()
     matplotlib.image.imsave(
         content,
         np.nan_to_num(seen),
-        vmin=low,
-        vmax=high,
-        cmap=DIVERGING if low < 0 else INTENSITY,
+        vmin=scale.low,
+        vmax=scale.high,
+        cmap=scale.map_name,
         origin="lower",
         format="png",
     )
     return content.getvalue()
-
-
-def limits_of(values: np.ndarray) -> tuple[float, float]:
-    """Return from where to where colours go: about 0 if values have both signs."""
-    seen = np.ma.compressed(np.ma.masked_invalid(values))
-    low, high = (float(seen.min()), float(seen.max())) if seen.size else (0.0, 0.0)
-    if low < 0 < high:
-        low, high = -max(-low, high), max(-low, high)
-    elif 0 <= low < 0.5 * high:
-        low = 0.0
-    return (low, high) if high > low else (low, low + (abs(low) or 1.0))
 
 
 def format_of(path: Path) -> str | None:

@@ -24,9 +24,6 @@ GREY = "#666666"
 # For curves side by side, in this order.
 COLOURS = (BLUE, VERMILLION, "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 SEQUENCE = "viridis_r"
-INTENSITY = "inferno"
-# Of values of both signs.
-DIVERGING = "RdBu_r"
 # Where there is nothing to show.
 NOTHING = "#c9c9c9"
 
@@ -99,6 +96,21 @@ def label_in_pi(axis_of: Axes, which: str, coordinates: np.ndarray) -> bool:
     axis.set_major_locator(MultipleLocator(spacing * math.pi))
     axis.set_major_formatter(FuncFormatter(lambda value, _: pi_text(value / math.pi)))
     return True
+
+
+def legend_inside(axes: Axes, place: str = "best", columns: int = 1) -> None:
+    """Tell what the curves are, within the axes: over curves, on a pane that lets them be seen."""
+    where: Any = place
+    axes.legend(
+        loc=where,
+        ncols=columns,
+        fontsize="small",
+        handlelength=1.4,
+        labelspacing=0.3,
+        frameon=True,
+        framealpha=0.85,
+        edgecolor="none",
+    )
 
 
 def largest_value(values: np.ndarray) -> float:

@@ -21,10 +21,10 @@ import numpy as np
 from slipstream.errors import InputError, RunError
 from slipstream.io.durable_files import errors_name
 from slipstream.printable_text import one_line
+from slipstream.report.colour_scale import ColourScale, colour_scale
 
 # Frames by which the colours are chosen.
 _FIRST_FRAMES = 8
-_SEQUENTIAL, _DIVERGING = "inferno", "RdBu_r"
 _COLOURS = 254  # and black and white
 _BLACK, _WHITE = 254, 255
 # Pixels of the longer side, at least and at most, and of the line of text.
@@ -49,6 +49,7 @@ class Movie:
         frames_per_second: float = 12.0,
         label: str = "",
         aspect: float = 1.0,
+        colours: str = "",
     ) -> None:
         self.path = path
         self._label, self._aspect = one_line(label, 60), aspect
@@ -58,7 +59,8 @@ class Movie:
         self._file = make(path, frames_per_second)
         # As long as the colours are not settled.
         self._first: list[tuple[np.ndarray, float]] | None = [] if limits is None else None
-        self._map = ""
+        # Empty: as the values want it.
+        self._wanted_map, self._map = colours, ""
 
     def add(self, values: np.ndarray, time: float) -> None:
         """Add a frame, [row, column] from the bottom up."""
@@ -66,7 +68,8 @@ class Movie:
             self._write(values, time)
             return
         self._first.append((values.copy(), time))
-        self._limits, self._map = _limits_of([one for one, _ in self._first])
+        scale = colour_scale(np.stack([one for one, _ in self._first]))
+        self._limits, self._map = (scale.low, scale.high), self._wanted_map or scale.map_name
         is_settled = len(self._first) == _FIRST_FRAMES
         if self._file.can_begin_anew or is_settled:
             self._write_first()
@@ -88,25 +91,13 @@ class Movie:
     def _write(self, values: np.ndarray, time: float) -> None:
         low, high = self._limits or (0.0, 1.0)
         if not self._map:
-            self._map = _DIVERGING if low < 0 < high else _SEQUENTIAL
+            self._map = self._wanted_map or ColourScale.between(low, high).map_name
         scaled = (values.astype(float) - low) / (high - low) * (_COLOURS - 1)
         scaled = np.nan_to_num(scaled, nan=_BLACK, posinf=_COLOURS - 1, neginf=0)
         known = np.clip(np.rint(scaled), 0, _COLOURS - 1)
         indices = np.where(np.isnan(values), _BLACK, known).astype(np.uint8)
         text = f"{self._label}  t = {time:.4g}  colours {low:.3g} to {high:.3g}"
         self._file.add(_picture(indices, text, self._aspect), _palette(self._map))
-
-
-def _limits_of(frames: Sequence[np.ndarray]) -> tuple[tuple[float, float], str]:
-    """Return the first and last value that have a colour of their own, and the map."""
-    values = np.concatenate([one[np.isfinite(one)] for one in frames])
-    low, high = (float(values.min()), float(values.max())) if values.size else (0.0, 1.0)
-    if low < 0 < high and min(-low, high) > 0.05 * max(-low, high):
-        largest = max(-low, high)
-        return (-largest, largest), _DIVERGING
-    if low == high:
-        return (low, low + (abs(low) or 1.0)), _SEQUENTIAL
-    return (low, high), _SEQUENTIAL
 
 
 def _picture(indices: np.ndarray, text: str, aspect: float) -> Any:

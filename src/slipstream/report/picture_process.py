@@ -15,13 +15,17 @@ import sys
 import traceback
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from slipstream.errors import RunError
 
-# A function of this package that returns pictures, each to be drawn by a call; and its arguments.
+if TYPE_CHECKING:
+    from slipstream.report.run_pictures import Picture
+
+# A function of this package that returns pictures to be drawn, and its arguments.
 Request = tuple[str, dict[str, Any]]
 PICTURES = "slipstream.report.run_pictures:run_pictures"
 SCALARS = "slipstream.report.run_pictures:scalar_pictures"
@@ -59,10 +63,10 @@ class PictureProcess:
         with contextlib.suppress(BrokenPipeError), self._process:  # what was being sent
             pass
 
-    def begin(self, requests: Sequence[Request]) -> None:
-        """Have pictures drawn; who wants them asks `finish`."""
+    def begin(self, folder: str | Path, requests: Sequence[Request]) -> None:
+        """Have pictures drawn into a folder; who wants them asks `finish`."""
         # A thread, since the process takes nothing before it has loaded.
-        self._answer = self._thread.submit(self._exchange, list(requests))
+        self._answer = self._thread.submit(self._exchange, folder, list(requests))
 
     def finish(self) -> list[Path]:
         """Return the paths of the pictures that have been begun, if any, once they are drawn.
@@ -83,10 +87,12 @@ class PictureProcess:
             raise RunError(f"a picture could not be drawn: {failure}")
         return paths
 
-    def _exchange(self, requests: list[Request]) -> tuple[list[Path], list[Any]]:
+    def _exchange(
+        self, folder: str | Path, requests: list[Request]
+    ) -> tuple[list[Path], list[Any]]:
         answers: Any = self._process.stdout
         try:
-            self._send(requests)
+            self._send((folder, requests))
             return pickle.load(answers)
         except (BrokenPipeError, EOFError, pickle.UnpicklingError) as error:
             raise RunError(
@@ -106,7 +112,7 @@ def _serve() -> None:
     try:
         sys.path[:] = pickle.load(requests)
         _load()
-        pictures = [picture for one in pickle.load(requests) for picture in _pictures(*one)]
+        pictures = _drawing(*pickle.load(requests))
     except EOFError:
         os._exit(0)
     pickle.dump(_drawn(pictures), answers)
@@ -122,7 +128,12 @@ def _load() -> None:
     draw_nothing()
 
 
-def _pictures(place: str, arguments: dict[str, Any]) -> list[Callable[[], Path]]:
+def _drawing(folder: str | Path, requests: Sequence[Request]) -> list[Callable[[], Path]]:
+    """Return what draws each picture that is wanted."""
+    return [partial(one.write, folder) for request in requests for one in _pictures(*request)]
+
+
+def _pictures(place: str, arguments: dict[str, Any]) -> list[Picture]:
     from importlib import import_module
 
     module, _, name = place.partition(":")

@@ -13,12 +13,15 @@ import numpy as np
 
 from slipstream.array_types import Comm
 from slipstream.field import Field
-from slipstream.report.picture_choice import PictureChoice
+from slipstream.report.picture_choice import PlaneChoice
 
 
 @dataclass(frozen=True)
 class Plane:
-    """A plane of a field at a fixed position along one of its dimensions, `normal_name`."""
+    """A plane of a field at a fixed position along one of its dimensions, `normal_name`.
+
+    That is empty if the plane is all there is of the field.
+    """
 
     name: str
     # Of shape (rows, columns), float; masked where there is nothing to draw.
@@ -40,15 +43,16 @@ def gather_plane(
     field: Field,
     comm: Comm,
     time: float,
-    normal: str | None = None,
+    normal: str = "",
     is_central: bool = False,
 ) -> Plane | None:
     """Return a plane of a field on rank 0, None elsewhere. Collective.
 
-    It is normal to the first dimension unless another is named, and in the middle or where the mean
-    square is largest.
+    It is normal to the dimension that is named, else to one of a single point, else to the first;
+    and in the middle or where the mean square is largest.
     """
-    axis = 0 if normal is None else field.dims.index(normal)
+    flat = [number for number, points in enumerate(field.shape) if points == 1]
+    axis = field.dims.index(normal) if normal else (flat or [0])[0]
     across = [other for other in range(3) if other != axis]
     index = field.shape[axis] // 2 if is_central else _liveliest_plane(field, axis, comm)
     local = index - field.offset[axis]
@@ -75,7 +79,7 @@ def gather_plane(
         column_name=field.dims[column],
         rows=coordinates[row],
         columns=coordinates[column],
-        normal_name=field.dims[axis],
+        normal_name=field.dims[axis] if field.shape[axis] > 1 else "",
         position=float(coordinates[axis][index]),
         label=str(field.attributes.get("long_name", field.name)),
         time=time,
@@ -83,7 +87,7 @@ def gather_plane(
     )
 
 
-def compose_plane(planes: Mapping[str, Plane | None], choice: PictureChoice) -> Plane | None:
+def compose_plane(planes: Mapping[str, Plane | None], choice: PlaneChoice) -> Plane | None:
     """Return the plane that a choice wants; None if one that it needs is missing."""
     found = {name: plane for name in choice.needed if (plane := planes.get(name)) is not None}
     if len(found) < len(choice.needed):

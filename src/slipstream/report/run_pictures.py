@@ -1,4 +1,4 @@
-"""Pictures of a run: curves against time, spectrum, plane of a field, and all three together.
+"""Pictures of a run: curves against time, spectrum, planes of fields, and all of them together.
 
 Each panel is a function that draws into given axes, so that single pictures and the summary show
 the same. Matplotlib's global state does not change.
@@ -7,45 +7,72 @@ the same. Matplotlib's global state does not change.
 import io
 import math
 import textwrap
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure, SubFigure
+from matplotlib.lines import Line2D
 from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter
 
+from slipstream.report.colour_scale import ColourScale, colour_scale
 from slipstream.report.figure_style import (
     BLUE,
-    DIVERGING,
+    COLOURS,
     GREY,
-    INTENSITY,
     NOTHING,
     SEQUENCE,
     STYLE,
-    VERMILLION,
     label_in_pi,
     label_in_plain_numbers,
     largest_value,
+    legend_inside,
     new_figure,
     save_figure,
     set_empty_limits,
 )
 from slipstream.report.number_text import pi_text, scaled_unit
-from slipstream.report.picture_choice import PictureChoice, Spectra, shown_spectra
+from slipstream.report.picture_choice import PictureChoice, PlaneChoice, Spectra, shown_spectra
 from slipstream.report.plane_gather import Plane
 
-_COLOURS = (BLUE, VERMILLION)
 # Spectra of symmetric flows are full of zeros, which rounding turns into about the square of the
 # machine's precision.
 _SMALLEST_SHOWN = 1e-12
-# Up to so many shells are shown as points, and more than so many deserve a guide of slope -5/3.
+# Up to so many shells, and rows of a series, are shown as points, and more than so many shells
+# deserve a guide of slope -5/3.
 _FEW_SHELLS = 3
+_FEW_ROWS = 12
 _SHELLS_FOR_GUIDE = 16
+# Characters of a label that fit beside a colour bar.
+_ONE_LINE = 48
+# How far from -5/3 the slope of an inertial range may be.
+_SLOPE_TOLERANCE = 0.5
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A picture to be drawn: the name of its file, without ending, and what makes its figure."""
+
+    name: str
+    draw: Callable[[], Figure]
+    # Whether it only repeats what others show.
+    is_summary: bool = False
+
+    def figure(self) -> Figure:
+        """Return the figure, in the style of all pictures."""
+        with matplotlib.rc_context(STYLE):
+            return self.draw()
+
+    def write(self, folder: str | Path, format: str = "png") -> Path:
+        """Draw it into a file of a folder, and return its path."""
+        with matplotlib.rc_context(STYLE):
+            return save_figure(self.draw(), folder, f"{self.name}.{format}")
 
 
 def write_pictures(
@@ -56,38 +83,31 @@ def write_pictures(
     series: Mapping[str, np.ndarray],
     labels: Mapping[str, str],
     spectra: Spectra,
-    plane: Plane | None,
+    planes: Sequence[Plane],
 ) -> list[Path]:
     """Draw every picture for which there are data, and return their paths; see `run_pictures`."""
     pictures = run_pictures(
-        folder,
-        choice=choice,
-        title=title,
-        series=series,
-        labels=labels,
-        spectra=spectra,
-        plane=plane,
+        choice=choice, title=title, series=series, labels=labels, spectra=spectra, planes=planes
     )
-    return [draw() for draw in pictures]
+    return [picture.write(folder) for picture in pictures]
 
 
 def run_pictures(
-    folder: str | Path,
     *,
     choice: PictureChoice,
     title: str,
     series: Mapping[str, np.ndarray],
     labels: Mapping[str, str],
     spectra: Spectra,
-    plane: Plane | None,
-) -> list[Callable[[], Path]]:
-    """Return what draws each picture for which there are data, and returns its path.
+    planes: Sequence[Plane],
+) -> list[Picture]:
+    """Return the pictures for which there are data.
 
-    `series` has a column ``time``, `spectra` are in the order of time, and the first of each time
-    is drawn.
+    `series` has a column ``time``, `spectra` are in the order of time. Planes are of those fields
+    that the choice names; others get pictures of their own names.
     """
-    has_curves = len(series.get("time", ())) > 1 and any(name in series for name in choice.curves)
-    has_spectrum = len(spectra) > 0 and bool(spectra[-1][1])
+    has_curves = len(series.get("time", ())) > 1 and any(n in series for n in choice.columns)
+    has_spectrum = len(spectra) > 0 and _first_spectrum(spectra, choice) is not None
     labels = _axis_labels(labels, choice)
 
     def curves() -> Figure:
@@ -97,36 +117,45 @@ def run_pictures(
 
     def spectrum() -> Figure:
         figure = new_figure((6.4, 4.8), title)
-        draw_spectrum(figure.subplots(), spectra, labels)
+        draw_spectrum(figure.subplots(), spectra, labels, choice)
         return figure
 
-    def field(plane: Plane) -> Figure:
-        width = max(4.2, min(6.4, 2.0 + 4.4 / height_over_width(plane)))
-        figure = new_figure((width, 5.4), title)
-        # A picture of fixed shape leaves room that labels may need.
-        figure.set_layout_engine("compressed")
-        draw_plane(figure.subplots(), plane, labels, choice)
-        return figure
-
-    pictures: dict[str, Callable[[], Figure]] = {}
+    pictures = []
     if has_curves:
-        pictures[choice.curves_file] = curves
+        pictures.append(Picture(_stem(choice.curves_file), curves))
     if has_spectrum:
-        pictures["spectrum.png"] = spectrum
-    if plane is not None:
-        pictures[choice.field_file] = partial(field, plane)
-    if has_curves and has_spectrum and plane is not None:
-        pictures["summary.png"] = partial(_summary, title, series, labels, spectra, plane, choice)
-    return [partial(_drawn, draw, folder, name) for name, draw in pictures.items()]
+        pictures.append(Picture("spectrum", spectrum))
+    chosen = {one.field: one for one in choice.planes}
+    for plane in planes:
+        how = chosen.get(plane.name) or PlaneChoice(plane.name, plane.name)
+        draw = partial(plane_figure, plane, title, labels, how)
+        pictures.append(Picture(_stem(how.file), draw))
+    if has_curves and has_spectrum and planes:
+        draw = partial(_summary, title, series, labels, spectra, planes, choice)
+        pictures.append(Picture("summary", draw, is_summary=True))
+    return pictures
+
+
+def plane_figure(
+    plane: Plane,
+    title: str,
+    labels: Mapping[str, str],
+    choice: PlaneChoice,
+    scale: ColourScale | None = None,
+) -> Figure:
+    """Return the picture of a plane alone."""
+    width = max(4.2, min(6.4, 2.0 + 4.4 / height_over_width(plane)))
+    figure = new_figure((width, 5.4), title)
+    # A picture of fixed shape leaves room that labels may need.
+    figure.set_layout_engine("compressed")
+    draw_plane(figure.subplots(), plane, labels, choice, scale)
+    return figure
 
 
 def scalar_pictures(
-    folder: str | Path,
-    *,
-    title: str,
-    scalars: Mapping[str, tuple[np.ndarray, np.ndarray, str]],
-) -> list[Callable[[], Path]]:
-    """Return what draws the numbers that users have asked for: by name, times, values and label."""
+    *, title: str, scalars: Mapping[str, tuple[np.ndarray, np.ndarray, str]]
+) -> list[Picture]:
+    """Return the picture of the numbers that users ask for: by name, times, values and label."""
     shown = {
         name: one for name, one in scalars.items() if len(one[0]) > 1 and np.isfinite(one[1]).any()
     }
@@ -137,20 +166,18 @@ def scalar_pictures(
         for index, (axes, (time, values, label)) in enumerate(
             zip(rows, shown.values(), strict=True)
         ):
-            axes.plot(time, values, color=_COLOURS[index % len(_COLOURS)])
+            axes.plot(time, values, color=COLOURS[index % 2])
             axes.set_ylabel(_in_lines(label), parse_math=False)
-            axes.grid(axis="y", color="#e4e4e4", linewidth=0.6)
-            axes.set_axisbelow(True)
-        rows[-1].set_xlabel("time $t$")
+            _draw_grid(axes)
+        rows[-1].set_xlabel("time $t$ (non-dimensional)")
         figure.align_ylabels(rows)
         return figure
 
-    return [partial(_drawn, curves, folder, "scalars.png")] if shown else []
+    return [Picture("scalars", curves)] if shown else []
 
 
-def _drawn(draw: Callable[[], Figure], folder: str | Path, name: str) -> Path:
-    with matplotlib.rc_context(STYLE):
-        return save_figure(draw(), folder, name)
+def _stem(file: str) -> str:
+    return file.removesuffix(".png")
 
 
 def draw_nothing() -> None:
@@ -169,34 +196,62 @@ def draw_curves(
     labels: Mapping[str, str],
     choice: PictureChoice,
 ) -> None:
-    """Draw diagnostics against time, one above the other."""
-    curves = [
-        (name, _COLOURS[index % len(_COLOURS)])
-        for index, name in enumerate(choice.curves)
-        if name in series
-    ]
-    rows = figure.subplots(len(curves), 1, sharex=True, squeeze=False)[:, 0]
+    """Draw diagnostics against time, panels one above the other."""
+    every = [[name for name in panel if name in series] for panel in choice.curves]
+    panels = [panel for panel in every if panel]
+    rows = figure.subplots(len(panels), 1, sharex=True, squeeze=False)[:, 0]
     time = series["time"]
-    for axes, (name, colour) in zip(rows, curves, strict=True):
-        axes.plot(time, series[name], color=colour)
-        axes.set_ylabel(labels.get(name, name))
-        axes.set_ylim(bottom=0, top=1.08 * largest_value(series[name]))
+    for index, (axes, panel) in enumerate(zip(rows, panels, strict=True)):
+        # One curve has the colour of its panel, and several those of all curves.
+        own = COLOURS[index % 2 :] if len(panel) == 1 else COLOURS
+        for name, colour in zip(panel, own, strict=False):
+            axes.plot(
+                time,
+                series[name],
+                color=colour,
+                marker="o" if len(time) <= _FEW_ROWS else "",
+                markersize=4,
+                clip_on=False,
+                label=choice.legend.get(name, name.replace("_", " ")),
+            )
+        _limit_curves(axes, [series[name] for name in panel])
+        group = choice.group_labels.get(panel[0]) if len(panel) > 1 else None
+        axes.set_ylabel(_with_unit(group, panel[0], choice) if group else labels[panel[0]])
         axes.yaxis.set_major_locator(MaxNLocator(5, min_n_ticks=3))
-        axes.grid(axis="y", color="#e4e4e4", linewidth=0.6)
-        axes.set_axisbelow(True)
-        if name == choice.peak:
-            _mark_peak(axes, time, series[name], colour)
+        _draw_grid(axes)
+        if len(panel) > 1:
+            legend_inside(axes)
+        if choice.peak in panel:
+            _mark_peak(axes, time, series[choice.peak], axes.lines[panel.index(choice.peak)])
     rows[-1].set_xlim(time[0], time[-1])
     rows[-1].set_xlabel(choice.time_label)
     figure.align_ylabels(rows)
 
 
-def _mark_peak(axes: Axes, time: np.ndarray, values: np.ndarray, colour: str) -> None:
+def _draw_grid(axes: Axes) -> None:
+    axes.grid(axis="y", color="#e4e4e4", linewidth=0.6)
+    axes.set_axisbelow(True)
+
+
+def _limit_curves(axes: Axes, curves: Sequence[np.ndarray]) -> None:
+    """Show all values and zero, which is drawn if values are on both of its sides."""
+    finite = np.concatenate([one[np.isfinite(one)] for one in curves])
+    top = float(finite.max(initial=0.0))
+    bottom = float(finite.min(initial=0.0))
+    if top == bottom:
+        top = 1.0
+    margin = 0.08 * (top - bottom)
+    axes.set_ylim(bottom - margin if bottom < 0 else 0, top + margin if top > 0 else 0)
+    if bottom < 0 < top:
+        axes.axhline(0, color=GREY, linewidth=0.8, zorder=1)
+
+
+def _mark_peak(axes: Axes, time: np.ndarray, values: np.ndarray, line: Line2D) -> None:
     """Mark a maximum inside the run with its time; one at either end is no peak."""
     index = int(np.argmax(values))
-    if not 0 < index < len(values) - 1:
+    if not 0 < index < len(values) - 1 or not np.isfinite(values).all():
         return
-    axes.plot(time[index], values[index], "o", color=colour, markersize=4.5)
+    axes.plot(time[index], values[index], "o", color=line.get_color(), markersize=4.5)
     is_late = time[index] > 0.5 * (time[0] + time[-1])
     axes.annotate(
         f"peak at $t$ = {time[index]:.3g}",
@@ -206,13 +261,23 @@ def _mark_peak(axes: Axes, time: np.ndarray, values: np.ndarray, colour: str) ->
         ha="right" if is_late else "left",
         color=GREY,
         fontsize="small",
+        bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.7, "pad": 1},
     )
 
 
-def draw_spectrum(axes: Axes, spectra: Spectra, labels: Mapping[str, str]) -> None:
-    """Draw the last spectrum in front of some earlier ones, with a guide if it is long enough."""
-    name = next(iter(spectra[-1][1]))
-    shown = list(shown_spectra(spectra))
+def draw_spectrum(
+    axes: Axes, spectra: Spectra, labels: Mapping[str, str], choice: PictureChoice
+) -> None:
+    """Draw the last spectrum in front of some earlier ones, with a guide if it has such a range.
+
+    Those that the choice names besides are drawn at the last time. Of negative values the magnitude
+    is drawn, as hollow points.
+    """
+    name = _first_spectrum(spectra, choice)
+    if name is None:
+        set_empty_limits(axes)
+        return
+    shown = [(time, one) for time, one in shown_spectra(spectra) if name in one]
     # A spectrum of one or two waves, such as that of an initial state, makes no curve.
     shown = [one for one in shown[:-1] if len(_visible(*one[1][name])[0]) > 2] + shown[-1:]
     times = [time for time, _ in shown]
@@ -220,44 +285,77 @@ def draw_spectrum(axes: Axes, spectra: Spectra, labels: Mapping[str, str]) -> No
     shade = Normalize(times[0], times[-1] if len(times) > 1 else times[0] + 1)
     for time, one in shown:
         is_last = time == times[-1]
-        wavenumber, values = _visible(*one[name])
         # The lightest end of the map would vanish on white paper.
         colour = colours(0.12 + 0.88 * shade(time)) if len(times) > 1 else BLUE
-        axes.plot(
-            wavenumber,
-            values,
+        _draw_shells(
+            axes,
+            *one[name],
             color=colour,
             linewidth=2.4 if is_last else 1.1,
-            marker="o" if len(values) <= _FEW_SHELLS else "",
             zorder=3 if is_last else 2,
             label=f"$t$ = {time:.3g}",
         )
+    last = shown[-1][1]
+    least = _SMALLEST_SHOWN * largest_value(np.abs(last[name][1]))
+    others = [
+        other
+        for other in choice.spectra
+        if other in last and other != name and np.abs(last[other][1]).max(initial=0) > least
+    ]
+    for number, other in enumerate(others):
+        _draw_shells(
+            axes,
+            *last[other],
+            color=COLOURS[(number + 1) % len(COLOURS)],
+            linestyle="--",
+            linewidth=1.6,
+            zorder=2.5,
+            label=choice.legend.get(other, other.replace("_", " ")),
+        )
     axes.set(xscale="log", yscale="log")
-    wavenumber, values = _visible(*shown[-1][1][name])
+    wavenumber, values = _visible(*last[name])
     if len(values):
         _limit(axes, shown, name)
-        if len(values) > _SHELLS_FOR_GUIDE:
+        if choice.may_have_inertial_range and len(values) > _SHELLS_FOR_GUIDE:
             _draw_guide(axes, wavenumber, values)
     else:
         set_empty_limits(axes)
     axes.set_xlabel("wavenumber $k$ (non-dimensional)")
     axes.set_ylabel(labels.get(name, name))
-    # Beside the axes, since inside no place is free of curves in every flow.
-    axes.legend(
-        loc="upper left",
-        bbox_to_anchor=(1.0, 1.0),
-        borderaxespad=0.2,
-        fontsize="small",
-        handlelength=1.4,
-    )
+    # Spectra fall: below their beginning there is room.
+    legend_inside(axes, "lower left")
+
+
+def _first_spectrum(spectra: Spectra, choice: PictureChoice) -> str | None:
+    """Return the spectrum that is drawn at several times: of those chosen, or else the first."""
+    there = spectra[-1][1]
+    return next((name for name in (*choice.spectra, *there) if name in there), None)
+
+
+def _draw_shells(axes: Axes, wavenumber: np.ndarray, values: np.ndarray, **style: Any) -> None:
+    wavenumber, values = _visible(wavenumber, values)
+    is_few = len(values) <= _FEW_SHELLS
+    (line,) = axes.plot(wavenumber, np.abs(values), marker="o" if is_few else "", **style)
+    below = values < 0
+    if below.any():
+        axes.plot(
+            wavenumber[below],
+            -values[below],
+            "o",
+            color=line.get_color(),
+            markerfacecolor="white",
+            markersize=4,
+            zorder=line.get_zorder(),
+            label=f"{line.get_label()}, negative",
+        )
 
 
 def _limit(axes: Axes, shown: Spectra, name: str) -> None:
     """Show all of the last spectrum, and as much of the earlier ones as fits beside it."""
     curves = [curve for _, one in shown if len((curve := _visible(*one[name]))[0])]
-    top = max(largest_value(values) for _, values in curves)
-    bottom = 10.0 ** (math.floor(math.log10(curves[-1][1].min())) - 1)
-    axes.set_ylim(bottom, top * 6)
+    top = max(largest_value(np.abs(values)) for _, values in curves)
+    smallest = float(np.abs(curves[-1][1]).min())
+    axes.set_ylim(10.0 ** (math.floor(math.log10(smallest)) - 1), top * 6)
     # A few points need an axis that is longer than they are.
     margins = (0.5, 2.0) if len(curves[-1][0]) <= _FEW_SHELLS else (0.9, 1.15)
     axes.set_xlim(
@@ -270,13 +368,17 @@ def _limit(axes: Axes, shown: Spectra, name: str) -> None:
 
 
 def _draw_guide(axes: Axes, wavenumber: np.ndarray, values: np.ndarray) -> None:
-    """Draw a line of slope -5/3 a little above the spectrum's inertial range."""
+    """Draw a line of slope -5/3 a little above the inertial range, if the spectrum has one."""
     first = min(wavenumber[-1], max(2.0, 2 * wavenumber[0]))
     last = max(first, wavenumber[-1] ** 0.75)
-    if last < 2 * first:
+    inside = (wavenumber >= first) & (wavenumber <= last) & (values > 0)
+    if last < 2 * first or inside.sum() < 4:
+        return
+    # Beside the spectrum of a laminar flow, or of one in a plane, it would only mislead.
+    slope = np.polyfit(np.log(wavenumber[inside]), np.log(values[inside]), 1)[0]
+    if abs(slope + 5 / 3) > _SLOPE_TOLERANCE:
         return
     ends = np.array([first, last])
-    inside = (wavenumber >= first) & (wavenumber <= last)
     height = 3.0 * (values[inside] * wavenumber[inside] ** (5 / 3)).max()
     axes.plot(ends, height * ends ** (-5 / 3), "--", color=GREY, linewidth=1.2, zorder=1)
     middle = math.sqrt(first * last)
@@ -292,54 +394,75 @@ def _draw_guide(axes: Axes, wavenumber: np.ndarray, values: np.ndarray) -> None:
 def draw_plane(
     axes: Axes,
     plane: Plane,
-    labels: Mapping[str, str],
-    choice: PictureChoice,
-    limits: tuple[float, float] | None = None,
+    labels: Mapping[str, str] | None = None,
+    choice: PlaneChoice | None = None,
+    scale: ColourScale | None = None,
 ) -> None:
-    """Draw a plane of a field, bright where it is large and grey where there is nothing.
-
-    Colours go from 0 to what the choice says, or between limits: if the lower one is negative, they
-    are those of two signs.
-    """
-    plane, seen = _in_handy_unit(plane), np.ma.compressed(plane.values)
-    if limits is None:
-        largest = float(np.quantile(seen, choice.brightest)) if seen.size else 1.0
-        limits = 0.0, largest or largest_value(seen)
-    colours = DIVERGING if limits[0] < 0 else INTENSITY
+    """Draw a plane of a field, grey where there is nothing; what is only a line, as a curve."""
+    plane, labels = _in_handy_unit(plane), labels or {}
+    choice = choice or PlaneChoice(plane.name, plane.name)
+    label = labels.get(plane.name, _in_lines(plane.label))
+    if min(plane.values.shape) == 1 and max(plane.values.shape) > 1:
+        _draw_line(axes, plane, label)
+        return
+    scale = scale or colour_scale(plane.values, choice.brightest)
     image = axes.imshow(
         plane.values,
         origin="lower",
         extent=(*_extent(plane.columns), *_extent(plane.rows)),
-        cmap=matplotlib.colormaps[colours].with_extremes(bad=NOTHING),
-        vmin=limits[0],
-        vmax=limits[1],
+        cmap=matplotlib.colormaps[scale.map_name].with_extremes(bad=NOTHING),
+        vmin=scale.low,
+        vmax=scale.high,
         # Masked regions keep sharp borders.
         interpolation="auto" if np.ma.is_masked(plane.values) else "bicubic",
     )
     for spine in axes.spines.values():
         spine.set_visible(False)
-    title = [f"${plane.normal_name}$ = {_label_axes(axes, plane)}", f"$t$ = {_digits(plane.time)}"]
-    if not choice.plane:
-        title = [",  ".join(title)]
-    elif height_over_width(plane) < 1.3:
-        title = [f"{title[0]} ({choice.plane}),  {title[1]}"]
-    else:
-        title = [",  ".join(title), f"({choice.plane})"]
-    axes.set_title("\n".join(title))
-    extend = "max" if choice.brightest < 1 else "neither"
-    bar = axes.figure.colorbar(image, ax=axes, extend=extend, fraction=0.046, pad=0.02)
+    _set_plane_title(axes, plane, _label_axes(axes, plane), choice.remark)
+    bar = axes.figure.colorbar(image, ax=axes, extend=scale.extend, fraction=0.046, pad=0.02)
     bar.outline.set_visible(False)
     bar.ax.ticklabel_format(axis="y", scilimits=(-2, 4), useMathText=True)
     bar.ax.yaxis.get_offset_text().set_horizontalalignment("left")
-    bar.set_label(labels.get(plane.name, _in_lines(plane.label)))
+    bar.set_label(label.replace("\n", " ") if len(label) < _ONE_LINE else label)
+
+
+def _set_plane_title(axes: Axes, plane: Plane, position: str, remark: str) -> None:
+    time = f"$t$ = {_digits(plane.time)}"
+    if not plane.normal_name:
+        axes.set_title(time)
+        return
+    title = [f"${plane.normal_name}$ = {position}", time]
+    if not remark:
+        title = [",  ".join(title)]
+    elif height_over_width(plane) < 1.3:
+        title = [f"{title[0]} ({remark}),  {title[1]}"]
+    else:
+        title = [",  ".join(title), f"({remark})"]
+    axes.set_title("\n".join(title))
+
+
+def _draw_line(axes: Axes, plane: Plane, label: str) -> None:
+    """Draw the values of a field along one axis."""
+    is_row = plane.values.shape[0] == 1
+    along, name = (plane.columns, plane.column_name) if is_row else (plane.rows, plane.row_name)
+    axes.plot(along, np.ma.filled(np.ma.ravel(plane.values).astype(float), np.nan), color=BLUE)
+    axes.set_xlabel(f"${name}${_unit_text(plane)}")
+    axes.set_ylabel(label)
+    if plane.unit == "1":
+        label_in_pi(axes, "x", along)
+    _draw_grid(axes)
+    axes.set_title(f"$t$ = {_digits(plane.time)}")
+
+
+def _unit_text(plane: Plane) -> str:
+    return f" ({'non-dimensional' if plane.unit == '1' else plane.unit})"
 
 
 def _label_axes(axes: Axes, plane: Plane) -> str:
     """Label the axes of a plane, and return its position as text."""
-    unit = "" if plane.unit == "1" else f" ({plane.unit})"
-    axes.set_xlabel(f"${plane.column_name}${unit}")
-    axes.set_ylabel(f"${plane.row_name}${unit}")
-    if unit:
+    axes.set_xlabel(f"${plane.column_name}${_unit_text(plane)}")
+    axes.set_ylabel(f"${plane.row_name}${_unit_text(plane)}")
+    if plane.unit != "1":
         return f"{plane.position:.4g} {plane.unit}"
     is_in_pi = label_in_pi(axes, "x", plane.columns)
     label_in_pi(axes, "y", plane.rows)
@@ -371,6 +494,8 @@ def _in_lines(text: str) -> str:
 
 def height_over_width(plane: Plane) -> float:
     """Return the shape of the picture of a plane."""
+    if min(plane.values.shape) == 1:
+        return 0.8
     (left, right), (bottom, top) = _extent(plane.columns), _extent(plane.rows)
     return (top - bottom) / (right - left)
 
@@ -386,33 +511,41 @@ def _summary(
     series: Mapping[str, np.ndarray],
     labels: Mapping[str, str],
     spectra: Spectra,
-    plane: Plane,
+    planes: Sequence[Plane],
     choice: PictureChoice,
 ) -> Figure:
-    """Compose the three panels on a page as wide as a slide."""
-    figure = new_figure((15.0, 5.0), title)
+    """Compose the panels on a page as wide as a slide."""
+    chosen = {one.field: one for one in choice.planes}
     # A tall plane is narrow and leaves its room to the curves.
-    width = max(0.6, min(1.12, 0.35 + 0.77 / height_over_width(plane)))
-    left, middle, right = figure.subfigures(
-        1, 3, squeeze=False, width_ratios=(1.0, 1.0, width), wspace=0.03
+    widths = [max(0.6, min(1.12, 0.35 + 0.77 / height_over_width(plane))) for plane in planes]
+    figure = new_figure((10.0 + 5.0 * len(planes), 5.0), title)
+    left, middle, *right = figure.subfigures(
+        1, 2 + len(planes), squeeze=False, width_ratios=(1.0, 1.0, *widths), wspace=0.03
     )[0]
     draw_curves(left, series, labels, choice)
-    draw_spectrum(middle.subplots(), spectra, labels)
-    draw_plane(right.subplots(), plane, labels, choice)
+    draw_spectrum(middle.subplots(), spectra, labels, choice)
+    for part, plane in zip(right, planes, strict=True):
+        draw_plane(part.subplots(), plane, labels, chosen.get(plane.name))
     return figure
 
 
 def _axis_labels(long_names: Mapping[str, str], choice: PictureChoice) -> dict[str, str]:
     """Return the labels of axes: short ones that are known, or the long names in lines."""
-    short = {
-        name: f"{text}\n({choice.units.get(name, 'non-dimensional')})"
-        for name, text in choice.short_labels.items()
+    names = dict.fromkeys(choice.columns, "") | dict(long_names)
+    return {
+        **{name: _in_lines(text or name) for name, text in names.items()},
+        **{name: _with_unit(text, name, choice) for name, text in choice.short_labels.items()},
     }
-    return {**{name: _in_lines(text) for name, text in long_names.items()}, **short}
+
+
+def _with_unit(label: str, name: str, choice: PictureChoice) -> str:
+    return f"{label}\n({choice.units.get(name, 'non-dimensional')})"
 
 
 def _visible(wavenumber: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return the part of a spectrum that is worth showing on logarithmic axes."""
     wavenumber, values = np.asarray(wavenumber), np.asarray(values)
-    shown = (wavenumber > 0) & (values > _SMALLEST_SHOWN * largest_value(values))
+    size = np.abs(values)
+    largest = float(np.max(size, initial=0.0, where=np.isfinite(size)))
+    shown = (wavenumber > 0) & (size > _SMALLEST_SHOWN * (largest or 1.0)) & np.isfinite(size)
     return wavenumber[shown], values[shown]

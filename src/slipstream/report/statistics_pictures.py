@@ -6,11 +6,10 @@ Where there is no room for all fields the first vector is drawn; files have the 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 
-import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.colors import LogNorm
@@ -19,17 +18,17 @@ from matplotlib.ticker import MaxNLocator, NullFormatter
 
 from slipstream.field import Field
 from slipstream.printable_text import one_line
+from slipstream.report.colour_scale import INTENSITY
 from slipstream.report.figure_style import (
     COLOURS,
     GREY,
-    INTENSITY,
-    STYLE,
     label_in_plain_numbers,
     largest_value,
+    legend_inside,
     new_figure,
-    save_figure,
     set_empty_limits,
 )
+from slipstream.report.run_pictures import Picture
 
 Fields = Mapping[str, Field]
 
@@ -46,27 +45,27 @@ def write_statistics_pictures(
     folder: str | Path, title: str, statistics: Mapping[str, tuple[float, Fields]]
 ) -> list[Path]:
     """Draw a picture of each kind of statistics, given time and fields; return the paths."""
-    return [draw() for draw in statistics_pictures(folder, title, statistics)]
+    pictures = statistics_pictures(title=title, statistics=statistics)
+    return [picture.write(folder) for picture in pictures]
 
 
 def statistics_pictures(
-    folder: str | Path, title: str, statistics: Mapping[str, tuple[float, Fields]]
-) -> list[Callable[[], Path]]:
-    """Return what draws a picture of each kind of statistics, and returns its path."""
-    return [partial(_drawn, folder, title, kind, *one) for kind, one in statistics.items()]
+    *, title: str, statistics: Mapping[str, tuple[float, Fields]]
+) -> list[Picture]:
+    """Return a picture of each kind of statistics."""
+    return [Picture(kind, partial(_figure, title, kind, *one)) for kind, one in statistics.items()]
 
 
-def _drawn(folder: str | Path, title: str, kind: str, time: float, fields: Fields) -> Path:
+def _figure(title: str, kind: str, time: float, fields: Fields) -> Figure:
     draw, size = {
         "transfer": (draw_transfer, (6.4, 5.6)),
         "anisotropic": (draw_anisotropic, (10.4, 4.8)),
         "structure": (draw_structure, (10.4, 4.8)),
         "pdf": (draw_densities, (12.4, 4.6)),
     }[kind]
-    with matplotlib.rc_context(STYLE):
-        figure = new_figure(size, ",  ".join(filter(None, [one_line(title), f"t = {time:.4g}"])))
-        draw(figure, fields)
-        return save_figure(figure, folder, f"{kind}.png")
+    figure = new_figure(size, ",  ".join(filter(None, [one_line(title), f"t = {time:.4g}"])))
+    draw(figure, fields)
+    return figure
 
 
 def draw_transfer(figure: Figure, fields: Fields) -> None:
@@ -87,8 +86,7 @@ def draw_transfer(figure: Figure, fields: Fields) -> None:
         axes.set_ylabel(f"{label}\n(non-dimensional)")
         axes.ticklabel_format(axis="y", scilimits=(-2, 3), useMathText=True)
     if len(fields) > 2:
-        # Beside the axes: inside, there is no place that the curves of every flow leave free.
-        rows[0].legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), fontsize="small")
+        legend_inside(rows[0])
     rows[-1].set_xscale("log")
     label_in_plain_numbers(rows[-1].xaxis)
     rows[-1].set_xlabel("wavenumber $k$ (non-dimensional)")
@@ -125,7 +123,7 @@ def draw_anisotropic(figure: Figure, fields: Fields) -> None:
     _logarithmic(axes)
     axes.set(xlabel="wavenumber (non-dimensional)", ylabel="energy per shell (non-dimensional)")
     if axes.lines:
-        axes.legend(title="spectrum", fontsize="small")
+        legend_inside(axes, "lower left")
 
 
 def _draw_map(axes: Axes, field: Field) -> None:
@@ -176,7 +174,7 @@ def draw_structure(figure: Figure, fields: Fields) -> None:
         xlabel=f"separation $r$ along ${axis}$ (non-dimensional)",
         ylabel=rf"$\langle |\delta u|^p \rangle$ of {name} (non-dimensional)",
     )
-    axes.legend(fontsize="small", ncols=2, loc="lower right")
+    legend_inside(axes, "lower right", columns=2)
 
 
 def _draw_third_order(axes: Axes, fields: Fields, name: str) -> None:
@@ -201,7 +199,7 @@ def _draw_third_order(axes: Axes, fields: Fields, name: str) -> None:
         xlabel="separation $r$ (non-dimensional)",
         ylabel=rf"$-\langle \delta u_\parallel^3 \rangle / r$ of {name} (non-dimensional)",
     )
-    axes.legend(fontsize="small")
+    legend_inside(axes)
 
 
 def draw_densities(figure: Figure, fields: Fields) -> None:

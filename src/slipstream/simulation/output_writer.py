@@ -43,7 +43,7 @@ class OutputWriter:
         self._spectra: list[str] = []
         # The last of each kind that was written, by name: what is drawn.
         self.statistics: dict[str, tuple[float, dict[str, Field]]] = {}
-        self.plane: Plane | None = None
+        self.planes: list[Plane] = []
         # The step of the last state that has been written.
         self.last_state: int | None = None
         # Called by all ranks when all up to now is on the device, with a state if they are written.
@@ -207,16 +207,17 @@ class OutputWriter:
 
     def _watched(self, fields: Iterable[Field]) -> Iterator[Field]:
         """Pass the fields on, keeping a plane of what gets a picture."""
-        choice = self.choice
-        planes: dict[str, Plane | None] = {}
+        planes: dict[str, dict[str, Plane | None]] = {}
         for field in fields:
-            if field.name in choice.needed and self._case.output.pictures:
-                planes[field.name] = gather_plane(
-                    field,
-                    self._simulation.comm,
-                    self._simulation.time,
-                    choice.normal,
-                    choice.is_central,
-                )
+            for choice in self.choice.planes if self._case.output.pictures else ():
+                if field.name in choice.needed:
+                    planes.setdefault(choice.field, {})[field.name] = gather_plane(
+                        field,
+                        self._simulation.comm,
+                        self._simulation.time,
+                        choice.normal,
+                        choice.is_central,
+                    )
             yield field
-        self.plane = compose_plane(planes, choice)
+        composed = (compose_plane(planes.get(one.field, {}), one) for one in self.choice.planes)
+        self.planes = [plane for plane in composed if plane is not None]

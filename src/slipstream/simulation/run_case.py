@@ -324,13 +324,13 @@ def _mean_timers(simulation: Simulation) -> dict[str, float]:
 
 
 def _begin_pictures(title: str, writer: OutputWriter, folder: Path, artist: PictureProcess) -> None:
-    common = {"folder": folder, "title": title}
+    common = {"title": title}
     of_run = {
         "choice": writer.choice,
-        "series": writer.series.read(("time", *writer.choice.curves)) if writer.series else {},
+        "series": writer.series.read(("time", *writer.choice.columns)) if writer.series else {},
         "labels": writer.labels,
         "spectra": shown_spectra(writer.spectra()),
-        "plane": writer.plane,
+        "planes": writer.planes,
     }
     requests = [(PICTURES, common | of_run)]
     scalars = writer.chosen.drawn(writer.series) if writer.series else {}
@@ -338,4 +338,4 @@ def _begin_pictures(title: str, writer: OutputWriter, folder: Path, artist: Pict
         requests.append((SCALARS, common | {"scalars": scalars}))
     if writer.statistics:
         requests.append((STATISTICS, common | {"statistics": writer.statistics}))
-    artist.begin(requests)
+    artist.begin(folder, requests)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from slipstream.report.picture_choice import PictureChoice
+from slipstream.equations.fourier_forms import AXES
+from slipstream.report.picture_choice import PictureChoice, PlaneChoice
 from slipstream.spectral.spectral_problem import FieldParts, vectors_of
 
 _LABELS = {
@@ -17,6 +18,9 @@ _LABELS = {
     "an error where products conserve energy",
     "energy_spectrum": "energy spectrum, sums to the energy (non-dimensional)",
 }
+# Energies of more fields than these are not told apart in pictures.
+_MOST_PARTS = 4
+_KINDS = {"velocity": "kinetic"}
 
 
 def labels_of(fields: list[FieldParts], is_forced: bool, has_driving: bool) -> dict[str, str]:
@@ -50,35 +54,88 @@ def _sum_of_squares(fields: list[FieldParts]) -> str:
     return f"({' + '.join(name if name == '...' else f'{name}^2' for name in shown)})/2"
 
 
-def pictures_of(fields: list[FieldParts], densities: list[str], means: list[str]) -> PictureChoice:
-    """Return what is drawn at the end of a run: curl, density of a complex field, or a scalar.
+def pictures_of(
+    fields: list[FieldParts],
+    densities: list[str],
+    means: list[str],
+    cospectra: list[str],
+    flat: str = "",
+) -> PictureChoice:
+    """Return what is drawn of a run: curls, the density of a complex field, or a scalar.
 
-    Curves against time are energy and dissipation, or the means that a model without vectors has.
+    Curves against time are energies, dissipation and injection, or the means that a model without
+    vectors has. `flat` is the axis that a plane flow does not depend on, if it is one.
     """
     vectors = [field for field in fields if field.is_vector]
-    curves = ("energy", "dissipation") if vectors or not means else tuple(means[:3])
-    name = "vorticity_magnitude" if vectors else [*densities, fields[0].name][0]
+    # The two parts of a wave function are not told apart: its phase turns one into the other.
+    parts = fields if 1 < len(fields) <= _MOST_PARTS and not densities else []
+    energies = ("energy", *(f"{field.name}_energy" for field in parts))
+    has_energy = bool(vectors) or not means
+    curves = (energies, ("dissipation", "injection", "driving"))
     return PictureChoice(
-        curves=curves,
+        curves=curves if has_energy else tuple((name,) for name in means[:3]),
         curves_file="energy.png",
-        peak="dissipation" if "dissipation" in curves else "",
-        field=name,
-        field_file="vorticity.png" if vectors else f"{name}.png",
-        plane="plane of largest enstrophy" if vectors else "plane of largest mean square",
-        # A few intense filaments would otherwise leave everything else black.
-        brightest=0.998 if vectors else 1.0,
+        peak="dissipation" if has_energy else "",
+        planes=_planes(fields, densities, flat),
+        spectra=("energy_spectrum", *(f"{field.name}_spectrum" for field in parts), *cospectra),
+        # A wave function has no inertial range of a fluid's.
+        may_have_inertial_range=bool(vectors) and not densities,
         # Long names suit files; an axis needs few words.
         short_labels={
             "energy": r"energy of all fields $E$"
-            if len(fields) > 1
+            if len(fields) > 1 and not parts
             else r"energy $E$"
-            if not vectors
+            if parts or not vectors
             else r"kinetic energy $\langle u^2 \rangle / 2$",
             "dissipation": r"dissipation $\varepsilon$",
             "energy_spectrum": "energy per shell $E(k)$",
             "vorticity_magnitude": r"magnitude of vorticity $|\omega|$",
+            "current_density_magnitude": r"magnitude of current density $|j|$",
+            **{f"vorticity_{axis}": rf"vorticity $\omega_{axis}$" for axis in AXES},
+            **{f"current_density_{axis}": rf"current density $j_{axis}$" for axis in AXES},
             **{name: rf"density $|{_symbol(name)}|^2$" for name in densities},
+            **{name: f"mean of {name}" for name in means},
+            **{field.name: field.name for field in fields if not field.is_vector},
         },
+        group_labels={"energy": "energy $E$", "dissipation": "power"},
+        legend={
+            "energy": "all fields",
+            "dissipation": r"dissipation $\varepsilon$",
+            "injection": "injection",
+            "driving": "driving",
+            **{f"{field.name}_energy": _KINDS.get(field.name, field.name) for field in parts},
+            **{f"{field.name}_spectrum": _KINDS.get(field.name, field.name) for field in parts},
+        },
+    )
+
+
+def drawn_curls(fields: list[FieldParts]) -> dict[str, FieldParts]:
+    """Return what the curls that are written and drawn are called, and of which vectors they are.
+
+    That is the vorticity of the first vector, and the current density of a magnetic field.
+    """
+    vectors = [field for field in fields if field.is_vector]
+    magnetic = [field for field in vectors[1:] if field.is_magnetic]
+    found = dict(zip(["vorticity"], vectors, strict=False))
+    return found | dict(zip(["current_density"], magnetic, strict=False))
+
+
+def _planes(fields: list[FieldParts], densities: list[str], flat: str) -> tuple[PlaneChoice, ...]:
+    """Return the planes that are drawn: of plane flows the one component that curls have."""
+    curls = drawn_curls(fields)
+    if not curls:
+        name = [*densities, fields[0].name][0]
+        return (PlaneChoice(name, f"{name}.png", "plane of largest mean square"),)
+    remarks = {"vorticity": "plane of largest enstrophy"}
+    return tuple(
+        PlaneChoice(
+            field=f"{name}_{flat or 'magnitude'}",
+            file=f"{name.removesuffix('_density')}.png",
+            remark=remarks.get(name, "plane of largest mean square"),
+            # A few intense filaments would otherwise leave everything else black.
+            brightest=0.998,
+        )
+        for name in curls
     )
 
 

@@ -30,7 +30,7 @@ from slipstream.simulation.point_values import Layout, PointValues
 from slipstream.simulation.simulation_base import Simulation
 from slipstream.spectral import cfl
 from slipstream.spectral.dealiasing import DEALIASING, alias_warnings, kept_modes
-from slipstream.spectral.diagnostic_labels import labels_of, pictures_of
+from slipstream.spectral.diagnostic_labels import drawn_curls, labels_of, pictures_of
 from slipstream.spectral.energy_budget import (
     EnergyBudget,
     budget_kernels,
@@ -396,8 +396,16 @@ class SpectralSimulation(Simulation):
 
     def pictures(self) -> PictureChoice:
         """Return what is drawn at the end."""
-        densities = [f"{name}_density" for name, _ in self.problem.model.complexes]
-        return pictures_of(self._fields, densities, [m.name for m in self.problem.model.means])
+        model = self.problem.model
+        densities = [f"{name}_density" for name, _ in model.complexes]
+        means = [mean.name for mean in model.means]
+        return pictures_of(self._fields, densities, means, list(self._pairs), self._flat_axis)
+
+    @property
+    def _flat_axis(self) -> str:
+        """The axis that a flow in a plane does not depend on, or nothing."""
+        flat = [axis for axis, n in zip(AXES, self.case.grid.points_xyz, strict=True) if n == 1]
+        return flat[0] if len(flat) == 1 else ""
 
     def spectra(self) -> dict[str, tuple[np.ndarray, np.ndarray]]:
         """Return the energy spectrum, which sums to the energy, and those of several fields."""
@@ -453,8 +461,9 @@ class SpectralSimulation(Simulation):
     def fields(self) -> Iterator[Field]:
         """Yield all fields at the grid points, and what is drawn of them.
 
-        That is the squared magnitude of complex fields, and the magnitude of the first vector's
-        curl.
+        That is the squared magnitude of complex fields, and the magnitude of the curls of the
+        velocity, or first vector, and of a magnetic field; of plane flows also the component of
+        these curls across the plane, with its sign.
         """
         unknowns = self.problem.model.unknowns
         points_of_all = self._points_of(self.flow.state[: len(unknowns)])
@@ -467,17 +476,20 @@ class SpectralSimulation(Simulation):
             density += np.square(points_of_all[first + 1])
             yield self._field(f"{name}_density", density, f"|{name}|^2")
         del points_of_all
-        vectors = [field for field in self._fields if field.is_vector]
-        if not vectors:
-            return
-        curl = self._points_of(vorticity(self.flow, vectors[0].first))
-        magnitude = curl[0]
-        for component in curl:
-            np.square(component, out=component)
-        for component in curl[1:]:
-            magnitude += component
-        np.sqrt(magnitude, out=magnitude)
-        yield self._field("vorticity_magnitude", magnitude, "vorticity magnitude")
+        for name, field in drawn_curls(self._fields).items():
+            text = name.replace("_", " ")
+            curl = self._points_of(vorticity(self.flow, field.first))
+            if self._flat_axis:
+                across = curl[AXES.index(self._flat_axis)].copy()
+                yield self._field(f"{name}_{self._flat_axis}", across, f"{text} across the plane")
+            magnitude = curl[0]
+            for component in curl:
+                np.square(component, out=component)
+            for component in curl[1:]:
+                magnitude += component
+            np.sqrt(magnitude, out=magnitude)
+            yield self._field(f"{name}_magnitude", magnitude, f"{text} magnitude")
+            del curl, magnitude, component
 
     def layout(self) -> Layout:
         """Return where the points are."""
