@@ -288,7 +288,7 @@ def test_what_is_lost_in_each_step_is_told_once_in_a_run(comm, device):
 
 
 def test_a_function_stops_the_run_on_all_ranks(comm, device, shared_folder):
-    sim = turbulence(comm, device)
+    sim = turbulence(comm, device, output={"pictures": False})
 
     def look(s):
         if s.steps in (0, 3, 7) and s.rank == s.ranks - 1:

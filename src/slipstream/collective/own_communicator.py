@@ -21,7 +21,7 @@ import numpy as np
 from mpi4py import MPI
 
 from slipstream.collective import described, failure_of, on_all_ranks
-from slipstream.collective.time_limit import WaitedTooLong, abandoned, timeout
+from slipstream.collective.time_limit import WaitedTooLong, abandoned, longer_pause, timeout
 from slipstream.errors import InputError, RunError
 
 # Bytes that every rank brings to a meeting: how many it has to say, and those if they are few.
@@ -42,7 +42,7 @@ def _wait(done: Callable[[], bool], patience: float = 1.0) -> None:
             continue
         if waited > timeout() * patience:
             raise WaitedTooLong("a rank", timeout())
-        time.sleep(_PAUSE)
+        time.sleep(max(_PAUSE, longer_pause(waited)))
 
 
 class OwnCommunicator(MPI.Intracomm):

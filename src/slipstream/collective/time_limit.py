@@ -12,6 +12,15 @@ from slipstream.errors import InputError, RunError
 abandoned: list[Any] = []
 
 
+# What has been waited for long is looked for less often: the wait is at most this fraction longer.
+_FRACTION, _LONGEST_PAUSE = 1 / 200, 0.02
+
+
+def longer_pause(waited: float) -> float:
+    """Return for how many seconds to sleep after so many in vain, and leave the core to others."""
+    return min(waited * _FRACTION, _LONGEST_PAUSE)
+
+
 def timeout() -> float:
     """Return for how many seconds a rank waits for others: ``$SLIPSTREAM_TIMEOUT``, or 600."""
     text = os.environ.get("SLIPSTREAM_TIMEOUT", "600")

@@ -13,6 +13,7 @@ from slipstream.errors import RunError
 TAG = 32001
 # For so many seconds a message may be on its way whose sender is known to have sent it.
 _ON_ITS_WAY = 1.0
+_PAUSE = 1e-4
 
 
 class FailureNotice:
@@ -49,6 +50,7 @@ class FailureNotice:
         until = time.perf_counter() + _ON_ITS_WAY
         while time.perf_counter() < until:
             self.look()
+            time.sleep(_PAUSE)
         self._text = "a step has failed on another rank"
         self.check()
 

@@ -26,7 +26,7 @@ from slipstream.schedule import StepGraph
 # The standard guarantees tags up to 32767 only; see also `failure_notice.TAG`.
 _TAGS = 32000
 # A rank that waits looks in every so many polls whether a step has failed on another.
-_LOOK = 256
+_LOOK = 16
 
 
 class _MpiTransport(Transport):

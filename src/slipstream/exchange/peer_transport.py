@@ -28,7 +28,7 @@ from slipstream.exchange.transport_registry import make_far_transport
 from slipstream.schedule import StepGraph
 
 # A rank that waits looks in every so many polls whether another has given up.
-_LOOK = 64
+_LOOK = 16
 
 
 class PeerTransport(Transport):

@@ -8,12 +8,14 @@ import time
 from collections.abc import Callable
 from functools import partial
 
-from slipstream.collective.time_limit import WaitedTooLong
+from slipstream.collective.time_limit import WaitedTooLong, longer_pause
 from slipstream.device import Device
 
 # Most exchanges are over within this many seconds. Until then a rank that waits does not sleep:
 # waking up would take longer than the exchange.
 _BRISK = 2e-4
+# After this many the others are late, and whoever else wants the core gets it.
+_LONG = 2e-2
 
 
 class Patience:
@@ -40,7 +42,7 @@ class Patience:
             waited = time.perf_counter() - began
             if waited > self.limit:
                 raise WaitedTooLong(what, self.limit)
-            (os.sched_yield if waited < _BRISK else self._pause)()
+            self._sleep(waited, waited < _BRISK)
 
     def moved(self) -> None:
         """Note that something was done: more may be soon."""
@@ -59,4 +61,12 @@ class Patience:
         idle = time.perf_counter() - self._moved
         if idle > self.limit:
             raise WaitedTooLong(obstacle(), self.limit)
-        (os.sched_yield if self._inline and idle < _BRISK else self._pause)()
+        self._sleep(idle, self._inline and idle < _BRISK)
+
+    def _sleep(self, waited: float, brisk: bool) -> None:
+        if brisk:
+            os.sched_yield()
+        elif waited < _LONG:
+            self._pause()
+        else:
+            time.sleep(longer_pause(waited))
