@@ -154,6 +154,8 @@ class _Plan:
 
 
 _plans: dict[tuple, _Plan] = {}
+_LIBC = ctypes.CDLL(None)
+_LIBC.open_memstream.restype = ctypes.c_void_p
 
 
 def _plan_of(problem: _Problem) -> _Plan:
@@ -169,7 +171,7 @@ def _plan_of(problem: _Problem) -> _Plan:
 
 
 def _estimated(problem: _Problem) -> _Plan:
-    with without_wisdom():
+    with without_wisdom(PREFIXES[problem.source.dtype.char]):
         made = next(filter(None, (_make(problem, flags) for flags in _FLAGS)), None)
     if made is None:
         raise InputError(f"FFTW cannot transform an array of shape {problem.source.shape}")
@@ -242,15 +244,33 @@ def _twin(array: np.ndarray) -> np.ndarray:
 
 
 @contextlib.contextmanager
-def without_wisdom() -> Iterator[None]:
-    """Hide what has been planned in this process before: FFTW would take it for an estimate."""
-    kept = pyfftw.export_wisdom()
-    pyfftw.forget_wisdom()
+def without_wisdom(prefix: str) -> Iterator[None]:
+    """Hide what has been planned in this process before: FFTW would take it for an estimate.
+
+    Of one precision, by the prefix of its functions: to export or import wisdom, FFTW computes a
+    checksum of all that it can do, which takes longer than to estimate a small plan.
+    """
+    library = fftw_library()
+    kept, forget = _wisdom(prefix), getattr(library, f"{prefix}_forget_wisdom")
+    forget()
     try:
         yield
     finally:
-        pyfftw.forget_wisdom()
-        pyfftw.import_wisdom(kept)
+        forget()
+        if kept.count(b"(") > 1:  # more than its head
+            getattr(library, f"{prefix}_import_wisdom_from_string")(kept)
+
+
+def _wisdom(prefix: str) -> bytes:
+    """Return FFTW's wisdom as text. Asked for a string, FFTW writes it twice."""
+    text, size = ctypes.c_void_p(), ctypes.c_size_t()
+    file = ctypes.c_void_p(_LIBC.open_memstream(ctypes.byref(text), ctypes.byref(size)))
+    getattr(fftw_library(), f"{prefix}_export_wisdom_to_file")(file)
+    _LIBC.fclose(file)
+    try:
+        return ctypes.string_at(text, size.value)
+    finally:
+        _LIBC.free(text)
 
 
 @functools.cache

@@ -47,7 +47,7 @@ def _plan_of(
     )
     with fftw.planner:
         if key not in _plans:
-            with fftw.without_wisdom():
+            with fftw.without_wisdom(fftw.PREFIXES[source.dtype.char]):
                 address = _make(source, target, axis, kind, threads)
             if not address:
                 raise InputError(f"FFTW has no {kind} of an array of shape {source.shape}")
