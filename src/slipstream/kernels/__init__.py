@@ -59,14 +59,23 @@ def _embed(header: str, lines: list[str], seen: set[str], constants: dict[str, o
     if header in seen:
         return
     seen.add(header)
+    for text, name, constant in _between_includes(header):
+        lines.append(text)
+        included = name or str(constants.get(constant, "")).strip('"')
+        if included:
+            _embed(included, lines, seen, constants)
+
+
+@functools.cache
+def _between_includes(header: str) -> list[tuple[str, str, str]]:
+    """Return a header's text up to each include, and what is included, by name or by constant."""
     text = _written.get(header) or resources.files(__package__).joinpath(header).read_text()
-    lines.append(f'#line 1 "{header}"')
+    lines, pieces = [f'#line 1 "{header}"'], []
     for number, line in enumerate(text.splitlines(), start=1):
         match = _INCLUDE.match(line)
         if match:
-            name = match.group(1) or str(constants.get(match.group(2), "")).strip('"')
-            if name:
-                _embed(name, lines, seen, constants)
-            lines.append(f'#line {number + 1} "{header}"')
+            pieces.append(("\n".join(lines), match.group(1) or "", match.group(2) or ""))
+            lines = [f'#line {number + 1} "{header}"']
         elif line.strip() != "#pragma once":
             lines.append(line)
+    return [*pieces, ("\n".join(lines), "", "")]
