@@ -8,8 +8,10 @@ import gc
 import importlib
 import math
 import os
+import shutil
 import signal
 import sys
+import tempfile
 import threading
 from concurrent.futures import Future
 
@@ -55,12 +57,24 @@ def pytest_configure(config):
     # Who runs the tests by nohup wants them to ignore a hang-up; what they start heeds it.
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    keep_files_in_memory()
     if several_ranks() and world().rank:
         # All ranks do the same: one of them tells of it.
         reporter = config.pluginmanager.getplugin("terminalreporter")
         config.pluginmanager.unregister(reporter)
         silent = type(reporter)(config, open(os.devnull, "w"))  # noqa: SIM115
         config.pluginmanager.register(silent, "terminalreporter")
+
+
+def keep_files_in_memory(folder="/dev/shm", needed=4 * 2**30):
+    """Let tests write to memory, if it has room: runs flush every file, and would await a disk."""
+    if "TMPDIR" in os.environ or not os.access(folder, os.W_OK):
+        return
+    # Compiled kernels are among the files.
+    executable = not os.statvfs(folder).f_flag & os.ST_NOEXEC
+    if executable and shutil.disk_usage(folder).free > needed:
+        os.environ["TMPDIR"] = folder
+        tempfile.tempdir = None
 
 
 def pytest_collection_modifyitems(config, items):

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from slipstream.device import HostCall, HostDevice, LaneNode, RowLaunch
+from slipstream.errors import RunError
 from slipstream.schedule import POLICIES, StepGraph, commit
 
 DEVICE = HostDevice(threads=3, lanes=3)
@@ -157,6 +158,50 @@ def test_a_step_of_one_cpu_is_run_by_compiled_code(policy, lanes):
     expected = np.fft.rfft(points)
     expected[..., 5:] = 0
     np.testing.assert_allclose(back, 16 * np.fft.irfft(expected, 16), atol=1e-12)
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("slow", [False, True])
+def test_steps_of_little_work_stay_in_the_calling_thread(policy, slow):
+    """In the order of recording; what fails there is named, and forgotten by the next run."""
+    threads, order, fails = [], [], []
+    graph, memory = StepGraph(DEVICE), np.zeros(3)
+
+    def operation(number):
+        def run(stream):
+            threads[number:] = [threading.current_thread()]
+            order.append(number)
+            if fails:
+                raise ValueError("no luck")
+            if slow:
+                time.sleep(2e-3)
+
+        return run
+
+    for number in range(3):
+        reads = [] if number == 0 else [memory[number - 1 : number]]
+        graph.add(
+            operation(number),
+            reads=reads,
+            writes=[memory[number : number + 1]],
+            label=f"node {number}",
+            category="compute",
+            lane=graph.lane_of_batch(2 - number)[1],
+        )
+    step = commit(graph, policy)
+    for _ in range(20):
+        order.clear()
+        step.run()
+        assert order == [0, 1, 2]
+    assert [thread is threading.current_thread() for thread in threads] == [not slow] * 3
+    fails.append(True)
+    with pytest.raises(RunError, match="node 'node 0' \\(compute\\) failed: no luck"):
+        step.run()
+    fails.clear()
+    order.clear()
+    step.run(profile=True)
+    assert order == [0, 1, 2]
+    assert [entry.label for entry in step.timeline.entries] == ["node 0", "node 1", "node 2"]
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64, np.complex64, np.complex128, np.int64])

@@ -307,9 +307,13 @@ class HostDevice(Device):
         return target
 
     def stream(self, urgent: bool = False) -> Stream:
-        if self.inline:
-            return SoloStream(self._limit(1), self._limit(thread_count()))
-        return HostStream(self._limit(self._threads_per_lane))
+        return self.calling_stream() if self.inline else HostStream(self._threads_of_lane())
+
+    def calling_stream(self) -> Stream:
+        return SoloStream(self._threads_of_lane(), self._limit(thread_count()))
+
+    def _threads_of_lane(self) -> Operation:
+        return self._limit(self._threads_per_lane)
 
     def _limit(self, threads: int) -> Operation:
         """Return what gives the kernels of the calling thread so many threads."""

@@ -257,6 +257,10 @@ class Device(ABC):
         """Return programs that run lists of nodes concurrently, for the lanes of a CPU."""
         raise NotImplementedError
 
+    def calling_stream(self) -> Stream:
+        """Return a stream of a CPU that runs operations at once, with the threads of one lane."""
+        raise NotImplementedError
+
     @abstractmethod
     def memory_total(self) -> int:
         """Return how many bytes there are in all."""

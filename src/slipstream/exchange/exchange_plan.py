@@ -10,7 +10,8 @@ the packed one need no packing at all; the slab transforms choose theirs so.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+import operator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from slipstream.array_types import Array
@@ -48,8 +49,8 @@ class ExchangePlan:
         cls, sources: Sequence[Box], targets: Sequence[Box], rank: int
     ) -> ExchangePlan:
         """Plan the move from one decomposition, a box per rank without overlaps, to another."""
-        sends = _blocks((peer, sources[rank].intersect(box)) for peer, box in enumerate(targets))
-        receives = _blocks((peer, targets[rank].intersect(box)) for peer, box in enumerate(sources))
+        sends = _blocks(_common_parts(sources[rank], targets))
+        receives = _blocks(_common_parts(targets[rank], sources))
         return cls(rank, sends, receives, sources[rank].size, targets[rank].size)
 
     def reversed(self) -> ExchangePlan:
@@ -96,6 +97,16 @@ class ExchangePlan:
 def part_of(array: Array, block: Block) -> Array:
     """Return the part of a flat packed array that a block describes."""
     return array[block.offset : block.offset + block.count]
+
+
+def _common_parts(own: Box, boxes: Sequence[Box]) -> Iterator[tuple[int, Box]]:
+    """Yield what a box has in common with those of other ranks, and their ranks."""
+    for peer, box in enumerate(boxes):
+        # Of thousands of ranks most have nothing in common, and to see that is quick.
+        if all(map(operator.lt, own.start, box.stop)) and all(
+            map(operator.lt, box.start, own.stop)
+        ):
+            yield peer, own.intersect(box)
 
 
 def _blocks(parts: Iterable[tuple[int, Box]]) -> tuple[Block, ...]:

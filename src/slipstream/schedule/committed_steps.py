@@ -17,6 +17,7 @@ Waiting for other ranks has an end, ``SLIPSTREAM_TIMEOUT``: where one has died, 
 
 from __future__ import annotations
 
+import math
 import time
 
 from slipstream.collective.time_limit import WaitedTooLong, timeout
@@ -29,6 +30,12 @@ from slipstream.schedule.timeline import Timeline
 from slipstream.schedule.timeouts import Patience
 
 POLICIES = ("serial", "overlap")
+
+# About what it takes to wake the threads of a CPU and to wait for them, by an interpreter that
+# serves one of them at a time; and how many runs of a step tell whether its work takes less. The
+# first is often slow, as memory is touched for the first time, and others may take the cores.
+_SECONDS_TO_WAKE = 1e-4
+_TIMED_RUNS = 10
 
 
 def commit(graph: StepGraph, policy: str = "overlap") -> CommittedStep:
@@ -176,7 +183,8 @@ class ProgrammedStep(CommittedStep):
     """The lanes of a CPU side by side, each by a program of its own.
 
     The host, which would issue nodes one by one, and the interpreter, which many threads would wait
-    for, are not asked.
+    for, are not asked. What takes less time than to wake the threads is done by the calling one:
+    the first runs are timed to see.
     """
 
     def __init__(self, graph: StepGraph) -> None:
@@ -185,6 +193,8 @@ class ProgrammedStep(CommittedStep):
         in_order = self._lanes.in_order()
         self._streams = [stream for stream, _ in in_order]
         self._programs = self.device.lane_programs([nodes for _, nodes in in_order])
+        self._runs_to_time = 0 if self.device.inline else _TIMED_RUNS
+        self._shortest: dict[int, float] = {}  # time of each node in these runs
 
     def _run(self, profile: bool, stream: Stream | None) -> None:
         self._patience.limit = timeout()
@@ -192,11 +202,27 @@ class ProgrammedStep(CommittedStep):
             start = stream.record()
             self._patience.wait(start.done, "what came before the step")
             start.synchronize()  # raises what failed
-        with self._lanes.drained():
-            self._programs.run(self._streams, profile)
-        if profile:
-            for index, interval in self._programs.intervals().items():
-                self.timeline.add(self.nodes[index], *interval)
+        timed = profile or self._runs_to_time > 0
+        with self._lanes.drained(self._streams):
+            self._programs.run(self._streams, timed)
+        if timed:
+            intervals = self._programs.intervals()
+            if profile:
+                for index, interval in intervals.items():
+                    self.timeline.add(self.nodes[index], *interval)
+            if self._runs_to_time:
+                self._choose_threads(intervals)
+
+    def _choose_threads(self, intervals: dict[int, tuple[float, float]]) -> None:
+        """Leave all nodes, one after the other, to the calling thread if that takes less time."""
+        for index, (start, stop) in intervals.items():
+            self._shortest[index] = min(stop - start, self._shortest.get(index, math.inf))
+        seconds = sum(self._shortest.values())
+        self._runs_to_time = self._runs_to_time - 1 if seconds < 10 * _SECONDS_TO_WAKE else 0
+        if seconds < _SECONDS_TO_WAKE:
+            self._streams = [self.device.calling_stream()]
+            self._programs = self.device.lane_programs([self._lanes.in_one()])
+            self._runs_to_time = 0
 
 
 class CapturedStep(CommittedStep):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import partial
 
 from slipstream.device import Device, Event, HostCall, LaneNode, Operation, Span, Stream
@@ -65,20 +65,29 @@ class Lanes:
 
         A stream that runs its operations at once has those of all lanes.
         """
+        if self._home[0].inline:
+            return [(self.main, self.in_one())]
         result: dict[Stream, list[LaneNode]] = {}
         latest: dict[tuple, int] = {}
         for node in self._nodes:
             own, awaited = self._lane_of[node.index], []
             for lane, indices in self._awaited[node.index].items():
-                if not node.device.inline and latest.get((own, lane), -1) < max(indices):
+                if latest.get((own, lane), -1) < max(indices):
                     latest[own, lane] = max(indices)
                     awaited.append(max(indices))
-            stream = self.main if node.device.inline else self.stream_of[node.index]
-            operation = self._operations[node.index]
-            if isinstance(node.operation, HostCall):  # which cannot fail: no need for its name
-                operation = node.operation
-            result.setdefault(stream, []).append(LaneNode(node.index, operation, awaited))
+            lane_node = LaneNode(node.index, self._plain_operation(node), awaited)
+            result.setdefault(self.stream_of[node.index], []).append(lane_node)
         return list(result.items())
+
+    def in_one(self) -> list[LaneNode]:
+        """Return what a single stream does that has the nodes of all lanes."""
+        return [LaneNode(node.index, self._plain_operation(node)) for node in self._nodes]
+
+    def _plain_operation(self, node: Node) -> Operation:
+        # A call of compiled code cannot fail: no need for its name.
+        if isinstance(node.operation, HostCall):
+            return node.operation
+        return self._operations[node.index]
 
     def begin(self, profile: bool) -> None:
         """Let all lanes start after the main lane's present end."""
@@ -97,10 +106,10 @@ class Lanes:
             if stream is not self.main:
                 self.main.wait(stream.record())
 
-    def drain(self) -> None:
-        """Wait until all lanes are done; raise what failed in any, and forget it."""
+    def drain(self, streams: Iterable[Stream] | None = None) -> None:
+        """Wait until all lanes, or some streams, are done; raise what failed, and forget it."""
         failures = []
-        for stream in self._streams.values():
+        for stream in self._streams.values() if streams is None else streams:
             try:
                 stream.synchronize()
             except Exception as failure:
@@ -109,18 +118,18 @@ class Lanes:
             raise failures[0]
 
     @contextlib.contextmanager
-    def drained(self) -> Iterator[None]:
-        """Leave with all lanes done, so that who catches a failure may use what they work on.
+    def drained(self, streams: Iterable[Stream] | None = None) -> Iterator[None]:
+        """Leave with all lanes, or some streams, done: who catches a failure may use the arrays.
 
         Transfers in flight at a failure are not waited for, as the other side may have failed too:
         a step with transfers must not be run again then.
         """
         try:
             yield
-            self.drain()
+            self.drain(streams)
         except BaseException as failure:
             with contextlib.suppress(Exception):
-                self.drain()
+                self.drain(streams)
             if isinstance(failure, SlipstreamError) or not isinstance(failure, Exception):
                 raise
             text = str(failure) or type(failure).__name__
