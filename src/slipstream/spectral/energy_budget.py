@@ -12,6 +12,7 @@ import numpy as np
 
 from slipstream.array_types import Array
 from slipstream.device import Kernel
+from slipstream.device.row_sums import sum_of_rows
 from slipstream.spectral.runge_kutta_step import SpectralStep
 from slipstream.spectral.spectral_problem import FieldParts, vectors_of
 
@@ -133,4 +134,4 @@ def _sums_over_rows(flow: SpectralStep, size: int, kernel: Kernel, *arrays: Arra
     nz, ny, _ = flow.problem.geometry.stored_shape
     sums = flow.device.zeros((nz * ny, size), np.float64)
     flow.run_over_rows(kernel, *arrays, sums)
-    return flow.device.to_host(sums).sum(axis=0)
+    return sum_of_rows(flow.device, sums)

@@ -14,10 +14,11 @@ import numpy as np
 from slipstream.array_types import Array, Comm
 from slipstream.collective import sum_over_ranks
 from slipstream.device import Kernel, RowLaunch
+from slipstream.device.row_sums import row_sum_kernel, sum_of_rows
 from slipstream.spectral.runge_kutta_step import SpectralStep
 from slipstream.spectral.spectral_problem import FieldParts
 
-_MODES_AT_A_TIME = 1 << 22
+_NUMBERS_AT_A_TIME = 1 << 22
 
 
 @dataclass(frozen=True)
@@ -80,35 +81,37 @@ def sums_in_bins(
     Both have the shape (components, kz, ky of this rank, kx); both signs of kx are counted.
     """
     device, waves = flow.device, flow.wavenumbers
-    module, sums = device.array_module, device.zeros((bins.count,), np.float64)
+    sums = np.zeros(bins.count)
     z, y, x = (device.array(axis, np.float64) for axis in (waves.z, waves.y, waves.x))
     kernel = _kernel_of_bins(flow, bins.number)
-    row = y.size * x.size
-    planes = max(1, _MODES_AT_A_TIME // max(1, row))
-    for low in range(0, len(z) if row else 0, planes):
+    numbers_of_plane = y.size * max(x.size, bins.count)
+    planes = max(1, _NUMBERS_AT_A_TIME // max(1, numbers_of_plane))
+    for low in range(0, len(z) if x.size * y.size else 0, planes):
         part = slice(low, low + planes)
-        shape = (len(z[part]), y.size, x.size)
-        products, numbers = device.empty(shape, np.float64), device.zeros(shape, np.int64)
-        operation = kernel.bind(
-            RowLaunch(shape[0] * shape[1], shape[2]),
+        table = device.zeros((len(z[part]) * y.size, bins.count), np.float64)
+        add = kernel.bind(
+            RowLaunch(len(z[part]), y.size),
             first[:, part],
             second[:, part],
-            *(z[part], y, x, products, numbers),
-            *(len(first), *shape, *_modes_apart(first), *_modes_apart(second)),
+            *(z[part], y, x, table, bins.count),
+            *(len(first), len(z[part]), y.size, x.size),
+            *_modes_apart(first),
+            *_modes_apart(second),
             *(bins.a, bins.b, bins.c),
         )
-        device.run(operation)
-        sums += module.bincount(numbers.ravel(), products.ravel(), bins.count)
-    return sum_over_ranks(comm, device.to_host(sums))
+        device.run(add)
+        sums += sum_of_rows(device, table)
+    return sum_over_ranks(comm, sums)
 
 
 def spectrum_kernels(flow: SpectralStep) -> tuple[Kernel, ...]:
     """Return the kernels of spectra, and of `variances`."""
-    return tuple(_kernel_of_bins(flow, number) for number in (_SHELL, _NO_MEAN.number))
+    of_bins = (_kernel_of_bins(flow, number) for number in (_SHELL, _NO_MEAN.number))
+    return *of_bins, row_sum_kernel(flow.device)
 
 
 def _kernel_of_bins(flow: SpectralStep, number: str) -> Kernel:
-    return flow.device.kernel("binned_modes.hpp", "binned_products", REAL=flow.real, BIN=number)
+    return flow.device.kernel("binned_modes.hpp", "binned_rows", REAL=flow.real, BIN=number)
 
 
 def _modes_apart(modes: Array) -> list[int]:
