@@ -137,7 +137,7 @@ class AdvectionSimulation(Simulation):
     def initialise(self) -> None:
         """Set the Gaussian, or the checkpoint to go on from."""
         settings = self.case.initial
-        folder = settings.restart
+        folder = self.restart
         if folder is None:
             values = gaussian(self._box, self._shape, (0.0, 0.0, 0.0), settings.width)
         else:

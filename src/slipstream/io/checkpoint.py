@@ -42,6 +42,7 @@ from slipstream.io.zarr_store import FieldStore, all_finite, read_field
 
 CHECKPOINTS_NAME = "checkpoints"
 KEPT = 2
+DAMAGED = ".damaged"  # in place of ``.zarr``
 # The step, and a number if a run has more than one state of it.
 _GENERATION = re.compile(r"(\d{1,19})(?:-(\d{1,9}))?\.zarr")
 _FORMER_NAME = "checkpoint.zarr"
@@ -280,6 +281,19 @@ def _new_generation(checkpoints: Path, step: int) -> Path:
         number += 1
         path = checkpoints / f"{step:09d}-{number}.zarr"
     return path
+
+
+def set_aside_later(folder: Path, step: int) -> None:
+    """Take from the states of a run those later than a step, which are damaged if there are any."""
+    checkpoints = folder / CHECKPOINTS_NAME
+    for path in generations(checkpoints) if checkpoints.is_dir() else []:
+        if int(path.stem.partition("-")[0]) > step:
+            with errors_name(path):
+                aside = path.with_suffix(DAMAGED)
+                if aside.is_dir():
+                    shutil.rmtree(aside)
+                path.rename(aside)
+                flush_folder(checkpoints)
 
 
 def _remove_oldest(checkpoints: Path, keep: int) -> None:

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import itertools
 import os
+import re
 import shutil
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -99,7 +101,13 @@ Make = Callable[[SampledArray, slice], np.ndarray]
 class SnapshotFiles(ABC):
     """Files of a format, into which snapshots go. All methods are collective.
 
-    What is there is replaced, if it was written by one of these.
+    What is there is replaced, if it was written by one of these. With `until`, a time, it goes on:
+    what is later is left out from `go_on` on.
+
+    Attributes
+    ----------
+    times : list of float
+        Those of the snapshots with which it goes on.
     """
 
     def __init__(
@@ -109,12 +117,17 @@ class SnapshotFiles(ABC):
         points: SampledPoints,
         comm: Comm,
         attributes: Mapping[str, Any],
+        until: float | None = None,
     ) -> None:
         self.path, self._arrays, self._points = path, list(arrays), points
         self._comm, self._attributes = comm, dict(attributes)
         self._rank = 0 if comm is None else comm.rank
+        self.times: list[float] = []
         on_first_rank(comm, self._check)
-        self._begin()
+        if until is None or not os.path.lexists(path):
+            self._begin()
+        else:
+            self._find(until)
 
     @abstractmethod
     def _check(self) -> None:
@@ -123,6 +136,18 @@ class SnapshotFiles(ABC):
     @abstractmethod
     def _begin(self) -> None:
         """Remove what is replaced, and make what snapshots need."""
+
+    @abstractmethod
+    def _find(self, until: float) -> None:
+        """Find what goes on, and change nothing."""
+
+    @abstractmethod
+    def go_on(self) -> None:
+        """Leave out what comes after the time at which the snapshots go on."""
+
+    @abstractmethod
+    def replace_last(self) -> None:
+        """Replace the last of the snapshots that go on by the next one."""
 
     @abstractmethod
     def append(self, time: float, step: int, make: Make) -> None:
@@ -137,6 +162,20 @@ class ZarrSnapshots(SnapshotFiles):
 
     def _begin(self) -> None:
         self._store = FieldStore(self.path, self._comm, self._attributes, _TIMES_TOGETHER)
+
+    def _find(self, until: float) -> None:
+        self._store = FieldStore(
+            self.path, self._comm, self._attributes, _TIMES_TOGETHER, until=until
+        )
+        self.times = self._store.times
+
+    def go_on(self) -> None:
+        """Leave out what comes after the time at which the snapshots go on."""
+        self._store.go_on()
+
+    def replace_last(self) -> None:
+        """Replace the last of the snapshots that go on by the next one."""
+        self._store.replace_last()
 
     def append(self, time: float, step: int, make: Make) -> None:
         """Write a snapshot."""
@@ -195,15 +234,62 @@ class _FileForEach(SnapshotFiles):
 
         on_first_rank(self._comm, make_folder)
 
+    def _find(self, until: float) -> None:
+        def look() -> list[float]:
+            with errors_name(self.path):
+                times = itertools.takewhile(
+                    lambda time: time is not None and time <= until * (1 + 1e-12), self._stored()
+                )
+                return [time for time in times if time is not None]
+
+        self.times = on_first_rank(self._comm, look)
+        self._count = len(self.times)
+
+    @abstractmethod
+    def _stored(self) -> Iterator[float | None]:
+        """Yield the time of each snapshot that is there; None if it cannot be read."""
+
+    def go_on(self) -> None:
+        """Leave out what comes after the time at which the snapshots go on."""
+
+        def remove() -> None:
+            with errors_name(self.path):
+                kept = {self._file(number).name for number in range(len(self.times))}
+                for path in self.path.iterdir():
+                    if self._is_ours(path) and path.name not in kept:
+                        path.unlink()
+            flush_folder(self.path)
+
+        on_first_rank(self._comm, remove)
+
+    def replace_last(self) -> None:
+        """Replace the last of the snapshots that go on by the next one."""
+        self._count = max(0, len(self.times) - 1)
+
+    def _file(self, number: int) -> Path:
+        return self.path / f"{self.path.name}_{number:06d}{self.ending}"
+
     def _next(self) -> Path:
         self._count += 1
-        return self.path / f"{self.path.name}_{self._count - 1:06d}{self.ending}"
+        return self._file(self._count - 1)
 
 
 class Hdf5Snapshots(_FileForEach):
     """HDF5 files, with an array for each component and the places of points as attributes."""
 
     ending = ".h5"
+
+    def _stored(self) -> Iterator[float | None]:
+        import h5py
+
+        for number in itertools.count():
+            if not self._file(number).exists():
+                return
+            try:
+                with h5py.File(self._file(number), "r") as file:
+                    yield float(file.attrs["time"])
+            except (OSError, KeyError, TypeError, ValueError):
+                yield None
 
     def append(self, time: float, step: int, make: Make) -> None:
         """Write a snapshot."""
@@ -234,6 +320,25 @@ class VtkSnapshots(_FileForEach):
         self._collection = self.path.with_name(f"{self.path.name}.pvd")
         on_first_rank(self._comm, self._write_collection)
 
+    def _find(self, until: float) -> None:
+        super()._find(until)
+        self._collection = self.path.with_name(f"{self.path.name}.pvd")
+        self._times = list(self.times)
+
+    def _stored(self) -> Iterator[float | None]:
+        collection = self.path.with_name(f"{self.path.name}.pvd")
+        text = collection.read_text("utf-8") if collection.exists() else ""
+        for number, time in enumerate(re.findall(r'<DataSet timestep="([^"]*)"', text)):
+            try:
+                yield float(time) if self._file(number).exists() else None
+            except ValueError:
+                yield None
+
+    def go_on(self) -> None:
+        """Leave out what comes after the time at which the snapshots go on."""
+        on_first_rank(self._comm, self._write_collection)
+        super().go_on()
+
     def append(self, time: float, step: int, make: Make) -> None:
         """Write a snapshot."""
         path = self._next()
@@ -251,7 +356,7 @@ class VtkSnapshots(_FileForEach):
                 with contextlib.suppress(OSError):
                     unfinished.unlink()
             raise
-        self._times.append(time)
+        self._times[self._count - 1 :] = [time]
         on_first_rank(self._comm, self._write_collection)
 
     def _make_file(self, path: Path) -> dict[str, int]:

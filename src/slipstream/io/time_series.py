@@ -5,11 +5,14 @@ When the run ends, however it ends, the same series is written to a zarr group a
 millions of rows: none is kept in memory.
 """
 
+from __future__ import annotations
+
 import csv
 import itertools
 import os
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, BinaryIO
 
@@ -18,7 +21,7 @@ import zarr
 
 from slipstream.errors import InputError
 from slipstream.field import Field
-from slipstream.io.durable_files import errors_name, flush_folder
+from slipstream.io.durable_files import PARTIAL, errors_name, flush_file, flush_folder
 from slipstream.io.foreign_files import open_file
 from slipstream.io.zarr_store import FieldStore, read_field
 from slipstream.printable_text import one_line
@@ -38,11 +41,17 @@ class Series:
     """Rows of named values against time, in files such as ``diagnostics.csv`` and ``.zarr``.
 
     Comment lines (``#``) at the head of the CSV explain the columns by their `labels`; pandas reads
-    it with ``read_csv(path, comment="#")``.
+    it with ``read_csv(path, comment="#")``. With `until`, a step, the series that is there goes on:
+    its later rows are left out from `begin` on. Columns that only some rows have are not-a-number
+    in the others.
     """
 
     def __init__(
-        self, folder: str | Path, labels: Mapping[str, str], name: str = "diagnostics"
+        self,
+        folder: str | Path,
+        labels: Mapping[str, str],
+        name: str = "diagnostics",
+        until: int | None = None,
     ) -> None:
         self.folder, self._name = Path(folder), name
         self._path = self.folder / f"{name}.csv"
@@ -50,6 +59,32 @@ class Series:
         self._columns: list[str] = []
         self._rows = 0
         self._csv: tuple[IO[str], csv.DictWriter] | None = None
+        self._earlier: _Earlier | None = None
+        if until is not None and self._path.exists():
+            self._earlier = _rows_until(self._path, until)
+
+    @property
+    def last_rows(self) -> list[dict[str, float]]:
+        """The last two rows, or fewer, of the series that goes on."""
+        return self._earlier.last_rows if self._earlier else []
+
+    def begin(self) -> None:
+        """Leave out, for good, what comes after the step at which the series goes on."""
+        if self._earlier is not None:
+            self._cut(self._earlier.ends[-1])
+            self._columns, self._rows = self._earlier.columns, self._earlier.rows
+
+    def replace_last(self) -> None:
+        """Leave out the last row of the series that goes on as soon as there is another one."""
+        if self._earlier is not None and self._earlier.rows:
+            self._earlier.ends.pop()
+            self._earlier.rows -= 1
+
+    def _cut(self, size: int) -> None:
+        with errors_name(self._path):
+            if self._path.stat().st_size > size:
+                os.truncate(self._path, size)
+                flush_file(self._path)
 
     def append(
         self, step: int, time: float, step_size: float, diagnostics: Mapping[str, float]
@@ -67,6 +102,8 @@ class Series:
             file.flush()
 
     def _open(self, columns: list[str]) -> tuple[IO[str], csv.DictWriter]:
+        if self._earlier is not None:
+            return self._open_again(self._earlier, columns)
         with errors_name(self._path):
             file = self._path.open("w", newline="", encoding="utf-8")
         for name in columns:
@@ -74,6 +111,36 @@ class Series:
         writer = csv.DictWriter(file, columns, lineterminator="\n")
         writer.writeheader()
         return file, writer
+
+    def _open_again(
+        self, earlier: _Earlier, columns: list[str]
+    ) -> tuple[IO[str], csv.DictWriter]:
+        """Open the series that goes on, with the columns of before and those that are new."""
+        self._cut(earlier.ends[-1])
+        self._rows = earlier.rows
+        self._columns = [*earlier.columns, *(one for one in columns if one not in earlier.columns)]
+        if self._columns != earlier.columns:
+            self._rewrite(earlier)
+        with errors_name(self._path):
+            file = self._path.open("a", newline="", encoding="utf-8")
+        return file, csv.DictWriter(file, self._columns, restval="nan", lineterminator="\n")
+
+    def _rewrite(self, earlier: _Earlier) -> None:
+        """Replace the file by one with columns more."""
+        more = ",nan" * (len(self._columns) - len(earlier.columns))
+        labels = {**earlier.labels, **self.labels}
+        partial = self._path.with_name(self._path.name + PARTIAL)
+        with errors_name(self._path):
+            with self._path.open(encoding="utf-8") as rows, partial.open("w", newline="") as file:
+                file.writelines(f"# {one}: {labels.get(one, one)}\n" for one in self._columns)
+                file.write(",".join(self._columns) + "\n")
+                lines = (line for line in rows if not line.startswith("#"))
+                next(lines, None)
+                file.writelines(f"{line.rstrip(chr(10))}{more}\n" for line in lines)
+                file.flush()
+                os.fsync(file.fileno())
+            partial.replace(self._path)
+            flush_folder(self.folder)
 
     def flush(self) -> None:
         """Wait until the rows are on the device."""
@@ -127,6 +194,44 @@ class Series:
         """Yield the rows of the CSV file, some at a time."""
         with self._path.open(newline="", encoding="utf-8") as file:
             yield from _row_blocks(csv.reader(line for line in file if not line.startswith("#")))
+
+
+@dataclass
+class _Earlier:
+    """The rows of a series that goes on: how many, and the size of the file up to each of the last.
+
+    `ends` are as many as the `last_rows`, and the one before them.
+    """
+
+    columns: list[str]
+    labels: dict[str, str]
+    rows: int
+    ends: list[int]
+    last_rows: list[dict[str, float]]
+
+
+def _rows_until(path: Path, step: int) -> _Earlier:
+    """Look through a series up to a step; an `InputError` if it is none."""
+    columns, labels = _heading(path)
+    found = _Earlier(columns, labels, 0, [], [])
+    with open_file(path) as file:
+        size = 0
+        while (line := file.readline(_LONGEST_LINE)).startswith(b"#"):
+            size += len(line)
+        size += len(line)
+        found.ends.append(size)
+        # A power cut may have left zeros, or half a row.
+        while (line := file.readline(_LONGEST_LINE)).endswith(b"\n"):
+            try:
+                row = dict(zip(columns, map(float, line.split(b",")), strict=True))
+            except ValueError:
+                break
+            if not row["step"] <= step:
+                break
+            size += len(line)
+            found.rows += 1
+            found.ends, found.last_rows = [*found.ends[-2:], size], [*found.last_rows[-1:], row]
+    return found
 
 
 def _row_blocks(rows: Iterator[list[str]]) -> Iterator[list[list[str]]]:

@@ -10,8 +10,10 @@ a run, the group can be read.
 
 import asyncio
 import contextlib
+import itertools
 import json
 import math
+import re
 import shutil
 import warnings
 import zlib
@@ -35,6 +37,7 @@ _TIMES_PER_CHUNK = 1024
 # Of a group: the file that describes it, and in consolidated form all arrays in it.
 _DESCRIPTION = "zarr.json"
 # Bytes up to which several snapshots are in one chunk.
+NUMBER_SIGN = "~"  # no name that users give has it
 _SMALL_CHUNK = 1 << 16
 # Of a coordinate: that of a time series may be long.
 _LONGEST_CHUNK = 1 << 17
@@ -45,6 +48,11 @@ class FieldStore:
 
     A chunk has one snapshot of an array, or several `times_together` if they are small: then each
     writes again what the chunk has already.
+
+    With `until`, a time, a store that is there goes on: its later snapshots are left out from
+    `go_on` on. Snapshots of other points go into another store beside it, whose name has a number,
+    and `begins` is called with that on rank 0 before it is made. An array that only some snapshots
+    have is not-a-number in the others.
     """
 
     def __init__(
@@ -53,23 +61,41 @@ class FieldStore:
         comm: Comm = None,
         attributes: Mapping[str, Any] | None = None,
         times_together: int = 1,
+        until: float | None = None,
+        begins: Callable[[str], None] = lambda name: None,
     ) -> None:
         self.path = Path(path)
         self._times_together = times_together
         self._comm = comm
+        self._attributes, self._begins = dict(attributes or {}), begins
         self._snapshots = 0
         self._names: set[str] = set()
         self._files = _WholeFiles(self.path)
         # What rank 0 has made, by name: to open it again takes as long as to write a small array.
         self._group: Any = None
         self._arrays: dict[str, Any] = {}
-        self._on_first_rank(lambda: self._begin(attributes or {}))
+        # The times of the snapshots that stay, where a store goes on, and what is in the way.
+        self.times: list[float] = []
+        self._later: list[Path] = []
+        self._is_continued = False
+        # Of arrays that were there: their chunks, and whether ranks share some of these.
+        self._chunks: dict[str, tuple[int, ...]] = {}
+        if until is not None:
+            self._find(until)
+        if not self._is_continued and not self._later:
+            self._on_first_rank(self._begin)
 
     def append(self, time: float, fields: Iterable[Field]) -> None:
         """Write a snapshot: the same fields in the same order, each with the same boxes as before.
 
         Fields are taken one by one, so that only one needs to be in memory.
         """
+        fields = iter(fields)
+        if self._is_continued:
+            first = next(fields, None)
+            fields = itertools.chain([] if first is None else [first], fields)
+            self._is_continued = False
+            self._go_on_with(first)
         # Others may write only after the arrays have grown.
         self._on_first_rank(lambda: self._append_time(time))
         index = self._snapshots
@@ -94,6 +120,100 @@ class FieldStore:
             self._write_box(field, ())
         self._publish()
 
+    def go_on(self) -> None:
+        """Leave out, for good, what comes after the time at which the store goes on. Collective."""
+        self._on_first_rank(self._cut)
+        self._later = []
+
+    def replace_last(self) -> None:
+        """Leave out the last snapshot of a store that goes on as soon as there is another one."""
+        if self._is_continued:
+            self._snapshots -= 1
+
+    def _find(self, until: float) -> None:
+        """Find what goes on: the last of the stores with snapshots up to a time. Collective."""
+
+        def look() -> tuple[Path, list[float], dict[str, tuple[int, ...]], list[Path]]:
+            later: list[Path] = []
+            for path in reversed(numbered_stores(self.path)):
+                times = published_times(path)
+                kept = [one for one in times if one <= until * (1 + 1e-12)]
+                if kept:
+                    group: Any = zarr.open_group(path, mode="r")
+                    chunks = {
+                        name: tuple(array.chunks[1:])
+                        for name, array in group.arrays()
+                        if name != "time" and array.metadata.dimension_names[0] == "time"
+                    }
+                    return path, kept, chunks, later
+                later.append(path)
+            return self.path, [], {}, later
+
+        self.path, self.times, self._chunks, self._later = on_first_rank(self._comm, look)
+        self._is_continued = bool(self.times)
+        self._files = _WholeFiles(self.path)
+        self._snapshots, self._names = len(self.times), set(self._chunks)
+
+    def _cut(self) -> None:
+        """Remove later snapshots, on rank 0 only: first readers are told, then arrays shortened."""
+        for path in self._later:
+            shutil.rmtree(path)
+            flush_folder(path.parent)
+        if not self._is_continued:
+            self._begin()
+            return
+        self._group = zarr.open_group(self._files, mode="r+")
+        # What is told of may be shorter than it is, but not the other way round.
+        self._arrays = {
+            name: zarr.open_array(self._files, path=name, mode="r+")
+            for name, _ in self._group.arrays()
+        }
+        self._shorten(len(self.times))
+
+    def _shorten(self, snapshots: int) -> None:
+        if snapshots < len(published_times(self.path)):
+            self._publish_lengths(snapshots)
+            self._files.flush()
+        for name in ("time", *sorted(self._names)):
+            array = self._arrays[name]
+            if array.shape[0] > snapshots:
+                array.resize((snapshots, *array.shape[1:]))
+        self._files.flush()
+
+    def _go_on_with(self, first: Field | None) -> None:
+        """Go on in the store, or beside it where the points are others. Collective."""
+        if first is not None and not on_first_rank(self._comm, lambda: self._suits(first)):
+            name = _next_name(self.path)
+            self.path = self.path.with_name(name)
+            self._files = _WholeFiles(self.path)
+            self._snapshots, self._names, self._chunks = 0, set(), {}
+            self._arrays = {}
+            self._on_first_rank(lambda: self._begins(name))
+            self._on_first_rank(self._begin)
+        elif self._snapshots < len(self.times):
+            self._on_first_rank(lambda: self._shorten(self._snapshots))
+
+    def _suits(self, field: Field) -> bool:
+        """Return whether an array that is there is of the points of a field."""
+        array = self._arrays.get(field.name)
+        if array is None:
+            return True
+        places = {name: self._arrays.get(name) for name in field.coordinates}
+        return (
+            array.shape[1:] == tuple(field.shape)
+            and tuple(array.metadata.dimension_names) == ("time", *field.dims)
+            and array.attrs.get("units", "1") == field.attributes.get("units", "1")
+            and all(
+                one is not None and one.shape == np.shape(values) and np.allclose(one[...], values)
+                for one, values in zip(places.values(), field.coordinates.values(), strict=True)
+            )
+            and all(
+                array.attrs.get(name) == value
+                for name, value in field.attributes.items()
+                if isinstance(value, float)
+            )
+        )
+
     def flush(self) -> dict[str, tuple[int, int]]:
         """Wait until what this rank has written since the last call is on the device.
 
@@ -102,10 +222,10 @@ class FieldStore:
         """
         return self._files.flush()
 
-    def _begin(self, attributes: Mapping[str, Any]) -> None:
+    def _begin(self) -> None:
         if self.path.exists():
             shutil.rmtree(self.path)
-        self._group = zarr.create_group(store=self._files, attributes=dict(attributes))
+        self._group = zarr.create_group(store=self._files, attributes=self._attributes)
 
     def _append_time(self, time: float) -> None:
         """Lengthen the time axis of all arrays, on rank 0 only."""
@@ -151,6 +271,7 @@ class FieldStore:
             fill_value=dtype.type(np.nan if dtype.kind in "fc" else 0),
             dimension_names=("time",) * len(leading) + tuple(field.dims),
             attributes={"units": "1", **attributes},
+            overwrite=True,  # what a run that was killed has begun
             # The digits of turbulence do not compress; trying costs more than the disk.
             compressors=None,
         )
@@ -175,12 +296,33 @@ class FieldStore:
                 # Of points that lie anywhere each coordinate goes along the only axis.
                 dimension_names=(name,) if name in field.dims else field.dims,
                 attributes={"long_name": name, "units": field.coordinate_unit},
+                overwrite=True,
                 compressors=None,
             )
             array[...] = values
 
     def _write_box(self, field: Field, leading: tuple[int, ...]) -> None:
-        on_every_rank(self._comm, lambda: self._write_own_box(field, leading))
+        chunks = self._chunks.get(field.name)
+        if chunks is None or self._comm is None or self._has_own_chunks(field, chunks):
+            on_every_rank(self._comm, lambda: self._write_own_box(field, leading))
+            return
+        # Chunks of an earlier decomposition may belong to several ranks: these take turns.
+        for rank in range(self._comm.size):
+            mine = rank == self._comm.rank
+            on_every_rank(
+                self._comm, lambda mine=mine: self._write_own_box(field, leading) if mine else None
+            )
+
+    def _has_own_chunks(self, field: Field, chunks: tuple[int, ...]) -> bool:
+        """Return whether no chunk of an array is of two ranks. Collective."""
+        ends = [start + size for start, size in zip(field.offset, field.data.shape, strict=True)]
+        is_own = not field.data.size or all(
+            start % chunk == 0 and (end % chunk == 0 or end == size)
+            for start, end, chunk, size in zip(
+                field.offset, ends, chunks, field.shape, strict=True
+            )
+        )
+        return all(self._comm.allgather(is_own))
 
     def _write_own_box(self, field: Field, leading: tuple[int, ...]) -> None:
         if field.data.size:
@@ -209,10 +351,13 @@ class FieldStore:
 
         Zarr would read every description again, which took half of the time of a small snapshot.
         """
+        self._publish_lengths(self._snapshots)
+
+    def _publish_lengths(self, snapshots: int) -> None:
         group = json.loads((self.path / _DESCRIPTION).read_bytes())
         arrays = group["consolidated_metadata"]["metadata"]
         for name in ("time", *self._names):
-            arrays[name]["shape"][0] = self._snapshots
+            arrays[name]["shape"][0] = snapshots
         text = json.dumps(group, indent=zarr.config.get("json_indent"))
         self._files.replace(_DESCRIPTION, text.encode())
 
@@ -228,6 +373,32 @@ class FieldStore:
         # Every chunk is a file, also one that equals what readers take for a missing one.
         with errors_name(self.path), zarr.config.set({"array.write_empty_chunks": True}):
             yield
+
+
+def _next_name(path: Path) -> str:
+    """Return the name of the store beside one that goes on with other points, as ``fields~2``."""
+    stem, _, number = path.stem.partition(NUMBER_SIGN)
+    return f"{stem}{NUMBER_SIGN}{int(number or 1) + 1}{path.suffix}"
+
+
+def numbered_stores(path: Path) -> list[Path]:
+    """Return a store and those beside it that have gone on with other points, the first first."""
+    name = re.compile(rf"{re.escape(path.stem)}(?:{NUMBER_SIGN}(\d{{1,6}}))?{path.suffix}")
+    folder = path.parent.iterdir() if path.parent.is_dir() else ()
+    found = ((name.fullmatch(one.name), one) for one in folder)
+    return [one for _, one in sorted((int(match[1] or 1), one) for match, one in found if match)]
+
+
+def published_times(path: Path) -> list[float]:
+    """Return the times of the snapshots of which a store tells readers."""
+    try:
+        described = json.loads((path / _DESCRIPTION).read_bytes())
+        shapes = described["consolidated_metadata"]["metadata"]
+        count = int(shapes["time"]["shape"][0]) if "time" in shapes else 0
+        array: Any = zarr.open_array(path, path="time", mode="r") if count else ()
+        return [float(one) for one in array[:count]] if count else []
+    except (OSError, ValueError, KeyError, TypeError, IndexError):
+        return []
 
 
 class _WholeFiles(LocalStore):

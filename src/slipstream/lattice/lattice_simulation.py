@@ -213,7 +213,7 @@ class LatticeSimulation(Simulation):
         self._over: list[AxisRecord] = []
         self._follow(self._axes[0], began=0)
         self.flow.rest()
-        folder = self.case.initial.restart
+        folder = self.restart
         if folder is not None:
             checkpoint, earlier = open_earlier_run(folder, self.case, self.comm)
             self._warnings += checkpoint.warnings

@@ -14,13 +14,16 @@ from typing import Any
 
 import numpy as np
 
+from slipstream.case import Case
 from slipstream.case.chosen_outputs import FieldsOutput, MovieOutput, ScalarsOutput, check_names
 from slipstream.collective import on_every_rank, on_first_rank, sum_over_ranks
 from slipstream.decomposition import Box
 from slipstream.errors import InputError
 from slipstream.io.snapshot_files import SNAPSHOTS, SampledArray, SampledPoints, SnapshotFiles
 from slipstream.io.time_series import Series
+from slipstream.io.zarr_store import NUMBER_SIGN
 from slipstream.report.movies import Movie, check_movie
+from slipstream.simulation.earlier_segments import EarlierSegments
 from slipstream.simulation.occasions import AtIntervals, AtTimes, Occasions
 from slipstream.simulation.point_values import AXES, Layout, PointValues, interpolated, on_host
 from slipstream.simulation.regions import Region, check_places
@@ -187,8 +190,11 @@ class ChosenFields:
         by_format = {"zarr": (f"{stem}.zarr",), "hdf5": (stem,), "vtk": (stem, f"{stem}.pvd")}
         return by_format[self.settings.kind]
 
-    def open(self, folder: Path) -> None:
-        """Make the files in a folder, in place of earlier ones; unless that is done. Collective."""
+    def open(self, folder: Path, until: float | None = None) -> None:
+        """Make the files in a folder, in place of earlier ones; unless that is done. Collective.
+
+        With `until`, those that are there up to this time go on, if there are any.
+        """
         if self._files is not None:
             return
         settings, simulation = self.settings, self._simulation
@@ -202,7 +208,13 @@ class ChosenFields:
             self._sampling.points,
             simulation.comm,
             {"title": simulation.case.title},
+            until,
         )
+
+    @property
+    def files(self) -> SnapshotFiles | None:
+        """What has been opened."""
+        return self._files
 
     def write(self) -> None:
         """Write a snapshot of the state. Collective."""
@@ -280,6 +292,9 @@ class ChosenMovie:
     def open(self, folder: Path) -> None:
         """Begin the file in a folder, in place of an earlier one. Collective."""
         if self._movie is None and self._simulation.rank == 0:
+            # A movie that is closed cannot go on: that of a run that does is in several parts.
+            if self._simulation.resumed is not None:
+                self.settings = self.settings.model_copy(update={"file": self._free_name(folder)})
             points, settings = self._sampling.points, self.settings
             lengths = [abs(float(one[-1] - one[0])) for one in points.coordinates.values()]
             self._movie = Movie(
@@ -290,6 +305,14 @@ class ChosenMovie:
                 label=settings.of,
                 aspect=lengths[0] / lengths[1] if all(lengths) else 1.0,
             )
+
+    def _free_name(self, folder: Path) -> str:
+        path, number = folder / self.settings.file_name, 1
+        while (folder / path.name).exists():
+            number += 1
+            first = Path(self.settings.file_name)
+            path = folder / f"{first.stem}{NUMBER_SIGN}{number}{first.suffix}"
+        return path.name
 
     def write(self) -> None:
         """Add a frame of the state. Collective."""
@@ -313,12 +336,42 @@ class ChosenMovie:
             self._movie.close()
 
 
-def occasions_of(settings: Any, start: float) -> Occasions | None:
-    """Return when output is due; None for the end of the run, or with the diagnostics."""
+class _Nothing:
+    """Stands, on other ranks, for what the first one goes on with."""
+
+    def replace_last(self) -> None:
+        return
+
+    def go_on(self) -> None:
+        return
+
+
+def _settings_before(one: Any, case: Case) -> Any:
+    """Return what a case asked for under the name of this output, or None."""
+    if isinstance(one, ChosenScalars):
+        own = [same for same in case.output.scalars if same.column == one.settings.column]
+    else:
+        key = one.settings.stem, one.settings.kind
+        own = [same for same in case.output.fields if (same.stem, same.kind) == key]
+    return own[0] if own else None
+
+
+def _last_two(times: Sequence[float]) -> tuple[float, float | None]:
+    return times[-1], times[-2] if len(times) > 1 else None
+
+
+def occasions_of(
+    settings: Any, now: float, earlier: EarlierSegments | None = None
+) -> Occasions | None:
+    """Return when output is due; None for the end of the run, or with the diagnostics.
+
+    Intervals count from the start of the run, which is `now` unless it goes on.
+    """
+    start = now if earlier is None else earlier.time
     if settings.interval is not None:
         return AtIntervals(settings.interval, start)
     times = getattr(settings, "times", None)
-    return None if times is None else AtTimes(times, start)
+    return None if times is None else AtTimes(times, now)
 
 
 class ChosenOutputs:
@@ -330,8 +383,8 @@ class ChosenOutputs:
         When it is made: if anything is not accepted.
     """
 
-    def __init__(self, simulation: Simulation) -> None:
-        self._simulation = simulation
+    def __init__(self, simulation: Simulation, earlier: EarlierSegments | None = None) -> None:
+        self._simulation, self._earlier = simulation, earlier
         output, case = simulation.case.output, simulation.case
         check_names(output.fields, output.scalars, output.movies)
         self._fields = [
@@ -354,7 +407,7 @@ class ChosenOutputs:
         self._due: list[tuple[Any, Occasions]] = []
         for kind, members in kinds.items():
             for number, one in enumerate(members, 1):
-                occasions = occasions_of(one.settings, simulation.time)
+                occasions = occasions_of(one.settings, simulation.time, earlier)
                 if occasions is None:
                     continue
                 self._due.append((one, occasions))
@@ -367,6 +420,8 @@ class ChosenOutputs:
         ]
         self._series: dict[str, Series] = {}
         self._written: dict[int, float] = {}
+        # What was there when the run went on.
+        self._goes_on: dict[int, Any] = {}
         self._is_open = False
 
     @property
@@ -397,6 +452,66 @@ class ChosenOutputs:
     def diagnostics(self) -> dict[str, float]:
         """Return the numbers that go with the diagnostics. Collective."""
         return {k: value for one in self.with_diagnostics for k, value in one.read().items()}
+
+    def find(self, folder: Path) -> None:
+        """Find, in the folder of a run that goes on, what goes on. Collective. Changes nothing."""
+        simulation, earlier = self._simulation, self._earlier
+        if earlier is None or not on_first_rank(simulation.comm, folder.is_dir):
+            return
+        due = {id(one): occasions for one, occasions in self._due}
+        for one in [*self._fields, *self.scalars]:
+            if one in self.with_diagnostics:
+                continue
+            before = _settings_before(one, earlier.case)
+            asked = None if before is None else occasions_of(before, 0.0, earlier)
+            times = self._found(one, folder)
+            last = times[-1] if times else None
+            if last is not None:
+                self._written[id(one)] = last
+            if id(one) in due:
+                due[id(one)].go_on(simulation.time, last, asked)
+            is_last_only = before is not None and asked is None
+            if times and (is_last_only or (asked and not asked.is_occasion(*_last_two(times)))):
+                self._goes_on[id(one)].replace_last()
+        for movie, occasions in self._due:
+            if movie in self._movies:
+                occasions.go_on(simulation.time, simulation.time, None)
+
+    def _found(self, one: Any, folder: Path) -> list[float]:
+        """Return the last times, or all, of what one has written up to now. Collective."""
+        simulation = self._simulation
+        comm, time = simulation.comm, simulation.time
+        if isinstance(one, ChosenScalars):
+            name = one.settings.column
+
+            def look() -> list[float]:
+                if not (folder / f"{name}.csv").exists():
+                    return []
+                series = Series(folder, one.labels, name, until=simulation.step)
+                self._series[name] = self._goes_on[id(one)] = series
+                return [row["time"] for row in series.last_rows]
+
+            times = on_first_rank(comm, look)
+            self._goes_on.setdefault(id(one), _Nothing())
+            return times
+        if not on_first_rank(comm, lambda: (folder / one.names[0]).is_dir()):
+            return []
+        one.open(folder, until=time)
+        self._goes_on[id(one)] = one.files
+        return list(one.files.times)
+
+    def go_on(self) -> None:
+        """Leave out what `find` has found to be later than the state. Collective."""
+        for one in self._goes_on.values():
+            if isinstance(one, Series):
+                continue
+            one.go_on()
+
+        def cut() -> None:
+            for series in self._series.values():
+                series.begin()
+
+        on_first_rank(self._simulation.comm, cut)
 
     def next_time(self, time: float) -> float:
         """Return when anything is due next after a time; infinity for never."""

@@ -27,6 +27,18 @@ class Occasions(ABC):
             self.take(time, step)
         return is_due
 
+    def go_on(self, time: float, last: float | None, before: Occasions | None) -> None:
+        """Go on with a run at a time: what was due before is over, what is due then may be done.
+
+        `last` is when something was written last, by occasions `before`; None for never, and for
+        nothing of that kind.
+        """
+        return
+
+    def is_occasion(self, time: float, previous: float | None) -> bool:
+        """Return whether one was reached at a time, and not yet at the `previous` one, if any."""
+        return True
+
     def after(self, time: float) -> float:
         """Return when it is due next after a time; infinity where time does not tell."""
         return math.inf
@@ -51,6 +63,24 @@ class AtIntervals(Occasions):
         if self._interval is not None:
             self._occasions = self._passed(time, self._interval)
 
+    def go_on(self, time: float, last: float | None, before: Occasions | None) -> None:
+        if self._interval is None:
+            return
+        self._occasions = passed = self._passed(time, self._interval)
+        is_same = isinstance(before, AtIntervals) and before._interval == self._interval
+        if last is not None and is_same:
+            # Less than those passed if the run ended between its state and the rest.
+            self._occasions = min(passed, self._passed(last, self._interval))
+        elif not (last is not None and _same(last, time)):
+            hit = self._start + (passed - 1) * self._interval
+            self._occasions = passed - (abs(time - hit) <= 1e-9 * max(abs(time), self._interval))
+
+    def is_occasion(self, time: float, previous: float | None) -> bool:
+        if self._interval is None:
+            return False
+        passed = self._passed(time, self._interval)
+        return previous is None or passed > self._passed(previous, self._interval)
+
     def after(self, time: float) -> float:
         if self._interval is None:
             return math.inf
@@ -59,6 +89,8 @@ class AtIntervals(Occasions):
     def check_hits(self, key: str, start: float, end: float, step_size: float) -> None:
         if self._interval is not None:
             check_hits(key, [self._start + self._interval], self._start, step_size, "interval")
+            if start > self._start:
+                check_hits(key, [self.after(start)], start, step_size, "time")
 
     def _passed(self, time: float, interval: float) -> int:
         # Steps that add up to an occasion may fall short of it by rounding.
@@ -89,6 +121,11 @@ class AtTimes(Occasions):
 
     def take(self, time: float, step: int) -> None:
         del self._times[: len(self._reached(time))]
+
+    def go_on(self, time: float, last: float | None, before: Occasions | None) -> None:
+        self._times = [one for one in self._times if one > time or _same(one, time)]
+        if last is not None:
+            self.take(last, 0)
 
     def _reached(self, time: float) -> list[float]:
         return [one for one in self._times if one <= time or _same(one, time)]

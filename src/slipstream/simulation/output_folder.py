@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -24,6 +25,7 @@ from slipstream.errors import InputError, RunError
 from slipstream.io.checkpoint import CHECKPOINTS_NAME
 from slipstream.io.durable_files import errors_name, flush_folder, make_folder, replace_file
 from slipstream.io.run_record import RUN_RECORD_NAME
+from slipstream.io.zarr_store import NUMBER_SIGN
 from slipstream.simulation.folder_lock import LOCK_NAME, FolderLock, check_lock
 
 # The folder of what users choose, and the picture of the numbers among it.
@@ -58,11 +60,18 @@ OUTPUT_NAMES = (
     "timeline.json",
     "failed",
 )
+# Stores that have gone on with other points.
+_NUMBERED = re.compile(rf"(fields|spectra|{'|'.join(STATISTICS)}){NUMBER_SIGN}[0-9]{{1,6}}\.zarr")
 RECORD_NAME = ".slipstream.json"
 # Where the output of an earlier run is until a new one has a state, and what is only to be removed.
 REPLACED_NAME, DISCARDED_NAME = ".replaced", ".discarded"
 FAILED_NAME = "failed"
 _LONGEST_RECORD = 10_000
+
+
+def is_output_name(name: str) -> bool:
+    """Return whether Slipstream gives something in a folder of a run this name."""
+    return name in OUTPUT_NAMES or _NUMBERED.fullmatch(name) is not None
 
 
 def inputs_of(case: Case, path: Path | None = None) -> dict[str, Path]:
@@ -138,13 +147,14 @@ def _check_input(folder: Path, key: str, read: Path) -> None:
                 else f"output folder {folder} is what is read ({key}); choose another with --out"
             )
         inside = place.relative_to(own).parts[0] if place.is_relative_to(own) else ""
-        if inside in (*OUTPUT_NAMES, RECORD_NAME, LOCK_NAME, REPLACED_NAME, DISCARDED_NAME):
+        own_names = (RECORD_NAME, LOCK_NAME, REPLACED_NAME, DISCARDED_NAME)
+        if is_output_name(inside) or inside in own_names:
             raise InputError(
                 f"output folder {folder} holds {read} ({key}), under a name that runs write to;"
                 " choose another with --out"
             )
         outside = own.relative_to(place).parts[0] if own.is_relative_to(place) else ""
-        if outside and (key != "initial.restart" or outside in OUTPUT_NAMES):
+        if outside and (key != "initial.restart" or is_output_name(outside)):
             raise InputError(
                 f"output folder {folder} is inside {read} ({key}); choose another with --out"
             )
@@ -152,8 +162,10 @@ def _check_input(folder: Path, key: str, read: Path) -> None:
 
 def _check_names(path: Path, written: set[str]) -> None:
     """Refuse a folder in which something else has a name that this run may write."""
+    present = os.listdir(path) if path.is_dir() else []
     foreign = [
-        name for name in OUTPUT_NAMES if name not in written and os.path.lexists(path / name)
+        *(one for one in OUTPUT_NAMES if one in present and one not in written),
+        *(one for one in present if _NUMBERED.fullmatch(one) and one not in written),
     ]
     if foreign:
         names = ", ".join(foreign[:3]) + (" ..." if len(foreign) > 3 else "")
@@ -169,7 +181,7 @@ def _written(path: Path) -> set[str]:
         with (path / RECORD_NAME).open("rb") as file:
             names = json.loads(file.read(_LONGEST_RECORD))["written"]
         # The record may be somebody else's: it is believed where it names files of ours.
-        return set(OUTPUT_NAMES).intersection(names)
+        return {name for name in names if isinstance(name, str) and is_output_name(name)}
     except (OSError, ValueError, TypeError, KeyError, RecursionError):
         return set()
 
@@ -265,6 +277,14 @@ class OutputFolder:
                 flush_folder(self._replaced)
                 flush_folder(self.path)
 
+    def go_on(self) -> None:
+        """Keep what is there: the run whose output it is goes on."""
+        if self._is_first:
+            # Its record may have been left behind where the folder was copied.
+            found = {name for name in os.listdir(self.path) if is_output_name(name)}
+            self._names = sorted(_written(self.path) | found)
+            self._write_record(self._names)
+
     def wrote(self, *names: str) -> None:
         """Record names in the folder as this run's own, before they are written if possible."""
         new = [name for name in names if name not in self._names]
@@ -319,7 +339,7 @@ class OutputFolder:
         for name in sorted(os.listdir(self._replaced), key=lambda one: one == RECORD_NAME):
             if name == FAILED_NAME and (self.path / FAILED_NAME).is_dir():
                 shutil.rmtree(self._replaced / name)
-            elif name in (*OUTPUT_NAMES, RECORD_NAME):
+            elif is_output_name(name) or name == RECORD_NAME:
                 if os.path.lexists(self.path / name) and name != RECORD_NAME:
                     raise RunError(
                         f"{self._replaced / name} cannot be put back: {name} is there; move one"

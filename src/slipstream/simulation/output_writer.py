@@ -13,30 +13,45 @@ from slipstream.accepted import STATISTICS
 from slipstream.array_types import Comm
 from slipstream.collective import on_first_rank
 from slipstream.field import Field
-from slipstream.io.checkpoint import CHECKPOINTS_NAME, write_checkpoint
-from slipstream.io.durable_files import errors_name
+from slipstream.io.checkpoint import CHECKPOINTS_NAME, set_aside_later, write_checkpoint
+from slipstream.io.durable_files import errors_name, replace_file
 from slipstream.io.time_series import Series, StoredSpectra, spectrum_fields
 from slipstream.io.zarr_store import FieldStore
 from slipstream.report.plane_gather import Plane, compose_plane, gather_plane
 from slipstream.simulation.chosen_outputs import ChosenOutputs
+from slipstream.simulation.earlier_segments import EarlierSegments
 from slipstream.simulation.occasions import AtIntervals
 from slipstream.simulation.output_folder import OUTPUTS_NAME, OutputFolder
 from slipstream.simulation.simulation_base import Simulation
 from slipstream.simulation.time_loop import check_finite
 
 
+FIELDS_NAME = "fields.zarr"
+
+
+def _last_two(times: Sequence[float]) -> tuple[float, float | None]:
+    return times[-1], times[-2] if len(times) > 1 else None
+
+
 class OutputWriter:
-    """Writes what the case of a simulation asks for. Its methods are collective."""
+    """Writes what the case of a simulation asks for. Its methods are collective.
+
+    Output of `earlier` segments of the run goes on. Making a writer changes nothing, `begin` does.
+    """
 
     def __init__(
-        self, simulation: Simulation, output: OutputFolder, chosen: ChosenOutputs | None = None
+        self,
+        simulation: Simulation,
+        output: OutputFolder,
+        chosen: ChosenOutputs | None = None,
+        earlier: EarlierSegments | None = None,
     ) -> None:
         self._case = case = simulation.case
         self._simulation = simulation
         self._output, self._folder = output, output.path
         self._is_first = simulation.rank == 0
         # What users choose: judged before the folder is touched.
-        self.chosen = chosen or ChosenOutputs(simulation)
+        self.chosen = chosen or ChosenOutputs(simulation, earlier)
         self.labels = simulation.labels() | self.chosen.labels()
         self.choice = simulation.pictures()
         self.series = Series(self._folder, self.labels) if self._is_first else None
@@ -52,17 +67,81 @@ class OutputWriter:
         self._stores: dict[str, FieldStore] = {}
         self._written_at: dict[str, float] = {}
         self._asked = [kind for kind in STATISTICS if case.output.interval(kind) is not None]
+        start = simulation.time if earlier is None else earlier.time
         self._due = {
-            kind: AtIntervals(case.output.interval(kind), simulation.time)
-            for kind in self._writers(0.0)
+            kind: AtIntervals(case.output.interval(kind), start) for kind in self._writers(0.0)
         }
-        if self._is_first:
-            output.wrote("case.toml", "diagnostics.csv", "diagnostics.zarr")
-            path = self._folder / "case.toml"
-            with errors_name(path):
-                path.write_text(case.to_toml(), encoding="utf-8")
         self._flushed_at = clock.monotonic()
         self._is_kept = False
+        self.earlier = earlier
+        if earlier is not None:
+            self._find(earlier)
+
+    def begin(self) -> None:
+        """Write the case, and leave out what is later than the state from which the run goes on."""
+        on_first_rank(self._simulation.comm, self._begin)
+        if self.earlier is not None:
+            if FIELDS_NAME in self._stores:
+                self._stores[FIELDS_NAME].go_on()
+            self.chosen.go_on()
+
+    def _begin(self) -> None:
+        self._output.wrote("case.toml", "diagnostics.csv", "diagnostics.zarr")
+        path = self._folder / "case.toml"
+        with errors_name(path):
+            replace_file(path, self._case.to_toml().encode())
+        if self.earlier is not None:
+            set_aside_later(self._folder, self._simulation.step)
+            if self.series is not None:
+                self.series.begin()
+            for name, store in self._stores.items():
+                if name != FIELDS_NAME:
+                    store.go_on()
+
+    def _find(self, earlier: EarlierSegments) -> None:
+        """Find what goes on of what earlier segments have written; change nothing."""
+        simulation = self._simulation
+        comm, time = simulation.comm, simulation.time
+        rows, times = on_first_rank(comm, self._find_on_first_rank)
+        rows = list(rows)
+        times["diagnostics"] = [row["time"] for row in rows]
+        if on_first_rank(comm, (self._folder / FIELDS_NAME).is_dir):
+            times["fields"] = self._store(FIELDS_NAME, comm, until=time).times
+        for kind, at in times.items():
+            self._go_on(kind, at, AtIntervals(earlier.case.output.interval(kind), earlier.time))
+        self._due["checkpoint"].take(time, simulation.step)
+        self._written_at["checkpoint"] = time
+        # What was written only because a segment ended there is not what the next row follows.
+        own = AtIntervals(earlier.case.output.interval("diagnostics"), earlier.time)
+        if rows and not own.is_occasion(*_last_two(times["diagnostics"])):
+            rows.pop()
+        if rows and earlier.solves_the_same(self._case):
+            simulation.recall(rows[-1])
+        self.chosen.find(self._folder / OUTPUTS_NAME)
+
+    def _find_on_first_rank(self) -> tuple[list[dict[str, float]], dict[str, list[float]]]:
+        """Return the last rows of the series, and the times in stores that rank 0 writes alone."""
+        simulation = self._simulation
+        self.series = Series(self._folder, self.labels, until=simulation.step)
+        kinds = [kind for kind in ("spectra", *self._asked) if self._has_store(kind)]
+        stores = {kind: self._store(f"{kind}.zarr", None, simulation.time) for kind in kinds}
+        return self.series.last_rows, {kind: store.times for kind, store in stores.items()}
+
+    def _has_store(self, kind: str) -> bool:
+        return (self._folder / f"{kind}.zarr").is_dir()
+
+    def _go_on(self, kind: str, times: Sequence[float], before: AtIntervals) -> None:
+        """Go on with a kind of output that was written at these times."""
+        if not times:
+            return
+        self._due[kind].go_on(self._simulation.time, times[-1], before)
+        self._written_at[kind] = times[-1]
+        if not before.is_occasion(*_last_two(times)):
+            # It was the end of a segment; that of this one, or the next occasion, takes its place.
+            if kind == "diagnostics" and self.series is not None:
+                self.series.replace_last()
+            elif f"{kind}.zarr" in self._stores:
+                self._stores[f"{kind}.zarr"].replace_last()
 
     def is_due(self) -> bool:
         """Return whether something is to be written."""
@@ -108,7 +187,9 @@ class OutputWriter:
 
     def spectra(self) -> Sequence:
         """Return the spectra that have been written, on rank 0: each a time and what is drawn."""
-        return StoredSpectra(self._folder / "spectra.zarr", self._spectra) if self._spectra else []
+        if not self._spectra:
+            return []
+        return StoredSpectra(self._stores["spectra.zarr"].path, self._spectra)
 
     def next_time(self, time: float) -> float:
         """Return when fields or statistics are due next after a time; infinity for never."""
@@ -165,7 +246,7 @@ class OutputWriter:
             self._store(f"{kind}.zarr", comm=None).append(time, fields)
 
     def _write_fields(self) -> None:
-        store = self._store("fields.zarr", self._simulation.comm)
+        store = self._store(FIELDS_NAME, self._simulation.comm)
         store.append(self._simulation.time, self._watched(self._simulation.fields()))
 
     def _write_checkpoint(self) -> None:
@@ -198,11 +279,14 @@ class OutputWriter:
         self.chosen.flush()
         self._flushed_at = clock.monotonic()
 
-    def _store(self, name: str, comm: Comm) -> FieldStore:
+    def _store(self, name: str, comm: Comm, until: float | None = None) -> FieldStore:
         if name not in self._stores:
             attributes = {"title": self._case.title, "case": self._case.to_toml()}
-            self._output.wrote(name)
-            self._stores[name] = FieldStore(self._folder / name, comm, attributes)
+            if until is None:
+                self._output.wrote(name)
+            self._stores[name] = FieldStore(
+                self._folder / name, comm, attributes, until=until, begins=self._output.wrote
+            )
         return self._stores[name]
 
     def _watched(self, fields: Iterable[Field]) -> Iterator[Field]:

@@ -5,6 +5,7 @@ then sum up. Whatever ends a run early, what was written stays and is readable.
 """
 
 import contextlib
+import shlex
 import time as clock
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -30,6 +31,7 @@ from slipstream.report.console import (
 from slipstream.report.picture_choice import shown_spectra
 from slipstream.report.picture_process import PICTURES, SCALARS, STATISTICS, PictureProcess
 from slipstream.simulation.chosen_outputs import ChosenOutputs
+from slipstream.simulation.earlier_segments import EarlierSegments
 from slipstream.simulation.output_folder import OutputFolder, claim_folder, inputs_of
 from slipstream.simulation.output_writer import OutputWriter
 from slipstream.simulation.run_record import RunRecorder
@@ -69,6 +71,7 @@ def run_case(
     observers: Sequence[Observer] = (),
     seconds: float | None = None,
     settings: Sequence[str] = (),
+    earlier: EarlierSegments | None = None,
 ) -> None:
     """Run the case of a simulation to its end, from where it is. Collective.
 
@@ -88,6 +91,9 @@ def run_case(
         Seconds by the clock after which the run ends in order.
     settings : sequence of str
         What was changed of the case for this run, each ``section.key=value``: for its record.
+    earlier : EarlierSegments, optional
+        What the run has done before, if it goes on in its folder, which has been claimed
+        (`slipstream.simulation.resuming`).
 
     Raises
     ------
@@ -100,11 +106,11 @@ def run_case(
     """
     with together(simulation.comm):
         if isinstance(output, OutputFolder):
-            _run(simulation, output, console, observers, seconds, settings)
+            _run(simulation, output, console, observers, seconds, settings, earlier)
             return
         inputs = inputs_of(simulation.case)
         with claim_folder(output, simulation.comm, inputs=inputs) as folder:
-            _run(simulation, folder, console, observers, seconds, settings)
+            _run(simulation, folder, console, observers, seconds, settings, earlier)
 
 
 def _run(
@@ -114,6 +120,7 @@ def _run(
     observers: Sequence[Observer],
     seconds: float | None,
     settings: Sequence[str],
+    earlier: EarlierSegments | None,
 ) -> None:
     effort, folder = _Effort(), output.path
     console = (console or make_console()) if simulation.rank == 0 else Console(quiet=True)
@@ -123,22 +130,23 @@ def _run(
     description = _prepare(simulation, folder, console)
     recorder = RunRecorder(simulation, output, description, settings)
     # Judged before anything that an earlier run has written is touched.
-    chosen = ChosenOutputs(simulation)
+    chosen = ChosenOutputs(simulation, earlier)
     chosen.check_columns(simulation.labels())
+    writer = OutputWriter(simulation, output, chosen, earlier)
     # Only now: what loads meanwhile would take a core from preparing, and a refused run draws none.
     drawing: contextlib.AbstractContextManager[PictureProcess | None] = contextlib.nullcontext()
     if simulation.rank == 0 and simulation.case.output.pictures:
         drawing = PictureProcess()
     with drawing as artist:
         _run_and_draw(
-            simulation, output, chosen, console, artist, observers, seconds, effort, recorder
+            simulation, output, writer, console, artist, observers, seconds, effort, recorder
         )
 
 
 def _run_and_draw(
     simulation: Simulation,
     output: OutputFolder,
-    chosen: ChosenOutputs,
+    writer: OutputWriter,
     console: Console,
     artist: PictureProcess | None,
     observers: Sequence[Observer],
@@ -149,10 +157,10 @@ def _run_and_draw(
     comm, folder = simulation.comm, output.path
     with Interruption(comm) as interruption:
         # Only now: a run that cannot even begin must not touch the output of an earlier one.
-        on_first_rank(comm, output.begin)
+        on_first_rank(comm, output.begin if simulation.resumed is None else output.go_on)
         effort.starting = clock.perf_counter() - effort.began
         recorder.begin()
-        writer = OutputWriter(simulation, output, chosen)
+        writer.begin()
         try:
             loop = _step_to_end(
                 simulation, [writer, *observers], seconds, interruption, effort, console, recorder
@@ -212,7 +220,7 @@ def _step_to_end(
 ) -> TimeLoop:
     """Step until the end or a request to stop; return the loop, which knows which it was."""
     case, writer = simulation.case, observers[0]
-    limits = Limits(case.time.end, case.time.max_steps, seconds)
+    limits = Limits(case.time.end, _steps_left(simulation, writer.earlier), seconds)
     loop = TimeLoop(simulation, observers, limits)
     description = simulation.describe_step()
     announce_steps(console, case, description, simulation.time, loop.step_size)
@@ -234,6 +242,14 @@ def _step_to_end(
         loop.run(interruption, show, writer.is_overdue, writer.record_state)
     effort.time_writing(writer.record_last, loop.step_size)
     return loop
+
+
+def _steps_left(simulation: Simulation, earlier: EarlierSegments | None) -> int | None:
+    """Return how many steps may be done; those of earlier segments of the run count."""
+    most = simulation.case.time.max_steps
+    if most is None or earlier is None:
+        return most
+    return most - (simulation.step - earlier.step)
 
 
 def _finish(
@@ -304,13 +320,14 @@ def _advice(simulation: Simulation, loop: TimeLoop, folder: Path) -> str:
     longer = f" --set time.end={2 * case.time.end}" if loop.is_at_end() else ""
     if not case.output.checkpoint:
         return f"not converged: run again with{longer or ' a larger time.max_steps'}"
-    return f"not converged: go on with --set initial.restart={folder}{longer} --out OTHER"
+    return f"not converged: go on with slipstream resume {shlex.quote(str(folder))}{longer}"
 
 
 def _how_to_go_on(case: Case, folder: Path) -> str:
     if not case.output.checkpoint:
         return f" what was computed is in {folder}"
-    return f" the state is in {folder}: go on with --set initial.restart={folder} --out OTHER"
+    quoted = shlex.quote(str(folder))
+    return f" the state is in {folder}: go on with slipstream resume {quoted}"
 
 
 def _mean_timers(simulation: Simulation) -> dict[str, float]:

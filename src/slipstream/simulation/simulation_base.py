@@ -10,7 +10,7 @@ order.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +56,9 @@ class Simulation(ABC):
         Policy or strategy by which the nodes of a step are ordered.
     is_prepared : bool
         Whether it has an initial state, from which it can be advanced.
+    resumed : str or None
+        The folder of the run that goes on there, from its last state: in place of what the case
+        says of the initial state.
     is_timed : bool
         Whether some steps are timed node by node, for `timers`.
     """
@@ -79,6 +82,7 @@ class Simulation(ABC):
         self.device = open_matching_device(device, comm)
         self._is_allocated = self.is_prepared = False
         self.is_timed = True
+        self.resumed: str | None = None
         # Whether fields were set since the last step, which may allow another one.
         self.was_set = False
         # Whether what looks on between two steps wants the run to end there.
@@ -158,6 +162,15 @@ class Simulation(ABC):
     def describe_step(self) -> str:
         """Return what is known of the step only once all is allocated, for people, or nothing."""
         return ""
+
+    @property
+    def restart(self) -> str | None:
+        """The folder of the run, this one or another, from whose state it goes on."""
+        return self.resumed or getattr(getattr(self.case, "initial", None), "restart", None)
+
+    def recall(self, diagnostics: Mapping[str, float]) -> None:
+        """Take over what new diagnostics need of those before, with their time, of the same run."""
+        return
 
     # -- stepping ----------------------------------------------------------------------------
 

@@ -7,6 +7,7 @@ Normalisation: coefficients are those of ``u(x) = sum_k u_hat(k) exp(i k . x)``,
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
 import numpy as np
 
@@ -39,6 +40,12 @@ class EnergyBudget:
         self._fields, self._viscosity, self._largest = fields, viscosity, largest_wavenumber
         self._has_driving = has_driving
         self._previous: tuple[float, float, float, float] | None = None
+
+    def recall(self, row: Mapping[str, float]) -> None:
+        """Take over the diagnostics before the next ones, as another budget has returned them."""
+        gain = row.get("driving", 0.0) + row.get("injection", 0.0)
+        dissipation = row["dissipation"]
+        self._previous = row["time"], row["energy"], dissipation, dissipation - gain
 
     def update(
         self,

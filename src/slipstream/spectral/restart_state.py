@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from slipstream.case import SpectralCase
@@ -10,7 +12,7 @@ from slipstream.errors import InputError
 from slipstream.fft import SlabGeometry
 from slipstream.io.checkpoint import Checkpoint
 from slipstream.spectral.dealiasing import kept_modes
-from slipstream.spectral.spectral_problem import SpectralProblem
+from slipstream.spectral.spectral_problem import FieldParts, SpectralProblem
 
 # Planes of modes that are read at once to see what is dropped.
 _PLANES_AT_A_TIME = 16
@@ -41,6 +43,8 @@ def read_state(
     variance: float | None = None
     for component, name in enumerate(problem.model.unknowns):
         array = f"{name}_hat"
+        if array not in checkpoint.arrays:
+            continue  # of a field that has been added
         if checkpoint.check_array(array, "c", 3) != stored:
             raise InputError(
                 f"initial.restart: {checkpoint.path}: {array} has other modes than its case"
@@ -54,6 +58,30 @@ def read_state(
                 offset = tuple(int(n) for n in np.add(part.start, shift))
                 state[component][part.slices(box)] = checkpoint.read(array, offset, part.shape)
     return state, variance
+
+
+def lacking_fields(
+    checkpoint: Checkpoint, fields: Sequence[FieldParts], problem: SpectralProblem
+) -> list[FieldParts]:
+    """Return the fields of a model that a state has not; refuse one that has none, or a part."""
+    names = [f"{name}_hat" for name in problem.model.unknowns]
+    lacking = []
+    for field in fields:
+        own = names[field.first : field.first + field.size]
+        missing = [name for name in own if name not in checkpoint.arrays]
+        if missing and len(missing) < len(own):
+            checkpoint.check_array(missing[0], "c", 3)
+        if missing:
+            lacking.append(field)
+    if len(lacking) == len(fields):
+        checkpoint.check_array(names[0], "c", 3)
+    return lacking
+
+
+def superfluous(checkpoint: Checkpoint, problem: SpectralProblem) -> list[str]:
+    """Return the names of what a state has and the model has not."""
+    own = {f"{name}_hat" for name in problem.model.unknowns}
+    return [name.removesuffix("_hat") for name in checkpoint.arrays if name not in own]
 
 
 def _variance(checkpoint: Checkpoint, array: str, geometry: SlabGeometry) -> float:

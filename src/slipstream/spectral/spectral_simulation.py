@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -23,6 +23,7 @@ from slipstream.fft import SlabGeometry
 from slipstream.field import Field, grid_field
 from slipstream.report.number_text import pi_text
 from slipstream.report.picture_choice import PictureChoice
+from slipstream.io.checkpoint import Checkpoint
 from slipstream.schedule import CommittedStep, StepGraph, Timeline, commit
 from slipstream.simulation.device_memory import ranks_per_device
 from slipstream.simulation.earlier_run import open_earlier_run
@@ -54,7 +55,7 @@ from slipstream.spectral.formula_checks import judge_loss
 from slipstream.spectral.initial_conditions import InitialFlow, initial_flow
 from slipstream.spectral.linear_operator import LinearOperator
 from slipstream.spectral.memory_placement import place
-from slipstream.spectral.restart_state import read_state
+from slipstream.spectral.restart_state import lacking_fields, read_state, superfluous
 from slipstream.spectral.runge_kutta_step import SpectralStep
 from slipstream.spectral.runge_kutta_tableaux import METHODS
 from slipstream.spectral.spectral_operators import curl_kernel, keep_sphere, make_real, vorticity
@@ -117,7 +118,6 @@ class SpectralSimulation(Simulation):
             self._initial = initial_flow(self.problem, case.initial, self._fields)
         self._foreseen = [
             *alias_warnings(case.numerics.dealiasing, model.degree),
-            *(self._initial.warnings if self._initial else ()),
             *check_forcing(case.forcing, self.problem, self._forces, self._sources),
             *check_coefficients(self.problem),
         ]
@@ -187,13 +187,13 @@ class SpectralSimulation(Simulation):
         self._budget = self._new_budget()
         self._kmax_eta, self._least_resolved = 0.0, (math.inf, 0.0)
         self._forcing = None
-        warnings = self._foreseen + self._forecast()
+        warnings, initial = self._foreseen + self._forecast(), self._initial
         if self.problem.forced:
             self._forcing = Forcing(
                 self.case.forcing, self.flow, self.comm, self._forces, self._sources
             )
             warnings += self._forcing.warnings
-        folder = self.case.initial.restart
+        folder = self.restart
         if folder is not None:
             checkpoint, earlier = open_earlier_run(folder, self.case, self.comm)
             state, stored = on_every_rank(
@@ -201,14 +201,32 @@ class SpectralSimulation(Simulation):
             )
             warnings += checkpoint.warnings
             self.step, self.time = checkpoint.step, checkpoint.time
-            self.device.run(self.device.copy(self.flow.modes_of(self.flow.state), state))
+            lacking = lacking_fields(checkpoint, self._fields, self.problem)
+            warnings += self._exchanged(checkpoint, lacking, folder)
+            if initial is not None and lacking:
+                warnings += initial.warnings + initial.set(self.flow, self.comm)
+            modes = self.flow.modes_of(self.flow.state)
+            for field in self._fields:
+                if initial is None or field not in lacking:
+                    part = slice(field.first, field.first + field.size)
+                    self.device.run(self.device.copy(modes[part], state[part]))
             warnings += self._dropped(folder, stored)
-        if self._initial is not None:
-            warnings += self._initial.set(self.flow, self.comm)
+        elif initial is not None:
+            warnings += initial.warnings + initial.set(self.flow, self.comm)
         keep_sphere(self.flow, self.flow.state)
         set_coefficients(self.flow)
         self._warnings += warnings
         self.was_set = True
+
+    def _exchanged(
+        self, checkpoint: Checkpoint, lacking: Sequence[FieldParts], folder: str
+    ) -> list[str]:
+        """Return what is told of fields that the state lacks, and of those that it has in vain."""
+        how = "0" if self._initial is None else f"that of initial.flow = {self.case.initial.flow!r}"
+        names = [field.name for field in lacking]
+        told = [f"{folder} has no {name}: it begins as {how}" for name in names]
+        unknown = superfluous(checkpoint, self.problem)
+        return told + [f"{folder} has {name}, which is dropped: the model has none" for name in unknown]
 
     def _dropped(self, folder: str, stored: float | None) -> list[str]:
         """Return the warning of what a coarser grid drops of a stored variance. Collective."""
@@ -293,6 +311,10 @@ class SpectralSimulation(Simulation):
         make_real(self.flow, self.comm)
         self._note_change()
         return warnings
+
+    def recall(self, diagnostics: Mapping[str, float]) -> None:
+        """Take over the last diagnostics of the same run, for the budget of the next ones."""
+        self._budget.recall(diagnostics)
 
     def copy_state(self, other: SpectralSimulation) -> None:
         """Copy the time and state of another simulation of the same case."""

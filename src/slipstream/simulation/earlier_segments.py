@@ -1,0 +1,66 @@
+"""What a segment of a run knows of those before it, whose output it goes on with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from slipstream.case import Case
+from slipstream.case.toml_writer import toml_value
+from slipstream.printable_text import shortened
+
+# Tables that do not tell what is solved.
+_AROUND = ("title", "time", "run", "output", "initial")
+_MOST_LETTERS = 60
+
+
+@dataclass(frozen=True)
+class EarlierSegments:
+    """The part of a run that is done.
+
+    Attributes
+    ----------
+    step, time
+        At which the run began: times of output and ``time.max_steps`` count from there.
+    case : Case
+        Of the segment before.
+    """
+
+    step: int
+    time: float
+    case: Case
+
+    def solves_the_same(self, case: Case) -> bool:
+        """Return whether another case is of the same problem, numerically too."""
+        mine, theirs = self.case.model_dump(), case.model_dump()
+        keys = (mine.keys() | theirs.keys()) - set(_AROUND)
+        return all(mine.get(key) == theirs.get(key) for key in keys)
+
+    def changes(self, case: Case) -> list[str]:
+        """Return what another case changes, for people, each ``key: before -> now``."""
+        before, now = _flat(self.case.model_dump(mode="json")), _flat(case.model_dump(mode="json"))
+        return [
+            f"{key}: {_text(before.get(key))} -> {_text(now.get(key))}"
+            for key in dict.fromkeys([*before, *now])
+            if before.get(key) != now.get(key)
+        ]
+
+
+def _flat(data: Mapping[str, Any], above: str = "") -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key, value in data.items():
+        if isinstance(value, Mapping) and not above:
+            found |= _flat(value, f"{key}.")
+        else:
+            found[above + key] = value
+    return found
+
+
+def _text(value: Any) -> str:
+    if value is None or value == []:
+        return "none"
+    try:
+        return shortened(toml_value(value), _MOST_LETTERS)
+    except TypeError:
+        return shortened(str(value), _MOST_LETTERS)
