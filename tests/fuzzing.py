@@ -243,7 +243,7 @@ class Outcome:
             return "did not end"
         if self.interrupted and self.status == -signal.SIGTERM:
             return ""  # before it had begun to step
-        if self.status not in (0, 1, 2):
+        if self.status not in (0, 1, 2, 75):
             return f"exit status {self.status}"
         if "Traceback" in self.output:
             return "traceback"

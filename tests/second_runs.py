@@ -68,7 +68,7 @@ def fault_of(folder, pair, overwrite, delay):
             time.sleep(0.05)
         winner.send_signal(signal.SIGTERM)
         said = winner.communicate(timeout=60)[1]
-        if winner.returncode != 1 or said.count("\n") != 1 or "interrupted" not in said:
+        if winner.returncode != 75 or said.count("\n") != 1 or "interrupted" not in said:
             return f"the winner ended with {winner.returncode}: {said}"
         left = {path.name for path in (folder / "out").iterdir()}
         if "checkpoints" not in left or left & {"run.lock", ".replaced", ".discarded", "failed"}:

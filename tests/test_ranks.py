@@ -285,7 +285,7 @@ def test_stopped_run_goes_on_with_the_numbers_of_an_uninterrupted_one(folder, nu
     finally:
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)
-    assert process.returncode == 1, output + errors
+    assert process.returncode == 75, output + errors
     assert errors.startswith("slipstream: interrupted at step ")
     assert errors.count("\n") == 1
     stopped = open_checkpoint(folder / "stopped")

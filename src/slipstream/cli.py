@@ -5,9 +5,11 @@ that failed; a traceback is shown only for defects of Slipstream itself, or on r
 environment variable ``SLIPSTREAM_TRACEBACK=1``.
 """
 
+import contextlib
 import os
 import sys
 import traceback
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -18,6 +20,7 @@ from rich.text import Text
 
 from slipstream import __version__, mpi_launch
 from slipstream.accepted import DEVICES, MODELS, SOLVERS, VALIDATED, listed
+from slipstream.array_types import Comm
 from slipstream.bench import app as bench
 from slipstream.case import Case, SpectralCase, case_file, load_case, write_template
 from slipstream.collective import on_first_rank
@@ -72,22 +75,32 @@ def run(
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Replace the output of an earlier run.")
     ] = False,
+    resumes: Annotated[
+        bool,
+        typer.Option("--resume", help="Go on with the run in the folder, if it has a state."),
+    ] = False,
 ) -> None:
     """Run a case and write its output into a folder."""
     from slipstream.simulation import (
-        Interrupted,
         check_folder,
         claim_folder,
         make_simulation,
         run_case,
     )
     from slipstream.simulation.output_folder import inputs_of
+    from slipstream.simulation.resuming import has_state
 
-    overrides = list(settings or [])
-    if device is not None:
-        overrides.append(f"run.device={device}")
+    if overwrite and resumes:
+        raise InputError("--resume goes on with an earlier run, --overwrite replaces it; give one")
+    overrides = _overrides(settings, device)
     case = case_file(case)
     folder = out if out is not None else Path("runs") / case.stem
+    comm = _launched_comm(ranks)
+    if resumes and on_first_rank(comm, lambda: has_state(folder)):
+        _resume(folder, overrides, ranks, comm, case)
+        return
+    # Without a state there is nothing to go on from, but perhaps the rows of a run that was killed.
+    overwrite = overwrite or resumes
 
     def read() -> Case:
         loaded = load_case(case, overrides)
@@ -98,14 +111,64 @@ def run(
         # Mistakes are found before any rank is started, while one line can say them.
         read()
         raise typer.Exit(mpi_launch.relaunch(ranks))
-    comm = mpi_launch.world_comm()
     settled = on_first_rank(comm, read)
+    with (
+        _unfinished(),
+        claim_folder(folder, comm, overwrite, inputs_of(settled, case)) as claimed,
+    ):
+        run_case(make_simulation(settled, comm), claimed, settings=overrides)
+
+
+@app.command()
+def resume(
+    folder: Annotated[Path, typer.Argument(help="Output folder of the run.", metavar="RUN")],
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Change a key, e.g. time.end=20."),
+    ] = None,
+    ranks: Annotated[
+        int | None, typer.Option(metavar="N", help="Start N MPI ranks on this machine.")
+    ] = None,
+    device: Annotated[str | None, typer.Option(help=f"{listed([*DEVICES, 'auto'])}.")] = None,
+) -> None:
+    """Go on with a run where it stopped, in its folder, on any number of ranks."""
+    _resume(folder, _overrides(settings, device), ranks, _launched_comm(ranks))
+
+
+def _overrides(settings: list[str] | None, device: str | None) -> list[str]:
+    return [*(settings or []), *([] if device is None else [f"run.device={device}"])]
+
+
+def _launched_comm(ranks: int | None) -> Comm:
+    """Return the communicator of the ranks that there are; None if they are yet to be started."""
+    is_alone = ranks is not None and mpi_launch.should_relaunch(ranks)
+    return None if is_alone else mpi_launch.world_comm()
+
+
+def _resume(
+    folder: Path, overrides: list[str], ranks: int | None, comm: Comm, case: Path | None = None
+) -> None:
+    """Go on with a run; by its own case unless one is given."""
+    from slipstream.simulation.resuming import read_resumption, resume_run
+
+    with _unfinished():
+        # Mistakes are found before any rank is started, while one line can say them.
+        wanted = None if case is None else on_first_rank(comm, lambda: load_case(case, overrides))
+        if ranks is not None and mpi_launch.should_relaunch(ranks):
+            read_resumption(folder, overrides, wanted)
+            raise typer.Exit(mpi_launch.relaunch(ranks))
+        resume_run(folder, overrides, comm, case=wanted)
+
+
+@contextlib.contextmanager
+def _unfinished() -> Iterator[None]:
+    """End without talk of an error where a run has come to its end, or stops because asked to."""
+    from slipstream.simulation import AtItsEnd, Interrupted
+
     try:
-        with claim_folder(folder, comm, overwrite, inputs_of(settled, case)) as claimed:
-            run_case(make_simulation(settled, comm), claimed, settings=overrides)
-    except Interrupted as interrupted:
-        # What a person wanted is no error, but the case was not run to its end either.
-        _fail(interrupted, heading="")
+        yield
+    except (AtItsEnd, Interrupted) as end:
+        _fail(end, heading="")
 
 
 @app.command()

@@ -64,7 +64,7 @@ def test_run_writes_what_was_asked_for_and_says_what_it_does(
         "100 %",
         "relative, estimated; not converged",
         "written: out/flow.vti",
-        "not converged: go on with --set initial.restart=out --set time.end=80 --out OTHER",
+        "not converged: go on with slipstream resume out --set time.end=80",
     ):
         assert part in text, part
     assert "stopped" not in text
@@ -239,7 +239,7 @@ def test_image_files_are_read_in_the_order_x_y_z(folder, suffix):
 def test_run_says_from_where_it_goes_on_and_how_to(folder, capsys):
     assert run("time.max_steps=4", out="first") == 0
     told = capsys.readouterr().out
-    assert "not converged: go on with --set initial.restart=first --out OTHER\n" in told
+    assert "not converged: go on with slipstream resume first --set time.max_steps=8\n" in told
     assert re.search(r"distance from steady +unknown +not converged", told)
     assert "goes on" not in told
     assert run("initial.restart=first", "output.checkpoint=false", out="second") == 0

@@ -44,6 +44,7 @@ FAMILIES = ("spectral", "lattice", "advection")
 RUNNING = (
     "run_case",
     "run_record",
+    "resuming",
     "folder_lock",
     "output_folder",
     "output_writer",

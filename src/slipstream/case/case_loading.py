@@ -126,6 +126,21 @@ def parse_case(text: str, overrides: Iterable[str] = (), source: str = "case") -
     return validate_case(_tables(text, source), overrides, source)
 
 
+def parse_case_of_run(text: str, overrides: Iterable[str], source: str) -> Case:
+    """Validate the text of the case of a run, which has all its keys, with changes.
+
+    Parameters that another model does not have are left out.
+    """
+    data, overrides = _tables(text, source), list(overrides)
+    model = dict(parse_override(one) for one in overrides).get("equation.model")
+    equation = data.get("equation")
+    if model is not None and isinstance(equation, dict) and equation.get("model") != model:
+        suited = SpectralCase.suited_to({"equation": {"model": model}})
+        known = suited.model_fields["equation"].annotation.model_fields  # type: ignore[union-attr]
+        data["equation"] = {key: value for key, value in equation.items() if key in known}
+    return validate_case(data, overrides, source)
+
+
 def parse_stored_case(text: str, case: Case, source: str) -> Case:
     """Validate the text of the case of an earlier run, whose state `case` goes on from.
 

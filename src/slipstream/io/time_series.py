@@ -112,9 +112,7 @@ class Series:
         writer.writeheader()
         return file, writer
 
-    def _open_again(
-        self, earlier: _Earlier, columns: list[str]
-    ) -> tuple[IO[str], csv.DictWriter]:
+    def _open_again(self, earlier: _Earlier, columns: list[str]) -> tuple[IO[str], csv.DictWriter]:
         """Open the series that goes on, with the columns of before and those that are new."""
         self._cut(earlier.ends[-1])
         self._rows = earlier.rows

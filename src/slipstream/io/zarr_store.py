@@ -18,6 +18,7 @@ import shutil
 import warnings
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -230,7 +231,7 @@ class FieldStore:
     def _append_time(self, time: float) -> None:
         """Lengthen the time axis of all arrays, on rank 0 only."""
         size = self._snapshots + 1
-        if self._snapshots == 0:
+        if "time" not in self._arrays:
             self._arrays["time"] = self._group.create_array(
                 "time",
                 shape=(1,),
@@ -308,19 +309,18 @@ class FieldStore:
             return
         # Chunks of an earlier decomposition may belong to several ranks: these take turns.
         for rank in range(self._comm.size):
-            mine = rank == self._comm.rank
-            on_every_rank(
-                self._comm, lambda mine=mine: self._write_own_box(field, leading) if mine else None
-            )
+            on_every_rank(self._comm, partial(self._write_in_turn, rank, field, leading))
+
+    def _write_in_turn(self, rank: int, field: Field, leading: tuple[int, ...]) -> None:
+        if rank == self._comm.rank:
+            self._write_own_box(field, leading)
 
     def _has_own_chunks(self, field: Field, chunks: tuple[int, ...]) -> bool:
         """Return whether no chunk of an array is of two ranks. Collective."""
         ends = [start + size for start, size in zip(field.offset, field.data.shape, strict=True)]
         is_own = not field.data.size or all(
             start % chunk == 0 and (end % chunk == 0 or end == size)
-            for start, end, chunk, size in zip(
-                field.offset, ends, chunks, field.shape, strict=True
-            )
+            for start, end, chunk, size in zip(field.offset, ends, chunks, field.shape, strict=True)
         )
         return all(self._comm.allgather(is_own))
 

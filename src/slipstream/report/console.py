@@ -60,16 +60,24 @@ def announce(console: Console, case: Case, description: dict[str, str], folder: 
 
 
 def announce_steps(
-    console: Console, case: Case, description: str, time: float, step_size: float
+    console: Console,
+    case: Case,
+    description: str,
+    time: float,
+    step_size: float,
+    restart: str | None = None,
+    most: int | None = None,
 ) -> None:
-    """Print where the run continues from, the first time step, and the expected number of steps."""
-    restart = getattr(getattr(case, "initial", None), "restart", None)
+    """Print where the run continues from, the first time step, and the expected number of steps.
+
+    `restart` is the folder from whose state it goes on, `most` how many steps there may be.
+    """
     origin = "" if restart is None else f"goes on from {restart} at t = {time:.6g}"
     for text in filter(None, (description, origin)):
         _print_line(console, text)
     steps = max(1, math.ceil((case.time.end - time) / step_size - 1e-9)) * case.steps_at_once
-    if case.time.max_steps is not None:
-        steps = min(steps, case.time.max_steps)
+    if most is not None:
+        steps = min(steps, most)
     is_fixed = case.fixed_step is not None
     kind = "time step" if is_fixed else "first time step"
     about = ("at most " if case.ends_early else "") if is_fixed else "about "

@@ -7,12 +7,14 @@ case asks for, and sums up. A run that is interrupted or blows up ends in order,
 
 from slipstream.field import Field
 from slipstream.simulation.output_folder import OutputFolder, check_folder, claim_folder
-from slipstream.simulation.run_case import run_case
+from slipstream.simulation.resuming import resume_run
+from slipstream.simulation.run_case import AtItsEnd, run_case
 from slipstream.simulation.simulation_base import Simulation
 from slipstream.simulation.solver_registry import make_simulation
 from slipstream.simulation.stop_requests import Interrupted
 
 __all__ = [
+    "AtItsEnd",
     "Field",
     "Interrupted",
     "OutputFolder",
@@ -20,5 +22,6 @@ __all__ = [
     "check_folder",
     "claim_folder",
     "make_simulation",
+    "resume_run",
     "run_case",
 ]

@@ -348,6 +348,7 @@ class _Nothing:
 
 def _settings_before(one: Any, case: Case) -> Any:
     """Return what a case asked for under the name of this output, or None."""
+    own: list[Any]
     if isinstance(one, ChosenScalars):
         own = [same for same in case.output.scalars if same.column == one.settings.column]
     else:

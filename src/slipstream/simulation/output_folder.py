@@ -220,6 +220,21 @@ def claim_folder(
         held.release()
 
 
+@contextlib.contextmanager
+def claim_run(folder: str | Path, comm: Comm = None) -> Iterator[OutputFolder]:
+    """Hold the folder of a run that is to go on there within this context. Collective.
+
+    What of `claim_folder` is about output that would be replaced is not asked here.
+    """
+    claimed: list[OutputFolder] = []
+    on_first_rank(comm, lambda: claimed.append(OutputFolder(Path(folder), is_first=True)))
+    held = claimed[0] if claimed else OutputFolder(Path(folder), is_first=False)
+    try:
+        yield held
+    finally:
+        held.release()
+
+
 def _check_free(path: Path, overwrite: bool) -> None:
     """Refuse a folder with anything in it, unless that may be replaced."""
     if not overwrite and _holds_anything(path):

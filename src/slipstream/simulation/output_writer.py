@@ -25,7 +25,6 @@ from slipstream.simulation.output_folder import OUTPUTS_NAME, OutputFolder
 from slipstream.simulation.simulation_base import Simulation
 from slipstream.simulation.time_loop import check_finite
 
-
 FIELDS_NAME = "fields.zarr"
 
 

@@ -16,9 +16,10 @@ from rich.console import Console
 from rich.text import Text
 
 from slipstream.case.common_tables import Case
-from slipstream.collective import on_first_rank, together
-from slipstream.errors import InputError, RunError
+from slipstream.collective import on_all_ranks, on_first_rank, together
+from slipstream.errors import InputError, RunError, SlipstreamError
 from slipstream.io.run_record import EndedBy
+from slipstream.printable_text import printable
 from slipstream.report.console import (
     STEPPING,
     Progress,
@@ -37,7 +38,18 @@ from slipstream.simulation.output_writer import OutputWriter
 from slipstream.simulation.run_record import RunRecorder
 from slipstream.simulation.simulation_base import Simulation
 from slipstream.simulation.stop_requests import Interrupted, Interruption
-from slipstream.simulation.time_loop import Limits, Observer, TimeLoop
+from slipstream.simulation.time_loop import Limits, Observer, TimeLoop, is_reached
+
+# The status with which a run ends that was asked to, before its end, and can go on (EX_TEMPFAIL).
+UNFINISHED = 75
+# What messages call the state to go on from where a case names it.
+STATE_KEY = "initial.restart: "
+
+
+class AtItsEnd(SlipstreamError):
+    """A run that was to go on has nothing left to do."""
+
+    exit_status = 0
 
 
 @dataclass
@@ -127,7 +139,7 @@ def _run(
     if not output.is_locked:
         text = f"warning: {folder} is on a file system without locks: start no other run in it"
         console.print(Text(text, style="yellow"), soft_wrap=True)
-    description = _prepare(simulation, folder, console)
+    description = _prepare(simulation, folder, console, earlier)
     recorder = RunRecorder(simulation, output, description, settings)
     # Judged before anything that an earlier run has written is touched.
     chosen = ChosenOutputs(simulation, earlier)
@@ -188,19 +200,29 @@ def _run_and_draw(
         comm.Barrier()
     if loop.stopped_by == "interrupted":
         recorder.end("interrupted", {}, effort.parts(loop), _mean_timers(simulation))
-        raise Interrupted(
+        stop = Interrupted(
             f"interrupted at step {simulation.step}, t = {simulation.time:.6g};"
             + _how_to_go_on(simulation.case, folder)
         )
+        stop.exit_status = UNFINISHED if simulation.case.output.checkpoint else stop.exit_status
+        raise stop
     _finish(simulation, writer, loop, effort, output, console, artist, recorder)
 
 
-def _prepare(simulation: Simulation, folder: Path, console: Console) -> dict[str, str]:
+def _prepare(
+    simulation: Simulation, folder: Path, console: Console, earlier: EarlierSegments | None
+) -> dict[str, str]:
     """Announce the run, and make its initial state; return what was announced."""
     case, description = simulation.case, simulation.describe()
     announce(console, case, description, folder)
+    if earlier is not None and (changes := earlier.changes(case)):
+        text = f"changed: {', '.join(changes)}"
+        console.print(printable(text), markup=False, highlight=False, soft_wrap=True)
     if not simulation.is_prepared:
         simulation.prepare()
+    if earlier is not None and is_over(simulation, earlier):
+        text = how_to_lengthen(case, folder, simulation.step, simulation.time, simulation.finished)
+        raise on_all_ranks(AtItsEnd(text))
     if simulation.time >= case.time.end:
         raise InputError(
             f"time.end: must be beyond t = {simulation.time:g}, from where the run goes on,"
@@ -223,13 +245,23 @@ def _step_to_end(
     limits = Limits(case.time.end, _steps_left(simulation, writer.earlier), seconds)
     loop = TimeLoop(simulation, observers, limits)
     description = simulation.describe_step()
-    announce_steps(console, case, description, simulation.time, loop.step_size)
+    announce_steps(
+        console,
+        case,
+        description,
+        simulation.time,
+        loop.step_size,
+        simulation.restart,
+        limits.steps,
+    )
     recorder.describe_step(description)
     writer.after_state = lambda: recorder.update(effort.parts(loop), _mean_timers(simulation))
     with Progress(console, simulation.time, case.time.end) as progress:
 
         def tell_warnings() -> None:
             warnings = simulation.warnings()
+            if simulation.resumed is not None:
+                warnings = [text.removeprefix(STATE_KEY) for text in warnings]
             progress.warn(warnings)
             recorder.warn(warnings)
 
@@ -242,6 +274,16 @@ def _step_to_end(
         loop.run(interruption, show, writer.is_overdue, writer.record_state)
     effort.time_writing(writer.record_last, loop.step_size)
     return loop
+
+
+def is_over(simulation: Simulation, earlier: EarlierSegments) -> bool:
+    """Return whether nothing is left to do of a run that was to go on."""
+    steps = _steps_left(simulation, earlier)
+    return (
+        is_reached(simulation.case.time.end, simulation.time, simulation.case)
+        or bool(simulation.finished)
+        or (steps is not None and steps <= 0)
+    )
 
 
 def _steps_left(simulation: Simulation, earlier: EarlierSegments | None) -> int | None:
@@ -317,17 +359,36 @@ def _advice(simulation: Simulation, loop: TimeLoop, folder: Path) -> str:
     case = simulation.case
     if not case.ends_early or simulation.finished:
         return ""
-    longer = f" --set time.end={2 * case.time.end}" if loop.is_at_end() else ""
+    most = case.time.max_steps
+    longer = "" if most is None else f" --set time.max_steps={2 * most}"
+    if loop.is_at_end():
+        longer = f" --set time.end={2 * case.time.end}"
     if not case.output.checkpoint:
-        return f"not converged: run again with{longer or ' a larger time.max_steps'}"
-    return f"not converged: go on with slipstream resume {shlex.quote(str(folder))}{longer}"
+        return f"not converged: run again with{longer}"
+    return f"not converged: go on with {_resume(folder)}{longer}"
+
+
+def how_to_lengthen(case: Case, folder: Path, step: int, time: float, finished: str = "") -> str:
+    """Return what to do with a run that is to go on, but has come to its end."""
+    most = case.time.max_steps
+    if finished:
+        reason, change = finished, "another convergence.tolerance, say"
+    elif is_reached(case.time.end, time, case):
+        reason, change = f"t = {time:.6g}", f"--set time.end={2 * case.time.end:g}"
+    else:
+        reason, change = f"time.max_steps = {most}", f"--set time.max_steps={2 * (most or 1)}"
+    over = f"{folder} has come to its end ({reason}, step {step})"
+    return f"{over}; go on with {_resume(folder)} {change}"
+
+
+def _resume(folder: Path) -> str:
+    return f"slipstream resume {shlex.quote(str(folder))}"
 
 
 def _how_to_go_on(case: Case, folder: Path) -> str:
     if not case.output.checkpoint:
         return f" what was computed is in {folder}"
-    quoted = shlex.quote(str(folder))
-    return f" the state is in {folder}: go on with slipstream resume {quoted}"
+    return f" the state is in {folder}: go on with {_resume(folder)}"
 
 
 def _mean_timers(simulation: Simulation) -> dict[str, float]:

@@ -13,7 +13,10 @@ from slipstream.stop_signals import SECONDS_OF_ONE_REQUEST, heeded_signals
 
 
 class Interrupted(RunError):
-    """The run ended in order, before its end, because it was asked to."""
+    """The run ended in order, before its end, because it was asked to.
+
+    Its `exit_status` is 75 if the same command, or ``slipstream resume``, goes on with it.
+    """
 
 
 class Interruption:

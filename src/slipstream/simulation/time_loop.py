@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from slipstream.case import Case
 from slipstream.errors import InputError, RunError
 from slipstream.simulation.simulation_base import Simulation
 from slipstream.simulation.stop_requests import Interruption
@@ -138,10 +139,7 @@ class TimeLoop:
 
     def is_at_end(self) -> bool:
         """Return whether the end time has been reached."""
-        end, step = self._limits.until, self._simulation.case.fixed_step or 0.0
-        # Times are sums of many steps: without a tolerance rounding could ask for one more.
-        tolerance = max(1e-12 * abs(end), 1e-6 * step)
-        return end < math.inf and end - self._simulation.time <= tolerance
+        return is_reached(self._limits.until, self._simulation.time, self._simulation.case)
 
     def _next_step_size(self) -> float:
         """Return the next step: shortened to hit the end, and observers if steps adapt anyway."""
@@ -171,6 +169,13 @@ class TimeLoop:
         if simulation.case.fixed_step is not None:
             return step_size if remaining >= step_size * (1 - 1e-6) else remaining
         return remaining if remaining <= step_size * (1 + 1e-9) else step_size
+
+
+def is_reached(end: float, time: float, case: Case) -> bool:
+    """Return whether a time is that of the end of a run, or beyond it."""
+    # Times are sums of many steps: without a tolerance rounding could ask for one more.
+    tolerance = max(1e-12 * abs(end), 1e-6 * (case.fixed_step or 0.0))
+    return end < math.inf and end - time <= tolerance
 
 
 def check_finite(name: str, value: float, simulation: Simulation) -> None:

@@ -21,9 +21,9 @@ from slipstream.errors import InputError
 from slipstream.exchange import chosen_transport, make_transport
 from slipstream.fft import SlabGeometry
 from slipstream.field import Field, grid_field
+from slipstream.io.checkpoint import Checkpoint
 from slipstream.report.number_text import pi_text
 from slipstream.report.picture_choice import PictureChoice
-from slipstream.io.checkpoint import Checkpoint
 from slipstream.schedule import CommittedStep, StepGraph, Timeline, commit
 from slipstream.simulation.device_memory import ranks_per_device
 from slipstream.simulation.earlier_run import open_earlier_run
@@ -226,7 +226,9 @@ class SpectralSimulation(Simulation):
         names = [field.name for field in lacking]
         told = [f"{folder} has no {name}: it begins as {how}" for name in names]
         unknown = superfluous(checkpoint, self.problem)
-        return told + [f"{folder} has {name}, which is dropped: the model has none" for name in unknown]
+        return told + [
+            f"{folder} has {name}, which is dropped: the model has none" for name in unknown
+        ]
 
     def _dropped(self, folder: str, stored: float | None) -> list[str]:
         """Return the warning of what a coarser grid drops of a stored variance. Collective."""

@@ -1,0 +1,280 @@
+"""A run that stops and goes on in its folder: to the files of one that was never stopped."""
+
+import csv
+import io
+import shutil
+
+import h5py
+import numpy as np
+import pytest
+import xarray
+from rich.console import Console
+
+import moments
+from slipstream import cli
+from slipstream.case import parse_case
+from slipstream.device import HostDevice
+from slipstream.errors import InputError
+from slipstream.io import open_checkpoint
+from slipstream.io.run_record import read_run_record
+from slipstream.simulation import AtItsEnd, claim_folder, make_simulation, resume_run, run_case
+
+FAMILIES = list(moments.CASES)
+# Of 12 steps; a lattice does two at once.
+UNIT = {"spectral": 1, "advection": 1, "lattice": 2}
+PLANE = 'plane = { axis = "z", position = 0 }'
+CHOSEN = {
+    "spectral": f"""
+pdf_interval = 0.15
+fields = [
+  {{ of = "velocity_x", {PLANE}, interval = 0.1 }},
+  {{ of = "velocity_y", {PLANE}, interval = 0.1, file = "each.h5" }},
+  {{ of = "velocity_z", {PLANE}, times = [0.1, 0.25, 0.5], file = "some.vtk" }},
+  {{ of = "velocity_z", line = {{ axis = "x", position = [0, 0] }}, file = "last" }},
+]
+scalars = [
+  {{ of = "velocity_x", reduce = "rms", interval = 0.1 }},
+  {{ of = "velocity_y", reduce = "max" }},
+]
+""",
+    "advection": f'fields = [{{ of = "tracer", {PLANE}, interval = 0.1 }}]\n',
+    "lattice": 'fields = [{ of = "velocity", interval = 4, stride = 2 }]\n',
+}
+
+
+def text(family):
+    head, output = moments.CASES[family].split("[output]")
+    return f"{head}[output]{output.rstrip()}\n{CHOSEN[family].strip()}\n"
+
+
+def run(family, folder, *settings):
+    case = parse_case(text(family), settings)
+    run_case(make_simulation(case, None, HostDevice(threads=1)), folder, Console(quiet=True))
+
+
+def resume(folder, *settings, console=None):
+    resume_run(folder, settings, None, HostDevice(threads=1), console or Console(quiet=True))
+
+
+@pytest.fixture(scope="session")
+def whole(tmp_path_factory):
+    """The folders of runs that were never stopped, by family."""
+    folders = {}
+
+    def of(family):
+        if family not in folders:
+            folders[family] = tmp_path_factory.mktemp("whole") / family
+            run(family, folders[family])
+        return folders[family]
+
+    return of
+
+
+def contents(folder):
+    """Return what is in a folder of a run, by what it says: rows as text, stores as data."""
+    found = {}
+    for path in sorted(folder.rglob("*")):
+        name = str(path.relative_to(folder))
+        if path.suffix == ".csv":
+            found[name] = path.read_text()
+        elif path.suffix == ".zarr" and "checkpoints" not in name:
+            found[name] = xarray.open_zarr(path).load()
+        elif path.suffix == ".h5":
+            with h5py.File(path) as file:
+                arrays = {array: values[...].tobytes() for array, values in file.items()}
+                found[name] = arrays, {key: str(value) for key, value in file.attrs.items()}
+        elif path.suffix in (".vti", ".pvd"):
+            found[name] = path.read_bytes()
+    state = open_checkpoint(folder)
+    found["state"] = {name: state.read(name) for name in state.arrays}
+    return found
+
+
+def assert_same(folder, other, names=None):
+    mine, theirs = contents(folder), contents(other)
+    assert mine.keys() == theirs.keys()
+    for name in mine if names is None else names:
+        if isinstance(mine[name], xarray.Dataset):
+            assert mine[name].equals(theirs[name]), name
+        elif name == "state":
+            for array, values in mine[name].items():
+                np.testing.assert_array_equal(values, theirs[name][array])
+        else:
+            assert mine[name] == theirs[name], name
+
+
+def lose_last_state(folder):
+    """Leave of a run what a kill would leave before its last state, and after the rows until it."""
+    states = sorted((folder / "checkpoints").glob("*.zarr"))
+    shutil.rmtree(states[-1])
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_run_in_segments_has_the_files_of_one(tmp_path, whole, family):
+    unit, folder = UNIT[family], tmp_path / "run"
+    run(family, folder, f"time.max_steps={3 * unit}")
+    # Once without a step that anything is due at, and once killed after its last state.
+    for steps in (5, 9):
+        resume(folder, f"time.max_steps={steps * unit}")
+    shutil.copytree(folder, tmp_path / "kept")
+    resume(folder, "time.max_steps=1000")
+    assert_same(folder, whole(family))
+    segments = read_run_record(folder).segments
+    ends = [(one.ended_by, one.from_step // unit, one.to_step // unit) for one in segments]
+    assert ends == [
+        ("max_steps", 0, 3),
+        ("max_steps", 3, 5),
+        ("max_steps", 5, 9),
+        ("end", 9, 12),
+    ]
+    with pytest.raises(AtItsEnd, match="has come to its end .* --set time.end="):
+        resume(folder)
+    lose_last_state(tmp_path / "kept")
+    resume(tmp_path / "kept", "time.max_steps=1000")
+    assert_same(tmp_path / "kept", whole(family))
+
+
+def test_what_comes_after_the_last_intact_state_is_done_again(tmp_path, whole):
+    folder = tmp_path / "run"
+    shutil.copytree(whole("spectral"), folder)
+    (chunk,) = (folder / "checkpoints" / "000000012.zarr" / "velocity_x_hat" / "c").rglob("0/0/0")
+    chunk.write_bytes(b"\1" + chunk.read_bytes()[1:])
+    # It says that it is at the end, but cannot be read.
+    with pytest.raises(AtItsEnd):
+        resume(folder)
+    (folder / "checkpoints" / "000000012.zarr" / "manifest.json").write_text("")
+    (folder / "run.json").unlink()
+    (folder / ".slipstream.json").unlink()
+    resume(folder)
+    assert_same(folder, whole("spectral"))
+    assert (folder / "checkpoints" / "000000012.damaged").is_dir()
+    (segment,) = read_run_record(folder).segments
+    assert any("is damaged" in warning for warning in segment.warnings)
+    assert segment.from_step == 8
+
+
+def test_times_of_output_are_those_of_the_whole_run(tmp_path):
+    run("spectral", tmp_path, "time.max_steps=5")
+    settings = ("output.diagnostics_interval=0.2", "output.fields_interval=0.15")
+    resume(tmp_path, *settings, "time.max_steps=100")
+    with (tmp_path / "diagnostics.csv").open() as file:
+        rows = list(csv.DictReader(line for line in file if not line.startswith("#")))
+    steps = [int(row["step"]) for row in rows]
+    assert steps == [0, 1, 2, 3, 4, 5, 8, 12]
+    times = xarray.open_zarr(tmp_path / "fields.zarr").time.values
+    np.testing.assert_allclose(times, [0, 0.1, 0.2, 0.3, 0.45, 0.6])
+
+
+def test_a_finer_grid_goes_on_beside_the_coarser_one(tmp_path):
+    run("spectral", tmp_path, "time.max_steps=6")
+    console = recording()
+    resume(
+        tmp_path, "grid.points=16", "equation.viscosity=0.1", "time.max_steps=8", console=console
+    )
+    said = console.export_text()
+    (changes,) = (line for line in said.splitlines() if line.startswith("changed: "))
+    assert "grid.points: 12 -> 16, equation.viscosity: 0.05 -> 0.1" in changes
+    resume(tmp_path, "time.max_steps=100")
+    coarse = xarray.open_zarr(tmp_path / "fields.zarr")
+    fine = xarray.open_zarr(tmp_path / "fields~2.zarr")
+    assert (coarse.sizes["x"], fine.sizes["x"]) == (12, 16)
+    np.testing.assert_allclose(coarse.time, [0, 0.1, 0.2, 0.3])
+    np.testing.assert_allclose(fine.time, [0.4, 0.5, 0.6])
+    with (tmp_path / "diagnostics.csv").open() as file:
+        rows = list(csv.DictReader(line for line in file if not line.startswith("#")))
+    assert [int(row["step"]) for row in rows] == list(range(13))
+    # Another run in the folder replaces it all.
+    run("spectral", tmp_path, "time.max_steps=1")
+    assert not (tmp_path / "fields~2.zarr").exists()
+
+
+def test_a_field_is_added_and_dropped(tmp_path):
+    run("spectral", tmp_path, "time.max_steps=4", "output.fields=[]", "output.scalars=[]")
+    state = open_checkpoint(tmp_path)
+    velocity = state.read("velocity_x_hat")
+    settings = ["equation.model=boussinesq", "equation.diffusivity=0.1"]
+    settings += ["equation.buoyancy_frequency=1", "time.max_steps=5"]
+    console = recording()
+    resume(tmp_path, *settings, console=console)
+    assert "has no buoyancy: it begins as that of initial.flow = 'random'" in (
+        console.export_text()
+    )
+    with_field = open_checkpoint(tmp_path)
+    assert "buoyancy_hat" in with_field.arrays
+    assert with_field.step == 5
+    np.testing.assert_allclose(with_field.read("velocity_x_hat"), velocity, atol=0.1)
+    resume(
+        tmp_path, "equation={ model = 'hd', viscosity = 0.05 }", "time.max_steps=7", console=console
+    )
+    assert "has buoyancy, which is dropped" in console.export_text()
+    assert "buoyancy_hat" not in open_checkpoint(tmp_path).arrays
+    fields = xarray.open_zarr(tmp_path / "fields.zarr")
+    assert np.isnan(fields.buoyancy.values[0]).all()
+    assert np.isfinite(fields.velocity_x.values).all()
+    with (tmp_path / "diagnostics.csv").open() as file:
+        rows = list(csv.DictReader(line for line in file if not line.startswith("#")))
+    assert [int(row["step"]) for row in rows] == list(range(8))
+    assert [row["buoyancy_energy"] == "nan" for row in rows] == [True] * 5 + [False] + [True] * 2
+
+
+def recording():
+    return Console(record=True, width=300, file=io.StringIO())
+
+
+def files(folder):
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_a_run_that_cannot_go_on_is_left_as_it_is(tmp_path, whole):
+    folder = tmp_path / "run"
+    shutil.copytree(whole("spectral"), folder)
+    before = files(folder)
+    wrong = {
+        "equation.viscocity": ("equation.viscocity=1", "time.end=2"),
+        "is outside": (
+            "output.fields=[{ of = 'velocity_x', plane = { axis = 'z', position = 99 } }]",
+            "time.end=2",
+        ),
+        "box of": ("grid.length=3.0", "time.end=2"),
+        "do not hit": ("output.fields=[{ of = 'velocity_x', interval = 0.07 }]", "time.end=2"),
+        "unknown key": ("solver=lattice",),
+    }
+    for said, settings in wrong.items():
+        with pytest.raises(InputError, match=said) as caught:
+            resume(folder, *settings)
+        assert "initial.restart" not in str(caught.value)
+        assert files(folder) == before
+    with claim_folder(folder), pytest.raises(InputError, match="wait for it, or stop it$"):
+        resume(folder, "time.end=2")
+    (folder / "diagnostics.csv").write_text("no series\n")
+    with pytest.raises(InputError, match=r"diagnostics\.csv: not a series"):
+        resume(folder, "time.end=2")
+    for place, said in (("nowhere", "no such folder"), (".", "no state of a run")):
+        with pytest.raises(InputError, match=said):
+            resume(tmp_path / place)
+
+
+def test_the_command_goes_on_or_begins(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "case.toml").write_text(moments.CASES["advection"])
+
+    def command(*arguments):
+        with pytest.raises(SystemExit) as exit_:
+            cli.main(list(arguments))
+        return exit_.value.code, capsys.readouterr()
+
+    again = ("run", "case.toml", "--resume", "--device", "cpu", "--set", "time.max_steps=3")
+    assert command(*again)[0] == 0
+    (tmp_path / "case.toml").write_text("changed")
+    assert command("resume", "runs/case", "--set", "time.max_steps=5")[0] == 0
+    (tmp_path / "case.toml").write_text(moments.CASES["advection"])
+    assert command(*again[:-1], "time.end=0.3")[0] == 0
+    status, said = command("resume", "runs/case")
+    assert status == 0
+    assert said.err.startswith("slipstream: runs/case has come to its end (t = 0.3, step 6); go on")
+    assert command("resume", "nowhere")[0] == 2
+    assert command(*again, "--overwrite")[0] == 2
+    steps = [(one.from_step, one.to_step) for one in read_run_record("runs/case").segments]
+    assert steps == [(0, 3), (3, 5), (5, 6)]
+    assert command("run", "case.toml", "--overwrite", "--set", "time.max_steps=1")[0] == 0
+    assert len(read_run_record("runs/case").segments) == 1
