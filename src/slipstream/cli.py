@@ -6,6 +6,7 @@ environment variable ``SLIPSTREAM_TRACEBACK=1``.
 """
 
 import contextlib
+import json
 import os
 import sys
 import traceback
@@ -196,6 +197,19 @@ def new(
     """Write a commented case to start from: of a family, of another case, or of a model."""
     path = write_template(name, overwrite, solver, source=source, model=model)
     typer.echo(f"wrote {path}; run it with: slipstream run {path}")
+
+
+@app.command()
+def schema(
+    solver: Annotated[
+        str | None,
+        typer.Option(help=f"Only cases of this family: {listed(SOLVERS)}."),
+    ] = None,
+) -> None:
+    """Print the JSON schema of cases, by which editors complete and check them."""
+    from slipstream.case.json_schema import schema_of_cases
+
+    typer.echo(json.dumps(schema_of_cases(solver), indent=2, ensure_ascii=False))
 
 
 @app.command()
