@@ -26,6 +26,7 @@ from slipstream.bench import app as bench
 from slipstream.case import Case, SpectralCase, case_file, load_case, write_template
 from slipstream.collective import on_first_rank
 from slipstream.errors import InputError, RunError, SlipstreamError
+from slipstream.option_values import complete_case, complete_setting, one_of
 from slipstream.plain_output import allow_plain_output
 from slipstream.stop_signals import StopRequest, listening
 
@@ -35,7 +36,6 @@ _UsageError: Any = typer.BadParameter.__base__
 app = typer.Typer(
     name="slipstream",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
 )
 
@@ -60,16 +60,25 @@ def options(
 def run(
     case: Annotated[
         Path,
-        typer.Argument(help="The case: a TOML file, or one of `slipstream cases`.", metavar="CASE"),
+        typer.Argument(
+            help="The case: a TOML file, or one of `slipstream cases`.",
+            metavar="CASE",
+            autocompletion=complete_case,
+        ),
     ],
     settings: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="Change a key, e.g. grid.points=64."),
+        typer.Option(
+            "--set",
+            metavar="KEY=VALUE",
+            help="Change a key, e.g. grid.points=64.",
+            autocompletion=complete_setting,
+        ),
     ] = None,
     ranks: Annotated[
         int | None, typer.Option(metavar="N", help="Start N MPI ranks on this machine.")
     ] = None,
-    device: Annotated[str | None, typer.Option(help=f"{listed([*DEVICES, 'auto'])}.")] = None,
+    device: Annotated[str | None, one_of([*DEVICES, "auto"])] = None,
     out: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Output folder (default: runs/CASE).")
     ] = None,
@@ -175,13 +184,15 @@ def _unfinished() -> Iterator[None]:
 @app.command()
 def new(
     name: Annotated[str, typer.Argument(help="Name of the case; writes NAME.toml.")],
-    solver: Annotated[
-        str | None,
-        typer.Option(help=f"Solver family: {listed(SOLVERS)} (default: spectral)."),
-    ] = None,
+    solver: Annotated[str | None, one_of(SOLVERS, "Solver family: {} (default: spectral)")] = None,
     source: Annotated[
         str | None,
-        typer.Option("--from", metavar="CASE", help="A case to copy, by its file or its name."),
+        typer.Option(
+            "--from",
+            metavar="CASE",
+            help="A case to copy, by its file or its name.",
+            autocompletion=complete_case,
+        ),
     ] = None,
     model: Annotated[
         str | None,
@@ -201,10 +212,7 @@ def new(
 
 @app.command()
 def schema(
-    solver: Annotated[
-        str | None,
-        typer.Option(help=f"Only cases of this family: {listed(SOLVERS)}."),
-    ] = None,
+    solver: Annotated[str | None, one_of(SOLVERS, "Only cases of this family: {}")] = None,
 ) -> None:
     """Print the JSON schema of cases, by which editors complete and check them."""
     from slipstream.case.json_schema import schema_of_cases
@@ -224,11 +232,19 @@ def cases() -> None:
 @app.command()
 def explain(
     case: Annotated[
-        Path | None, typer.Argument(metavar="CASE", help="Case of the spectral family.")
+        Path | None,
+        typer.Argument(
+            metavar="CASE", help="Case of the spectral family.", autocompletion=complete_case
+        ),
     ] = None,
     settings: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="SECTION.KEY=VALUE", help="Override a key of the case."),
+        typer.Option(
+            "--set",
+            metavar="KEY=VALUE",
+            help="Change a key, e.g. grid.points=64.",
+            autocompletion=complete_setting,
+        ),
     ] = None,
     model: Annotated[
         str | None,
@@ -296,7 +312,7 @@ def main(arguments: list[str] | None = None) -> None:
     with listening():
         try:
             allow_plain_output()
-            sys.exit(app(args=arguments, standalone_mode=False) or 0)
+            sys.exit(app(arguments, prog_name="slipstream", standalone_mode=False) or 0)
         except _UsageError as error:
             if type(error).__name__ == "NoArgsIsHelpError":
                 error.show()  # the help, unless rich has printed it

@@ -119,7 +119,7 @@ def test_run_that_cannot_begin_keeps_the_earlier_output(folder, simulation, monk
     [
         (["run", "absent.toml"], "no such file"),
         (["run", "case.toml", "--set", "grid.points=0"], "at least 1 point"),
-        (["run", "case.toml", "--device", "gpu"], "run.device: 'gpu' is not accepted"),
+        (["run", "case.toml", "--device", "gpu"], "--device: 'gpu' is not accepted"),
         (["run", "case.toml", "--out", "case.toml"], "is a file"),
         (["run", "case.toml", "--ranks", "0"], "--ranks must be at least 1"),
         (["run", "case.toml", "--ranks", "2", "--set", "grid.pionts=8"], "'points'"),

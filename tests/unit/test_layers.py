@@ -35,6 +35,7 @@ LAYERS = (
     {"spectral", "lattice", "advection", "run_case"},
     {"interactive", "validation"},
     {"bench"},
+    {"option_values"},
     {"cli"},
     {"__main__", "gpu_check"},
 )

@@ -110,6 +110,13 @@ def _tables_in(annotation: Any) -> Iterator[type[BaseModel]]:
         yield from _tables_in(part)
 
 
+def keys_of(model: type[BaseModel]) -> Iterator[str]:
+    """Yield the dotted keys of a case, as ``--set`` takes them."""
+    for name, field in model.model_fields.items():
+        tables = list(_tables_in(field.annotation))
+        yield from ([f"{name}.{key}" for key in tables[0].model_fields] if tables else [name])
+
+
 def choices_at(model: type[BaseModel], location: tuple[Any, ...]) -> list[str]:
     """Return the words that the key at a location accepts, or the items of its list."""
     *path, name = (part for part in location if isinstance(part, str))

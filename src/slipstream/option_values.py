@@ -1,0 +1,87 @@
+"""What options and arguments of commands accept: checked in one line, and completed by shells."""
+
+from __future__ import annotations
+
+import glob
+import os
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import typer
+
+from slipstream.accepted import listed
+from slipstream.case import SHIPPED_CASES
+from slipstream.case.case_loading import SOLVERS as CASES
+from slipstream.case.case_loading import read_tables
+from slipstream.case.validation_messages import keys_of
+from slipstream.errors import InputError, SlipstreamError
+from slipstream.printable_text import shown
+
+# What Slipstream writes into the folder of a run, whatever the run.
+_CASE_OF_RUN = "case.toml"
+
+
+def one_of(names: Iterable[str], what: str = "{}") -> Any:
+    """Return an option that takes one of some names, with `what` of them said in its help."""
+    accepted = list(names)
+
+    def checked(context: typer.Context, parameter: Any, value: str | None) -> str | None:
+        if value is not None and value not in accepted and not context.resilient_parsing:
+            raise InputError(
+                f"{parameter.opts[-1]}: {shown(value)} is not accepted; accepted:"
+                f" {', '.join(accepted)}"
+            )
+        return value
+
+    return typer.Option(
+        help=f"{what.format(listed(accepted))}.",
+        callback=checked,
+        autocompletion=_beginning_with(accepted),
+    )
+
+
+def _beginning_with(names: Iterable[str]) -> Callable[[str], list[str]]:
+    return lambda incomplete: [name for name in names if name.startswith(incomplete)]
+
+
+def complete_case(incomplete: str) -> list[tuple[str, str]]:
+    """Return shipped cases, TOML files and folders that begin so, with what is told of them."""
+    shipped = [(name, told.what) for name, told in SHIPPED_CASES.items()]
+    return [one for one in shipped if one[0].startswith(incomplete)] + [
+        (path, "") for path in _paths(incomplete) if path.endswith(("/", ".toml"))
+    ]
+
+
+def complete_run(incomplete: str) -> list[str]:
+    """Return folders of runs, and folders that may hold some, that begin so."""
+    found = [path for path in _paths(incomplete) if path.endswith("/")]
+    if not incomplete:
+        found += _paths("runs/")
+    runs = [path.rstrip("/") for path in found if os.path.isfile(f"{path}{_CASE_OF_RUN}")]
+    return runs or found
+
+
+def complete_setting(incomplete: str) -> list[str]:
+    """Return keys of the case that the command line names, or of all families, for ``--set``."""
+    keys = dict.fromkeys(f"{key}=" for family in _families() for key in keys_of(CASES[family]))
+    return [key for key in keys if key.startswith(incomplete)]
+
+
+def _families() -> list[str]:
+    """Return the solver family of the case on the command line that is completed, or all."""
+    # The command line without a value for the last option is not parsed; shells pass it so.
+    line = os.environ.get("COMP_WORDS") or os.environ.get("_TYPER_COMPLETE_ARGS") or ""
+    for word in line.split()[2:]:
+        try:
+            tables, _ = read_tables(word)
+        except (OSError, SlipstreamError):
+            continue
+        if tables.get("solver") in tuple(CASES):
+            return [tables["solver"]]
+    return list(CASES)
+
+
+def _paths(incomplete: str) -> list[str]:
+    """Return files, and folders with a slash behind them, that begin so."""
+    found = glob.glob(f"{glob.escape(incomplete)}*")
+    return sorted(f"{path}/" if os.path.isdir(path) else path for path in found)
