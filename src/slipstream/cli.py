@@ -26,7 +26,7 @@ from slipstream.bench import app as bench
 from slipstream.case import Case, SpectralCase, case_file, load_case, write_template
 from slipstream.collective import on_first_rank
 from slipstream.errors import InputError, RunError, SlipstreamError
-from slipstream.option_values import complete_case, complete_setting, one_of
+from slipstream.option_values import complete_case, complete_run, complete_setting, one_of
 from slipstream.plain_output import allow_plain_output
 from slipstream.stop_signals import StopRequest, listening
 
@@ -131,15 +131,25 @@ def run(
 
 @app.command()
 def resume(
-    folder: Annotated[Path, typer.Argument(help="Output folder of the run.", metavar="RUN")],
+    folder: Annotated[
+        Path,
+        typer.Argument(
+            help="Output folder of the run.", metavar="RUN", autocompletion=complete_run
+        ),
+    ],
     settings: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="Change a key, e.g. time.end=20."),
+        typer.Option(
+            "--set",
+            metavar="KEY=VALUE",
+            help="Change a key, e.g. time.end=20.",
+            autocompletion=complete_setting,
+        ),
     ] = None,
     ranks: Annotated[
         int | None, typer.Option(metavar="N", help="Start N MPI ranks on this machine.")
     ] = None,
-    device: Annotated[str | None, typer.Option(help=f"{listed([*DEVICES, 'auto'])}.")] = None,
+    device: Annotated[str | None, one_of([*DEVICES, "auto"])] = None,
 ) -> None:
     """Go on with a run where it stopped, in its folder, on any number of ranks."""
     _resume(folder, _overrides(settings, device), ranks, _launched_comm(ranks))
@@ -213,11 +223,19 @@ def new(
 @app.command()
 def schema(
     solver: Annotated[str | None, one_of(SOLVERS, "Only cases of this family: {}")] = None,
+    out: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write it there instead of printing it.")
+    ] = None,
 ) -> None:
     """Print the JSON schema of cases, by which editors complete and check them."""
     from slipstream.case.json_schema import schema_of_cases
 
-    typer.echo(json.dumps(schema_of_cases(solver), indent=2, ensure_ascii=False))
+    text = json.dumps(schema_of_cases(solver), indent=2, ensure_ascii=False)
+    if out is None:
+        typer.echo(text)
+    else:
+        out.write_text(text + "\n", encoding="utf-8")
+        typer.echo(f"wrote {out}")
 
 
 @app.command()

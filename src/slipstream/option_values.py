@@ -72,6 +72,7 @@ def _families() -> list[str]:
     # The command line without a value for the last option is not parsed; shells pass it so.
     line = os.environ.get("COMP_WORDS") or os.environ.get("_TYPER_COMPLETE_ARGS") or ""
     for word in line.split()[2:]:
+        word = os.path.join(word, _CASE_OF_RUN) if os.path.isdir(word) else word
         try:
             tables, _ = read_tables(word)
         except (OSError, SlipstreamError):
