@@ -82,16 +82,17 @@ def fields_html(fields: Mapping[str, FieldView]) -> str:
 
 def _picture(view: FieldView) -> tuple[str, str]:
     """Return a picture of the middle plane, and what it shows."""
-    from slipstream.report.field_pictures import limits_of, small_picture
+    from slipstream.report.colour_scale import colour_scale
+    from slipstream.report.field_pictures import small_picture
 
     line = view._layout.coordinates["z"]
     middle = float(line[len(line) // 2])
     plane = view.plane("z", middle)
     values = magnitude(plane, view)
     what = f"{'values' if values is plane else 'magnitude'} at z = {middle:.4g}"
-    low, high = limits_of(values)
+    scale = colour_scale(np.asarray(values, float))
     data = base64.b64encode(small_picture(np.asarray(values, float))).decode()
     return (
         f"<img style='width:192px;image-rendering:auto' alt='{what}'"
         f" src='data:image/png;base64,{data}'>"
-    ), f"{what}, coloured from {low:.4g} to {high:.4g}"
+    ), f"{what}, coloured from {scale.low:.4g} to {scale.high:.4g}"

@@ -35,7 +35,7 @@ def small_picture(values: np.ndarray) -> bytes:
     """Return a plane of values as PNG: a pixel for each, or for some of many."""
     stride = -(-max(values.shape) // _MOST_SHOWN)
     seen = values[::stride, ::stride]
-    scale = colour_scale(seen)
+    scale = colour_scale(values)
     content = io.BytesIO()
     matplotlib.image.imsave(
         content,
