@@ -37,7 +37,7 @@ from slipstream.device.device_interface import (
 )
 from slipstream.device.host_calls import HostCall
 from slipstream.device.host_compiler import compile_library
-from slipstream.device.lane_programs import LaneNode, LanePrograms, in_sequence
+from slipstream.device.lane_programs import LaneNode, LanePrograms, in_a_row
 
 
 class HostEvent(Event):
@@ -346,9 +346,9 @@ class HostDevice(Device):
         axis %= source.ndim
         planes = _plane_axes(source, axis)
         calls = fftw.plan_planes(source, target, planes, axis, forward)
-        if not calls:
+        if calls is None:
             return fftw.plan(source, target, (axis,), forward, 1)
-        return in_sequence(self, calls)
+        return in_a_row(self, calls)
 
     def fft_all(self, source: np.ndarray, target: np.ndarray, forward: bool) -> Operation:
         return fftw.plan(source, target, tuple(range(1, source.ndim)), forward, self.threads)

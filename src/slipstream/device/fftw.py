@@ -24,7 +24,7 @@ import numpy as np
 import pyfftw
 
 from slipstream.device.device_interface import Operation
-from slipstream.device.host_calls import HostCall
+from slipstream.device.host_calls import HostCall, RepeatedCall
 from slipstream.device.private_cache import cache_folder, locked, read_own, write_atomically
 from slipstream.errors import InputError
 
@@ -63,7 +63,7 @@ def plan(
 
 def plan_planes(
     source: np.ndarray, target: np.ndarray, inner: Sequence[int], axis: int, forward: bool
-) -> list[HostCall] | None:
+) -> RepeatedCall | None:
     """Return the transforms along `axis`, each by one thread, of all planes with the axes `inner`.
 
     None if there is no plan for them. Planes are many, and differ in their addresses only: few
@@ -71,24 +71,30 @@ def plan_planes(
     """
     if 0 in source.shape or 0 in target.shape:
         return None
-    calls, plans = [], {}
-    strides = list(zip(source.strides, target.strides, strict=True))
-    begin = source.ctypes.data, target.ctypes.data
-    for place in np.ndindex(*(1 if i in inner else n for i, n in enumerate(source.shape))):
-        first, second = begin
-        for k, (step, other_step) in zip(place, strides, strict=True):
-            first, second = first + k * step, second + k * other_step
-        # What else a plan is made for is the same of all planes.
-        alike = first % _ALIGNMENT, second % _ALIGNMENT, first == second
-        if alike not in plans:
-            plane = tuple(slice(None) if i in inner else k for i, k in enumerate(place))
-            along = (sorted(inner).index(axis),)
-            problem = _Problem(source[plane], target[plane], along, forward, 1)
-            if problem.fails:
-                return None
-            plans[alike] = _plan_of(problem)
-        calls.append(plans[alike].call(first, second, (source, target)))
-    return calls
+    outer = [k for k in range(source.ndim) if k not in inner]
+    counts = [source.shape[k] for k in outer]
+    begins = []
+    for array in (source, target):
+        begin = np.array([array.ctypes.data])
+        for k, count in zip(outer, counts, strict=True):
+            begin = (begin[:, None] + array.strides[k] * np.arange(count)).reshape(-1)
+        begins.append(begin)
+    # What else a plan is made for is the same of all planes.
+    alignments = [begin % _ALIGNMENT for begin in begins]
+    kinds = 2 * (_ALIGNMENT * alignments[0] + alignments[1]) + (begins[0] == begins[1])
+    _, firsts, kind_of = np.unique(kinds, return_index=True, return_inverse=True)
+    plans = []
+    for first in firsts:
+        place = dict(zip(outer, np.unravel_index(first, counts), strict=True))
+        plane = tuple(slice(None) if k in inner else place[k] for k in range(source.ndim))
+        along = (sorted(inner).index(axis),)
+        problem = _Problem(source[plane], target[plane], along, forward, 1)
+        if problem.fails:
+            return None
+        plans.append(_plan_of(problem))
+    addresses = np.array([plan.address for plan in plans])[kind_of]
+    arguments = np.stack([addresses, *begins], axis=1)
+    return RepeatedCall(plans[0].execute, arguments, (source, target))
 
 
 def _through_memory(
@@ -144,13 +150,13 @@ class _Plan:
     """A plan of FFTW's, which serves all arrays with the geometry of those that it was made for."""
 
     def __init__(self, address: int, prefix: str, kind: str) -> None:
-        self._address = ctypes.c_void_p(address)
-        self._execute = getattr(fftw_library(), f"{prefix}_execute_{kind}")
+        self.address = address
+        self.execute = getattr(fftw_library(), f"{prefix}_execute_{kind}")
 
     def call(self, source: int, target: int, kept: Any) -> HostCall:
         """Return the transform between two addresses, which keeps what lies there."""
-        begins = ctypes.c_void_p(source), ctypes.c_void_p(target)
-        return HostCall(self._execute, [self._address, *begins], kept)
+        arguments = [ctypes.c_void_p(one) for one in (self.address, source, target)]
+        return HostCall(self.execute, arguments, kept)
 
 
 _plans: dict[tuple, _Plan] = {}

@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from slipstream.device.device_interface import Stream
 
 # What `lane_program.hpp` can pass on: at most this many integers and floating-point numbers, and
@@ -25,6 +27,34 @@ class PackedCall:
     address: int
     integers: list[int]
     reals: bytes
+
+
+@dataclass(frozen=True)
+class RepeatedCall:
+    """Calls of one C function, one for each row of `arguments`: integers and addresses.
+
+    They keep their targets alive.
+    """
+
+    function: Any
+    arguments: np.ndarray
+    kept: Any
+
+    def __call__(self, stream: Stream) -> None:
+        for row in self.arguments.tolist():
+            self.function(*map(ctypes.c_longlong, row))
+
+    def packed(self) -> tuple[int, np.ndarray] | None:
+        """Return the function's address and the integers that compiled code takes for each call.
+
+        None if it cannot make them.
+        """
+        count = self.arguments.shape[1]
+        if platform.machine() not in _PROCESSORS or count > _INTEGERS[0]:
+            return None
+        integers = np.zeros((len(self.arguments), _INTEGERS[0]), np.int64)
+        integers[:, :count] = self.arguments
+        return address_of_function(self.function), integers
 
 
 class HostCall:
@@ -48,6 +78,10 @@ class HostCall:
             reals = (bytes(one) for one in self._values if isinstance(one, _FLOATS))
             content = b"".join(one.ljust(8, b"\0") for one in reals)
         integers += [0] * (room - len(integers))
-        # What a cast gives, in a fraction of its time.
-        pointer = ctypes.c_void_p.from_address(ctypes.addressof(self._function))
-        return PackedCall(pointer.value or 0, integers, content.ljust(8 * _REALS, b"\0"))
+        address = address_of_function(self._function)
+        return PackedCall(address, integers, content.ljust(8 * _REALS, b"\0"))
+
+
+def address_of_function(function: Any) -> int:
+    """Return what a cast to a pointer gives, in a fraction of its time."""
+    return ctypes.c_void_p.from_address(ctypes.addressof(function)).value or 0

@@ -17,11 +17,12 @@ from typing import cast
 import numpy as np
 
 from slipstream.device.device_interface import Device, Operation, RowLaunch, Stream
-from slipstream.device.host_calls import HostCall, PackedCall
+from slipstream.device.host_calls import HostCall, PackedCall, RepeatedCall
 
-# As in `lane_program.hpp`: kinds of items, and the spacing of counters.
+# As in `lane_program.hpp`: kinds of items, their fields, the spacing of counters, and the number of
+# floating-point numbers that calls are given.
 _CALL, _WAIT, _RAISE = range(3)
-_STRIDE = 16
+_FIELDS, _STRIDE, _REALS = 7, 16, 8
 
 
 @dataclass(frozen=True)
@@ -115,6 +116,31 @@ def in_sequence(device: Device, calls: Sequence[HostCall]) -> Operation:
     return part.untimed
 
 
+def in_a_row(device: Device, calls: RepeatedCall) -> Operation:
+    """Return an operation that makes calls in order, by compiled code if possible."""
+    packed = calls.packed()
+    if packed is None:
+        return calls
+    address, integers = packed
+    reals = np.zeros(_REALS)
+    items = np.zeros((len(integers), _FIELDS), np.int64)
+    items[:, 1] = address
+    items[:, 2] = integers.ctypes.data + integers.strides[0] * np.arange(len(integers))
+    items[:, 3] = integers.shape[1]
+    items[:, 4] = reals.ctypes.data
+    operation = _bound(device, items, np.zeros(1, np.int32), np.zeros(0, np.int64), timed=0)
+    operation.kept = (operation.kept, integers, reals, calls)
+    return operation
+
+
+def _bound(
+    device: Device, items: np.ndarray, failed: np.ndarray, times: np.ndarray, timed: int
+) -> HostCall:
+    """Return the call of the compiled code that works through items."""
+    kernel = device.kernel("lane_program.hpp", "run_items")
+    return cast(HostCall, kernel.bind(RowLaunch(1, 1), items, len(items), failed, times, timed))
+
+
 class _Part:
     """A part of a lane's program."""
 
@@ -185,10 +211,8 @@ class _CompiledPart(_Part):
             reals += len(call.reals)
         items = np.array(self._items, np.int64)
         self._times = times = np.zeros((len(items), 2), np.int64)
-        kernel = device.kernel("lane_program.hpp", "run_items")
         self.untimed, self._timed = (
-            cast(HostCall, kernel.bind(RowLaunch(1, 1), items, len(items), failed, times, timed))
-            for timed in (0, 1)
+            _bound(device, items, failed, times, timed) for timed in (0, 1)
         )
 
     def run(self, stream: Stream, timed: bool) -> None:
