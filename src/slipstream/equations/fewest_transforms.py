@@ -14,8 +14,11 @@ wavevectors, or from comparing coefficients, and are exact.
 from __future__ import annotations
 
 import itertools
+import operator
 import random
 from collections.abc import Sequence
+from fractions import Fraction
+from typing import Any
 
 import sympy
 from sympy.polys.matrices import DomainMatrix
@@ -48,11 +51,10 @@ def wavevectors(count: int) -> list[tuple[int, int, int]]:
     return [(number(), number(), number()) for _ in range(count)]
 
 
-def solenoidal_part(vector: Sequence[sympy.Expr], k: Sequence[sympy.Expr]) -> list[sympy.Expr]:
-    """Return a vector of Fourier coefficients without its part along the wavevector."""
-    square = sum(own**2 for own in k)
-    along = sum(own * part for own, part in zip(k, vector, strict=True)) / square
-    return [sympy.expand(part - own * along) for own, part in zip(k, vector, strict=True)]
+def solenoidal_part(vector: Sequence[Any], k: Sequence[int]) -> list[Any]:
+    """Return a vector without its part along the wavevector."""
+    along = sum(map(operator.mul, k, vector)) / sum(own**2 for own in k)
+    return [part - own * along for own, part in zip(k, vector, strict=True)]
 
 
 def rows_of_multipliers(
@@ -61,20 +63,33 @@ def rows_of_multipliers(
     """Return rows of numbers, a column for each product, whose rank is that of the multipliers."""
     columns = len(multipliers[0])
     rows: Rows = []
+    distinct = {factor for row in multipliers for factor in row}
     # Each gives a row or two for each component; four more than it takes to fill the matrix.
     for k in wavevectors(4 + 2 * columns // len(multipliers)):
         values = dict(zip(WAVENUMBERS, map(sympy.Integer, k), strict=True))
-        tried = [[factor.xreplace(values) for factor in row] for row in multipliers]
-        for first in vectors:
-            own = [
-                solenoidal_part([tried[first + i][c] for i in range(3)], k) for c in range(columns)
-            ]
-            for i in range(3):
-                tried[first + i] = [own[c][i] for c in range(columns)]
-        for row in tried:
-            parts = [sympy.expand(entry).as_real_imag() for entry in row]
-            rows += [[real for real, _ in parts], [imaginary for _, imaginary in parts]]
+        tried = {factor: _real_and_imaginary(factor.xreplace(values)) for factor in distinct}
+        for which in (0, 1):
+            parts = [[tried[factor][which] for factor in row] for row in multipliers]
+            for first in vectors:
+                vector = zip(*parts[first : first + 3], strict=True)
+                solenoidal = [solenoidal_part(column, k) for column in vector]
+                parts[first : first + 3] = map(list, zip(*solenoidal, strict=True))
+            rows += [[_expression(part) for part in row] for row in parts]
     return rows
+
+
+def _real_and_imaginary(value: sympy.Expr) -> Sequence[Any]:
+    """Return both parts of a value; as fractions, with which Python is quicker, if they are."""
+    parts = sympy.expand(value).as_real_imag()
+    if all(part.is_Rational for part in parts):
+        return [Fraction(part.p, part.q) for part in parts]
+    return parts
+
+
+def _expression(value: Any) -> sympy.Expr:
+    if isinstance(value, Fraction):
+        return sympy.Rational(value.numerator, value.denominator)
+    return sympy.expand(value)
 
 
 def essential_values(expressions: Sequence[sympy.Expr]) -> tuple[list[sympy.Expr], list]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import operator
 from collections.abc import Collection
 from dataclasses import dataclass
 
@@ -156,7 +157,10 @@ def lower(model: Model) -> Lowered:
     taken = {value.field for value in model.components}
     forms = [_with_coefficients(form, coefficients, taken) for form in model.forms]
     plain = _lowered(model, forms, coefficients)
-    other = _lowered(model, [_conserved(form) for form in forms], coefficients)
+    conserved = [_conserved(form) for form in forms]
+    if all(map(operator.is_, forms, conserved)):
+        return plain
+    other = _lowered(model, conserved, coefficients)
     # Of as many transforms, those of the state as it is need no memory for others.
     return min((plain, other), key=lambda one: (one.transforms, len(one.inputs)))
 
