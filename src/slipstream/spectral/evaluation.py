@@ -26,6 +26,7 @@ from slipstream.array_types import Array, Comm
 from slipstream.collective import sum_over_ranks
 from slipstream.device import Operation
 from slipstream.equations import Quantity
+from slipstream.equations.array_functions import array_function
 from slipstream.equations.fewest_transforms import essential_values
 from slipstream.equations.fourier_forms import (
     COORDINATES,
@@ -139,7 +140,7 @@ class _PointFunction:
         """The expressions as a function of arrays of points, of coordinates, and of the time."""
         numbers = _parameters_in(self.expressions)
         variables = (*self.symbols, *COORDINATES, TIME, *numbers)
-        return sympy.lambdify(variables, self.expressions, "numpy", cse=True)
+        return array_function(variables, self.expressions, cse=True)
 
     @property
     def parameters(self) -> list[sympy.Symbol]:
@@ -172,7 +173,7 @@ def _multiplier(factor: sympy.Expr) -> tuple[Callable[..., Any], list[sympy.Symb
     """Return a factor as a function of the wavenumbers, 1 / k^2, and then the parameters."""
     numbers = _parameters_in([factor])
     variables = (*WAVENUMBERS, _OVER_SQUARE, *numbers)
-    return sympy.lambdify(variables, factor, "numpy"), numbers
+    return array_function(variables, factor), numbers
 
 
 class Evaluation:

@@ -16,6 +16,7 @@ from typing import Any
 import sympy
 
 from slipstream.equations import Lowered
+from slipstream.equations.array_functions import array_function
 from slipstream.equations.fourier_forms import COORDINATES, TIME, expanded
 from slipstream.spectral.formula_checks import check_periodic
 from slipstream.spectral.formula_parser import evaluator
@@ -40,7 +41,7 @@ class ForcePattern:
 
     def factor_of_time(self) -> Callable[[float], float]:
         """Return the factor as a function of a number."""
-        return sympy.lambdify([TIME], self.factor, "numpy")
+        return array_function([TIME], self.factor)
 
     @cached_property
     def functions(self) -> list[Callable[..., Any]]:

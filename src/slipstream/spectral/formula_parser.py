@@ -15,6 +15,7 @@ from typing import Any
 
 import sympy
 
+from slipstream.equations.array_functions import array_function
 from slipstream.equations.fourier_forms import COORDINATES, TIME
 from slipstream.errors import InputError
 from slipstream.printable_text import shown
@@ -233,6 +234,6 @@ def evaluator(expression: sympy.Expr) -> Callable[..., Any]:
     def function_of(module: Any) -> Callable[..., Any]:
         functions = {name.lower(): getattr(module, name.lower()) for name in FUNCTIONS}
         functions["Abs"] = module.abs
-        return sympy.lambdify((*COORDINATES, TIME), expression, [functions, "numpy"])
+        return array_function((*COORDINATES, TIME), expression, functions)
 
     return lambda x, y, z, module, time=0.0: function_of(module)(x, y, z, time)

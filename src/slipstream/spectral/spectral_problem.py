@@ -13,6 +13,7 @@ import sympy
 
 from slipstream.device import Device
 from slipstream.equations import Lowered, code_generation
+from slipstream.equations.array_functions import array_function
 from slipstream.equations.fourier_forms import WAVENUMBERS
 from slipstream.equations.lowering import MeanPart
 from slipstream.fft import SlabGeometry, plane_pass_bytes
@@ -26,7 +27,7 @@ REMEMBERED = 256
 @lru_cache(REMEMBERED)
 def function_of_wavenumbers(expression: sympy.Basic) -> Callable[..., Any]:
     """Return an expression, or matrix, as a function of kx, ky and kz."""
-    return sympy.lambdify(WAVENUMBERS, expression, "numpy")
+    return array_function(WAVENUMBERS, expression)
 
 
 @lru_cache(REMEMBERED)
@@ -112,7 +113,7 @@ class SpectralProblem:
         """What is averaged, by name: parts, and these as functions of arrays of points."""
         return {
             mean.name: [
-                (part, sympy.lambdify(part.symbols, part.expression.subs(self.values), "numpy"))
+                (part, array_function(part.symbols, part.expression.subs(self.values)))
                 for part in mean.parts
             ]
             for mean in self.model.means
