@@ -6,6 +6,7 @@ environment variable ``SLIPSTREAM_TRACEBACK=1``.
 """
 
 import contextlib
+import functools
 import json
 import os
 import sys
@@ -89,6 +90,13 @@ def run(
         bool,
         typer.Option("--resume", help="Go on with the run in the folder, if it has a state."),
     ] = False,
+    check: Annotated[
+        bool, typer.Option("--check", help="Tell what the run would take, and write nothing.")
+    ] = False,
+    resolve: Annotated[
+        float | None,
+        typer.Option(metavar="KMAX_ETA", help="Of --check: warn of a lower kmax_eta (default: 1)."),
+    ] = None,
 ) -> None:
     """Run a case and write its output into a folder."""
     from slipstream.simulation import (
@@ -102,6 +110,10 @@ def run(
 
     if overwrite and resumes:
         raise InputError("--resume goes on with an earlier run, --overwrite replaces it; give one")
+    if check and resumes:
+        raise InputError("--resume runs, --check only tells what a run would take; give one")
+    if resolve is not None and not (check and resolve > 0):
+        raise InputError("--resolve: goes with --check; accepted: a number more than 0")
     overrides = _overrides(settings, device)
     case = case_file(case)
     folder = out if out is not None else Path("runs") / case.stem
@@ -114,7 +126,8 @@ def run(
 
     def read() -> Case:
         loaded = load_case(case, overrides)
-        check_folder(folder, overwrite, inputs_of(loaded, case))
+        if not check:
+            check_folder(folder, overwrite, inputs_of(loaded, case))
         return loaded
 
     if ranks is not None and mpi_launch.should_relaunch(ranks):
@@ -122,6 +135,14 @@ def run(
         read()
         raise typer.Exit(mpi_launch.relaunch(ranks))
     settled = on_first_rank(comm, read)
+    if check:
+        from slipstream.simulation.run_forecast import check_run
+
+        wanted = 1.0 if resolve is None else resolve
+        with _unfinished():
+            made = functools.partial(make_simulation, settled, comm)
+            check_run(made, settled, folder, comm, kmax_eta=wanted)
+        return
     with (
         _unfinished(),
         claim_folder(folder, comm, overwrite, inputs_of(settled, case)) as claimed,

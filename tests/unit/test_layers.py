@@ -44,6 +44,7 @@ FAMILIES = ("spectral", "lattice", "advection")
 # know nothing of it.
 RUNNING = (
     "run_case",
+    "run_forecast",
     "run_record",
     "resuming",
     "folder_lock",

@@ -64,6 +64,7 @@ from slipstream.lattice.voxel_fields import (
 from slipstream.report.picture_choice import PictureChoice
 from slipstream.schedule import Timeline
 from slipstream.simulation.earlier_run import open_earlier_run
+from slipstream.simulation.foresight import Foresight
 from slipstream.simulation.point_values import ArrayValues, Layout, PointValues
 from slipstream.simulation.simulation_base import Simulation
 
@@ -173,6 +174,11 @@ class LatticeSimulation(Simulation):
             **found,
             "memory per device": f"at most {found['memory per device']}",
         }
+
+    @property
+    def storage(self) -> Storage:
+        """How populations are stored, once that has been chosen."""
+        return self._storages[0]
 
     def _storage_text(self) -> tuple[str, str]:
         return storage_text(self._storages[0], len(self._tried))
@@ -470,6 +476,12 @@ class LatticeSimulation(Simulation):
         if self._steadiness.looks:
             looks = np.array(self._steadiness.looks)
             yield rank_0_field(_LOOKS, looks, self.rank, "permeabilities looked at")
+
+    def foresee(self, first_step: float, target: float, seconds: float) -> Foresight:
+        """Return when the flow will be steady, how fast, and in how narrow pores. Collective."""
+        from slipstream.lattice import pilot_flow
+
+        return pilot_flow.foresee(self, seconds)
 
     def write_at_end(self, folder: Path) -> list[Path]:
         """Write the last state for ParaView, if the case asks for it."""

@@ -65,6 +65,9 @@ class OutputWriter:
         self.extras: list[Path] = []
         self._stores: dict[str, FieldStore] = {}
         self._written_at: dict[str, float] = {}
+        # Seconds that the last of each kind took, and how many of each there are.
+        self.seconds: dict[str, float] = {}
+        self.counts: dict[str, int] = {}
         self._asked = [kind for kind in STATISTICS if case.output.interval(kind) is not None]
         start = simulation.time if earlier is None else earlier.time
         self._due = {
@@ -153,8 +156,7 @@ class OutputWriter:
         time = self._simulation.time
         for kind, write in self._writers(step_size).items():
             if self._due[kind].due(time):
-                write()
-                self._written_at[kind] = time
+                self._write(kind, write)
         self.chosen.record(self._chosen_folder(), step_size)
         if not self._case.output.checkpoint and not self._is_kept:
             # No state will come: these first rows are as much as the output of an earlier run.
@@ -166,10 +168,19 @@ class OutputWriter:
         time = self._simulation.time
         for kind, write in self._writers(step_size).items():
             if self._written_at.get(kind) != time:
-                write()
+                self._write(kind, write)
+        began = clock.perf_counter()
         self.chosen.record_last(self._chosen_folder(), step_size)
+        self.seconds[OUTPUTS_NAME] = clock.perf_counter() - began
         self.extras = self._simulation.write_at_end(self._folder)
         self._output.wrote(*(path.name for path in self.extras))
+
+    def _write(self, kind: str, write: Callable[[], None]) -> None:
+        began = clock.perf_counter()
+        write()
+        self.seconds[kind] = clock.perf_counter() - began
+        self.counts[kind] = self.counts.get(kind, 0) + 1
+        self._written_at[kind] = self._simulation.time
 
     def is_overdue(self) -> bool:
         """Return whether the last state is so old, on rank 0's clock, that another is wanted.

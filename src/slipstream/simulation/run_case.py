@@ -192,7 +192,7 @@ def _run_and_draw(
             raise
         try:
             if artist and loop.stopped_by != "interrupted":
-                _begin_pictures(simulation.case.title, writer, folder, artist)
+                begin_pictures(simulation.case.title, writer, folder, artist)
         finally:
             effort.time_writing(writer.close)
     if comm is not None:
@@ -401,7 +401,8 @@ def _mean_timers(simulation: Simulation) -> dict[str, float]:
     return {name: sum(one.get(name, 0.0) for one in ranks) / len(ranks) for name in names}
 
 
-def _begin_pictures(title: str, writer: OutputWriter, folder: Path, artist: PictureProcess) -> None:
+def begin_pictures(title: str, writer: OutputWriter, folder: Path, artist: PictureProcess) -> None:
+    """Have the pictures of what has been written drawn."""
     common = {"title": title}
     of_run = {
         "choice": writer.choice,

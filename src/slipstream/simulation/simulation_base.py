@@ -26,6 +26,7 @@ from slipstream.field import Field
 from slipstream.report.picture_choice import PictureChoice
 from slipstream.schedule import Timeline
 from slipstream.simulation.device_memory import check_memory, memory_text
+from slipstream.simulation.foresight import Foresight
 from slipstream.simulation.point_values import Layout, PointValues
 from slipstream.simulation.step_timer import StepTimer
 
@@ -171,6 +172,15 @@ class Simulation(ABC):
     def recall(self, diagnostics: Mapping[str, float]) -> None:
         """Take over what new diagnostics need of those before, with their time, of the same run."""
         return
+
+    def foresee(self, first_step: float, target: float, seconds: float) -> Foresight:
+        """Return what is to be expected of a run beyond what it costs. Collective.
+
+        It is prepared, and may have done some steps of which the first is of this size. `target` is
+        the resolution of the smallest eddies, kmax_eta, that is wanted; trials may take so many
+        `seconds`.
+        """
+        return Foresight()
 
     # -- stepping ----------------------------------------------------------------------------
 

@@ -27,6 +27,7 @@ from slipstream.report.picture_choice import PictureChoice
 from slipstream.schedule import CommittedStep, StepGraph, Timeline, commit
 from slipstream.simulation.device_memory import ranks_per_device
 from slipstream.simulation.earlier_run import open_earlier_run
+from slipstream.simulation.foresight import Foresight
 from slipstream.simulation.point_values import Layout, PointValues
 from slipstream.simulation.simulation_base import Simulation
 from slipstream.spectral import cfl
@@ -393,6 +394,12 @@ class SpectralSimulation(Simulation):
             return {}
         remark = f"at t = {time:.4g}; below 1 the smallest eddies are not resolved"
         return {"least kmax_eta": (f"{least:.2g}", remark)}
+
+    def foresee(self, first_step: float, target: float, seconds: float) -> Foresight:
+        """Return what the case on few points tells of time steps and resolution. Collective."""
+        from slipstream.spectral import pilot_run
+
+        return pilot_run.foresee(self, first_step, target, seconds)
 
     def _power(self) -> float | None:
         """Return the power of the forcing and of the model's sources; None without any."""

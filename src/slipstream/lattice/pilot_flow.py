@@ -1,0 +1,187 @@
+"""What flow through a coarser image tells of that through the image itself, before it is computed.
+
+With voxels f times as large and a viscosity f times smaller, momentum crosses pores, and pressure
+the sample, in f times fewer steps; velocities are f times smaller. Such a *pilot* costs f^4 times
+less, so it is over within seconds.
+"""
+
+from __future__ import annotations
+
+import math
+import time as clock
+import warnings
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from slipstream.collective import sum_over_ranks
+from slipstream.errors import SlipstreamError
+from slipstream.lattice.convergence import MACH_WARNING
+from slipstream.lattice.darcy import drive_of
+from slipstream.lattice.domain_decomposition import Subdomain
+from slipstream.lattice.permeability import permeability
+from slipstream.lattice.permeability_result import Permeability
+from slipstream.lattice.relaxation_rates import fluid_of
+from slipstream.lattice.steady_flow import FlowProgress
+from slipstream.simulation.foresight import Foresight
+
+if TYPE_CHECKING:
+    from slipstream.lattice.lattice_simulation import LatticeSimulation
+
+# Voxels of a pilot at most, and how much coarser it may be: pores must not be lost.
+_MOST_VOXELS, _COARSEST = 1 << 19, 4
+# Pores of this many voxels and less are too narrow for a parabola; the share from which it is told.
+_NARROW, _MANY = 2, 0.05
+
+
+def foresee(simulation: LatticeSimulation, seconds: float) -> Foresight:
+    """Return what a pilot, of so many seconds at most, and the image tell of a run. Collective."""
+    found = Foresight()
+    share = narrow_share(simulation.subdomain, simulation)
+    found.facts["narrow pores"] = (
+        f"{share:.1%} of the pore voxels are in pores of at most {_NARROW} voxels"
+    )
+    if share > _MANY:
+        found.warnings.append(
+            f"{share:.0%} of the pore voxels are in pores of at most {_NARROW} voxels, in which the"
+            " flow is not resolved: the permeability may be wrong by as much; use a finer image"
+        )
+    factor = _factor(simulation.subdomain.shape)
+    result = None if factor is None else run_pilot(simulation, factor, seconds)
+    if factor is None or result is None:
+        return found
+    case = simulation.case
+    axes = {"all": 3}.get(case.flow.axis, 1)
+    steps = steps_until(result.history, case.convergence.tolerance)
+    if steps is not None and case.ends_early:
+        found.steps = min(axes * factor * steps, case.time.end)
+        found.source = f"steady in a pilot run of voxels {factor} times as large"
+        if axes * factor * steps > case.time.end:
+            found.warnings.append(
+                f"the flow will be steady after about {axes * factor * steps:.0f} steps, after"
+                f" time.end = {case.time.end:g}"
+            )
+    mach = factor * result.mach
+    found.facts["Mach number"] = f"about {mach:.2g}, by the pilot run"
+    if mach > MACH_WARNING:
+        found.warnings.append(
+            f"the Mach number will reach about {mach:.2g}: beyond {MACH_WARNING} compressibility"
+            " makes the result inaccurate; a smaller flow.force or flow.pressure_drop helps"
+        )
+    return found
+
+
+def _factor(shape: tuple[int, ...]) -> int | None:
+    """Return how much coarser a pilot is; None if it would take too long or lose pores."""
+    for factor in range(2, _COARSEST + 1):
+        if math.prod(max(1, n // factor) for n in shape) <= _MOST_VOXELS:
+            return factor
+    return None
+
+
+def run_pilot(simulation: LatticeSimulation, factor: int, seconds: float) -> Permeability | None:
+    """Return the flow through a coarser image, as far as it came, if there is any. Collective."""
+    case = simulation.case
+    fluid, axis = fluid_of(case), "z" if case.flow.axis == "all" else case.flow.axis
+    force, drop = drive_of(case, simulation.domain)
+    began = clock.monotonic()
+
+    def is_late(told: FlowProgress) -> bool:
+        return clock.monotonic() - began > seconds
+
+    coarse = coarse_pores(simulation, factor)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            return permeability(
+                coarse,
+                axis=axis,
+                pore=1,
+                walls="".join(case.image.walls),
+                relaxation_time=0.5 + (fluid.relaxation_time - 0.5) / factor,
+                magic=fluid.magic,
+                inertia=case.flow.inertia,
+                # The gradient of a pressure is a force; over f times fewer voxels it falls less.
+                force=force,
+                pressure_drop=None if drop is None else drop / factor,
+                tolerance=case.convergence.tolerance or 1e-3,
+                max_steps=max(2, int(case.time.end / factor) // 2 * 2),
+                interval=max(2, case.convergence.interval // factor // 2 * 2),
+                callback=is_late,
+                storage=simulation.storage,
+                keep_fields=False,
+                device=simulation.device,
+                comm=simulation.comm,
+            )
+        except SlipstreamError:
+            # Throats that a coarse image closes, or a flow that is too fast for it.
+            return None
+
+
+def coarse_pores(simulation: LatticeSimulation, factor: int) -> np.ndarray:
+    """Return the whole image with voxels so many times as large, on all ranks. Collective.
+
+    A coarse voxel is pore where at least half of it is.
+    """
+    subdomain = simulation.subdomain
+    sizes = [max(1, n // factor) for n in subdomain.shape]
+    edges = [min(factor, n) for n in subdomain.shape]
+    counts = np.zeros(sizes)
+    own = subdomain.own[1:-1, 1:-1, 1:-1]
+    places = np.nonzero(own)
+    coarse = [
+        (place + low) // edge
+        for place, low, edge in zip(places, subdomain.box.start, edges, strict=True)
+    ]
+    inside = np.all([c < n for c, n in zip(coarse, sizes, strict=True)], axis=0)
+    np.add.at(counts, tuple(c[inside] for c in coarse), 1)
+    total = sum_over_ranks(simulation.comm, counts)
+    return (total >= math.prod(edges) / 2).astype(np.uint8)
+
+
+def steps_until(history: list[tuple[int, float]], tolerance: float) -> float | None:
+    """Return after how many steps a permeability is within a tolerance of its limit.
+
+    Where it is not yet, its distance from the limit is taken to shrink as it has before.
+    """
+    if len(history) < 3:
+        return None
+    steps, values = np.array(history).T
+    third = (len(values) - 1) // 2
+    first, second, last = values[-1 - 2 * third], values[-1 - third], values[-1]
+    if first == second or second == last:
+        return float(steps[-1])
+    ratio = (last - second) / (second - first)
+    if not 0 < ratio < 1:
+        return float(steps[-1]) if abs(last - second) <= tolerance * abs(last) else None
+    distance = abs(last - second) * ratio / (1 - ratio) / abs(last)
+    if distance <= tolerance:
+        return float(steps[-1])
+    pace = math.log(ratio) / (steps[-1] - steps[-1 - third])
+    return float(steps[-1] + math.log(tolerance / distance) / pace)
+
+
+def narrow_share(subdomain: Subdomain, simulation: LatticeSimulation) -> float:
+    """Return the share of pore voxels between walls that are close to each other. Collective.
+
+    Walls across the faces of a rank's box, but the nearest, are not seen.
+    """
+    own = subdomain.own.astype(bool)
+    inner = own[1:-1, 1:-1, 1:-1]
+    narrow = np.zeros(inner.shape, bool)
+    for axis in range(3):
+        along = np.moveaxis(own, axis, 0)
+        # Solid after at most so many pores on both sides together.
+        pores = along[1:-1]
+        before, after = ~along[:-2], ~along[2:]
+        single = pores & before & after
+        double = np.zeros_like(single)
+        double[:-1] = pores[:-1] & before[:-1] & pores[1:] & after[1:]
+        double[1:] |= double[:-1].copy()
+        found = np.moveaxis(single | double, 0, axis)
+        others = [slice(1, -1)] * 3
+        others[axis] = slice(None)
+        narrow |= found[tuple(others)]
+    counts = np.array([np.count_nonzero(narrow & inner), np.count_nonzero(inner)], float)
+    few, many = sum_over_ranks(simulation.comm, counts)
+    return float(few / many) if many else 0.0

@@ -1,0 +1,473 @@
+"""``slipstream run CASE --check``: what a run would do and cost, from a short trial of it.
+
+The trial does a few steps, and writes one of each output into a folder that is removed afterwards;
+where that would be large, output is made but not written. A family adds what it foresees by means
+of its own (`Simulation.foresee`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import resource
+import shutil
+import socket
+import tempfile
+import time as clock
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from slipstream.accepted import STATISTICS
+from slipstream.array_types import Comm
+from slipstream.byte_sizes import bytes_text
+from slipstream.case.common_tables import Case
+from slipstream.collective import largest, on_first_rank, together
+from slipstream.device.private_cache import CODE_SUFFIXES, cache_folder
+from slipstream.errors import SlipstreamError
+from slipstream.io.checkpoint import CHECKPOINTS_NAME
+from slipstream.printable_text import printable
+from slipstream.report.console import announce, make_console
+from slipstream.report.number_text import duration
+from slipstream.report.picture_process import PictureProcess
+from slipstream.simulation.chosen_outputs import ChosenOutputs
+from slipstream.simulation.foresight import Foresight
+from slipstream.simulation.output_folder import OUTPUTS_NAME, claim_folder
+from slipstream.simulation.output_writer import OutputWriter
+from slipstream.simulation.run_case import begin_pictures
+from slipstream.simulation.simulation_base import Simulation
+from slipstream.simulation.stop_requests import Interrupted, Interruption
+from slipstream.simulation.time_loop import Limits, TimeLoop
+
+# How long steps are timed, and pilots take, in seconds; steps before that, which load kernels.
+_STEPPING, _PILOT, _WARMING = 2.5, 3.0, 2
+# Rows of diagnostics that are timed, at most.
+_ROWS = 8
+# Bytes of a device from which output is not written in a trial; and what is, to know how fast.
+LARGE, _PROBE = 4 << 30, 64 << 20
+# Files and folders of each kind of output.
+_NAMES = {
+    "diagnostics": ("diagnostics.csv", "diagnostics.zarr"),
+    "spectra": ("spectra.zarr",),
+    "checkpoint": (CHECKPOINTS_NAME,),
+    "fields": ("fields.zarr",),
+    OUTPUTS_NAME: (OUTPUTS_NAME,),
+    **{kind: (f"{kind}.zarr",) for kind in STATISTICS},
+}
+_PLAIN_NAMES = {
+    "diagnostics": "row of diagnostics",
+    "checkpoint": "state",
+    "fields": "snapshot of fields",
+    OUTPUTS_NAME: "chosen output",
+}
+
+
+@dataclass
+class Trial:
+    """What a short trial has found; times in seconds, the same on all ranks."""
+
+    start_time: float = 0.0
+    first_step: float = math.nan
+    step_seconds: float = math.nan
+    steps: int = 0
+    # Until the first step, with kernels compiled before.
+    starting: float = 0.0
+    picture_seconds: float = 0.0
+    picture_bytes: int = 0
+    # Of one of each kind of output.
+    seconds: dict[str, float] = field(default_factory=dict)
+    bytes: dict[str, float] = field(default_factory=dict)
+    # Of the processes of each host: how many, and their memory in bytes.
+    hosts: dict[str, tuple[int, int]] = field(default_factory=dict)
+    memory_free: int = 0
+    warnings: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """What a run will take; times in seconds.
+
+    Attributes
+    ----------
+    steps : float
+        Number of time steps.
+    counts : dict of str to int
+        How many of each kind of output are written.
+    parts : dict of str to float
+        Seconds by part of the run.
+    disk : int
+        Bytes on disk at the end.
+    """
+
+    steps: float
+    counts: Mapping[str, int]
+    parts: Mapping[str, float]
+    disk: int
+
+    @property
+    def wall(self) -> float:
+        """Seconds by the clock."""
+        return sum(self.parts.values())
+
+
+def check_run(
+    make: Callable[[], Simulation],
+    case: Case,
+    folder: Path,
+    comm: Comm = None,
+    console: Console | None = None,
+    kmax_eta: float = 1.0,
+) -> Forecast:
+    """Announce what a run would do and take, and write nothing that stays. Collective.
+
+    Parameters
+    ----------
+    make : callable
+        Makes the simulation of the case; called again where the first had to compile kernels.
+    case : Case
+        The case.
+    folder : pathlib.Path
+        The output folder that the run would have.
+    comm : mpi4py.MPI.Comm, optional
+        The ranks that share the work.
+    console : rich.console.Console, optional
+        Where rank 0 prints; standard output by default.
+    kmax_eta : float
+        The resolution of the smallest eddies that is wanted.
+
+    Returns
+    -------
+    Forecast
+        What was announced.
+
+    Raises
+    ------
+    InputError
+        If the run would be refused.
+    Interrupted
+        If the check was asked to stop.
+    """
+    rank = 0 if comm is None else comm.rank
+    console = (console or make_console()) if rank == 0 else Console(quiet=True)
+    simulation = make()
+    with together(simulation.comm):
+        trial, foresight = _try(simulation, folder, console, kmax_eta)
+    compiled = trial.starting < 0
+    if compiled:
+        del simulation
+        began = clock.perf_counter()
+        again = make()
+        with together(again.comm):
+            again.prepare()
+        trial.starting = -trial.starting + clock.perf_counter() - began
+    forecast = forecast_of(case, trial, foresight)
+    _show(console, case, trial, foresight, forecast, folder)
+    return forecast
+
+
+def _try(
+    simulation: Simulation, folder: Path, console: Console, kmax_eta: float
+) -> tuple[Trial, Foresight]:
+    """Do the trial and what the family adds; `starting` is negative if kernels were compiled."""
+    trial = Trial(memory_free=_memory_free())
+    announce(console, simulation.case, simulation.describe(), folder)
+    before, imported = _kernels(), _seconds_since_start()
+    began = clock.perf_counter()
+    simulation.prepare()
+    trial.starting = imported + clock.perf_counter() - began
+    trial.start_time = simulation.time
+    with _trial_folder(folder, simulation.comm) as place:
+        _step_and_write(simulation, place, trial)
+    trial.hosts = _memory_of_hosts(simulation.comm)
+    trial.warnings = simulation.warnings()
+    compiled = largest(simulation.comm, int(_kernels() != before))
+    if compiled:
+        trial.starting = -imported
+    foresight = simulation.foresee(trial.first_step, kmax_eta, _PILOT)
+    return trial, foresight
+
+
+def _step_and_write(simulation: Simulation, place: Path, trial: Trial) -> None:
+    """Do a few steps, and make one of each output, in a folder for the trial."""
+    case, comm = simulation.case, simulation.comm
+    chosen = ChosenOutputs(simulation)
+    chosen.check_columns(simulation.labels())
+    is_large = largest(comm, max(need for _, need in simulation.memory())) > LARGE
+    drawing: contextlib.AbstractContextManager[PictureProcess | None] = contextlib.nullcontext()
+    if simulation.rank == 0 and case.output.pictures and not is_large:
+        drawing = PictureProcess()
+    with (
+        Interruption(comm) as interruption,
+        drawing as artist,
+        claim_folder(place / "run", comm) as output,
+    ):
+        on_first_rank(comm, output.begin)
+        writer = OutputWriter(simulation, output, chosen)
+        try:
+            simulation.is_timed = False
+            end, most = case.time.end, case.time.max_steps
+            watching = [] if is_large else [writer]
+            warming = TimeLoop(simulation, watching, Limits(end, min(most or _WARMING, _WARMING)))
+            trial.first_step = simulation.step_size()
+            if not is_large:
+                writer.record(warming.step_size)
+            warming.run(interruption, lambda: None)
+            loop = TimeLoop(simulation, [], Limits(end, most, _STEPPING))
+            loop.run(interruption, lambda: None)
+            if "interrupted" in (warming.stopped_by, loop.stopped_by):
+                raise Interrupted("interrupted; nothing was written")
+            timed = loop if loop.steps else warming
+            trial.steps = timed.steps
+            trial.step_seconds = timed.stepping / max(1, timed.steps)
+            if is_large:
+                _count_output(simulation, place, trial)
+                return
+            writer.record_last(loop.step_size)
+            if artist:
+                began = clock.perf_counter()
+                begin_pictures(case.title, writer, output.path, artist)
+                drawn = artist.finish()
+                trial.picture_seconds = clock.perf_counter() - began
+                trial.picture_bytes = sum(one.stat().st_size for one in drawn)
+        finally:
+            writer.close()
+        trial.seconds, counts = dict(writer.seconds), dict(writer.counts)
+        trial.seconds["diagnostics"] = _of_diagnostics(simulation, trial.seconds["diagnostics"])
+        counts[OUTPUTS_NAME] = 2 if chosen.has_files else 0
+        trial.bytes = on_first_rank(comm, lambda: _sizes(output.path, counts))
+    trial.picture_seconds = largest(comm, trial.picture_seconds)
+
+
+def _of_diagnostics(simulation: Simulation, first: float) -> float:
+    """Return the seconds of a row, of which there are many, as the mean of some. Collective."""
+    first = largest(simulation.comm, first)
+    began, rows = clock.perf_counter(), 1
+    while rows < _ROWS and rows * first < _STEPPING:
+        simulation.diagnostics()
+        rows += 1
+    return largest(simulation.comm, (first + clock.perf_counter() - began) / rows)
+
+
+def _count_output(simulation: Simulation, place: Path, trial: Trial) -> None:
+    """Make states and fields without writing them: their sizes, and what they would take."""
+    comm = simulation.comm
+
+    def probe() -> float:
+        began = clock.perf_counter()
+        with (place / "probe").open("wb") as file:
+            file.write(os.urandom(1 << 20) * (_PROBE >> 20))
+            os.fsync(file.fileno())
+        return (clock.perf_counter() - began) / _PROBE
+
+    per_byte = on_first_rank(comm, probe)
+    for kind, make in (("fields", simulation.fields), ("checkpoint", simulation.checkpoint)):
+        began, size = clock.perf_counter(), 0
+        for one in make():
+            size += one.data.nbytes
+        made = clock.perf_counter() - began
+        total = size if comm is None else sum(comm.allgather(size))
+        trial.bytes[kind] = total
+        trial.seconds[kind] = largest(comm, made) + per_byte * total
+    began = clock.perf_counter()
+    found = simulation.diagnostics()
+    trial.seconds["diagnostics"] = largest(comm, clock.perf_counter() - began)
+    # All digits as text, and eight bytes.
+    trial.bytes["diagnostics"] = 30.0 * len(found)
+    began = clock.perf_counter()
+    spectra = simulation.spectra()
+    trial.seconds["spectra"] = largest(comm, clock.perf_counter() - began)
+    trial.bytes["spectra"] = 8.0 * sum(values.size for _, values in spectra.values())
+
+
+@contextlib.contextmanager
+def _trial_folder(folder: Path, comm: Comm) -> Iterator[Path]:
+    """Give a folder on the file system of the output, and remove it. Collective."""
+
+    def made() -> str:
+        absolute = folder.absolute()
+        parent = next(one for one in absolute.parents if one.exists())
+        place = parent if os.access(parent, os.W_OK | os.X_OK) else None
+        return tempfile.mkdtemp(prefix=".slipstream-check-", dir=place)
+
+    place = Path(on_first_rank(comm, made))
+    try:
+        yield place
+    finally:
+        if comm is None or comm.rank == 0:
+            shutil.rmtree(place, ignore_errors=True)
+
+
+def _sizes(folder: Path, counts: Mapping[str, int]) -> dict[str, float]:
+    """Return the bytes of one of each kind of output in a folder."""
+    found = {}
+    for kind, count in counts.items():
+        total = sum(_size(folder / name) for name in _NAMES.get(kind, ()))
+        if count:
+            found[kind] = total / count
+    return found
+
+
+def _size(path: Path) -> int:
+    if path.is_dir():
+        return sum(one.lstat().st_size for one in path.rglob("*") if not one.is_dir())
+    return path.stat().st_size if path.exists() else 0
+
+
+def _kernels() -> int:
+    """Return how many kernels have been compiled on this machine."""
+    with contextlib.suppress(OSError, SlipstreamError):
+        return sum(one.suffix in CODE_SUFFIXES for one in cache_folder().iterdir())
+    return 0
+
+
+def _seconds_since_start() -> float:
+    """Return the age of this process."""
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
+        uptime = float(Path("/proc/uptime").read_text().split()[0])
+        return uptime - int(fields[19]) / os.sysconf("SC_CLK_TCK")
+    return 0.0
+
+
+def _memory_of_hosts(comm: Comm) -> dict[str, tuple[int, int]]:
+    """Return how many processes each host has, and the memory they took at most. Collective."""
+    mine = socket.gethostname(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    hosts: dict[str, tuple[int, int]] = {}
+    for name, used in [mine] if comm is None else comm.allgather(mine):
+        number, total = hosts.get(name, (0, 0))
+        hosts[name] = number + 1, total + used
+    return hosts
+
+
+def _memory_free() -> int:
+    with open("/proc/meminfo") as file:
+        lines = dict(line.split(":") for line in file)
+    return int(lines["MemAvailable"].split()[0]) * 1024
+
+
+# -- what follows for the run ----------------------------------------------------------------------
+
+
+def forecast_of(case: Case, trial: Trial, foresight: Foresight) -> Forecast:
+    """Return what a run takes, from a trial and what its family foresees."""
+    left = case.time.end - trial.start_time
+    steps, most = foresight.steps, case.time.max_steps
+    if steps is None:
+        steps = math.ceil(left / trial.first_step - 1e-9) if trial.first_step > 0 else math.nan
+        steps *= case.steps_at_once
+    until = left
+    if case.ends_early and foresight.steps is not None:
+        until = min(left, foresight.steps)
+    if most is not None and steps > most:
+        until, steps = until * most / steps, most
+    counts = counts_until(case, until)
+    if case.fixed_step is None:
+        # Steps are shortened to hit these.
+        hit = ("fields", OUTPUTS_NAME, *STATISTICS)
+        steps += 0.5 * sum(max(0, counts.get(kind, 0) - 1) for kind in hit)
+    # After steps alone is anything written.
+    occasions = 1 + math.ceil(steps / case.steps_at_once)
+    counts = {kind: min(count, occasions) for kind, count in counts.items()}
+    stepping = steps * trial.step_seconds
+    output = sum(counts[kind] * trial.seconds.get(kind, 0.0) for kind in counts)
+    wall = trial.starting + stepping + output + trial.picture_seconds
+    if case.output.checkpoint:
+        more = int(wall / (60 * case.output.checkpoint_minutes))
+        counts["checkpoint"] = max(counts["checkpoint"], more + 1)
+        output = sum(counts[kind] * trial.seconds.get(kind, 0.0) for kind in counts)
+    kept = {
+        kind: min(count, case.output.keep_checkpoints) if kind == "checkpoint" else count
+        for kind, count in counts.items()
+    }
+    disk = sum(kept[kind] * trial.bytes.get(kind, 0.0) for kind in kept) + trial.picture_bytes
+    parts = {
+        "start": trial.starting,
+        "time steps": stepping,
+        "diagnostics and output": output,
+        "pictures": trial.picture_seconds,
+    }
+    return Forecast(steps, counts, parts, int(disk))
+
+
+def counts_until(case: Case, length: float) -> dict[str, int]:
+    """Return how many of each kind of output are written in a run of this length."""
+    output, counts = case.output, {}
+    for kind in ("diagnostics", "spectra", "checkpoint", *STATISTICS, "fields"):
+        interval = output.interval(kind)
+        counts[kind] = _occasions(interval, length)
+        if interval is None and kind in ("spectra", *STATISTICS):
+            counts[kind] = 0
+    if not output.checkpoint:
+        counts["checkpoint"] = 0
+    chosen = [*output.fields, *output.scalars]
+    intervals = [getattr(one, "interval", None) for one in chosen]
+    times = [len(getattr(one, "times", None) or ()) for one in chosen]
+    own = [_occasions(one, length) for one in intervals if one is not None]
+    counts[OUTPUTS_NAME] = max([*own, *times, 1]) if chosen else 0
+    return counts
+
+
+def _occasions(interval: float | None, length: float) -> int:
+    """Return how often something is written: at the start, at intervals, and at the end."""
+    if interval is None:
+        return 1
+    whole = math.floor(length / interval * (1 + 1e-12) + 1e-9)
+    return whole + 1 + (length - whole * interval > 1e-6 * interval)
+
+
+# -- for people ------------------------------------------------------------------------------------
+
+
+def _show(
+    console: Console,
+    case: Case,
+    trial: Trial,
+    foresight: Foresight,
+    forecast: Forecast,
+    folder: Path,
+) -> None:
+    table = Table(title="what a run would take", show_header=False, box=box.HORIZONTALS)
+    table.add_column(style="dim", no_wrap=True)
+    table.add_column(overflow="fold")
+
+    def add(name: str, text: str) -> None:
+        table.add_row(name, Text(printable(text)))
+
+    fixed = case.fixed_step is not None
+    add("time step" if fixed else "first time step", f"{trial.first_step / case.steps_at_once:.4g}")
+    about = "about " if not fixed or foresight.steps is not None else ""
+    about = "at most " if case.ends_early and foresight.steps is None else about
+    how = foresight.source if foresight.steps is not None else ""
+    how = how or ("" if fixed else "if the first step's size stays")
+    add("time steps", f"{about}{forecast.steps:.0f}" + (f", {how}" if how else ""))
+    parts = ", ".join(f"{name} {duration(one)}" for name, one in forecast.parts.items() if one)
+    add("wall time", f"about {duration(forecast.wall)}: {parts}")
+    add("timed", f"{trial.steps} steps, {duration(trial.step_seconds)} each")
+    for kind, name in _PLAIN_NAMES.items():
+        count, size = forecast.counts.get(kind, 0), trial.bytes.get(kind, 0.0)
+        if count and size:
+            kept = f"the last {case.output.keep_checkpoints} are kept"
+            note = f", {kept}" if kind == "checkpoint" else ""
+            add(name, f"{bytes_text(size)}, {count} times{note}")
+    free = shutil.disk_usage(next(x for x in (folder, *folder.absolute().parents) if x.exists()))
+    add("disk in all", f"{bytes_text(forecast.disk)}, of {bytes_text(free.free)} free")
+    for name, (processes, used) in trial.hosts.items():
+        who = "this process" if processes == 1 else f"{processes} processes"
+        on = "host memory" if len(trial.hosts) == 1 else f"memory of {name}"
+        left = f", of {bytes_text(trial.memory_free)} free" if len(trial.hosts) == 1 else ""
+        add(on, f"{bytes_text(used)} for {who}{left}")
+    for name, fact in foresight.facts.items():
+        add(name, fact)
+    console.print(table, highlight=False)
+    told = list(dict.fromkeys([*trial.warnings, *foresight.warnings]))
+    if forecast.disk > free.free:
+        told.append(f"the output does not fit: {bytes_text(free.free)} are free")
+    for text in told:
+        console.print(Text(printable(f"warning: {text}"), style="yellow"), soft_wrap=True)
+    console.print("checked only: nothing was run or written", highlight=False)

@@ -1,0 +1,256 @@
+"""`slipstream run --check`: what is announced is what a run then does, and nothing is written."""
+
+import itertools
+import os
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+import lattice_flows
+from flows import make_case
+from slipstream import cli
+from slipstream.case import make_case as case_of
+from slipstream.case import parse_case
+from slipstream.device import open_device
+from slipstream.errors import InputError
+from slipstream.lattice import pilot_flow
+from slipstream.simulation import make_simulation, run_case, run_forecast
+from slipstream.simulation.run_forecast import Trial, check_run, counts_until, forecast_of
+from slipstream.simulation.stop_requests import Interrupted, Interruption
+from slipstream.spectral import pilot_run
+
+DEVICE = open_device("cpu")
+
+
+@pytest.fixture(autouse=True)
+def brief(monkeypatch):
+    """Steps and pilots of tests are over at once."""
+    monkeypatch.setattr(run_forecast, "_STEPPING", 0.02)
+    monkeypatch.setattr(run_forecast, "_PILOT", 0.5)
+
+
+def check(case, folder, **options):
+    console = Console(record=True, width=80, file=open(os.devnull, "w"))  # noqa: SIM115
+    forecast = check_run(
+        lambda: make_simulation(case, None, DEVICE), case, folder, None, console, **options
+    )
+    return forecast, console.export_text()
+
+
+def small(*settings):
+    return make_case("grid.points=12", "time.end=0.1", *settings)
+
+
+ADVECTION = case_of(
+    "advection",
+    grid={"points": 12},
+    initial={"width": 0.2},
+    time={"end": 0.5},
+    output={"pictures": False},
+)
+LATTICE = parse_case(lattice_flows.CHANNEL)
+CASES = {
+    "fixed": small("output.fields_interval=0.05"),
+    "adaptive": small("time.cfl=0.1", "output.fields_interval=0.03", "output.spectra_interval=0.1"),
+    "advection": ADVECTION,
+    "lattice": LATTICE,
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_what_is_announced_is_what_a_run_does(tmp_path, name):
+    case = CASES[name]
+    folder = tmp_path / "runs" / "one"
+    forecast, said = check(case, folder)
+    assert list(tmp_path.iterdir()) == []
+    assert "nothing was run or written" in said
+    assert max(map(len, said.splitlines())) <= 80 or "warning" in said
+    simulation = make_simulation(case, None, DEVICE)
+    run_case(simulation, folder, Console(quiet=True))
+    if case.fixed_step is not None and not case.ends_early:
+        assert round(forecast.steps) == simulation.step
+    else:
+        # Converging, and hitting times of output, are not foreseen to the step.
+        assert forecast.steps == pytest.approx(simulation.step, rel=0.35, abs=3)
+    rows = (folder / "diagnostics.csv").read_text().splitlines()
+    written = [row for row in rows if not row.startswith("#")][1:]
+    assert len(written) == pytest.approx(forecast.counts["diagnostics"], rel=0.35, abs=3)
+    if name == "fixed":
+        assert len(written) == forecast.counts["diagnostics"]
+    size = sum(one.stat().st_size for one in folder.rglob("*") if one.is_file())
+    assert forecast.disk == pytest.approx(size, rel=0.5)
+    assert forecast.wall == pytest.approx(sum(forecast.parts.values()))
+    assert all(part >= 0 for part in forecast.parts.values())
+
+
+def test_output_that_would_be_large_is_made_but_not_written(tmp_path, monkeypatch):
+    case = small("output.fields_interval=0.05")
+    found, _ = check(case, tmp_path / "one")
+    monkeypatch.setattr(run_forecast, "LARGE", 0)
+    monkeypatch.setattr(run_forecast, "_PROBE", 1 << 20)
+    monkeypatch.setattr(run_forecast, "OutputWriter", refuse_to_record)
+    large, _ = check(case, tmp_path / "one")
+    assert list(tmp_path.iterdir()) == []
+    assert large.steps == found.steps
+    # Velocity and vorticity, three times, and a state: bytes alone, without what zarr says of them.
+    fields, state = 4 * 12**3 * 8 * 3, 3 * 7 * 7 * 4 * 16
+    assert large.disk == pytest.approx(fields + state, rel=0.1)
+
+
+def refuse_to_record(*arguments):
+    writer = ORIGINAL_WRITER(*arguments)
+    writer.record = writer.record_last = lambda step_size: pytest.fail("it is written")
+    return writer
+
+
+ORIGINAL_WRITER = run_forecast.OutputWriter
+
+
+def test_a_check_that_is_interrupted_leaves_nothing(tmp_path, monkeypatch):
+    asked = iter([False, True])
+    monkeypatch.setattr(
+        Interruption, "requested", lambda self, *wishes: (next(asked, True), *wishes)
+    )
+    with pytest.raises(Interrupted, match="nothing was written"):
+        check(small(), tmp_path / "one")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_a_run_would_refuse_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(type(DEVICE), "memory_free", lambda self: 1000)
+    with pytest.raises(InputError, match=r"grid\.points: this grid needs"):
+        check(small(), tmp_path / "one")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_outputs_are_counted_as_they_are_written():
+    case = small("output.fields_interval=0.03", "output.checkpoint_interval=0.05")
+    counts = counts_until(case, 0.1)
+    # At 0, 0.03, 0.06, 0.09 and the end; at 0, 0.05 and 0.1, which is the end.
+    assert (counts["fields"], counts["checkpoint"]) == (5, 3)
+    assert counts_until(small("output.checkpoint=false"), 0.1)["checkpoint"] == 0
+    trial = Trial(first_step=0.01, step_seconds=2.0, starting=1.0)
+    trial.seconds = {"fields": 10.0}
+    trial.bytes = {"fields": 1000.0, "checkpoint": 1e6}
+    found = forecast_of(case, trial, run_forecast.Foresight())
+    assert found.steps == 10
+    assert found.wall == 1 + 20 + 50
+    # The last two states are kept.
+    assert found.disk == 5000 + 2e6
+    stopped = forecast_of(small("time.max_steps=4"), trial, run_forecast.Foresight())
+    assert stopped.steps == 4
+
+
+# -- resolution ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("settings", "source", "dissipation"),
+    [
+        (
+            ("forcing={ kind = 'random', injection = 0.4 }",),
+            "what forcing.injection puts in",
+            0.4,
+        ),
+        ((), "the largest in a pilot run of 12 x 12 x 12 points", None),
+    ],
+)
+def test_resolution_is_judged_by_what_will_be_dissipated(tmp_path, settings, source, dissipation):
+    case = small("equation.viscosity=0.05", *settings)
+    simulation = make_simulation(case, None, DEVICE)
+    simulation.prepare()
+    found = pilot_run.foresee(simulation, 0.01, 1.0, 0.5)
+    assert source in found.facts["kmax_eta"]
+    if dissipation is not None:
+        kmax = 3  # the largest wavenumber of 12 points that no product aliases into
+        eta = (0.05**3 / dissipation) ** 0.25
+        assert f"about {kmax * eta:.2g} at least" in found.facts["kmax_eta"]
+        assert any("kmax_eta will fall to" in one for one in found.warnings)
+        enough = pilot_run.foresee(simulation, 0.01, 0.1, 0.5)
+        assert not enough.warnings
+
+
+def test_steps_of_many_points_follow_from_those_of_few(monkeypatch):
+    monkeypatch.setitem(pilot_run._MOST_POINTS, 3, 8)
+    case = small("time.cfl=0.1", "initial.peak_wavenumber=1.0")
+    simulation = make_simulation(case, None, DEVICE)
+    simulation.prepare()
+    first = simulation.step_size()
+    foreseen = simulation.foresee(first, 1.0, 5.0)
+    steps = 0
+    while simulation.time < case.time.end * (1 - 1e-9):
+        simulation.advance(min(simulation.step_size(), case.time.end - simulation.time))
+        steps += 1
+    assert "8 x 8 x 8" in foreseen.source
+    assert foreseen.steps == pytest.approx(steps, rel=0.1)
+
+
+def test_a_pilot_that_cannot_be_tells_nothing(monkeypatch):
+    monkeypatch.setitem(pilot_run._MOST_POINTS, 3, 8)
+    case = small("grid.points=24", "initial.flow=abc", "initial.wavenumber=6", "time.cfl=0.5")
+    simulation = make_simulation(case, None, DEVICE)
+    simulation.prepare()
+    foreseen = simulation.foresee(simulation.step_size(), 1.0, 0.5)
+    assert foreseen.steps is None
+    assert "that of the initial state" in foreseen.facts["kmax_eta"]
+
+
+# -- lattice ---------------------------------------------------------------------------------------
+
+
+def test_steps_until_a_flow_is_steady_are_extrapolated():
+    limit, pace = 3.0, 200.0
+    history = [(n, limit * (1 - np.exp(-n / pace))) for n in range(50, 451, 50)]
+    found = pilot_flow.steps_until(history, 1e-3)
+    assert found == pytest.approx(pace * np.log(1e3), rel=0.03)
+    assert pilot_flow.steps_until(history[:2], 1e-3) is None
+    assert pilot_flow.steps_until([(n, 3.0) for n in (1, 2, 3)], 1e-3) == 3
+
+
+def test_pores_of_one_and_two_voxels_are_narrow():
+    for width, expected in itertools.product((1, 2, 3, 5), ("x", "z")):
+        shape = {"x": [width + 2, 8, 8], "z": [8, 8, width + 2]}[expected]
+        case = parse_case(
+            lattice_flows.CHANNEL,
+            [f"image.shape={shape}", f'image.axis="{expected}"', 'flow.axis="y"'],
+        )
+        simulation = make_simulation(case, None, DEVICE)
+        simulation.describe()
+        share = pilot_flow.narrow_share(simulation.subdomain, simulation)
+        assert share == (1.0 if width <= 2 else 0.0)
+
+
+def test_coarse_images_keep_what_is_mostly_pore():
+    case = parse_case(lattice_flows.CHANNEL, ["image.shape=[18, 8, 9]"])
+    simulation = make_simulation(case, None, DEVICE)
+    simulation.describe()
+    coarse = pilot_flow.coarse_pores(simulation, 2)
+    # Of 18 layers across x, the first and the last are solid: half of the coarse ones there.
+    assert coarse.shape == (4, 4, 9)
+    assert coarse.all()
+    assert not pilot_flow.coarse_pores(simulation, 1)[:, :, [0, -1]].any()
+
+
+# -- the command -----------------------------------------------------------------------------------
+
+
+def command(*arguments):
+    with pytest.raises(SystemExit) as stopped:
+        cli.main(["run", *arguments])
+    return stopped.value.code
+
+
+def test_the_command_leaves_an_earlier_run_alone(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "80")
+    (tmp_path / "case.toml").write_text(small().to_toml())
+    earlier = tmp_path / "runs" / "case" / "diagnostics.csv"
+    earlier.parent.mkdir(parents=True)
+    earlier.write_text("step,time\n0,0.0\n")
+    before = sorted(tmp_path.rglob("*"))
+    assert command("case.toml", "--check", "--device", "cpu", "--resolve", "100") == 0
+    assert "below 100" in capsys.readouterr().out
+    assert sorted(tmp_path.rglob("*")) == before
+    assert command("case.toml", "--resolve", "2") == 2
+    assert "goes with --check" in capsys.readouterr().err
