@@ -166,6 +166,11 @@ REDUCTIONS: Names = {
     "min": "the smallest value",
     "rms": "the root mean square",
 }
+PICTURE_FORMATS: Names = {
+    "png": "PNG",
+    "pdf": "PDF",
+    "svg": "SVG",
+}
 MOVIE_FORMATS: Names = {
     "gif": "GIF",
     "mp4": "MP4, written by ffmpeg",

@@ -21,7 +21,15 @@ from rich.table import Table
 from rich.text import Text
 
 from slipstream import __version__, mpi_launch
-from slipstream.accepted import DEVICES, MODELS, SOLVERS, VALIDATED, listed
+from slipstream.accepted import (
+    DEVICES,
+    MODELS,
+    MOVIE_FORMATS,
+    PICTURE_FORMATS,
+    SOLVERS,
+    VALIDATED,
+    listed,
+)
 from slipstream.array_types import Comm
 from slipstream.bench import app as bench
 from slipstream.case import Case, SpectralCase, case_file, load_case, write_template
@@ -29,6 +37,7 @@ from slipstream.collective import on_first_rank
 from slipstream.errors import InputError, RunError, SlipstreamError
 from slipstream.option_values import complete_case, complete_run, complete_setting, one_of
 from slipstream.plain_output import allow_plain_output
+from slipstream.printable_text import printable
 from slipstream.stop_signals import StopRequest, listening
 
 # What Typer raises for options that are wrong: the class of the click that it brings.
@@ -341,6 +350,48 @@ def validate(
     if mpi_launch.should_relaunch(ranks):
         raise typer.Exit(mpi_launch.relaunch(ranks or 1))
     validate_command.validate(family, device, mpi_launch.world_comm(), json, make_console())
+
+
+@app.command()
+def plot(
+    folder: Annotated[
+        Path,
+        typer.Argument(help="Output folder of a run.", metavar="RUN", autocompletion=complete_run),
+    ],
+    field: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Draw a plane of this field, instead of everything."),
+    ] = None,
+    plane: Annotated[
+        str | None, typer.Option(metavar="z=0.5", help="Which plane (default: the liveliest).")
+    ] = None,
+    time: Annotated[
+        float | None, typer.Option(metavar="T", help="The snapshot nearest to this time.")
+    ] = None,
+    limits: Annotated[
+        str | None,
+        typer.Option("--range", metavar="A,B", help="Values of the first and the last colour."),
+    ] = None,
+    colours: Annotated[
+        str | None, typer.Option("--colormap", metavar="MAP", help="A colour map of Matplotlib.")
+    ] = None,
+    format: Annotated[
+        str | None, one_of([*PICTURE_FORMATS, *MOVIE_FORMATS], "{} (the last two: --movie)")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Where to (default: plots/RUN).")
+    ] = None,
+    movie: Annotated[
+        bool, typer.Option("--movie", help="Draw the plane at the times of all snapshots.")
+    ] = False,
+) -> None:
+    """Draw a run's pictures again, also while it is under way: its folder is only read."""
+    from slipstream.report.plot_command import PlaneWishes, plot, usual_folder
+
+    wishes = PlaneWishes.of_options(plane, time, limits, colours)
+    folder_out = out or usual_folder(folder)
+    for path in plot(folder, folder_out, field=field, wishes=wishes, format=format, movie=movie):
+        typer.echo(f"{'movie' if movie else 'picture'}: {printable(str(path))}")
 
 
 app.add_typer(bench, name="bench")

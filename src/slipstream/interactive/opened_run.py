@@ -12,7 +12,7 @@ import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -29,7 +29,7 @@ from slipstream.interactive.porous_flow import ARRAY
 from slipstream.io.checkpoint import CHECKPOINTS_NAME, generations
 from slipstream.io.checkpoint_manifest import Damage, read_manifest
 from slipstream.io.foreign_files import content_of
-from slipstream.io.foreign_zarr import ForeignArray, foreign_arrays, published_shapes
+from slipstream.io.stored_arrays import StoredArrays, read_store, reason_of
 from slipstream.io.time_series import read_series
 from slipstream.printable_text import one_line, shown
 from slipstream.report.html_tables import html_table
@@ -39,9 +39,8 @@ if TYPE_CHECKING:
     from slipstream.equations import Model
 
 _CASE, _SERIES, _STORE = "case.toml", "diagnostics.csv", ".zarr"
-# Most bytes of a case; of a coordinate, which is read as a whole; of a picture in a notebook.
-_MOST_CASE, _MOST_COORDINATE, _MOST_PICTURE = 1 << 20, 1 << 28, 4 << 20
-Result = TypeVar("Result")
+# Most bytes of a case, and of a picture in a notebook.
+_MOST_CASE, _MOST_PICTURE = 1 << 20, 4 << 20
 
 
 def open_run(
@@ -184,7 +183,7 @@ class OpenedRun:
                 text = read_manifest(path).case
             return tomllib.loads(text)
         except (ValueError, RecursionError, OSError, IndexError, Damage) as error:
-            raise InputError(f"{path}: cannot be read as a case: {_reason(error)}") from error
+            raise InputError(f"{path}: cannot be read as a case: {reason_of(error)}") from error
 
     @property
     def case(self) -> Case:
@@ -234,14 +233,14 @@ class OpenedRun:
         except FileNotFoundError:
             return Series({}, {})
         except OSError as error:
-            raise InputError(f"{path}: {_reason(error)}") from error
+            raise InputError(f"{path}: {reason_of(error)}") from error
 
     @property
     def times(self) -> np.ndarray:
         """The times of the snapshots in `fields`."""
         if "fields" not in self.stores:
             return np.zeros(0)
-        return _read_store(self.path / f"fields{_STORE}", _times)
+        return read_store(self.path / f"fields{_STORE}", lambda path: StoredArrays(path).times)
 
     @property
     def stores(self) -> Stores:
@@ -375,7 +374,7 @@ class OpenedRun:
                 if one.name.endswith(ending) and not one.name.startswith(".")
             )
         except OSError as error:
-            raise InputError(f"{self.path}: {_reason(error)}") from error
+            raise InputError(f"{self.path}: {reason_of(error)}") from error
 
     def _generations(self) -> list[Path]:
         try:
@@ -399,7 +398,7 @@ class Stores(Mapping[str, Any]):
         if name not in self._names:
             there = ", ".join(map(one_line, self._names)) or "none"
             raise InputError(f"{self._path}: there is no store {shown(name)}; there are: {there}")
-        return _read_store(self._path / f"{name}{_STORE}", _dataset)
+        return read_store(self._path / f"{name}{_STORE}", _dataset)
 
     def __contains__(self, name: object) -> bool:
         return name in self._names
@@ -414,40 +413,6 @@ class Stores(Mapping[str, Any]):
         return f"<stores: {', '.join(map(one_line, self))}>"
 
 
-def _read_store(path: Path, function: Callable[[Path], Result]) -> Result:
-    try:
-        return function(path)
-    except (ValueError, OSError, KeyError) as error:
-        raise InputError(f"{path}: cannot be read: {_reason(error)}") from error
-
-
-def _reason(error: BaseException) -> str:
-    return one_line(getattr(error, "strerror", None) or str(error) or type(error).__name__)
-
-
-def _times(path: Path) -> np.ndarray:
-    arrays = _arrays(path)
-    if "time" not in arrays:
-        return np.zeros(0)
-    array, shape = arrays["time"]
-    return np.asarray(array.open()[: shape[0]])
-
-
-def _arrays(path: Path) -> dict[str, tuple[ForeignArray, tuple[int, ...]]]:
-    """Return the arrays of a store and the shapes that readers see."""
-    published = published_shapes(path)
-    found = {}
-    for name, array in sorted(foreign_arrays(path).items()):
-        shape = array.shape if published is None else published.get(name)
-        if shape is not None and "/" not in name:
-            if len(shape) != len(array.shape) or any(
-                n > most for n, most in zip(shape, array.shape, strict=True)
-            ):
-                raise ValueError(f"{name} is of another shape than its group says")
-            found[name] = array, shape
-    return found
-
-
 def _dataset(path: Path) -> Any:
     try:
         import xarray
@@ -455,43 +420,13 @@ def _dataset(path: Path) -> Any:
         from slipstream.interactive.lazy_arrays import lazily
     except ImportError:
         raise InputError(f"{path.stem} needs xarray: pip install xarray") from None
-    identity = _identity(path)
+    stored = StoredArrays(path)
     variables: dict[str, Any] = {}
-    for name, (array, shape) in _arrays(path).items():
-        dims = _dimensions(name, array)
-        opened = array.open()
-        attributes = array.description.get("attributes")
-        attributes = dict(attributes) if isinstance(attributes, dict) else {}
-        read = functools.partial(_read_part, path, identity, opened)
+    for name, shape in stored.shapes.items():
+        dims = stored.dimensions(name)
         if dims == (name,):
-            if shape[0] * opened.dtype.itemsize > _MOST_COORDINATE:
-                raise ValueError(f"coordinate {shown(name)} has {shape[0]} values")
-            values: Any = read((slice(0, shape[0]),))
+            values: Any = stored.coordinate(name)
         else:
-            values = lazily(shape, opened.dtype, read)
-        variables[name] = xarray.Variable(dims, values, attributes)
+            values = lazily(shape, stored.dtype(name), functools.partial(stored.read, name))
+        variables[name] = xarray.Variable(dims, values, stored.attributes(name))
     return xarray.Dataset(variables)
-
-
-def _dimensions(name: str, array: ForeignArray) -> tuple[str, ...]:
-    said = array.description.get("dimension_names")
-    if isinstance(said, list) and len(said) == len(array.shape):
-        return tuple(str(one or f"{name}_{i}") for i, one in enumerate(said))
-    return tuple(f"{name}_{i}" for i in range(len(array.shape)))
-
-
-def _identity(path: Path) -> tuple[int, int]:
-    status = os.stat(path)
-    return status.st_dev, status.st_ino
-
-
-def _read_part(path: Path, identity: tuple[int, int], array: Any, key: Any) -> np.ndarray:
-    """Read a part of a zarr array, unless another run has replaced its store since."""
-    try:
-        values = np.asarray(array[key])
-        # Chunks that no longer exist would read as not-a-number.
-        if _identity(path) == identity:
-            return values
-    except FileNotFoundError:
-        pass
-    raise InputError(f"{path} has been replaced since it was opened; open it again")

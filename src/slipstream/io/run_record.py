@@ -10,7 +10,7 @@ import dataclasses
 import json
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -70,6 +70,8 @@ class Segment:
         What was found out: a value and a remark for people, by name.
     warnings : list of str
         In the order in which they came.
+    pictures : dict of str to object
+        What is drawn: a `slipstream.report.picture_choice.PictureChoice`.
     """
 
     command: list[str] = field(default_factory=list)
@@ -101,6 +103,7 @@ class Segment:
     timers: dict[str, float] = field(default_factory=dict)
     results: dict[str, tuple[str, str]] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
+    pictures: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass

@@ -6,7 +6,7 @@ without such symmetries may choose it nevertheless.
 """
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -51,8 +51,7 @@ def gather_plane(
     It is normal to the dimension that is named, else to one of a single point, else to the first;
     and in the middle or where the mean square is largest.
     """
-    flat = [number for number, points in enumerate(field.shape) if points == 1]
-    axis = field.dims.index(normal) if normal else (flat or [0])[0]
+    axis = normal_axis(field.shape, field.dims, normal)
     across = [other for other in range(3) if other != axis]
     index = field.shape[axis] // 2 if is_central else _liveliest_plane(field, axis, comm)
     local = index - field.offset[axis]
@@ -71,19 +70,42 @@ def gather_plane(
         np.asarray(field.coordinates.get(name, np.arange(size)))
         for name, size in zip(field.dims, field.shape, strict=True)
     ]
-    row, column = across
+    label = str(field.attributes.get("long_name", field.name))
+    unit = field.coordinate_unit
+    return plane_at(field.name, values, field.dims, coordinates, axis, index, label, time, unit)
+
+
+def normal_axis(shape: Sequence[int], dims: Sequence[str], normal: str = "") -> int:
+    """Return the number of the axis that a plane is normal to: that named, a flat one, or 0."""
+    flat = [number for number, points in enumerate(shape) if points == 1]
+    return dims.index(normal) if normal else (flat or [0])[0]
+
+
+def plane_at(
+    name: str,
+    values: np.ndarray,
+    dims: Sequence[str],
+    coordinates: Sequence[np.ndarray],
+    axis: int,
+    index: int,
+    label: str,
+    time: float,
+    unit: str,
+) -> Plane:
+    """Return the plane of a field at an index along one of its three axes."""
+    row, column = (other for other in range(3) if other != axis)
     return Plane(
-        name=field.name,
+        name=name,
         values=values,
-        row_name=field.dims[row],
-        column_name=field.dims[column],
+        row_name=dims[row],
+        column_name=dims[column],
         rows=coordinates[row],
         columns=coordinates[column],
-        normal_name=field.dims[axis] if field.shape[axis] > 1 else "",
+        normal_name=dims[axis] if len(coordinates[axis]) > 1 else "",
         position=float(coordinates[axis][index]),
-        label=str(field.attributes.get("long_name", field.name)),
+        label=label,
         time=time,
-        unit=field.coordinate_unit,
+        unit=unit,
     )
 
 
@@ -113,5 +135,10 @@ def _liveliest_plane(field: Field, axis: int, comm: Comm) -> int:
         from mpi4py import MPI
 
         comm.Allreduce(MPI.IN_PLACE, squares, op=MPI.SUM)
+    return liveliest(squares)
+
+
+def liveliest(squares: np.ndarray) -> int:
+    """Return the first index of the planes with the largest sum of squares."""
     # Symmetric flows have several such planes; rounding must not choose between them.
     return int(np.argmax(squares >= (1 - 1e-6) * squares.max()))

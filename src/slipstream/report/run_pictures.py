@@ -108,7 +108,7 @@ def run_pictures(
     """
     has_curves = len(series.get("time", ())) > 1 and any(n in series for n in choice.columns)
     has_spectrum = len(spectra) > 0 and _first_spectrum(spectra, choice) is not None
-    labels = _axis_labels(labels, choice)
+    labels = axis_labels(labels, choice)
 
     def curves() -> Figure:
         figure = new_figure((6.4, 5.2), title)
@@ -529,7 +529,7 @@ def _summary(
     return figure
 
 
-def _axis_labels(long_names: Mapping[str, str], choice: PictureChoice) -> dict[str, str]:
+def axis_labels(long_names: Mapping[str, str], choice: PictureChoice) -> dict[str, str]:
     """Return the labels of axes: short ones that are known, or the long names in lines."""
     names = dict.fromkeys(choice.columns, "") | dict(long_names)
     return {

@@ -6,7 +6,7 @@ Where there is no room for all fields the first vector is drawn; files have the 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -28,6 +28,7 @@ from slipstream.report.figure_style import (
     new_figure,
     set_empty_limits,
 )
+from slipstream.report.picture_choice import PictureChoice
 from slipstream.report.run_pictures import Picture
 
 Fields = Mapping[str, Field]
@@ -50,10 +51,28 @@ def write_statistics_pictures(
 
 
 def statistics_pictures(
-    *, title: str, statistics: Mapping[str, tuple[float, Fields]]
+    *,
+    title: str,
+    statistics: Mapping[str, tuple[float, Fields]],
+    choice: PictureChoice | None = None,
 ) -> list[Picture]:
-    """Return a picture of each kind of statistics."""
-    return [Picture(kind, partial(_figure, title, kind, *one)) for kind, one in statistics.items()]
+    """Return a picture of each kind of statistics; the choice tells the order of the fields."""
+    order = [name.removesuffix("_spectrum") for name in (choice.spectra if choice else ())]
+    return [
+        Picture(kind, partial(_figure, title, kind, time, _in_order(fields, order)))
+        for kind, (time, fields) in statistics.items()
+    ]
+
+
+def _in_order(fields: Fields, order: Sequence[str]) -> Fields:
+    """Return statistics in an order that does not depend on how they were written."""
+
+    def place(name: str) -> tuple[int, int, str]:
+        of = next((n for n, field in enumerate(order) if name.startswith(f"{field}_")), len(order))
+        kind = list(_TITLES).index(str(fields[name].attributes.get("kind", "component")))
+        return of, kind, name
+
+    return {name: fields[name] for name in sorted(fields, key=place)}
 
 
 def _figure(title: str, kind: str, time: float, fields: Fields) -> Figure:
@@ -146,7 +165,8 @@ def _draw_map(axes: Axes, field: Field) -> None:
 
 def draw_structure(figure: Figure, fields: Fields) -> None:
     """Draw structure functions along one axis, and the third order along all of them."""
-    first = next((n for n in fields if "_longitudinal_" in n), next(iter(fields)))
+    powers = [name for name in fields if "_third_" not in name]
+    first = next((name for name in powers if "_longitudinal_" in name), powers[0])
     stem, axis = first.rsplit("_", 1)
     name, kind = stem.rsplit("_", 1)
     is_vector = kind == "longitudinal"

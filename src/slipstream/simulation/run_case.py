@@ -416,5 +416,7 @@ def begin_pictures(title: str, writer: OutputWriter, folder: Path, artist: Pictu
     if scalars:
         requests.append((SCALARS, common | {"scalars": scalars}))
     if writer.statistics:
-        requests.append((STATISTICS, common | {"statistics": writer.statistics}))
+        requests.append(
+            (STATISTICS, common | {"choice": writer.choice, "statistics": writer.statistics})
+        )
     artist.begin(folder, requests)

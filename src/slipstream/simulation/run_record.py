@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import platform
 import socket
@@ -67,6 +68,7 @@ class RunRecorder:
             numpy=np.__version__,
             case=case.to_toml(),
             description=dict(description),
+            pictures=dataclasses.asdict(simulation.pictures()),
         )
 
     def begin(self) -> None:

@@ -1,0 +1,128 @@
+"""The arrays of one zarr store of a run, which may be under way, or somebody else's."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+
+from slipstream.errors import InputError
+from slipstream.io.foreign_zarr import ForeignArray, foreign_arrays, published_shapes
+from slipstream.printable_text import one_line, shown
+
+# Most bytes of a coordinate, which is read as a whole.
+_MOST_COORDINATE = 1 << 28
+Result = TypeVar("Result")
+
+
+class StoredArrays:
+    """What a zarr group has, as of when this is made: a snapshot that is half written is not seen.
+
+    Attributes
+    ----------
+    path : pathlib.Path
+        The group.
+    shapes : dict of str to tuple of int
+        The shapes of the arrays, by name.
+
+    Raises
+    ------
+    ValueError, OSError or KeyError
+        If it is no zarr group, or holds what is not read; `read_store` makes `InputError` of them.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._identity = _identity(path)
+        published = published_shapes(path)
+        self._arrays: dict[str, ForeignArray] = {}
+        self.shapes: dict[str, tuple[int, ...]] = {}
+        for name, array in sorted(foreign_arrays(path).items()):
+            shape = array.shape if published is None else published.get(name)
+            if shape is not None and "/" not in name:
+                if len(shape) != len(array.shape) or any(
+                    n > most for n, most in zip(shape, array.shape, strict=True)
+                ):
+                    raise ValueError(f"{name} is of another shape than its group says")
+                self._arrays[name], self.shapes[name] = array, shape
+        self._opened: dict[str, Any] = {}
+
+    def dimensions(self, name: str) -> tuple[str, ...]:
+        """Return the names of an array's axes."""
+        array = self._arrays[name]
+        said = array.description.get("dimension_names")
+        if isinstance(said, list) and len(said) == len(array.shape):
+            return tuple(str(one or f"{name}_{i}") for i, one in enumerate(said))
+        return tuple(f"{name}_{i}" for i in range(len(array.shape)))
+
+    def attributes(self, name: str) -> dict[str, Any]:
+        """Return what the store says of an array."""
+        said = self._arrays[name].description.get("attributes")
+        return dict(said) if isinstance(said, dict) else {}
+
+    def dtype(self, name: str) -> np.dtype:
+        """Return the type of an array's elements."""
+        return self._array(name).dtype
+
+    def read(self, name: str, key: Any = ...) -> np.ndarray:
+        """Return a part of an array, as indexed by slices and whole numbers.
+
+        An `InputError` tells if another run has replaced the store since this was made.
+        """
+        try:
+            whole = tuple(slice(0, size) for size in self.shapes[name])
+            values = np.asarray(self._array(name)[whole if key is ... else key])
+            # Chunks that no longer exist would read as not-a-number.
+            if _identity(self.path) == self._identity:
+                return values
+        except FileNotFoundError:
+            pass
+        raise InputError(f"{self.path} has been replaced since it was opened; open it again")
+
+    def coordinate(self, name: str) -> np.ndarray:
+        """Return an array that says where the points of an axis are."""
+        shape = self.shapes[name]
+        if len(shape) != 1 or shape[0] * self.dtype(name).itemsize > _MOST_COORDINATE:
+            raise ValueError(f"coordinate {shown(name)} is of shape {shape}")
+        return self.read(name)
+
+    @property
+    def times(self) -> np.ndarray:
+        """The times of the snapshots; none of a store without them."""
+        return self.coordinate("time") if "time" in self.shapes else np.zeros(0)
+
+    def _array(self, name: str) -> Any:
+        if name not in self._opened:
+            self._opened[name] = self._arrays[name].open()
+        return self._opened[name]
+
+
+def read_store(path: Path, function: Callable[[Path], Result]) -> Result:
+    """Return what a function reads of a store; an `InputError` tells why it cannot be read."""
+    try:
+        return function(path)
+    except (ValueError, OSError, KeyError) as error:
+        raise InputError(f"{path}: cannot be read: {reason_of(error)}") from error
+
+
+def reason_of(error: BaseException) -> str:
+    """Return what an error says, in a line."""
+    return one_line(getattr(error, "strerror", None) or str(error) or type(error).__name__)
+
+
+def spectra_of(stored: StoredArrays, index: int) -> Mapping[str, tuple[np.ndarray, np.ndarray]]:
+    """Return the spectra of a snapshot: wavenumbers and values by name."""
+    found = {}
+    for name, shape in stored.shapes.items():
+        dims = stored.dimensions(name)
+        if len(dims) == 2 and dims[0] == "time" and dims[1] in stored.shapes and index < shape[0]:
+            found[name] = stored.coordinate(dims[1]), stored.read(name, (index, slice(0, shape[1])))
+    return found
+
+
+def _identity(path: Path) -> tuple[int, int]:
+    status = os.stat(path)
+    return status.st_dev, status.st_ino

@@ -1,0 +1,332 @@
+"""The output folder of a run, as far as pictures and reports need it: it is only read.
+
+The run may be finished, interrupted or under way, and the folder somebody else's.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from slipstream.accepted import STATISTICS
+from slipstream.case.chosen_outputs import ScalarsOutput
+from slipstream.errors import InputError
+from slipstream.field import Field
+from slipstream.io.foreign_files import content_of
+from slipstream.io.run_record import RunRecord, read_run_record
+from slipstream.io.stored_arrays import StoredArrays, read_store, reason_of, spectra_of
+from slipstream.io.time_series import read_series
+from slipstream.printable_text import one_line, shown
+from slipstream.report.picture_choice import (
+    PictureChoice,
+    PlaneChoice,
+    Spectra,
+    choice_by_names,
+    recorded_choice,
+    shown_spectra,
+)
+from slipstream.report.plane_gather import Plane, compose_plane, liveliest, normal_axis, plane_at
+from slipstream.report.run_pictures import Picture, run_pictures, scalar_pictures
+from slipstream.report.statistics_pictures import statistics_pictures
+
+CASE_NAME, SERIES_NAME = "case.toml", "diagnostics.csv"
+_FIELDS, _SPECTRA, _OUTPUTS = "fields.zarr", "spectra.zarr", "outputs"
+_MOST_CASE = 1 << 20
+# Values of a field that are in memory while its liveliest plane is looked for.
+_MOST_VALUES = 1 << 23
+_DIMS = ("z", "y", "x")
+_MASK = "pore"
+
+Series = tuple[dict[str, np.ndarray], dict[str, str]]
+
+
+class StoredRun:
+    """What a run's folder has.
+
+    Everything is read when it is asked for and then kept: as of one moment, nearly.
+
+    Attributes
+    ----------
+    path : pathlib.Path
+        The folder.
+
+    Raises
+    ------
+    InputError
+        If the folder holds no output of a run.
+    """
+
+    def __init__(self, folder: str | Path) -> None:
+        self.path = Path(folder)
+        if not self.path.is_dir():
+            reason = "is a file" if self.path.exists() else "no such folder"
+            raise InputError(f"{folder}: {reason}; expected the output folder of a run")
+        if not os.path.lexists(self.path / CASE_NAME):
+            raise InputError(f"{folder}: holds no output of a run; expected {CASE_NAME}")
+
+    @cached_property
+    def case(self) -> dict[str, Any]:
+        """The tables of the case as written, without validation."""
+        path = self.path / CASE_NAME
+        try:
+            return tomllib.loads(content_of(path, _MOST_CASE).decode())
+        except (ValueError, RecursionError, OSError) as error:
+            raise InputError(f"{path}: cannot be read as a case: {reason_of(error)}") from error
+
+    @property
+    def title(self) -> str:
+        """The title of the case."""
+        return str(self.case.get("title", ""))
+
+    @cached_property
+    def record(self) -> RunRecord:
+        """What has run; without segments if an earlier version has written the folder."""
+        return read_run_record(self.path)
+
+    @cached_property
+    def choice(self) -> PictureChoice:
+        """What is drawn: as the run has chosen it, or by the names of what there is."""
+        for segment in reversed(self.record.segments):
+            choice = recorded_choice(segment.pictures)
+            if choice is not None:
+                return choice
+        names = [] if self.fields is None else _on_grid(self.fields)
+        return choice_by_names(self.series[0], names)
+
+    @cached_property
+    def series(self) -> Series:
+        """The columns of the time series, and their labels; none if it has not begun."""
+        return self._series(SERIES_NAME)
+
+    def _series(self, name: str) -> Series:
+        path = self.path / name
+        try:
+            return read_series(path)
+        except FileNotFoundError:
+            return {}, {}
+        except OSError as error:
+            raise InputError(f"{path}: {reason_of(error)}") from error
+
+    @cached_property
+    def fields(self) -> StoredArrays | None:
+        """The snapshots of fields, if there are any."""
+        return self._store(_FIELDS)
+
+    def _store(self, name: str) -> StoredArrays | None:
+        path = self.path / name
+        return read_store(path, StoredArrays) if path.is_dir() else None
+
+    @property
+    def spectra(self) -> Spectra:
+        """The spectra that pictures show, in the order of time."""
+        stored = self._store(_SPECTRA)
+        if stored is None:
+            return []
+        return read_store(stored.path, lambda _: shown_spectra(_StoredSpectra(stored)))
+
+    @property
+    def statistics(self) -> dict[str, tuple[float, dict[str, Field]]]:
+        """The last statistics of each kind: a time, and fields by name."""
+        stores = {kind: self._store(f"{kind}.zarr") for kind in STATISTICS}
+        found = {
+            kind: read_store(stored.path, partial(_last_fields, stored))
+            for kind, stored in stores.items()
+            if stored is not None
+        }
+        return {kind: one for kind, one in found.items() if one is not None}
+
+    @property
+    def scalars(self) -> dict[str, tuple[np.ndarray, np.ndarray, str]]:
+        """The numbers that the case asks for: times, values and label by column."""
+        output = self.case.get("output")
+        tables = output.get("scalars", []) if isinstance(output, dict) else []
+        found = {}
+        for table in tables if isinstance(tables, list) else []:
+            try:
+                column = ScalarsOutput.model_validate(table).column
+            except ValueError:
+                continue  # of another version
+            recurs = "interval" in table or "times" in table
+            columns, labels = self._series(f"{_OUTPUTS}/{column}.csv") if recurs else self.series
+            for name in columns:
+                if name == column or (name[:-1] == f"{column}_" and name[-1] in "xyz"):
+                    found[name] = columns["time"], columns[name], labels[name]
+        return found
+
+    # -- planes --------------------------------------------------------------------------------
+
+    def snapshot(self, time: float | None = None) -> int:
+        """Return the number of the snapshot of fields that is nearest to a time, or the last."""
+        times = self.times
+        if not len(times):
+            raise InputError(f"{self.path}: there are no snapshots of fields yet")
+        return len(times) - 1 if time is None else int(np.argmin(np.abs(times - time)))
+
+    @property
+    def times(self) -> np.ndarray:
+        """The times of the snapshots of fields."""
+        stored = self.fields
+        return np.zeros(0) if stored is None else read_store(stored.path, lambda _: stored.times)
+
+    def choice_of(self, name: str) -> PlaneChoice:
+        """Return how a field is drawn: of vectors and complex fields the magnitude."""
+        there = [] if self.fields is None else _on_grid(self.fields)
+        for one in self.choice.planes:
+            if one.field == name and set(one.needed) <= set(there):
+                return one
+        parts = [f"{name}_{end}" for end in ("x", "y", "z", "real", "imaginary")]
+        components = tuple(part for part in parts if part in there)
+        if name not in there and not components:
+            composed = (one.field for one in self.choice.planes if one.components)
+            names = ", ".join(map(one_line, (*there, *composed))) or "none"
+            raise InputError(f"--field: there is no {shown(name)}; there are: {names}")
+        mask = _MASK if _MASK in there and name != _MASK else ""
+        file = "".join(letter if letter.isalnum() or letter in "_-" else "_" for letter in name)
+        return PlaneChoice(
+            name, f"{file}.png", components=() if name in there else components, mask=mask
+        )
+
+    def plane(
+        self, choice: PlaneChoice, snapshot: int, axis: str = "", position: float | None = None
+    ) -> Plane:
+        """Return the plane of a snapshot, where the choice wants it or nearest to a position."""
+        stored = self.fields
+        if stored is None:
+            raise InputError(f"{self.path}: there are no snapshots of fields yet")
+
+        def read(_: Path) -> Plane:
+            planes = {}
+            where = position
+            for name in choice.needed:
+                normal = axis or choice.normal
+                planes[name] = _plane(stored, name, snapshot, normal, choice.is_central, where)
+                # All of them where the first is.
+                where = planes[name].position
+            composed = compose_plane(planes, choice)
+            if composed is None:
+                raise KeyError(choice.field)
+            return composed
+
+        return read_store(stored.path, read)
+
+    # -- pictures ------------------------------------------------------------------------------
+
+    def planes(self) -> list[Plane]:
+        """Return the planes of the last snapshot that the run itself would draw."""
+        there = [] if self.fields is None else _on_grid(self.fields)
+        wanted = [one for one in self.choice.planes if set(one.needed) <= set(there)]
+        if not wanted or not len(self.times):
+            return []
+        return [self.plane(one, self.snapshot()) for one in wanted]
+
+    def pictures(self) -> list[Picture]:
+        """Return all pictures that a run draws at its end, of what there is now."""
+        series, labels = self.series
+        spectra = self.spectra
+        stored = self._store(_SPECTRA)
+        if stored is not None:
+            labels = labels | {
+                name: str(stored.attributes(name).get("long_name", name)) for name in stored.shapes
+            }
+        return [
+            *run_pictures(
+                choice=self.choice,
+                title=self.title,
+                series=series,
+                labels=labels,
+                spectra=spectra,
+                planes=self.planes(),
+            ),
+            *scalar_pictures(title=self.title, scalars=self.scalars),
+            *statistics_pictures(title=self.title, choice=self.choice, statistics=self.statistics),
+        ]
+
+
+class _StoredSpectra(Sequence[tuple[float, Mapping[str, tuple[np.ndarray, np.ndarray]]]]):
+    """The spectra of a store, each read when it is asked for."""
+
+    def __init__(self, stored: StoredArrays) -> None:
+        self._stored, self._times = stored, stored.times
+
+    def __len__(self) -> int:
+        return len(self._times)
+
+    def __getitem__(self, index: Any) -> Any:
+        return float(self._times[index]), spectra_of(self._stored, index)
+
+
+def _on_grid(stored: StoredArrays) -> list[str]:
+    """Return the names of the fields of which there are snapshots on a grid."""
+    return [name for name in stored.shapes if stored.dimensions(name) == ("time", *_DIMS)]
+
+
+def _plane(
+    stored: StoredArrays,
+    name: str,
+    snapshot: int,
+    normal: str,
+    is_central: bool,
+    position: float | None,
+) -> Plane:
+    shape = stored.shapes[name][1:]
+    coordinates = [
+        stored.coordinate(dim) if dim in stored.shapes else np.arange(float(size))
+        for dim, size in zip(_DIMS, shape, strict=True)
+    ]
+    axis = normal_axis(shape, _DIMS, normal)
+    if position is not None:
+        index = int(np.argmin(np.abs(coordinates[axis] - position)))
+    elif is_central:
+        index = shape[axis] // 2
+    else:
+        squares = np.zeros(shape[axis])
+        for start, part in _slabs(stored, name, snapshot):
+            moved = np.moveaxis(part, axis, 0)
+            first = start if axis == 0 else 0
+            squares[first : first + len(moved)] += [np.vdot(one, one) for one in moved]
+        index = liveliest(squares)
+    key: list[Any] = [snapshot, *(slice(0, size) for size in shape)]
+    key[1 + axis] = index
+    attributes = stored.attributes(name)
+    unit = str(stored.attributes(_DIMS[0]).get("units", "1")) if "z" in stored.shapes else "1"
+    label, time = str(attributes.get("long_name", name)), float(stored.times[snapshot])
+    values = stored.read(name, tuple(key))
+    return plane_at(name, values, _DIMS, coordinates, axis, index, label, time, unit)
+
+
+def _slabs(stored: StoredArrays, name: str, snapshot: int) -> Iterator[tuple[int, np.ndarray]]:
+    """Yield the values of a snapshot, some planes at a time, and where these begin."""
+    depth, *rest = stored.shapes[name][1:]
+    planes = max(1, _MOST_VALUES // max(1, math.prod(rest)))
+    whole = tuple(slice(0, size) for size in rest)
+    for start in range(0, depth, planes):
+        part = slice(start, min(start + planes, depth))
+        yield start, stored.read(name, (snapshot, part, *whole))
+
+
+def _last_fields(stored: StoredArrays, _: Path) -> tuple[float, dict[str, Field]] | None:
+    """Return the last snapshot of statistics, a time and whole fields, if there is one."""
+    times, fields = stored.times, {}
+    if not len(times):
+        return None
+    for name, shape in stored.shapes.items():
+        dims = stored.dimensions(name)
+        if dims[0] == "time" and name != "time" and shape[0] == len(times):
+            whole = tuple(slice(0, size) for size in shape[1:])
+            fields[name] = Field(
+                name=name,
+                dims=dims[1:],
+                shape=shape[1:],
+                offset=(0,) * len(shape[1:]),
+                data=stored.read(name, (len(times) - 1, *whole)),
+                coordinates={dim: stored.coordinate(dim) for dim in dims[1:]},
+                attributes=stored.attributes(name),
+            )
+    return float(times[-1]), fields
