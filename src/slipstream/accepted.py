@@ -19,6 +19,7 @@ VALIDATED: Names = {
     **SOLVERS,
     "fft": "transforms of divided arrays",
 }
+LOG_LEVELS = ("debug", "info", "warning", "error")
 DEVICES: Names = {
     "cpu": "the cores of the host",
     "cuda": "an NVIDIA GPU",

@@ -13,16 +13,18 @@ import sys
 import traceback
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich import box
+from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from slipstream import __version__, mpi_launch
 from slipstream.accepted import (
     DEVICES,
+    LOG_LEVELS,
     MODELS,
     MOVIE_FORMATS,
     PICTURE_FORMATS,
@@ -39,6 +41,9 @@ from slipstream.option_values import complete_case, complete_run, complete_setti
 from slipstream.plain_output import allow_plain_output
 from slipstream.printable_text import printable
 from slipstream.stop_signals import StopRequest, listening
+
+if TYPE_CHECKING:
+    from slipstream.simulation import RunOptions
 
 # What Typer raises for options that are wrong: the class of the click that it brings.
 _UsageError: Any = typer.BadParameter.__base__
@@ -106,6 +111,10 @@ def run(
         float | None,
         typer.Option(metavar="KMAX_ETA", help="Of --check: warn of a lower kmax_eta (default: 1)."),
     ] = None,
+    quiet: Annotated[
+        bool, typer.Option("--quiet", help="Print errors only; run.log has the rest.")
+    ] = False,
+    log_level: Annotated[str, one_of(LOG_LEVELS, "What run.log has: {}")] = "info",
 ) -> None:
     """Run a case and write its output into a folder."""
     from slipstream.simulation import (
@@ -116,6 +125,7 @@ def run(
     )
     from slipstream.simulation.output_folder import inputs_of
     from slipstream.simulation.resuming import has_state
+    from slipstream.simulation.wall_limit import own_age
 
     if overwrite and resumes:
         raise InputError("--resume goes on with an earlier run, --overwrite replaces it; give one")
@@ -123,12 +133,12 @@ def run(
         raise InputError("--resume runs, --check only tells what a run would take; give one")
     if resolve is not None and not (check and resolve > 0):
         raise InputError("--resolve: goes with --check; accepted: a number more than 0")
-    overrides = _overrides(settings, device)
+    overrides, how = _overrides(settings, device), _Output(quiet, log_level)
     case = case_file(case)
     folder = out if out is not None else Path("runs") / case.stem
     comm = _launched_comm(ranks)
     if resumes and on_first_rank(comm, lambda: has_state(folder)):
-        _resume(folder, overrides, ranks, comm, case)
+        _resume(folder, overrides, ranks, comm, how, case)
         return
     # Without a state there is nothing to go on from, but perhaps the rows of a run that was killed.
     overwrite = overwrite or resumes
@@ -142,7 +152,7 @@ def run(
     if ranks is not None and mpi_launch.should_relaunch(ranks):
         # Mistakes are found before any rank is started, while one line can say them.
         read()
-        raise typer.Exit(mpi_launch.relaunch(ranks))
+        raise typer.Exit(mpi_launch.relaunch(ranks, seconds_before=own_age()))
     settled = on_first_rank(comm, read)
     if check:
         from slipstream.simulation.run_forecast import check_run
@@ -156,7 +166,8 @@ def run(
         _unfinished(),
         claim_folder(folder, comm, overwrite, inputs_of(settled, case)) as claimed,
     ):
-        run_case(make_simulation(settled, comm), claimed, settings=overrides)
+        options = how.options(overrides)
+        run_case(make_simulation(settled, comm), claimed, how.console(), options=options)
 
 
 @app.command()
@@ -180,9 +191,14 @@ def resume(
         int | None, typer.Option(metavar="N", help="Start N MPI ranks on this machine.")
     ] = None,
     device: Annotated[str | None, one_of([*DEVICES, "auto"])] = None,
+    quiet: Annotated[
+        bool, typer.Option("--quiet", help="Print errors only; run.log has the rest.")
+    ] = False,
+    log_level: Annotated[str, one_of(LOG_LEVELS, "What run.log has: {}")] = "info",
 ) -> None:
     """Go on with a run where it stopped, in its folder, on any number of ranks."""
-    _resume(folder, _overrides(settings, device), ranks, _launched_comm(ranks))
+    how = _Output(quiet, log_level)
+    _resume(folder, _overrides(settings, device), ranks, _launched_comm(ranks), how)
 
 
 def _overrides(settings: list[str] | None, device: str | None) -> list[str]:
@@ -195,19 +211,43 @@ def _launched_comm(ranks: int | None) -> Comm:
     return None if is_alone else mpi_launch.world_comm()
 
 
+class _Output:
+    """What a run prints, and what it logs."""
+
+    def __init__(self, quiet: bool, log_level: str) -> None:
+        self._quiet, self._log_level = quiet, log_level
+
+    def console(self) -> Console | None:
+        """Return where a run prints; None for standard output."""
+        return Console(quiet=True) if self._quiet else None
+
+    def options(self, overrides: list[str]) -> "RunOptions":
+        from slipstream.simulation import RunOptions
+        from slipstream.simulation.wall_limit import process_age
+
+        return RunOptions(elapsed=process_age(), settings=overrides, log_level=self._log_level)
+
+
 def _resume(
-    folder: Path, overrides: list[str], ranks: int | None, comm: Comm, case: Path | None = None
+    folder: Path,
+    overrides: list[str],
+    ranks: int | None,
+    comm: Comm,
+    how: _Output,
+    case: Path | None = None,
 ) -> None:
     """Go on with a run; by its own case unless one is given."""
     from slipstream.simulation.resuming import read_resumption, resume_run
+    from slipstream.simulation.wall_limit import own_age
 
     with _unfinished():
         # Mistakes are found before any rank is started, while one line can say them.
         wanted = None if case is None else on_first_rank(comm, lambda: load_case(case, overrides))
         if ranks is not None and mpi_launch.should_relaunch(ranks):
             read_resumption(folder, overrides, wanted)
-            raise typer.Exit(mpi_launch.relaunch(ranks))
-        resume_run(folder, overrides, comm, case=wanted)
+            raise typer.Exit(mpi_launch.relaunch(ranks, seconds_before=own_age()))
+        options = how.options(overrides)
+        resume_run(folder, overrides, comm, console=how.console(), case=wanted, options=options)
 
 
 @contextlib.contextmanager

@@ -39,6 +39,7 @@ from slipstream.stop_signals import (
 )
 
 TERMINAL = "SLIPSTREAM_TERMINAL"
+STARTED = "SLIPSTREAM_STARTED"  # when the command that has started the ranks began, in Unix time
 _SECONDS_TO_LEAVE_TOGETHER = 5.0
 # For how long a request to stop waits for ranks that are only starting.
 _SECONDS_TO_START = 30.0
@@ -140,9 +141,10 @@ def should_relaunch(ranks: int | None) -> bool:
     return False
 
 
-def relaunch(ranks: int, arguments: list[str] | None = None) -> int:
+def relaunch(ranks: int, arguments: list[str] | None = None, seconds_before: float = 0.0) -> int:
     """Run this command again under ``mpiexec``, by default with its own arguments.
 
+    Ranks count ``time.wall`` from `seconds_before` now, when this command was started.
     Returns the exit status; raises `InputError` if there is no ``mpiexec``.
     """
     arguments = sys.argv[1:] if arguments is None else arguments
@@ -153,6 +155,7 @@ def relaunch(ranks: int, arguments: list[str] | None = None) -> int:
         status_file = Path(folder) / "status"
         status_file.touch()
         environment = {**os.environ, **launch_environment(ranks), STATUS_FILE: str(status_file)}
+        environment[STARTED] = str(time.time() - seconds_before)
         # A session of its own keeps the terminal's Ctrl-C from reaching mpiexec, which would kill.
         child = subprocess.Popen(
             command, env=environment, start_new_session=True, preexec_fn=_stops_with(os.getpid())

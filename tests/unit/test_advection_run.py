@@ -42,6 +42,7 @@ def test_run_writes_what_was_asked_for_and_says_what_it_does(folder, capsys):
         "diagnostics.csv",
         "diagnostics.zarr",
         "run.json",
+        "run.log",
         ".slipstream.json",
         "fields.zarr",
         "checkpoints",

@@ -68,6 +68,7 @@ def test_run_writes_everything_that_was_asked_for(folder, simulation, capsys):
         "diagnostics.csv",
         "diagnostics.zarr",
         "run.json",
+        "run.log",
         "spectra.zarr",
         "fields.zarr",
         "checkpoints",

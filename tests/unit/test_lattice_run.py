@@ -38,6 +38,7 @@ def test_run_writes_what_was_asked_for_and_says_what_it_does(
         "diagnostics.csv",
         "diagnostics.zarr",
         "run.json",
+        "run.log",
         ".slipstream.json",
         "fields.zarr",
         "checkpoints",

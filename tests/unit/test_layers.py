@@ -46,6 +46,8 @@ RUNNING = (
     "run_case",
     "run_forecast",
     "run_record",
+    "run_log",
+    "wall_limit",
     "resuming",
     "folder_lock",
     "output_folder",

@@ -8,7 +8,7 @@ from rich.console import Console
 
 from slipstream.case import parse_case
 from slipstream.errors import InputError, RunError
-from slipstream.simulation import run_case
+from slipstream.simulation import RunOptions, run_case
 from slipstream.simulation.run_record import read_run_record
 
 QUIET = Console(quiet=True)
@@ -27,7 +27,8 @@ def test_a_run_is_recorded_from_its_start_to_its_end(tmp_path):
         seen.append(read_run_record(tmp_path))
         fake.warn([f"warning {fake.step}"])
 
-    run_case(simulation(on_step=look), tmp_path, QUIET, settings=["output.pictures=false"])
+    options = RunOptions(settings=["output.pictures=false"])
+    run_case(simulation(on_step=look), tmp_path, QUIET, options=options)
     (early,), record = seen[0].segments, read_run_record(tmp_path)
     assert (early.ended, early.ended_by, early.to_step) == (None, None, 0)
     (segment,) = record.segments

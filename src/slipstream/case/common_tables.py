@@ -11,6 +11,7 @@ from pydantic import (
 
 from slipstream.accepted import DEVICES
 from slipstream.case.chosen_outputs import FieldsOutput, MovieOutput, ScalarsOutput
+from slipstream.case.durations import seconds_of
 from slipstream.case.table import (
     Positive,
     Table,
@@ -50,6 +51,11 @@ class Grid(Table):
         return nx, ny, nz
 
 
+def _checked_duration(duration: Any) -> Any:
+    seconds_of(duration)
+    return duration
+
+
 class Time(Table):
     """``[time]``: how far to go.
 
@@ -60,10 +66,19 @@ class Time(Table):
     max_steps : int or None
         Number of steps after which the run ends even if `end` is not reached. Steps of an earlier
         run, from whose state this one starts, do not count.
+    wall : str, float or None
+        How long the process may take, by the clock: ``"23h30m"``, or seconds. The run ends early
+        enough to write its last state, and can go on.
     """
 
     end: Positive
     max_steps: Annotated[int, Field(gt=0)] | None = None
+    wall: Annotated[str | float, BeforeValidator(_checked_duration)] | None = None
+
+    @property
+    def wall_seconds(self) -> float | None:
+        """The seconds of `wall`."""
+        return None if self.wall is None else seconds_of(self.wall)
 
 
 class Run(Table):

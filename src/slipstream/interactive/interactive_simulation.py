@@ -31,7 +31,7 @@ from slipstream.interactive.field_views import FieldView
 from slipstream.io.checkpoint import CHECKPOINTS_NAME, generations, write_checkpoint
 from slipstream.printable_text import shown
 from slipstream.report.console import Progress, make_console
-from slipstream.simulation import Simulation, make_simulation, run_case
+from slipstream.simulation import RunOptions, Simulation, make_simulation, run_case
 from slipstream.simulation.occasions import check_hits
 from slipstream.simulation.point_values import Layout
 from slipstream.simulation.stop_requests import Interruption
@@ -362,8 +362,7 @@ class InteractiveSimulation(ChosenOutput, ABC):
                 self.solver,
                 output,
                 self._console(progress),
-                observers=self._callbacks,
-                seconds=limits.seconds,
+                options=RunOptions(observers=self._callbacks, seconds=limits.seconds),
             )
         finally:
             self._is_running = False

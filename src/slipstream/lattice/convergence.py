@@ -67,6 +67,25 @@ class Convergence:
         """Whether the last two estimates are within the tolerance."""
         return self._calm >= 2
 
+    def looks_left(self) -> float:
+        """Return about how many more values it takes until it has converged; infinity if unknown.
+
+        The distance to the limit is taken to shrink as it has between the last few values.
+        """
+        if self.converged:
+            return 0.0
+        lag = max(1, len(self.values) // 6)
+        if self.tolerance <= 0 or len(self.values) < 2 * lag + 1:
+            return math.inf
+        first, second, third = self.values[-1 - 2 * lag :: lag]
+        before, change, scale = abs(second - first), abs(third - second), abs(third)
+        if not (0 < change < before and scale):
+            return math.inf
+        factor = change / before
+        distance = change * factor / (1 - factor) / scale
+        # Two estimates in a row have to be within the tolerance.
+        return max(2.0, lag * math.log(distance / self.tolerance) / -math.log(factor) + 1)
+
     def _distance(self, lag: int) -> float:
         """Return Aitken's estimate from the last value and those one and two lags before it."""
         first, second, third = self.values[-1 - 2 * lag :: lag]
@@ -121,6 +140,11 @@ class Steadiness:
     def looks(self) -> list[float]:
         """The permeabilities of all looks, from which a restarted run goes on."""
         return self._convergence.values
+
+    @property
+    def steps_left(self) -> float:
+        """About how many steps it takes until the flow is steady; infinity if unknown."""
+        return self._interval * self._convergence.looks_left()
 
     def means(self) -> Means:
         """Return the flow's means now; a RunError if it is too fast for the method."""

@@ -346,6 +346,15 @@ class LatticeSimulation(Simulation):
             parts.append(f"{residual:.2g} from steady")
         return ", ".join(parts)
 
+    def expected_end(self) -> float:
+        """Return the step at which all flows will be steady, as far as can be told."""
+        done, axes = len(self._over), len(self._axes)
+        left = self._steadiness.steps_left
+        if done + 1 < axes:
+            # Of the flows that are yet to begin each is taken to need as many steps as this one.
+            left += (axes - done - 1) * (self.step - self._began + left)
+        return min(float(self.case.time.end), self.step + max(left, 2.0))
+
     def warnings(self) -> list[str]:
         """Return the warnings since the last call."""
         return super().warnings() + self._steadiness.warnings()

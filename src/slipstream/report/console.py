@@ -86,6 +86,12 @@ def announce_steps(
     console.print(f"{kind} {size:.4g}, {about}{steps} {plural}", highlight=False)
 
 
+def show_warnings(console: Console, warnings: Iterable[str]) -> None:
+    """Print warnings, a line each."""
+    for text in warnings:
+        console.print(Text(printable(f"warning: {text}"), style="yellow"), soft_wrap=True)
+
+
 class Progress:
     """Shows how far a run between two times is, as a context manager."""
 
@@ -121,19 +127,21 @@ class Progress:
 
     def warn(self, warnings: Iterable[str]) -> None:
         """Print warnings, above the bar."""
-        for text in warnings:
-            line = Text(printable(f"warning: {text}"), style="yellow")
-            self._console.print(line, soft_wrap=True)
+        show_warnings(self._console, warnings)
 
-    def update(self, time: float, state: str) -> None:
-        """Show the time reached, and what the simulation says of its state."""
+    def update(self, time: float, state: str, end: float | None = None) -> None:
+        """Show the time reached, and what the simulation says of its state.
+
+        `end` is when it will be over as far as is known now, by default at the end of the case.
+        """
+        whole = (self._end if end is None else end) - self._start
         if self._bar is not None:
-            self._bar.update(self._task, completed=time - self._start, state=state)
+            self._bar.update(self._task, completed=time - self._start, total=whole, state=state)
             return
         if self._notebook is not None:
-            self._notebook.update((time - self._start) / (self._end - self._start), state)
+            self._notebook.update((time - self._start) / whole, state)
             return
-        tenths = int(10 * (time - self._start) / (self._end - self._start) + 1e-9)
+        tenths = int(10 * (time - self._start) / whole + 1e-9)
         if tenths > self._tenths:
             self._tenths = tenths
             elapsed = duration(clock.perf_counter() - self._began)

@@ -8,7 +8,7 @@ case asks for, and sums up. A run that is interrupted or blows up ends in order,
 from slipstream.field import Field
 from slipstream.simulation.output_folder import OutputFolder, check_folder, claim_folder
 from slipstream.simulation.resuming import resume_run
-from slipstream.simulation.run_case import AtItsEnd, run_case
+from slipstream.simulation.run_case import AtItsEnd, RunOptions, run_case
 from slipstream.simulation.simulation_base import Simulation
 from slipstream.simulation.solver_registry import make_simulation
 from slipstream.simulation.stop_requests import Interrupted
@@ -18,6 +18,7 @@ __all__ = [
     "Field",
     "Interrupted",
     "OutputFolder",
+    "RunOptions",
     "Simulation",
     "check_folder",
     "claim_folder",

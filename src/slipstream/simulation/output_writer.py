@@ -60,6 +60,8 @@ class OutputWriter:
         self.planes: list[Plane] = []
         # The step of the last state that has been written.
         self.last_state: int | None = None
+        # By kind of output, the most seconds that writing it has taken.
+        self.slowest_writes: dict[str, float] = {}
         # Called by all ranks when all up to now is on the device, with a state if they are written.
         self.after_state: Callable[[], None] = lambda: None
         self.extras: list[Path] = []
@@ -113,6 +115,7 @@ class OutputWriter:
             self._go_on(kind, at, AtIntervals(earlier.case.output.interval(kind), earlier.time))
         self._due["checkpoint"].take(time, simulation.step)
         self._written_at["checkpoint"] = time
+        self.last_state = simulation.step
         # What was written only because a segment ended there is not what the next row follows.
         own = AtIntervals(earlier.case.output.interval("diagnostics"), earlier.time)
         if rows and not own.is_occasion(*_last_two(times["diagnostics"])):
@@ -157,7 +160,8 @@ class OutputWriter:
         for kind, write in self._writers(step_size).items():
             if self._due[kind].due(time):
                 self._write(kind, write)
-        self.chosen.record(self._chosen_folder(), step_size)
+        folder = self._chosen_folder()
+        self._timed(OUTPUTS_NAME, lambda: self.chosen.record(folder, step_size))
         if not self._case.output.checkpoint and not self._is_kept:
             # No state will come: these first rows are as much as the output of an earlier run.
             on_first_rank(self._simulation.comm, self._output.keep)
@@ -169,18 +173,21 @@ class OutputWriter:
         for kind, write in self._writers(step_size).items():
             if self._written_at.get(kind) != time:
                 self._write(kind, write)
-        began = clock.perf_counter()
-        self.chosen.record_last(self._chosen_folder(), step_size)
-        self.seconds[OUTPUTS_NAME] = clock.perf_counter() - began
+        folder = self._chosen_folder()
+        self._timed(OUTPUTS_NAME, lambda: self.chosen.record_last(folder, step_size))
         self.extras = self._simulation.write_at_end(self._folder)
         self._output.wrote(*(path.name for path in self.extras))
 
     def _write(self, kind: str, write: Callable[[], None]) -> None:
-        began = clock.perf_counter()
-        write()
-        self.seconds[kind] = clock.perf_counter() - began
+        self._timed(kind, write)
         self.counts[kind] = self.counts.get(kind, 0) + 1
         self._written_at[kind] = self._simulation.time
+
+    def _timed(self, kind: str, write: Callable[[], None]) -> None:
+        began = clock.perf_counter()
+        write()
+        self.seconds[kind] = seconds = clock.perf_counter() - began
+        self.slowest_writes[kind] = max(seconds, self.slowest_writes.get(kind, 0.0))
 
     def is_overdue(self) -> bool:
         """Return whether the last state is so old, on rank 0's clock, that another is wanted.
@@ -192,8 +199,7 @@ class OutputWriter:
 
     def record_state(self) -> None:
         """Write the state to go on from, whether it is due or not."""
-        self._write_checkpoint()
-        self._written_at["checkpoint"] = self._simulation.time
+        self._write("checkpoint", self._write_checkpoint)
 
     def spectra(self) -> Sequence:
         """Return the spectra that have been written, on rank 0: each a time and what is drawn."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rich.console import Console
@@ -27,13 +27,18 @@ from slipstream.io.foreign_files import content_of
 from slipstream.io.run_record import read_run_record
 from slipstream.io.time_series import read_series
 from slipstream.printable_text import one_line
-from slipstream.report.console import make_console
 from slipstream.simulation.earlier_segments import EarlierSegments
 from slipstream.simulation.folder_lock import check_lock
-from slipstream.simulation.output_folder import OutputFolder, claim_run
-from slipstream.simulation.run_case import STATE_KEY, AtItsEnd, how_to_lengthen, run_case
+from slipstream.simulation.output_folder import claim_run
+from slipstream.simulation.run_case import (
+    STATE_KEY,
+    AtItsEnd,
+    RunOptions,
+    how_to_lengthen,
+    run_case,
+)
 from slipstream.simulation.solver_registry import make_simulation
-from slipstream.simulation.time_loop import Observer, is_reached
+from slipstream.simulation.time_loop import is_reached
 
 _CASE = "case.toml"
 _MOST_CASE = 1 << 20
@@ -109,8 +114,7 @@ def resume_run(
     console: Console | None = None,
     *,
     case: Case | None = None,
-    observers: Sequence[Observer] = (),
-    seconds: float | None = None,
+    options: RunOptions | None = None,
 ) -> None:
     """Go on with a run, in its folder, to the end of its case. Collective.
 
@@ -122,7 +126,7 @@ def resume_run(
         The ranks that share the work, any number of them.
     device : str or Device
         What computes; "auto" leaves it to the case's ``run.device``.
-    console, observers, seconds
+    console, options
         See `slipstream.simulation.run_case`.
 
     Raises
@@ -143,31 +147,10 @@ def resume_run(
             found = on_first_rank(comm, lambda: _resumption_or_end(path, settings, case))
             if isinstance(found, str):
                 raise on_all_ranks(AtItsEnd(found))
-            _go_on(found, claimed, settings, comm, device, console, observers, seconds)
-
-
-def _go_on(
-    found: Resumption,
-    claimed: OutputFolder,
-    settings: Sequence[str],
-    comm: Comm,
-    device: str | Device,
-    console: Console | None,
-    observers: Sequence[Observer],
-    seconds: float | None,
-) -> None:
-    simulation = make_simulation(found.case, comm, device)
-    simulation.resumed = str(found.folder)
-    console = (console or make_console()) if simulation.rank == 0 else Console(quiet=True)
-    run_case(
-        simulation,
-        claimed,
-        console,
-        observers=observers,
-        seconds=seconds,
-        settings=settings,
-        earlier=found.earlier,
-    )
+            simulation = make_simulation(found.case, comm, device)
+            simulation.resumed = str(path)
+            options = replace(options or RunOptions(), settings=settings)
+            run_case(simulation, claimed, console, options=options, earlier=found.earlier)
 
 
 def _resumption_or_end(

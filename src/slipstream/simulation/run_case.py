@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.text import Text
 
 from slipstream.case.common_tables import Case
 from slipstream.collective import on_all_ranks, on_first_rank, together
@@ -27,18 +26,27 @@ from slipstream.report.console import (
     announce,
     announce_steps,
     make_console,
+    show_warnings,
     summarise,
 )
+from slipstream.report.number_text import duration, quantity
 from slipstream.report.picture_choice import shown_spectra
 from slipstream.report.picture_process import PICTURES, SCALARS, STATISTICS, PictureProcess
 from slipstream.simulation.chosen_outputs import ChosenOutputs
 from slipstream.simulation.earlier_segments import EarlierSegments
-from slipstream.simulation.output_folder import OutputFolder, claim_folder, inputs_of
+from slipstream.simulation.output_folder import (
+    RUN_LOG_NAME,
+    OutputFolder,
+    claim_folder,
+    inputs_of,
+)
 from slipstream.simulation.output_writer import OutputWriter
+from slipstream.simulation.run_log import RunLog
 from slipstream.simulation.run_record import RunRecorder
 from slipstream.simulation.simulation_base import Simulation
 from slipstream.simulation.stop_requests import Interrupted, Interruption
 from slipstream.simulation.time_loop import Limits, Observer, TimeLoop, is_reached
+from slipstream.simulation.wall_limit import WallLimit
 
 # The status with which a run ends that was asked to, before its end, and can go on (EX_TEMPFAIL).
 UNFINISHED = 75
@@ -75,14 +83,37 @@ class _Effort:
         }
 
 
+@dataclass(frozen=True)
+class RunOptions:
+    """How a case is run, besides what it says itself.
+
+    Attributes
+    ----------
+    observers : sequence of Observer
+        What else looks at the simulation between steps, after output has been written.
+    seconds : float or None
+        Seconds by the clock after which the run ends in order.
+    elapsed : float
+        Seconds that ``time.wall`` is to count from before now: those since the process began.
+    settings : sequence of str
+        What was changed of the case for this run, each ``section.key=value``: for its record.
+    log_level : str
+        What `run.log` has, a name of `slipstream.accepted.LOG_LEVELS`.
+    """
+
+    observers: Sequence[Observer] = ()
+    seconds: float | None = None
+    elapsed: float = 0.0
+    settings: Sequence[str] = ()
+    log_level: str = "info"
+
+
 def run_case(
     simulation: Simulation,
     output: str | Path | OutputFolder,
     console: Console | None = None,
     *,
-    observers: Sequence[Observer] = (),
-    seconds: float | None = None,
-    settings: Sequence[str] = (),
+    options: RunOptions | None = None,
     earlier: EarlierSegments | None = None,
 ) -> None:
     """Run the case of a simulation to its end, from where it is. Collective.
@@ -97,12 +128,8 @@ def run_case(
         replaced once this one has written its first state, and put back if it never does.
     console : rich.console.Console, optional
         Where rank 0 prints; standard output by default.
-    observers : sequence of Observer
-        What else looks at the simulation between steps, after output has been written.
-    seconds : float, optional
-        Seconds by the clock after which the run ends in order.
-    settings : sequence of str
-        What was changed of the case for this run, each ``section.key=value``: for its record.
+    options : RunOptions, optional
+        How it is run.
     earlier : EarlierSegments, optional
         What the run has done before, if it goes on in its folder, which has been claimed
         (`slipstream.simulation.resuming`).
@@ -114,166 +141,259 @@ def run_case(
     RunError
         If the flow blows up; what was written stays.
     Interrupted
-        If the run was asked to stop; its last state is written.
+        If the run was asked to stop, or ``time.wall`` is over; its last state is written.
     """
+    options = options or RunOptions()
     with together(simulation.comm):
         if isinstance(output, OutputFolder):
-            _run(simulation, output, console, observers, seconds, settings, earlier)
+            _CaseRun(simulation, output, console, options, earlier).run()
             return
         inputs = inputs_of(simulation.case)
         with claim_folder(output, simulation.comm, inputs=inputs) as folder:
-            _run(simulation, folder, console, observers, seconds, settings, earlier)
+            _CaseRun(simulation, folder, console, options, earlier).run()
 
 
-def _run(
-    simulation: Simulation,
-    output: OutputFolder,
-    console: Console | None,
-    observers: Sequence[Observer],
-    seconds: float | None,
-    settings: Sequence[str],
-    earlier: EarlierSegments | None,
-) -> None:
-    effort, folder = _Effort(), output.path
-    console = (console or make_console()) if simulation.rank == 0 else Console(quiet=True)
-    if not output.is_locked:
-        text = f"warning: {folder} is on a file system without locks: start no other run in it"
-        console.print(Text(text, style="yellow"), soft_wrap=True)
-    description = _prepare(simulation, folder, console, earlier)
-    recorder = RunRecorder(simulation, output, description, settings)
-    # Judged before anything that an earlier run has written is touched.
-    chosen = ChosenOutputs(simulation, earlier)
-    chosen.check_columns(simulation.labels())
-    writer = OutputWriter(simulation, output, chosen, earlier)
-    # Only now: what loads meanwhile would take a core from preparing, and a refused run draws none.
-    drawing: contextlib.AbstractContextManager[PictureProcess | None] = contextlib.nullcontext()
-    if simulation.rank == 0 and simulation.case.output.pictures:
-        drawing = PictureProcess()
-    with drawing as artist:
-        _run_and_draw(
-            simulation, output, writer, console, artist, observers, seconds, effort, recorder
-        )
+class _CaseRun:
+    """A run of a case into a folder, with all that looks on."""
 
+    def __init__(
+        self,
+        simulation: Simulation,
+        output: OutputFolder,
+        console: Console | None,
+        options: RunOptions,
+        earlier: EarlierSegments | None,
+    ) -> None:
+        self._simulation, self._output, self._folder = simulation, output, output.path
+        self._options, self._earlier = options, earlier
+        is_first = simulation.rank == 0
+        self._console = (console or make_console()) if is_first else Console(quiet=True)
+        self._effort = _Effort()
+        self._log = RunLog(output.path, options.log_level, is_first)
+        wall = simulation.case.time.wall_seconds
+        self._wall = WallLimit(wall, options.elapsed, simulation.device.kind == "cuda")
 
-def _run_and_draw(
-    simulation: Simulation,
-    output: OutputFolder,
-    writer: OutputWriter,
-    console: Console,
-    artist: PictureProcess | None,
-    observers: Sequence[Observer],
-    seconds: float | None,
-    effort: _Effort,
-    recorder: RunRecorder,
-) -> None:
-    comm, folder = simulation.comm, output.path
-    with Interruption(comm) as interruption:
-        # Only now: a run that cannot even begin must not touch the output of an earlier one.
-        on_first_rank(comm, output.begin if simulation.resumed is None else output.go_on)
-        effort.starting = clock.perf_counter() - effort.began
-        recorder.begin()
-        writer.begin()
-        try:
-            loop = _step_to_end(
-                simulation, [writer, *observers], seconds, interruption, effort, console, recorder
+    def run(self) -> None:
+        """Run it to its end."""
+        simulation, case = self._simulation, self._simulation.case
+        if not self._output.is_locked:
+            self._warn(
+                [f"{self._folder} is on a file system without locks: start no other run in it"]
             )
-        except BaseException as error:
-            # What ended the run is what is told, also where this is lost with it.
-            with contextlib.suppress(RunError):
-                recorder.fail(error)
-            with contextlib.suppress(RunError):
-                writer.close()
-            if output.is_put_back():
-                text = f"the earlier output in {folder} is put back; this run's is in its failed"
-                console.print(text, markup=False, highlight=False, soft_wrap=True)
-            if writer.last_state is not None:
-                text = f"of step {writer.last_state}" + _how_to_go_on(simulation.case, folder)
-                console.print(text, markup=False, highlight=False, soft_wrap=True)
-            raise
-        try:
-            if artist and loop.stopped_by != "interrupted":
-                begin_pictures(simulation.case.title, writer, folder, artist)
-        finally:
-            effort.time_writing(writer.close)
-    if comm is not None:
-        # Rank 0 closes the files: nobody returns to code that might read them before that.
-        comm.Barrier()
-    if loop.stopped_by == "interrupted":
-        recorder.end("interrupted", {}, effort.parts(loop), _mean_timers(simulation))
-        stop = Interrupted(
-            f"interrupted at step {simulation.step}, t = {simulation.time:.6g};"
-            + _how_to_go_on(simulation.case, folder)
+        description = self._prepare()
+        self._recorder = RunRecorder(simulation, self._output, description, self._options.settings)
+        # Judged before anything that an earlier run has written is touched.
+        chosen = ChosenOutputs(simulation, self._earlier)
+        chosen.check_columns(simulation.labels())
+        self._writer = OutputWriter(simulation, self._output, chosen, self._earlier)
+        # Only now: what loads meanwhile would take a core from preparing, and a refused run draws
+        # none.
+        drawing: contextlib.AbstractContextManager[PictureProcess | None]
+        drawing = contextlib.nullcontext()
+        if simulation.rank == 0 and case.output.pictures:
+            drawing = PictureProcess()
+        with drawing as artist:
+            self._run_and_draw(artist)
+
+    def _prepare(self) -> dict[str, str]:
+        """Announce the run, and make its initial state; return what was announced."""
+        simulation, case, earlier = self._simulation, self._simulation.case, self._earlier
+        description = simulation.describe()
+        announce(self._console, case, description, self._folder)
+        if earlier is not None and (changes := earlier.changes(case)):
+            self._tell(f"changed: {', '.join(changes)}")
+        if not simulation.is_prepared:
+            simulation.prepare()
+        if earlier is not None and is_over(simulation, earlier):
+            step, time = simulation.step, simulation.time
+            text = how_to_lengthen(case, self._folder, step, time, simulation.finished)
+            raise on_all_ranks(AtItsEnd(text))
+        if simulation.time >= case.time.end:
+            raise InputError(
+                f"time.end: must be beyond t = {simulation.time:g}, from where the run goes on,"
+                f" not {case.time.end:g}"
+            )
+        return description
+
+    def _run_and_draw(self, artist: PictureProcess | None) -> None:
+        simulation, effort, writer = self._simulation, self._effort, self._writer
+        comm = simulation.comm
+        with Interruption(comm) as interruption:
+            # Only now: a run that cannot even begin must not touch the output of an earlier one.
+            on_first_rank(
+                comm, self._output.begin if simulation.resumed is None else self._output.go_on
+            )
+            effort.starting = clock.perf_counter() - effort.began
+            self._recorder.begin()
+            try:
+                writer.begin()
+                self._output.wrote(RUN_LOG_NAME)
+                self._log.begin(self._began_text())
+                loop = self._step_to_end(interruption)
+            except BaseException as error:
+                self._fail(error)
+                raise
+            try:
+                if artist and not loop.stopped_by_request:
+                    begin_pictures(simulation.case.title, writer, self._folder, artist)
+            finally:
+                effort.time_writing(writer.close)
+        if comm is not None:
+            # Rank 0 closes the files: nobody returns to code that might read them before that.
+            comm.Barrier()
+        if loop.stopped_by_request:
+            self._stop(loop)
+        self._finish(loop, artist)
+
+    def _fail(self, error: BaseException) -> None:
+        """Keep what there is; what ended the run is what is told, also if this is lost with it."""
+        writer, folder = self._writer, self._folder
+        self._log.error(str(error) or type(error).__name__)
+        with contextlib.suppress(RunError):
+            self._recorder.fail(error)
+        with contextlib.suppress(RunError):
+            writer.close()
+        if self._output.is_put_back():
+            self._tell(f"the earlier output in {folder} is put back; this run's is in its failed")
+        if writer.last_state is not None:
+            how = _how_to_go_on(self._simulation.case, folder)
+            self._tell(f"of step {writer.last_state}{how}")
+
+    def _step_to_end(self, interruption: Interruption) -> TimeLoop:
+        """Step until the end or a request to stop; return the loop, which knows which it was."""
+        simulation, case, writer = self._simulation, self._simulation.case, self._writer
+        most = _steps_left(simulation, self._earlier)
+        limits = Limits(case.time.end, most, self._options.seconds)
+        loop = TimeLoop(simulation, [writer, *self._options.observers], limits)
+        description = simulation.describe_step()
+        announce_steps(
+            self._console,
+            case,
+            description,
+            simulation.time,
+            loop.step_size,
+            simulation.restart,
+            limits.steps,
         )
-        stop.exit_status = UNFINISHED if simulation.case.output.checkpoint else stop.exit_status
-        raise stop
-    _finish(simulation, writer, loop, effort, output, console, artist, recorder)
+        self._recorder.describe_step(description)
+        writer.after_state = lambda: self._note_state(loop)
+        start = simulation.time
 
+        def is_wall_over() -> bool:
+            if simulation.rank > 0 or not self._wall.is_over(loop, writer.slowest_writes):
+                return False
+            if loop.steps == 0:
+                raise RunError(
+                    f"time.wall = {case.time.wall} is over before the first step: the run took"
+                    f" {self._wall.elapsed():.3g} s to begin; give more"
+                )
+            return True
 
-def _prepare(
-    simulation: Simulation, folder: Path, console: Console, earlier: EarlierSegments | None
-) -> dict[str, str]:
-    """Announce the run, and make its initial state; return what was announced."""
-    case, description = simulation.case, simulation.describe()
-    announce(console, case, description, folder)
-    if earlier is not None and (changes := earlier.changes(case)):
-        text = f"changed: {', '.join(changes)}"
-        console.print(printable(text), markup=False, highlight=False, soft_wrap=True)
-    if not simulation.is_prepared:
-        simulation.prepare()
-    if earlier is not None and is_over(simulation, earlier):
-        text = how_to_lengthen(case, folder, simulation.step, simulation.time, simulation.finished)
-        raise on_all_ranks(AtItsEnd(text))
-    if simulation.time >= case.time.end:
-        raise InputError(
-            f"time.end: must be beyond t = {simulation.time:g}, from where the run goes on,"
-            f" not {case.time.end:g}"
+        with Progress(self._console, start, case.time.end) as progress:
+
+            def show() -> None:
+                end = simulation.expected_end()
+                progress.update(simulation.time, simulation.progress(loop.step_size), end)
+                self._warn(simulation.warnings(), progress)
+                self._log.progress(lambda: self._how_far(loop, start, end))
+
+            loop.observe()
+            self._warn(simulation.warnings(), progress)
+            loop.run(interruption, show, writer.is_overdue, writer.record_state, is_wall_over)
+        self._effort.time_writing(writer.record_last, loop.step_size)
+        return loop
+
+    def _began_text(self) -> str:
+        simulation = self._simulation
+        verb = "begins" if self._earlier is None else "goes on"
+        ranks = f"{simulation.ranks} rank{'s' * (simulation.ranks > 1)}"
+        where = f"{ranks} of {simulation.device.name}"
+        changes = [] if self._earlier is None else self._earlier.changes(simulation.case)
+        changed = f"; changed: {', '.join(changes)}" if changes else ""
+        return f"{verb} at step {simulation.step}, t = {simulation.time:.6g}, on {where}{changed}"
+
+    def _how_far(self, loop: TimeLoop, start: float, end: float) -> str:
+        """Return how far the run is, how fast, and how much of it is left as far as is known."""
+        simulation = self._simulation
+        text = simulation.progress(loop.step_size)
+        elapsed = loop.elapsed
+        done = (simulation.time - start) / (end - start) if end > start else 0.0
+        if not (0 < done < 1 and loop.steps):
+            return text
+        left = duration(elapsed * (1 - done) / done)
+        return f"{text}, {quantity(elapsed / loop.steps, 's')} a step, about {left} left"
+
+    def _note_state(self, loop: TimeLoop) -> None:
+        simulation = self._simulation
+        self._recorder.update(self._effort.parts(loop), _mean_timers(simulation))
+        if simulation.case.output.checkpoint:
+            self._log.info(f"state of step {simulation.step}, t = {simulation.time:.6g}, written")
+
+    def _stop(self, loop: TimeLoop) -> None:
+        """End a run that was asked to stop before its end, and can go on."""
+        simulation, case = self._simulation, self._simulation.case
+        ended_by: EndedBy = "wall" if loop.stopped_by == "wall" else "interrupted"
+        timers = _mean_timers(simulation)
+        self._recorder.end(ended_by, {}, self._effort.parts(loop), timers)
+        reason = f"time.wall = {case.time.wall} is over" if ended_by == "wall" else "interrupted"
+        where = f"{reason} at step {simulation.step}, t = {simulation.time:.6g};"
+        stop = Interrupted(where + _how_to_go_on(case, self._folder))
+        if case.output.checkpoint:
+            stop.exit_status = UNFINISHED
+        self._log.info(str(stop))
+        raise on_all_ranks(stop)
+
+    def _finish(self, loop: TimeLoop, artist: PictureProcess | None) -> None:
+        """Wait for the pictures and sum up."""
+        simulation, case, folder = self._simulation, self._simulation.case, self._folder
+        effort, output = self._effort, self._output
+        began = clock.perf_counter()
+        timers = _mean_timers(simulation)
+        results = simulation.results(loop.stepping, loop.steps)
+        if simulation.rank > 0:
+            return
+        pictures = artist.finish() if artist else []
+        if case.run.timeline:
+            output.wrote("timeline.png", "timeline.json")
+            pictures += simulation.write_timeline(folder)
+        output.wrote(*(picture.name for picture in pictures))
+        parts = effort.parts(loop) | {"pictures": clock.perf_counter() - began}
+        ended_by = _ended_by(simulation, loop)
+        self._recorder.end(ended_by, results, parts, timers)
+        self._log.info(
+            f"ended ({_stopped_by(simulation, loop) or 'time.end'}) at step {simulation.step},"
+            f" t = {simulation.time:.6g}"
         )
-    return description
+        summary = Summary(
+            wall=clock.perf_counter() - effort.began,
+            steps=loop.steps,
+            time=simulation.time,
+            points=case.points,
+            parts=parts,
+            timers=timers,
+            results=results,
+            stopped_by=_stopped_by(simulation, loop),
+            folder=folder,
+            pictures=pictures,
+            extras=self._writer.extras,
+            advice=_advice(simulation, loop, folder),
+        )
+        summarise(self._console, summary)
 
+    def _tell(self, text: str) -> None:
+        self._console.print(printable(text), markup=False, highlight=False, soft_wrap=True)
 
-def _step_to_end(
-    simulation: Simulation,
-    observers: Sequence[Any],
-    seconds: float | None,
-    interruption: Interruption,
-    effort: _Effort,
-    console: Console,
-    recorder: RunRecorder,
-) -> TimeLoop:
-    """Step until the end or a request to stop; return the loop, which knows which it was."""
-    case, writer = simulation.case, observers[0]
-    limits = Limits(case.time.end, _steps_left(simulation, writer.earlier), seconds)
-    loop = TimeLoop(simulation, observers, limits)
-    description = simulation.describe_step()
-    announce_steps(
-        console,
-        case,
-        description,
-        simulation.time,
-        loop.step_size,
-        simulation.restart,
-        limits.steps,
-    )
-    recorder.describe_step(description)
-    writer.after_state = lambda: recorder.update(effort.parts(loop), _mean_timers(simulation))
-    with Progress(console, simulation.time, case.time.end) as progress:
-
-        def tell_warnings() -> None:
-            warnings = simulation.warnings()
-            if simulation.resumed is not None:
-                warnings = [text.removeprefix(STATE_KEY) for text in warnings]
+    def _warn(self, warnings: Sequence[str], progress: Progress | None = None) -> None:
+        """Show warnings, above the bar if there is one, and keep them."""
+        if self._simulation.resumed is not None:
+            warnings = [text.removeprefix(STATE_KEY) for text in warnings]
+        if progress is not None:
             progress.warn(warnings)
-            recorder.warn(warnings)
-
-        def show() -> None:
-            progress.update(simulation.time, simulation.progress(loop.step_size))
-            tell_warnings()
-
-        loop.observe()
-        tell_warnings()
-        loop.run(interruption, show, writer.is_overdue, writer.record_state)
-    effort.time_writing(writer.record_last, loop.step_size)
-    return loop
+            self._recorder.warn(warnings)
+        else:
+            show_warnings(self._console, warnings)
+        for text in warnings:
+            self._log.warning(text)
 
 
 def is_over(simulation: Simulation, earlier: EarlierSegments) -> bool:
@@ -292,47 +412,6 @@ def _steps_left(simulation: Simulation, earlier: EarlierSegments | None) -> int 
     if most is None or earlier is None:
         return most
     return most - (simulation.step - earlier.step)
-
-
-def _finish(
-    simulation: Simulation,
-    writer: OutputWriter,
-    loop: TimeLoop,
-    effort: _Effort,
-    output: OutputFolder,
-    console: Console,
-    artist: PictureProcess | None,
-    recorder: RunRecorder,
-) -> None:
-    """Wait for the pictures and sum up."""
-    case, folder = simulation.case, output.path
-    began = clock.perf_counter()
-    timers = _mean_timers(simulation)
-    results = simulation.results(loop.stepping, loop.steps)
-    if simulation.rank > 0:
-        return
-    pictures = artist.finish() if artist else []
-    if case.run.timeline:
-        output.wrote("timeline.png", "timeline.json")
-        pictures += simulation.write_timeline(folder)
-    output.wrote(*(picture.name for picture in pictures))
-    parts = effort.parts(loop) | {"pictures": clock.perf_counter() - began}
-    recorder.end(_ended_by(simulation, loop), results, parts, timers)
-    summary = Summary(
-        wall=clock.perf_counter() - effort.began,
-        steps=loop.steps,
-        time=simulation.time,
-        points=case.points,
-        parts=parts,
-        timers=timers,
-        results=results,
-        stopped_by=_stopped_by(simulation, loop),
-        folder=folder,
-        pictures=pictures,
-        extras=writer.extras,
-        advice=_advice(simulation, loop, folder),
-    )
-    summarise(console, summary)
 
 
 def _stopped_by(simulation: Simulation, loop: TimeLoop) -> str:

@@ -240,6 +240,10 @@ class Simulation(ABC):
         """Return how far the run is, and the time step that follows, for people."""
         return f"step {self.step}, t = {self.time:.4g}, time step {step_size:.3g}"
 
+    def expected_end(self) -> float:
+        """Return the time at which the run will be over, as far as can be told."""
+        return self.case.time.end
+
     def warn(self, texts: list[str]) -> None:
         """Add warnings, to be shown when `warnings` is asked for the next time."""
         self._warnings += texts

@@ -51,8 +51,8 @@ class TimeLoop:
     step_size : float
         The size of the next step.
     stopped_by : str
-        What ended the loop before its time: "interrupted", "seconds", "stopped" (by an observer),
-        "steps" or "finished".
+        What ended the loop before its time: "interrupted", "wall", "seconds", "stopped" (by an
+        observer), "steps" or "finished".
     """
 
     def __init__(
@@ -70,6 +70,16 @@ class TimeLoop:
     def steps(self) -> int:
         """Number of steps done."""
         return self._simulation.step - self._first_step
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds since the loop began."""
+        return clock.monotonic() - self._began
+
+    @property
+    def stopped_by_request(self) -> bool:
+        """Whether it is to go on another time: after a signal, or the end of ``time.wall``."""
+        return self.stopped_by in ("interrupted", "wall")
 
     def observe(self) -> None:
         """Let observers do what is due, and choose the step anew where they have set fields."""
@@ -94,24 +104,29 @@ class TimeLoop:
         after_step: Callable[[], None],
         is_overdue: Callable[[], bool] = lambda: False,
         when_overdue: Callable[[], None] = lambda: None,
+        is_wall_over: Callable[[], bool] = lambda: False,
     ) -> None:
         """Step until the end, or a request to stop. Collective.
 
         After each step observers do what is due, and `after_step` shows how far it is; what a rank
-        finds overdue, all do between two steps.
+        finds overdue, all do between two steps, and end where one finds that time is over.
         """
         simulation = self._simulation
         while self._goes_on():
             is_late = self._limits.seconds is not None and (
                 clock.monotonic() - self._began >= self._limits.seconds
             )
-            is_asked, late, overdue, is_stopped = interruption.requested(
-                is_late, is_overdue(), simulation.is_to_stop
+            is_asked, is_over, is_stopped, late, overdue = interruption.requested(
+                is_wall_over(), simulation.is_to_stop, is_late, is_overdue()
             )
-            if is_asked or late or is_stopped:
-                self.stopped_by = (
-                    "interrupted" if is_asked else "stopped" if is_stopped else "seconds"
-                )
+            reasons = {
+                "interrupted": is_asked,
+                "wall": is_over,
+                "stopped": is_stopped,
+                "seconds": late,
+            }
+            if any(reasons.values()):
+                self.stopped_by = next(reason for reason, holds in reasons.items() if holds)
                 break
             if overdue:
                 began = clock.perf_counter()
