@@ -13,6 +13,7 @@ import signal
 import sys
 import tempfile
 import threading
+import unittest.mock
 from concurrent.futures import Future
 
 import pytest
@@ -97,6 +98,8 @@ def pytest_collection_finish():
     """Spare the collector what stays anyway: all modules, and the tests themselves."""
     gc.collect()
     gc.freeze()
+    # What tests leave behind is little: looked for at every turn it would take longer than they.
+    gc.set_threshold(20_000, 20, 20)
 
 
 @pytest.hookimpl(trylast=True)
@@ -129,7 +132,10 @@ def time_to_tune():
 
 
 class PicturesHere(picture_process.PictureProcess):
-    """Draws in the tests' own process, which has loaded what that takes; others would each."""
+    """Draws in the tests' own process, which has loaded what that takes; others would each.
+
+    Nothing is laid out, which takes longer than to draw: test_report.py looks at the pictures.
+    """
 
     def __init__(self):
         self._requests = ("", ())
@@ -141,8 +147,11 @@ class PicturesHere(picture_process.PictureProcess):
         self._requests = folder, requests
 
     def finish(self):
-        pictures = picture_process._drawing(*self._requests)
-        drawn = [picture_process._attempt(picture) for picture in pictures]
+        from matplotlib.layout_engine import ConstrainedLayoutEngine
+
+        with unittest.mock.patch.object(ConstrainedLayoutEngine, "execute"):
+            pictures = picture_process._drawing(*self._requests)
+            drawn = [picture_process._attempt(picture) for picture in pictures]
         self._answer = Future()
         self._answer.set_result(
             ([path for path, _ in drawn if path], [failure for _, failure in drawn if failure])

@@ -8,6 +8,7 @@ import math
 from pathlib import Path
 from typing import Any
 
+import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
@@ -74,11 +75,13 @@ def new_figure(size: tuple[float, float], title: str) -> Figure:
 def save_figure(figure: Figure, folder: str | Path, name: str) -> Path:
     """Write a figure into a folder, in the format of its name; return the path."""
     path = Path(folder) / name
-    # Left to do it itself, Matplotlib draws everything once more to lay it out.
+    # Left to do it itself, Matplotlib draws everything once more to lay it out, and so it does with
+    # an engine that does nothing.
     engine = figure.get_layout_engine()
     if engine is not None:
         engine.execute(figure)
-        figure.set_layout_engine("none")
+        with matplotlib.rc_context({"figure.constrained_layout.use": False}):
+            figure.set_layout_engine(None)
     figure.savefig(path)
     return path
 
