@@ -75,9 +75,9 @@ def have_run(text):
     """Run what a document supposes to have been run: the case that README begins with."""
     if "vortex" in text and "slipstream new vortex" not in text:
         run(["new", "vortex"])
-        run(made_small(["run", "vortex.toml"]))
+        run(made_small(["run", "vortex.toml", "--set", "output.fields_interval=0.01"]))
     if "runs/taylor-green" in text:
-        run(made_small(["run", "cases/taylor-green.toml"]))
+        run(made_small(["run", "taylor-green"]))
 
 
 def run(arguments):
