@@ -370,6 +370,35 @@ def info() -> None:
 
 
 @app.command()
+def watch(
+    folder: Annotated[
+        Path,
+        typer.Argument(
+            help="Output folder of the run.", metavar="RUN", autocompletion=complete_run
+        ),
+    ],
+    once: Annotated[bool, typer.Option("--once", help="Show what is known now, and end.")] = False,
+    interval: Annotated[
+        float, typer.Option(metavar="SECONDS", help="Time between two looks.")
+    ] = 2.0,
+    series: Annotated[
+        str | None, typer.Option(metavar="NAME,...", help="Columns to show (default: main ones).")
+    ] = None,
+) -> None:
+    """Show how far a run is, also of one on another machine: it reads files only."""
+    from slipstream.report.console import make_console
+    from slipstream.report.watch_display import watch as show
+
+    names = tuple(one.strip() for one in (series or "").split(",") if one.strip())
+    try:
+        show(folder, make_console(), once=once, interval=interval, names=names)
+    except StopRequest as stop:
+        if not stop.is_interrupt:
+            raise
+        # Who has seen enough leaves by Ctrl-C: the run goes on.
+
+
+@app.command()
 def validate(
     family: Annotated[
         str | None,

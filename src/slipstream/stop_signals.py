@@ -34,7 +34,8 @@ class StopRequest(BaseException):
 
     def __init__(self, number: int) -> None:
         super().__init__("interrupted")
-        self.exit_status = _INTERRUPTED if number == signal.SIGINT else 1
+        self.is_interrupt = number == signal.SIGINT
+        self.exit_status = _INTERRUPTED if self.is_interrupt else 1
 
 
 @contextlib.contextmanager
