@@ -27,6 +27,15 @@ class WithRows(FakeSimulation):
         return {}
 
 
+@pytest.fixture(autouse=True)
+def usual_collections():
+    """Collect garbage as often as Python does: other tests do so seldom."""
+    seldom = gc.get_threshold()
+    gc.set_threshold(700, 10, 10)
+    yield
+    gc.set_threshold(*seldom)
+
+
 def run(kind, folder, steps):
     """Return the most memory that a run of some steps takes."""
     fake = kind(step_size=1 / steps)
