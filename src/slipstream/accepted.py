@@ -20,6 +20,11 @@ VALIDATED: Names = {
     "fft": "transforms of divided arrays",
 }
 LOG_LEVELS = ("debug", "info", "warning", "error")
+MACHINES: Names = {
+    "h200-nvl8-ib": "8 H200 a node, InfiniBand",
+    "summit": "6 V100 a node, InfiniBand",
+    "frontier": "4 MI250X a node, Slingshot",
+}
 DEVICES: Names = {
     "cpu": "the cores of the host",
     "cuda": "an NVIDIA GPU",

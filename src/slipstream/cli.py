@@ -25,6 +25,7 @@ from slipstream import __version__, mpi_launch
 from slipstream.accepted import (
     DEVICES,
     LOG_LEVELS,
+    MACHINES,
     MODELS,
     MOVIE_FORMATS,
     PICTURE_FORMATS,
@@ -461,6 +462,45 @@ def plot(
     folder_out = out or usual_folder(folder)
     for path in plot(folder, folder_out, field=field, wishes=wishes, format=format, movie=movie):
         typer.echo(f"{'movie' if movie else 'picture'}: {printable(str(path))}")
+
+
+@app.command()
+def project(
+    case: Annotated[
+        Path | None,
+        typer.Argument(help="The case: a TOML file, or one of `slipstream cases`.", metavar="CASE"),
+    ] = None,
+    machine: Annotated[
+        str,
+        typer.Option(metavar="NAME", help=f"{', '.join(MACHINES)} or a TOML file."),
+    ] = next(iter(MACHINES)),
+    nodes: Annotated[str, typer.Option(help="Numbers of nodes.")] = "1,8,64,512",
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Change a key, e.g. grid.points=4096."),
+    ] = None,
+    steps: Annotated[
+        int | None, typer.Option(metavar="N", min=1, help="Steps of the run, for node hours.")
+    ] = None,
+    json: Annotated[Path | None, typer.Option(metavar="FILE", help="Record the forecast.")] = None,
+    plot: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Draw it: PNG, PDF, SVG.")
+    ] = None,
+    papers: Annotated[
+        bool, typer.Option("--papers", help="Show published figures beside their forecast.")
+    ] = False,
+) -> None:
+    """Foretell the time of a step on a machine that one does not have."""
+    from slipstream.forecast import project_command
+    from slipstream.report.console import make_console
+
+    if papers and case is None:
+        project_command.compare_with_papers(make_console())
+    elif case is None or papers:
+        raise InputError("project takes either a case or --papers")
+    else:
+        loaded = load_case(case, settings or [])
+        project_command.project(loaded, machine, nodes, steps, make_console(), json, plot)
 
 
 app.add_typer(bench, name="bench")

@@ -33,7 +33,7 @@ LAYERS = (
     {"outofcore"},
     {"fft", "machine_info", "simulation"},
     {"spectral", "lattice", "advection", "run_case"},
-    {"interactive", "validation"},
+    {"interactive", "validation", "forecast"},
     {"bench"},
     {"option_values"},
     {"cli"},

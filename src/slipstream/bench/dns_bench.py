@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, cast
 
-import numpy as np
-
 from slipstream.array_types import Comm
 from slipstream.bench.comparison import headline
 from slipstream.bench.harness import Outcome, copy_bandwidth, medians, print_figures
@@ -131,7 +129,7 @@ def _figures(
         "exposed communication (s per step)": timeline.exposed() / _PROFILED,
     }
     if device.kind == "cuda":
-        bound = substage_bytes(problem) * substages / bandwidth
+        bound = problem.substage_bytes() * substages / bandwidth
         figures["bound by memory traffic (s)"] = bound
         figures["fraction of the bound"] = bound / step
     if "plain forward" in seconds:
@@ -146,28 +144,3 @@ def _figures(
             theirs = _GHOST[model] * substages * one
             figures["step / plain transforms of GHOST's number"] = step / theirs
     return figures
-
-
-def substage_bytes(problem: SpectralProblem) -> float:
-    """Return the bytes that the five kernels of a substage must move, on this rank.
-
-    Backward z and y of the inputs, x with the product, forward y and z of the products, and the
-    update (products, the start and, where the linear part needs it, the state in; a stage out).
-    """
-    nz, ny, _ = problem.geometry.shape
-    kz, ky_all, kx = (float(m.count) for m in problem.geometry.modes)
-    _, ky, _ = problem.geometry.columns_shape
-    planes = problem.geometry.planes
-    spectral, columns = kz * ky * kx, nz * ky * kx
-    packed, rows = planes * ky_all * kx, planes * ny * kx
-    model = problem.model
-    inputs, products, size = len(model.inputs), len(model.products), problem.size
-    states = 2 * size + (size if any(model.linear) else 0)
-    states += 0 if model.inputs_are_state else inputs
-    elements = (
-        inputs * (spectral + columns + packed + rows)
-        + (inputs + products) * rows
-        + products * (rows + packed + columns + spectral)
-        + (products + states) * spectral
-    )
-    return elements * np.dtype(problem.complex_dtype).itemsize

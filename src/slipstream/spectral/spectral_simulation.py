@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
@@ -15,11 +14,9 @@ from slipstream.case import SpectralCase
 from slipstream.case.chosen_outputs import plain_name
 from slipstream.collective import collectively, on_every_rank, sum_over_ranks
 from slipstream.device import Device
-from slipstream.equations import models
 from slipstream.equations.fourier_forms import AXES
 from slipstream.errors import InputError
 from slipstream.exchange import chosen_transport, make_transport
-from slipstream.fft import SlabGeometry
 from slipstream.field import Field, grid_field
 from slipstream.io.checkpoint import Checkpoint
 from slipstream.report.number_text import pi_text
@@ -31,7 +28,7 @@ from slipstream.simulation.foresight import Foresight
 from slipstream.simulation.point_values import Layout, PointValues
 from slipstream.simulation.simulation_base import Simulation
 from slipstream.spectral import cfl
-from slipstream.spectral.dealiasing import DEALIASING, alias_warnings, kept_modes
+from slipstream.spectral.dealiasing import alias_warnings
 from slipstream.spectral.diagnostic_labels import drawn_curls, labels_of, pictures_of
 from slipstream.spectral.energy_budget import (
     EnergyBudget,
@@ -50,17 +47,16 @@ from slipstream.spectral.fields_at_points import (
     set_coefficients,
     set_values,
 )
-from slipstream.spectral.force_patterns import sources_of
-from slipstream.spectral.forcing import Forcing, check_forcing, forces_of
+from slipstream.spectral.forcing import Forcing, check_forcing
 from slipstream.spectral.formula_checks import judge_loss
 from slipstream.spectral.initial_conditions import InitialFlow, initial_flow
 from slipstream.spectral.linear_operator import LinearOperator
 from slipstream.spectral.memory_placement import place
+from slipstream.spectral.problem_of_case import problem_of_case
 from slipstream.spectral.restart_state import lacking_fields, read_state, superfluous
 from slipstream.spectral.runge_kutta_step import SpectralStep
-from slipstream.spectral.runge_kutta_tableaux import METHODS
 from slipstream.spectral.spectral_operators import curl_kernel, keep_sphere, make_real, vorticity
-from slipstream.spectral.spectral_problem import FieldParts, SpectralProblem, field_parts
+from slipstream.spectral.spectral_problem import FieldParts
 from slipstream.spectral.spectrum import box_means, energy_spectrum, spectrum_kernels, variances
 from slipstream.spectral.statistics import STATISTICS
 from slipstream.spectral.sums_over_points import mean_over_box
@@ -83,34 +79,9 @@ class SpectralSimulation(Simulation):
     ) -> None:
         super().__init__(case, comm, device)
         device = self.device
-        (nx, ny, nz), (length_x, length_y, length_z) = case.grid.points_xyz, case.grid.lengths_xyz
-        shape, lengths = (nz, ny, nx), (length_z, length_y, length_x)
-        dealiasing = DEALIASING[case.numerics.dealiasing]
-        method = METHODS[case.time.integrator]
-        dealiasing.check(case.numerics.dealiasing, method)
-        z_modes, y_modes, x_modes = kept_modes(case.grid.points_xyz, case.numerics.dealiasing)
-        itemsize = 2 * np.dtype(case.numerics.precision).itemsize
-        alignment = max(1, device.row_bytes // itemsize)
-        parameters = case.equation.parameters
-        model = models.lowered(case.equation.model, parameters)
-        self._fields = field_parts(model)
-        values = {name: parameters[str(name)] for name in model.parameters}
-        self._forces = forces_of(case.forcing, self._fields, model, lengths, method)
-        self._sources = sources_of(model, values, self._fields, lengths, method)
-        patterns = *self._forces, *self._sources
-        self.problem = SpectralProblem(
-            geometry=SlabGeometry(
-                shape, (z_modes, y_modes, x_modes), self.rank, self.ranks, alignment
-            ),
-            lengths=lengths,
-            model=model,
-            parameters=parameters,
-            method=method,
-            integrating_factor=case.numerics.integrating_factor,
-            real_dtype=np.dtype(case.numerics.precision),
-            forced=tuple(itertools.chain(*(pattern.components for pattern in patterns))),
-            dealiasing=dealiasing,
-        )
+        stated = problem_of_case(case, self.rank, self.ranks, device.row_bytes)
+        self.problem, self._fields = stated.problem, stated.fields
+        self._forces, self._sources = stated.forces, stated.sources
         self._check_cospectra()
         self._linear = LinearOperator(self.problem)
         cfl.check_step(case.time, self.problem, self._linear)
@@ -118,7 +89,7 @@ class SpectralSimulation(Simulation):
         if case.initial.flow is not None:
             self._initial = initial_flow(self.problem, case.initial, self._fields)
         self._foreseen = [
-            *alias_warnings(case.numerics.dealiasing, model.degree),
+            *alias_warnings(case.numerics.dealiasing, self.problem.model.degree),
             *check_forcing(case.forcing, self.problem, self._forces, self._sources),
             *check_coefficients(self.problem),
         ]

@@ -1,0 +1,84 @@
+"""The forecast of a case on more and more nodes of a machine."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from slipstream.case import Case, SpectralCase
+from slipstream.errors import InputError
+from slipstream.forecast.machine_description import Machine
+from slipstream.forecast.step_counts import StepCounts, spectral_counts
+from slipstream.forecast.step_time import StepTime, step_time
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """What is foretold of a case on some nodes.
+
+    Attributes
+    ----------
+    nodes, ranks : int
+        How many take part; a rank for each device.
+    counts, time : StepCounts, StepTime or None
+        What a step moves and takes; None if the case cannot run there.
+    obstacle : str
+        Why not.
+    efficiency : float or None
+        Of the devices, beside the first number of nodes on which the case can run.
+    node_hours : float or None
+        To the end of the case, where the number of its steps is known.
+    """
+
+    nodes: int
+    ranks: int
+    counts: StepCounts | None
+    time: StepTime | None
+    obstacle: str = ""
+    efficiency: float | None = None
+    node_hours: float | None = None
+
+
+def forecast(
+    case: Case, machine: Machine, nodes: Sequence[int], steps: int | None = None
+) -> list[Forecast]:
+    """Return the forecast of a case for each number of nodes.
+
+    Parameters
+    ----------
+    case : Case
+        Of the spectral family.
+    machine : Machine
+        Where it is to run, a rank for each of its devices.
+    nodes : sequence of int
+        Numbers of nodes.
+    steps : int, optional
+        Number of steps of the whole run; by default that of a case with a fixed step.
+
+    Raises
+    ------
+    InputError
+        If the case is of another family.
+    """
+    if not isinstance(case, SpectralCase):
+        raise InputError(f"solver: {case.solver!r} cannot be foretold yet; accepted: 'spectral'")
+    if steps is None and case.time.step is not None:
+        steps = math.ceil(case.time.end / case.time.step)
+    found: list[Forecast] = []
+    reference: float | None = None
+    for count in nodes:
+        ranks = count * machine.devices_per_node
+        try:
+            counts = spectral_counts(case, machine, ranks)
+        except InputError as error:
+            found.append(Forecast(count, ranks, None, None, str(error)))
+            continue
+        time = step_time(counts, machine)
+        cost = time.total * count
+        reference = reference or cost
+        hours = None if steps is None else steps * cost / 3600
+        found.append(
+            Forecast(count, ranks, counts, time, efficiency=reference / cost, node_hours=hours)
+        )
+    return found

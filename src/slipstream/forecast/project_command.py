@@ -1,0 +1,150 @@
+"""``slipstream project``: the forecast as a table, a record and a picture."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, cast
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from slipstream import __version__
+from slipstream.case import Case
+from slipstream.errors import InputError
+from slipstream.forecast.case_forecast import Forecast, forecast
+from slipstream.forecast.machine_description import Machine, load_machine
+from slipstream.forecast.published_runs import published_runs
+from slipstream.forecast.step_time import StepTime
+from slipstream.printable_text import one_line
+from slipstream.report.number_text import quantity
+
+# By which fraction a forecast may miss a published figure and still count as right.
+_TOLERANCE = 0.3
+_MOST_NODES = 1_000_000
+# Parts of a step, as headings and labels.
+_PARTS = {
+    "total": "step",
+    "memory": "memory",
+    "bus": "bus",
+    "in_node": "in node",
+    "network": "network",
+}
+
+
+def numbers_of_nodes(text: str) -> list[int]:
+    """Return numbers of nodes written with commas, such as "1,8,64"."""
+    parts = [part.strip() for part in text.split(",")]
+    found = [int(part) if part.isdecimal() else 0 for part in parts]
+    if not all(0 < one <= _MOST_NODES for one in found):
+        raise InputError(f"--nodes {text!r}; accepted: whole numbers from 1, such as 1,8,64")
+    return sorted(set(found))
+
+
+def project(
+    case: Case,
+    machine: str,
+    nodes: str,
+    steps: int | None,
+    console: Console,
+    record: Path | None = None,
+    picture: Path | None = None,
+) -> None:
+    """Print the forecast of a case, and record and draw it where asked."""
+    described = load_machine(machine)
+    found = forecast(case, described, numbers_of_nodes(nodes), steps)
+    console.print(_table(case, described, found), highlight=False)
+    for one in found:
+        if one.obstacle:
+            console.print(
+                f"{one.nodes} node{'s' * (one.nodes > 1)}, {one.obstacle}",
+                highlight=False,
+                markup=False,
+            )
+    for source in described.sources:
+        console.print(f"source: {source}", highlight=False, markup=False, style="dim")
+    if record is not None:
+        content = {
+            "Slipstream": __version__,
+            "machine": described.model_dump(),
+            "case": case.to_toml(),
+            "forecast": [asdict(one) for one in found],
+        }
+        record.write_text(json.dumps(content, indent=1), encoding="utf-8")
+    if picture is not None:
+        _draw(case, described, found, picture)
+
+
+def _table(case: Case, machine: Machine, found: Sequence[Forecast]) -> Table:
+    """Return a table of the parts of a step that take any time."""
+    title = Text(f"time of a step on {machine.title}: {one_line(case.title) or 'the case'}")
+    table = Table(title=title, title_justify="left", box=box.HORIZONTALS, padding=(0, 0, 0, 1))
+    times = [one.time for one in found if one.time is not None]
+    parts = [name for name in _PARTS if any(getattr(time, name) for time in times)]
+    for heading in ("nodes", "ranks", *(_PARTS[name] for name in parts), "GiB each", "efficient"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    if any(one.node_hours is not None for one in found):
+        table.add_column("node hours", justify="right", no_wrap=True)
+    for one in found:
+        cells = [str(one.nodes), str(one.ranks)]
+        if one.time is not None and one.counts is not None:
+            seconds = [getattr(one.time, name) for name in parts]
+            cells += [quantity(own, "s") if own else "-" for own in seconds]
+            cells += [f"{one.counts.fields_bytes / 2**30:.3g}", f"{one.efficiency:.0%}"]
+        else:
+            cells += ["-"] * (len(parts) + 2)
+        if one.node_hours is not None:
+            cells.append(f"{one.node_hours:.3g}")
+        table.add_row(*cells)
+    return table
+
+
+def _draw(case: Case, machine: Machine, found: Sequence[Forecast], path: Path) -> None:
+    import matplotlib
+
+    from slipstream.report import figure_style as style
+
+    can_run = [one for one in found if one.time is not None]
+    if not can_run:
+        raise InputError("--plot: the case can run on none of these numbers of nodes")
+    nodes = [one.nodes for one in can_run]
+    title = one_line(case.title) or "the case"
+    with matplotlib.rc_context(style.STYLE):
+        figure = style.new_figure((6.4, 4.4), f"{title}, on {machine.title}")
+        axes = figure.add_subplot()
+        for (name, label), colour in zip(_PARTS.items(), style.COLOURS, strict=False):
+            seconds = [getattr(one.time, name) for one in can_run]
+            if any(seconds):
+                line = "-" if name == "total" else "--"
+                axes.loglog(nodes, seconds, line, color=colour, marker="o", ms=4, label=label)
+        first = cast(StepTime, can_run[0].time).total * nodes[0]
+        ideal = [first / count for count in nodes]
+        axes.loglog(nodes, ideal, ":", color=style.NOTHING, label="ideal")
+        axes.set_xlabel("nodes")
+        axes.set_ylabel("time of a step (s)")
+        axes.set_xticks(nodes, [str(count) for count in nodes])
+        axes.minorticks_off()
+        style.legend_inside(axes)
+        style.save_figure(figure, path.parent, path.name)
+
+
+def compare_with_papers(console: Console) -> None:
+    """Print what papers measured beside the forecast."""
+    comparisons = published_runs()
+    for title in dict.fromkeys(one.table for one in comparisons):
+        console.print(Text(title))
+        table = Table(box=box.HORIZONTALS, padding=(0, 0, 0, 1))
+        table.add_column("run", no_wrap=True)
+        for heading in ("published", "forecast", "error"):
+            table.add_column(heading, justify="right")
+        for one in comparisons:
+            if one.table == title:
+                cells: list[Any] = [f"{one.published:.4g}", f"{one.forecast:.3g}"]
+                table.add_row(one.what, *cells, f"{one.error:+.0%}")
+        console.print(table, highlight=False)
+    right = sum(abs(one.error) <= _TOLERANCE for one in comparisons)
+    console.print(f"{right} of {len(comparisons)} are within {_TOLERANCE:.0%}", highlight=False)

@@ -1,0 +1,113 @@
+"""Figures of papers, beside the forecast for the same algorithm on the same machine.
+
+They are of Summit. The algorithm is that of the papers, not ours: all modes travel, and fields are
+on the host.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from slipstream.forecast.machine_description import Machine, load_machine
+from slipstream.forecast.step_counts import StepCounts
+from slipstream.forecast.step_time import step_time
+
+BATCHED = "Ravikumar et al. (2021), batched asynchronous FFTs: seconds of a time step"
+SYNCHRONOUS = "Ravikumar et al. (2021), synchronous: seconds of three pairs of transforms"
+HEFFTE = "Shaiek et al. (2019), GPUDirect FFTs: GFLOP/s of a complex transform of 1024^3 points"
+
+# Nodes, points along an axis, seconds by variant.
+_TIME_STEPS = (
+    (16, 3072, (8.09, 6.70, 7.50)),
+    (128, 6144, (12.17, 8.66, 8.07)),
+    (1024, 12288, (13.63, 12.62, 10.14)),
+    (3072, 18432, (25.44, 22.30, 14.24)),
+)
+# Ranks a node, and whether whole slabs travel, which nothing overlaps, or pencil after pencil.
+_VARIANTS = ((6, False), (2, False), (2, True))
+_TRANSFORM_PAIRS = ((2, 1536, 2.39), (16, 3072, 3.30), (128, 6144, 5.26), (1024, 12288, 4.30))
+# Second order, of two substages with three transforms one way and five the other.
+_TRANSFORMS_OF_STEP = 16
+# In so many pencils a slab goes through a GPU; it needs more at the largest size.
+_PENCILS, _PENCILS_AT_MOST = 3, {18432: 4}
+_SINGLE = 4
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A published figure, and the forecast of it.
+
+    Attributes
+    ----------
+    table : str
+        Where it is published, and what it is.
+    what : str
+        Which entry.
+    published, forecast : float
+        The figures.
+    """
+
+    table: str
+    what: str
+    published: float
+    forecast: float
+
+    @property
+    def error(self) -> float:
+        """By which fraction the forecast is more than what is published."""
+        return self.forecast / self.published - 1
+
+
+def published_runs() -> list[Comparison]:
+    """Return all comparisons."""
+    summit = load_machine("summit")
+    return [*_time_steps(summit), *_transform_pairs(summit), _complex_transform(summit)]
+
+
+def _time_steps(summit: Machine) -> Iterator[Comparison]:
+    for nodes, points, seconds in _TIME_STEPS:
+        for (ranks, by_slab), published in zip(_VARIANTS, seconds, strict=True):
+            pencils = 1 if by_slab else _PENCILS_AT_MOST.get(points, _PENCILS)
+            counts = _transforms(points, nodes, ranks, _TRANSFORMS_OF_STEP, pencils)
+            way = "slab" if by_slab else "pencil"
+            what = f"{points}^3, {nodes} nodes, {ranks} ranks each, by {way}"
+            yield Comparison(BATCHED, what, published, step_time(counts, summit).total)
+
+
+def _transform_pairs(summit: Machine) -> Iterator[Comparison]:
+    for nodes, points, published in _TRANSFORM_PAIRS:
+        counts = _transforms(points, nodes, summit.devices_per_node, 6, 1)
+        forecast = step_time(counts, summit).total
+        yield Comparison(SYNCHRONOUS, f"{points}^3, {nodes} nodes", published, forecast)
+
+
+def _transforms(points: int, nodes: int, ranks: int, transforms: int, pencils: int) -> StepCounts:
+    """Count what a node's rank moves in transforms of slabs that are on the host."""
+    devices, all_ranks = 6 // ranks, nodes * ranks
+    field = _SINGLE * points**3 / all_ranks
+    block = field / all_ranks
+    return StepCounts(
+        # Three passes that read and write, and packing.
+        memory_bytes=transforms * 4 * 2 * field,
+        # To the GPU and back on both sides of the exchange.
+        bus_in_bytes=transforms * 2 * field,
+        bus_out_bytes=transforms * 2 * field,
+        in_node_bytes=transforms * block * (ranks - 1),
+        off_node_bytes=transforms * block * (all_ranks - ranks),
+        message_bytes=block / pencils,
+        exchanges=transforms * pencils,
+        fields_bytes=0,
+        ranks_of_node=ranks,
+        devices_of_rank=devices,
+        is_overlapped=pencils > 1,
+    )
+
+
+def _complex_transform(summit: Machine) -> Comparison:
+    """Four exchanges between bricks and pencils in double precision, on eight nodes."""
+    nodes, exchanges, points = 8, 4, 1024
+    sent = 16 * points**3 / nodes
+    # Each GPU meets those of its row or its column of a grid of 6 x 8.
+    seconds = exchanges * sent / summit.network.rate(sent / summit.devices_per_node / 7)
+    return Comparison(HEFFTE, "8 nodes", 400.0, 1e-9 * 5 * points**3 * 30 / seconds)

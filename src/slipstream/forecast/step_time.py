@@ -1,0 +1,58 @@
+"""How long a step takes on a machine: each of its parts at its own rate, and what of them hides.
+
+All ranks exchange with all at once, so a part is limited by what a device, a node or the network
+lets through. Parts that go on at the same time do not hide each other entirely, since a step must
+fill and drain its pipeline and they share memory: half of what is shorter remains. That share fits
+the measured steps of two and four H200s, and the published ones of Summit; see docs/scaling.md.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from slipstream.forecast.machine_description import Machine
+from slipstream.forecast.step_counts import StepCounts
+
+_REMAINS = 0.5
+
+
+@dataclass(frozen=True)
+class StepTime:
+    """The seconds of a step, and of its parts if each were alone.
+
+    Attributes
+    ----------
+    memory, bus, in_node, network : float
+        The passes over the device's memory; copies between host and device; exchanges within a
+        node; those between nodes, with their latency.
+    total : float
+        All, with what hides.
+    """
+
+    memory: float
+    bus: float
+    in_node: float
+    network: float
+    total: float
+
+
+def step_time(counts: StepCounts, machine: Machine) -> StepTime:
+    """Return how long a step takes that moves so much."""
+    ranks, devices = counts.ranks_of_node, counts.devices_of_rank
+    passes = machine.device.copy_gb_per_s * 1e9 * machine.device.share_of_bound * devices
+    one_way = max(counts.bus_in_bytes, counts.bus_out_bytes)
+    both_ways = counts.bus_in_bytes + counts.bus_out_bytes
+    bus = max(
+        one_way / (machine.bus.device_gb_per_s * 1e9 * devices),
+        ranks * both_ways / (machine.bus.node_gb_per_s * 1e9),
+    )
+    network = 0.0
+    if counts.off_node_bytes:
+        network = ranks * counts.off_node_bytes / machine.network.rate(counts.message_bytes)
+        network += machine.network.latency_us * 1e-6 * counts.exchanges
+    memory = counts.memory_bytes / passes
+    in_node = counts.in_node_bytes / (machine.node.gb_per_s * 1e9 * devices)
+    # Within a node and between nodes, messages travel at the same time.
+    parts = memory, bus, max(in_node, network)
+    hidden = (1 - _REMAINS) * (sum(parts) - max(parts)) if counts.is_overlapped else 0.0
+    return StepTime(memory, bus, in_node, network, sum(parts) - hidden)

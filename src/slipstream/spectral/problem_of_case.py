@@ -1,0 +1,59 @@
+"""What a case asks for, as the problem that a step is recorded for; no field is allocated."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+
+import numpy as np
+
+from slipstream.case import SpectralCase
+from slipstream.equations import models
+from slipstream.fft import SlabGeometry
+from slipstream.spectral.dealiasing import DEALIASING, kept_modes
+from slipstream.spectral.force_patterns import ForcePattern, sources_of
+from slipstream.spectral.forcing import forces_of
+from slipstream.spectral.runge_kutta_tableaux import METHODS
+from slipstream.spectral.spectral_problem import FieldParts, SpectralProblem, field_parts
+
+
+@dataclass(frozen=True)
+class StatedProblem:
+    """The problem of a rank, its fields, and what drives them: the case's forces, and sources."""
+
+    problem: SpectralProblem
+    fields: list[FieldParts]
+    forces: list[ForcePattern]
+    sources: list[ForcePattern]
+
+
+def problem_of_case(
+    case: SpectralCase, rank: int = 0, ranks: int = 1, row_bytes: int = 1
+) -> StatedProblem:
+    """Return what a rank solves of a case, with rows of modes aligned to so many bytes."""
+    (nx, ny, nz), (length_x, length_y, length_z) = case.grid.points_xyz, case.grid.lengths_xyz
+    shape, lengths = (nz, ny, nx), (length_z, length_y, length_x)
+    dealiasing = DEALIASING[case.numerics.dealiasing]
+    method = METHODS[case.time.integrator]
+    dealiasing.check(case.numerics.dealiasing, method)
+    z_modes, y_modes, x_modes = kept_modes(case.grid.points_xyz, case.numerics.dealiasing)
+    alignment = max(1, row_bytes // (2 * np.dtype(case.numerics.precision).itemsize))
+    parameters = case.equation.parameters
+    model = models.lowered(case.equation.model, parameters)
+    fields = field_parts(model)
+    values = {name: parameters[str(name)] for name in model.parameters}
+    forces = forces_of(case.forcing, fields, model, lengths, method)
+    sources = sources_of(model, values, fields, lengths, method)
+    patterns = *forces, *sources
+    problem = SpectralProblem(
+        geometry=SlabGeometry(shape, (z_modes, y_modes, x_modes), rank, ranks, alignment),
+        lengths=lengths,
+        model=model,
+        parameters=parameters,
+        method=method,
+        integrating_factor=case.numerics.integrating_factor,
+        real_dtype=np.dtype(case.numerics.precision),
+        forced=tuple(itertools.chain(*(pattern.components for pattern in patterns))),
+        dealiasing=dealiasing,
+    )
+    return StatedProblem(problem, fields, forces, sources)

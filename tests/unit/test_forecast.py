@@ -1,0 +1,139 @@
+"""Forecasts: what is counted is what plans say, and published and measured steps are met."""
+
+import itertools
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from slipstream.accepted import MACHINES
+from slipstream.case import validate_case
+from slipstream.cli import main
+from slipstream.errors import InputError
+from slipstream.forecast import forecast, load_machine, spectral_counts, step_time
+from slipstream.forecast.project_command import numbers_of_nodes
+from slipstream.forecast.published_runs import BATCHED, published_runs
+from slipstream.spectral.problem_of_case import problem_of_case
+
+# Milliseconds of second-order steps on one, two and four H200s of a host: docs/scaling.md.
+MEASURED = {(512, 1): 16.3, (1024, 1): 153, (512, 2): 12.0, (1024, 2): 100, (1024, 4): 55.1}
+
+
+def case_of(points, schedule="overlap", **run):
+    return validate_case(
+        {
+            "solver": "spectral",
+            "grid": {"points": points},
+            "equation": {"model": "hd", "viscosity": 1e-3},
+            "initial": {"flow": "formula"},
+            "time": {"end": 1.0, "step": 1e-3, "integrator": "rk2"},
+            "run": {"schedule": schedule, **run},
+        }
+    )
+
+
+def test_most_published_figures_are_within_thirty_percent():
+    errors = [abs(one.error) for one in published_runs()]
+    assert np.mean([error <= 0.3 for error in errors]) >= 0.8
+    assert max(errors) < 0.5
+
+
+def test_the_variant_that_won_is_the_one_foretold():
+    table = [one for one in published_runs() if one.table == BATCHED]
+    for _, runs in itertools.groupby(table, lambda one: one.what.split(",")[0]):
+        entries = list(runs)
+        won = min(entries, key=lambda one: one.published)
+        assert min(entries, key=lambda one: one.forecast) is won
+
+
+@pytest.mark.parametrize("points, ranks", MEASURED)
+def test_measured_steps_are_within_twenty_percent(points, ranks):
+    machine = load_machine("h200-nvl8-ib")
+    found = step_time(spectral_counts(case_of(points), machine, ranks), machine)
+    assert found.total * 1e3 == pytest.approx(MEASURED[points, ranks], rel=0.2)
+
+
+@pytest.mark.parametrize("ranks", [1, 6, 12, 30])
+def test_what_leaves_a_rank_is_what_its_plan_sends(ranks):
+    machine, case = load_machine("summit"), case_of([24, 20, 32])
+    counts = spectral_counts(case, machine, ranks)
+    problem = problem_of_case(case, 0, ranks, 128).problem
+    fields = len(problem.model.inputs) + len(problem.model.products)
+    sent = problem.geometry.plan.off_rank_elements() * fields * 2 * 16
+    assert counts.in_node_bytes + counts.off_node_bytes == sent
+    assert (counts.off_node_bytes > 0) == (ranks > 6)
+    assert (counts.in_node_bytes > 0) == (ranks > 1)
+
+
+def test_parts_add_up_one_after_the_other_and_hide_side_by_side():
+    machine = load_machine("summit")
+    serial, overlap = (
+        step_time(spectral_counts(case_of(64, one), machine, 12), machine)
+        for one in ("serial", "overlap")
+    )
+    assert serial.total == pytest.approx(serial.memory + max(serial.in_node, serial.network))
+    parts = overlap.memory, max(overlap.in_node, overlap.network)
+    assert max(parts) < overlap.total < sum(parts)
+
+
+@given(st.lists(st.floats(1, 1e10), min_size=2, max_size=8))
+def test_rates_of_the_network_grow_with_messages(sizes):
+    for name in MACHINES:
+        network = load_machine(name).network
+        rates = [network.rate(size) for size in sorted(sizes)]
+        assert rates == sorted(rates)
+        for size, rate in zip(network.message_bytes, network.node_gb_per_s, strict=True):
+            assert network.rate(size) == pytest.approx(1e9 * rate)
+
+
+def test_many_ranks_are_planned_at_once():
+    case = case_of(18432, residency="host")
+    found = forecast(case, load_machine("summit"), [3072])[0]
+    assert found.ranks == 18432 and found.time is not None
+
+
+def test_what_cannot_run_is_told_with_its_reason():
+    machine = load_machine("summit")
+    small, large = forecast(case_of(2048), machine, [1, 128])
+    assert "GiB" in small.obstacle and large.time is not None and large.efficiency == 1
+    assert large.node_hours == pytest.approx(1000 * large.time.total * 128 / 3600)
+    assert "planes" in forecast(case_of(64), machine, [64])[0].obstacle
+    other = validate_case({"solver": "advection", "grid": {"points": 32}, "time": {"end": 1.0}})
+    with pytest.raises(InputError, match="accepted: 'spectral'"):
+        forecast(other, machine, [1])
+
+
+@pytest.mark.parametrize("text", ["", "0", "1,,2", "-1", "1.5", "many", "10000000"])
+def test_numbers_of_nodes_that_are_none(text):
+    with pytest.raises(InputError, match="--nodes"):
+        numbers_of_nodes(text)
+
+
+@pytest.mark.parametrize(
+    "change, key",
+    [
+        (("memory_gib = 16", "memory_gib = -16"), "device.memory_gib"),
+        (("latency_us", "latency"), "network.latency"),
+        (("[1e4, 1e5,", "[1e5, 1e4,"), "network"),
+        (("devices_per_node = 6", "devices_per_node = 0"), "devices_per_node"),
+    ],
+)
+def test_machines_that_are_wrong_are_told_with_the_key(tmp_path, change, key):
+    text = (load_machine.__globals__["_folder"]() / "summit.toml").read_text()
+    path = tmp_path / "mine.toml"
+    path.write_text(text.replace(*change))
+    with pytest.raises(InputError, match=f"^{path}: {key}"):
+        load_machine(path)
+
+
+def test_the_command_prints_records_and_draws(tmp_path, capsys):
+    record, picture = tmp_path / "f.json", tmp_path / "f.svg"
+    arguments = ["project", "taylor-green", "--nodes", "1,2", "--json", str(record)]
+    with pytest.raises(SystemExit) as ended:
+        main([*arguments, "--plot", str(picture)])
+    assert ended.value.code == 0
+    assert "nodes of 8 H200" in capsys.readouterr().out
+    assert [one["nodes"] for one in json.loads(record.read_text())["forecast"]] == [1, 2]
+    assert "time of a step" in picture.read_text()
