@@ -358,8 +358,8 @@ class FieldStore:
         arrays = group["consolidated_metadata"]["metadata"]
         for name in ("time", *self._names):
             arrays[name]["shape"][0] = snapshots
-        text = json.dumps(group, indent=zarr.config.get("json_indent"))
-        self._files.replace(_DESCRIPTION, text.encode())
+        # Without indentation, which takes Python's own encoder, and several times as long.
+        self._files.replace(_DESCRIPTION, json.dumps(group).encode())
 
     def _on_first_rank(self, write: Callable[[], None]) -> None:
         def write_there() -> None:
@@ -409,7 +409,10 @@ class _WholeFiles(LocalStore):
         self._written: dict[str, tuple[int, int]] = {}
 
     async def set(self, key: str, value: Buffer) -> None:
-        await asyncio.to_thread(self.set_sync, key, value)
+        if len(value) > _SMALL_CHUNK:
+            await asyncio.to_thread(self.set_sync, key, value)
+        else:  # to wake a thread would take longer
+            self.set_sync(key, value)
 
     def set_sync(self, key: str, value: Buffer) -> None:
         self.replace(key, memoryview(value.as_buffer_like()))
