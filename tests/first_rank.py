@@ -1,4 +1,4 @@
-"""What one rank makes for all: a reference, for which the others need not compute."""
+"""What one rank makes for all, as a reference, for which the others wait without computing."""
 
 import time
 
@@ -6,8 +6,15 @@ from slipstream.collective import own, together
 
 # A communicator of the ranks that run the tests, made when it is first needed.
 _of_all = []
-# To look more often, as exchanges do, would take a good part of a core for as long as it lasts.
+# To look more often, as exchanges do, would take a good part of a core.
 _PAUSE = 2e-3
+
+
+def wait_for_all(comm):
+    """Wait asleep until all ranks are here: MPI would take a core for as long as it lasts."""
+    all_here = comm.Ibarrier()
+    while not all_here.Test():
+        time.sleep(_PAUSE)
 
 
 def on_first_rank(comm, make):
@@ -23,7 +30,5 @@ def on_first_rank(comm, make):
         try:
             made = make() if comm.rank == 0 else None
         finally:
-            made_by_now = comm.Ibarrier()
-            while not made_by_now.Test():
-                time.sleep(_PAUSE)
+            wait_for_all(comm)
     return comm.bcast(made, root=0)

@@ -140,7 +140,7 @@ def test_a_case_writes_what_it_asks_for_at_its_times(comm, device, shared_folder
     interval = 0.1
     [[output.movies]]
     of = "vorticity_magnitude"
-    interval = 0.02
+    interval = 0.05
     plane = { axis = "z", position = 1.0 }
     """
     case = parse_case(CASE + tables, ["output.cospectra=[['velocity', 'vorticity']]"])
@@ -179,7 +179,7 @@ def test_a_case_writes_what_it_asks_for_at_its_times(comm, device, shared_folder
         from PIL import Image
 
         with Image.open(out / "vorticity_magnitude.gif") as movie:
-            assert movie.n_frames == 11
+            assert movie.n_frames == 5
             for frame in range(movie.n_frames):
                 movie.seek(frame)
                 movie.load()

@@ -11,6 +11,7 @@ import pytest
 from rich.console import Console
 
 import slipstream
+from first_rank import wait_for_all
 from flows import RANDOM
 from slipstream.case import parse_case
 from slipstream.collective import own, together
@@ -173,6 +174,7 @@ def test_what_fails_on_one_rank_fails_on_all(comm, device, ranks, shared_folder,
                 failure = outcome(comm, work, device, next(folders))
         else:
             failure = outcome(comm, work, device, next(folders))
+        wait_for_all(comm)  # some have waited for the one that failed, for as long as they may
         failures = comm.allgather(repr(failure) if failure else "")
         assert all(failures) or not any(failures), (when, error, failures)
         if not last:

@@ -18,6 +18,7 @@ CASES = {
 EXPRESSIONS = ("vorticity_magnitude", "pressure", "cos(z) + 1")
 
 
+@pytest.mark.several_ranks
 @pytest.mark.parametrize("case", CASES)
 def test_values_are_those_of_one_process(comm, device, case):
     def alone():

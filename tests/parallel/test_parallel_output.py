@@ -53,6 +53,7 @@ def test_checkpoint_of_several_ranks_is_read_by_one(comm, device, shared_folder)
     assert own_part(simulation, modes_of(alone)).tobytes() == modes_of(simulation).tobytes()
 
 
+@pytest.mark.several_ranks
 def test_checkpoint_of_one_rank_is_read_by_several(comm, device, tmp_path):
     alone = advance(start(device, *UNEVEN_BOX), 3)
     save(alone, tmp_path)
@@ -61,6 +62,7 @@ def test_checkpoint_of_one_rank_is_read_by_several(comm, device, tmp_path):
     assert own_part(simulation, modes_of(alone)).tobytes() == modes_of(simulation).tobytes()
 
 
+@pytest.mark.several_ranks
 @pytest.mark.parametrize("points", ["[16, 20, 12]", "[30, 40, 24]"])
 def test_other_resolution_is_reached_on_several_ranks(comm, device, shared_folder, points):
     simulation = advance(start(device, *UNEVEN_BOX, comm=comm), 1)
@@ -71,6 +73,7 @@ def test_other_resolution_is_reached_on_several_ranks(comm, device, shared_folde
     assert np.abs(modes_of(alone)).max() > 0
 
 
+@pytest.mark.several_ranks
 def test_output_does_not_depend_on_the_number_of_ranks(comm, device, shared_folder, tmp_path):
     case = make_case(*RUN)
     alone, together = tmp_path / "alone", shared_folder / "together"

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from fft_oracle import Oracle
+from first_rank import wait_for_all
 from flows import advance, modes_of, start
 from slipstream.errors import InputError, RunError
 from slipstream.exchange import make_transport
@@ -163,7 +164,7 @@ def test_orders_that_differ_raise_on_all_ranks(comm, device, ranks, transports, 
             except RunError:
                 raised += 1
         assert raised >= 2
-        comm.Barrier()
+        wait_for_all(comm)
         # What is given up is given up on all ranks; other plans go on.
         broken = 0
         for number in (0, 1):
@@ -191,7 +192,7 @@ def test_an_error_that_one_rank_catches_spoils_no_other_plan(
         given = arrays[0][:, :1] if comm.rank == ranks - 1 else arrays[0]
         with pytest.raises((InputError, RunError)):
             one.forward(given, arrays[1])
-        comm.Barrier()
+        wait_for_all(comm)
         monkeypatch.undo()
         assert_right(other, others, 2)
         monkeypatch.setenv("SLIPSTREAM_TIMEOUT", "1")
