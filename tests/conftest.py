@@ -20,6 +20,7 @@ import pytest
 from hypothesis import settings
 
 from fft_cases import usable_transports
+from first_rank import wait_for_all
 from slipstream import mpi_launch, tuner
 from slipstream.device import HostDevice, open_device
 from slipstream.exchange import local_rank
@@ -218,4 +219,6 @@ def transports(comm, device):
 @pytest.fixture
 def shared_folder(comm, tmp_path):
     """One empty folder for all ranks."""
-    return tmp_path if comm is None else comm.bcast(tmp_path, root=0)
+    yield tmp_path if comm is None else comm.bcast(tmp_path, root=0)
+    if comm is not None:
+        wait_for_all(comm)  # the rank whose it is removes it, while others may read from it
