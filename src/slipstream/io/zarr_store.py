@@ -358,8 +358,8 @@ class FieldStore:
         arrays = group["consolidated_metadata"]["metadata"]
         for name in ("time", *self._names):
             arrays[name]["shape"][0] = snapshots
-        # Without indentation, which takes Python's own encoder, and several times as long.
-        self._files.replace(_DESCRIPTION, json.dumps(group).encode())
+        text = json.dumps(group, indent=zarr.config.get("json_indent"))
+        self._files.replace(_DESCRIPTION, text.encode())
 
     def _on_first_rank(self, write: Callable[[], None]) -> None:
         def write_there() -> None:
