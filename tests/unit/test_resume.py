@@ -17,7 +17,15 @@ from slipstream.device import HostDevice
 from slipstream.errors import InputError
 from slipstream.io import open_checkpoint
 from slipstream.io.run_record import read_run_record
-from slipstream.simulation import AtItsEnd, claim_folder, make_simulation, resume_run, run_case
+from slipstream.simulation import (
+    AtItsEnd,
+    Interrupted,
+    Simulation,
+    claim_folder,
+    make_simulation,
+    resume_run,
+    run_case,
+)
 
 FAMILIES = list(moments.CASES)
 # Of 12 steps; a lattice does two at once.
@@ -219,6 +227,31 @@ def test_a_field_is_added_and_dropped(tmp_path):
 
 def recording():
     return Console(record=True, width=300, file=io.StringIO())
+
+
+def test_a_job_that_resubmits_itself_gives_the_bits_of_one_run(tmp_path, whole, monkeypatch):
+    """By a clock of which a step takes 19 of the 20 seconds that each job has."""
+    now, folder, jobs = [0.0], tmp_path / "run", 0
+    monkeypatch.setattr("slipstream.simulation.wall_limit.time.monotonic", lambda: now[0])
+    advance = Simulation.advance
+
+    def slowly(simulation, step_size):
+        advance(simulation, step_size)
+        now[0] += 19
+
+    monkeypatch.setattr(Simulation, "advance", slowly)
+    script = [lambda: run("advection", folder, "time.wall='20s'"), lambda: resume(folder)]
+    while True:
+        jobs += 1
+        try:
+            script[jobs > 1]()
+            break
+        except Interrupted as stop:
+            assert stop.exit_status == 75
+    assert jobs == 12
+    assert_same(folder, whole("advection"))
+    ends = [segment.ended_by for segment in read_run_record(folder).segments]
+    assert ends == ["wall"] * (jobs - 1) + ["end"]
 
 
 def files(folder):
