@@ -15,6 +15,7 @@ from slipstream import cli
 from slipstream.case import parse_case
 from slipstream.device import HostDevice
 from slipstream.errors import InputError
+from slipstream.interactive.opened_run import open_run
 from slipstream.io import open_checkpoint
 from slipstream.io.run_record import read_run_record
 from slipstream.simulation import (
@@ -285,6 +286,17 @@ def test_a_run_that_cannot_go_on_is_left_as_it_is(tmp_path, whole):
     for place, said in (("nowhere", "no such folder"), (".", "no state of a run")):
         with pytest.raises(InputError, match=said):
             resume(tmp_path / place)
+
+
+def test_a_run_goes_on_from_python(tmp_path, whole):
+    run("advection", tmp_path, "time.max_steps=3")
+    opened = open_run(tmp_path)
+    with pytest.raises(InputError, match="equation"):
+        opened.resume({"equation.viscosity": 1}, device="cpu")
+    opened.resume({"time.max_steps": 100}, device="cpu", progress=False)
+    assert_same(tmp_path, whole("advection"))
+    with pytest.raises(AtItsEnd):
+        opened.resume(device="cpu")
 
 
 def test_the_command_goes_on_or_begins(tmp_path, monkeypatch, capsys):

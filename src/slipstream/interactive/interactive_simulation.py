@@ -344,11 +344,7 @@ class InteractiveSimulation(ChosenOutput, ABC):
         return start, limits.until if limits.until < math.inf else start + 1.0
 
     def _console(self, progress: bool | None) -> Console:
-        if self.rank or progress is False:
-            return Console(quiet=True)
-        console = make_console()
-        is_seen = console.is_terminal or console.is_jupyter
-        return console if progress or is_seen else Console(quiet=True)
+        return console_for(progress if self.rank == 0 else False)
 
     def _run_into(self, limits: Limits, output: str | Path, progress: bool | None) -> None:
         """Run as the command line does, with output in a folder."""
@@ -645,6 +641,15 @@ class InteractiveSimulation(ChosenOutput, ABC):
     @abstractmethod
     def _summary(self) -> str:
         """Return what is simulated in a few words."""
+
+
+def console_for(progress: bool | None) -> Console:
+    """Return where a simulation prints; by default where somebody looks on."""
+    if progress is False:
+        return Console(quiet=True)
+    console = make_console()
+    is_seen = console.is_terminal or console.is_jupyter
+    return console if progress or is_seen else Console(quiet=True)
 
 
 def _check_latest(folder: Path, step: int) -> None:

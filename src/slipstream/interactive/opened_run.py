@@ -1,6 +1,7 @@
 """The output folder of a run as an object: finished, interrupted, or still being written.
 
-The folder may come from someone else: it is never written to, and code that it names is never run.
+The folder may come from someone else: code that it names is never run, and only `OpenedRun.resume`
+writes to it.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from slipstream.case import Case, validate_case
 from slipstream.collective import on_every_rank, own, together
 from slipstream.device import Device
 from slipstream.errors import InputError
-from slipstream.interactive.interactive_simulation import InteractiveSimulation
+from slipstream.interactive.interactive_simulation import InteractiveSimulation, console_for
 from slipstream.interactive.loading import load, overrides_of
 from slipstream.interactive.porous_flow import ARRAY
 from slipstream.io.checkpoint import CHECKPOINTS_NAME, generations
@@ -33,6 +34,7 @@ from slipstream.io.stored_arrays import StoredArrays, read_store, reason_of
 from slipstream.io.time_series import read_series
 from slipstream.printable_text import one_line, shown
 from slipstream.report.html_tables import html_table
+from slipstream.simulation import resume_run
 from slipstream.simulation.folder_lock import is_locked
 
 if TYPE_CHECKING:
@@ -318,6 +320,50 @@ class OpenedRun:
         with together(shared):
             case = on_every_rank(shared, made)
         return load(case, device=device, comm=comm if isinstance(comm, str) else shared)
+
+    def resume(
+        self,
+        settings: Iterable[str] | Mapping[str, Any] = (),
+        *,
+        device: str | Device = "auto",
+        comm: Comm | Literal["world"] = "world",
+        progress: bool | None = None,
+    ) -> None:
+        """Go on with the run in its folder, to the end of its case. Collective.
+
+        >>> open_run("runs/vortex").resume({"time.end": 20})
+
+        Parameters
+        ----------
+        settings : mapping or iterable of str
+            Keys of the case to change from the run's, from here on.
+        device, comm
+            See `slipstream.Flow`.
+        progress : bool, optional
+            Whether to print how far it is; by default where somebody looks on.
+
+        Raises
+        ------
+        InputError
+            If there is no state to go on from, another run writes into the folder, or a key or
+            value is not accepted; the folder is as it was then.
+        AtItsEnd
+            If there is nothing left to do.
+        """
+        world = mpi_launch.world_comm() if isinstance(comm, str) else comm
+        shared, changes = own(world, "resume"), overrides_of(settings)
+
+        def made() -> Case:
+            case = self._case(self.settings, changes)
+            if getattr(getattr(case, "image", None), "path", None) == ARRAY:
+                raise InputError(f"{self.path}: its image was an array; give image.path, of a file")
+            return case
+
+        with together(shared):
+            case = on_every_rank(shared, made)
+        is_first = shared is None or shared.rank == 0
+        console = console_for(progress if is_first else False)
+        resume_run(self.path, changes, shared, device, console, case=case)
 
     # -- for people ----------------------------------------------------------------------------
 

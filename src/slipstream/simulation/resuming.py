@@ -17,7 +17,7 @@ from rich.console import Console
 
 from slipstream.array_types import Comm
 from slipstream.case import Case
-from slipstream.case.case_loading import parse_case, parse_case_of_run
+from slipstream.case.case_loading import parse_case, parse_case_of_run, parse_stored_case
 from slipstream.collective import on_all_ranks, on_first_rank, own, together
 from slipstream.device import Device
 from slipstream.errors import InputError
@@ -91,15 +91,14 @@ def read_resumption(
 
 def _read(path: Path, settings: Sequence[str], case: Case | None) -> Resumption:
     own_case = _case_of(path)
-    before = parse_case(own_case, source=str(path / _CASE)) if case is None else case
     if case is None:
+        before = parse_case(own_case, source=str(path / _CASE))
         case = parse_case_of_run(own_case, settings, str(path / _CASE)) if settings else before
     else:
-        # The run's own may be one that this version would refuse.
+        before = case
+        # What is not accepted any more, or would import other code, is not compared.
         with contextlib.suppress(InputError):
-            before = parse_case(own_case, source=str(path / _CASE))
-    if before.solver != case.solver:
-        raise InputError(f"{path} is a run of solver {before.solver!r}, not {case.solver!r}")
+            before = parse_stored_case(own_case, case, str(path / _CASE))
     step, time = _beginning(path)
     found = Resumption(path, case, EarlierSegments(step, time, before))
     _check_unfinished(found)
