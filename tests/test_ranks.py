@@ -118,6 +118,7 @@ ON = {
     "peer_transport::test_memory_of_plans_that_are_gone_is_freed": ("2",),
     # What measures takes its time on every rank.
     "fft_tuning": ("2",),
+    "calibration": ("2",),
     "parallel_bench": ("2",),
     # Three would fail in the same places, and take longer.
     "faults": ("2",),

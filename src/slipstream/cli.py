@@ -357,11 +357,27 @@ def explain(
 
 
 @app.command()
-def info() -> None:
+def info(
+    calibrate: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Measure this machine's rates for `slipstream project`."),
+    ] = None,
+    device: Annotated[str, one_of([*DEVICES, "auto"])] = "auto",
+    ranks: Annotated[
+        int | None, typer.Option(metavar="N", help="Start N MPI ranks on this machine.")
+    ] = None,
+) -> None:
     """Show what this machine and this installation offer."""
     from slipstream.machine_info import gather_facts
     from slipstream.report.console import make_console
 
+    if calibrate is not None:
+        if mpi_launch.should_relaunch(ranks):
+            raise typer.Exit(mpi_launch.relaunch(ranks or 1))
+        from slipstream.bench.calibration import calibrate_here
+
+        calibrate_here(calibrate, device, make_console())
+        return
     table = Table(show_header=False, box=box.HORIZONTALS)
     table.add_column(style="dim", no_wrap=True)
     table.add_column(overflow="fold")

@@ -71,10 +71,10 @@ def forecast(
         ranks = count * machine.devices_per_node
         try:
             counts = spectral_counts(case, machine, ranks)
+            time = step_time(counts, machine)
         except InputError as error:
             found.append(Forecast(count, ranks, None, None, str(error)))
             continue
-        time = step_time(counts, machine)
         cost = time.total * count
         reference = reference or cost
         hours = None if steps is None else steps * cost / 3600

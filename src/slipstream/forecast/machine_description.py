@@ -126,7 +126,7 @@ class Machine(Table):
     devices_per_node : int
         Number of devices, and thus of ranks, of a node.
     device, bus, node, network
-        Rates: see `Processor`, `Bus`, `Node` and `Network`.
+        Rates: see `Processor`, `Bus`, `Node` and `Network`, which a single node has none of.
     """
 
     title: str
@@ -135,7 +135,7 @@ class Machine(Table):
     device: Processor
     bus: Bus
     node: Node
-    network: Network
+    network: Network | None = None
 
 
 @functools.cache

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import cast
 
-from slipstream.forecast.machine_description import Machine, load_machine
+from slipstream.forecast.machine_description import Machine, Network, load_machine
 from slipstream.forecast.step_counts import StepCounts
 from slipstream.forecast.step_time import step_time
 
@@ -109,5 +110,7 @@ def _complex_transform(summit: Machine) -> Comparison:
     nodes, exchanges, points = 8, 4, 1024
     sent = 16 * points**3 / nodes
     # Each GPU meets those of its row or its column of a grid of 6 x 8.
-    seconds = exchanges * sent / summit.network.rate(sent / summit.devices_per_node / 7)
+    seconds = (
+        exchanges * sent / cast(Network, summit.network).rate(sent / summit.devices_per_node / 7)
+    )
     return Comparison(HEFFTE, "8 nodes", 400.0, 1e-9 * 5 * points**3 * 30 / seconds)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from slipstream.errors import InputError
 from slipstream.forecast.machine_description import Machine
 from slipstream.forecast.step_counts import StepCounts
 
@@ -48,6 +49,8 @@ def step_time(counts: StepCounts, machine: Machine) -> StepTime:
     )
     network = 0.0
     if counts.off_node_bytes:
+        if machine.network is None:
+            raise InputError(f"{machine.title} is described as one node; add a table [network]")
         network = ranks * counts.off_node_bytes / machine.network.rate(counts.message_bytes)
         network += machine.network.latency_us * 1e-6 * counts.exchanges
     memory = counts.memory_bytes / passes

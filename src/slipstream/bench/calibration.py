@@ -1,0 +1,179 @@
+"""The rates of this machine, measured, as `slipstream project` takes those of any machine.
+
+All ranks measure at once, so a rate is what each has while the others work too.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+
+from slipstream import mpi_launch
+from slipstream.array_types import Comm
+from slipstream.bench.dns_bench import case_of_step, measure_step
+from slipstream.bench.exchange_bench import ExchangeTimer, usable_transports
+from slipstream.bench.harness import copy_bandwidth, count
+from slipstream.bench.out_of_core import bus_rates
+from slipstream.bench.requests import DNSRequest
+from slipstream.case.toml_writer import to_toml
+from slipstream.collective import on_first_rank, own, together
+from slipstream.device import Device
+from slipstream.device.pinned_host_device import home_of
+from slipstream.exchange import open_matching_device
+from slipstream.exchange.communicators import local_rank
+from slipstream.forecast import Machine
+from slipstream.io.durable_files import errors_name
+from slipstream.spectral.spectral_simulation import SpectralSimulation
+
+# Points along an axis of the step that is timed.
+_POINTS = {"cpu": 96, "cuda": 512}
+_REPETITIONS = 5
+# Messages: of an exchange within a node, and to other nodes.
+_LARGE = {"cpu": 1 << 22, "cuda": 1 << 26}
+_MESSAGES = [10**4, 10**5, 10**6, 16 * 10**6]
+
+
+def calibrate_here(path: Path, device: str, console: Console) -> None:
+    """Measure on all ranks of this program, and print and write what was found. Collective."""
+    comm = own(mpi_launch.world_comm(), "calibration")
+    with together(comm):
+        machine = calibrate(open_matching_device(device, comm), comm, path)
+    if comm is None or comm.rank == 0:
+        console.print(to_toml(machine.model_dump(exclude_none=True)), highlight=False, markup=False)
+        console.print(f"written to {path}; use it with: slipstream project CASE --machine {path}")
+
+
+def calibrate(device: Device, comm: Comm, path: Path) -> Machine:
+    """Measure, write the description of this machine, and return it. Collective.
+
+    Rates between nodes are measured if ranks are on several.
+    """
+    ranks = 1 if comm is None else comm.size
+    of_node = _ranks_of_node(comm)
+    copy = _least(comm, copy_bandwidth(device)())
+    description: dict[str, Any] = {
+        "title": socket.gethostname(),
+        "sources": [
+            f"slipstream info --calibrate, {count(ranks, 'rank')}, {of_node} of a node,"
+            f" {datetime.now(UTC):%Y-%m-%d}"
+        ],
+        "devices_per_node": of_node,
+        "device": {
+            "name": device.name,
+            "memory_gib": _rounded(device.memory_total() / _sharing(device, of_node) / 2**30),
+            "copy_gb_per_s": _rounded(copy / 1e9),
+            "share_of_bound": _rounded(_least(comm, _share_of_bound(device, copy))),
+        },
+        "bus": _bus(device, comm, copy, of_node),
+        "node": {
+            "memory_gib": _rounded(_host_memory() / 2**30),
+            "gb_per_s": _rounded(_in_node(device, comm, copy)),
+        },
+    }
+    if of_node < ranks:
+        description["network"] = _network(device, comm, of_node)
+    machine = Machine.model_validate(description)
+
+    def write() -> None:
+        with errors_name(path):
+            path.write_text(to_toml(description), encoding="utf-8")
+
+    on_first_rank(comm, write)
+    return machine
+
+
+def _ranks_of_node(comm: Comm) -> int:
+    return 1 if comm is None else 1 + max(comm.allgather(local_rank(comm)))
+
+
+def _sharing(device: Device, of_node: int) -> int:
+    """Return how many ranks have the memory of a device: all of a node, if it is the host."""
+    return of_node if device.kind == "cpu" else 1
+
+
+def _least(comm: Comm, value: float) -> float:
+    return value if comm is None else min(comm.allgather(value))
+
+
+def _rounded(value: float) -> float:
+    return float(f"{value:.3g}")
+
+
+def _host_memory() -> int:
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def _share_of_bound(device: Device, copy: float) -> float:
+    """Return the part of its copy bandwidth that a rank's step of its own reaches."""
+    request = DNSRequest(device=device.kind, n=_POINTS[device.kind], plain=False)
+    case = case_of_step(request)
+    simulation = SpectralSimulation(case, None, device)
+    measured = measure_step(case, simulation, _REPETITIONS, plain=False)
+    problem = simulation.problem
+    bound = problem.substage_bytes() * problem.method.substages / copy
+    return min(1.0, bound / measured["seconds per step"])
+
+
+def _bus(device: Device, comm: Comm, copy: float, of_node: int) -> dict[str, float]:
+    """Return the rates between host and device; on a CPU, of which fields never leave, copies."""
+    each_way = copy / 2
+    if device.kind == "cuda":
+        each_way = _least(comm, bus_rates([device], home_of(device), comm)["both"])
+    return {
+        "device_gb_per_s": _rounded(each_way / 1e9),
+        "node_gb_per_s": _rounded(2 * each_way * of_node / 1e9),
+    }
+
+
+def _all_to_all(device: Device, comm: Comm, sizes: list[int]) -> dict[int, float]:
+    """Return what each rank sends in a second, by size of message and the fastest transport."""
+    transports, _ = usable_transports((), device, comm)
+    timer = ExchangeTimer(device, comm, transports, max(sizes))
+    found = {}
+    for size in sizes:
+        seconds = min(timer.seconds("all-to-all", size, _REPETITIONS).values())
+        found[size] = (comm.size - 1) * size / seconds
+    return found
+
+
+def _in_node(device: Device, comm: Comm, copy: float) -> float:
+    """Return GB/s from each rank to the others of its node; of one rank, what copies allow."""
+    if comm is None or _ranks_of_node(comm) == 1:
+        return copy / 2 / 1e9
+    from mpi4py import MPI
+
+    node = comm.Split_type(MPI.COMM_TYPE_SHARED)
+    try:
+        size = _LARGE[device.kind]
+        return _least(comm, _all_to_all(device, node, [size])[size]) / 1e9
+    finally:
+        node.Free()
+
+
+def _network(device: Device, comm: Comm, of_node: int) -> dict[str, Any]:
+    """Return what a node sends to others while all exchange with all, and the latency."""
+    beyond = (comm.size - of_node) / (comm.size - 1)
+    rates = _all_to_all(device, comm, _MESSAGES)
+    own = [_rounded(rates[size] * beyond * of_node / 1e9) for size in _MESSAGES]
+    # A rate that falls for larger messages is noise.
+    return {
+        "latency_us": _rounded(1e6 * _latency(comm)),
+        "message_bytes": [float(size) for size in _MESSAGES],
+        "node_gb_per_s": np.maximum.accumulate(own).tolist(),
+    }
+
+
+def _latency(comm: Comm, repetitions: int = 200) -> float:
+    """Return the seconds of a meeting of all ranks."""
+    comm.Barrier()
+    began = time.perf_counter()
+    for _ in range(repetitions):
+        comm.Barrier()
+    return (time.perf_counter() - began) / repetitions
