@@ -17,7 +17,7 @@ from pydantic import ValidationError
 from slipstream.case.advection_case import AdvectionCase
 from slipstream.case.common_tables import Case
 from slipstream.case.lattice_case import LatticeCase
-from slipstream.case.shipped_cases import case_file
+from slipstream.case.shipped_cases import SHIPPED_CASES, case_file
 from slipstream.case.spectral_case import SpectralCase
 from slipstream.case.toml_errors import explain_toml, number_in_toml
 from slipstream.case.validation_messages import explain, nearest
@@ -94,7 +94,10 @@ def read_tables(name: str | Path) -> tuple[dict[str, Any], str]:
         with open(path, encoding="utf-8") as file:
             text = file.read(_MOST_LETTERS + 1)
     except FileNotFoundError as error:
-        raise InputError(f"{path}: no such file; `slipstream new NAME` writes a case") from error
+        advice = "`slipstream new NAME` writes a case"
+        if path.stem in SHIPPED_CASES:
+            advice = f"the shipped case is {path.stem!r}, without .toml"
+        raise InputError(f"{path}: no such file; {advice}") from error
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "not a text file"
         raise InputError(f"{path}: cannot be read as a case: {reason}") from error
