@@ -29,20 +29,22 @@ $(VENV)/bin/python:
 	$(SYSTEM_PYTHON) -m venv $(VENV)
 
 $(VENV)/.stamp-core: pyproject.toml | $(VENV)/bin/python
-	@echo "installing Slipstream into $(VENV): a minute or two, once; pip says nothing meanwhile"
+	@echo "Installing Slipstream into $(VENV), which takes a minute or two, once ..."
 	$(PIP) install --quiet --editable .
 	@touch $@
 
 $(VENV)/.stamp-test: pyproject.toml | $(VENV)/bin/python
-	@echo "installing what tests need into $(VENV): a few minutes, once; pip says nothing meanwhile"
+	@echo "Installing what the tests need into $(VENV), which takes some minutes, once ..."
 	$(PIP) install --quiet --editable '.[mpi,test]'
 	@touch $@ $(VENV)/.stamp-core
 
 demo: $(VENV)/.stamp-core
-	@echo "The Taylor-Green vortex, 64^3 points: large vortices stretch, and break down into small ones."
-	@echo "It is simulated to t = 10, then drawn: less than a minute on two cores. Compilers run first."
+	@echo "Large vortices stretch, and break down into small ones: the Taylor-Green vortex,"
+	@echo "simulated on 64^3 points and then drawn, in less than a minute on two cores."
 	@$(VENV)/bin/slipstream run taylor-green --out runs/demo --overwrite $(DEMO)
-	@echo "Look at runs/demo/summary.png, then go on: source $(VENV)/bin/activate && slipstream cases"
+	@echo "Look at runs/demo/summary.png. To go on:"
+	@echo "    source $(VENV)/bin/activate"
+	@echo "    slipstream cases"
 
 # Tests start many processes: where Python was told to keep no bytecode, each compiles all it imports.
 test: $(VENV)/.stamp-test
