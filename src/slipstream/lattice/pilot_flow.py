@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from slipstream.collective import sum_over_ranks
+from slipstream.collective import largest, sum_over_ranks
 from slipstream.errors import SlipstreamError
-from slipstream.lattice.convergence import MACH_WARNING
+from slipstream.lattice.convergence import MACH_WARNING, Convergence
 from slipstream.lattice.darcy import drive_of
 from slipstream.lattice.domain_decomposition import Subdomain
 from slipstream.lattice.permeability import permeability
@@ -28,8 +28,8 @@ from slipstream.simulation.foresight import Foresight
 if TYPE_CHECKING:
     from slipstream.lattice.lattice_simulation import LatticeSimulation
 
-# Voxels of a pilot at most, and how much coarser it may be: pores must not be lost.
-_MOST_VOXELS, _COARSEST = 1 << 19, 4
+# Voxels of a pilot at most, and how much larger they are: pores must not be lost.
+_MOST_VOXELS, _FACTORS = 1 << 19, (2, 4)
 # Pores of this many voxels and less are too narrow for a parabola; the share from which it is told.
 _NARROW, _MANY = 2, 0.05
 
@@ -46,10 +46,10 @@ def foresee(simulation: LatticeSimulation, seconds: float) -> Foresight:
             f"{share:.0%} of the pore voxels are in pores of at most {_NARROW} voxels, in which the"
             " flow is not resolved: the permeability may be wrong by as much; use a finer image"
         )
-    factor = _factor(simulation.subdomain.shape)
-    result = None if factor is None else run_pilot(simulation, factor, seconds)
-    if factor is None or result is None:
+    pilot = _finest_pilot(simulation, seconds)
+    if pilot is None:
         return found
+    factor, result = pilot
     case = simulation.case
     axes = {"all": 3}.get(case.flow.axis, 1)
     steps = steps_until(result.history, case.convergence.tolerance)
@@ -71,12 +71,18 @@ def foresee(simulation: LatticeSimulation, seconds: float) -> Foresight:
     return found
 
 
-def _factor(shape: tuple[int, ...]) -> int | None:
-    """Return how much coarser a pilot is; None if it would take too long or lose pores."""
-    for factor in range(2, _COARSEST + 1):
-        if math.prod(max(1, n // factor) for n in shape) <= _MOST_VOXELS:
-            return factor
-    return None
+def _finest_pilot(simulation: LatticeSimulation, seconds: float) -> tuple[int, Permeability] | None:
+    """Return the finest pilot that has become steady in time, or else the coarsest. Collective."""
+    shape, began = simulation.subdomain.shape, clock.monotonic()
+    found: tuple[int, Permeability] | None = None
+    for factor in sorted(_FACTORS, reverse=True):
+        if math.prod(max(1, n // factor) for n in shape) > _MOST_VOXELS:
+            continue
+        left = seconds - largest(simulation.comm, clock.monotonic() - began)
+        result = run_pilot(simulation, factor, max(left, 0.0))
+        if result is not None and (found is None or result.converged):
+            found = factor, result
+    return found
 
 
 def run_pilot(simulation: LatticeSimulation, factor: int, seconds: float) -> Permeability | None:
@@ -140,25 +146,17 @@ def coarse_pores(simulation: LatticeSimulation, factor: int) -> np.ndarray:
 
 
 def steps_until(history: list[tuple[int, float]], tolerance: float) -> float | None:
-    """Return after how many steps a permeability is within a tolerance of its limit.
+    """Return after how many steps a permeability is steady, by those of equidistant steps.
 
     Where it is not yet, its distance from the limit is taken to shrink as it has before.
     """
-    if len(history) < 3:
+    convergence = Convergence(tolerance)
+    for _, value in history:
+        convergence.add(value)
+    left = convergence.looks_left()
+    if not (history and math.isfinite(left)):
         return None
-    steps, values = np.array(history).T
-    third = (len(values) - 1) // 2
-    first, second, last = values[-1 - 2 * third], values[-1 - third], values[-1]
-    if first == second or second == last:
-        return float(steps[-1])
-    ratio = (last - second) / (second - first)
-    if not 0 < ratio < 1:
-        return float(steps[-1]) if abs(last - second) <= tolerance * abs(last) else None
-    distance = abs(last - second) * ratio / (1 - ratio) / abs(last)
-    if distance <= tolerance:
-        return float(steps[-1])
-    pace = math.log(ratio) / (steps[-1] - steps[-1 - third])
-    return float(steps[-1] + math.log(tolerance / distance) / pace)
+    return history[-1][0] + left * history[0][0]
 
 
 def narrow_share(subdomain: Subdomain, simulation: LatticeSimulation) -> float:

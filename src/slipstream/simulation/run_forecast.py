@@ -46,7 +46,7 @@ from slipstream.simulation.stop_requests import Interrupted, Interruption
 from slipstream.simulation.time_loop import Limits, TimeLoop
 
 # How long steps are timed, and pilots take, in seconds; steps before that, which load kernels.
-_STEPPING, _PILOT, _WARMING = 2.5, 3.0, 2
+_STEPPING, _PILOT, _WARMING = 2.5, 4.0, 2
 # Rows of diagnostics that are timed, at most.
 _ROWS = 8
 # Bytes of a device from which output is not written in a trial; and what is, to know how fast.
@@ -79,10 +79,11 @@ class Trial:
     # Until the first step, with kernels compiled before.
     starting: float = 0.0
     picture_seconds: float = 0.0
-    picture_bytes: int = 0
     # Of one of each kind of output.
     seconds: dict[str, float] = field(default_factory=dict)
     bytes: dict[str, float] = field(default_factory=dict)
+    # Of what there is once: the case, pictures, and what stores say of themselves.
+    more_bytes: float = 0.0
     # Of the processes of each host: how many, and their memory in bytes.
     hosts: dict[str, tuple[int, int]] = field(default_factory=dict)
     memory_free: int = 0
@@ -158,6 +159,10 @@ def check_run(
     simulation = make()
     with together(simulation.comm):
         trial, foresight = _try(simulation, folder, console, kmax_eta)
+        # Summing up may take memory too, of a run that is long enough.
+        stepping = forecast_of(case, trial, foresight).parts["time steps"]
+        simulation.results(stepping, max(1, trial.steps))
+        trial.hosts = _memory_of_hosts(simulation.comm)
     compiled = trial.starting < 0
     if compiled:
         del simulation
@@ -184,7 +189,6 @@ def _try(
     trial.start_time = simulation.time
     with _trial_folder(folder, simulation.comm) as place:
         _step_and_write(simulation, place, trial)
-    trial.hosts = _memory_of_hosts(simulation.comm)
     trial.warnings = simulation.warnings()
     compiled = largest(simulation.comm, int(_kernels() != before))
     if compiled:
@@ -232,15 +236,15 @@ def _step_and_write(simulation: Simulation, place: Path, trial: Trial) -> None:
             if artist:
                 began = clock.perf_counter()
                 begin_pictures(case.title, writer, output.path, artist)
-                drawn = artist.finish()
+                artist.finish()
                 trial.picture_seconds = clock.perf_counter() - began
-                trial.picture_bytes = sum(one.stat().st_size for one in drawn)
         finally:
             writer.close()
         trial.seconds, counts = dict(writer.seconds), dict(writer.counts)
         trial.seconds["diagnostics"] = _of_diagnostics(simulation, trial.seconds["diagnostics"])
         counts[OUTPUTS_NAME] = 2 if chosen.has_files else 0
-        trial.bytes = on_first_rank(comm, lambda: _sizes(output.path, counts))
+        found = on_first_rank(comm, lambda: _sizes(output.path, counts))
+        trial.bytes, trial.more_bytes = found
     trial.picture_seconds = largest(comm, trial.picture_seconds)
 
 
@@ -303,14 +307,18 @@ def _trial_folder(folder: Path, comm: Comm) -> Iterator[Path]:
             shutil.rmtree(place, ignore_errors=True)
 
 
-def _sizes(folder: Path, counts: Mapping[str, int]) -> dict[str, float]:
-    """Return the bytes of one of each kind of output in a folder."""
+def _sizes(folder: Path, counts: Mapping[str, int]) -> tuple[dict[str, float], float]:
+    """Return the bytes of one of each kind of output in a folder, and of all that is there once."""
     found = {}
     for kind, count in counts.items():
         total = sum(_size(folder / name) for name in _NAMES.get(kind, ()))
         if count:
             found[kind] = total / count
-    return found
+    # Of a row among many: in the text, and in the zarr group.
+    *_, row = (folder / "diagnostics.csv").read_bytes().splitlines() or [b""]
+    found["diagnostics"] = len(row) + 8.0 * len(row.split(b","))
+    of_kinds = sum(counts[kind] * size for kind, size in found.items() if kind in counts)
+    return found, max(0.0, _size(folder) - of_kinds)
 
 
 def _size(path: Path) -> int:
@@ -385,7 +393,7 @@ def forecast_of(case: Case, trial: Trial, foresight: Foresight) -> Forecast:
         kind: min(count, case.output.keep_checkpoints) if kind == "checkpoint" else count
         for kind, count in counts.items()
     }
-    disk = sum(kept[kind] * trial.bytes.get(kind, 0.0) for kind in kept) + trial.picture_bytes
+    disk = trial.more_bytes + sum(kept[kind] * trial.bytes.get(kind, 0.0) for kind in kept)
     parts = {
         "start": trial.starting,
         "time steps": stepping,
@@ -466,6 +474,13 @@ def _show(
         add(name, fact)
     console.print(table, highlight=False)
     told = list(dict.fromkeys([*trial.warnings, *foresight.warnings]))
+    wall = case.time.wall_seconds
+    if wall is not None and forecast.wall > wall:
+        times = math.ceil(forecast.wall / wall)
+        told.append(
+            f"time.wall = {case.time.wall} ends the run before its time; with slipstream resume it"
+            f" takes about {times} jobs"
+        )
     if forecast.disk > free.free:
         told.append(f"the output does not fit: {bytes_text(free.free)} are free")
     for text in told:
