@@ -38,7 +38,13 @@ from slipstream.bench import app as bench
 from slipstream.case import Case, SpectralCase, case_file, load_case, write_template
 from slipstream.collective import on_first_rank
 from slipstream.errors import InputError, RunError, SlipstreamError
-from slipstream.option_values import complete_case, complete_run, complete_setting, one_of
+from slipstream.option_values import (
+    beginning_with,
+    complete_case,
+    complete_run,
+    complete_setting,
+    one_of,
+)
 from slipstream.plain_output import allow_plain_output
 from slipstream.printable_text import printable
 from slipstream.stop_signals import StopRequest, listening
@@ -264,7 +270,9 @@ def _unfinished() -> Iterator[None]:
 
 @app.command()
 def new(
-    name: Annotated[str, typer.Argument(help="Name of the case; writes NAME.toml.")],
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help="Name of the case; writes NAME.toml.")
+    ],
     solver: Annotated[str | None, one_of(SOLVERS, "Solver family: {} (default: spectral)")] = None,
     source: Annotated[
         str | None,
@@ -419,9 +427,13 @@ def watch(
 def validate(
     family: Annotated[
         str | None,
-        typer.Argument(metavar="[FAMILY]", help=f"{listed(VALIDATED)} (default: all)."),
+        typer.Argument(
+            metavar="FAMILY",
+            help=f"{listed(VALIDATED)} (default: all).",
+            autocompletion=beginning_with(VALIDATED),
+        ),
     ] = None,
-    device: Annotated[str, typer.Option(help=f"{listed([*DEVICES, 'auto'])}.")] = "auto",
+    device: Annotated[str, one_of([*DEVICES, "auto"])] = "auto",
     ranks: Annotated[
         int | None, typer.Option(metavar="N", help="Start N MPI ranks on this machine.")
     ] = None,

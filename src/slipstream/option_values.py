@@ -36,11 +36,12 @@ def one_of(names: Iterable[str], what: str = "{}") -> Any:
     return typer.Option(
         help=f"{what.format(listed(accepted))}.",
         callback=checked,
-        autocompletion=_beginning_with(accepted),
+        autocompletion=beginning_with(accepted),
     )
 
 
-def _beginning_with(names: Iterable[str]) -> Callable[[str], list[str]]:
+def beginning_with(names: Iterable[str]) -> Callable[[str], list[str]]:
+    """Return what completes an option or argument by some names."""
     return lambda incomplete: [name for name in names if name.startswith(incomplete)]
 
 
