@@ -28,7 +28,8 @@ from slipstream.io import open_checkpoint
 from slipstream.io.run_record import read_run_record
 from slipstream.simulation.folder_lock import is_locked
 
-_STEPS = 600
+# Of about the same time each.
+_STEPS = {"spectral": 600, "advection": 2400, "lattice": 900}
 # Of none of these is another a multiple: what recurs does so at different steps.
 _OUTPUT = """
 [output]
@@ -55,7 +56,9 @@ def case_of(family):
     head = moments.CASES[family].split("[output]")[0]
     step = {"spectral": 0.005, "advection": 0.6 / 12, "lattice": 2}[family]
     end = f"end = {'24' if family == 'lattice' else '0.6'}"
-    head = head.replace(end, f"end = {_STEPS * step:g}").replace("step = 0.05", f"step = {step}")
+    head = head.replace(end, f"end = {_STEPS[family] * step:g}").replace(
+        "step = 0.05", f"step = {step}"
+    )
     return head + _OUTPUT.format(**{kind: count * step for kind, count in _INTERVALS.items()})
 
 
@@ -101,10 +104,10 @@ def steps_of(folder):
     return steps
 
 
-def stop(folder, child, way, draw):
+def stop(folder, family, child, way, draw):
     """Stop a run at a step drawn at random, or in its set-up; return its status."""
     status, begun = None, steps_of(folder)
-    target = draw.choice([None, *[draw.randrange(_STEPS)] * 5])
+    target = draw.choice([None, *[draw.randrange(_STEPS[family])] * 5])
     setup = draw.uniform(0, 2)
     began = time.monotonic()
     while status is None and way != "wall limit" and time.monotonic() - began < 300:
@@ -147,7 +150,7 @@ def run_with_stops(folder, family, ranks, draw, seconds):
         way = draw.choice(WAYS) if len(ways) < _MOST_STOPS else None
         wall = round(seconds * draw.uniform(0.3, 0.8), 2) if way == "wall limit" else None
         child = start(folder, family, own, wall)
-        status = wait(child, 600) if way is None else stop(folder, child, way, draw)
+        status = wait(child, 600) if way is None else stop(folder, family, child, way, draw)
         said = (folder / "said").read_text()
         assert "Traceback" not in said, said
         if steps_of(folder):

@@ -26,6 +26,7 @@ SMALL = {
     "advection": ("grid.points=20", "time.max_steps=2", "output.pictures=false"),
     "lattice": ("time.max_steps=20", "output.pictures=false"),
 }
+SMALL_STEPS = 2
 SMALL_SAMPLE = ("image.shape=[24, 24, 24]", "image.porosity=0.5", "image.radius=5")
 # A block of docs/fft.md is for four ranks; the other documents' are for one, or for any number.
 RANKS = {"fft.md": 4}
@@ -155,11 +156,18 @@ def test_commands_are_accepted(document):
 def test_commands_run(document, folder):
     """In their order, in one folder; what measures or validates, which takes long, is not run."""
     have_run(document.read_text())
+    done = []
     for arguments in commands(document):
         if arguments[0] == "run":
             run(made_small(arguments))
         elif arguments[0] == "new":
             run([*arguments, "--overwrite"])
+        elif arguments[0] == "resume":
+            small = [word.replace("=96", "=20") for word in arguments]
+            steps = SMALL_STEPS + 2 * (1 + sum(one == "resume" for one in done))
+            small += ["--set", f"time.max_steps={steps}", "--set", "output.pictures=false"]
+            run(small)
+            done.append("resume")
         elif arguments[0] not in ("bench", "validate"):
             run(arguments)
 
