@@ -528,7 +528,7 @@ def _status_of(arguments):
     return 0
 
 
-def _begin_case(simulation, *_):
+def _begin_case(simulation, *_, **options):
     """Do what a run does of a case, but for its output: the first step too."""
     simulation.describe()
     simulation.prepare()
