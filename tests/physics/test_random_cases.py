@@ -39,7 +39,7 @@ def run(folder, keys):
     return simulation
 
 
-@settings(max_examples=10, phases=[Phase.generate])
+@settings(max_examples=6, phases=[Phase.generate])
 @given(box=BOXES, first=LEGS, second=LEGS, seed=st.integers(0, 9))
 def test_any_run_and_any_run_that_goes_on_from_it(tmp_path_factory, box, first, second, seed):
     points, lengths = box
