@@ -16,6 +16,7 @@ from slipstream.device import open_device
 from slipstream.errors import InputError
 from slipstream.lattice import pilot_flow
 from slipstream.simulation import make_simulation, run_case, run_forecast
+from slipstream.simulation.foresight import Foresight
 from slipstream.simulation.run_forecast import Trial, check_run, counts_until, forecast_of
 from slipstream.simulation.stop_requests import Interrupted, Interruption
 from slipstream.spectral import pilot_run
@@ -133,13 +134,34 @@ def test_outputs_are_counted_as_they_are_written():
     trial = Trial(first_step=0.01, step_seconds=2.0, starting=1.0)
     trial.seconds = {"fields": 10.0}
     trial.bytes = {"fields": 1000.0, "checkpoint": 1e6}
-    found = forecast_of(case, trial, run_forecast.Foresight())
+    found = forecast_of(case, trial, Foresight())
     assert found.steps == 10
     assert found.wall == 1 + 20 + 50
     # The last two states are kept.
     assert found.disk == 5000 + 2e6
-    stopped = forecast_of(small("time.max_steps=4"), trial, run_forecast.Foresight())
+    stopped = forecast_of(small("time.max_steps=4"), trial, Foresight())
     assert stopped.steps == 4
+
+
+def test_steps_are_added_where_they_are_shortened_to_hit_output():
+    case = small("time.cfl=0.5", "output.fields_interval=0.025")
+    trial = Trial(first_step=0.01)
+    foreseen = Foresight(steps=10.0)
+    # Two and a half steps between two snapshots are three.
+    assert forecast_of(case, trial, foreseen).steps == 12
+    fitting = small("time.cfl=0.5", "output.fields_interval=0.05")
+    assert forecast_of(fitting, trial, foreseen).steps == 10
+
+
+@pytest.mark.parametrize(("wall", "said"), [("25s", "about 4 jobs"), ("1s", "before the run has")])
+def test_jobs_that_a_run_takes_are_counted(tmp_path, monkeypatch, wall, said):
+    found = forecast_of(
+        small(), Trial(starting=5.0, first_step=0.01, step_seconds=8.0), Foresight()
+    )
+    assert found.wall == 85
+    monkeypatch.setattr(run_forecast, "forecast_of", lambda *_arguments: found)
+    _, text = check(small(f"time.wall='{wall}'"), tmp_path / "one")
+    assert said in " ".join(text.split())
 
 
 # -- resolution ------------------------------------------------------------------------------------

@@ -74,7 +74,7 @@ class Trial:
 
     start_time: float = 0.0
     first_step: float = math.nan
-    step_seconds: float = math.nan
+    step_seconds: float = 0.0
     steps: int = 0
     # Until the first step, with kernels compiled before.
     starting: float = 0.0
@@ -376,9 +376,7 @@ def forecast_of(case: Case, trial: Trial, foresight: Foresight) -> Forecast:
         until, steps = until * most / steps, most
     counts = counts_until(case, until)
     if case.fixed_step is None:
-        # Steps are shortened to hit these.
-        hit = ("fields", OUTPUTS_NAME, *STATISTICS)
-        steps += 0.5 * sum(max(0, counts.get(kind, 0) - 1) for kind in hit)
+        steps += _steps_for_hits(counts, steps)
     # After steps alone is anything written.
     occasions = 1 + math.ceil(steps / case.steps_at_once)
     counts = {kind: min(count, occasions) for kind, count in counts.items()}
@@ -401,6 +399,19 @@ def forecast_of(case: Case, trial: Trial, foresight: Foresight) -> Forecast:
         "pictures": trial.picture_seconds,
     }
     return Forecast(steps, counts, parts, int(disk))
+
+
+def _steps_for_hits(counts: Mapping[str, int], steps: float) -> float:
+    """Return how many more steps it takes that adaptive ones are shortened to hit times of output.
+
+    Between two of them it is half a step on average, and none where steps fit.
+    """
+    more = 0.0
+    for kind in ("fields", OUTPUTS_NAME, *STATISTICS):
+        gaps = counts.get(kind, 0) - 1
+        if gaps > 0 and abs(steps / gaps - round(steps / gaps)) > 0.02:
+            more += gaps / 2
+    return more
 
 
 def counts_until(case: Case, length: float) -> dict[str, int]:
@@ -456,13 +467,15 @@ def _show(
     add("time steps", f"{about}{forecast.steps:.0f}" + (f", {how}" if how else ""))
     parts = ", ".join(f"{name} {duration(one)}" for name, one in forecast.parts.items() if one)
     add("wall time", f"about {duration(forecast.wall)}: {parts}")
-    add("timed", f"{trial.steps} steps, {duration(trial.step_seconds)} each")
+    plural = "step" if trial.steps == 1 else "steps"
+    add("timed", f"{trial.steps} {plural}, {duration(trial.step_seconds)} each")
     for kind, name in _PLAIN_NAMES.items():
         count, size = forecast.counts.get(kind, 0), trial.bytes.get(kind, 0.0)
         if count and size:
             kept = f"the last {case.output.keep_checkpoints} are kept"
             note = f", {kept}" if kind == "checkpoint" else ""
-            add(name, f"{bytes_text(size)}, {count} times{note}")
+            often = "once" if count == 1 else f"{count} times"
+            add(name, f"{bytes_text(size)}, {often}{note}")
     free = shutil.disk_usage(next(x for x in (folder, *folder.absolute().parents) if x.exists()))
     add("disk in all", f"{bytes_text(forecast.disk)}, of {bytes_text(free.free)} free")
     for name, (processes, used) in trial.hosts.items():
@@ -473,13 +486,19 @@ def _show(
     for name, fact in foresight.facts.items():
         add(name, fact)
     console.print(table, highlight=False)
-    told = list(dict.fromkeys([*trial.warnings, *foresight.warnings]))
+    told = list(foresight.warnings)
+    # What is foreseen says more than what is already so.
+    is_said = any("kmax_eta" in text for text in told)
+    told += [text for text in trial.warnings if not (is_said and "kmax_eta" in text)]
     wall = case.time.wall_seconds
     if wall is not None and forecast.wall > wall:
-        times = math.ceil(forecast.wall / wall)
+        start = forecast.parts["start"]
+        jobs = math.ceil((forecast.wall - start) / (wall - start)) if wall > start else math.inf
         told.append(
             f"time.wall = {case.time.wall} ends the run before its time; with slipstream resume it"
-            f" takes about {times} jobs"
+            f" takes about {jobs} jobs"
+            if jobs < math.inf
+            else f"time.wall = {case.time.wall} is over before the run has begun"
         )
     if forecast.disk > free.free:
         told.append(f"the output does not fit: {bytes_text(free.free)} are free")
