@@ -69,7 +69,7 @@ def result_of(comm, device, case):
         return None, str(refusal)
 
 
-@alike(examples=50)
+@alike(examples=30)
 @given(data=st.data())
 def test_one_wrong_argument_is_named_or_taken_for_what_it_is(comm, device, ranks, data):
     case = data.draw(transforms(ranks, tiled=device.tiled_transforms()))

@@ -87,7 +87,7 @@ def make_and_check(comm, device, name, **case):
     check(comm, device, [Halos(comm, device, transport, **case)])
 
 
-@alike(examples=30)
+@alike(examples=20)
 @given(data=st.data())
 def test_halos_hold_the_points_of_the_periodic_array(comm, device, ranks, transports, data):
     """Faces, edges and corners, also of neighbours that are no neighbours but by the period."""

@@ -32,7 +32,7 @@ def check(comm, image, periodic, axes, kept, numbers):
     together(comm, compare)
 
 
-@alike(examples=100)
+@alike(examples=50)
 @given(images(), st.sampled_from(PERIODICITIES), wanted_axes)
 def test_what_is_kept_is_what_a_search_finds(comm, image, periodic, axes):
     """Images of fewer planes than ranks are among them."""
@@ -47,7 +47,7 @@ def test_named_images_percolate_along_any_axis(comm, image, periodic, axes, orde
         check(comm, image, periodic, (axis,), *expected(image, periodic, (axis,)))
 
 
-@alike(examples=30)
+@alike(examples=15)
 @given(
     st.sampled_from([0.12, 0.15, 0.2]), st.integers(0, 2**32 - 1), st.sampled_from(PERIODICITIES)
 )

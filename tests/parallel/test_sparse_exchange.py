@@ -82,7 +82,7 @@ def check_swaps(comm, device, name, policy, dtype, places):
 
 
 @several
-@alike(examples=25)
+@alike(examples=15)
 @given(
     seed=st.integers(0, 2**32 - 1),
     most=st.sampled_from([3, 40, 1200]),
@@ -131,7 +131,7 @@ def test_plan_has_a_block_for_each_neighbour_one_after_the_other():
 DTYPES = ("uint8", "float64", "int16", "complex64", "bool")
 
 
-@alike(examples=60)
+@alike(examples=30)
 @given(
     shape=st.lists(st.integers(1, 7), min_size=1, max_size=3).map(tuple),
     data=st.data(),
