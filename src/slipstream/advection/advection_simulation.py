@@ -57,7 +57,7 @@ class AdvectionSimulation(Simulation):
         self._strategy = strategy_of_case(self.schedule, self.ranks)
         self.transport = self._strategy.transport if self.ranks > 1 else "none"
         self._shape = tuple(reversed(case.grid.points_xyz))
-        self._grid = self._process_grid()
+        self._grid = grid_of_case(case, self.ranks)
         self.boxes = grid_boxes(self._shape, self._grid)
         self._box = self.boxes[self.rank]
         self._check_width()
@@ -66,15 +66,6 @@ class AdvectionSimulation(Simulation):
         }
 
     # -- before the run ----------------------------------------------------------------------
-
-    def _process_grid(self) -> tuple[int, int, int]:
-        grid = self.case.run.grid
-        if grid is not None and math.prod(grid) != self.ranks:
-            raise InputError(
-                f"run.grid: {list(grid)} is for {math.prod(grid)} ranks; accepted: three numbers "
-                f"whose product is the number of ranks, {self.ranks}"
-            )
-        return checked_grid(grid and tuple(reversed(grid)), self.ranks, self._shape)
 
     def _check_width(self) -> None:
         """Refuse a Gaussian that is narrower than the grid spacing."""
@@ -247,6 +238,17 @@ class AdvectionSimulation(Simulation):
     def checkpoint(self) -> Iterator[Field]:
         """Yield the tracer, which is all that a step needs."""
         yield from self.fields()
+
+
+def grid_of_case(case: AdvectionCase, ranks: int) -> tuple[int, int, int]:
+    """Return the number of ranks along z, y and x."""
+    grid, shape = case.run.grid, tuple(reversed(case.grid.points_xyz))
+    if grid is not None and math.prod(grid) != ranks:
+        raise InputError(
+            f"run.grid: {list(grid)} is for {math.prod(grid)} ranks; accepted: three numbers "
+            f"whose product is the number of ranks, {ranks}"
+        )
+    return checked_grid(grid and tuple(reversed(grid)), ranks, shape)
 
 
 def _strategy_and_devices(

@@ -38,6 +38,11 @@ class Region:
         """Return the other points."""
         return [inner for box in self.boxes if (inner := box.intersect(self.core)).size]
 
+    def copied(self) -> tuple[list[Box], list[Box]]:
+        """Return which points of a GPU's block its shell reads, and which of the shell it reads."""
+        box = self.layout.box
+        return box.without(self.core), box.grown(self.layout.halo).without(box)
+
 
 def padded(device: Device, box: Box, halo: Sequence[int], dtype: Any) -> PaddedBox:
     """Return the layout of a box, its rows aligned as the device prefers."""
@@ -103,9 +108,7 @@ class DeviceRegion:
 
 def record_copies(graph: StepGraph, cpu: DeviceRegion, gpu: DeviceRegion, number: int) -> None:
     """Record the copies between CPU and GPU, which the GPU makes from and to pinned memory."""
-    layout = gpu.region.layout
-    edges = layout.box.without(gpu.region.core)
-    halo = layout.box.grown(layout.halo).without(layout.box)
+    edges, halo = gpu.region.copied()
     for boxes, source, place, lane in ((edges, gpu, cpu, "copy out"), (halo, cpu, gpu, "copy in")):
         pairs = [(source.view(number, box), place.view(number, box)) for box in boxes]
         graph.add(

@@ -11,6 +11,8 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from slipstream.array_types import Array
 from slipstream.decomposition import Box, PaddedBox
 from slipstream.device import Device
@@ -57,6 +59,8 @@ class HaloPlan:
         The boxes of all ranks cover the array once; empty ones have no halo. Halos are at most as
         wide, along each axis, as the array.
         """
+        # Halos reach as far as they are reached, so that both ways concern the same ranks.
+        near = [peer for peer in _near(boxes, shape, widths, rank) if peer != rank]
 
         def between(sender: int, receiver: int, peer: int, offset: int) -> list[HaloBox]:
             found = []
@@ -67,9 +71,7 @@ class HaloPlan:
 
         def gather(kind: str) -> tuple[tuple[HaloBox, ...], tuple[Block, ...]]:
             pieces, blocks, offset = [], [], 0
-            for peer in range(len(boxes)):
-                if peer == rank:
-                    continue
+            for peer in near:
                 pair = (rank, peer) if kind == "send" else (peer, rank)
                 found = between(*pair, peer, offset)
                 if found:
@@ -84,6 +86,25 @@ class HaloPlan:
         sizes = (sum(block.count for block in blocks) for blocks in (outgoing, incoming))
         packed = ExchangePlan(rank, outgoing, incoming, *sizes)
         return cls(packed, sends, receives, tuple(between(rank, rank, rank, 0)))
+
+
+def _near(
+    boxes: Sequence[Box], shape: Sequence[int], widths: Sequence[int], rank: int
+) -> list[int]:
+    """Return the ranks of which an image may lie in the halo of one rank; few of thousands do."""
+    reach = boxes[rank].grown(widths)
+    starts, stops = (np.array([getattr(box, end) for box in boxes]) for end in ("start", "stop"))
+    is_near = np.ones(len(boxes), bool)
+    for axis, (size, width) in enumerate(zip(shape, widths, strict=True)):
+        is_near &= np.any(
+            [
+                (starts[:, axis] + shift < reach.stop[axis])
+                & (stops[:, axis] + shift > reach.start[axis])
+                for shift in ((-size, 0, size) if width else (0,))
+            ],
+            axis=0,
+        )
+    return list(map(int, np.flatnonzero(is_near)))
 
 
 def _images(

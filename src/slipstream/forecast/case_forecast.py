@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from slipstream.case import Case, SpectralCase
+from slipstream.case import AdvectionCase, Case, SpectralCase
 from slipstream.errors import InputError
+from slipstream.forecast.advection_counts import advection_counts
 from slipstream.forecast.machine_description import Machine
-from slipstream.forecast.step_counts import StepCounts, spectral_counts
+from slipstream.forecast.spectral_counts import spectral_counts
+from slipstream.forecast.step_counts import StepCounts
 from slipstream.forecast.step_time import StepTime, step_time
 
 
@@ -48,7 +50,7 @@ def forecast(
     Parameters
     ----------
     case : Case
-        Of the spectral family.
+        Of any family.
     machine : Machine
         Where it is to run, a rank for each of its devices.
     nodes : sequence of int
@@ -61,16 +63,14 @@ def forecast(
     InputError
         If the case is of another family.
     """
-    if not isinstance(case, SpectralCase):
-        raise InputError(f"solver: {case.solver!r} cannot be foretold yet; accepted: 'spectral'")
-    if steps is None and case.time.step is not None:
-        steps = math.ceil(case.time.end / case.time.step)
+    count_step = _counter(case, machine)
+    steps = steps or _steps(case)
     found: list[Forecast] = []
     reference: float | None = None
     for count in nodes:
         ranks = count * machine.devices_per_node
         try:
-            counts = spectral_counts(case, machine, ranks)
+            counts = count_step(ranks)
             time = step_time(counts, machine)
         except InputError as error:
             found.append(Forecast(count, ranks, None, None, str(error)))
@@ -82,3 +82,24 @@ def forecast(
             Forecast(count, ranks, counts, time, efficiency=reference / cost, node_hours=hours)
         )
     return found
+
+
+def _counter(case: Case, machine: Machine) -> Callable[[int], StepCounts]:
+    """Return what counts a step of a case on so many ranks."""
+    if isinstance(case, SpectralCase):
+        return lambda ranks: spectral_counts(case, machine, ranks)
+    if isinstance(case, AdvectionCase):
+        return lambda ranks: advection_counts(case, machine, ranks)
+    raise InputError(
+        f"solver: {case.solver!r} cannot be foretold yet; accepted: 'advection', 'spectral'"
+    )
+
+
+def _steps(case: Case) -> int | None:
+    """Return the number of steps of a case, if their size is fixed."""
+    step = None
+    if isinstance(case, AdvectionCase):
+        step = case.fixed_step
+    elif isinstance(case, SpectralCase):
+        step = case.time.step
+    return None if step is None else math.ceil(case.time.end / step)

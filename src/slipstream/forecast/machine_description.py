@@ -11,7 +11,7 @@ import math
 import os
 import tomllib
 from pathlib import Path
-from typing import Annotated, Self
+from typing import Annotated, Literal, Self
 
 import numpy as np
 from pydantic import BeforeValidator, Field, ValidationError, model_validator
@@ -25,6 +25,8 @@ from slipstream.errors import InputError
 from slipstream.printable_text import shown
 
 _PACKAGE = Path(slipstream.__file__).parent
+Family = Literal["spectral", "lattice", "advection"]
+_Share = Annotated[float, Field(gt=0, le=1)]
 _Rates = Annotated[tuple[Positive, ...], BeforeValidator(as_tuple), Field(min_length=1)]
 
 
@@ -39,14 +41,26 @@ class Processor(Table):
         Its memory.
     copy_gb_per_s : float
         Bytes that a copy in its memory reads and writes together, per second.
-    share_of_bound : float
-        Which share of that the passes of a step reach.
+    share_of_bound, lattice_share, advection_share : float
+        Which share of that the passes of a step reach: of a spectral one, and of the other
+        families.
     """
 
     name: str
     memory_gib: Positive
     copy_gb_per_s: Positive
-    share_of_bound: Annotated[float, Field(gt=0, le=1)] = 0.75
+    share_of_bound: _Share = 0.75
+    lattice_share: _Share = 0.85
+    advection_share: _Share = 0.85
+
+    def share(self, family: Family) -> float:
+        """Return which share of the bound the steps of a family reach."""
+        shares = {
+            "spectral": self.share_of_bound,
+            "lattice": self.lattice_share,
+            "advection": self.advection_share,
+        }
+        return shares[family]
 
 
 class Bus(Table):
@@ -73,10 +87,16 @@ class Node(Table):
         Memory of the host.
     gb_per_s : float
         What each device sends to the others of its node while all do.
+    host_gb_per_s : float
+        What each rank sends to the others of its node by MPI, from memory of the host.
+    latency_us : float
+        Microseconds that an exchange within the node takes, however little it moves.
     """
 
     memory_gib: Positive
     gb_per_s: Positive
+    host_gb_per_s: Positive = 5.0
+    latency_us: Annotated[float, Field(ge=0)] = 0.0
 
 
 class Network(Table):
@@ -89,11 +109,17 @@ class Network(Table):
     message_bytes, node_gb_per_s : tuple of float
         What a node sends while all exchange with all, by the size of a message; straight lines of
         logarithms in between, and beyond the smallest message.
+    bisection_gb_per_s, bisection_nodes : float and int, or None
+        What the two halves of so many nodes send each other, both ways added, where that is less
+        than what their nodes could send: in a torus it grows with the number of nodes to the power
+        of 2/3.
     """
 
     latency_us: Annotated[float, Field(ge=0)]
     message_bytes: _Rates
     node_gb_per_s: _Rates
+    bisection_gb_per_s: Positive | None = None
+    bisection_nodes: Annotated[int, Field(ge=1)] | None = None
 
     @model_validator(mode="after")
     def _is_a_curve(self) -> Self:
@@ -102,7 +128,15 @@ class Network(Table):
             raise ValueError(
                 "message_bytes must grow, with a rate of node_gb_per_s for each of them"
             )
+        if (self.bisection_gb_per_s is None) != (self.bisection_nodes is None):
+            raise ValueError("bisection_gb_per_s and bisection_nodes: give both, or none of them")
         return self
+
+    def bisection(self, nodes: int) -> float:
+        """Return the bytes per second between the halves of so many nodes, infinite if not told."""
+        if self.bisection_gb_per_s is None or self.bisection_nodes is None:
+            return math.inf
+        return 1e9 * self.bisection_gb_per_s * (nodes / self.bisection_nodes) ** (2 / 3)
 
     def rate(self, message: float) -> float:
         """Return the bytes per second that a node sends in messages of so many bytes."""

@@ -30,6 +30,7 @@ _MOST_NODES = 1_000_000
 _PARTS = {
     "total": "step",
     "memory": "memory",
+    "host": "host",
     "bus": "bus",
     "in_node": "in node",
     "network": "network",
@@ -65,6 +66,9 @@ def project(
                 highlight=False,
                 markup=False,
             )
+    for remark in dict.fromkeys(one.counts.remark for one in found if one.counts is not None):
+        if remark:
+            console.print(remark, highlight=False, markup=False)
     for source in described.sources:
         console.print(f"source: {source}", highlight=False, markup=False, style="dim")
     if record is not None:

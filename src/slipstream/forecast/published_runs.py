@@ -89,6 +89,10 @@ def _transforms(points: int, nodes: int, ranks: int, transforms: int, pencils: i
     field = _SINGLE * points**3 / all_ranks
     block = field / all_ranks
     return StepCounts(
+        family="spectral",
+        ranks=all_ranks,
+        ranks_of_node=ranks,
+        devices_of_rank=devices,
         # Three passes that read and write, and packing.
         memory_bytes=transforms * 4 * 2 * field,
         # To the GPU and back on both sides of the exchange.
@@ -99,8 +103,6 @@ def _transforms(points: int, nodes: int, ranks: int, transforms: int, pencils: i
         message_bytes=block / pencils,
         exchanges=transforms * pencils,
         fields_bytes=0,
-        ranks_of_node=ranks,
-        devices_of_rank=devices,
         is_overlapped=pencils > 1,
     )
 

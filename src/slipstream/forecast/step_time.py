@@ -23,14 +23,15 @@ class StepTime:
 
     Attributes
     ----------
-    memory, bus, in_node, network : float
-        The passes over the device's memory; copies between host and device; exchanges within a
-        node; those between nodes, with their latency.
+    memory, host, bus, in_node, network : float
+        The passes over the device's memory; those over the host's, by its cores; copies between
+        host and device; exchanges within a node; those between nodes, with their latency.
     total : float
         All, with what hides.
     """
 
     memory: float
+    host: float
     bus: float
     in_node: float
     network: float
@@ -40,7 +41,8 @@ class StepTime:
 def step_time(counts: StepCounts, machine: Machine) -> StepTime:
     """Return how long a step takes that moves so much."""
     ranks, devices = counts.ranks_of_node, counts.devices_of_rank
-    passes = machine.device.copy_gb_per_s * 1e9 * machine.device.share_of_bound * devices
+    nodes = -(-counts.ranks // ranks)
+    passes = machine.device.copy_gb_per_s * 1e9 * machine.device.share(counts.family) * devices
     one_way = max(counts.bus_in_bytes, counts.bus_out_bytes)
     both_ways = counts.bus_in_bytes + counts.bus_out_bytes
     bus = max(
@@ -51,11 +53,21 @@ def step_time(counts: StepCounts, machine: Machine) -> StepTime:
     if counts.off_node_bytes:
         if machine.network is None:
             raise InputError(f"{machine.title} is described as one node; add a table [network]")
-        network = ranks * counts.off_node_bytes / machine.network.rate(counts.message_bytes)
+        network = max(
+            ranks * counts.off_node_bytes / machine.network.rate(counts.message_bytes),
+            # Whether all exchange with all, or neighbours lie anywhere: half must cross the middle.
+            counts.ranks * counts.off_node_bytes / 2 / machine.network.bisection(nodes),
+        )
         network += machine.network.latency_us * 1e-6 * counts.exchanges
     memory = counts.memory_bytes / passes
-    in_node = counts.in_node_bytes / (machine.node.gb_per_s * 1e9 * devices)
+    # What all devices of a node copy at once is what the host's memory allows.
+    host = ranks * counts.host_bytes / (machine.bus.node_gb_per_s * 1e9)
+    node = machine.node
+    reach = node.host_gb_per_s if counts.is_from_host else node.gb_per_s * devices
+    in_node = 0.0
+    if counts.in_node_bytes:
+        in_node = counts.in_node_bytes / (reach * 1e9) + node.latency_us * 1e-6 * counts.exchanges
     # Within a node and between nodes, messages travel at the same time.
-    parts = memory, bus, max(in_node, network)
+    parts = memory, host, bus, max(in_node, network)
     hidden = (1 - _REMAINS) * (sum(parts) - max(parts)) if counts.is_overlapped else 0.0
-    return StepTime(memory, bus, in_node, network, sum(parts) - hidden)
+    return StepTime(memory, host, bus, in_node, network, sum(parts) - hidden)
