@@ -208,6 +208,13 @@ def test_steps_of_many_points_follow_from_those_of_few(monkeypatch):
     assert foreseen.steps == pytest.approx(steps, rel=0.1)
 
 
+def test_the_last_step_of_a_pilot_counts_as_far_as_it_goes():
+    case = small("time.cfl=0.5")
+    simulation = make_simulation(case, None, DEVICE)
+    pilot = pilot_run.Pilot((12, 12, 12), 0.0, 0.1, [0.04, 0.04, 0.04], [0.04, 0.04, 0.02])
+    assert pilot_run.expected_steps(simulation, pilot, 0.01) == pytest.approx(10)
+
+
 def test_a_pilot_that_cannot_be_tells_nothing(monkeypatch):
     monkeypatch.setitem(pilot_run._MOST_POINTS, 3, 8)
     case = small("grid.points=24", "initial.flow=abc", "initial.wavenumber=6", "time.cfl=0.5")

@@ -37,6 +37,8 @@ class Pilot:
     start: float = 0.0
     time: float = 0.0
     step_sizes: list[float] = field(default_factory=list)
+    # The same, but that the last one ends with the run.
+    advances: list[float] = field(default_factory=list)
     dissipations: list[float] = field(default_factory=list)
     injections: list[float] = field(default_factory=list)
     # u^3 / L of isotropic turbulence, the largest seen.
@@ -109,7 +111,8 @@ def _advanced(small: SpectralSimulation, pilot: Pilot, seconds: float) -> Pilot:
         if not 0 < step < math.inf:
             raise RunError("the pilot run has no finite time step")
         pilot.step_sizes.append(step)
-        small.advance(min(step, end - small.time))
+        pilot.advances.append(min(step, end - small.time))
+        small.advance(pilot.advances[-1])
         pilot.time = small.time
     _look(small, pilot)
     return pilot
@@ -143,7 +146,7 @@ def expected_steps(simulation: SpectralSimulation, pilot: Pilot, first: float) -
         sizes = zip(pilot.points, case.grid.points_xyz, strict=True)
         ratio = min(few / n for few, n in sizes)
     sizes_here = np.minimum(ratio * np.array(pilot.step_sizes), bound)
-    steps = float((np.array(pilot.step_sizes) / sizes_here).sum())
+    steps = float((np.array(pilot.advances) / sizes_here).sum())
     return steps * (case.time.end - pilot.start) / (pilot.time - pilot.start)
 
 
