@@ -71,14 +71,44 @@ def plan_planes(
     """
     if 0 in source.shape or 0 in target.shape:
         return None
+    first, second = (array.ctypes.data for array in (source, target))
+    # Addresses of planes may be equal only where memory is shared.
+    apart = abs(second - first) >= _extent(source) + _extent(target)
+    key = (
+        "planes",
+        *((array.dtype.char, array.shape, array.strides) for array in (source, target)),
+        *(first % _ALIGNMENT, second % _ALIGNMENT, None if apart else second - first),
+        *(tuple(inner), axis, forward, os.environ.get(MEASURING)),
+    )
+    known = _plans.get(key)
+    if known is None:
+        known = _planned_planes(source, target, inner, axis, forward)
+        if known is None:
+            return None
+        if len(known[1]) <= _REMEMBERED_PLANES:
+            _plans[key] = known
+    execute, places = known
+    return RepeatedCall(execute, places + np.array([0, first, second]), (source, target))
+
+
+def _extent(array: np.ndarray) -> int:
+    steps = ((n - 1) * abs(step) for n, step in zip(array.shape, array.strides, strict=True))
+    return sum(steps) + array.itemsize
+
+
+def _planned_planes(
+    source: np.ndarray, target: np.ndarray, inner: Sequence[int], axis: int, forward: bool
+) -> tuple[Any, np.ndarray] | None:
+    """Return FFTW's function, and for each plane its plan and how far behind the first it lies."""
     outer = [k for k in range(source.ndim) if k not in inner]
     counts = [source.shape[k] for k in outer]
-    begins = []
+    distances, begins = [], []
     for array in (source, target):
-        begin = np.array([array.ctypes.data])
+        distance = np.zeros(1, np.int64)
         for k, count in zip(outer, counts, strict=True):
-            begin = (begin[:, None] + array.strides[k] * np.arange(count)).reshape(-1)
-        begins.append(begin)
+            distance = (distance[:, None] + array.strides[k] * np.arange(count)).reshape(-1)
+        distances.append(distance)
+        begins.append(array.ctypes.data + distance)
     # What else a plan is made for is the same of all planes.
     alignments = [begin % _ALIGNMENT for begin in begins]
     kinds = 2 * (_ALIGNMENT * alignments[0] + alignments[1]) + (begins[0] == begins[1])
@@ -93,8 +123,7 @@ def plan_planes(
             return None
         plans.append(_plan_of(problem))
     addresses = np.array([plan.address for plan in plans])[kind_of]
-    arguments = np.stack([addresses, *begins], axis=1)
-    return RepeatedCall(plans[0].execute, arguments, (source, target))
+    return plans[0].execute, np.stack([addresses, *distances], axis=1)
 
 
 def _through_memory(
@@ -159,7 +188,9 @@ class _Plan:
         return HostCall(self.execute, arguments, kept)
 
 
-_plans: dict[tuple, _Plan] = {}
+# By problem; also, by their geometry, what is known of planes, as long as these are few.
+_plans: dict[tuple, Any] = {}
+_REMEMBERED_PLANES = 1024
 _LIBC = ctypes.CDLL(None)
 _LIBC.open_memstream.restype = ctypes.c_void_p
 
