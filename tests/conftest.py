@@ -139,13 +139,14 @@ class PicturesHere(picture_process.PictureProcess):
     """
 
     def __init__(self):
-        self._requests = ("", ())
+        self._requests, self.plots = ("", (), False), {}
 
     def __exit__(self, *_):
         pass
 
-    def begin(self, folder, requests):
-        self._requests = folder, requests
+    def begin(self, folder, requests, for_page=False):
+        # Pages of runs are looked at where they are the point, and nowhere else.
+        self._requests = folder, requests, False
 
     def finish(self):
         drawn = []
@@ -163,7 +164,7 @@ class PicturesHere(picture_process.PictureProcess):
                 drawn = [picture_process._attempt(picture) for picture in pictures]
         self._answer = Future()
         self._answer.set_result(
-            ([path for path, _ in drawn if path], [failure for _, failure in drawn if failure])
+            ([one for one, _ in drawn if one], [failure for _, failure in drawn if failure])
         )
         return super().finish()
 

@@ -531,6 +531,24 @@ def project(
         project_command.project(loaded, machine, nodes, steps, make_console(), json, plot)
 
 
+@app.command()
+def report(
+    folders: Annotated[
+        list[Path],
+        typer.Argument(
+            help="Output folders of runs.", metavar="RUN...", autocompletion=complete_run
+        ),
+    ],
+    out: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Where to (default: reports/RUN.html).")
+    ] = None,
+) -> None:
+    """Write a page of a run, or of several side by side; their folders are only read."""
+    from slipstream.report.report_command import write_report
+
+    typer.echo(f"report: {printable(str(write_report(folders, out)))}")
+
+
 app.add_typer(bench, name="bench")
 
 

@@ -108,6 +108,8 @@ class Output(Table):
         state only.
     pictures : bool
         Whether to draw pictures at the end.
+    report : bool
+        Whether to write ``report.html`` at the end, with the pictures that are drawn.
     checkpoint : bool
         Whether to write the state from which a later run can go on.
     checkpoint_interval : float or None
@@ -127,6 +129,7 @@ class Output(Table):
     diagnostics_interval: Positive
     fields_interval: Positive | None = None
     pictures: bool = True
+    report: bool = True
     checkpoint: bool = True
     checkpoint_interval: Positive | None = None
     checkpoint_minutes: Positive = 15.0

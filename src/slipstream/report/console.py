@@ -169,6 +169,8 @@ class Summary:
     pictures: list[Path] = field(default_factory=list)
     # What the run has found out, by name: a value and a remark.
     results: dict[str, tuple[str, str]] = field(default_factory=dict)
+    # The page of the run, if one was written.
+    report: list[Path] = field(default_factory=list)
     # Files that only this solver family writes.
     extras: list[Path] = field(default_factory=list)
     # What to do next, if the run has not done all that it was for.
@@ -209,6 +211,8 @@ def summarise(console: Console, summary: Summary) -> None:
         _print_line(console, f"picture: {picture}")
     for extra in summary.extras:
         _print_line(console, f"written: {extra}")
+    for page in summary.report:
+        _print_line(console, f"report:  {page}")
     _print_line(console, f"output:  {summary.folder}")
 
 

@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 
 # A function of this package that returns pictures to be drawn, and its arguments.
 Request = tuple[str, dict[str, Any]]
+# The path of a picture, its name, and SVG if it is wanted; all of them, and what went wrong.
+Drawn = tuple[Path, str, str]
+Answer = tuple[list[Drawn], list[Any]]
 PICTURES = "slipstream.report.run_pictures:run_pictures"
 SCALARS = "slipstream.report.run_pictures:scalar_pictures"
 STATISTICS = "slipstream.report.statistics_pictures:statistics_pictures"
@@ -44,7 +47,9 @@ class PictureProcess:
             start_new_session=True,
         )
         self._thread = ThreadPoolExecutor(1)
-        self._answer: Future[tuple[list[Path], list[Any]]] | None = None
+        self._answer: Future[Answer] | None = None
+        # Those drawn for a page, as SVG by name, once they are finished.
+        self.plots: dict[str, str] = {}
         with contextlib.suppress(BrokenPipeError):  # told when it is to draw
             self._send(sys.path)
 
@@ -63,10 +68,12 @@ class PictureProcess:
         with contextlib.suppress(BrokenPipeError), self._process:  # what was being sent
             pass
 
-    def begin(self, folder: str | Path, requests: Sequence[Request]) -> None:
-        """Have pictures drawn into a folder; who wants them asks `finish`."""
+    def begin(
+        self, folder: str | Path, requests: Sequence[Request], for_page: bool = False
+    ) -> None:
+        """Have pictures drawn into a folder, and for a page; who wants them asks `finish`."""
         # A thread, since the process takes nothing before it has loaded.
-        self._answer = self._thread.submit(self._exchange, folder, list(requests))
+        self._answer = self._thread.submit(self._exchange, (folder, list(requests), for_page))
 
     def finish(self) -> list[Path]:
         """Return the paths of the pictures that have been begun, if any, once they are drawn.
@@ -80,19 +87,18 @@ class PictureProcess:
         """
         if self._answer is None:
             return []
-        paths, failures = self._answer.result()
+        drawn, failures = self._answer.result()
         for failure in failures:
             if isinstance(failure, tuple):
                 raise OSError(*failure)
             raise RunError(f"a picture could not be drawn: {failure}")
-        return paths
+        self.plots = {name: svg for _, name, svg in drawn if svg}
+        return [path for path, _, _ in drawn]
 
-    def _exchange(
-        self, folder: str | Path, requests: list[Request]
-    ) -> tuple[list[Path], list[Any]]:
+    def _exchange(self, wanted: tuple[str | Path, list[Request], bool]) -> Answer:
         answers: Any = self._process.stdout
         try:
-            self._send((folder, requests))
+            self._send(wanted)
             return pickle.load(answers)
         except (BrokenPipeError, EOFError, pickle.UnpicklingError) as error:
             raise RunError(
@@ -121,16 +127,27 @@ def _serve() -> None:
 
 def _load() -> None:
     """Load what draws, and draw something of each kind, which all copies know then."""
+    import matplotlib.backends.backend_svg
+
     from slipstream.report import statistics_pictures
     from slipstream.report.run_pictures import draw_nothing
 
-    del statistics_pictures
+    del matplotlib, statistics_pictures
     draw_nothing()
 
 
-def _drawing(folder: str | Path, requests: Sequence[Request]) -> list[Callable[[], Path]]:
+def _drawing(
+    folder: str | Path, requests: Sequence[Request], for_page: bool
+) -> list[Callable[[], Drawn]]:
     """Return what draws each picture that is wanted."""
-    return [partial(one.write, folder) for request in requests for one in _pictures(*request)]
+    return [
+        partial(_draw, one, folder, for_page) for request in requests for one in _pictures(*request)
+    ]
+
+
+def _draw(picture: Picture, folder: str | Path, for_page: bool) -> Drawn:
+    path, svg = picture.write_both(folder) if for_page else (picture.write(folder), "")
+    return path, picture.name, svg
 
 
 def _pictures(place: str, arguments: dict[str, Any]) -> list[Picture]:
@@ -140,8 +157,8 @@ def _pictures(place: str, arguments: dict[str, Any]) -> list[Picture]:
     return getattr(import_module(module), name)(**arguments)
 
 
-def _drawn(pictures: Sequence[Callable[[], Path]]) -> tuple[list[Path], list[Any]]:
-    """Draw all, each in a copy of this process; return the paths, and what went wrong."""
+def _drawn(pictures: Sequence[Callable[[], Drawn]]) -> Answer:
+    """Draw all, each in a copy of this process; return what was drawn, and what went wrong."""
     copies = []
     for picture in pictures:
         reader, writer = os.pipe()
@@ -152,22 +169,22 @@ def _drawn(pictures: Sequence[Callable[[], Path]]) -> tuple[list[Path], list[Any
             os._exit(0)
         os.close(writer)
         copies.append((number, reader))
-    paths, failures = [], []
+    drawn, failures = [], []
     for number, reader in copies:
         with os.fdopen(reader, "rb") as file:
             try:
-                path, failure = pickle.load(file)
+                one, failure = pickle.load(file)
             except EOFError:
-                path, failure = None, "its process was killed"
+                one, failure = None, "its process was killed"
         os.waitpid(number, 0)
-        if path is None:
+        if one is None:
             failures.append(failure)
         else:
-            paths.append(path)
-    return paths, failures
+            drawn.append(one)
+    return drawn, failures
 
 
-def _attempt(picture: Callable[[], Path]) -> tuple[Path | None, Any]:
+def _attempt(picture: Callable[[], Drawn]) -> tuple[Drawn | None, Any]:
     try:
         return picture(), None
     except OSError as error:

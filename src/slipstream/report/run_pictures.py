@@ -31,12 +31,14 @@ from slipstream.report.figure_style import (
     STYLE,
     label_in_pi,
     label_in_plain_numbers,
+    laid_out,
     largest_value,
     legend_inside,
     new_figure,
     save_figure,
     set_empty_limits,
 )
+from slipstream.report.inline_svg import svg_of
 from slipstream.report.number_text import pi_text, scaled_unit
 from slipstream.report.picture_choice import PictureChoice, PlaneChoice, Spectra, shown_spectra
 from slipstream.report.plane_gather import Plane
@@ -64,15 +66,22 @@ class Picture:
     # Whether it only repeats what others show.
     is_summary: bool = False
 
-    def figure(self) -> Figure:
-        """Return the figure, in the style of all pictures."""
-        with matplotlib.rc_context(STYLE):
-            return self.draw()
-
     def write(self, folder: str | Path, format: str = "png") -> Path:
         """Draw it into a file of a folder, and return its path."""
         with matplotlib.rc_context(STYLE):
             return save_figure(self.draw(), folder, f"{self.name}.{format}")
+
+    def svg(self) -> str:
+        """Return it as a part of a page."""
+        with matplotlib.rc_context(STYLE):
+            return svg_of(laid_out(self.draw()), self.name)
+
+    def write_both(self, folder: str | Path) -> tuple[Path, str]:
+        """Draw it into a PNG file, and as a part of a page unless it only repeats others."""
+        with matplotlib.rc_context(STYLE):
+            figure = self.draw()
+            path = save_figure(figure, folder, f"{self.name}.png")
+            return path, "" if self.is_summary else svg_of(figure, self.name)
 
 
 def write_pictures(
@@ -161,13 +170,13 @@ def scalar_pictures(
     }
 
     def curves() -> Figure:
-        figure = new_figure((6.4, 1.2 + 2.0 * len(shown)), title)
+        figure = new_figure((6.4, 1.2 + 2.1 * len(shown)), title)
         rows = figure.subplots(len(shown), 1, sharex=True, squeeze=False)[:, 0]
         for index, (axes, (time, values, label)) in enumerate(
             zip(rows, shown.values(), strict=True)
         ):
             axes.plot(time, values, color=COLOURS[index % 2])
-            axes.set_ylabel(_in_lines(label), parse_math=False)
+            axes.set_ylabel(_in_lines(label), parse_math=False, fontsize="small")
             _draw_grid(axes)
         rows[-1].set_xlabel("time $t$ (non-dimensional)")
         figure.align_ylabels(rows)
@@ -279,7 +288,7 @@ def draw_spectrum(
         return
     shown = [(time, one) for time, one in shown_spectra(spectra) if name in one]
     # A spectrum of one or two waves, such as that of an initial state, makes no curve.
-    shown = [one for one in shown[:-1] if len(_visible(*one[1][name])[0]) > 2] + shown[-1:]
+    shown = [one for one in shown[:-1] if len(visible_shells(*one[1][name])[0]) > 2] + shown[-1:]
     times = [time for time, _ in shown]
     colours = matplotlib.colormaps[SEQUENCE]
     shade = Normalize(times[0], times[-1] if len(times) > 1 else times[0] + 1)
@@ -313,7 +322,7 @@ def draw_spectrum(
             label=choice.legend.get(other, other.replace("_", " ")),
         )
     axes.set(xscale="log", yscale="log")
-    wavenumber, values = _visible(*last[name])
+    wavenumber, values = visible_shells(*last[name])
     if len(values):
         _limit(axes, shown, name)
         if choice.may_have_inertial_range and len(values) > _SHELLS_FOR_GUIDE:
@@ -333,7 +342,7 @@ def _first_spectrum(spectra: Spectra, choice: PictureChoice) -> str | None:
 
 
 def _draw_shells(axes: Axes, wavenumber: np.ndarray, values: np.ndarray, **style: Any) -> None:
-    wavenumber, values = _visible(wavenumber, values)
+    wavenumber, values = visible_shells(wavenumber, values)
     is_few = len(values) <= _FEW_SHELLS
     (line,) = axes.plot(wavenumber, np.abs(values), marker="o" if is_few else "", **style)
     below = values < 0
@@ -352,7 +361,7 @@ def _draw_shells(axes: Axes, wavenumber: np.ndarray, values: np.ndarray, **style
 
 def _limit(axes: Axes, shown: Spectra, name: str) -> None:
     """Show all of the last spectrum, and as much of the earlier ones as fits beside it."""
-    curves = [curve for _, one in shown if len((curve := _visible(*one[name]))[0])]
+    curves = [curve for _, one in shown if len((curve := visible_shells(*one[name]))[0])]
     top = max(largest_value(np.abs(values)) for _, values in curves)
     smallest = float(np.abs(curves[-1][1]).min())
     axes.set_ylim(10.0 ** (math.floor(math.log10(smallest)) - 1), top * 6)
@@ -417,10 +426,10 @@ def draw_plane(
         interpolation="auto" if np.ma.is_masked(plane.values) else "bicubic",
     )
     for spine in axes.spines.values():
-        spine.set_visible(False)
+        spine.setvisible_shells(False)
     _set_plane_title(axes, plane, _label_axes(axes, plane), choice.remark)
     bar = axes.figure.colorbar(image, ax=axes, extend=scale.extend, fraction=0.046, pad=0.02)
-    bar.outline.set_visible(False)
+    bar.outline.setvisible_shells(False)
     bar.ax.ticklabel_format(axis="y", scilimits=(-2, 4), useMathText=True)
     bar.ax.yaxis.get_offset_text().set_horizontalalignment("left")
     bar.set_label(label.replace("\n", " ") if len(label) < _ONE_LINE else label)
@@ -542,7 +551,7 @@ def _with_unit(label: str, name: str, choice: PictureChoice) -> str:
     return f"{label}\n({choice.units.get(name, 'non-dimensional')})"
 
 
-def _visible(wavenumber: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def visible_shells(wavenumber: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return the part of a spectrum that is worth showing on logarithmic axes."""
     wavenumber, values = np.asarray(wavenumber), np.asarray(values)
     size = np.abs(values)

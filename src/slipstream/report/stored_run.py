@@ -34,6 +34,7 @@ from slipstream.report.picture_choice import (
 )
 from slipstream.report.plane_gather import Plane, compose_plane, liveliest, normal_axis, plane_at
 from slipstream.report.run_pictures import Picture, run_pictures, scalar_pictures
+from slipstream.report.run_status import RUNNING, RunWatcher
 from slipstream.report.statistics_pictures import statistics_pictures
 
 CASE_NAME, SERIES_NAME = "case.toml", "diagnostics.csv"
@@ -72,13 +73,27 @@ class StoredRun:
             raise InputError(f"{folder}: holds no output of a run; expected {CASE_NAME}")
 
     @cached_property
+    def case_text(self) -> str:
+        """The case as written."""
+        path = self.path / CASE_NAME
+        try:
+            return content_of(path, _MOST_CASE).decode()
+        except (ValueError, OSError) as error:
+            raise InputError(f"{path}: cannot be read as a case: {reason_of(error)}") from error
+
+    @cached_property
     def case(self) -> dict[str, Any]:
         """The tables of the case as written, without validation."""
         path = self.path / CASE_NAME
         try:
-            return tomllib.loads(content_of(path, _MOST_CASE).decode())
-        except (ValueError, RecursionError, OSError) as error:
+            return tomllib.loads(self.case_text)
+        except (ValueError, RecursionError) as error:
             raise InputError(f"{path}: cannot be read as a case: {reason_of(error)}") from error
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the run is under way, as far as its files show."""
+        return RunWatcher(self.path).look().state == RUNNING
 
     @property
     def title(self) -> str:

@@ -56,6 +56,8 @@ OUTPUT_NAMES = (
     "speed.png",
     "flow.vti",
     "summary.png",
+    "current.png",
+    "report.html",
     "timeline.png",
     "timeline.json",
     "failed",

@@ -7,7 +7,7 @@ then sum up. Whatever ends a run early, what was written stays and is readable.
 import contextlib
 import shlex
 import time as clock
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from rich.console import Console
 from slipstream.case.common_tables import Case
 from slipstream.collective import on_all_ranks, on_first_rank, together
 from slipstream.errors import InputError, RunError, SlipstreamError
+from slipstream.io.durable_files import replace_file
 from slipstream.io.run_record import EndedBy
 from slipstream.printable_text import printable
 from slipstream.report.console import (
@@ -32,6 +33,8 @@ from slipstream.report.console import (
 from slipstream.report.number_text import duration, quantity
 from slipstream.report.picture_choice import shown_spectra
 from slipstream.report.picture_process import PICTURES, SCALARS, STATISTICS, PictureProcess
+from slipstream.report.run_checks import CHECKED, run_checks
+from slipstream.report.run_page import REPORT_NAME, run_page, timeline_of
 from slipstream.simulation.chosen_outputs import ChosenOutputs
 from slipstream.simulation.earlier_segments import EarlierSegments
 from slipstream.simulation.output_folder import (
@@ -235,7 +238,7 @@ class _CaseRun:
                 raise
             try:
                 if artist and not loop.stopped_by_request:
-                    begin_pictures(simulation.case.title, writer, self._folder, artist)
+                    begin_pictures(simulation.case, writer, self._folder, artist)
             finally:
                 effort.time_writing(writer.close)
         if comm is not None:
@@ -335,6 +338,9 @@ class _CaseRun:
         ended_by: EndedBy = "wall" if loop.stopped_by == "wall" else "interrupted"
         timers = _mean_timers(simulation)
         self._recorder.end(ended_by, {}, self._effort.parts(loop), timers)
+        with contextlib.suppress(RunError):
+            # Without plots: who stops a run does not want to wait for them.
+            self._write_report({})
         reason = f"time.wall = {case.time.wall} is over" if ended_by == "wall" else "interrupted"
         where = f"{reason} at step {simulation.step}, t = {simulation.time:.6g};"
         stop = Interrupted(where + _how_to_go_on(case, self._folder))
@@ -360,6 +366,7 @@ class _CaseRun:
         parts = effort.parts(loop) | {"pictures": clock.perf_counter() - began}
         ended_by = _ended_by(simulation, loop)
         self._recorder.end(ended_by, results, parts, timers)
+        report = self._write_report(artist.plots if artist else {})
         self._log.info(
             f"ended ({_stopped_by(simulation, loop) or 'time.end'}) at step {simulation.step},"
             f" t = {simulation.time:.6g}"
@@ -375,10 +382,29 @@ class _CaseRun:
             stopped_by=_stopped_by(simulation, loop),
             folder=folder,
             pictures=pictures,
+            report=report,
             extras=self._writer.extras,
             advice=_advice(simulation, loop, folder),
         )
         summarise(self._console, summary)
+
+    def _write_report(self, plots: Mapping[str, str]) -> list[Path]:
+        """Write the page of the run on the first rank, if it is wanted; return its path."""
+        writer, output = self._writer, self._output
+        if self._simulation.rank > 0 or not self._simulation.case.output.report:
+            return []
+        series = writer.series.read(("time", *CHECKED)) if writer.series else {}
+        page = run_page(
+            self._folder,
+            self._recorder.record,
+            plots,
+            run_checks(series, writer.planes),
+            timeline=timeline_of(self._folder),
+        )
+        output.wrote(REPORT_NAME)
+        path = self._folder / REPORT_NAME
+        replace_file(path, page.encode("utf-8", "replace"))
+        return [path]
 
     def _tell(self, text: str) -> None:
         self._console.print(printable(text), markup=False, highlight=False, soft_wrap=True)
@@ -480,9 +506,9 @@ def _mean_timers(simulation: Simulation) -> dict[str, float]:
     return {name: sum(one.get(name, 0.0) for one in ranks) / len(ranks) for name in names}
 
 
-def begin_pictures(title: str, writer: OutputWriter, folder: Path, artist: PictureProcess) -> None:
+def begin_pictures(case: Case, writer: OutputWriter, folder: Path, artist: PictureProcess) -> None:
     """Have the pictures of what has been written drawn."""
-    common = {"title": title}
+    common = {"title": case.title}
     of_run = {
         "choice": writer.choice,
         "series": writer.series.read(("time", *writer.choice.columns)) if writer.series else {},
@@ -498,4 +524,4 @@ def begin_pictures(title: str, writer: OutputWriter, folder: Path, artist: Pictu
         requests.append(
             (STATISTICS, common | {"choice": writer.choice, "statistics": writer.statistics})
         )
-    artist.begin(folder, requests)
+    artist.begin(folder, requests, case.output.report)

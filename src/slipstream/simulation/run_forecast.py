@@ -235,7 +235,7 @@ def _step_and_write(simulation: Simulation, place: Path, trial: Trial) -> None:
             writer.record_last(loop.step_size)
             if artist:
                 began = clock.perf_counter()
-                begin_pictures(case.title, writer, output.path, artist)
+                begin_pictures(case, writer, output.path, artist)
                 artist.finish()
                 trial.picture_seconds = clock.perf_counter() - began
         finally:

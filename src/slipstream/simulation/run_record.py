@@ -90,6 +90,11 @@ class RunRecorder:
         on_first_rank(self._simulation.comm, start)
         self.update()
 
+    @property
+    def record(self) -> RunRecord:
+        """What is known of the run, on the first rank."""
+        return self._record
+
     def update(
         self, parts: Mapping[str, float] | None = None, timers: Mapping[str, float] | None = None
     ) -> None:
