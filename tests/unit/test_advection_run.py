@@ -43,6 +43,7 @@ def test_run_writes_what_was_asked_for_and_says_what_it_does(folder, capsys):
         "diagnostics.zarr",
         "run.json",
         "run.log",
+        "report.html",
         ".slipstream.json",
         "fields.zarr",
         "checkpoints",

@@ -69,6 +69,7 @@ def test_run_writes_everything_that_was_asked_for(folder, simulation, capsys):
         "diagnostics.zarr",
         "run.json",
         "run.log",
+        "report.html",
         "spectra.zarr",
         "fields.zarr",
         "checkpoints",

@@ -39,6 +39,7 @@ def test_run_writes_what_was_asked_for_and_says_what_it_does(
         "diagnostics.zarr",
         "run.json",
         "run.log",
+        "report.html",
         ".slipstream.json",
         "fields.zarr",
         "checkpoints",

@@ -39,8 +39,10 @@ def test_pictures_are_the_same_to_the_byte(tmp_path):
             folder.mkdir()
         expected = write_pictures(folders[0], **DATA)
         sent = DATA | {"spectra": shown_spectra(DATA["spectra"])}
-        artist.begin(folders[1], [(PICTURES, sent)])
+        artist.begin(folders[1], [(PICTURES, sent)], for_page=True)
         drawn = artist.finish()
+    assert [*artist.plots] == ["energy", "spectrum"]
+    assert all(svg.startswith("<svg") and "</svg>" in svg for svg in artist.plots.values())
     assert [path.name for path in drawn] == [path.name for path in expected]
     assert len(drawn) == 2
     for one, other in zip(expected, drawn, strict=True):

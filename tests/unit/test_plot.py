@@ -11,6 +11,7 @@ from rich.console import Console
 from slipstream.case import parse_case
 from slipstream.errors import InputError
 from slipstream.field import Field
+from slipstream.report.figure_style import STYLE
 from slipstream.report.plot_command import PlaneWishes, plot
 from slipstream.report.stored_run import StoredRun
 from slipstream.simulation import run_case
@@ -52,6 +53,14 @@ def finished(tmp_path_factory):
     fake = Fake("output.scalars=[]")
     run_case(fake, folder, Console(quiet=True))
     return folder
+
+
+@pytest.fixture(autouse=True)
+def drawn_as_runs_draw_in_tests(monkeypatch):
+    """See `PicturesHere`: with few dots, and not laid out."""
+    monkeypatch.setattr("matplotlib.layout_engine.ConstrainedLayoutEngine.execute", lambda *_: None)
+    for key in ("figure.dpi", "savefig.dpi"):
+        monkeypatch.setitem(STYLE, key, 50)
 
 
 def contents(folder):

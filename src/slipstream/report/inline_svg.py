@@ -14,7 +14,13 @@ from slipstream.report.page_style import escaped
 
 # Of fields, which are pixels: enough for a page that is as wide as a screen.
 _DOTS_PER_INCH = 80
-_SETTINGS: dict[Any, Any] = {"svg.fonttype": "path", "svg.hashsalt": "slipstream"}
+# Inches, of a title in one line.
+_TITLE_HEIGHT = 0.3
+_SETTINGS: dict[Any, Any] = {
+    "svg.fonttype": "path",
+    "svg.hashsalt": "slipstream",
+    "figure.constrained_layout.use": False,
+}
 _HEAD = re.compile(r"<svg [^>]*?viewBox=\"([-0-9. ]+)\"[^>]*>")
 
 
@@ -25,6 +31,8 @@ def svg_of(figure: Figure, name: str) -> str:
     """
     content = io.BytesIO()
     with matplotlib.rc_context(_SETTINGS):
+        # Panels stay where they are, although Matplotlib would lay out anew without the title.
+        figure.set_layout_engine(None)
         figure.savefig(
             content,
             format="svg",
@@ -51,11 +59,10 @@ def svg_of(figure: Figure, name: str) -> str:
 
 
 def _below_title(figure: Figure) -> Bbox | None:
-    title = figure.get_suptitle()
-    width, height = figure.get_size_inches()
-    if not title:
-        return None
+    """Return what is left of a figure without its title, which is hidden."""
     heading = figure._suptitle  # type: ignore[attr-defined]
-    bottom = heading.get_window_extent().y0 / figure.dpi
+    if heading is None:
+        return None
     heading.set_visible(False)
-    return Bbox([[0, 0], [width, min(height, bottom)]])
+    width, height = figure.get_size_inches()
+    return Bbox([[0, 0], [width, height - _TITLE_HEIGHT]])

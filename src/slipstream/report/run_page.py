@@ -321,5 +321,5 @@ def seconds_of(segments: Sequence[Segment]) -> float:
             ended = datetime.fromisoformat(one.ended or one.updated)
         except ValueError:
             continue
-        total += max(0.0, (ended - began).totalseconds_of())
+        total += max(0.0, (ended - began).total_seconds())
     return total

@@ -426,10 +426,10 @@ def draw_plane(
         interpolation="auto" if np.ma.is_masked(plane.values) else "bicubic",
     )
     for spine in axes.spines.values():
-        spine.setvisible_shells(False)
+        spine.set_visible(False)
     _set_plane_title(axes, plane, _label_axes(axes, plane), choice.remark)
     bar = axes.figure.colorbar(image, ax=axes, extend=scale.extend, fraction=0.046, pad=0.02)
-    bar.outline.setvisible_shells(False)
+    bar.outline.set_visible(False)
     bar.ax.ticklabel_format(axis="y", scilimits=(-2, 4), useMathText=True)
     bar.ax.yaxis.get_offset_text().set_horizontalalignment("left")
     bar.set_label(label.replace("\n", " ") if len(label) < _ONE_LINE else label)
