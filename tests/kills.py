@@ -59,12 +59,40 @@ def lost(family, ranks, place, whole, draw):
     return fault, moment, gone
 
 
+def spoiled(family, ranks, place, whole, draw):
+    """Kill a run and each segment that goes on with it; return what is wrong at the end of it.
+
+    Nothing that is there may be lost, or there twice: the files are those of the whole run.
+    """
+    run, ways = place / "run", []
+    steps = 0
+    for number in range(4):
+        rank = draw.randrange(ranks)
+        most = moments.reported(whole, rank)["moments"]
+        # In the beginning of a segment what is later than its state is left out.
+        last = draw.randint(1, most // 4 if number else most)
+        ways.append(f"{last} of rank {rank}")
+        options = {"last": last, "rank": rank, "resumes": 1}
+        ended = start(ranks, family, run, place / "report", **options) == 0
+        fault, state = moments.what_is_left(run, place, {"state": steps or None})
+        steps = max(steps, state or 0)
+        if fault or ended:
+            break
+    moment = f"{family}, {ranks} ranks, moments {', '.join(ways)}"
+    if not fault and start(ranks, family, run, place / "report", resumes=1):
+        fault = "it does not go on"
+    return fault or moments.differs(run, Path(f"{whole}") / "run"), moment, 0
+
+
 def main(arguments=None):
     """Kill runs, and tell of each that does not go on as it should; return 1 if there is one."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--kills", type=int, default=150)
     parser.add_argument("--ranks", type=int, nargs="+", default=[1, 1, 1, 2])
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument(
+        "--resume", action="store_true", help="go on in the same folder, with more kills meanwhile"
+    )
     parser.add_argument("--tell", action="store_true", help="tell of each, and of the steps lost")
     given = parser.parse_args(arguments)
     moments.warm_up()
@@ -80,7 +108,8 @@ def main(arguments=None):
             family, ranks = kinds[number % len(kinds)]
             with tempfile.TemporaryDirectory(dir=QUICK) as place:
                 whole = Path(folder) / f"{family} {ranks}"
-                fault, moment, gone = lost(family, ranks, Path(place), whole, draw)
+                kill = spoiled if given.resume else lost
+                fault, moment, gone = kill(family, ranks, Path(place), whole, draw)
             most = max(most, gone)
             failures += bool(fault)
             if fault or given.tell:

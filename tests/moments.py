@@ -28,7 +28,15 @@ from slipstream.device import HostDevice
 from slipstream.equations.models import lowered
 from slipstream.errors import InputError
 from slipstream.io import open_checkpoint
-from slipstream.simulation import make_simulation, output_writer, run_case
+from slipstream.simulation import (
+    AtItsEnd,
+    make_simulation,
+    output_writer,
+    resume_run,
+    resuming,
+    run_case,
+)
+from slipstream.simulation.resuming import has_state
 from slipstream.simulation.simulation_base import Simulation
 from slipstream.simulation.solver_registry import SIMULATIONS
 from wrapped_file import WrappedFile
@@ -169,8 +177,10 @@ def check_left(folder, power_cut=False):
     return state.step
 
 
-def run_to(family, folder, report, restart=None, last=0, act=None, rank=0):
+def run_to(family, folder, report, restart=None, last=0, act=None, rank=0, resumes=False):
     """Do a run, or go on with one; `rank` acts at its last moment. Tell what came of it.
+
+    With `resumes` it goes on in its folder, if it has left a state there.
 
     The report has the steps done so far, that of the last state which is promised to stay, and at
     the end the digest of the state, and how many moments there were.
@@ -178,7 +188,7 @@ def run_to(family, folder, report, restart=None, last=0, act=None, rank=0):
     comm = mpi_launch.world_comm()
     mine = 0 if comm is None else comm.rank
     settings = [] if restart is None else [f"initial.restart={restart}"]
-    simulation = make_simulation(parse_case(CASES[family], settings), comm, HostDevice(threads=1))
+    case = parse_case(CASES[family], settings)
     told = {"step": 0, "state": None}
     file = os.open(f"{report}.{mine}", os.O_CREAT | os.O_RDWR | os.O_TRUNC)
 
@@ -186,11 +196,7 @@ def run_to(family, folder, report, restart=None, last=0, act=None, rank=0):
         told.update(news)
         os.pwrite(file, json.dumps(told).ljust(400).encode(), 0)
 
-    advance, write = type(simulation).advance, output_writer.write_checkpoint
-
-    def advance_and_tell(*arguments):
-        advance(simulation, *arguments)
-        tell(step=simulation.step)
+    write = output_writer.write_checkpoint
 
     def write_and_tell(*arguments, **options):
         write(*arguments, **options)
@@ -198,15 +204,45 @@ def run_to(family, folder, report, restart=None, last=0, act=None, rank=0):
 
     moments = Moments(last if mine == rank else 0, act or kill)
     moments.watch()
-    advance = type(simulation).advance
-    simulation.advance, output_writer.write_checkpoint = advance_and_tell, write_and_tell
+    advance, made = Simulation.advance, []
+
+    def advance_and_tell(simulation, *arguments):
+        advance(simulation, *arguments)
+        tell(step=simulation.step)
+
+    Simulation.advance, output_writer.write_checkpoint = advance_and_tell, write_and_tell
+
+    def make(case, comm, device):
+        made.append(make_simulation(case, comm, device))
+        return made[-1]
+
     tell()
     try:
-        run_case(simulation, folder, Console(quiet=True))
-    except InputError as error:
+        if resumes and has_state(folder):
+            resuming.make_simulation = make
+            resume_run(folder, (), comm, HostDevice(threads=1), Console(quiet=True))
+        else:
+            run_case(make(case, comm, HostDevice(threads=1)), folder, Console(quiet=True))
+    except (InputError, AtItsEnd) as error:
         # The run that was to go on had come to its end.
-        assert str(error).startswith("time.end: must be beyond"), error
-    tell(digest=digest(simulation), moments=moments.count)
+        assert "time.end" in str(error), error
+    tell(moments=moments.count, **({"digest": digest(made[-1])} if made else {}))
+
+
+def differs(folder, other):
+    """Return what of a run's output differs from that of another, which was never stopped."""
+    for name in ("diagnostics.csv",):
+        if (folder / name).read_text() != (other / name).read_text():
+            return f"{name} is another"
+    for path in sorted(other.glob("*.zarr")):
+        found, expected = (xarray.open_zarr(one / path.name).load() for one in (folder, other))
+        if not found.equals(expected):
+            return f"{path.name} is another"
+    states = [open_checkpoint(one) for one in (folder, other)]
+    for name in states[1].arrays:
+        if not np.array_equal(states[0].read(name), states[1].read(name)):
+            return f"{name} of the state is another"
+    return ""
 
 
 def what_is_left(folder, place, told, power_cut=False):
@@ -258,7 +294,7 @@ def main():
     for name in ("family", "folder", "report"):
         parser.add_argument(name)
     parser.add_argument("--restart")
-    for name in ("--last", "--rank"):
+    for name in ("--last", "--rank", "--resumes"):
         parser.add_argument(name, type=int, default=0)
     given = vars(parser.parse_args())
     run_to(given.pop("family"), Path(given.pop("folder")), given.pop("report"), **given)

@@ -1,5 +1,6 @@
 """A run that stops and goes on in its folder: to the files of one that was never stopped."""
 
+import contextlib
 import csv
 import io
 import shutil
@@ -49,6 +50,9 @@ scalars = [
     "advection": f'fields = [{{ of = "tracer", {PLANE}, interval = 0.1 }}]\n',
     "lattice": 'fields = [{ of = "velocity", interval = 4, stride = 2 }]\n',
 }
+
+
+PLAIN = ("output.fields=[]", "output.scalars=[]")
 
 
 def text(family):
@@ -163,7 +167,7 @@ def test_what_comes_after_the_last_intact_state_is_done_again(tmp_path, whole):
 
 
 def test_times_of_output_are_those_of_the_whole_run(tmp_path):
-    run("spectral", tmp_path, "time.max_steps=5")
+    run("spectral", tmp_path, "time.max_steps=5", *PLAIN)
     settings = ("output.diagnostics_interval=0.2", "output.fields_interval=0.15")
     resume(tmp_path, *settings, "time.max_steps=100")
     with (tmp_path / "diagnostics.csv").open() as file:
@@ -175,7 +179,7 @@ def test_times_of_output_are_those_of_the_whole_run(tmp_path):
 
 
 def test_a_finer_grid_goes_on_beside_the_coarser_one(tmp_path):
-    run("spectral", tmp_path, "time.max_steps=6")
+    run("spectral", tmp_path, "time.max_steps=6", *PLAIN)
     console = recording()
     resume(
         tmp_path, "grid.points=16", "equation.viscosity=0.1", "time.max_steps=8", console=console
@@ -193,12 +197,12 @@ def test_a_finer_grid_goes_on_beside_the_coarser_one(tmp_path):
         rows = list(csv.DictReader(line for line in file if not line.startswith("#")))
     assert [int(row["step"]) for row in rows] == list(range(13))
     # Another run in the folder replaces it all.
-    run("spectral", tmp_path, "time.max_steps=1")
+    run("advection", tmp_path, "time.max_steps=1")
     assert not (tmp_path / "fields~2.zarr").exists()
 
 
 def test_a_field_is_added_and_dropped(tmp_path):
-    run("spectral", tmp_path, "time.max_steps=4", "output.fields=[]", "output.scalars=[]")
+    run("spectral", tmp_path, "time.max_steps=4", *PLAIN)
     state = open_checkpoint(tmp_path)
     velocity = state.read("velocity_x_hat")
     settings = ["equation.model=boussinesq", "equation.diffusivity=0.1"]
@@ -253,6 +257,30 @@ def test_a_job_that_resubmits_itself_gives_the_bits_of_one_run(tmp_path, whole, 
     assert_same(folder, whole("advection"))
     ends = [segment.ended_by for segment in read_run_record(folder).segments]
     assert ends == ["wall"] * (jobs - 1) + ["end"]
+
+
+def test_a_kill_while_a_run_goes_on_loses_nothing(tmp_path, whole, monkeypatch):
+    """What others see of the files at a moment is what they see after a kill; all go on from it."""
+    folder, copies = tmp_path / "run", []
+    run("advection", folder, "time.max_steps=7")
+    lose_last_state(folder)
+
+    def look():
+        # Closer in the beginning, where what is later than the state is left out.
+        if passed.count % (7 if passed.count < 50 else 40) == 0:
+            copies.append(tmp_path / str(passed.count))
+            shutil.copytree(folder, copies[-1])
+
+    with monkeypatch.context() as patch:
+        passed = moments.Moments(moments.ALL, look)
+        passed.watch(patch.setattr)
+        resume(folder, "time.max_steps=100")
+    assert_same(folder, whole("advection"))
+    assert len(copies) > 8
+    for copy in copies:
+        with contextlib.suppress(AtItsEnd):
+            resume(copy, "time.max_steps=100")
+        assert_same(copy, whole("advection"))
 
 
 def files(folder):

@@ -60,6 +60,7 @@ class Series:
         self._rows = 0
         self._csv: tuple[IO[str], csv.DictWriter] | None = None
         self._earlier: _Earlier | None = None
+        self._replaces_last = self._is_closed = False
         if until is not None and self._path.exists():
             self._earlier = _rows_until(self._path, until)
 
@@ -76,9 +77,7 @@ class Series:
 
     def replace_last(self) -> None:
         """Leave out the last row of the series that goes on as soon as there is another one."""
-        if self._earlier is not None and self._earlier.rows:
-            self._earlier.ends.pop()
-            self._earlier.rows -= 1
+        self._replaces_last = self._earlier is not None and self._earlier.rows > 0
 
     def _cut(self, size: int) -> None:
         with errors_name(self._path):
@@ -114,6 +113,9 @@ class Series:
 
     def _open_again(self, earlier: _Earlier, columns: list[str]) -> tuple[IO[str], csv.DictWriter]:
         """Open the series that goes on, with the columns of before and those that are new."""
+        if self._replaces_last:
+            earlier.ends.pop()
+            earlier.rows -= 1
         self._cut(earlier.ends[-1])
         self._rows = earlier.rows
         self._columns = [*earlier.columns, *(one for one in columns if one not in earlier.columns)]
@@ -158,10 +160,12 @@ class Series:
 
     def close(self) -> None:
         """Close the CSV file and write the zarr group."""
-        if self._csv is None or self._csv[0].closed:
+        if self._is_closed or not self._columns:
             return
-        with errors_name(self._path):
-            self._csv[0].close()
+        self._is_closed = True
+        if self._csv is not None:
+            with errors_name(self._path):
+                self._csv[0].close()
         with errors_name(self.folder), tempfile.TemporaryFile(dir=self.folder) as file:
             columns = self._transposed(file)
             time = columns.pop("time")

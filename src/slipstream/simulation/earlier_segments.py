@@ -25,11 +25,14 @@ class EarlierSegments:
         At which the run began: times of output and ``time.max_steps`` count from there.
     case : Case
         Of the segment before.
+    is_whole : bool
+        Whether that has written all that it was to write: it was not killed, and did not fail.
     """
 
     step: int
     time: float
     case: Case
+    is_whole: bool = True
 
     def solves_the_same(self, case: Case) -> bool:
         """Return whether another case is of the same problem, numerically too."""

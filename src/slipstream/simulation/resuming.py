@@ -99,8 +99,7 @@ def _read(path: Path, settings: Sequence[str], case: Case | None) -> Resumption:
         # What is not accepted any more, or would import other code, is not compared.
         with contextlib.suppress(InputError):
             before = parse_stored_case(own_case, case, str(path / _CASE))
-    step, time = _beginning(path)
-    found = Resumption(path, case, EarlierSegments(step, time, before))
+    found = Resumption(path, case, _earlier(path, before))
     _check_unfinished(found)
     return found
 
@@ -189,19 +188,25 @@ def _case_of(path: Path) -> str:
         raise InputError(f"{path / _CASE}: cannot be read: {one_line(str(error))}") from error
 
 
-def _beginning(path: Path) -> tuple[int, float]:
-    """Return the step and the time at which a run began."""
+def _earlier(path: Path, case: Case) -> EarlierSegments:
+    """Return what is known of a run, by its record or else by its series."""
     segments = read_run_record(path).segments
     if segments:
-        return segments[0].from_step, segments[0].from_time
+        is_whole = segments[-1].ended is not None and segments[-1].error is None
+        return EarlierSegments(segments[0].from_step, segments[0].from_time, case, is_whole)
     with contextlib.suppress(InputError, OSError, IndexError):
         columns, _ = read_series(path / "diagnostics.csv")
-        return int(columns["step"][0]), float(columns["time"][0])
-    return 0, 0.0
+        return EarlierSegments(int(columns["step"][0]), float(columns["time"][0]), case)
+    return EarlierSegments(0, 0.0, case)
 
 
 def _check_unfinished(found: Resumption) -> None:
-    """Raise `AtItsEnd` if the last state says so; it need not be read as a whole for that."""
+    """Raise `AtItsEnd` if the last state says so; it need not be read as a whole for that.
+
+    What a segment that was killed at the end has not written any more is left to be done.
+    """
+    if not found.earlier.is_whole:
+        return
     for state in generations(found.folder / CHECKPOINTS_NAME):
         with contextlib.suppress(Damage, OSError):
             said = read_manifest(state)

@@ -207,11 +207,11 @@ class _CaseRun:
             self._tell(f"changed: {', '.join(changes)}")
         if not simulation.is_prepared:
             simulation.prepare()
-        if earlier is not None and is_over(simulation, earlier):
+        if earlier is not None and earlier.is_whole and is_over(simulation, earlier):
             step, time = simulation.step, simulation.time
             text = how_to_lengthen(case, self._folder, step, time, simulation.finished)
             raise on_all_ranks(AtItsEnd(text))
-        if simulation.time >= case.time.end:
+        if earlier is None and simulation.time >= case.time.end:
             raise InputError(
                 f"time.end: must be beyond t = {simulation.time:g}, from where the run goes on,"
                 f" not {case.time.end:g}"
