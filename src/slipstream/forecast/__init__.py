@@ -8,6 +8,7 @@ are figures of papers, beside which the forecast is put.
 
 from slipstream.forecast.advection_counts import advection_counts
 from slipstream.forecast.case_forecast import Forecast, forecast
+from slipstream.forecast.lattice_counts import lattice_counter
 from slipstream.forecast.machine_description import Machine, load_machine
 from slipstream.forecast.spectral_counts import spectral_counts
 from slipstream.forecast.step_counts import StepCounts
@@ -20,6 +21,7 @@ __all__ = [
     "StepTime",
     "advection_counts",
     "forecast",
+    "lattice_counter",
     "load_machine",
     "spectral_counts",
     "step_time",

@@ -6,9 +6,10 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from slipstream.case import AdvectionCase, Case, SpectralCase
+from slipstream.case import AdvectionCase, Case, LatticeCase, SpectralCase
 from slipstream.errors import InputError
 from slipstream.forecast.advection_counts import advection_counts
+from slipstream.forecast.lattice_counts import lattice_counter
 from slipstream.forecast.machine_description import Machine
 from slipstream.forecast.spectral_counts import spectral_counts
 from slipstream.forecast.step_counts import StepCounts
@@ -90,16 +91,20 @@ def _counter(case: Case, machine: Machine) -> Callable[[int], StepCounts]:
         return lambda ranks: spectral_counts(case, machine, ranks)
     if isinstance(case, AdvectionCase):
         return lambda ranks: advection_counts(case, machine, ranks)
+    if isinstance(case, LatticeCase):
+        return lattice_counter(case, machine)
     raise InputError(
-        f"solver: {case.solver!r} cannot be foretold yet; accepted: 'advection', 'spectral'"
+        f"solver: {case.solver!r} cannot be foretold; accepted: advection, lattice, spectral"
     )
 
 
 def _steps(case: Case) -> int | None:
-    """Return the number of steps of a case, if their size is fixed."""
-    step = None
+    """Return the number of steps of a case, at most, if their size is fixed."""
+    step: float | None = None
     if isinstance(case, AdvectionCase):
         step = case.fixed_step
     elif isinstance(case, SpectralCase):
         step = case.time.step
+    elif isinstance(case, LatticeCase):
+        step = 1
     return None if step is None else math.ceil(case.time.end / step)

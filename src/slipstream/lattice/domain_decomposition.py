@@ -15,7 +15,14 @@ import numpy as np
 from slipstream.argument_checks import name_among, three_counts
 from slipstream.array_types import Comm
 from slipstream.collective import check_agreement, collectively, on_every_rank, sum_over_ranks
-from slipstream.decomposition import Box, grid_boxes, process_grid, recursive_bisection, slabs
+from slipstream.decomposition import (
+    Box,
+    grid_boxes,
+    process_grid,
+    recursive_bisection,
+    slabs,
+    whole,
+)
 from slipstream.errors import InputError
 from slipstream.exchange import HaloPlan, redistribute
 from slipstream.lattice.d3q19 import D3Q19
@@ -233,7 +240,9 @@ def _bisection(
             counts, mine = np.zeros(box.shape[axis]), box.intersect(slab)
             others = tuple(other for other in range(3) if other != axis)
             here = slice(mine.start[axis] - box.start[axis], mine.stop[axis] - box.start[axis])
-            counts[here] = voxels[mine.slices(slab)].sum(axis=others, dtype=np.int64)
+            # Rows are added in whole, which is several times as fast as voxel by voxel.
+            rows = np.add.reduce(voxels[mine.slices(slab)], axis=others[0], dtype=np.uint32)
+            counts[here] = rows.sum(axis=1 if axis < 2 else 0, dtype=np.int64)
             planes.append(counts)
         total = sum_over_ranks(comm, np.concatenate(planes))
         return np.split(total, np.cumsum([len(one) for one in planes])[:-1])
@@ -245,6 +254,46 @@ PARTITIONS: dict[str, Callable[[np.ndarray, Box, tuple[int, ...], int, Comm], li
     "bisection": _bisection,
     "cartesian": _cartesian,
 }
+
+
+def percolating_pores(
+    source: Any, periodic: Sequence[bool], axes: Sequence[int], isolated: str
+) -> np.ndarray:
+    """Return the pores of a whole image that are to be divided, in one process, as `decompose`."""
+    shape = tuple(source.shape)
+    voxels = source.read(whole(shape))
+    source.check_values()
+    voxels = np.require(voxels, np.uint8, ["C", "W", "O"])
+    judged = voxels if isolated == "remove" else voxels.copy()
+    _check_paths(keep_percolating(judged, shape, periodic, axes), axes)
+    return voxels
+
+
+def divided_pores(voxels: np.ndarray, partition: str, ranks: int) -> list[Box]:
+    """Return the boxes of so many ranks, none of which need be there, of the pores of an image."""
+    divide = PARTITIONS[partition] if ranks > 1 else _cartesian
+    return divide(voxels, whole(voxels.shape), voxels.shape, ranks, None)
+
+
+def crossing_links(
+    read: Callable[[Box], np.ndarray],
+    boxes: Sequence[Box],
+    shape: tuple[int, ...],
+    periodic: Sequence[bool],
+    rank: int,
+) -> dict[int, int]:
+    """Return how many links lead from a rank to each of its neighbours, none of which is there.
+
+    ``read(box)`` gives the voxels of any box of the image.
+    """
+    plan = HaloPlan.make(boxes, shape, [1, 1, 1], rank)
+    shells: dict[int, list[np.ndarray]] = {}
+    for block in plan.receives:
+        shells.setdefault(block.peer, []).append(read(block.source))
+    box = boxes[rank]
+    inside = _reach(box, shape, periodic)
+    ends = _crossing(read(box), box, shape, plan, shells, inside, rank, D3Q19)
+    return {peer: len(links) for peer, links in ends.items()}
 
 
 def _reach(box: Box, shape: Sequence[int], periodic: Sequence[bool]) -> Box:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from slipstream.array_types import Comm
 from slipstream.device import Device
 from slipstream.lattice.d3q19 import D3Q19
+from slipstream.lattice.flow_snapshot import BYTES_AT_ONCE
 from slipstream.lattice.population_layout import ENCODINGS, Storage
 from slipstream.lattice.propagation import PROPAGATIONS
 from slipstream.lattice.velocity_set import VelocitySet
@@ -28,6 +29,12 @@ def memory_needed(
     wide = ENCODINGS["wide"].bytes_per_site(velocity_set) if storage.encoding != "wide" else 0
     per_site = links + max(wide, populations) + _BYTES_OF_WALLS
     return int(sites * per_site + voxels * _BYTES_PER_VOXEL)
+
+
+def memory_with_output(sites: int, voxels: int, storage: Storage) -> int:
+    """Return the bytes that a rank of a run needs on its device, for output too."""
+    output = min(8 * voxels * storage.real.itemsize, BYTES_AT_ONCE)
+    return memory_needed(sites, voxels, storage) + output
 
 
 def check_room(comm: Comm, device: Device, need: int) -> None:

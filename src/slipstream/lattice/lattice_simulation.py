@@ -22,7 +22,7 @@ from slipstream.lattice.convergence import Steadiness
 from slipstream.lattice.darcy import DARCY, FlowSums, drive_of, resisted_force
 from slipstream.lattice.domain_decomposition import Subdomain
 from slipstream.lattice.flow_domain import Domain, open_domain, read_pores, unmatched_text
-from slipstream.lattice.flow_snapshot import BYTES_AT_ONCE, FlowSnapshot
+from slipstream.lattice.flow_snapshot import FlowSnapshot
 from slipstream.lattice.flow_units import Units, physical_fluid_of
 from slipstream.lattice.lattice_checkpoint import (
     AXES_TABLE,
@@ -35,7 +35,7 @@ from slipstream.lattice.lattice_checkpoint import (
     read_state,
     state,
 )
-from slipstream.lattice.lattice_memory import check_room, memory_needed
+from slipstream.lattice.lattice_memory import check_room, memory_with_output
 from slipstream.lattice.lattice_report import (
     RankLoad,
     flow_results,
@@ -48,11 +48,11 @@ from slipstream.lattice.lattice_report import (
     storage_text,
 )
 from slipstream.lattice.percolation import Connectivity
-from slipstream.lattice.population_layout import TUNED, Storage
+from slipstream.lattice.population_layout import Storage
 from slipstream.lattice.pore_flow import PoreFlow
 from slipstream.lattice.relaxation_rates import driven_along, fluid_of
 from slipstream.lattice.steady_flow import tortuosity
-from slipstream.lattice.storage_tuning import choose_storage, storage_candidates
+from slipstream.lattice.storage_tuning import choose_storage, storage_candidates, storage_wishes
 from slipstream.lattice.velocity_set import AXES, axes_of
 from slipstream.lattice.voxel_fields import (
     FIELDS,
@@ -126,21 +126,16 @@ class LatticeSimulation(Simulation):
         self.found = self.subdomain.connectivity.without_layers(self.domain.added)
         self._own_sites = int(np.count_nonzero(self.subdomain.own[1:-1, 1:-1, 1:-1]))
         self._storages = storage_candidates(
-            self._wishes(), self.subdomain, self.device, self.comm, self._own_memory
+            storage_wishes(case.numerics), self.subdomain, self.device, self.comm, self._own_memory
         )
         load = RankLoad(self._own_sites, len(self.subdomain.neighbours), self.device.identity)
         self._loads = [load] if self.comm is None else self.comm.allgather(load)
         self.sites = sum(one.sites for one in self._loads)
 
-    def _wishes(self) -> dict[str, str]:
-        """Return the case's settings of how populations are stored."""
-        return {name: getattr(self.case.numerics, name) for name in (*TUNED, "precision")}
-
     def _own_memory(self, storage: Storage) -> int:
         """Return the bytes that this rank needs on its device, output included."""
         voxels, real = self.subdomain.box.size, storage.real.itemsize
-        need = memory_needed(self._own_sites, voxels, storage)
-        need += min(8 * voxels * real, BYTES_AT_ONCE)
+        need = memory_with_output(self._own_sites, voxels, storage)
         # If the device is the host, it also holds two copies of a field that is written.
         return need + (2 * voxels * real if self.device.kind == "cpu" else 0)
 
@@ -201,7 +196,7 @@ class LatticeSimulation(Simulation):
         case = self.case
         transport = make_transport(self.transport, self.comm, self.device)
         storage, self._tried = choose_storage(
-            self._wishes(), self.subdomain, self.device, self.comm, self._own_memory
+            storage_wishes(case.numerics), self.subdomain, self.device, self.comm, self._own_memory
         )
         self._storages = [storage]
         self.check_memory()

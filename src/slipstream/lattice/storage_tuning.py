@@ -11,12 +11,13 @@ import numpy as np
 
 from slipstream import tuner
 from slipstream.array_types import Comm
+from slipstream.case.lattice_case import Numerics
 from slipstream.decomposition import Box
 from slipstream.device import Device
 from slipstream.errors import InputError
 from slipstream.lattice.domain_decomposition import Subdomain
 from slipstream.lattice.lattice_memory import check_room, memory_needed
-from slipstream.lattice.population_layout import Storage
+from slipstream.lattice.population_layout import TUNED, Storage
 from slipstream.lattice.pore_flow import PoreFlow
 from slipstream.lattice.relaxation_rates import Fluid
 
@@ -75,6 +76,11 @@ def choose_storage(
     return times.best(), times
 
 
+def storage_wishes(numerics: Numerics) -> dict[str, str]:
+    """Return the settings of a case of how populations are stored."""
+    return {name: getattr(numerics, name) for name in (*TUNED, "precision")}
+
+
 def storage_candidates(
     wishes: dict[str, str],
     subdomain: Subdomain,
@@ -83,13 +89,13 @@ def storage_candidates(
     need: Callable[[Storage], int] | None = None,
 ) -> list[Storage]:
     """Return what `choose_storage` would choose from: what is worth a try and fits. Collective."""
-    candidates = _candidates(wishes, device.kind)
+    candidates = worth_a_try(wishes, device.kind)
     if len(candidates) == 1:
         return candidates
     return _that_fit(candidates, need or _flow_need(subdomain), device, comm)
 
 
-def _candidates(wishes: dict[str, str], kind: str) -> list[Storage]:
+def worth_a_try(wishes: dict[str, str], kind: str) -> list[Storage]:
     """Return what is worth a try of all that agrees with the wishes; if nothing is, all of it."""
     open_ = [name for name, value in wishes.items() if value == "auto"]
     fixed = {name: value for name, value in wishes.items() if value != "auto"}

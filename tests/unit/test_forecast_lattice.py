@@ -1,0 +1,136 @@
+"""Forecasts of flow through pores: what is counted is what a division of the image has."""
+
+import numpy as np
+import pytest
+
+from slipstream.case import validate_case
+from slipstream.errors import InputError
+from slipstream.forecast import forecast, lattice_counter, load_machine, step_time
+from slipstream.forecast import lattice_counts as module
+from slipstream.lattice import make_sample
+from slipstream.lattice.d3q19 import D3Q19
+from slipstream.lattice.domain_decomposition import (
+    crossing_links,
+    divided_pores,
+    percolating_pores,
+)
+
+MACHINE = load_machine("summit")
+
+
+def case_of(shape, partition="bisection", schedule="overlap", **image):
+    image = image or {"sample": "sandstone", "radius": 5, "porosity": 0.3}
+    return validate_case(
+        {
+            "solver": "lattice",
+            "image": {"shape": shape, **image},
+            "flow": {"axis": "z"},
+            "time": {"end": 1000},
+            "run": {"partition": partition, "schedule": schedule},
+        }
+    )
+
+
+def pores_of(periodic):
+    sample = make_sample("sandstone", (20, 24, 28), radius=5, porosity=0.3)
+    domain = module.open_domain(case_of([28, 24, 20]).image, "z", None)
+    assert domain.shape == sample.shape
+    return percolating_pores(domain, periodic, (0,), "remove")
+
+
+def links_between(pores, boxes, periodic):
+    """Return how many populations each rank gets from each other one, voxel by voxel."""
+    owner = np.empty(pores.shape, int)
+    for rank, box in enumerate(boxes):
+        owner[box.slices()] = rank
+    found = np.zeros((len(boxes), len(boxes)), int)
+    for velocity in D3Q19.velocities[1:]:
+        to = np.argwhere(pores)
+        source = to - velocity
+        inside = np.all(periodic | ((source >= 0) & (source < pores.shape)), axis=1)
+        to, source = (tuple(one[inside].T) for one in (to, source % pores.shape))
+        np.add.at(found, (owner[to], owner[source]), pores[source].astype(int))
+    np.fill_diagonal(found, 0)
+    return found
+
+
+@pytest.mark.parametrize("partition", ["bisection", "cartesian"])
+@pytest.mark.parametrize("periodic", [(True, True, True), (True, False, False)])
+@pytest.mark.parametrize("ranks", [2, 5, 12])
+def test_ranks_have_all_sites_and_the_links_between_them(ranks, periodic, partition):
+    pores = pores_of(periodic)
+    boxes = divided_pores(pores, partition, ranks)
+    assert sum(np.count_nonzero(pores[box.slices()]) for box in boxes) == pores.sum()
+    links = np.zeros((ranks, ranks), int)
+    for rank in range(ranks):
+        found = crossing_links(lambda box: pores[box.slices()], boxes, pores.shape, periodic, rank)
+        links[rank, list(found)] = list(found.values())
+    assert np.array_equal(links, links_between(pores, boxes, np.array(periodic)))
+
+
+@pytest.mark.parametrize("ranks", [1, 4, 7])
+def test_a_step_moves_the_sites_and_links_of_its_busiest_ranks(ranks):
+    case = case_of([28, 24, 20])
+    pores = pores_of((True, True, True))
+    boxes = divided_pores(pores, "bisection", ranks)
+    sites = max(np.count_nonzero(pores[box.slices()]) for box in boxes)
+    links = links_between(pores, boxes, np.array([True] * 3)).sum(axis=1).max()
+    counts = lattice_counter(case, MACHINE)(ranks)
+    assert counts.in_node_bytes + counts.off_node_bytes == 8 * links
+    storage = module.Storage(layout="vector-collision")
+    assert counts.memory_bytes == sites * module.bytes_of_update(storage) + 4 * 8 * links
+    assert (counts.off_node_bytes > 0) == (ranks > MACHINE.devices_per_node)
+
+
+def test_a_sample_too_large_to_be_read_is_divided_as_a_smaller_one(monkeypatch):
+    case = case_of([96, 64, 64], sample="sandstone", radius=12, porosity=0.3)
+    whole = lattice_counter(case, MACHINE)(12)
+    monkeypatch.setattr(module, "_WHOLE", 2**16)
+    monkeypatch.setattr(module, "_COARSE", 2**16)
+    part = lattice_counter(case, MACHINE)(12)
+    assert "1/2 of its resolution" in part.remark and not whole.remark
+    assert part.memory_bytes == pytest.approx(whole.memory_bytes, rel=0.15)
+    sent = [one.in_node_bytes + one.off_node_bytes for one in (whole, part)]
+    assert sent[1] == pytest.approx(sent[0], rel=0.5)
+
+
+def test_an_image_too_large_to_be_read_is_like_its_middle(monkeypatch):
+    """Between walls normal to x every voxel is pore, so that all parts have the same links."""
+    monkeypatch.setattr(module, "_WHOLE", 2**10)
+    case = case_of([10, 40, 40], sample="channel", axis="x")
+    counts = lattice_counter(case, MACHINE)(16)
+    assert "like the one in the middle" in counts.remark
+    # Of 10 x 10 rows of 8 sites, each of four faces has three directions of all sites, two of seven
+    # in a row; at the four edges, rows have one direction that leaves by two faces.
+    links = 4 * 10 * (3 * 8 + 2 * 7) - 4 * 8
+    assert counts.in_node_bytes + counts.off_node_bytes == 8 * links
+    of_update = module.bytes_of_update(module.Storage(layout="vector-collision"))
+    assert counts.memory_bytes == pytest.approx(800 * of_update + 4 * 8 * links)
+    monkeypatch.setattr(module, "_PART", 2**9)
+    with pytest.raises(InputError, match="too large to be read"):
+        lattice_counter(case, MACHINE)(16)
+
+
+def test_a_forecast_has_node_hours_to_the_end_and_what_does_not_fit(monkeypatch):
+    machine = load_machine("h200-nvl8-ib")
+    one, many = forecast(case_of([48, 48, 48]), machine, [1, 16])
+    assert many.node_hours == pytest.approx(1000 * many.time.total * 16 / 3600)
+    assert one.time.network == 0 < many.time.network and many.efficiency < 1
+    small = machine.model_copy(
+        update={"device": machine.device.model_copy(update={"memory_gib": 1e-3})}
+    )
+    (full,) = forecast(case_of([48, 48, 48]), small, [1])
+    assert "GiB of the device" in full.obstacle
+
+
+def test_overlap_hides_what_is_exchanged():
+    serial, overlap = (
+        step_time(lattice_counter(case_of([32, 32, 32], schedule=one), MACHINE)(12), MACHINE).total
+        for one in ("serial", "overlap")
+    )
+    assert overlap < serial
+
+
+def test_a_case_of_another_axis_or_a_closed_image_is_refused():
+    with pytest.raises(InputError, match="no path leads through the pores along z"):
+        forecast(case_of([8, 8, 8], sample="channel", axis="z"), MACHINE, [1])
