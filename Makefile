@@ -42,7 +42,7 @@ demo: $(VENV)/.stamp-core
 	@echo "Large vortices stretch, and break down into small ones: the Taylor-Green vortex,"
 	@echo "simulated on 64^3 points and then drawn, in less than a minute on two cores."
 	@$(VENV)/bin/slipstream run taylor-green --out runs/demo --overwrite $(DEMO)
-	@echo "Look at runs/demo/summary.png. To go on:"
+	@echo "Open runs/demo/report.html in a browser. To go on:"
 	@echo "    source $(VENV)/bin/activate"
 	@echo "    slipstream cases"
 

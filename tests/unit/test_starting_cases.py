@@ -167,6 +167,7 @@ def test_sections_of_docstrings_are_read():
     both = "Of both, in two lines."
     assert explained_in(documented, "Parameters") == {"a": both, "b": both, "c": "Without type."}
     assert explained_in(len, "Parameters") == {} == explained_in(documented, "Raises")
+    assert explained_in(lambda: None, "Parameters") == {}
 
 
 def test_a_model_of_something_else_is_refused(here):

@@ -23,7 +23,7 @@ def types_in(documented: Any, section: str) -> dict[str, str]:
 def _section(documented: Any, section: str) -> dict[str, tuple[str, str]]:
     """Return type and text of each name."""
     # Not that of a class from which it is derived.
-    lines = inspect.cleandoc(getattr(documented, "__doc__", None) or "").splitlines()
+    lines = inspect.cleandoc(getattr(documented, "__doc__", None) or "").split("\n")
     found: dict[str, tuple[str, str]] = {}
     names: list[str] = []
     is_inside = False
