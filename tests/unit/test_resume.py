@@ -166,6 +166,14 @@ def test_what_comes_after_the_last_intact_state_is_done_again(tmp_path, whole):
     assert segment.from_step == 8
 
 
+def test_chosen_output_does_not_wait_for_diagnostics(tmp_path):
+    """It has once been written only where something else was due, too."""
+    seldom = [f"output.{kind}_interval=0.6" for kind in ("diagnostics", "checkpoint", "fields")]
+    run("advection", tmp_path, *seldom)
+    times = xarray.open_zarr(tmp_path / "outputs" / "tracer-plane.zarr").time.values
+    np.testing.assert_allclose(times, [0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6])
+
+
 def test_times_of_output_are_those_of_the_whole_run(tmp_path):
     run("spectral", tmp_path, "time.max_steps=5", *PLAIN)
     settings = ("output.diagnostics_interval=0.2", "output.fields_interval=0.15")

@@ -518,6 +518,11 @@ class ChosenOutputs:
         """Return when anything is due next after a time; infinity for never."""
         return min((occasions.after(time) for _, occasions in self._due), default=math.inf)
 
+    def is_due(self) -> bool:
+        """Return whether anything is due in the present state; does not communicate."""
+        time, step = self._simulation.time, self._simulation.step
+        return any(occasions.is_due(time, step) for _, occasions in self._due)
+
     def record(self, folder: Path, step_size: float) -> None:
         """Write into a folder what is due. Collective."""
         time, step = self._simulation.time, self._simulation.step

@@ -152,7 +152,8 @@ class OutputWriter:
         """Return whether something is to be written."""
         time, step = self._simulation.time, self._simulation.step
         wants_to_keep = not self._case.output.checkpoint and not self._is_kept
-        return wants_to_keep or any(one.is_due(time, step) for one in self._due.values())
+        is_due = any(one.is_due(time, step) for one in self._due.values())
+        return is_due or wants_to_keep or self.chosen.is_due()
 
     def record(self, step_size: float) -> None:
         """Write what is due, before a time step of this size; fail if the flow has blown up."""
