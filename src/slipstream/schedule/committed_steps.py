@@ -218,7 +218,7 @@ class ProgrammedStep(CommittedStep):
         for index, (start, stop) in intervals.items():
             self._shortest[index] = min(stop - start, self._shortest.get(index, math.inf))
         seconds = sum(self._shortest.values())
-        self._runs_to_time = self._runs_to_time - 1 if seconds < 10 * _SECONDS_TO_WAKE else 0
+        self._runs_to_time -= 1
         if seconds < _SECONDS_TO_WAKE:
             self._streams = [self.device.calling_stream()]
             self._programs = self.device.lane_programs([self._lanes.in_one()])
