@@ -76,6 +76,7 @@ def mpi_library() -> str:
     from mpi4py import MPI
 
     library = MPI.Get_library_version().partition(",")[0].splitlines()[0].strip("\0 ")
+    library = " ".join(library.replace("Version:", "").split())  # MPICH's words
     return f"{library}, mpi4py {mpi4py.__version__}"
 
 

@@ -64,7 +64,8 @@ INSTALL_MPI = how_to_install("mpi")
 
 def launched_size(environment: Mapping[str, str] = os.environ) -> int | None:
     """Return how many ranks an MPI launcher started: 0 if it does not tell, None without one."""
-    for name in ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE"):
+    # Of Open MPI; of MPICH and its relatives; of MVAPICH; of jsrun.
+    for name in ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MV2_COMM_WORLD_SIZE", "JSM_NAMESPACE_SIZE"):
         if environment.get(name, "").isdigit():
             return int(environment[name])
     # Slurm also sets these in a batch script itself, which srun did not start: only a step counts.
@@ -90,7 +91,8 @@ def world_comm() -> Comm:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise InputError(
             f"this process was started by an MPI launcher, but mpi4py cannot be used ({reason});"
-            f" {INSTALL_MPI}, or set MPI4PY_LIBMPI to the launcher's libmpi"
+            f" {INSTALL_MPI}, or set MPI4PY_LIBMPI to the launcher's libmpi, or build mpi4py"
+            " for it (docs/clusters.md)"
         ) from error
     world = MPI.COMM_WORLD
     if size > 1 and world.size == 1:

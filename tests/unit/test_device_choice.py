@@ -6,7 +6,14 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from slipstream.device import HostDevice, RowLaunch, device_choice, open_device, open_devices
+from slipstream.device import (
+    HostDevice,
+    RowLaunch,
+    choose_gpus,
+    device_choice,
+    open_device,
+    open_devices,
+)
 from slipstream.device.cpu_device import thread_count
 from slipstream.errors import InputError
 from slipstream.exchange import matching_devices, open_matching_device
@@ -125,6 +132,43 @@ def test_a_gpu_is_one_device_and_the_first_of_several_is_current(monkeypatch):
     assert current == [2, 2, 3, 2, 3]
 
 
+@pytest.mark.parametrize(
+    ("seen", "chosen"),
+    [
+        ([[], []], [0, 0]),
+        (["ABCD"] * 4, [0, 1, 2, 3]),  # mpiexec, srun --gpu-bind=none
+        (["AB"] * 4, [0, 1, 0, 1]),  # more ranks than GPUs: in turn
+        (["A", "B", "C"], [0, 0, 0]),  # one GPU for each (Slurm: --gpus-per-task=1)
+        (["AB", "BA"], [0, 0]),  # as a script may rotate CUDA_VISIBLE_DEVICES
+        (["AB", "CD", "AB", "CD"], [0, 0, 1, 1]),  # by socket, with ranks dealt out in turn
+        (["ABC", "A"], [1, 0]),
+        (["A", "A"], [0, 0]),  # nothing else is seen by anyone
+    ],
+)
+def test_ranks_of_a_node_take_gpus_that_no_other_has(seen, chosen):
+    assert choose_gpus(seen) == chosen
+
+
+def test_ranks_that_share_a_gpu_beside_an_idle_one_are_an_error():
+    with pytest.raises(InputError, match=r"ranks 1 and 2 .* the same GPU \(A\) while C is idle"):
+        choose_gpus(["ABC", "A", "A"])
+
+
+def test_each_rank_opens_the_gpu_that_is_its_own(monkeypatch):
+    opened, gpu = [], SimpleNamespace(kind="cuda")
+    monkeypatch.setattr(matching_devices, "visible_gpus", lambda: list("AB"))
+    monkeypatch.setattr(
+        matching_devices, "open_device", lambda kind, place, ranks: opened.append(place) or gpu
+    )
+    there = [list(gpus) for gpus in ("AB", "BA", "AB")]
+    for rank, seen in enumerate(there):
+        monkeypatch.setattr(matching_devices, "on_node", lambda *_, rank=rank: (rank, there))
+        comm = SimpleNamespace(size=3, allgather=lambda one: ["cuda"] if one else [None])
+        assert open_matching_device("auto", comm) is gpu
+        opened[-1] = seen[opened[-1]]
+    assert opened == ["A", "B", "A"]
+
+
 @pytest.mark.parametrize("kinds", [("cpu", "cpu"), ("cpu", "cuda"), ("cuda", "cuda", "cpu")])
 def test_ranks_open_the_same_kind_of_device_or_none(monkeypatch, kinds):
     told = []
@@ -134,8 +178,9 @@ def test_ranks_open_the_same_kind_of_device_or_none(monkeypatch, kinds):
         return SimpleNamespace(kind=kinds[local_rank])
 
     monkeypatch.setattr(matching_devices, "open_device", opened)
+    seen = [[] for _ in kinds]
     for rank, kind in enumerate(kinds):
-        monkeypatch.setattr(matching_devices, "local_rank", lambda comm, rank=rank: rank)
+        monkeypatch.setattr(matching_devices, "on_node", lambda *_, rank=rank: (rank, seen))
         # Errors are gathered first: there are none.
         comm = SimpleNamespace(size=len(kinds), allgather=lambda one: kinds if one else [None])
         if len(set(kinds)) == 1:

@@ -28,6 +28,8 @@ def outside_any_launcher(monkeypatch):
         ({}, None),
         ({"OMPI_COMM_WORLD_SIZE": "4"}, 4),
         ({"PMI_SIZE": "2"}, 2),
+        ({"MV2_COMM_WORLD_SIZE": "3"}, 3),
+        ({"JSM_NAMESPACE_SIZE": "6"}, 6),
         ({"PMIX_RANK": "0"}, 0),
         ({"SLURM_PROCID": "0", "SLURM_NTASKS": "8"}, None),
         ({"SLURM_PROCID": "0", "SLURM_NTASKS": "8", "SLURM_STEP_ID": "0"}, 8),

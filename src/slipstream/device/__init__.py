@@ -7,7 +7,13 @@
 from slipstream.device.array_addresses import REAL_NAMES, address_of
 from slipstream.device.copy_bandwidth import large_copy, quick_bandwidth
 from slipstream.device.cpu_device import HostDevice
-from slipstream.device.device_choice import cuda_device_count, open_device, open_devices
+from slipstream.device.device_choice import (
+    choose_gpus,
+    cuda_device_count,
+    open_device,
+    open_devices,
+    visible_gpus,
+)
 from slipstream.device.device_interface import (
     BlockLaunch,
     Device,
@@ -37,9 +43,11 @@ __all__ = [
     "Span",
     "Stream",
     "address_of",
+    "choose_gpus",
     "cuda_device_count",
     "large_copy",
     "open_device",
     "open_devices",
     "quick_bandwidth",
+    "visible_gpus",
 ]

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import functools
 import os
+import platform
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from slipstream.device.cpu_device import HostDevice, lane_count, thread_count
@@ -29,6 +31,41 @@ def cuda_device_count() -> int:
         return cupy.cuda.runtime.getDeviceCount()
     except Exception:  # CuPy raises its own, private kinds when driver or GPU are missing
         return 0
+
+
+def visible_gpus() -> list[str]:
+    """Return the addresses on the bus of the GPUs that this process sees, by their ordinals."""
+    count = cuda_device_count()
+    if not count:
+        return []
+    import cupy
+
+    return [cupy.cuda.runtime.deviceGetPCIBusId(ordinal) for ordinal in range(count)]
+
+
+def choose_gpus(seen: Sequence[Sequence[str]]) -> list[int]:
+    """Return the ordinal of the GPU that each rank of a node takes, by the GPUs that each sees.
+
+    They share as few as they can: in turn, where all see the same. Raises `InputError` if ranks
+    would have the same one while another is idle.
+    """
+    taken: dict[str, list[int]] = {gpu: [] for gpus in seen for gpu in gpus}
+    chosen = [0] * len(seen)
+    # Who sees few has less of a choice.
+    for rank in sorted(range(len(seen)), key=lambda rank: len(seen[rank])):
+        if seen[rank]:
+            chosen[rank] = min(range(len(seen[rank])), key=lambda n: len(taken[seen[rank][n]]))
+            taken[seen[rank][chosen[rank]]].append(rank)
+    shared = {gpu: ranks for gpu, ranks in taken.items() if len(ranks) > 1}
+    idle = [gpu for gpu, ranks in taken.items() if not ranks]
+    if shared and idle:
+        gpu, ranks = next(iter(shared.items()))
+        raise InputError(
+            f"device: ranks {ranks[0]} and {ranks[1]} of node {platform.node()} have the same GPU"
+            f" ({gpu}) while {idle[0]} is idle; let all ranks of a node see all its GPUs"
+            " (CUDA_VISIBLE_DEVICES; Slurm: --gpu-bind=none)"
+        )
+    return chosen
 
 
 def open_device(kind: str = "auto", local_rank: int = 0, ranks: int = 1) -> Device:

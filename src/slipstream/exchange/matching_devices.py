@@ -1,12 +1,12 @@
-"""Devices of several ranks: all of the same kind, and those of a node shared in turn."""
+"""Devices of several ranks: all of the same kind, and on a node one each if there are enough."""
 
 from __future__ import annotations
 
 from slipstream.array_types import Comm
 from slipstream.collective import on_every_rank
-from slipstream.device import Device, open_device
+from slipstream.device import Device, choose_gpus, open_device, visible_gpus
 from slipstream.errors import InputError
-from slipstream.exchange.communicators import local_rank
+from slipstream.exchange.communicators import on_node
 
 
 def open_matching_device(device: Device | str, comm: Comm) -> Device:
@@ -14,13 +14,15 @@ def open_matching_device(device: Device | str, comm: Comm) -> Device:
 
     All ranks raise `InputError` if there is none.
     """
-    local = local_rank(comm)
+    wants_gpu = isinstance(device, str) and device != "cpu"
+    local, seen = on_node(comm, on_every_rank(comm, visible_gpus) if wants_gpu else [])
 
     def opened() -> Device:
         if isinstance(device, Device):
             return device
         if isinstance(device, str):
-            return open_device(device, local, 1 if comm is None else comm.size)
+            place = choose_gpus(seen)[local] if seen[local] else local
+            return open_device(device, place, 1 if comm is None else comm.size)
         raise InputError(f"device {device!r}; accepted: auto, cpu, cuda, or an open device")
 
     mine = on_every_rank(comm, opened)
