@@ -3,10 +3,13 @@
 import contextlib
 import itertools
 import os
+import shlex
+import shutil
 import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -57,10 +60,11 @@ def assert_same_series(actual, expected, tolerance):
         np.testing.assert_allclose(actual[name], expected[name], rtol=0, atol=tolerance * scale)
 
 
-def run_tests(ranks, *arguments, **variables):
+def run_tests(ranks, *arguments, launcher=(), **variables):
     """Run pytest on some ranks; return what came of it."""
     command = [
         find_mpiexec(),
+        *launcher,
         "-n",
         str(ranks),
         sys.executable,
@@ -129,6 +133,7 @@ ON = {
     "streaming_memory::test_many_transforms_with_random_options_leave_no_array_behind": ("2",),
     "interactive": ("2",),
     "command_line": ("2",),
+    "nodes": ("2",),
 }
 PARALLEL = sorted(
     path.relative_to(REPOSITORY) for path in REPOSITORY.glob("tests/parallel/test_*.py")
@@ -171,6 +176,37 @@ def test_more_ranks_than_points_or_planes_give_the_same():
     """Six, of which process grids are 2 x 3, too."""
     tests = [f"tests/parallel/test_{name}.py" for name in ("fft_layouts", "lattice_flow")]
     result = run_tests(6, *tests, "-k", "any and not workers")
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert " passed" in result.stdout
+
+
+def without_its_name(*command):
+    """Return a command in a namespace in which this machine may have another name."""
+    rights = [] if os.geteuid() == 0 else ["--user", "--map-root-user"]
+    return ["unshare", *rights, "--uts", *command]
+
+
+@pytest.fixture
+def two_nodes(tmp_path):
+    """Options of a launcher that starts two ranks each on two nodes: this machine, renamed."""
+    if not Path(find_mpiexec()).with_name("prterun").exists():
+        pytest.skip("needs Open MPI 5")
+    if shutil.which("unshare") is None or subprocess.run(without_its_name("true")).returncode:
+        pytest.skip("needs the right to name this machine in a namespace")
+    agent = tmp_path / "agent"  # in the place of ssh: options, a host, and a command
+    renamed = shlex.join(without_its_name("sh", "-c"))
+    agent.write_text(
+        '#!/bin/sh\nwhile case "$1" in -*) ;; *) false;; esac; do shift; done\n'
+        'name=node${1##*.}; shift; export name\ncommand="$*"; export command\n'
+        f"exec {renamed} 'hostname $name && exec sh -c \"$command\"'\n"
+    )
+    agent.chmod(0o755)
+    return ["--prtemca", "plm_ssh_agent", str(agent), "--host", "127.0.0.2:2,127.0.0.3:2"]
+
+
+def test_ranks_of_different_nodes_give_the_same_bits(two_nodes):
+    tests = ["tests/parallel/test_nodes.py", "--device=cpu"]
+    result = run_tests(4, *tests, launcher=two_nodes, SLIPSTREAM_TEST_NODES="2")
     assert result.returncode == 0, result.stdout + result.stderr
     assert " passed" in result.stdout
 
