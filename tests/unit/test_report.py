@@ -19,6 +19,7 @@ from slipstream.report.run_pictures import (
     draw_curves,
     draw_plane,
     draw_spectrum,
+    thinned,
     write_pictures,
 )
 
@@ -151,6 +152,21 @@ def test_negative_values_are_drawn():
         low, high = axes.get_ylim()
         assert low < series[name].min() and series[name].max() <= high
         assert low < 0 <= high
+
+
+def test_long_series_keep_their_peaks():
+    time = np.linspace(0, 1, 1_000_003)
+    values = np.sin(9 * time)
+    values[[123_456, 700_000]] = 7, -5
+    values[500_000:500_050] = np.nan
+    few, seen = thinned(time, values)
+    assert len(few) < 10_000
+    assert (few[0], few[-1]) == (0, 1)
+    assert (np.nanmax(seen), np.nanmin(seen)) == (7, -5)
+    assert np.isnan(seen).any()
+    assert np.all(np.diff(few) > 0)
+    np.testing.assert_array_equal(seen, values[np.searchsorted(time, few)])
+    assert len(thinned(time[:100], values[:100])[0]) == 100
 
 
 @pytest.mark.parametrize(

@@ -34,7 +34,7 @@ break-inside:avoid}
 figure svg,figure img{display:block;width:100%;height:auto}
 .wide{grid-column:1/-1}
 .scroll{overflow-x:auto}.scroll td{overflow-wrap:normal}
-.scroll td:first-child{min-width:5rem}.scroll td:last-child{min-width:13rem}
+.scroll td:first-child{min-width:5rem}.scroll td:last-child{min-width:10rem}
 table{border-collapse:collapse;width:100%}
 th,td{text-align:left;vertical-align:top;padding:.28rem .8rem .28rem 0;
 border-bottom:1px solid var(--line)}

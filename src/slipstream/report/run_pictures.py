@@ -50,6 +50,8 @@ _SMALLEST_SHOWN = 1e-12
 # deserve a guide of slope -5/3.
 _FEW_SHELLS = 3
 _FEW_ROWS = 12
+# Of a series, in pictures: more than there are dots.
+_MOST_ROWS = 4000
 _SHELLS_FOR_GUIDE = 16
 # Characters of a label that fit beside a colour bar.
 _ONE_LINE = 48
@@ -215,8 +217,7 @@ def draw_curves(
         own = COLOURS[index % 2 :] if len(panel) == 1 else COLOURS
         for name, colour in zip(panel, own, strict=False):
             axes.plot(
-                time,
-                series[name],
+                *thinned(time, series[name]),
                 color=colour,
                 marker="o" if len(time) <= _FEW_ROWS else "",
                 markersize=4,
@@ -235,6 +236,22 @@ def draw_curves(
     rows[-1].set_xlim(time[0], time[-1])
     rows[-1].set_xlabel(choice.time_label)
     figure.align_ylabels(rows)
+
+
+def thinned(time: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return a long series as the eye sees it: the least and the largest value of short times."""
+    bins = len(values) // (_MOST_ROWS // 2)
+    if bins < 2:
+        return time, values
+    whole = len(values) // bins * bins
+    rows = values[:whole].reshape(-1, bins)
+    known = np.where(np.isfinite(rows), rows, 0.0)
+    ends = np.sort([known.argmin(axis=1), known.argmax(axis=1)], axis=0)
+    kept = (ends + bins * np.arange(len(rows))).T.ravel()
+    # With the last row, and with holes where there are any.
+    holes = np.flatnonzero(~np.isfinite(values))[:_MOST_ROWS]
+    kept = np.unique(np.concatenate([[0], kept, holes, [len(values) - 1]]))
+    return time[kept], values[kept]
 
 
 def _draw_grid(axes: Axes) -> None:
