@@ -24,6 +24,7 @@ MACHINES: Names = {
     "h200-nvl8-ib": "8 H200 a node, InfiniBand",
     "summit": "6 V100 a node, InfiniBand",
     "frontier": "4 MI250X a node, Slingshot",
+    "titan": "a K20X a node, Gemini torus",
 }
 DEVICES: Names = {
     "cpu": "the cores of the host",

@@ -20,7 +20,7 @@ from slipstream.forecast import (
     step_time,
 )
 from slipstream.forecast.project_command import numbers_of_nodes
-from slipstream.forecast.published_runs import BATCHED, published_runs
+from slipstream.forecast.published_runs import BATCHED, LATTICE, STRONG, published_runs
 from slipstream.spectral.problem_of_case import problem_of_case
 
 # Milliseconds of second-order steps on one, two and four H200s of a host: docs/scaling.md.
@@ -52,6 +52,31 @@ def test_the_variant_that_won_is_the_one_foretold():
         entries = list(runs)
         won = min(entries, key=lambda one: one.published)
         assert min(entries, key=lambda one: one.forecast) is won
+
+
+def test_trends_of_the_lattice_on_titan_are_those_foretold():
+    """Overlap gains, weak scaling keeps its rate, strong scaling loses a half of it and more."""
+    two, serial, weak = (one for one in published_runs() if one.table == LATTICE)
+    strong = [one for one in published_runs() if one.table == STRONG]
+    for name in ("published", "forecast"):
+        assert getattr(serial, name) < getattr(two, name) < 1.2 * getattr(serial, name)
+        assert getattr(weak, name) > 0.85 * 384
+        assert all(25 < getattr(one, name) < 60 for one in strong)
+
+
+def test_the_middle_of_a_torus_holds_up_what_must_cross_it():
+    case, machine = case_of(2048), load_machine("titan")
+    counts = spectral_counts(case, machine, 512)
+    network = machine.network
+    crossing = 512 * counts.off_node_bytes / 2
+    assert network.bisection(network.bisection_nodes // 8) == pytest.approx(
+        network.bisection_gb_per_s * 1e9 / 4, rel=1e-3
+    )
+    narrow = network.model_copy(update={"bisection_gb_per_s": 1.0})
+    found = step_time(counts, machine.model_copy(update={"network": narrow}))
+    waits = counts.exchanges * network.latency_us * 1e-6
+    assert found.network == pytest.approx(crossing / narrow.bisection(512) + waits)
+    assert load_machine("summit").network.bisection(4000) == np.inf
 
 
 @pytest.mark.parametrize("points, ranks", MEASURED)

@@ -18,7 +18,7 @@ from slipstream.case import Case
 from slipstream.errors import InputError
 from slipstream.forecast.case_forecast import Forecast, forecast
 from slipstream.forecast.machine_description import Machine, load_machine
-from slipstream.forecast.published_runs import published_runs
+from slipstream.forecast.published_runs import NOT_COMPARED, published_runs
 from slipstream.forecast.step_time import StepTime
 from slipstream.printable_text import one_line
 from slipstream.report.number_text import quantity
@@ -150,5 +150,7 @@ def compare_with_papers(console: Console) -> None:
                 cells: list[Any] = [f"{one.published:.4g}", f"{one.forecast:.3g}"]
                 table.add_row(one.what, *cells, f"{one.error:+.0%}")
         console.print(table, highlight=False)
+    for text in NOT_COMPARED:
+        console.print(f"not compared: {text}", highlight=False, markup=False, style="dim")
     right = sum(abs(one.error) <= _TOLERANCE for one in comparisons)
     console.print(f"{right} of {len(comparisons)} are within {_TOLERANCE:.0%}", highlight=False)
