@@ -201,7 +201,8 @@ def two_nodes(tmp_path):
         f"exec {renamed} 'hostname $name && exec sh -c \"$command\"'\n"
     )
     agent.chmod(0o755)
-    return ["--prtemca", "plm_ssh_agent", str(agent), "--host", "127.0.0.2:2,127.0.0.3:2"]
+    hosts = ["--host", "127.0.0.2:2,127.0.0.3:2", "--map-by", "ppr:2:node:oversubscribe"]
+    return ["--prtemca", "plm_ssh_agent", str(agent), *hosts]
 
 
 def test_ranks_of_different_nodes_give_the_same_bits(two_nodes):
