@@ -227,10 +227,11 @@ def test_machines_that_are_wrong_are_told_with_the_key(tmp_path, change, key):
 
 def test_the_command_prints_records_and_draws(tmp_path, capsys):
     record, picture = tmp_path / "f.json", tmp_path / "f.svg"
-    arguments = ["project", "taylor-green", "--nodes", "1,2", "--json", str(record)]
+    arguments = ["project", "taylor-green", "--nodes", "1,2", "--steps", "1", "--json", str(record)]
     with pytest.raises(SystemExit) as ended:
         main([*arguments, "--plot", str(picture)])
     assert ended.value.code == 0
-    assert "nodes of 8 H200" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "nodes of 8 H200" in printed and "…" not in printed
     assert [one["nodes"] for one in json.loads(record.read_text())["forecast"]] == [1, 2]
     assert "time of a step" in picture.read_text()

@@ -10,6 +10,7 @@ from typing import Any, cast
 
 from rich import box
 from rich.console import Console
+from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
@@ -26,6 +27,8 @@ from slipstream.report.number_text import quantity
 # By which fraction a forecast may miss a published figure and still count as right.
 _TOLERANCE = 0.3
 _MOST_NODES = 1_000_000
+# Columns of a table at most.
+_WIDEST = 200
 # Parts of a step, as headings and labels.
 _PARTS = {
     "total": "step",
@@ -58,7 +61,7 @@ def project(
     """Print the forecast of a case, and record and draw it where asked."""
     described = load_machine(machine)
     found = forecast(case, described, numbers_of_nodes(nodes), steps)
-    console.print(_table(case, described, found), highlight=False)
+    _show(console, _table(case, described, found))
     for one in found:
         if one.obstacle:
             console.print(
@@ -81,6 +84,15 @@ def project(
         record.write_text(json.dumps(content, indent=1), encoding="utf-8")
     if picture is not None:
         _draw(case, described, found, picture)
+
+
+def _show(console: Console, table: Table) -> None:
+    """Print a table as wide as it is: numbers are not shortened, not even in a file."""
+    options = console.options.update(width=_WIDEST)
+    width = console.width
+    console.width = max(width, Measurement.get(console, options, table).maximum)
+    console.print(table, highlight=False, crop=False)
+    console.width = width
 
 
 def _table(case: Case, machine: Machine, found: Sequence[Forecast]) -> Table:
@@ -149,7 +161,7 @@ def compare_with_papers(console: Console) -> None:
             if one.table == title:
                 cells: list[Any] = [f"{one.published:.4g}", f"{one.forecast:.3g}"]
                 table.add_row(one.what, *cells, f"{one.error:+.0%}")
-        console.print(table, highlight=False)
+        _show(console, table)
     for text in NOT_COMPARED:
         console.print(f"not compared: {text}", highlight=False, markup=False, style="dim")
     right = sum(abs(one.error) <= _TOLERANCE for one in comparisons)
