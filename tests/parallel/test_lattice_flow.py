@@ -21,6 +21,7 @@ from slipstream.decomposition import whole
 from slipstream.errors import InputError
 from slipstream.exchange import make_transport
 from slipstream.lattice import Fluid, PoreFlow, Storage, decompose, make_sample, permeability
+from slipstream.lattice import domain_decomposition as division
 from slipstream.lattice.d3q19 import D3Q19
 from slipstream.lattice.darcy import sum_up
 from slipstream.lattice.domain_decomposition import PARTITIONS
@@ -236,6 +237,26 @@ def test_images_through_which_nothing_flows_are_refused_by_all(comm, isolated):
     ):
         with pytest.raises(InputError, match=f"^{message}"):
             decompose(Image(voxels), PERIODIC, axes, "bisection", comm, isolated)
+
+
+@pytest.mark.parametrize("partition", PARTITIONS)
+@pytest.mark.parametrize("isolated", ["keep", "remove"])
+def test_ranks_have_what_one_process_counts_of_as_many(comm, partition, isolated):
+    """Forecasts divide an image, and count links, among ranks that are not there."""
+    sample = make_sample("sandstone", (14, 10, 12), porosity=0.3, radius=3, seed=1)
+    subdomain = decompose(sample, JOINED_ONCE, [1], partition, comm, isolated)
+    ranks, rank = (1, 0) if comm is None else (comm.size, comm.rank)
+
+    def compare():
+        pores = division.percolating_pores(sample, JOINED_ONCE, [1], isolated)
+        boxes = division.divided_pores(pores, partition, ranks)
+        assert boxes == subdomain.boxes
+        links = division.crossing_links(
+            lambda box: pores[box.slices()], boxes, sample.shape, JOINED_ONCE, rank
+        )
+        assert links == {peer: len(ends) for peer, ends in subdomain.neighbours.items()}
+
+    together(comm, compare)
 
 
 # -- permeability --------------------------------------------------------------------------------
