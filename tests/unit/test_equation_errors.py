@@ -21,6 +21,7 @@ from slipstream.equations import (
     models,
     outer,
 )
+from slipstream.equations.fourier_forms import WAVENUMBERS
 from slipstream.errors import InputError
 
 MISTAKES = {
@@ -197,3 +198,16 @@ def test_model_that_raises_is_told_of_in_one_line(tmp_path):
     path.write_text("def branching(nu):\n    return 1 if nu > 0.1 else 2\n")
     with pytest.raises(InputError, match=r"own\.py:branching fails: TypeError.*are symbols"):
         models.lowered(f"{path}:branching", {"nu": 0.5})
+
+
+def test_a_python_file_that_has_been_changed_is_read_again(tmp_path):
+    """Also within a second, and in as many letters, which caches of Python do not notice."""
+    file = tmp_path / "own.py"
+    for rate in (1, 2):
+        file.write_text(
+            "from slipstream.equations import Model, Scalar, laplacian\n"
+            f"def decay():\n    s = Scalar('s')\n    return Model({{s: {rate} * laplacian(s)}})\n"
+        )
+        lowered = models.lowered(f"{file}:decay", {})
+        assert lowered.decay[0] == rate * sum(k**2 for k in WAVENUMBERS)
+        assert models.lowered(f"{file}:decay", {}) is lowered

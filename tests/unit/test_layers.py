@@ -45,7 +45,7 @@ FAMILIES = ("spectral", "lattice", "advection")
 RUNNING = (
     "run_case",
     "run_forecast",
-    "run_record",
+    "run_recorder",
     "run_log",
     "wall_limit",
     "resuming",

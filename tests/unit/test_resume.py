@@ -209,6 +209,29 @@ def test_a_finer_grid_goes_on_beside_the_coarser_one(tmp_path):
     assert not (tmp_path / "fields~2.zarr").exists()
 
 
+def test_a_python_file_is_imported_only_if_it_is_named(tmp_path):
+    code = """
+from pathlib import Path
+from slipstream.equations import Model, Scalar, laplacian
+def decay():
+    s = Scalar("s")
+    return Model({s: 0.1 * laplacian(s)})
+"""
+    file, imported = tmp_path / "own.py", tmp_path / "imported"
+    file.write_text(code)
+    model = f"equation.model={file}:decay"
+    folder = tmp_path / "out"
+    initial = "initial={ flow = 'formula', fields = { s = 'cos(x)' } }"
+    start = ["equation={ }", model, initial, "time.max_steps=2", *PLAIN]
+    run("spectral", folder, *start)
+    file.write_text(f"{code}\nPath({str(imported)!r}).touch()\n")
+    with pytest.raises(InputError, match=r"Python code, '.*own.py:decay'.*--set equation.model="):
+        resume(folder, "time.max_steps=4")
+    assert not imported.exists() and open_checkpoint(folder).step == 2
+    resume(folder, "time.max_steps=4", model)
+    assert imported.exists() and open_checkpoint(folder).step == 4
+
+
 def test_a_field_is_added_and_dropped(tmp_path):
     run("spectral", tmp_path, "time.max_steps=4", *PLAIN)
     state = open_checkpoint(tmp_path)

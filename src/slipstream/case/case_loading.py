@@ -132,12 +132,21 @@ def parse_case(text: str, overrides: Iterable[str] = (), source: str = "case") -
 def parse_case_of_run(text: str, overrides: Iterable[str], source: str) -> Case:
     """Validate the text of the case of a run, which has all its keys, with changes.
 
-    Parameters that another model does not have are left out.
+    Parameters that another model does not have are left out. The folder may be somebody else's, so
+    a Python file is imported only if the changes name it.
     """
     data, overrides = _tables(text, source), list(overrides)
-    model = dict(parse_override(one) for one in overrides).get("equation.model")
-    equation = data.get("equation")
-    if model is not None and isinstance(equation, dict) and equation.get("model") != model:
+    given = dict(parse_override(one) for one in overrides)
+    model, equation = given.get("equation.model"), data.get("equation")
+    theirs = equation.get("model") if isinstance(equation, dict) else None
+    is_code = isinstance(theirs, str) and theirs.partition(":")[0].endswith(".py")
+    if is_code and model is None and "equation" not in given:
+        own = shown(theirs)
+        raise InputError(
+            f"{source}: the equations are Python code, {own}, which going on would run; if it is"
+            f" yours, name it: --set equation.model={own}, or slipstream run CASE --resume"
+        )
+    if model is not None and isinstance(equation, dict) and theirs != model:
         suited = SpectralCase.suited_to({"equation": {"model": model}})
         known = suited.model_fields["equation"].annotation.model_fields  # type: ignore[union-attr]
         data["equation"] = {key: value for key, value in equation.items() if key in known}

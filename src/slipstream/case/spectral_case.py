@@ -7,6 +7,7 @@ quantities are non-dimensional.
 import functools
 import math
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self
 
@@ -520,12 +521,18 @@ class SpectralCase(Case):
         return f"adaptive step, Courant number {time.cfl:g}{bound}"
 
 
-@functools.cache
 def _case_of_model(name: str) -> type[SpectralCase]:
     # SymPy takes a while to import, for which other families need not wait.
     from slipstream.equations import models
 
-    keys: dict[str, Any] = models.parameters_of(models.find(name))
+    return _case_of_function(models.find(name))
+
+
+@functools.cache
+def _case_of_function(function: Callable[..., Any]) -> type[SpectralCase]:
+    from slipstream.equations import models
+
+    keys: dict[str, Any] = models.parameters_of(function)
     equation = create_model("Equation", __base__=Equation, **keys)
     return create_model("SpectralCase", __base__=SpectralCase, equation=(equation, ...))
 

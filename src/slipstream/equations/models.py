@@ -236,21 +236,25 @@ def find(name: str) -> Callable[..., Model]:
             f"equation.model: {name!r} is unknown; accepted: {', '.join(SHIPPED)}, or "
             "FILE.py:FUNCTION for one of your own"
         )
-    return _from_file(path, function)
-
-
-@functools.cache
-def _from_file(path: str, name: str) -> Callable[..., Model]:
-    if not Path(path).is_file():
+    try:
+        text = Path(path).read_bytes()
+    except OSError as error:
+        reason = "no such file" if isinstance(error, FileNotFoundError) else error.strerror
         raise InputError(
-            f"equation.model: {path}: no such file; it is looked for beside the case, and from the"
+            f"equation.model: {path}: {reason}; it is looked for beside the case, and from the"
             " working directory"
-        )
+        ) from None
+    return _from_text(str(Path(path).resolve()), text, function)
+
+
+@functools.lru_cache(64)
+def _from_text(path: str, text: bytes, name: str) -> Callable[..., Model]:
+    """Return a function of a Python file: of its text, which a person may change meanwhile."""
     specification = importlib.util.spec_from_file_location(Path(path).stem, path)
     assert specification is not None and specification.loader is not None  # as of any .py file
     module = importlib.util.module_from_spec(specification)
     try:
-        specification.loader.exec_module(module)
+        exec(compile(text, path, "exec"), module.__dict__)
     except Exception as error:
         raise InputError(
             f"equation.model: {path} fails: {type(error).__name__}: {error}"
@@ -283,17 +287,19 @@ def lowered(name: str, values: Mapping[str, Any]) -> Lowered:
             raise InputError(f"equation.{key}: {value!r} is no number; parameters are numbers")
     is_open = {key: isinstance(value, float) and value != 0 for key, value in values.items()}
     fixed = tuple((k, None if is_open[k] else int(v)) for k, v in sorted(values.items()))
-    return _lowered(name, fixed)
+    return _lowered(find(name), name, fixed)
 
 
 @functools.cache
-def _lowered(name: str, values: tuple[tuple[str, int | None], ...]) -> Lowered:
+def _lowered(
+    function: Callable[..., Model], name: str, values: tuple[tuple[str, int | None], ...]
+) -> Lowered:
     for key, _ in values:
         if key in map(str, WAVENUMBERS):
             raise InputError(f"equation.model: {name} has parameter {key!r}, a wavenumber's name")
     arguments = {k: sympy.Symbol(k, real=True) if v is None else v for k, v in values}
     try:
-        model = find(name)(**arguments)
+        model = function(**arguments)
     except SlipstreamError:
         raise
     except Exception as error:

@@ -17,7 +17,7 @@ from rich.console import Console
 
 from slipstream.array_types import Comm
 from slipstream.case import Case
-from slipstream.case.case_loading import parse_case, parse_case_of_run, parse_stored_case
+from slipstream.case.case_loading import parse_case_of_run, parse_stored_case
 from slipstream.collective import on_all_ranks, on_first_rank, own, together
 from slipstream.device import Device
 from slipstream.errors import InputError
@@ -90,15 +90,13 @@ def read_resumption(
 
 
 def _read(path: Path, settings: Sequence[str], case: Case | None) -> Resumption:
-    own_case = _case_of(path)
+    own_case, source = _case_of(path), str(path / _CASE)
     if case is None:
-        before = parse_case(own_case, source=str(path / _CASE))
-        case = parse_case_of_run(own_case, settings, str(path / _CASE)) if settings else before
-    else:
-        before = case
-        # What is not accepted any more, or would import other code, is not compared.
-        with contextlib.suppress(InputError):
-            before = parse_stored_case(own_case, case, str(path / _CASE))
+        case = parse_case_of_run(own_case, settings, source)
+    before = case
+    # What is not accepted any more, or would import other code, is not compared.
+    with contextlib.suppress(InputError):
+        before = parse_stored_case(own_case, case, source)
     found = Resumption(path, case, _earlier(path, before))
     _check_unfinished(found)
     return found

@@ -45,7 +45,7 @@ from slipstream.simulation.output_folder import (
 )
 from slipstream.simulation.output_writer import OutputWriter
 from slipstream.simulation.run_log import RunLog
-from slipstream.simulation.run_record import RunRecorder
+from slipstream.simulation.run_recorder import RunRecorder
 from slipstream.simulation.simulation_base import Simulation
 from slipstream.simulation.stop_requests import Interrupted, Interruption
 from slipstream.simulation.time_loop import Limits, Observer, TimeLoop, is_reached
