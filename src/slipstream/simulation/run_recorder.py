@@ -28,8 +28,6 @@ from slipstream.machine_info import commit_name, compiler_name, mpi_library
 from slipstream.simulation.output_folder import OutputFolder
 from slipstream.simulation.simulation_base import Simulation
 
-__all__ = ["RUN_RECORD_NAME", "RunRecord", "RunRecorder", "Segment", "read_run_record"]
-
 # Of names of machines, and of warnings: what more there are would only make the file long.
 _MOST_HOSTS, _MOST_WARNINGS = 8, 1000
 
