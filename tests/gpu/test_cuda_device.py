@@ -163,3 +163,24 @@ def test_free_memory_counts_what_the_pool_can_give_again(device):
     assert taken == pytest.approx(array.nbytes, abs=64 * 2**20)
     del array
     assert device.memory_free() == pytest.approx(before, abs=64 * 2**20)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_transforms_of_real_arrays_that_begin_between_two_pairs(device, dtype):
+    """As every other plane of odd sizes does, which cuFFT refuses."""
+    values = np.random.default_rng(0).random((2, 5, 3)).astype(dtype)
+    memory = device.zeros((1 + values.size,), dtype)
+    points = memory[1:].reshape(values.shape)
+    device.run(device.copy(points, values))
+    modes = device.empty((2, 5, 2), np.result_type(dtype, np.complex64))
+    expected = np.fft.rfft(values.astype(float))
+    for plan in (device.fft, device.fft_all):
+        rows = (
+            (points, modes) if plan == device.fft else (points.reshape(10, 3), modes.reshape(10, 2))
+        )
+        options = (2,) if plan == device.fft else ()
+        device.run(plan(*rows, *options, True))
+        np.testing.assert_allclose(device.to_host(modes), expected, rtol=1e-5)
+        device.run(device.fill(points, 0))
+        device.run(plan(*reversed(rows), *options, False))
+        np.testing.assert_allclose(device.to_host(points), 3 * values, rtol=1e-5)

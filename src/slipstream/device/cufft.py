@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import cupy
 import numpy as np
 from cupy.cuda import cufft
 
+from slipstream.device.array_addresses import address_of
 from slipstream.device.device_interface import Operation, Scratch, Stream
 
 _KINDS = {
@@ -70,6 +72,11 @@ def strided_plan(
     if source.size == 0 or target.size == 0:
         return lambda stream: None
     real = target if target.dtype.kind == "f" else source
+    copied = _by_aligned_copy(
+        source, target, lambda one, other: strided_plan(one, other, axis, forward, scratch)
+    )
+    if copied is not None:
+        return copied
     others = [i for i in range(source.ndim) if i != axis]
     batch, looped = _merge(source, target, others)
     last = batch[-1] if batch else None
@@ -107,10 +114,40 @@ def strided_plan(
     return operation
 
 
+def _by_aligned_copy(
+    source: cupy.ndarray,
+    target: cupy.ndarray,
+    plan: Callable[[cupy.ndarray, cupy.ndarray], Operation],
+) -> Operation | None:
+    """Return a planned transform with a copy of the real array where that is misaligned, else None.
+
+    cuFFT wants real numbers to begin where a complex one may. Planes of odd sizes begin at any
+    number where several are transformed at a time.
+    """
+    real = target if target.dtype.kind == "f" else source
+    if real.dtype.kind != "f" or address_of(real) % (2 * real.itemsize) == 0:
+        return None
+    aligned = cupy.empty(real.shape, real.dtype)
+    forward = real is source
+    transform = plan(aligned, target) if forward else plan(source, aligned)
+
+    def operation(stream: Stream) -> None:
+        if forward:
+            cupy.copyto(aligned, source)
+        transform(stream)
+        if not forward:
+            cupy.copyto(target, aligned)
+
+    return operation
+
+
 def whole_plan(source: cupy.ndarray, target: cupy.ndarray, forward: bool) -> Operation:
     """Return the planned transform along all axes but the first; see `Device.fft_all`."""
     if source.size == 0 or target.size == 0:
         return lambda stream: None
+    copied = _by_aligned_copy(source, target, lambda one, other: whole_plan(one, other, forward))
+    if copied is not None:
+        return copied
     real = target if target.dtype.kind == "f" else source
     kind = _KINDS[source.dtype.char, target.dtype.char]
     shape = real.shape[1:]

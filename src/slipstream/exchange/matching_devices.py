@@ -15,7 +15,9 @@ def open_matching_device(device: Device | str, comm: Comm) -> Device:
     All ranks raise `InputError` if there is none.
     """
     wants_gpu = isinstance(device, str) and device != "cpu"
-    local, seen = on_node(comm, on_every_rank(comm, visible_gpus) if wants_gpu else [])
+    # Ranks may ask for different devices: they meet here whatever they want.
+    gpus = on_every_rank(comm, lambda: visible_gpus() if wants_gpu else [])
+    local, seen = on_node(comm, gpus)
 
     def opened() -> Device:
         if isinstance(device, Device):
