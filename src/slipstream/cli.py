@@ -61,6 +61,33 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
+# What several commands take.
+_Case = Annotated[
+    Path,
+    typer.Argument(
+        help="The case: a TOML file, or one of `slipstream cases`.",
+        metavar="CASE",
+        autocompletion=complete_case,
+    ),
+]
+_Run = Annotated[
+    Path,
+    typer.Argument(help="Output folder of the run.", metavar="RUN", autocompletion=complete_run),
+]
+_Settings = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="KEY=VALUE",
+        help="Change a key, e.g. grid.points=64.",
+        autocompletion=complete_setting,
+    ),
+]
+_Ranks = Annotated[int | None, typer.Option(metavar="N", help="Start N MPI ranks on this machine.")]
+_Device = Annotated[str | None, one_of([*DEVICES, "auto"])]
+_Quiet = Annotated[bool, typer.Option("--quiet", help="Print errors only; run.log has the rest.")]
+_LogLevel = Annotated[str, one_of(LOG_LEVELS, "What run.log has: {}")]
+
 
 def _show_version(wanted: bool) -> None:
     if wanted:
@@ -80,27 +107,10 @@ def options(
 
 @app.command()
 def run(
-    case: Annotated[
-        Path,
-        typer.Argument(
-            help="The case: a TOML file, or one of `slipstream cases`.",
-            metavar="CASE",
-            autocompletion=complete_case,
-        ),
-    ],
-    settings: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set",
-            metavar="KEY=VALUE",
-            help="Change a key, e.g. grid.points=64.",
-            autocompletion=complete_setting,
-        ),
-    ] = None,
-    ranks: Annotated[
-        int | None, typer.Option(metavar="N", help="Start N MPI ranks on this machine.")
-    ] = None,
-    device: Annotated[str | None, one_of([*DEVICES, "auto"])] = None,
+    case: _Case,
+    settings: _Settings = None,
+    ranks: _Ranks = None,
+    device: _Device = None,
     out: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Output folder (default: runs/CASE).")
     ] = None,
@@ -118,10 +128,8 @@ def run(
         float | None,
         typer.Option(metavar="KMAX_ETA", help="Of --check: warn of a lower kmax_eta (default: 1)."),
     ] = None,
-    quiet: Annotated[
-        bool, typer.Option("--quiet", help="Print errors only; run.log has the rest.")
-    ] = False,
-    log_level: Annotated[str, one_of(LOG_LEVELS, "What run.log has: {}")] = "info",
+    quiet: _Quiet = False,
+    log_level: _LogLevel = "info",
 ) -> None:
     """Run a case and write its output into a folder."""
     from slipstream.simulation import (
@@ -179,29 +187,12 @@ def run(
 
 @app.command()
 def resume(
-    folder: Annotated[
-        Path,
-        typer.Argument(
-            help="Output folder of the run.", metavar="RUN", autocompletion=complete_run
-        ),
-    ],
-    settings: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set",
-            metavar="KEY=VALUE",
-            help="Change a key, e.g. time.end=20.",
-            autocompletion=complete_setting,
-        ),
-    ] = None,
-    ranks: Annotated[
-        int | None, typer.Option(metavar="N", help="Start N MPI ranks on this machine.")
-    ] = None,
-    device: Annotated[str | None, one_of([*DEVICES, "auto"])] = None,
-    quiet: Annotated[
-        bool, typer.Option("--quiet", help="Print errors only; run.log has the rest.")
-    ] = False,
-    log_level: Annotated[str, one_of(LOG_LEVELS, "What run.log has: {}")] = "info",
+    folder: _Run,
+    settings: _Settings = None,
+    ranks: _Ranks = None,
+    device: _Device = None,
+    quiet: _Quiet = False,
+    log_level: _LogLevel = "info",
 ) -> None:
     """Go on with a run where it stopped, in its folder, on any number of ranks."""
     how = _Output(quiet, log_level)
@@ -334,15 +325,7 @@ def explain(
             metavar="CASE", help="Case of the spectral family.", autocompletion=complete_case
         ),
     ] = None,
-    settings: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set",
-            metavar="KEY=VALUE",
-            help="Change a key, e.g. grid.points=64.",
-            autocompletion=complete_setting,
-        ),
-    ] = None,
+    settings: _Settings = None,
     model: Annotated[
         str | None,
         typer.Option(help=f"A model instead of a case: {', '.join(MODELS)} or FILE.py:FUNCTION."),
@@ -371,9 +354,7 @@ def info(
         typer.Option(metavar="FILE", help="Measure this machine's rates for `slipstream project`."),
     ] = None,
     device: Annotated[str, one_of([*DEVICES, "auto"])] = "auto",
-    ranks: Annotated[
-        int | None, typer.Option(metavar="N", help="Start N MPI ranks on this machine.")
-    ] = None,
+    ranks: _Ranks = None,
 ) -> None:
     """Show what this machine and this installation offer."""
     from slipstream.machine_info import gather_facts
@@ -396,12 +377,7 @@ def info(
 
 @app.command()
 def watch(
-    folder: Annotated[
-        Path,
-        typer.Argument(
-            help="Output folder of the run.", metavar="RUN", autocompletion=complete_run
-        ),
-    ],
+    folder: _Run,
     once: Annotated[bool, typer.Option("--once", help="Show what is known now, and end.")] = False,
     interval: Annotated[
         float, typer.Option(metavar="SECONDS", help="Time between two looks.")
@@ -434,9 +410,7 @@ def validate(
         ),
     ] = None,
     device: Annotated[str, one_of([*DEVICES, "auto"])] = "auto",
-    ranks: Annotated[
-        int | None, typer.Option(metavar="N", help="Start N MPI ranks on this machine.")
-    ] = None,
+    ranks: _Ranks = None,
     json: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Record what was found, and on what.")
     ] = None,
@@ -452,10 +426,7 @@ def validate(
 
 @app.command()
 def plot(
-    folder: Annotated[
-        Path,
-        typer.Argument(help="Output folder of a run.", metavar="RUN", autocompletion=complete_run),
-    ],
+    folder: _Run,
     field: Annotated[
         str | None,
         typer.Option(metavar="NAME", help="Draw a plane of this field, instead of everything."),
@@ -503,10 +474,7 @@ def project(
         typer.Option(metavar="NAME", help=f"{', '.join(MACHINES)} or a TOML file."),
     ] = next(iter(MACHINES)),
     nodes: Annotated[str, typer.Option(help="Numbers of nodes.")] = "1,8,64,512",
-    settings: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="Change a key, e.g. grid.points=4096."),
-    ] = None,
+    settings: _Settings = None,
     steps: Annotated[
         int | None, typer.Option(metavar="N", min=1, help="Steps of the run, for node hours.")
     ] = None,

@@ -112,7 +112,7 @@ def made_small(arguments):
 def test_blocks_and_commands_are_found():
     """The tests below would pass if there were none."""
     assert len(blocks(REPOSITORY / "docs/fft.md", "python")) > 8
-    assert ["info"] in commands(REPOSITORY / "README.md")
+    assert ["cases"] in commands(REPOSITORY / "README.md")
     assert len(CASES) > 5
 
 
