@@ -164,8 +164,8 @@ def test_a_loop_of_plans_takes_no_more_files_mappings_or_threads(comm, device, t
     first, second, third = seen
     assert third[0] <= second[0] <= first[0]
     assert third[2] <= first[2]
-    # The system may join mappings, or not.
-    assert third[1] <= second[1] + 8
+    # The system may join mappings, or not; a mapping for each of eight plans would stay every time.
+    assert min(second[1] - first[1], third[1] - second[1]) < 8
 
 
 def test_ranks_that_see_each_others_memory_need_one_buffer_less(comm, device, ranks, transports):
