@@ -21,6 +21,7 @@ from slipstream.forecast import (
 )
 from slipstream.forecast.project_command import numbers_of_nodes
 from slipstream.forecast.published_runs import BATCHED, LATTICE, STRONG, published_runs
+from slipstream.shipped_files import shipped_folder
 from slipstream.spectral.problem_of_case import problem_of_case
 
 # Milliseconds of second-order steps on one, two and four H200s of a host: docs/scaling.md.
@@ -218,7 +219,7 @@ def test_numbers_of_nodes_that_are_none(text):
     ],
 )
 def test_machines_that_are_wrong_are_told_with_the_key(tmp_path, change, key):
-    text = (load_machine.__globals__["_folder"]() / "summit.toml").read_text()
+    text = (shipped_folder("machines") / "summit.toml").read_text()
     path = tmp_path / "mine.toml"
     path.write_text(text.replace(*change))
     with pytest.raises(InputError, match=f"^{path}: {key}"):

@@ -5,17 +5,14 @@ They are TOML files: in the folder ``cases`` of the repository, which wheels tak
 
 from __future__ import annotations
 
-import functools
 import os
 from dataclasses import dataclass
 from pathlib import Path
 
-import slipstream
 from slipstream.case.validation_messages import nearest
 from slipstream.errors import InputError
 from slipstream.printable_text import shown
-
-_PACKAGE = Path(slipstream.__file__).parent
+from slipstream.shipped_files import shipped_folder
 
 
 @dataclass(frozen=True)
@@ -47,12 +44,6 @@ SHIPPED_CASES: dict[str, ShippedCase] = {
 }
 
 
-@functools.cache
-def _folder() -> Path:
-    inside = _PACKAGE / "cases"
-    return inside if inside.is_dir() else _PACKAGE.parents[1] / "cases"
-
-
 def case_file(name: str | Path) -> Path:
     """Return the file of a case: one of the user's, or a shipped one by its name.
 
@@ -69,7 +60,7 @@ def case_file(name: str | Path) -> Path:
     path = Path(name)
     if path.suffix == ".toml" or os.path.isfile(path):
         return path
-    own, shipped = Path(f"{path}.toml"), _folder() / f"{path}.toml"
+    own, shipped = Path(f"{path}.toml"), shipped_folder("cases") / f"{path}.toml"
     if str(path) in SHIPPED_CASES:
         if os.path.isfile(own) and own.read_bytes() != shipped.read_bytes():
             raise InputError(

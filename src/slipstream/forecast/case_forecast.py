@@ -62,7 +62,7 @@ def forecast(
     Raises
     ------
     InputError
-        If the case is of another family.
+        If the case is of a family that cannot be foretold.
     """
     count_step = _counter(case, machine)
     steps = steps or _steps(case)

@@ -6,7 +6,6 @@ package. Each file names its sources.
 
 from __future__ import annotations
 
-import functools
 import math
 import os
 import tomllib
@@ -16,15 +15,14 @@ from typing import Annotated, Literal, Self
 import numpy as np
 from pydantic import BeforeValidator, Field, ValidationError, model_validator
 
-import slipstream
 from slipstream.accepted import MACHINES
 from slipstream.case.table import Positive, Table, as_tuple
 from slipstream.case.toml_errors import explain_toml
 from slipstream.case.validation_messages import explain, nearest
 from slipstream.errors import InputError
 from slipstream.printable_text import shown
+from slipstream.shipped_files import shipped_folder
 
-_PACKAGE = Path(slipstream.__file__).parent
 Family = Literal["spectral", "lattice", "advection"]
 _Share = Annotated[float, Field(gt=0, le=1)]
 _Rates = Annotated[tuple[Positive, ...], BeforeValidator(as_tuple), Field(min_length=1)]
@@ -172,12 +170,6 @@ class Machine(Table):
     network: Network | None = None
 
 
-@functools.cache
-def _folder() -> Path:
-    inside = _PACKAGE / "machines"
-    return inside if inside.is_dir() else _PACKAGE.parents[1] / "machines"
-
-
 def load_machine(name: str | Path) -> Machine:
     """Read the description of a machine.
 
@@ -193,7 +185,7 @@ def load_machine(name: str | Path) -> Machine:
     """
     path = Path(name)
     if str(name) in MACHINES and not os.path.isfile(path):
-        path = _folder() / f"{name}.toml"
+        path = shipped_folder("machines") / f"{name}.toml"
     try:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
