@@ -205,6 +205,13 @@ def device(device_kind):
     return open_device(device_kind, local_rank(world()))
 
 
+@pytest.fixture(autouse=True)
+def current_device(request, device_kind):
+    """Let CuPy make arrays on this rank's GPU, whatever the last test has opened."""
+    if device_kind == "cuda":
+        request.getfixturevalue("device").make_current()
+
+
 @pytest.fixture(scope="session")
 def ranks(comm):
     """How many ranks run this test."""

@@ -11,7 +11,9 @@ from flows import (
     random_values,
     start,
 )
+from slipstream.device import cuda_device_count, open_device
 from slipstream.errors import InputError
+from slipstream.exchange import open_matching_device
 
 pytestmark = pytest.mark.gpu
 
@@ -166,21 +168,40 @@ def test_free_memory_counts_what_the_pool_can_give_again(device):
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_transforms_of_real_arrays_that_begin_between_two_pairs(device, dtype):
+@pytest.mark.parametrize("axis", [1, 2])
+@pytest.mark.parametrize("first", [0, 1])
+def test_transforms_of_real_arrays_that_begin_between_two_pairs(device, dtype, axis, first):
     """As every other plane of odd sizes does, which cuFFT refuses."""
-    values = np.random.default_rng(0).random((2, 5, 3)).astype(dtype)
-    memory = device.zeros((1 + values.size,), dtype)
-    points = memory[1:].reshape(values.shape)
-    device.run(device.copy(points, values))
-    modes = device.empty((2, 5, 2), np.result_type(dtype, np.complex64))
-    expected = np.fft.rfft(values.astype(float))
-    for plan in (device.fft, device.fft_all):
-        rows = (
-            (points, modes) if plan == device.fft else (points.reshape(10, 3), modes.reshape(10, 2))
-        )
-        options = (2,) if plan == device.fft else ()
-        device.run(plan(*rows, *options, True))
-        np.testing.assert_allclose(device.to_host(modes), expected, rtol=1e-5)
-        device.run(device.fill(points, 0))
-        device.run(plan(*reversed(rows), *options, False))
-        np.testing.assert_allclose(device.to_host(points), 3 * values, rtol=1e-5)
+    whole = np.random.default_rng(0).random((2, 6, 5, 3)).astype(dtype)
+    memory = device.array(whole)
+    # Both fields of some planes, one of which begins at an odd number.
+    values, points = whole[:, first : first + 3, 0], memory[:, first : first + 3, 0]
+    expected = np.fft.rfft(values.astype(float), axis=axis)
+    modes = device.empty(expected.shape, np.result_type(dtype, np.complex64))
+    device.run(device.fft(points, modes, axis, True))
+    np.testing.assert_allclose(device.to_host(modes), expected, rtol=1e-5, atol=1e-6)
+    device.run(device.fft(modes, points, axis, False))
+    whole[:, first : first + 3, 0] *= values.shape[axis]
+    np.testing.assert_allclose(device.to_host(memory), whole, rtol=1e-5, atol=1e-6)
+
+
+def test_a_gpu_is_waited_for_whatever_cupys_current_device_is(device):
+    if cuda_device_count() < 2:
+        pytest.skip("needs two GPUs")
+    other = open_device("cuda", 1)
+    device.make_current()
+    lane, array = other.stream(), other.zeros((1 << 28,), "float64")
+    for stream in (lane, other.default_stream):
+        for _ in range(10):
+            stream.submit(other.scale(array, 2.0))
+        done = stream.record()
+        other.default_stream.wait(done)
+        other.default_stream.synchronize()
+        assert done.done()
+
+
+def test_one_process_takes_the_gpu_that_is_current(device):
+    for ordinal in range(cuda_device_count()):
+        open_device("cuda", ordinal)
+        assert open_matching_device("cuda", None).ordinal == ordinal
+    device.make_current()

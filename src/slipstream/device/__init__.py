@@ -10,6 +10,7 @@ from slipstream.device.cpu_device import HostDevice
 from slipstream.device.device_choice import (
     choose_gpus,
     cuda_device_count,
+    current_gpu,
     open_device,
     open_devices,
     visible_gpus,
@@ -44,6 +45,7 @@ __all__ = [
     "Stream",
     "address_of",
     "choose_gpus",
+    "current_gpu",
     "cuda_device_count",
     "large_copy",
     "open_device",

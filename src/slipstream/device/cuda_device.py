@@ -92,11 +92,15 @@ class CudaStream(Stream):
             event.handle.record(self.handle)
         return event
 
+    # CUDA's default stream is that of the current device, which users may have changed.
+
     def wait(self, event: Event) -> None:
-        self.handle.wait_event(cast(CudaEvent, event).handle)
+        with self._device.context:
+            self.handle.wait_event(cast(CudaEvent, event).handle)
 
     def synchronize(self) -> None:
-        self.handle.synchronize()
+        with self._device.context:
+            self.handle.synchronize()
 
     def capture(self, enqueue: Callable[[], None]) -> Operation:
         """Return what `enqueue` submits to this stream, and to those waiting for it, as one graph.

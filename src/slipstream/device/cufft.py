@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Sequence
 from typing import Any
 
 import cupy
@@ -72,13 +72,10 @@ def strided_plan(
     if source.size == 0 or target.size == 0:
         return lambda stream: None
     real = target if target.dtype.kind == "f" else source
-    copied = _by_aligned_copy(
-        source, target, lambda one, other: strided_plan(one, other, axis, forward, scratch)
-    )
-    if copied is not None:
-        return copied
     others = [i for i in range(source.ndim) if i != axis]
     batch, looped = _merge(source, target, others)
+    if _misaligned(real, looped):
+        return _by_aligned_copy(source, target, axis, forward, scratch)
     last = batch[-1] if batch else None
     distance = [a.strides[last] // a.itemsize if batch else 1 for a in (source, target)]
     stride = [a.strides[axis] // a.itemsize for a in (source, target)]
@@ -114,29 +111,39 @@ def strided_plan(
     return operation
 
 
+def _misaligned(real: cupy.ndarray, looped: Sequence[int]) -> bool:
+    """Return whether a part of an array, taken one by one along `looped`, begins amiss for cuFFT.
+
+    It wants real numbers to begin where a complex one may. Planes of odd sizes begin at any number.
+    """
+    pair = 2 * real.itemsize
+    steps = [real.strides[i] for i in looped if real.shape[i] > 1]
+    return real.dtype.kind == "f" and any(n % pair for n in (address_of(real), *steps))
+
+
 def _by_aligned_copy(
     source: cupy.ndarray,
     target: cupy.ndarray,
-    plan: Callable[[cupy.ndarray, cupy.ndarray], Operation],
-) -> Operation | None:
-    """Return a planned transform with a copy of the real array where that is misaligned, else None.
-
-    cuFFT wants real numbers to begin where a complex one may. Planes of odd sizes begin at any
-    number where several are transformed at a time.
-    """
-    real = target if target.dtype.kind == "f" else source
-    if real.dtype.kind != "f" or address_of(real) % (2 * real.itemsize) == 0:
-        return None
-    aligned = cupy.empty(real.shape, real.dtype)
-    forward = real is source
-    transform = plan(aligned, target) if forward else plan(source, aligned)
+    axis: int,
+    forward: bool,
+    scratch: CufftScratch | None,
+) -> Operation:
+    """Return `strided_plan` from or to a copy of the real array whose rows begin at even places."""
+    real = source if forward else target
+    shape = list(real.shape)
+    shape.append(shape.pop(axis))
+    row = shape[-1]
+    copy = cupy.empty((*shape[:-1], row + row % 2), real.dtype)[..., :row]
+    copy = cupy.moveaxis(copy, -1, axis)
+    pair = (copy, target) if forward else (source, copy)
+    transform = strided_plan(*pair, axis, forward, scratch)
 
     def operation(stream: Stream) -> None:
         if forward:
-            cupy.copyto(aligned, source)
+            cupy.copyto(copy, source)
         transform(stream)
         if not forward:
-            cupy.copyto(target, aligned)
+            cupy.copyto(target, copy)
 
     return operation
 
@@ -145,9 +152,6 @@ def whole_plan(source: cupy.ndarray, target: cupy.ndarray, forward: bool) -> Ope
     """Return the planned transform along all axes but the first; see `Device.fft_all`."""
     if source.size == 0 or target.size == 0:
         return lambda stream: None
-    copied = _by_aligned_copy(source, target, lambda one, other: whole_plan(one, other, forward))
-    if copied is not None:
-        return copied
     real = target if target.dtype.kind == "f" else source
     kind = _KINDS[source.dtype.char, target.dtype.char]
     shape = real.shape[1:]

@@ -43,6 +43,13 @@ def visible_gpus() -> list[str]:
     return [cupy.cuda.runtime.deviceGetPCIBusId(ordinal) for ordinal in range(count)]
 
 
+def current_gpu() -> int:
+    """Return the ordinal of CuPy's current device, which users may have chosen."""
+    import cupy
+
+    return cupy.cuda.runtime.getDevice()
+
+
 def choose_gpus(seen: Sequence[Sequence[str]]) -> list[int]:
     """Return the ordinal of the GPU that each rank of a node takes, by the GPUs that each sees.
 

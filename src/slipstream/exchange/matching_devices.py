@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from slipstream.array_types import Comm
 from slipstream.collective import on_every_rank
-from slipstream.device import Device, choose_gpus, open_device, visible_gpus
+from slipstream.device import Device, choose_gpus, current_gpu, open_device, visible_gpus
 from slipstream.errors import InputError
 from slipstream.exchange.communicators import on_node
 
@@ -12,7 +12,8 @@ from slipstream.exchange.communicators import on_node
 def open_matching_device(device: Device | str, comm: Comm) -> Device:
     """Return this rank's device, opened if it is a name, of the same kind on all ranks. Collective.
 
-    All ranks raise `InputError` if there is none.
+    Without a communicator it is the GPU that is CuPy's current device. All ranks raise `InputError`
+    if there is none.
     """
     wants_gpu = isinstance(device, str) and device != "cpu"
     # Ranks may ask for different devices: they meet here whatever they want.
@@ -23,8 +24,10 @@ def open_matching_device(device: Device | str, comm: Comm) -> Device:
         if isinstance(device, Device):
             return device
         if isinstance(device, str):
+            if comm is None:
+                return open_device(device, current_gpu() if seen[0] else 0)
             place = choose_gpus(seen)[local] if seen[local] else local
-            return open_device(device, place, 1 if comm is None else comm.size)
+            return open_device(device, place, comm.size)
         raise InputError(f"device {device!r}; accepted: auto, cpu, cuda, or an open device")
 
     mine = on_every_rank(comm, opened)
