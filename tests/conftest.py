@@ -198,18 +198,24 @@ def device_kind(request):
 
 
 @pytest.fixture(scope="session")
-def device(device_kind):
+def tested_device(device_kind):
     """An open device of that kind; ranks share the GPUs in turn."""
     if device_kind == "tiled":
         return HostDevice(tiled=True)
     return open_device(device_kind, local_rank(world()))
 
 
+@pytest.fixture(scope="session")
+def device(tested_device):
+    """What tests run on, unless they choose one themselves."""
+    return tested_device
+
+
 @pytest.fixture(autouse=True)
-def current_device(request, device_kind):
+def current_device(device_kind, tested_device):
     """Let CuPy make arrays on this rank's GPU, whatever the last test has opened."""
     if device_kind == "cuda":
-        request.getfixturevalue("device").make_current()
+        tested_device.make_current()
 
 
 @pytest.fixture(scope="session")
