@@ -14,9 +14,15 @@ from rich.console import Console
 
 from slipstream.case import parse_case
 from slipstream.errors import InputError, RunError
-from slipstream.io import open_checkpoint
+from slipstream.io import open_checkpoint, write_checkpoint
 from slipstream.simulation import run_case
 from slipstream.stop_signals import SIGNALS
+
+
+@pytest.fixture(autouse=True, params=[False, True], ids=["at once", "by a thread"])
+def writing(request, monkeypatch):
+    """Runs write at once, or, as on GPUs, while they go on."""
+    monkeypatch.setattr(FakeSimulation, "output_is_copied", request.param)
 
 
 def run(simulation, folder, *overrides, console=None, pictures="false"):
@@ -185,3 +191,36 @@ def test_what_draws_is_started_for_runs_that_are_prepared_only(tmp_path, monkeyp
     fake = FakeSimulation()
     run(fake, tmp_path, pictures="true")
     assert prepared == [True]
+
+
+def test_a_thread_writes_what_is_else_written_at_once(tmp_path, monkeypatch):
+    settings = ("output.fields_interval=0.2", "output.checkpoint_interval=0.3")
+    contents = []
+    for by_thread in (False, True):
+        monkeypatch.setattr(FakeSimulation, "output_is_copied", by_thread)
+        run(FakeSimulation(), folder := tmp_path / str(by_thread), *settings)
+        contents.append(
+            {
+                str(path.relative_to(folder)): path.read_bytes()
+                for path in folder.rglob("*")
+                if path.is_file() and not path.name.startswith(("run.", "report.", "."))
+            }
+        )
+    assert len(contents[0]) > 30
+    assert contents[0] == contents[1]
+
+
+def test_what_cannot_be_written_ends_the_run_and_the_states_before_it_stay(tmp_path, monkeypatch):
+    written = []
+
+    def fail_later(*arguments, **options):
+        if len(written) == 2:
+            raise RunError("the disk is full")
+        written.append(options["step"])
+        return write_checkpoint(*arguments, **options)
+
+    monkeypatch.setattr("slipstream.simulation.output_writer.write_checkpoint", fail_later)
+    with pytest.raises(RunError, match="the disk is full"):
+        run(FakeSimulation(), tmp_path, "output.checkpoint_interval=0.3")
+    assert open_checkpoint(tmp_path).step == written[-1]
+    assert "the disk is full" in (tmp_path / "run.log").read_text()

@@ -159,6 +159,11 @@ class LatticeSimulation(Simulation):
         faces = unmatched_text(self.subdomain)
         return {**text, "faces": faces} if faces else text
 
+    @property
+    def output_is_copied(self) -> bool:
+        """Whether populations are on a GPU, from which fields are copied for output."""
+        return self.device.kind == "cuda"
+
     def describe_devices(self) -> dict[str, str]:
         """Return how populations are stored, on what. Collective."""
         found = super().describe_devices()

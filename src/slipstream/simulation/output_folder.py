@@ -14,6 +14,7 @@ import json
 import os
 import re
 import shutil
+import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -262,6 +263,7 @@ class OutputFolder:
         self.is_locked = True
         self._is_first = is_first
         self._names: list[str] = []
+        self._naming = threading.Lock()
         self._has_begun = False
         if not is_first:
             return
@@ -304,10 +306,11 @@ class OutputFolder:
 
     def wrote(self, *names: str) -> None:
         """Record names in the folder as this run's own, before they are written if possible."""
-        new = [name for name in names if name not in self._names]
-        if self._is_first and new:
-            self._names += new
-            self._write_record(self._names)
+        with self._naming:  # a thread may write output
+            new = [name for name in names if name not in self._names]
+            if self._is_first and new:
+                self._names += new
+                self._write_record(self._names)
 
     def keep(self) -> None:
         """Let go the output of the earlier run: this one has a state of its own."""

@@ -2,10 +2,14 @@
 
 What is due at a certain time is written after the first step that reaches it. An adaptive step is
 shortened to hit the times of fields, statistics and what users choose (`OutputWriter.next_time`).
+
+A GPU goes on meanwhile: what it has copied to the host is written by a thread (`WriteQueue`).
+Several ranks write at once, as they have to meet.
 """
 
 import time as clock
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future
 from functools import partial
 from pathlib import Path
 
@@ -24,6 +28,7 @@ from slipstream.simulation.occasions import AtIntervals
 from slipstream.simulation.output_folder import OUTPUTS_NAME, OutputFolder
 from slipstream.simulation.simulation_base import Simulation
 from slipstream.simulation.time_loop import check_finite
+from slipstream.simulation.write_queue import WriteQueue
 
 FIELDS_NAME = "fields.zarr"
 
@@ -60,14 +65,18 @@ class OutputWriter:
         self.planes: list[Plane] = []
         # The step of the last state that has been written.
         self.last_state: int | None = None
-        # By kind of output, the most seconds that writing it has taken.
+        # By kind of output, the most seconds until it was written.
         self.slowest_writes: dict[str, float] = {}
-        # Called by all ranks when all up to now is on the device, with a state if they are written.
-        self.after_state: Callable[[], None] = lambda: None
+        # Called by all ranks, with its step and time, when all up to a state is on the device, the
+        # state too if states are written.
+        self.after_state: Callable[[int, float], None] = lambda step, time: None
         self.extras: list[Path] = []
+        self._spectra_written: Future[None] | None = None
+        self._queue = WriteQueue(simulation.comm is None and simulation.output_is_copied)
+        # Used by what the queue does, and after it.
         self._stores: dict[str, FieldStore] = {}
         self._written_at: dict[str, float] = {}
-        # Seconds that the last of each kind took, and how many of each there are.
+        # Seconds for which the last of each kind held the run up, and how many of each there are.
         self.seconds: dict[str, float] = {}
         self.counts: dict[str, int] = {}
         self._asked = [kind for kind in STATISTICS if case.output.interval(kind) is not None]
@@ -153,19 +162,21 @@ class OutputWriter:
         time, step = self._simulation.time, self._simulation.step
         wants_to_keep = not self._case.output.checkpoint and not self._is_kept
         is_due = any(one.is_due(time, step) for one in self._due.values())
-        return is_due or wants_to_keep or self.chosen.is_due()
+        return is_due or wants_to_keep or self.chosen.is_due() or self._queue.has_news()
 
     def record(self, step_size: float) -> None:
         """Write what is due, before a time step of this size; fail if the flow has blown up."""
-        time = self._simulation.time
+        time, comm = self._simulation.time, self._simulation.comm
+        self._queue.check()
         for kind, write in self._writers(step_size).items():
             if self._due[kind].due(time):
                 self._write(kind, write)
-        folder = self._chosen_folder()
-        self._timed(OUTPUTS_NAME, lambda: self.chosen.record(folder, step_size))
+        if self.chosen.is_due():
+            folder = self._chosen_folder()
+            self._timed(OUTPUTS_NAME, lambda: self.chosen.record(folder, step_size))
         if not self._case.output.checkpoint and not self._is_kept:
             # No state will come: these first rows are as much as the output of an earlier run.
-            on_first_rank(self._simulation.comm, self._output.keep)
+            self._queue.write(lambda _: on_first_rank(comm, self._output.keep))
             self._is_kept = True
 
     def record_last(self, step_size: float) -> None:
@@ -187,7 +198,11 @@ class OutputWriter:
     def _timed(self, kind: str, write: Callable[[], None]) -> None:
         began = clock.perf_counter()
         write()
-        self.seconds[kind] = seconds = clock.perf_counter() - began
+        self.seconds[kind] = clock.perf_counter() - began
+        self._queue.write(lambda _: self._note_seconds(kind, began))
+
+    def _note_seconds(self, kind: str, began: float) -> None:
+        seconds = clock.perf_counter() - began
         self.slowest_writes[kind] = max(seconds, self.slowest_writes.get(kind, 0.0))
 
     def is_overdue(self) -> bool:
@@ -204,8 +219,10 @@ class OutputWriter:
 
     def spectra(self) -> Sequence:
         """Return the spectra that have been written, on rank 0: each a time and what is drawn."""
-        if not self._spectra:
+        if self._spectra_written is None:
             return []
+        self._spectra_written.result()
+        self._queue.check()
         return StoredSpectra(self._stores["spectra.zarr"].path, self._spectra)
 
     def next_time(self, time: float) -> float:
@@ -213,15 +230,24 @@ class OutputWriter:
         own = min(self._due[kind].after(time) for kind in ("fields", *self._asked))
         return min(own, self.chosen.next_time(time))
 
+    def finish(self) -> None:
+        """Wait until all is written that was recorded."""
+        self._queue.finish()
+
     def close(self) -> None:
         """Complete the time series, whatever has happened."""
-        if self.series is not None:
-            self.series.close()
-        self.chosen.close()
+        try:
+            self._queue.close()
+        finally:
+            if self.series is not None:
+                self.series.close()
+            self.chosen.close()
 
     def _chosen_folder(self) -> Path:
         """Return the folder of what users choose, recorded before anything is written there."""
         if self.chosen.has_files:
+            # They are written here, and brought to the device with a state.
+            self._queue.finish()
             self._output.wrote(OUTPUTS_NAME)
         return self._folder / OUTPUTS_NAME
 
@@ -252,40 +278,52 @@ class OutputWriter:
         if self._is_first and spectra:
             self._spectra = list(spectra)
             # Spectra are the same on all ranks, so rank 0 writes them alone.
-            store = self._store("spectra.zarr", comm=None)
-            store.append(time, spectrum_fields(spectra, self.labels))
+            fields = spectrum_fields(spectra, self.labels)
+            self._spectra_written = self._append("spectra.zarr", None, time, fields)
 
     def _write_statistics(self, kind: str) -> None:
         fields = list(self._simulation.statistics(kind))
         if self._is_first and fields:
             time = self._simulation.time
             self.statistics[kind] = time, {field.name: field for field in fields}
-            self._store(f"{kind}.zarr", comm=None).append(time, fields)
+            self._append(f"{kind}.zarr", None, time, fields)
 
     def _write_fields(self) -> None:
-        store = self._store(FIELDS_NAME, self._simulation.comm)
-        store.append(self._simulation.time, self._watched(self._simulation.fields()))
+        simulation = self._simulation
+        fields = self._watched(simulation.fields())
+        self._append(FIELDS_NAME, simulation.comm, simulation.time, fields)
+
+    def _append(self, name: str, comm: Comm, time: float, fields: Iterable[Field]) -> Future[None]:
+        return self._queue.write(lambda taken: self._store(name, comm).append(time, taken), fields)
 
     def _write_checkpoint(self) -> None:
         simulation = self._simulation
-        self._flush()
-        if not self._case.output.checkpoint:
-            self.after_state()
-            return
-        self._output.wrote(CHECKPOINTS_NAME)
-        write_checkpoint(
-            self._folder,
-            simulation.checkpoint(),
-            simulation.comm,
-            step=simulation.step,
-            time=simulation.time,
-            case=self._case.to_toml(),
-            keep=self._case.output.keep_checkpoints,
-        )
-        on_first_rank(simulation.comm, self._output.keep)
-        self.last_state = simulation.step
+        comm, step, time = simulation.comm, simulation.step, simulation.time
         self._flushed_at = clock.monotonic()
-        self.after_state()
+        if not self._case.output.checkpoint:
+            self._queue.write(lambda _: self._flush(), then=lambda: self.after_state(step, time))
+            return
+
+        def write(fields: Iterable[Field]) -> None:
+            self._flush()
+            self._output.wrote(CHECKPOINTS_NAME)
+            write_checkpoint(
+                self._folder,
+                fields,
+                comm,
+                step=step,
+                time=time,
+                case=self._case.to_toml(),
+                keep=self._case.output.keep_checkpoints,
+            )
+            on_first_rank(comm, self._output.keep)
+            self._flushed_at = clock.monotonic()
+
+        def then() -> None:
+            self.last_state = step
+            self.after_state(step, time)
+
+        self._queue.write(write, simulation.checkpoint(), then)
 
     def _flush(self) -> None:
         """Bring to the device what has been written: no state is to be later than its series."""

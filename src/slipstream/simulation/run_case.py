@@ -233,14 +233,13 @@ class _CaseRun:
                 self._output.wrote(RUN_LOG_NAME)
                 self._log.begin(self._began_text())
                 loop = self._step_to_end(interruption)
+                if artist and not loop.stopped_by_request:
+                    begin_pictures(simulation.case, writer, self._folder, artist)
+                effort.time_writing(writer.finish)
             except BaseException as error:
                 self._fail(error)
                 raise
-            try:
-                if artist and not loop.stopped_by_request:
-                    begin_pictures(simulation.case, writer, self._folder, artist)
-            finally:
-                effort.time_writing(writer.close)
+            effort.time_writing(writer.close)
         if comm is not None:
             # Rank 0 closes the files: nobody returns to code that might read them before that.
             comm.Barrier()
@@ -254,7 +253,7 @@ class _CaseRun:
         self._log.error(str(error) or type(error).__name__)
         with contextlib.suppress(RunError):
             self._recorder.fail(error)
-        with contextlib.suppress(RunError):
+        with contextlib.suppress(Exception):  # also a defect of what writes beside the run
             writer.close()
         if self._output.is_put_back():
             self._tell(f"the earlier output in {folder} is put back; this run's is in its failed")
@@ -279,7 +278,7 @@ class _CaseRun:
             limits.steps,
         )
         self._recorder.describe_step(description)
-        writer.after_state = lambda: self._note_state(loop)
+        writer.after_state = lambda step, time: self._note_state(loop, step, time)
         start = simulation.time
 
         def is_wall_over() -> bool:
@@ -326,11 +325,11 @@ class _CaseRun:
         left = duration(elapsed * (1 - done) / done)
         return f"{text}, {quantity(elapsed / loop.steps, 's')} a step, about {left} left"
 
-    def _note_state(self, loop: TimeLoop) -> None:
+    def _note_state(self, loop: TimeLoop, step: int, time: float) -> None:
         simulation = self._simulation
         self._recorder.update(self._effort.parts(loop), _mean_timers(simulation))
         if simulation.case.output.checkpoint:
-            self._log.info(f"state of step {simulation.step}, t = {simulation.time:.6g}, written")
+            self._log.info(f"state of step {step}, t = {time:.6g}, written")
 
     def _stop(self, loop: TimeLoop) -> None:
         """End a run that was asked to stop before its end, and can go on."""

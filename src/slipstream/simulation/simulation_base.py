@@ -69,6 +69,11 @@ class Simulation(ABC):
     # Whether steps can be shorter than `step_size`, to hit the end of the run and times of output.
     shortens_steps = True
 
+    @property
+    def output_is_copied(self) -> bool:
+        """Whether later steps leave alone the memory of what `fields` and `checkpoint` yield."""
+        return False
+
     rank: int
     ranks: int
     transport: str

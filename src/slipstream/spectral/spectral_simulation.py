@@ -118,6 +118,11 @@ class SpectralSimulation(Simulation):
             "integrator": f"{problem.method.name}, {transforms} transforms a step",
         }
 
+    @property
+    def output_is_copied(self) -> bool:
+        """Whether fields are on a GPU, from which they are copied for output."""
+        return self.device.kind == "cuda"
+
     def describe_devices(self) -> dict[str, str]:
         """Return where the fields are, and what crosses the bus, for people. Collective."""
         return self.placement.describe()
