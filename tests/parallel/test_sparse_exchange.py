@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fft_cases import alike, bricks, together
-from slipstream.exchange import SparseExchange, make_transport, redistribute, swap_plan
+from slipstream.exchange import SparseExchange, make_transport, swap_plan
+from slipstream.redistribution import redistribute
 from slipstream.schedule import POLICIES, StepGraph, commit
 
 SIZE = 5000

@@ -27,6 +27,7 @@ LAYERS = (
         "byte_sizes",
         "argument_checks",
     },
+    {"redistribution"},
     {"device", "case", "io"},
     {"schedule", "report", "tuner"},
     {"exchange"},  # its transports record nodes into step graphs
@@ -81,7 +82,6 @@ EXCHANGE = {
     "pack_targets",
     "packed_exchange",
     "part_of",
-    "redistribute",
     "swap_plan",
     "views_of",
 }

@@ -31,14 +31,12 @@ from slipstream.exchange.transport_registry import (
 if TYPE_CHECKING:
     from slipstream.exchange.box_copies import copy_boxes
     from slipstream.exchange.halo_exchange import HaloExchange, HaloPlan
-    from slipstream.exchange.host_redistribution import redistribute
     from slipstream.exchange.reduced_precision_wire import NarrowWire
     from slipstream.exchange.sparse_exchange import SparseExchange, swap_plan
 
 # What not every run needs is imported when it is asked for.
 _MODULES = {
     "halo_exchange": ("HaloExchange", "HaloPlan"),
-    "host_redistribution": ("redistribute",),
     "box_copies": ("copy_boxes",),
     "reduced_precision_wire": ("NarrowWire",),
     "sparse_exchange": ("SparseExchange", "swap_plan"),
@@ -69,7 +67,6 @@ __all__ = [
     "pack_targets",
     "packed_exchange",
     "part_of",
-    "redistribute",
     "swap_plan",
     "views_of",
 ]

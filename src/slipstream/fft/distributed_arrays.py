@@ -17,7 +17,7 @@ from slipstream.collective import check_agreement, collectively, on_every_rank
 from slipstream.decomposition import Box, checked_boxes, shape_covered
 from slipstream.errors import InputError
 from slipstream.exchange import HaloPlan
-from slipstream.exchange import redistribute as move
+from slipstream.redistribution import redistribute as move
 
 Boxes = Sequence[Box | tuple[Sequence[int], Sequence[int]]]
 

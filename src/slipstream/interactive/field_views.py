@@ -17,7 +17,7 @@ from slipstream.array_types import Array
 from slipstream.collective import on_every_rank, sum_over_ranks, together
 from slipstream.decomposition import Box, whole
 from slipstream.errors import InputError
-from slipstream.exchange import redistribute
+from slipstream.redistribution import redistribute
 from slipstream.simulation.point_values import AXES, Layout, interpolated
 from slipstream.simulation.regions import nearest_point
 

@@ -24,10 +24,11 @@ from slipstream.decomposition import (
     whole,
 )
 from slipstream.errors import InputError
-from slipstream.exchange import HaloPlan, redistribute
+from slipstream.exchange import HaloPlan
 from slipstream.lattice.d3q19 import D3Q19
 from slipstream.lattice.percolation import Connectivity, keep_percolating
 from slipstream.lattice.velocity_set import AXES, VelocitySet
+from slipstream.redistribution import redistribute
 
 
 @dataclass(frozen=True)

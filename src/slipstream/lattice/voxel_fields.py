@@ -14,12 +14,12 @@ import numpy as np
 
 from slipstream.array_types import Comm
 from slipstream.decomposition import Box, slabs, whole
-from slipstream.exchange import redistribute
 from slipstream.field import Field
 from slipstream.io import write_arrays
 from slipstream.io.vtk_files import ImageDataFile
 from slipstream.lattice.flow_snapshot import HasFields, plane_ranges
 from slipstream.lattice.flow_units import Units
+from slipstream.redistribution import redistribute
 from slipstream.report.picture_choice import PictureChoice, PlaneChoice
 
 LABELS = {
