@@ -13,6 +13,7 @@ from pathlib import Path
 import moments
 from flows import environment
 from slipstream.mpi_launch import find_mpiexec
+from small_shards import set_if_asked_for
 
 # A kill takes nothing from memory that files are in, so the device need not be waited for.
 QUICK = "/dev/shm" if Path("/dev/shm").is_dir() else None
@@ -94,7 +95,9 @@ def main(arguments=None):
         "--resume", action="store_true", help="go on in the same folder, with more kills meanwhile"
     )
     parser.add_argument("--tell", action="store_true", help="tell of each, and of the steps lost")
+    parser.add_argument("--shards", action="store_true", help="let all arrays have shards")
     given = parser.parse_args(arguments)
+    set_if_asked_for(given.shards)
     moments.warm_up()
     draw, failures, most = random.Random(given.seed), 0, 0
     with tempfile.TemporaryDirectory(dir=QUICK) as folder:

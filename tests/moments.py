@@ -39,6 +39,7 @@ from slipstream.simulation import (
 from slipstream.simulation.resuming import has_state
 from slipstream.simulation.simulation_base import Simulation
 from slipstream.simulation.solver_registry import SIMULATIONS
+from small_shards import set_if_asked_for
 from wrapped_file import WrappedFile
 
 _OUTPUT = """
@@ -297,6 +298,7 @@ def main():
     for name in ("--last", "--rank", "--resumes"):
         parser.add_argument(name, type=int, default=0)
     given = vars(parser.parse_args())
+    set_if_asked_for()
     run_to(given.pop("family"), Path(given.pop("folder")), given.pop("report"), **given)
 
 

@@ -18,6 +18,7 @@ import tempfile
 from pathlib import Path
 
 import moments
+from small_shards import set_if_asked_for
 
 # Hours between commits, and no guesses of the file system about what should be flushed.
 _OPTIONS = "loop,data=ordered,commit=3600,noauto_da_alloc"
@@ -94,7 +95,9 @@ def main(arguments=None):
     parser.add_argument(
         "--without-flushing", action="store_true", help="do as if nothing were ever flushed"
     )
+    parser.add_argument("--shards", action="store_true", help="let all arrays have shards")
     given = parser.parse_args(arguments)
+    set_if_asked_for(given.shards)
     if given.without_flushing:
         os.fsync = lambda descriptor: None
     moments.warm_up()

@@ -15,8 +15,8 @@ from slipstream.io import (
     spectrum_fields,
     write_checkpoint,
 )
+from slipstream.io.stored_layout import aligned_chunks
 from slipstream.io.time_series import whole_field
-from slipstream.io.zarr_store import aligned_chunks
 
 SHAPE = (4, 5, 6)
 DIMS = ("z", "y", "x")

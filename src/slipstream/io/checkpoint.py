@@ -21,13 +21,13 @@ from slipstream.collective import on_every_rank, on_first_rank
 from slipstream.errors import InputError, RunError
 from slipstream.field import Field
 from slipstream.io.checkpoint_manifest import (
-    FORMAT,
     MANIFEST,
     Damage,
     Manifest,
     StoredArray,
     arrays_of,
     check_chunks,
+    format_of,
     read_manifest,
 )
 from slipstream.io.durable_files import (
@@ -155,14 +155,15 @@ def write_checkpoint(
         parts = [files] if comm is None else comm.gather(files, root=0) or []
 
         def complete() -> None:
+            arrays = arrays_of(partial)
             manifest = Manifest(
-                format=FORMAT,
+                format=format_of(arrays),
                 library=__version__,
-                arrays=arrays_of(partial),
+                arrays=arrays,
                 files={name: file for part in parts for name, file in part.items()},
                 **said,
             )
-            replace_file(partial / MANIFEST, manifest.sealed().model_dump_json().encode())
+            replace_file(partial / MANIFEST, manifest.sealed().text().encode())
             flush_file(partial / MANIFEST)
             flush_folder(partial)
             flush_folder(checkpoints)

@@ -22,15 +22,26 @@ import numpy as np
 import zarr
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from slipstream.io.shards import (
+    CODECS,
+    INDEX_CODECS,
+    SHARD_SEPARATOR,
+    shard_index,
+    shard_name,
+    shard_size,
+    shard_values,
+)
 from slipstream.io.zarr_store import all_finite
 from slipstream.printable_text import printable, shortened
 
 MANIFEST = "manifest.json"
-FORMAT = 1
+# Of states with shards, and of others.
+_SHARDED: Literal[2] = 2
+_PLAIN: Literal[1] = 1
 _DESCRIPTION = "zarr.json"
 _DTYPES = ("int64", "float32", "float64", "complex64", "complex128")
 # A larger file is nothing that is written here, and would only fill the memory.
-_MOST_BYTES = 1 << 28
+_MOST_BYTES = 1 << 30
 _KINDS = {
     stat.S_ISLNK: "a symbolic link",
     stat.S_ISDIR: "a folder",
@@ -51,16 +62,41 @@ class _Strict(BaseModel):
 
 
 class StoredArray(_Strict):
-    """How an array lies in the files of a checkpoint, with dimensions in the order of its shape."""
+    """How an array lies in the files of a checkpoint, with dimensions in the order of its shape.
+
+    A file has a chunk; or is a shard with chunks of the shape `inner` in it.
+    """
 
     shape: tuple[Count, ...]
     chunks: tuple[Length, ...]
     dtype: Literal[_DTYPES]  # type: ignore[valid-type]
+    inner: tuple[Length, ...] | None = None
 
-    @property
-    def chunk_bytes(self) -> int:
-        """Bytes of each chunk; those at the end of an axis are filled up."""
-        return math.prod(self.chunks) * np.dtype(self.dtype).itemsize
+    def file_bytes(self, index: tuple[int, ...]) -> int:
+        """Bytes of a file. Chunks at the end of an axis are filled up, shards have fewer chunks."""
+        item = np.dtype(self.dtype).itemsize
+        if self.inner is None:
+            return math.prod(self.chunks) * item
+        return shard_size(self.extent(index), self.chunks, self.inner, item)
+
+    def extent(self, index: tuple[int, ...]) -> tuple[int, ...]:
+        """Shape of what of the array is in a file."""
+        return tuple(part.stop for part in self.part_within(index))
+
+    def values_in(self, content: bytes, index: tuple[int, ...]) -> Iterator[np.ndarray]:
+        """Yield what of the array is in the chunks of a file."""
+        if self.inner is None:
+            values = np.frombuffer(content, self.dtype).reshape(self.chunks)
+            yield values[self.part_within(index)]
+        else:
+            yield from shard_values(content, self.dtype, self.extent(index), self.inner)
+
+    def has_its_index(self, content: bytes, index: tuple[int, ...]) -> bool:
+        """Return whether the chunks of a shard are where they are written."""
+        if self.inner is None:
+            return True
+        item = np.dtype(self.dtype).itemsize
+        return content.endswith(shard_index(self.extent(index), self.chunks, self.inner, item))
 
     @property
     def chunks_along(self) -> tuple[int, ...]:
@@ -81,7 +117,7 @@ class Manifest(_Strict):
     Attributes
     ----------
     format : int
-        Version of what is described here.
+        Version of what is described here: 2 if there are shards, which 1 does not know.
     library : str
         Version of Slipstream that wrote it.
     step, time, case
@@ -94,7 +130,7 @@ class Manifest(_Strict):
         Of all of the above.
     """
 
-    format: Literal[FORMAT]  # type: ignore[valid-type]
+    format: Literal[1, 2]
     library: str
     step: Count
     time: float
@@ -103,9 +139,13 @@ class Manifest(_Strict):
     files: dict[str, tuple[Count, Count]]
     checksum: str = ""
 
+    def text(self) -> str:
+        """Return what is in the file, which has no shards where there are none."""
+        return self.model_dump_json(exclude_none=True)
+
     def sealed(self) -> Manifest:
         """Return the same with its checksum."""
-        content = self.model_copy(update={"checksum": ""}).model_dump_json().encode()
+        content = self.model_copy(update={"checksum": ""}).text().encode()
         return self.model_copy(
             update={"checksum": hashlib.blake2b(content, digest_size=16).hexdigest()}
         )
@@ -115,9 +155,19 @@ def arrays_of(path: Path) -> dict[str, StoredArray]:
     """Return how arrays lie in the files of a zarr group that has just been written."""
     group: Any = zarr.open_group(path, mode="r")
     return {
-        name: StoredArray(shape=array.shape, chunks=array.chunks, dtype=array.dtype.name)
+        name: StoredArray(
+            shape=array.shape,
+            chunks=array.shards or array.chunks,
+            dtype=array.dtype.name,
+            inner=array.chunks if array.shards else None,
+        )
         for name, array in group.arrays()
     }
+
+
+def format_of(arrays: Mapping[str, StoredArray]) -> Literal[1, 2]:
+    """Return the format of a manifest of arrays."""
+    return _PLAIN if all(array.inner is None for array in arrays.values()) else _SHARDED
 
 
 def read_manifest(path: Path) -> Manifest:
@@ -150,8 +200,9 @@ def check_chunks(path: Path, manifest: Manifest, rank: int = 0, ranks: int = 1) 
     try:
         for name, array, index in itertools.islice(chunks, rank, None, ranks):
             content = _checked(path, manifest, name)
-            values = np.frombuffer(content, array.dtype).reshape(array.chunks)
-            if not all_finite(values[array.part_within(index)]):
+            if not array.has_its_index(content, index):
+                raise Damage(f"{_described(name)}: its index is another")
+            if not all(map(all_finite, array.values_in(content, index))):
                 raise Damage(f"{_described(name)} has values that are no number")
     except Damage as damage:
         return str(damage)
@@ -165,8 +216,11 @@ def _parsed(content: bytes) -> Manifest:
         version = said["format"]
     except (ValueError, RecursionError, KeyError, TypeError):
         raise Damage(f"{MANIFEST} is no manifest of a checkpoint") from None
-    if isinstance(version, int) and version != FORMAT:
-        raise Damage(f"{MANIFEST}: format {_printable(str(version))}; this version reads {FORMAT}")
+    if isinstance(version, int) and version not in (_PLAIN, _SHARDED):
+        raise Damage(
+            f"{MANIFEST}: format {_printable(str(version))}; this version reads {_PLAIN} and"
+            f" {_SHARDED}"
+        )
     try:
         manifest = Manifest.model_validate_json(content)
     except ValidationError as error:
@@ -174,6 +228,8 @@ def _parsed(content: bytes) -> Manifest:
         raise Damage(f"{MANIFEST}: {_printable(where)} is not as it was written") from None
     if manifest.sealed().checksum != manifest.checksum:
         raise Damage(f"{MANIFEST}: its checksum differs")
+    if manifest.format != format_of(manifest.arrays):
+        raise Damage(f"{MANIFEST}: format {manifest.format} is not that of its arrays")
     return manifest
 
 
@@ -181,16 +237,17 @@ def _check_descriptions(path: Path, manifest: Manifest) -> None:
     """Compare zarr's descriptions, and the files that there should be, with the manifest."""
     expected = {_DESCRIPTION}
     for name, array in manifest.arrays.items():
-        if len(array.shape) != len(array.chunks):
+        if not _is_possible(array):
             raise Damage(f"{MANIFEST}: array {_printable(name)} is not as it was written")
         if math.prod(array.chunks_along) > len(manifest.files):
             raise Damage(f"array {_printable(name)} lacks chunks")
         expected.add(f"{name}/{_DESCRIPTION}")
-        for chunk, *_ in _chunks(name, array):
+        for chunk, _, index in _chunks(name, array):
             expected.add(chunk)
-            size, _ = manifest.files.get(chunk, (array.chunk_bytes, 0))
-            if size != array.chunk_bytes:
-                raise Damage(f"{_described(chunk)} has {size} bytes, not {array.chunk_bytes}")
+            wanted = array.file_bytes(index)
+            size, _ = manifest.files.get(chunk, (wanted, 0))
+            if size != wanted:
+                raise Damage(f"{_described(chunk)} has {size} bytes, not {wanted}")
     for name in sorted(expected ^ manifest.files.keys()):
         fault = "is missing" if name in expected else "does not belong to it"
         raise Damage(f"{_described(name)} {fault}")
@@ -206,16 +263,36 @@ def _check_descriptions(path: Path, manifest: Manifest) -> None:
             raise Damage(f"{_printable(name)}/{_DESCRIPTION} and {MANIFEST} differ")
 
 
+def _is_possible(array: StoredArray) -> bool:
+    """Return whether shape, chunks and what is in these agree."""
+    if len(array.shape) != len(array.chunks):
+        return False
+    inner = array.chunks if array.inner is None else array.inner
+    return len(inner) == len(array.chunks) and not any(
+        size % part for size, part in zip(array.chunks, inner, strict=True)
+    )
+
+
 def _is_plain(said: Mapping[str, Any], array: StoredArray) -> bool:
     """Return whether zarr's description is of the array, as plain numbers."""
+    codecs: list[dict[str, Any]] = CODECS
+    if array.inner is not None:
+        sharding = {
+            "chunk_shape": list(array.inner),
+            "codecs": CODECS,
+            "index_codecs": INDEX_CODECS,
+            "index_location": "end",
+        }
+        codecs = [{"name": "sharding_indexed", "configuration": sharding}]
+    separator = "/" if array.inner is None else SHARD_SEPARATOR
     wanted = {
         "zarr_format": 3,
         "node_type": "array",
         "shape": list(array.shape),
         "data_type": array.dtype,
         "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": list(array.chunks)}},
-        "chunk_key_encoding": {"name": "default", "configuration": {"separator": "/"}},
-        "codecs": [{"name": "bytes", "configuration": {"endian": "little"}}],
+        "chunk_key_encoding": {"name": "default", "configuration": {"separator": separator}},
+        "codecs": codecs,
         "storage_transformers": [],
     }
     return all(said.get(key, []) == value for key, value in wanted.items())
@@ -232,9 +309,10 @@ def _description(path: Path, manifest: Manifest, name: str) -> dict[str, Any]:
 
 
 def _chunks(name: str, array: StoredArray) -> Iterator[tuple[str, StoredArray, tuple[int, ...]]]:
-    """Yield the path of the file, and the index, of each chunk of an array."""
+    """Yield the path of the file, and the index, of each chunk, or shard, of an array."""
     for index in itertools.product(*map(range, array.chunks_along)):
-        yield "/".join((name, "c", *map(str, index))), array, index
+        own = shard_name(index) if array.inner else "/".join(("c", *map(str, index)))
+        yield f"{name}/{own}", array, index
 
 
 def _checked(path: Path, manifest: Manifest, name: str) -> bytes:
@@ -293,6 +371,8 @@ def _kind(mode: int) -> str:
 def _described(name: str) -> str:
     """Return the path of a file in a checkpoint, and what it has, for people."""
     array, *rest = name.split("/")
+    if len(rest) == 1 and rest[0].startswith(f"c{SHARD_SEPARATOR}"):
+        return _printable(f"{name} (array {array}, shard {rest[0][2:]})")
     if len(rest) > 1 and rest[0] == "c":
         return _printable(f"{name} (array {array}, chunk {'.'.join(rest[1:])})")
     return _printable(name)

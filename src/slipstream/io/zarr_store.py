@@ -1,8 +1,9 @@
 """Arrays of all ranks in one zarr group.
 
-Rank 0 creates an array and its description; after that every rank writes its own box, without
-locks, as no two ranks share a chunk (see `aligned_chunks`). Snapshots have a leading time axis,
-which grows by one with each; a static array has none.
+Rank 0 creates an array and its description; after that every rank writes files of its own, without
+locks: its box, or what it has put together of those of others (`stored_layout.py`,
+`aggregation.py`). Snapshots have a leading time axis, which grows by one with each; a static array
+has none.
 
 Each file is replaced as a whole, and a snapshot is not described before it is there: whatever kills
 a run, the group can be read.
@@ -29,11 +30,14 @@ from zarr.storage import LocalStore
 
 from slipstream.array_types import Comm
 from slipstream.collective import on_every_rank, on_first_rank
+from slipstream.decomposition import Box
 from slipstream.errors import InputError
 from slipstream.field import Field
+from slipstream.io.aggregation import Aggregation
 from slipstream.io.durable_files import errors_name, flush_file, flush_folder, replace_file
+from slipstream.io.shards import SHARD_SEPARATOR, shard_content, shard_name
+from slipstream.io.stored_layout import StoredLayout, file_box, file_indices, stored_layout
 
-MAXIMUM_CHUNK_BYTES = 16 * 2**20
 _TIMES_PER_CHUNK = 1024
 # Of a group: the file that describes it, and in consolidated form all arrays in it.
 _DESCRIPTION = "zarr.json"
@@ -79,8 +83,10 @@ class FieldStore:
         self.times: list[float] = []
         self._later: list[Path] = []
         self._is_continued = False
-        # Of arrays that were there: their chunks, and whether ranks share some of these.
-        self._chunks: dict[str, tuple[int, ...]] = {}
+        # By array; and who writes what, which arrays of the same points and boxes have in common.
+        self._layouts: dict[str, StoredLayout] = {}
+        self._aggregations: dict[str, Aggregation] = {}
+        self._last_aggregation: tuple[Any, Aggregation] | None = None
         if until is not None:
             self._find(until)
         if not self._is_continued and not self._later:
@@ -134,26 +140,28 @@ class FieldStore:
     def _find(self, until: float) -> None:
         """Find what goes on: the last of the stores with snapshots up to a time. Collective."""
 
-        def look() -> tuple[Path, list[float], dict[str, tuple[int, ...]], list[Path]]:
+        def look() -> tuple[Path, list[float], dict[str, StoredLayout], list[Path]]:
             later: list[Path] = []
             for path in reversed(numbered_stores(self.path)):
                 times = published_times(path)
                 kept = [one for one in times if one <= until * (1 + 1e-12)]
                 if kept:
                     group: Any = zarr.open_group(path, mode="r")
-                    chunks = {
-                        name: tuple(array.chunks[1:])
+                    layouts = {
+                        name: StoredLayout(
+                            tuple((array.shards or array.chunks)[1:]), tuple(array.chunks[1:])
+                        )
                         for name, array in group.arrays()
                         if name != "time" and array.metadata.dimension_names[0] == "time"
                     }
-                    return path, kept, chunks, later
+                    return path, kept, layouts, later
                 later.append(path)
             return self.path, [], {}, later
 
-        self.path, self.times, self._chunks, self._later = on_first_rank(self._comm, look)
+        self.path, self.times, self._layouts, self._later = on_first_rank(self._comm, look)
         self._is_continued = bool(self.times)
         self._files = _WholeFiles(self.path)
-        self._snapshots, self._names = len(self.times), set(self._chunks)
+        self._snapshots, self._names = len(self.times), set(self._layouts)
 
     def _cut(self) -> None:
         """Remove later snapshots, on rank 0 only: first readers are told, then arrays shortened."""
@@ -187,8 +195,8 @@ class FieldStore:
             name = _next_name(self.path)
             self.path = self.path.with_name(name)
             self._files = _WholeFiles(self.path)
-            self._snapshots, self._names, self._chunks = 0, set(), {}
-            self._arrays = {}
+            self._snapshots, self._names, self._layouts = 0, set(), {}
+            self._arrays, self._aggregations = {}, {}
             self._on_first_rank(lambda: self._begins(name))
             self._on_first_rank(self._begin)
         elif self._snapshots < len(self.times):
@@ -251,30 +259,53 @@ class FieldStore:
     def _create(self, field: Field, snapshots: int | None) -> None:
         """Create the array of a field, and its coordinates, on rank 0; the others wait."""
         self._names.add(field.name)
-        box = (field.offset, field.data.shape)
-        boxes = [box] if self._comm is None else self._comm.allgather(box)
-        chunks = aligned_chunks(field.shape, boxes, field.data.itemsize)
-        self._on_first_rank(lambda: self._create_array(field, snapshots, chunks))
+        boxes = self._boxes(field)
+        layout = stored_layout(
+            field.shape, [(box.start, box.shape) for box in boxes], field.data.itemsize
+        )
+        self._layouts[field.name] = layout
+        self._aggregations[field.name] = self._aggregation(field, boxes, layout)
+        self._on_first_rank(lambda: self._create_array(field, snapshots, layout))
 
-    def _create_array(self, field: Field, snapshots: int | None, chunks: tuple[int, ...]) -> None:
+    def _boxes(self, field: Field) -> tuple[Box, ...]:
+        """Return what each rank has of a field. Collective."""
+        box = Box(field.offset, tuple(map(sum, zip(field.offset, field.data.shape, strict=True))))
+        return (box,) if self._comm is None else tuple(self._comm.allgather(box))
+
+    def _aggregation(
+        self, field: Field, boxes: tuple[Box, ...], layout: StoredLayout
+    ) -> Aggregation:
+        """Return who writes what of an array, the same for all of the same points and boxes."""
+        key = field.shape, boxes, layout.file
+        if self._last_aggregation is None or self._last_aggregation[0] != key:
+            made = Aggregation(field.shape, boxes, layout.file, field.data.itemsize)
+            self._last_aggregation = key, made
+        return self._last_aggregation[1]
+
+    def _create_array(self, field: Field, snapshots: int | None, layout: StoredLayout) -> None:
         leading, dtype = () if snapshots is None else (snapshots,), field.data.dtype
         # JSON holds no NumPy values.
         attributes: dict[str, Any] = {
             key: value.tolist() if isinstance(value, np.ndarray | np.generic) else value
             for key, value in field.attributes.items()
         }
+        times = 1 if layout.is_sharded else self._times_in(layout.chunk, dtype)
+        lying: dict[str, Any] = {"chunks": (times,) * len(leading) + layout.chunk}
+        if layout.is_sharded:
+            lying["shards"] = (times,) * len(leading) + layout.file
+            # There would be more folders for indices than files.
+            lying["chunk_key_encoding"] = {"name": "default", "separator": SHARD_SEPARATOR}
         self._arrays[field.name] = self._group.create_array(
             field.name,
             shape=leading + tuple(field.shape),
-            chunks=tuple(self._times_in(chunks, dtype) for _ in leading) + chunks,
             dtype=dtype,
-            # Elements that are never written are NaN where the dtype has it.
-            fill_value=dtype.type(np.nan if dtype.kind in "fc" else 0),
+            fill_value=_fill(dtype),
             dimension_names=("time",) * len(leading) + tuple(field.dims),
             attributes={"units": "1", **attributes},
             overwrite=True,  # what a run that was killed has begun
             # The digits of turbulence do not compress; trying costs more than the disk.
             compressors=None,
+            **lying,
         )
         self._create_coordinates(field)
 
@@ -303,34 +334,38 @@ class FieldStore:
             array[...] = values
 
     def _write_box(self, field: Field, leading: tuple[int, ...]) -> None:
-        chunks = self._chunks.get(field.name)
-        if chunks is None or self._comm is None or self._has_own_chunks(field, chunks):
-            on_every_rank(self._comm, lambda: self._write_own_box(field, leading))
+        layout = self._layouts[field.name]
+        if field.name not in self._aggregations:  # of an array that was there
+            boxes = self._boxes(field)
+            self._aggregations[field.name] = self._aggregation(field, boxes, layout)
+        for box, values in self._aggregations[field.name].parts(field.data, self._comm):
+            on_every_rank(
+                self._comm, partial(self._write_part, field.name, layout, leading, box, values)
+            )
+
+    def _write_part(
+        self,
+        name: str,
+        layout: StoredLayout,
+        leading: tuple[int, ...],
+        box: Box,
+        values: np.ndarray,
+    ) -> None:
+        """Write whole files of an array."""
+        if not box.size:
             return
-        # Chunks of an earlier decomposition may belong to several ranks: these take turns.
-        for rank in range(self._comm.size):
-            on_every_rank(self._comm, partial(self._write_in_turn, rank, field, leading))
-
-    def _write_in_turn(self, rank: int, field: Field, leading: tuple[int, ...]) -> None:
-        if rank == self._comm.rank:
-            self._write_own_box(field, leading)
-
-    def _has_own_chunks(self, field: Field, chunks: tuple[int, ...]) -> bool:
-        """Return whether no chunk of an array is of two ranks. Collective."""
-        ends = [start + size for start, size in zip(field.offset, field.data.shape, strict=True)]
-        is_own = not field.data.size or all(
-            start % chunk == 0 and (end % chunk == 0 or end == size)
-            for start, end, chunk, size in zip(field.offset, ends, chunks, field.shape, strict=True)
-        )
-        return all(self._comm.allgather(is_own))
-
-    def _write_own_box(self, field: Field, leading: tuple[int, ...]) -> None:
-        if field.data.size:
-            with self._writing():
-                array = self._arrays.get(field.name)
+        with self._writing():
+            if not layout.is_sharded:
+                # Others than rank 0 open it anew: it has grown.
+                array = self._arrays.get(name)
                 if array is None:
-                    array = zarr.open_array(self._files, path=field.name, mode="r+")
-                array[leading + field.region()] = field.data
+                    array = zarr.open_array(self._files, path=name, mode="r+")
+                array[leading + box.slices()] = values
+                return
+            for index in file_indices(box, layout.file):
+                part = values[box.intersect(file_box(index, layout.file)).slices(box)]
+                content = shard_content(part, layout.file, layout.chunk, _fill(values.dtype))
+                self._files.replace(f"{name}/{shard_name((*leading, *index))}", content.data)
 
     def _publish(self) -> None:
         """Update the group's consolidated metadata; all boxes have been written.
@@ -436,6 +471,11 @@ class _WholeFiles(LocalStore):
         return written
 
 
+def _fill(dtype: np.dtype) -> Any:
+    """Return what elements are that are never written: not-a-number where the type has it."""
+    return dtype.type(np.nan if dtype.kind in "fc" else 0)
+
+
 def all_finite(values: np.ndarray) -> bool:
     """Return whether no value is infinite or not-a-number."""
     if values.dtype.kind not in "fc":
@@ -443,45 +483,6 @@ def all_finite(values: np.ndarray) -> bool:
     with np.errstate(all="ignore"):
         # A sum is cheap, and finite only if all terms are; large terms may overflow, though.
         return bool(np.isfinite(values.sum()) or np.isfinite(values).all())
-
-
-def aligned_chunks(
-    shape: Sequence[int],
-    boxes: Iterable[tuple[Sequence[int], Sequence[int]]],
-    item_bytes: int,
-    maximum_bytes: int = MAXIMUM_CHUNK_BYTES,
-) -> tuple[int, ...]:
-    """Return the shape of chunks of a global array of which ranks write boxes, (offset, shape).
-
-    A chunk is one file, and no chunk contains elements of two ranks: its length along each axis
-    divides all indices at which boxes begin. Within that, chunks are as large as `maximum_bytes`
-    allows.
-    """
-    chunk = [max(1, size) for size in shape]
-    borders = [0] * len(chunk)
-    for offset, extent in boxes:
-        if math.prod(extent) == 0:
-            continue
-        for axis, (start, size) in enumerate(zip(offset, extent, strict=True)):
-            # The end of the array needs no alignment: the last chunk may be cut short there.
-            end = start + size if start + size < shape[axis] else 0
-            borders[axis] = math.gcd(borders[axis], start, end)
-    chunk = [border or size for border, size in zip(borders, chunk, strict=True)]
-    for axis, border in enumerate(borders):
-        excess = math.prod(chunk) * item_bytes / maximum_bytes
-        if excess <= 1:
-            break
-        chunk[axis] = _shortened(chunk[axis], excess, must_divide=border > 0)
-    return tuple(chunk)
-
-
-def _shortened(length: int, excess: float, must_divide: bool) -> int:
-    """Return a length that is smaller by a factor of at least `excess`, if there is one."""
-    target = max(1, int(length / excess))
-    if not must_divide:
-        # Equal chunks rather than full ones and a remainder.
-        return math.ceil(length / math.ceil(length / target))
-    return next(divisor for divisor in range(target, 0, -1) if length % divisor == 0)
 
 
 def read_field(

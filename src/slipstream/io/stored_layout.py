@@ -1,0 +1,167 @@
+"""Which part of a distributed array each file of it has, and which chunks are in a file.
+
+Small arrays have a file for each chunk, and no chunk belongs to two ranks. Large ones would have
+hundreds of thousands of files in that way, and arrays whose ranks begin anywhere even one for each
+element. These have *shards*: files of many chunks, of which readers read the chunks that they want.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from slipstream.decomposition import Box
+
+MAXIMUM_CHUNK_BYTES = 16 * 2**20
+# Files of an array, or of each of its snapshots: as many may be chunks, and large arrays have about
+# as many shards, or more if these would be larger than the largest; more of them save an exchange.
+FEW_FILES, _MORE_FILES = 1024, 2048
+_SHARD_BYTES, _LARGEST_SHARD = 256 * 2**20, 512 * 2**20
+# Of a chunk in a shard: a plane takes a part of each chunk, which is read whole.
+_INNER_BYTES = 2**20
+# Chunks that are smaller, and more than so many of each rank, are no good layout.
+_SMALL, _OF_A_RANK, _FEW = 2**20, 4, 64
+
+Boxes = Iterable[tuple[Sequence[int], Sequence[int]]]
+
+
+@dataclass(frozen=True)
+class StoredLayout:
+    """How an array lies in files.
+
+    Attributes
+    ----------
+    file : tuple of int
+        The shape of what is in each file; those at the end of an axis have less.
+    chunk : tuple of int
+        The shape of the chunks in a file: of the file itself if it is one chunk.
+    """
+
+    file: tuple[int, ...]
+    chunk: tuple[int, ...]
+
+    @property
+    def is_sharded(self) -> bool:
+        """Whether a file has several chunks."""
+        return self.file != self.chunk
+
+    def files(self, shape: Sequence[int]) -> int:
+        """Return how many files an array of a shape has."""
+        return _count(shape, self.file)
+
+
+def stored_layout(shape: Sequence[int], boxes: Boxes, item_bytes: int) -> StoredLayout:
+    """Return the layout of an array of which ranks hold boxes, (offset, shape).
+
+    Files belong to one rank each where that makes neither too many nor tiny ones. Where it does,
+    `aggregation.py` says which rank writes a file of which several have a part.
+    """
+    boxes = [box for box in boxes if math.prod(box[1])]
+    chunk = aligned_chunks(shape, boxes, item_bytes)
+    files = _count(shape, chunk)
+    is_fine = math.prod(chunk) * item_bytes >= _SMALL or files <= max(_FEW, _OF_A_RANK * len(boxes))
+    if files <= FEW_FILES and is_fine:
+        return StoredLayout(chunk, chunk)
+    total = math.prod(shape) * item_bytes
+    least = max(MAXIMUM_CHUNK_BYTES, total // FEW_FILES)
+    size = min(max(total // len(boxes), least), max(_SHARD_BYTES, least), _LARGEST_SHARD)
+    borders = _borders(shape, boxes)
+    file = _cut(_whole(shape, borders), borders, size // item_bytes)
+    bytes_of_file = math.prod(file) * item_bytes
+    if bytes_of_file < size // 2 and (
+        bytes_of_file < MAXIMUM_CHUNK_BYTES or _count(shape, file) > _MORE_FILES
+    ):
+        borders = [0] * len(borders)
+        file = _cut(_whole(shape, borders), borders, size // item_bytes)
+    if math.prod(file) * item_bytes <= MAXIMUM_CHUNK_BYTES:
+        return StoredLayout(file, file)
+    divided = [n if border else 0 for n, border in zip(file, borders, strict=True)]
+    chunk = _cut(file, divided, _INNER_BYTES // item_bytes)
+    # Of equal chunks, so it may reach a little beyond the end of an axis that is not divided.
+    file = tuple(-(-n // size) * size for n, size in zip(file, chunk, strict=True))
+    return StoredLayout(file, chunk)
+
+
+def file_indices(box: Box, file: Sequence[int]) -> Iterator[tuple[int, ...]]:
+    """Yield the indices of the files that have something of a box."""
+    ranges = (
+        range(start // size, -(-stop // size))
+        for start, stop, size in zip(box.start, box.stop, file, strict=True)
+    )
+    return itertools.product(*ranges)
+
+
+def file_box(index: Sequence[int], file: Sequence[int]) -> Box:
+    """Return the box of a file, which may reach beyond the end of the array."""
+    start = tuple(i * size for i, size in zip(index, file, strict=True))
+    return Box(start, tuple(a + size for a, size in zip(start, file, strict=True)))
+
+
+def aligned_chunks(
+    shape: Sequence[int],
+    boxes: Boxes,
+    item_bytes: int,
+    maximum_bytes: int | None = None,
+) -> tuple[int, ...]:
+    """Return the shape of chunks of a global array of which ranks write boxes, (offset, shape).
+
+    A chunk is one file, and no chunk contains elements of two ranks: its length along each axis
+    divides all indices at which boxes begin. Within that, chunks are as large as `maximum_bytes`
+    allows.
+    """
+    borders = _borders(shape, boxes)
+    chunk = _whole(shape, borders)
+    for axis, border in enumerate(borders):
+        excess = math.prod(chunk) * item_bytes / (maximum_bytes or MAXIMUM_CHUNK_BYTES)
+        if excess <= 1:
+            break
+        chunk[axis] = _shortened(chunk[axis], excess, must_divide=border > 0)
+    return tuple(chunk)
+
+
+def _borders(shape: Sequence[int], boxes: Boxes) -> list[int]:
+    """Return for each axis what divides all indices at which boxes begin; 0 if none is inside."""
+    borders = [0] * len(shape)
+    for offset, extent in boxes:
+        if math.prod(extent) == 0:
+            continue
+        for axis, (start, size) in enumerate(zip(offset, extent, strict=True)):
+            # The end of the array needs no alignment: the last chunk may be cut short there.
+            end = start + size if start + size < shape[axis] else 0
+            borders[axis] = math.gcd(borders[axis], start, end)
+    return borders
+
+
+def _whole(shape: Sequence[int], borders: Sequence[int]) -> list[int]:
+    return [border or max(1, size) for border, size in zip(borders, shape, strict=True)]
+
+
+def _shortened(length: int, excess: float, must_divide: bool) -> int:
+    """Return a length that is smaller by a factor of at least `excess`, if there is one."""
+    target = max(1, int(length / excess))
+    if not must_divide:
+        # Equal chunks rather than full ones and a remainder.
+        return math.ceil(length / math.ceil(length / target))
+    return next(divisor for divisor in range(target, 0, -1) if length % divisor == 0)
+
+
+def _cut(lengths: Sequence[int], borders: Sequence[int], most: int) -> tuple[int, ...]:
+    """Return lengths of at most so many elements in all: the longest is halved again and again.
+
+    Along an axis with a border they divide it; a prime length is cut only if nothing else is left.
+    """
+    found = list(lengths)
+    while math.prod(found) > max(1, most):
+        shorter = [
+            _shortened(n, 2, must_divide=True) if border else -(-n // 2)
+            for n, border in zip(found, borders, strict=True)
+        ]
+        axis = max(range(len(found)), key=lambda i: (4 * shorter[i] >= found[i] > 1, found[i]))
+        found[axis] = shorter[axis]
+    return tuple(found)
+
+
+def _count(shape: Sequence[int], file: Sequence[int]) -> int:
+    return math.prod(-(-n // size) for n, size in zip(shape, file, strict=True))
