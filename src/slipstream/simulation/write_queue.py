@@ -38,11 +38,7 @@ class WriteQueue:
         self._is_told = False
         # What is under way, and what is to be called when it is done.
         self._under_way: deque[tuple[Future[None], Callable[[], None]]] = deque()
-        if deferred:
-            self._turn = sys.getswitchinterval()
-            sys.setswitchinterval(_TURN)
-            if most_bytes is None:
-                self._most = int(_SHARE * open_device("cpu").memory_free())
+        self._usual_turn: float | None = None
 
     def write(
         self,
@@ -62,6 +58,11 @@ class WriteQueue:
             done.set_result(None)
             return done
         self.check()
+        if self._usual_turn is None:
+            self._usual_turn = sys.getswitchinterval()
+            sys.setswitchinterval(_TURN)
+        if self._most is None:
+            self._most = int(_SHARE * open_device("cpu").memory_free())
         handed = _HandedFields(self)
         future = self._thread.submit(self._run, function, handed)
         self._under_way.append((future, then))
@@ -103,7 +104,8 @@ class WriteQueue:
         finally:
             self._thread.shutdown()
             self._thread = None
-            sys.setswitchinterval(self._turn)
+            if self._usual_turn is not None:
+                sys.setswitchinterval(self._usual_turn)
 
     def _run(self, function: Callable[[Iterator[Field]], object], fields: _HandedFields) -> None:
         try:
