@@ -67,6 +67,8 @@ def stored_layout(shape: Sequence[int], boxes: Boxes, item_bytes: int) -> Stored
     total = math.prod(shape) * item_bytes
     least = max(MAXIMUM_CHUNK_BYTES, total // FEW_FILES)
     size = min(max(total // len(boxes), least), max(_SHARD_BYTES, least), _LARGEST_SHARD)
+    # Lengths are halved: a little more is nearer to it than half of it.
+    size = min(size + size // 4, _LARGEST_SHARD)
     borders = _borders(shape, boxes)
     file = _cut(_whole(shape, borders), borders, size // item_bytes)
     bytes_of_file = math.prod(file) * item_bytes
