@@ -81,6 +81,9 @@ def test_what_is_announced_is_what_a_run_does(tmp_path, name):
         assert len(written) == forecast.counts["diagnostics"]
     size = sum(one.stat().st_size for one in folder.rglob("*") if one.is_file())
     assert forecast.disk == pytest.approx(size, rel=0.5)
+    files = sum(one.is_file() for one in folder.rglob("*"))
+    assert forecast.files == pytest.approx(files, rel=0.25, abs=5)
+    assert f"in {forecast.files} files, of" in " ".join(said.split())
     assert forecast.wall == pytest.approx(sum(forecast.parts.values()))
     assert all(part >= 0 for part in forecast.parts.values())
 
@@ -97,6 +100,18 @@ def test_output_that_would_be_large_is_made_but_not_written(tmp_path, monkeypatc
     # Velocity and vorticity, three times, and a state: bytes alone, without what zarr says of them.
     fields, state = 4 * 12**3 * 8 * 3, 3 * 7 * 7 * 4 * 16
     assert large.disk == pytest.approx(fields + state, rel=0.1)
+    # An array each time, a file each.
+    assert large.files == 4 * 3 + 3
+
+
+def test_a_run_of_many_files_is_told_what_to_change(tmp_path, monkeypatch):
+    monkeypatch.setattr(run_forecast, "MANY_FILES", 20)
+    monkeypatch.setattr(run_forecast, "_TELLING", 2)
+    _, said = check(small("output.fields_interval=0.01"), tmp_path / "one")
+    said = " ".join(said.split())
+    assert "in 4 files, 11 times" in said
+    assert "more than 20: file systems may refuse them" in said
+    assert "output.fields_interval" in said
 
 
 def refuse_to_record(*arguments):

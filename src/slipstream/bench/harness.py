@@ -317,11 +317,6 @@ def left_out(result: Mapping[str, Any]) -> list[str]:
     return [f"left out: {name}: {why}" for name, why in result.get("left out", {}).items()]
 
 
-def count(number: int, noun: str) -> str:
-    """Return a number of things: one rank, two ranks."""
-    return f"{number} {noun}{'s' * (number != 1)}"
-
-
 def _text(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:.4g}"

@@ -21,7 +21,6 @@ from slipstream.array_types import Comm
 from slipstream.bench.comparison import Headline
 from slipstream.bench.harness import (
     Outcome,
-    count,
     left_out,
     seconds_of,
     show_table,
@@ -29,7 +28,7 @@ from slipstream.bench.harness import (
 )
 from slipstream.bench.requests import HeadlinesRequest
 from slipstream.device import Device, cuda_device_count
-from slipstream.report.number_text import quantity
+from slipstream.report.number_text import counted, quantity
 
 # On a GPU each: what is measured on one, and on as many ranks as there are GPUs.
 _GPU = {
@@ -99,7 +98,7 @@ def commands_of(kind: str, ranks: int) -> dict[str, str]:
     commands = {f"{name}, 1 {unit}": command for name, command in one.items()}
     if ranks > 1:
         for name, command in several.items():
-            commands[f"{name}, {count(ranks, unit)}"] = f"{command} --ranks {ranks}"
+            commands[f"{name}, {counted(ranks, unit)}"] = f"{command} --ranks {ranks}"
     return commands
 
 

@@ -16,7 +16,6 @@ from slipstream.bench.comparison import Headline
 from slipstream.bench.harness import (
     Column,
     Outcome,
-    count,
     exposed_moves,
     medians,
     number_of,
@@ -32,6 +31,7 @@ from slipstream.exchange import make_transport
 from slipstream.lattice import Fluid, PoreFlow, Storage, Subdomain, decompose, make_sample
 from slipstream.lattice.population_layout import LAYOUTS
 from slipstream.lattice.storage_tuning import choose_storage
+from slipstream.report.number_text import counted
 from slipstream.schedule import Timeline
 
 _FORCE = (1e-6, 0.0, 0.0)
@@ -272,12 +272,12 @@ def print_lattice(title: str, result: Mapping[str, Any]) -> None:
         "odd ones; bytes: an update's; of copy: bytes per second over the copy bandwidth"
         + ("; exposed: communication per step that nothing hides" if ranks > 1 else ""),
         f"{result['pore sites'] / 1e6:.3g} million pore sites, porosity {result['porosity']:.3f}, "
-        f"{count(ranks, 'rank')}, transport {result['transport']}",
+        f"{counted(ranks, 'rank')}, transport {result['transport']}",
         f"as asked: {first['storage']}; {first['partition']}, {first['schedule']}; "
         f"{_rate(first['MLUPS per device'])} MLUPS a device",
         f"copy bandwidth in this run: {first['copy bandwidth (B/s)'] / 1e9:.4g} GB/s",
         f"imbalance {first['imbalance']:.3f}, "
-        f"at most {count(first['most neighbours'], 'neighbour')}; "
+        f"at most {counted(first['most neighbours'], 'neighbour')}; "
         f"set-up {first['set-up (s)']:.2f} s = {first['set-up in steps']:.0f} steps",
     )
     show_table(title, columns, result["rows"], notes, first_width=16)

@@ -17,8 +17,9 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from slipstream.array_types import Array, Comm
-from slipstream.bench.harness import OnFirstRank, count, repeated, wait_idly
+from slipstream.bench.harness import OnFirstRank, repeated, wait_idly
 from slipstream.device import Device, HostDevice
+from slipstream.report.number_text import counted
 
 INSTALL_MPI4PY_FFT = "mpi4py-fft is not installed; pip install mpi4py-fft would add it here"
 _SHARE_OF_MEMORY = 0.9
@@ -51,7 +52,7 @@ def plain_yardstick(problem: Problem, device: Device, comm: Comm) -> Yardstick |
         mine = device.identity, device.threads
         everyone = [mine] if comm is None else comm.allgather(mine)
         threads = sum(count for node, count in everyone if node == everyone[0][0])
-        name = f"FFTW, {count(threads, 'thread')}"
+        name = f"FFTW, {counted(threads, 'thread')}"
     needed = plain_bytes(device, problem.shape, problem.dtype)
     free = device.memory_free()
     if comm is not None:
@@ -79,7 +80,7 @@ def mpi4py_fft_yardstick(problem: Problem, device: HostDevice, comm: Comm) -> Ya
     except Exception as error:  # a library of others, with any FFTW, on all ranks alike
         return f"mpi4py-fft: cannot be used here ({error})"
     return Yardstick(
-        f"mpi4py-fft, {count(ranks, 'rank')}",
+        f"mpi4py-fft, {counted(ranks, 'rank')}",
         repeated(lambda: plan.forward(points, modes), problem.fields),
         repeated(lambda: plan.backward(modes, points), problem.fields),
     )

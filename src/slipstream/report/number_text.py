@@ -12,6 +12,11 @@ def quantity(value: float, unit: str) -> str:
     return f"{value / 1000.0**power:.3g} {prefixes[power]}{unit}"
 
 
+def counted(number: int, noun: str) -> str:
+    """Return a number of things: 1 rank, 2 ranks."""
+    return f"{number} {noun}{'s' * (number != 1)}"
+
+
 def duration(seconds: float) -> str:
     """Return a duration as people write it: ``12.3 s``, ``4 min 10 s``, ``3 h 5 min``."""
     if seconds < 60:

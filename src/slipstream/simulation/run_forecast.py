@@ -10,12 +10,13 @@ from __future__ import annotations
 import contextlib
 import math
 import os
+import re
 import resource
 import shutil
 import socket
 import tempfile
 import time as clock
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -32,9 +33,10 @@ from slipstream.collective import largest, on_first_rank, together
 from slipstream.device.private_cache import CODE_SUFFIXES, cache_folder
 from slipstream.errors import SlipstreamError
 from slipstream.io.checkpoint import CHECKPOINTS_NAME
+from slipstream.io.stored_layout import stored_layout
 from slipstream.printable_text import printable
 from slipstream.report.console import announce, make_console
-from slipstream.report.number_text import duration
+from slipstream.report.number_text import counted, duration
 from slipstream.report.picture_process import PictureProcess
 from slipstream.simulation.chosen_outputs import ChosenOutputs
 from slipstream.simulation.foresight import Foresight
@@ -49,6 +51,10 @@ from slipstream.simulation.time_loop import Limits, TimeLoop
 _STEPPING, _PILOT, _WARMING = 2.5, 4.0, 2
 # Rows of diagnostics that are timed, at most.
 _ROWS = 8
+# Files of a run at which it is said: quotas begin at so many, and copies of them take hours.
+MANY_FILES = 100_000
+# And those of one output at which they are told.
+_TELLING = 100
 # Bytes of a device from which output is not written in a trial; and what is, to know how fast.
 LARGE, _PROBE = 4 << 30, 64 << 20
 # Files and folders of each kind of output.
@@ -60,6 +66,8 @@ _NAMES = {
     OUTPUTS_NAME: (OUTPUTS_NAME,),
     **{kind: (f"{kind}.zarr",) for kind in STATISTICS},
 }
+# Files of a zarr array that has an axis of time, and others.
+_OF_A_TIME = re.compile(r"/c[/.]\d+[/.]\d")
 _PLAIN_NAMES = {
     "diagnostics": "row of diagnostics",
     "checkpoint": "state",
@@ -82,8 +90,10 @@ class Trial:
     # Of one of each kind of output.
     seconds: dict[str, float] = field(default_factory=dict)
     bytes: dict[str, float] = field(default_factory=dict)
+    files: dict[str, float] = field(default_factory=dict)
     # Of what there is once: the case, pictures, and what stores say of themselves.
     more_bytes: float = 0.0
+    more_files: float = 0.0
     # Of the processes of each host: how many, and their memory in bytes.
     hosts: dict[str, tuple[int, int]] = field(default_factory=dict)
     memory_free: int = 0
@@ -102,14 +112,15 @@ class Forecast:
         How many of each kind of output are written.
     parts : dict of str to float
         Seconds by part of the run.
-    disk : int
-        Bytes on disk at the end.
+    disk, files : int
+        Bytes on disk at the end, and files.
     """
 
     steps: float
     counts: Mapping[str, int]
     parts: Mapping[str, float]
     disk: int
+    files: int
 
     @property
     def wall(self) -> float:
@@ -244,7 +255,7 @@ def _step_and_write(simulation: Simulation, place: Path, trial: Trial) -> None:
         trial.seconds["diagnostics"] = _of_diagnostics(simulation, trial.seconds["diagnostics"])
         counts[OUTPUTS_NAME] = 2 if chosen.has_files else 0
         found = on_first_rank(comm, lambda: _sizes(output.path, counts))
-        trial.bytes, trial.more_bytes = found
+        (trial.bytes, trial.more_bytes), (trial.files, trial.more_files) = found
     trial.picture_seconds = largest(comm, trial.picture_seconds)
 
 
@@ -271,12 +282,15 @@ def _count_output(simulation: Simulation, place: Path, trial: Trial) -> None:
 
     per_byte = on_first_rank(comm, probe)
     for kind, make in (("fields", simulation.fields), ("checkpoint", simulation.checkpoint)):
-        began, size = clock.perf_counter(), 0
+        began, size, files = clock.perf_counter(), 0, 0
         for one in make():
             size += one.data.nbytes
+            box = one.offset, one.data.shape
+            boxes = [box] if comm is None else comm.allgather(box)
+            files += stored_layout(one.shape, boxes, one.data.itemsize).files(one.shape)
         made = clock.perf_counter() - began
         total = size if comm is None else sum(comm.allgather(size))
-        trial.bytes[kind] = total
+        trial.bytes[kind], trial.files[kind] = total, files
         trial.seconds[kind] = largest(comm, made) + per_byte * total
     began = clock.perf_counter()
     found = simulation.diagnostics()
@@ -307,24 +321,45 @@ def _trial_folder(folder: Path, comm: Comm) -> Iterator[Path]:
             shutil.rmtree(place, ignore_errors=True)
 
 
-def _sizes(folder: Path, counts: Mapping[str, int]) -> tuple[dict[str, float], float]:
-    """Return the bytes of one of each kind of output in a folder, and of all that is there once."""
-    found = {}
+def _sizes(
+    folder: Path, counts: Mapping[str, int]
+) -> tuple[tuple[dict[str, float], float], tuple[dict[str, float], float]]:
+    """Return the bytes and the files of one of each kind of output, and of all that is there once.
+
+    Files of series do not become more.
+    """
+    sizes, files = {}, {}
     for kind, count in counts.items():
-        total = sum(_size(folder / name) for name in _NAMES.get(kind, ()))
+        places = [folder / name for name in _NAMES.get(kind, ())]
         if count:
-            found[kind] = total / count
+            sizes[kind] = sum(sum(_sizes_in(place).values()) for place in places) / count
+            files[kind] = sum(_repeated(_sizes_in(place)) for place in places) / count
     # Of a row among many: in the text, and in the zarr group.
     *_, row = (folder / "diagnostics.csv").read_bytes().splitlines() or [b""]
-    found["diagnostics"] = len(row) + 8.0 * len(row.split(b","))
-    of_kinds = sum(counts[kind] * size for kind, size in found.items() if kind in counts)
-    return found, max(0.0, _size(folder) - of_kinds)
+    sizes["diagnostics"] = len(row) + 8.0 * len(row.split(b","))
+    files["diagnostics"] = 0.0
+    everything = _sizes_in(folder)
+    more = [
+        max(0.0, whole - sum(counts[kind] * one for kind, one in of.items() if kind in counts))
+        for whole, of in ((sum(everything.values()), sizes), (len(everything), files))
+    ]
+    return (sizes, more[0]), (files, more[1])
 
 
-def _size(path: Path) -> int:
-    if path.is_dir():
-        return sum(one.lstat().st_size for one in path.rglob("*") if not one.is_dir())
-    return path.stat().st_size if path.exists() else 0
+def _sizes_in(path: Path) -> dict[Path, int]:
+    """Return the bytes of each file at a path, in a folder or not."""
+    found = path.rglob("*") if path.is_dir() else [path] if path.exists() else []
+    return {one: one.lstat().st_size for one in found if not one.is_dir()}
+
+
+def _repeated(files: Collection[Path]) -> int:
+    """Return how many files are there anew each time: not what zarr stores have once."""
+    return sum(
+        CHECKPOINTS_NAME in one.parts
+        or ".zarr" not in str(one)
+        or bool(_OF_A_TIME.search(str(one)))
+        for one in files
+    )
 
 
 def _kernels() -> int:
@@ -398,7 +433,19 @@ def forecast_of(case: Case, trial: Trial, foresight: Foresight) -> Forecast:
         "diagnostics and output": output,
         "pictures": trial.picture_seconds,
     }
-    return Forecast(steps, counts, parts, int(disk))
+    files = trial.more_files + sum(kept[kind] * trial.files.get(kind, 0.0) for kind in kept)
+    return Forecast(steps, counts, parts, int(disk), round(files))
+
+
+def files_warning(files: int) -> str:
+    """Return what is to be said of a run that makes so many files; nothing of few."""
+    if files <= MANY_FILES:
+        return ""
+    return (
+        f"the run makes about {files} files, more than {MANY_FILES}: file systems may refuse them;"
+        " write snapshots more rarely (output.fields_interval), or planes, boxes or coarser points"
+        " of them (output.fields), into HDF5 or VTK, which have one file for each time"
+    )
 
 
 def _steps_for_hits(counts: Mapping[str, int], steps: float) -> float:
@@ -475,9 +522,12 @@ def _show(
             kept = f"the last {case.output.keep_checkpoints} are kept"
             note = f", {kept}" if kind == "checkpoint" else ""
             often = "once" if count == 1 else f"{count} times"
-            add(name, f"{bytes_text(size)}, {often}{note}")
+            files = trial.files.get(kind, 0.0)
+            files_text = f" in {files:.0f} files" if files >= _TELLING else ""
+            add(name, f"{bytes_text(size)}{files_text}, {often}{note}")
     free = shutil.disk_usage(next(x for x in (folder, *folder.absolute().parents) if x.exists()))
-    add("disk in all", f"{bytes_text(forecast.disk)}, of {bytes_text(free.free)} free")
+    disk = f"{bytes_text(forecast.disk)} in {counted(forecast.files, 'file')}"
+    add("disk in all", f"{disk}, of {bytes_text(free.free)} free")
     for name, (processes, used) in trial.hosts.items():
         who = "this process" if processes == 1 else f"{processes} processes"
         on = "host memory" if len(trial.hosts) == 1 else f"memory of {name}"
@@ -502,6 +552,8 @@ def _show(
         )
     if forecast.disk > free.free:
         told.append(f"the output does not fit: {bytes_text(free.free)} are free")
+    if warning := files_warning(forecast.files):
+        told.append(warning)
     for text in told:
         console.print(Text(printable(f"warning: {text}"), style="yellow"), soft_wrap=True)
     console.print("checked only: nothing was run or written", highlight=False)
