@@ -353,6 +353,12 @@ def info(
         Path | None,
         typer.Option(metavar="FILE", help="Measure this machine's rates for `slipstream project`."),
     ] = None,
+    out: Annotated[
+        Path,
+        typer.Option(
+            metavar="FOLDER", help="With --calibrate: whose storage is measured, as of runs there."
+        ),
+    ] = Path("runs"),
     device: Annotated[str, one_of([*DEVICES, "auto"])] = "auto",
     ranks: _Ranks = None,
 ) -> None:
@@ -365,7 +371,7 @@ def info(
             raise typer.Exit(mpi_launch.relaunch(ranks or 1))
         from slipstream.bench.calibration import calibrate_here
 
-        calibrate_here(calibrate, device, make_console())
+        calibrate_here(calibrate, device, out, make_console())
         return
     table = Table(show_header=False, box=box.HORIZONTALS)
     table.add_column(style="dim", no_wrap=True)

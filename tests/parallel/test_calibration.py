@@ -1,10 +1,13 @@
 """The rates of this machine, written as the description of a machine and read again."""
 
+import os
+
 import pytest
 
-from slipstream.bench import calibration
+from slipstream.bench import calibration, storage_bench
 from slipstream.case import load_case
 from slipstream.collective import on_first_rank
+from slipstream.errors import RunError
 from slipstream.forecast import forecast, load_machine
 
 
@@ -13,6 +16,9 @@ def _small(monkeypatch):
     monkeypatch.setattr(calibration, "_POINTS", {"cpu": 16, "cuda": 32})
     monkeypatch.setattr(calibration, "_LARGE", {"cpu": 1 << 14, "cuda": 1 << 20})
     monkeypatch.setattr(calibration, "_MESSAGES", [800, 8000])
+    monkeypatch.setattr(storage_bench, "_FILE", 1 << 16)
+    monkeypatch.setattr(storage_bench, "_PIECE", 1 << 14)
+    monkeypatch.setattr(storage_bench, "_SMALL_FILES", 2)
     measure = calibration.copy_bandwidth
     monkeypatch.setattr(calibration, "copy_bandwidth", lambda device: measure(device, 1 << 24))
 
@@ -23,8 +29,12 @@ def path(comm, tmp_path):
 
 
 def test_a_machine_describes_itself(comm, device, ranks, path):
-    machine = calibration.calibrate(device, comm, path)
+    folder = path.parent / "runs" / "not there"
+    machine = calibration.calibrate(device, comm, path, folder)
     assert machine.devices_per_node == ranks
+    assert machine.storage.node_write_gb_per_s > 0 and machine.storage.file_ms > 0
+    assert machine.storage.write_gb_per_s is None
+    assert on_first_rank(comm, lambda: os.listdir(path.parent)) == [path.name]
     assert machine.network is None
     assert 0 < machine.device.share_of_bound <= 1
     assert on_first_rank(comm, lambda: load_machine(path)) == machine
@@ -43,3 +53,22 @@ def test_ranks_on_several_nodes_measure_the_network(comm, device, ranks, path, m
     assert 0 < rates[0] <= rates[1]
     found = forecast(load_case("taylor-green", ["grid.points=32"]), machine, [1, ranks])
     assert all(one.time is not None for one in found)
+
+
+def test_reading_from_memory_is_not_taken_for_reading(comm, path, monkeypatch):
+    rates = {}
+    for is_kept in (True, False):
+        monkeypatch.setattr(storage_bench, "_is_in_memory", lambda path, kept=is_kept: kept)
+        rates[is_kept] = storage_bench.storage_rates(path.parent, comm, 1)
+    assert "node_read_gb_per_s" not in rates[True]
+    assert rates[False]["node_read_gb_per_s"] > 0
+
+
+def test_a_folder_that_cannot_be_written_ends_all(comm, path, monkeypatch):
+    def fail(*arguments):
+        raise OSError(30, "Read-only file system")
+
+    monkeypatch.setattr(storage_bench, "replace_file", fail)
+    with pytest.raises(OSError if comm is None else (OSError, RunError), match="Read-only"):
+        storage_bench.storage_rates(path.parent, comm, 1)
+    assert on_first_rank(comm, lambda: os.listdir(path.parent)) == []

@@ -19,9 +19,10 @@ from slipstream import mpi_launch
 from slipstream.array_types import Comm
 from slipstream.bench.dns_bench import case_of_step, measure_step
 from slipstream.bench.exchange_bench import ExchangeTimer, usable_transports
-from slipstream.bench.harness import copy_bandwidth, count
+from slipstream.bench.harness import copy_bandwidth
 from slipstream.bench.out_of_core import bus_rates
 from slipstream.bench.requests import DNSRequest
+from slipstream.bench.storage_bench import storage_rates
 from slipstream.case.toml_writer import to_toml
 from slipstream.collective import on_first_rank, own, together
 from slipstream.device import Device
@@ -30,6 +31,7 @@ from slipstream.exchange import open_matching_device
 from slipstream.exchange.communicators import local_rank
 from slipstream.forecast import Machine
 from slipstream.io.durable_files import errors_name
+from slipstream.report.number_text import counted
 from slipstream.spectral.spectral_simulation import SpectralSimulation
 
 # Points along an axis of the step that is timed.
@@ -40,20 +42,30 @@ _LARGE = {"cpu": 1 << 22, "cuda": 1 << 26}
 _MESSAGES = [10**4, 10**5, 10**6, 16 * 10**6]
 
 
-def calibrate_here(path: Path, device: str, console: Console) -> None:
-    """Measure on all ranks of this program, and print and write what was found. Collective."""
+def calibrate_here(path: Path, device: str, folder: Path, console: Console) -> None:
+    """Measure on all ranks of this program, and print and write what was found. Collective.
+
+    Storage is that of a folder in which runs would be.
+    """
     comm = own(mpi_launch.world_comm(), "calibration")
     with together(comm):
-        machine = calibrate(open_matching_device(device, comm), comm, path)
+        machine = calibrate(open_matching_device(device, comm), comm, path, folder)
     if comm is None or comm.rank == 0:
+        if machine.storage is not None and machine.storage.node_read_gb_per_s is None:
+            console.print(
+                f"reading is left out: files in {folder} stay in the host's memory, or cannot be"
+                " told to leave it",
+                highlight=False,
+                markup=False,
+            )
         console.print(to_toml(machine.model_dump(exclude_none=True)), highlight=False, markup=False)
         console.print(f"written to {path}; use it with: slipstream project CASE --machine {path}")
 
 
-def calibrate(device: Device, comm: Comm, path: Path) -> Machine:
+def calibrate(device: Device, comm: Comm, path: Path, folder: Path | None = None) -> Machine:
     """Measure, write the description of this machine, and return it. Collective.
 
-    Rates between nodes are measured if ranks are on several.
+    Rates between nodes are measured if ranks are on several, and those of storage in a folder.
     """
     ranks = 1 if comm is None else comm.size
     of_node = _ranks_of_node(comm)
@@ -61,7 +73,7 @@ def calibrate(device: Device, comm: Comm, path: Path) -> Machine:
     description: dict[str, Any] = {
         "title": socket.gethostname(),
         "sources": [
-            f"slipstream info --calibrate, {count(ranks, 'rank')}, {of_node} of a node,"
+            f"slipstream info --calibrate, {counted(ranks, 'rank')}, {of_node} of a node,"
             f" {datetime.now(UTC):%Y-%m-%d}"
         ],
         "devices_per_node": of_node,
@@ -79,6 +91,9 @@ def calibrate(device: Device, comm: Comm, path: Path) -> Machine:
     }
     if of_node < ranks:
         description["network"] = _network(device, comm, of_node)
+    if folder is not None:
+        rates = storage_rates(folder, comm, of_node)
+        description["storage"] = {name: _rounded(value) for name, value in rates.items()}
     machine = Machine.model_validate(description)
 
     def write() -> None:

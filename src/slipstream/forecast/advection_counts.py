@@ -13,7 +13,7 @@ from slipstream.device import open_device
 from slipstream.errors import InputError
 from slipstream.exchange import HaloPlan
 from slipstream.forecast.machine_description import Machine
-from slipstream.forecast.step_counts import StepCounts, check_fit, room_of_rank
+from slipstream.forecast.step_counts import StepCounts, check_fit, output_size, room_of_rank
 
 # Where the memory of each kind of device is, and passes over memory: one reads, another writes.
 _WHERE = {"gpu": "device", "cpu": "host"}
@@ -69,6 +69,7 @@ def advection_counts(case: AdvectionCase, machine: Machine, ranks: int) -> StepC
     if is_from_host and outermost == "gpu":
         bus_out, bus_in = bus_out + plan.send_size, bus_in + plan.receive_size
     item = dtype.itemsize
+    size = output_size(shape, boxes, [item])
     return StepCounts(
         family="advection",
         ranks=ranks,
@@ -87,4 +88,5 @@ def advection_counts(case: AdvectionCase, machine: Machine, ranks: int) -> StepC
         message_bytes=max(off_node, default=0) * item,
         is_from_host=is_from_host,
         exchanges=1 if ranks > 1 else 0,
+        outputs={"fields": size, "checkpoint": size},
     )

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from slipstream.case import AdvectionCase, Case, LatticeCase, SpectralCase
 from slipstream.errors import InputError
@@ -12,8 +12,30 @@ from slipstream.forecast.advection_counts import advection_counts
 from slipstream.forecast.lattice_counts import lattice_counter
 from slipstream.forecast.machine_description import Machine
 from slipstream.forecast.spectral_counts import spectral_counts
-from slipstream.forecast.step_counts import StepCounts
+from slipstream.forecast.step_counts import OutputSize, StepCounts
 from slipstream.forecast.step_time import StepTime, step_time
+from slipstream.simulation.run_forecast import counts_until
+
+
+@dataclass(frozen=True)
+class OutputForecast:
+    """What is foretold of one kind of output.
+
+    Attributes
+    ----------
+    bytes, files : int
+        Of one of them.
+    seconds : float or None
+        What one takes to write, where the rates of the storage are known.
+    times, kept : int or None
+        How many are written in the whole case, and stay, where the number of its steps is known.
+    """
+
+    bytes: int
+    files: int
+    seconds: float | None
+    times: int | None
+    kept: int | None
 
 
 @dataclass(frozen=True)
@@ -31,7 +53,11 @@ class Forecast:
     efficiency : float or None
         Of the devices, beside the first number of nodes on which the case can run.
     node_hours : float or None
-        To the end of the case, where the number of its steps is known.
+        To the end of the case, where the number of its steps is known; with `output_seconds`.
+    outputs : mapping of str to OutputForecast
+        Snapshots of all fields ("fields") and states ("checkpoint").
+    output_seconds : float or None
+        What those of the whole case take, where the rates of the storage are known as well.
     """
 
     nodes: int
@@ -41,6 +67,15 @@ class Forecast:
     obstacle: str = ""
     efficiency: float | None = None
     node_hours: float | None = None
+    outputs: Mapping[str, OutputForecast] = field(default_factory=dict)
+    output_seconds: float | None = None
+
+    @property
+    def files(self) -> int | None:
+        """How many files stay of these outputs; None where their number is not known."""
+        if not self.outputs or any(one.kept is None for one in self.outputs.values()):
+            return None
+        return sum(one.files * (one.kept or 0) for one in self.outputs.values())
 
 
 def forecast(
@@ -78,11 +113,64 @@ def forecast(
             continue
         cost = time.total * count
         reference = reference or cost
-        hours = None if steps is None else steps * cost / 3600
+        stepping = None if steps is None else steps * time.total
+        outputs = _outputs(case, machine, count, counts, stepping)
+        writing = _writing(outputs)
+        hours = None if stepping is None else (stepping + (writing or 0.0)) * count / 3600
         found.append(
-            Forecast(count, ranks, counts, time, efficiency=reference / cost, node_hours=hours)
+            Forecast(
+                count,
+                ranks,
+                counts,
+                time,
+                efficiency=reference / cost,
+                node_hours=hours,
+                outputs=outputs,
+                output_seconds=writing,
+            )
         )
     return found
+
+
+def _outputs(
+    case: Case, machine: Machine, nodes: int, counts: StepCounts, stepping: float | None
+) -> dict[str, OutputForecast]:
+    """Return what snapshots and states there are in so many seconds of steps, and how large."""
+    times: Mapping[str, int] = {}
+    if stepping is not None:
+        times = counts_until(case, case.time.end)
+    found = {}
+    for kind, size in counts.outputs.items():
+        seconds = _seconds(machine, nodes, counts.ranks, size)
+        number = times.get(kind)
+        if kind == "checkpoint" and number and stepping is not None:
+            # By the clock, too.
+            number = max(number, 1 + int(stepping / (60 * case.output.checkpoint_minutes)))
+        if number == 0:
+            continue
+        kept = number
+        if kind == "checkpoint" and number:
+            kept = min(number, case.output.keep_checkpoints)
+        found[kind] = OutputForecast(size.bytes, size.files, seconds, number, kept)
+    return found
+
+
+def _seconds(machine: Machine, nodes: int, ranks: int, size: OutputSize) -> float | None:
+    """Return how long all ranks take to write one output; None if that is not known."""
+    rate = machine.write_rate(nodes)
+    if rate is None or machine.storage is None:
+        return None
+    return size.bytes / rate + 1e-3 * machine.storage.file_ms * math.ceil(size.files / ranks)
+
+
+def _writing(outputs: Mapping[str, OutputForecast]) -> float | None:
+    """Return how long all outputs of a run take; None if that is not known."""
+    total = 0.0
+    for one in outputs.values():
+        if one.seconds is None or one.times is None:
+            return None
+        total += one.seconds * one.times
+    return total
 
 
 def _counter(case: Case, machine: Machine) -> Callable[[int], StepCounts]:

@@ -17,14 +17,21 @@ import numpy as np
 
 from slipstream.case import LatticeCase
 from slipstream.case.lattice_case import Image
-from slipstream.decomposition import Box, grid_boxes, process_grid
+from slipstream.decomposition import Box, grid_boxes, process_grid, slabs
 from slipstream.errors import InputError
 from slipstream.forecast.machine_description import Machine
-from slipstream.forecast.step_counts import StepCounts, check_fit, room_of_rank
+from slipstream.forecast.step_counts import (
+    OutputSize,
+    StepCounts,
+    check_fit,
+    output_size,
+    room_of_rank,
+)
 from slipstream.io.image_errors import CASES, in_terms_of
 from slipstream.lattice.d3q19 import D3Q19
 from slipstream.lattice.domain_decomposition import crossing_links, divided_pores, percolating_pores
 from slipstream.lattice.flow_domain import Domain, open_domain
+from slipstream.lattice.lattice_checkpoint import padded_sizes
 from slipstream.lattice.lattice_memory import memory_with_output
 from slipstream.lattice.population_layout import ENCODINGS, Storage
 from slipstream.lattice.storage_tuning import storage_wishes, worth_a_try
@@ -47,7 +54,7 @@ class _Division:
     """The boxes of all ranks, and what reads voxels.
 
     `ranks` are those that are looked at, of which the first stands for the busiest; `sites` are the
-    pores of all, as far as they are known.
+    pores of all, as far as they are known, at a resolution of which each stands for `scale`.
     """
 
     boxes: Sequence[Box]
@@ -55,6 +62,7 @@ class _Division:
     ranks: Sequence[int]
     sites: np.ndarray
     remark: str = ""
+    scale: int = 1
 
 
 def lattice_counter(case: LatticeCase, machine: Machine) -> Callable[[int], StepCounts]:
@@ -86,7 +94,11 @@ def lattice_counter(case: LatticeCase, machine: Machine) -> Callable[[int], Step
         sites = int(np.count_nonzero(division.read(box)))
         if not sites:
             raise InputError(f"{ranks} ranks: one would have no pore; take fewer nodes")
-        return _counts(case, machine, ranks, sites, box.size, found, owner, division.remark)
+        of_all = [int(one) * division.scale for one in division.sites] or [sites] * ranks
+        counts, storage = _counts(
+            case, machine, ranks, sites, box.size, found, owner, division.remark
+        )
+        return dataclasses.replace(counts, outputs=_outputs(domain.shape, of_all, storage))
 
     return count
 
@@ -100,8 +112,8 @@ def _counts(
     links: dict[int, int],
     owner: int,
     remark: str,
-) -> StepCounts:
-    """Return the counts of a rank with so many sites, and so many links to each other rank."""
+) -> tuple[StepCounts, Storage]:
+    """Return the counts of a rank with so many sites and links to others, and how it stores."""
     room = room_of_rank(machine, ranks, "device")
     candidates = worth_a_try(storage_wishes(case.numerics), "cuda")
     needs = {one: memory_with_output(sites, voxels, one) for one in candidates}
@@ -111,7 +123,7 @@ def _counts(
     item, node = storage.dtype.itemsize, owner // ranks_of_node
     in_node = [count for peer, count in links.items() if peer // ranks_of_node == node]
     off_node = [count for peer, count in links.items() if peer // ranks_of_node != node]
-    return StepCounts(
+    counts = StepCounts(
         family="lattice",
         ranks=ranks,
         ranks_of_node=ranks_of_node,
@@ -127,6 +139,21 @@ def _counts(
         exchanges=1 if links else 0,
         remark=remark,
     )
+    return counts, storage
+
+
+def _outputs(shape: Sequence[int], sites: Sequence[int], storage: Storage) -> dict[str, OutputSize]:
+    """Return the sizes of a snapshot of all fields, and of a state, of so many sites of ranks."""
+    item = storage.real.itemsize
+    ends = [0, *itertools.accumulate(padded_sizes(sites))]
+    parts = [Box((low,), (high,)) for low, high in itertools.pairwise(ends)]
+    # Beside the populations the voxel of each site, and a table of eight numbers for each rank.
+    voxels_and_populations = [8, *[storage.dtype.itemsize] * D3Q19.directions]
+    state = output_size((ends[-1],), parts, voxels_and_populations)
+    return {
+        "fields": output_size(shape, slabs(shape, 0, len(sites)), [*[item] * 5, 1]),
+        "checkpoint": OutputSize(state.bytes + 64 * len(sites), state.files + 1),
+    }
 
 
 def bytes_of_update(storage: Storage) -> float:
@@ -172,7 +199,7 @@ def _divided(pores: np.ndarray, partition: str, ranks: int, factor: int) -> _Div
     boxes = [
         Box(*(tuple(factor * n for n in end) for end in (box.start, box.stop))) for box in coarse
     ]
-    return _Division(boxes, lambda box: pores[box.slices()], list(some), sites)
+    return _Division(boxes, lambda box: pores[box.slices()], list(some), sites, scale=factor**3)
 
 
 def _equal_boxes(domain: Domain, ranks: int) -> _Division:

@@ -146,6 +146,32 @@ class Network(Table):
         return 1e9 * math.exp(float(np.interp(size, sizes, rates)))
 
 
+class Storage(Table):
+    """``[storage]``: the file system that runs write to.
+
+    Attributes
+    ----------
+    write_gb_per_s, read_gb_per_s : float or None
+        Of all nodes together; without them that grows with the nodes.
+    node_write_gb_per_s, node_read_gb_per_s : float or None
+        Of one node, while all its ranks write or read; without them what the network takes from it.
+    file_ms : float
+        Milliseconds that a rank takes for a file, however little is in it.
+    """
+
+    write_gb_per_s: Positive | None = None
+    read_gb_per_s: Positive | None = None
+    node_write_gb_per_s: Positive | None = None
+    node_read_gb_per_s: Positive | None = None
+    file_ms: Annotated[float, Field(ge=0)] = 0.0
+
+    @model_validator(mode="after")
+    def _has_a_rate(self) -> Self:
+        if self.write_gb_per_s is None and self.node_write_gb_per_s is None:
+            raise ValueError("give write_gb_per_s, node_write_gb_per_s or both")
+        return self
+
+
 class Machine(Table):
     """A machine: nodes of several devices.
 
@@ -157,8 +183,9 @@ class Machine(Table):
         Where the figures come from.
     devices_per_node : int
         Number of devices, and thus of ranks, of a node.
-    device, bus, node, network
-        Rates: see `Processor`, `Bus`, `Node` and `Network`, which a single node has none of.
+    device, bus, node, network, storage
+        Rates: see `Processor`, `Bus`, `Node`, `Network`, which a single node has none of, and
+        `Storage`, which may be unknown.
     """
 
     title: str
@@ -168,6 +195,19 @@ class Machine(Table):
     bus: Bus
     node: Node
     network: Network | None = None
+    storage: Storage | None = None
+
+    def write_rate(self, nodes: int) -> float | None:
+        """Return the bytes per second that so many nodes write to files; None if not known."""
+        if self.storage is None:
+            return None
+        of_node = self.storage.node_write_gb_per_s
+        if of_node is not None:
+            rate = 1e9 * of_node * nodes
+        else:
+            rate = math.inf if self.network is None else nodes * self.network.rate(math.inf)
+        together = self.storage.write_gb_per_s
+        return rate if together is None else min(rate, 1e9 * together)
 
 
 def load_machine(name: str | Path) -> Machine:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, cast
@@ -15,6 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from slipstream import __version__
+from slipstream.byte_sizes import bytes_text
 from slipstream.case import Case
 from slipstream.errors import InputError
 from slipstream.forecast.case_forecast import Forecast, forecast
@@ -22,7 +23,8 @@ from slipstream.forecast.machine_description import Machine, load_machine
 from slipstream.forecast.published_runs import NOT_COMPARED, published_runs
 from slipstream.forecast.step_time import StepTime
 from slipstream.printable_text import one_line
-from slipstream.report.number_text import quantity
+from slipstream.report.number_text import counted, quantity
+from slipstream.simulation.run_forecast import files_warning
 
 # By which fraction a forecast may miss a published figure and still count as right.
 _TOLERANCE = 0.3
@@ -72,6 +74,8 @@ def project(
     for remark in dict.fromkeys(one.counts.remark for one in found if one.counts is not None):
         if remark:
             console.print(remark, highlight=False, markup=False)
+    for line in _output_lines(described, found):
+        console.print(line, highlight=False, markup=False)
     for source in described.sources:
         console.print(f"source: {source}", highlight=False, markup=False, style="dim")
     if record is not None:
@@ -103,6 +107,9 @@ def _table(case: Case, machine: Machine, found: Sequence[Forecast]) -> Table:
     parts = [name for name in _PARTS if any(getattr(time, name) for time in times)]
     for heading in ("nodes", "ranks", *(_PARTS[name] for name in parts), "GiB each", "efficient"):
         table.add_column(heading, justify="right", no_wrap=True)
+    tells_writing = any(one.output_seconds is not None for one in found)
+    if tells_writing:
+        table.add_column("writing", justify="right", no_wrap=True)
     if any(one.node_hours is not None for one in found):
         table.add_column("node hours", justify="right", no_wrap=True)
     for one in found:
@@ -113,10 +120,39 @@ def _table(case: Case, machine: Machine, found: Sequence[Forecast]) -> Table:
             cells += [f"{one.counts.fields_bytes / 2**30:.3g}", f"{one.efficiency:.0%}"]
         else:
             cells += ["-"] * (len(parts) + 2)
+        if tells_writing:
+            cells.append("-" if one.output_seconds is None else quantity(one.output_seconds, "s"))
         if one.node_hours is not None:
             cells.append(f"{one.node_hours:.3g}")
         table.add_row(*cells)
     return table
+
+
+def _output_lines(machine: Machine, found: Sequence[Forecast]) -> Iterator[str]:
+    """Yield what snapshots and states are, of the most nodes that can run the case."""
+    able = [one for one in found if one.outputs]
+    if not able:
+        return
+    one = able[-1]
+    where = f" on {one.nodes} nodes" if len(able) > 1 else ""
+    for kind, name in (("fields", "snapshot of fields"), ("checkpoint", "state")):
+        size = one.outputs.get(kind)
+        if size is None:
+            continue
+        text = f"{name}: {bytes_text(size.bytes)} in {counted(size.files, 'file')}{where}"
+        if size.seconds is not None:
+            text += f", {quantity(size.seconds, 's')} each"
+        if size.times is not None:
+            text += f"; {counted(size.times, 'time')}"
+            if size.kept is not None and size.kept < size.times:
+                text += f", the last {size.kept} are kept"
+        yield text
+    if one.output_seconds is not None:
+        yield "node hours include writing these, but no chosen output and no statistics"
+    elif machine.storage is None and one.node_hours is not None:
+        yield "node hours are without output: nothing is known of this machine's storage"
+    if one.files is not None and (warning := files_warning(one.files)):
+        yield f"warning: {warning}"
 
 
 def _draw(case: Case, machine: Machine, found: Sequence[Forecast], path: Path) -> None:

@@ -6,9 +6,16 @@ from slipstream.case import SpectralCase
 from slipstream.device import open_device
 from slipstream.errors import InputError
 from slipstream.forecast.machine_description import Machine
-from slipstream.forecast.step_counts import StepCounts, check_fit, room_of_rank
+from slipstream.forecast.step_counts import (
+    OutputSize,
+    StepCounts,
+    check_fit,
+    output_size,
+    room_of_rank,
+)
+from slipstream.spectral.diagnostic_labels import drawn_curls
 from slipstream.spectral.memory_placement import crossings
-from slipstream.spectral.problem_of_case import problem_of_case
+from slipstream.spectral.problem_of_case import StatedProblem, problem_of_case
 
 # Rows of modes are aligned to so many bytes on GPUs.
 _ROW_BYTES = 128
@@ -27,7 +34,8 @@ def spectral_counts(
         If a rank would have nothing to do, or its fields do not fit.
     """
     nz = case.grid.points_xyz[2]
-    problem = problem_of_case(case, 0, ranks, _ROW_BYTES).problem
+    described = problem_of_case(case, 0, ranks, _ROW_BYTES)
+    problem = described.problem
     geometry = problem.geometry
     if ranks > nz:
         raise InputError(f"{ranks} ranks: {nz} planes along z are for {nz} ranks at most")
@@ -67,4 +75,24 @@ def spectral_counts(
         off_node_messages=len(off_node) * exchanges,
         message_bytes=max((block.count for block in off_node), default=0) * of_all / exchanges,
         exchanges=exchanges,
+        outputs=_outputs(described),
     )
+
+
+def _outputs(described: StatedProblem) -> dict[str, OutputSize]:
+    """Return the sizes of a snapshot, of fields and what is derived from them, and of a state."""
+    problem = described.problem
+    geometry, model = problem.geometry, problem.model
+    # Of flows in a plane the component across it is written, too.
+    curls = len(drawn_curls(described.fields)) * (2 if geometry.shape.count(1) == 1 else 1)
+    arrays = len(model.unknowns) + len(model.complexes) + curls
+    return {
+        "fields": output_size(
+            geometry.shape, geometry.physical_boxes, [problem.real_dtype.itemsize] * arrays
+        ),
+        "checkpoint": output_size(
+            geometry.spectral_shape,
+            geometry.spectral_boxes,
+            [problem.complex_dtype.itemsize] * len(model.unknowns),
+        ),
+    }

@@ -2,10 +2,34 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
+from slipstream.decomposition import Box
 from slipstream.errors import InputError
 from slipstream.forecast.machine_description import Family, Machine
+from slipstream.io.stored_layout import stored_layout
+
+
+@dataclass(frozen=True)
+class OutputSize:
+    """What one output has: bytes, in so many files."""
+
+    bytes: int
+    files: int
+
+
+def output_size(
+    shape: Sequence[int], boxes: Sequence[Box], item_bytes: Iterable[int]
+) -> OutputSize:
+    """Return the size of arrays of the same points, of these bytes for each of them."""
+    pairs = [(box.start, box.shape) for box in boxes]
+    sizes = [
+        (math.prod(shape) * item, stored_layout(shape, pairs, item).files(shape))
+        for item in item_bytes
+    ]
+    return OutputSize(sum(one for one, _ in sizes), sum(files for _, files in sizes))
 
 
 @dataclass(frozen=True)
@@ -42,6 +66,8 @@ class StepCounts:
         Number of times that it waits for messages.
     remark : str
         What is to be known of these numbers, if they are not counted from the whole plan.
+    outputs : mapping of str to OutputSize
+        A snapshot of all fields ("fields"), and a state ("checkpoint"), of all ranks.
     """
 
     family: Family
@@ -62,6 +88,7 @@ class StepCounts:
     is_from_host: bool = False
     exchanges: float = 0.0
     remark: str = ""
+    outputs: Mapping[str, OutputSize] = field(default_factory=dict)
 
 
 def room_of_rank(machine: Machine, ranks: int, where: str, devices_of_rank: int = 1) -> float:
