@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from typing import TypeVar
 
 from slipstream.array_types import Comm
+from slipstream.errors import InputError
 
 T = TypeVar("T")
+
+# The variable by which one machine can be told to be several nodes.
+RANKS_PER_NODE = "SLIPSTREAM_RANKS_PER_NODE"
 
 
 def world_ranks(comm: Comm) -> tuple[int, ...]:
@@ -20,17 +25,28 @@ def world_ranks(comm: Comm) -> tuple[int, ...]:
     return ranks
 
 
+def node_numbers(comm: Comm) -> tuple[int, ...]:
+    """Return the node of each rank: 0, 1, ... in the order of their first ranks. Collective.
+
+    As many ranks as ``SLIPSTREAM_RANKS_PER_NODE`` says on the first one count as a node.
+    """
+    place, there = on_node(comm, comm.rank)
+    told = comm.bcast(os.environ.get(RANKS_PER_NODE, ""))
+    if told and not (told.isdecimal() and int(told)):
+        raise InputError(f"{RANKS_PER_NODE} is {told!r}; accepted: a positive number of ranks")
+    everyone = comm.allgather((there[0], place // int(told) if told else 0))
+    numbers = {node: number for number, node in enumerate(dict.fromkeys(everyone))}
+    return tuple(numbers[node] for node in everyone)
+
+
 def one_node(comm: Comm) -> bool:
     """Return whether all ranks are on one node. Collective."""
-    from mpi4py import MPI
-
-    _, size = _rank_and_size_in_node(comm)
-    return comm.allreduce(size, MPI.MIN) == comm.size
+    return max(node_numbers(comm)) == 0
 
 
 def local_rank(comm: Comm) -> int:
     """Return this process's rank among those of its node, 0 without a communicator. Collective."""
-    return 0 if comm is None else _rank_and_size_in_node(comm)[0]
+    return on_node(comm, None)[0]
 
 
 def on_node(comm: Comm, mine: T) -> tuple[int, list[T]]:
@@ -43,12 +59,3 @@ def on_node(comm: Comm, mine: T) -> tuple[int, list[T]]:
     rank, all_there = node.rank, node.allgather(mine)
     node.Free()
     return rank, all_there
-
-
-def _rank_and_size_in_node(comm: Comm) -> tuple[int, int]:
-    from mpi4py import MPI
-
-    node = comm.Split_type(MPI.COMM_TYPE_SHARED)
-    rank, size = node.rank, node.size
-    node.Free()
-    return rank, size

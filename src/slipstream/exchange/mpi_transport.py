@@ -1,8 +1,9 @@
 """The `mpi` transports: plans executed by MPI.
 
 Two variants give the same bits: ``mpi-p2p`` (persistent requests, one message per peer and array)
-and ``mpi`` (one non-blocking all-to-all per array). What is on a GPU is staged through pinned host
-memory; ``mpi-device-p2p`` and ``mpi-device`` leave it there, for an MPI library that takes it.
+and ``mpi`` (one non-blocking all-to-all per array, whose order is the library's). What is on a GPU
+is staged through pinned host memory; ``mpi-device-p2p`` and ``mpi-device`` leave it there, for an
+MPI library that takes it.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import ctypes
 import math
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,8 @@ import numpy as np
 from slipstream.array_types import Array, Comm
 from slipstream.collective.time_limit import abandoned
 from slipstream.device import Device
+from slipstream.exchange.communicators import node_numbers
+from slipstream.exchange.exchange_order import ExchangeOrder
 from slipstream.exchange.exchange_plan import Block, ExchangePlan, part_of
 from slipstream.exchange.failure_notice import FailureNotice
 from slipstream.exchange.transport_base import Exchange, Transport
@@ -29,7 +32,7 @@ _TAGS = 32000
 _LOOK = 16
 
 
-class _MpiTransport(Transport):
+class MpiTransport(Transport):
     """Exchanges over MPI, in a communicator that only this transport's messages use."""
 
     # Persistent messages, or collectives; and whether what is on a GPU goes by the host.
@@ -41,6 +44,8 @@ class _MpiTransport(Transport):
 
         super().__init__(device)
         self._mpi = MPI
+        self.nodes = node_numbers(comm)
+        self.order = ExchangeOrder(self.nodes, comm.rank)
         self.comm = comm.duplicate()
         self._staged = device.kind != "cpu" and self.staged
         self._next_tag = 0
@@ -48,7 +53,7 @@ class _MpiTransport(Transport):
         self._staging_arrays: dict[tuple, tuple[Any, np.ndarray]] = {}
 
     @classmethod
-    def make(cls, comm: Comm, device: Device) -> _MpiTransport:
+    def make(cls, comm: Comm, device: Device) -> MpiTransport:
         return cls(comm, device)
 
     def prepare(
@@ -58,7 +63,8 @@ class _MpiTransport(Transport):
 
     def take_tags(self, count: int) -> int:
         """Return the first of a range of tags that no exchange in flight is likely to use."""
-        tag, self._next_tag = self._next_tag, (self._next_tag + count) % _TAGS
+        tag = self._next_tag if self._next_tag + count <= _TAGS else 0
+        self._next_tag = tag + count
         return tag
 
     def give_up(self, failure: BaseException) -> None:
@@ -93,10 +99,12 @@ class MpiExchange(Exchange):
 
     # Whether all ranks must start their transfers in the same order.
     ordered = False
+    # How many tags it needs for each array.
+    tags = 1
 
     def __init__(
         self,
-        transport: _MpiTransport,
+        transport: MpiTransport,
         plan: ExchangePlan,
         pairs: Sequence[tuple[Array, Array]],
         whole: bool,
@@ -107,16 +115,20 @@ class MpiExchange(Exchange):
         self._transport, self._comm, staging = transport, transport.comm, transport.staging
         self._polls, self._flying = 0, False
         self._staged = [(staging(source), staging(target)) for source, target in self.pairs]
+        # Arrays of its own that its messages go through.
+        self._scratch: list[np.ndarray] = []
         blocks = (*self.sends, *self.receives)
         # Counting in the largest common unit keeps all counts and offsets far below 2^31.
         self._unit = max(1, math.gcd(*(n for block in blocks for n in (block.offset, block.count))))
         itemsize = self._staged[0][0].itemsize
+        self._byte = MPI.BYTE
         self._type = MPI.BYTE.Create_contiguous(self._unit * itemsize).Commit()
+        self._types: list[Any] = [self._type]
         self._requests: list[Any] = []
         self._prequest, self._request = MPI.Prequest, MPI.Request
-        self._prepare(transport.take_tags(len(self.pairs)))
+        self._prepare(transport.take_tags(self.tags * len(self.pairs)))
         # Local objects of MPI are freed with this one; at exit MPI does so itself.
-        weakref.finalize(self, _free, [self._type, *self._requests]).atexit = False
+        weakref.finalize(self, _free, [*self._requests, *self._types]).atexit = False
 
     def _prepare(self, tag: int) -> None:
         raise NotImplementedError
@@ -130,13 +142,16 @@ class MpiExchange(Exchange):
         raise NotImplementedError
 
     def test(self) -> bool:
-        if self._request.Testall(self._requests):
+        if self._is_over():
             self._flying = False
             return True
         self._polls += 1
         if self._polls % _LOOK == 0:
             self._transport.look()
         return False
+
+    def _is_over(self) -> bool:
+        return self._request.Testall(self._requests)
 
     def give_up(self, failure: BaseException) -> None:
         if self._flying:
@@ -145,10 +160,11 @@ class MpiExchange(Exchange):
 
     def _record_messages(self, graph: StepGraph, label: str) -> None:
         self._record_copies(graph, f"{label}: copy out", 0)
+        arriving = [part_of(target, b) for _, target in self._staged for b in self.receives]
         graph.add_transfer(
             self,
             reads=[part_of(source, b) for source, _ in self._staged for b in self.sends],
-            writes=[part_of(target, b) for _, target in self._staged for b in self.receives],
+            writes=[*arriving, *(array for array in self._scratch if array.size)],
             label=label,
         )
         self._record_copies(graph, f"{label}: copy in", 1)
@@ -180,15 +196,23 @@ class _PointToPoint(MpiExchange):
     """One persistent message per peer and array."""
 
     def _prepare(self, tag: int) -> None:
-        for number, (source, target) in enumerate(self._staged):
-            for array, blocks, init in (
-                (target, self.receives, self._comm.Recv_init),
-                (source, self.sends, self._comm.Send_init),
-            ):
-                for block in blocks:
-                    values = part_of(array, block).view(np.uint8)
-                    message = [values, block.count // self._unit, self._type]
-                    self._requests.append(init(message, block.peer, tag + number))
+        order = self._transport.order
+        receives, sends = order.receives(self.receives), order.sends(self.sends)
+        sources, targets = zip(*self._staged, strict=True)
+        # What is expected first: then nothing that arrives has to be put aside.
+        self._requests = [
+            *self._persistent(self._comm.Recv_init, targets, receives, tag),
+            *self._persistent(self._comm.Send_init, sources, sends, tag),
+        ]
+
+    def _persistent(
+        self, init: Any, arrays: Sequence[np.ndarray], blocks: list[Block], tag: int
+    ) -> Iterator[Any]:
+        for block in blocks:
+            for number, array in enumerate(arrays):
+                values = part_of(array, block).view(np.uint8)
+                message = [values, block.count // self._unit, self._type]
+                yield init(message, block.peer, tag + number)
 
     def _start(self) -> None:
         self._prequest.Startall(self._requests)
@@ -218,21 +242,21 @@ class _AllToAll(MpiExchange):
         ]
 
 
-class MpiPointToPoint(_MpiTransport):
+class MpiPointToPoint(MpiTransport):
     """One message per peer and array."""
 
     name = "mpi-p2p"
     exchange = _PointToPoint
 
 
-class MpiAllToAll(_MpiTransport):
+class MpiAllToAll(MpiTransport):
     """One collective per array."""
 
     name = "mpi"
     exchange = _AllToAll
 
 
-class _FromDevice(_MpiTransport):
+class _FromDevice(MpiTransport):
     staged = False
 
     @classmethod

@@ -19,6 +19,8 @@ import numpy as np
 from slipstream.array_types import Array, Comm
 from slipstream.collective.time_limit import WaitedTooLong, timeout
 from slipstream.device import Device, Operation, RowLaunch, address_of
+from slipstream.exchange.communicators import node_numbers
+from slipstream.exchange.exchange_order import ExchangeOrder
 from slipstream.exchange.exchange_plan import ExchangePlan, part_of
 from slipstream.exchange.failure_notice import FailureNotice
 from slipstream.exchange.pack_targets import PackTargets
@@ -59,10 +61,11 @@ class PeerTransport(Transport):
 
     @classmethod
     def make(cls, comm: Comm, device: Device) -> PeerTransport:
-        if device.kind == "cpu":
-            memory = SharedArrays(comm, device)
-        else:  # memory that may be freed only when the others have closed it, whoever used it
-            memory = comm.shared(device, partial(SharedArrays, comm, device))
+        nodes = node_numbers(comm)
+        reachable = [node == nodes[comm.rank] for node in nodes].__getitem__
+        make = partial(SharedArrays, comm, device, reachable)
+        # Memory of GPUs may be freed only when the others have closed it, whoever used it.
+        memory = make() if device.kind == "cpu" else comm.shared((device, nodes), make)
         return cls(comm, device, memory, lambda: make_far_transport(comm, device))
 
     def empty(self, shape: Sequence[int], dtype: Any) -> Any:
@@ -178,15 +181,18 @@ class PeerExchange(Exchange):
         whole: bool,
     ) -> None:
         super().__init__(transport.device, plan, pairs, whole)
-        self._far, rank, size = far, transport.comm.rank, transport.comm.size
-        near = plan.among([peer for peer in range(size) if transport.memory.near[peer]])
+        self._far, reached = far, transport.memory.near
+        near = plan.among([peer for peer, one in enumerate(reached) if one])
         self._targets = StoredTargets(transport, near, [target for _, target in self.pairs])
-        # Everybody begins with another receiver.
-        others = [block for block in near.sends if block.peer != rank]
-        self._near_sends = sorted(others, key=lambda block: (block.peer - rank) % size)
+        others = [block for block in near.sends if block.peer != plan.rank]
+        self._near_sends = ExchangeOrder([not one for one in reached], plan.rank).sends(others)
 
     def _record_messages(self, graph: StepGraph, label: str) -> None:
         self._targets.record_open(graph, label)
+        # They take longest: copies are made while they fly, in a lane that does not wait for them.
+        if self._far:
+            self._far.record_close(graph, label)
+        lane = "near" if self._far else "communication"
         for (source, _), places in zip(self.pairs, self._targets.blocks, strict=True):
             for block in self._near_sends:
                 # In one lane: side by side, all pieces for one rank might go before the others'.
@@ -195,12 +201,10 @@ class PeerExchange(Exchange):
                     part_of(source, block),
                     label=label,
                     category="communication",
-                    lane="communication",
+                    lane=lane,
                     device=self.device,
                 )
         self._targets.record_close(graph, label)
-        if self._far:
-            self._far.record_close(graph, label)
 
 
 class Handshake:
