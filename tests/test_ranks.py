@@ -133,7 +133,8 @@ ON = {
     "streaming_memory::test_many_transforms_with_random_options_leave_no_array_behind": ("2",),
     "interactive": ("2",),
     "command_line": ("2",),
-    "nodes": ("2",),
+    # One to a node, several, and as many on each or not.
+    "nodes": ("2", "3", "4"),
 }
 PARALLEL = sorted(
     path.relative_to(REPOSITORY) for path in REPOSITORY.glob("tests/parallel/test_*.py")
@@ -173,8 +174,8 @@ def test_parallel_tests_hold_on_several_ranks(ranks):
 
 
 def test_more_ranks_than_points_or_planes_give_the_same():
-    """Six, of which process grids are 2 x 3, too."""
-    tests = [f"tests/parallel/test_{name}.py" for name in ("fft_layouts", "lattice_flow")]
+    """Six, of which process grids are 2 x 3, and which may be on six, three or two nodes."""
+    tests = [f"tests/parallel/test_{name}.py" for name in ("fft_layouts", "lattice_flow", "nodes")]
     result = run_tests(6, *tests, "-k", "any and not workers")
     assert result.returncode == 0, result.stdout + result.stderr
     assert " passed" in result.stdout

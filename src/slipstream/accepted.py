@@ -43,6 +43,7 @@ TRANSPORTS: Names = {
     "nccl": "NCCL, between GPUs",
     "mpi-p2p": "MPI's point-to-point messages, from the host",
     "mpi": "MPI's all-to-all, from the host",
+    "mpi-hierarchical": "MPI's messages, aggregated on a node before they leave it",
     "mpi-device-p2p": "point-to-point messages by an MPI library that takes GPU memory",
     "mpi-device": "all-to-all by an MPI library that takes GPU memory",
 }

@@ -16,6 +16,7 @@ from flows import RANDOM
 from slipstream.case import parse_case
 from slipstream.collective import own, together
 from slipstream.errors import SlipstreamError
+from slipstream.exchange.communicators import RANKS_PER_NODE
 from slipstream.fft import DistributedFFT
 from slipstream.lattice import make_sample, permeability
 from slipstream.simulation import make_simulation, run_case
@@ -126,6 +127,7 @@ WORK = {
     "slab": transform_by(),
     "pencil by messages": transform_by(layout="pencil", transport="mpi-p2p"),
     "bricks by collectives": transform_by(order="natural", transport="mpi"),
+    "aggregated": transform_by(transport="mpi-hierarchical"),
     "narrow": transform_by(wire="float32", transport="mpi-p2p"),
     "from the host": transform_by(residency="host", memory="1 MiB", streaming={"tiles": 2}),
     "turbulence": case_of(RANDOM, "grid.points=8", "time.max_steps=3"),
@@ -157,6 +159,8 @@ def outcome(comm, work, *arguments):
 def test_what_fails_on_one_rank_fails_on_all(comm, device, ranks, shared_folder, name, monkeypatch):
     if ranks == 1 or device.kind == "cuda":
         pytest.skip("for several ranks on CPUs: a GPU that waits is not told")
+    if name == "aggregated":
+        monkeypatch.setenv(RANKS_PER_NODE, "1")
     work, last = WORK[name], comm.rank == ranks - 1
     folders = (shared_folder / str(number) for number in range(1000))
     work(comm, device, next(folders))

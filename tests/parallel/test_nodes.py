@@ -1,18 +1,43 @@
-"""Which ranks share a node, and transforms by ranks of which only some do.
+"""Which ranks share a node, and exchanges by ranks of which only some do.
 
-All are on one node here; `tests/test_ranks.py` runs this on several host names, too.
+All are on one node here, unless they are told otherwise; `tests/test_ranks.py` runs this on several
+host names, too.
 """
 
 import os
 import platform
 
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from fft_cases import alike, bricks, together
 from fft_oracle import Oracle
 from slipstream.collective import own
-from slipstream.exchange.communicators import local_rank, one_node
+from slipstream.decomposition import slabs
+from slipstream.errors import InputError
+from slipstream.exchange import ExchangePlan, packed_exchange, transports_to_try
+from slipstream.exchange.communicators import RANKS_PER_NODE, local_rank, node_numbers, one_node
 from slipstream.exchange.transport_registry import chosen_transport, make_transport
 from slipstream.fft import DistributedFFT
+from slipstream.schedule import StepGraph, commit
+
+TOLD = (1, 2, 3)
+
+
+@pytest.fixture
+def told(monkeypatch):
+    """Tell this machine that so many ranks are a node; return the node of each rank."""
+
+    def tell(comm, per_node):
+        monkeypatch.setenv(RANKS_PER_NODE, str(per_node))
+        names = comm.allgather(platform.node())
+        places = [names[:rank].count(name) // per_node for rank, name in enumerate(names)]
+        nodes = list(zip(names, places, strict=True))
+        return [list(dict.fromkeys(nodes)).index(node) for node in nodes]
+
+    return tell
 
 
 def test_ranks_know_who_shares_their_node(comm, device, ranks):
@@ -30,12 +55,106 @@ def test_ranks_know_who_shares_their_node(comm, device, ranks):
     assert memory.everywhere == alone
 
 
+@pytest.mark.several_ranks
+@pytest.mark.parametrize("per_node", TOLD)
+def test_ranks_believe_what_they_are_told_of_nodes(comm, device, told, per_node):
+    nodes, mine = told(comm, per_node), own(comm, "test")
+    assert list(node_numbers(mine)) == nodes
+    several = len(set(nodes)) > 1
+    assert one_node(mine) != several
+    if device.kind != "cpu":
+        return
+    assert chosen_transport("auto", mine, device) == ("mpi-p2p" if several else "peer")
+    memory = make_transport("peer", mine, device).memory
+    assert memory.near == [node == nodes[comm.rank] for node in nodes]
+    # What aggregates is tried where there is something to aggregate, and never for large messages.
+    tried = "mpi-hierarchical" in transports_to_try(mine, device, 4096)
+    assert tried == (several and len(set(nodes)) < len(nodes))
+    assert "mpi-hierarchical" not in transports_to_try(mine, device, 1 << 20)
+
+
+@pytest.mark.several_ranks
+def test_what_is_no_number_of_ranks_is_refused_on_all(comm, device, monkeypatch):
+    monkeypatch.setenv(RANKS_PER_NODE, "two" if comm.rank == 0 else "1")
+    with pytest.raises(InputError, match="RANKS_PER_NODE is 'two'; accepted: a positive number"):
+        chosen_transport("auto", comm, device)
+
+
+@pytest.mark.parametrize("per_node", (None, *TOLD))
 @pytest.mark.parametrize("division", [{}, {"layout": "pencil", "order": "natural"}])
-def test_transports_give_the_same_bits_whoever_shares_a_node(comm, device, ranks, division):
+def test_transports_give_the_same_bits_on_any_nodes(comm, device, ranks, division, told, per_node):
     oracle, results = Oracle((6, 12, 10), "float64"), []
-    for transport in ("auto", "peer", "mpi-p2p") if ranks > 1 and device.kind == "cpu" else ():
+    if per_node and ranks > 1:
+        told(comm, per_node)
+    names = ("auto", "peer", "mpi-p2p", "mpi-hierarchical")
+    for transport in names if ranks > 1 and device.kind == "cpu" else ():
         fft = DistributedFFT((6, 12, 10), comm=comm, device=device, transport=transport, **division)
         modes = fft.forward(oracle.input(fft))
         oracle.assert_modes(fft, modes)
         results.append((modes.tobytes(), fft.backward(oracle.output(fft)).tobytes()))
     assert len(set(results)) <= 1
+
+
+@pytest.mark.several_ranks
+@pytest.mark.parametrize("per_node", TOLD)
+@pytest.mark.parametrize("name", ["peer", "mpi-p2p", "mpi-hierarchical"])
+def test_any_blocks_arrive_on_any_nodes(comm, device, ranks, told, name, per_node):
+    """Boxes cut anywhere, some empty: two arrays there and back, again and again."""
+    told(comm, per_node)
+    transport, shape = make_transport(name, comm, device), (5, 4, 3)
+
+    def check(sources, targets):
+        plan = ExchangePlan.redistribution(sources, targets, comm.rank)
+        triples = [
+            [transport.empty((n,), "float64") for n in (plan.send_size, plan.receive_size)]
+            + [transport.empty((plan.send_size,), "float64")]
+            for _ in range(2)
+        ]
+        graph = StepGraph(device)
+        for part in plan.split(2):
+            pairs = [(source, target) for source, target, _ in triples]
+            packed_exchange(transport, part, pairs).record_close(graph, "there")
+        pairs = [(target, back) for _, target, back in triples]
+        packed_exchange(transport, plan.reversed(), pairs).record_close(graph, "back")
+        step = commit(graph, "overlap")
+        for turn in range(2):
+            sent = [100.0 * turn + number + comm.rank for number in range(2)]
+            for (source, _, back), value in zip(triples, sent, strict=True):
+                device.run(device.fill(source, value))
+                device.run(device.fill(back, -1.0))
+            step.run()
+            device.synchronize()
+            for number, (source, target, back) in enumerate(triples):
+                senders = [np.full(block.count, block.peer) for block in plan.receives]
+                expected = np.concatenate([[], *senders]) + (sent[number] - comm.rank)
+                np.testing.assert_array_equal(device.to_host(target), expected)
+                np.testing.assert_array_equal(device.to_host(back), device.to_host(source))
+
+    @alike(4)
+    @given(st.tuples(bricks(shape, ranks), bricks(shape, ranks)))
+    def examples(boxes):
+        together(comm, check, *boxes)
+
+    examples()
+
+
+@pytest.mark.several_ranks
+@pytest.mark.parametrize("per_node", TOLD)
+def test_messages_are_counted_as_they_are_sent(comm, device, ranks, told, per_node):
+    nodes = told(comm, per_node)
+    plan = ExchangePlan.redistribution(
+        slabs((ranks, ranks, 2), 0, ranks), slabs((ranks, ranks, 2), 1, ranks), comm.rank
+    )
+    elsewhere = [node != nodes[comm.rank] for node in nodes]
+    sent = {}
+    for name in ("mpi-p2p", "mpi-hierarchical"):
+        transport = make_transport(name, comm, device)
+        pair = [transport.empty((2 * ranks,), "float64") for _ in range(2)]
+        sent[name] = transport.prepare(plan, [pair], whole=True).messages()
+    assert sorted(sent["mpi-p2p"]) == [(peer, 16) for peer in range(ranks) if peer != comm.rank]
+    # Every pair of ranks on two nodes is served by one message of their nodes.
+    leaving = [[size for peer, size in one if elsewhere[peer]] for one in sent.values()]
+    totals = [comm.allreduce(np.array([len(sizes), sum(sizes)])) for sizes in leaving]
+    count, apart = len(set(nodes)), sum(node != other for node in nodes for other in nodes)
+    assert totals[0].tolist() == [apart, 16 * apart]
+    assert totals[1].tolist() == [count * (count - 1), 16 * apart]

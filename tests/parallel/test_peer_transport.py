@@ -14,6 +14,7 @@ from slipstream.collective import own
 from slipstream.decomposition import slabs
 from slipstream.device import HostDevice
 from slipstream.exchange import ExchangePlan, packed_exchange
+from slipstream.exchange.communicators import RANKS_PER_NODE
 from slipstream.exchange.peer_memory import SharedArrays
 from slipstream.exchange.peer_transport import PeerTransport
 from slipstream.exchange.transport_registry import make_transport
@@ -164,9 +165,11 @@ def test_only_the_transports_own_arrays_can_be_exchanged(comm, device):
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-@pytest.mark.parametrize("transport", ["peer", "mpi-p2p", "mpi"])
-def test_exchanges_of_ranks_that_dawdle_never_mix(comm, device, policy, transport):
+@pytest.mark.parametrize("transport", ["peer", "mpi-p2p", "mpi", "mpi-hierarchical"])
+def test_exchanges_of_ranks_that_dawdle_never_mix(comm, device, policy, transport, monkeypatch):
     """Each rank waits at times of its own; what arrives is always of the same turn."""
+    if transport == "mpi-hierarchical":
+        monkeypatch.setenv(RANKS_PER_NODE, str(-(-comm.size // 2)))
     shape, rank = (8, 3, 9), comm.rank
     planes, columns = slabs(shape, 0, comm.size), slabs(shape, 1, comm.size)
     there = ExchangePlan.redistribution(planes, columns, rank)

@@ -132,7 +132,7 @@ def test_fields_on_the_host_refuse_transports_of_gpus():
     assert (
         "transport 'nccl' exchanges between GPUs; with residency 'host' accepted: auto" in message
     )
-    assert message.endswith("peer, mpi-p2p, mpi, mpi-device-p2p, mpi-device")
+    assert message.endswith("mpi-p2p, mpi, mpi-hierarchical, mpi-device-p2p, mpi-device")
     host = parse_case(MINIMAL, ["run.residency=host", "run.transport=peer"])
     assert host.run.transport == "peer"
 

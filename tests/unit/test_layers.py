@@ -83,6 +83,7 @@ EXCHANGE = {
     "packed_exchange",
     "part_of",
     "swap_plan",
+    "transports_to_try",
     "views_of",
 }
 

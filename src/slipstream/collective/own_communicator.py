@@ -105,7 +105,17 @@ class OwnCommunicator(MPI.Intracomm):
     def duplicate(self) -> MPI.Intracomm:
         """Return a plain duplicate for messages, freed together with this. Collective."""
         self.meet()
-        made = MPI.Intracomm.Dup(self)
+        return self._kept(MPI.Intracomm.Dup(self))
+
+    def part(self, number: int) -> MPI.Intracomm:
+        """Return a plain communicator of the ranks that give the same number. Collective.
+
+        It is freed together with this.
+        """
+        self.meet()
+        return self._kept(MPI.Intracomm(MPI.Intracomm.Split(self, number)))
+
+    def _kept(self, made: MPI.Intracomm) -> MPI.Intracomm:
         self._handles.append(MPI.Intracomm(made))
         return _Duplicate(made, self)
 

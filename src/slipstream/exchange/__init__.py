@@ -26,6 +26,7 @@ from slipstream.exchange.transport_registry import (
     chosen_transport,
     make_transport,
     names_on,
+    transports_to_try,
 )
 
 if TYPE_CHECKING:
@@ -68,6 +69,7 @@ __all__ = [
     "packed_exchange",
     "part_of",
     "swap_plan",
+    "transports_to_try",
     "views_of",
 ]
 

@@ -150,6 +150,9 @@ class NarrowExchange(Exchange):
         rows = len(pairs) * sum(_rows(low, high) for low, high in self._leaving)
         self.sums = self.device.zeros((rows, 3), np.float64)
 
+    def messages(self) -> list[tuple[int, int]]:
+        return self._inner.messages()
+
     def _record_messages(self, graph: StepGraph, label: str) -> None:
         row = 0
         for (wide, _), (narrow, _) in zip(self.pairs, self._narrow, strict=True):

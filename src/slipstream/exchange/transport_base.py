@@ -56,6 +56,14 @@ class Exchange(PackTargets, ABC):
                 part, place = part_of(source, send), part_of(target, receive)
                 graph.add_copy(place, part, label=f"{label}: own", device=self.device)
 
+    def messages(self) -> list[tuple[int, int]]:
+        """Return receiver and bytes of each message that this rank sends in one exchange."""
+        return [
+            (block.peer, block.count * source.itemsize)
+            for source, _ in self.pairs
+            for block in self.sends
+        ]
+
     @abstractmethod
     def _record_messages(self, graph: StepGraph, label: str) -> None:
         """Record what goes to, and comes from, other ranks."""
@@ -74,6 +82,8 @@ class Transport(ABC):
     without_gpu: str | None = None
     # Whether ranks store into the memory of others, as far as they see it.
     can_store = False
+    # Whether it makes few large messages between nodes of many small ones.
+    aggregates = False
 
     @classmethod
     def lacks(cls, kind: str) -> str:

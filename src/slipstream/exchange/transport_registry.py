@@ -16,7 +16,7 @@ from slipstream.array_types import Comm
 from slipstream.collective import own
 from slipstream.device import Device
 from slipstream.errors import InputError
-from slipstream.exchange.communicators import one_node
+from slipstream.exchange.communicators import node_numbers, one_node
 from slipstream.exchange.transport_base import Transport
 
 # By name: module in this package, and class.
@@ -25,11 +25,14 @@ TRANSPORTS = {
     "nccl": ("nccl_transport", "NcclTransport"),
     "mpi-p2p": ("mpi_transport", "MpiPointToPoint"),
     "mpi": ("mpi_transport", "MpiAllToAll"),
+    "mpi-hierarchical": ("hierarchical_transport", "MpiHierarchical"),
     "mpi-device-p2p": ("mpi_transport", "MpiDevicePointToPoint"),
     "mpi-device": ("mpi_transport", "MpiDeviceAllToAll"),
 }
 # What "auto" stands for: the first that can be used; what is for one node, only on one node.
 AUTOMATIC = ("peer", "nccl", "mpi-p2p")
+# Up to so many bytes between two ranks, messages may be faster if they are aggregated.
+_SMALL = 16 << 10
 
 
 class _RankFacts(NamedTuple):
@@ -73,6 +76,22 @@ def chosen_transport(name: str, comm: Comm, device: Device) -> str:
         usable = [other for other in TRANSPORTS if not problems[other]]
         raise InputError(f"transport {name!r} {problem}; accepted here: auto, {', '.join(usable)}")
     return name
+
+
+def can_aggregate(comm: Comm) -> bool:
+    """Return whether there are several nodes, and several ranks on one of them. Collective."""
+    return 1 < len(set(node_numbers(comm))) < comm.size
+
+
+def transports_to_try(comm: Comm, device: Device, message: float) -> list[str]:
+    """Return what is worth measuring for messages of so many bytes between ranks. Collective."""
+    problems = _problems(TRANSPORTS, comm, device)
+    aggregated = can_aggregate(comm) and message <= _SMALL
+    return [
+        name
+        for name, problem in problems.items()
+        if not problem and (aggregated or not transport_class(name).aggregates)
+    ]
 
 
 def can_store(name: str) -> bool:

@@ -16,7 +16,7 @@ from slipstream import tuner
 from slipstream.array_types import Comm
 from slipstream.device import Device
 from slipstream.errors import InputError
-from slipstream.exchange import TRANSPORTS, can_store, chosen_transport
+from slipstream.exchange import TRANSPORTS, can_store, chosen_transport, transports_to_try
 from slipstream.fft.fft_arguments import Arguments
 from slipstream.fft.fft_plan import Choices, Plan
 from slipstream.fft.slab_chunks import SlabOptions
@@ -43,8 +43,7 @@ def choose(arguments: Arguments, device: Device, comm: Comm) -> Choices:
     name = chosen_transport(a.transport, comm, device)
     slab = SlabOptions(whole=device.kind == "cuda" and max(a.shape) in _WHOLE)
     if device.kind == "cuda" and a.ranks > 1:
-        modes = math.prod(a.spectral_shape) * a.fields
-        bytes_per_rank = modes * a.complex_dtype.itemsize // a.ranks
+        bytes_per_rank = _modes_bytes(a) // a.ranks
         if bytes_per_rank >= _COPIED:
             chunks = max(4, min(8, bytes_per_rank // _CHUNK))
             slab = dataclasses.replace(slab, kx_chunks=chunks, store=False)
@@ -71,7 +70,7 @@ def _candidates(
     several, full = arguments.ranks > 1, arguments.tune == "full"
     names = [default.transport]
     if arguments.transport == "auto" and several:
-        names = [name for name in TRANSPORTS if _usable(name, comm, device)]
+        names = transports_to_try(comm, device, _modes_bytes(arguments) / arguments.ranks**2)
     chunks = (1, 2, 4, 8, 16) if several else (1,)
     divisions = [
         SlabOptions(kx_chunks=p, plane_chunks=q, store=store, tiled=tiled, whole=whole)
@@ -93,6 +92,11 @@ def _candidates(
         as_default = dataclasses.replace(one.slab, tiled=default.slab.tiled) == default.slab
         if stores and (not alone or as_default):
             yield one
+
+
+def _modes_bytes(arguments: Arguments) -> int:
+    modes = math.prod(arguments.spectral_shape) * arguments.fields
+    return modes * arguments.complex_dtype.itemsize
 
 
 def _plane_chunks(device: Device, kx_chunks: int, chunks: Sequence[int]) -> Sequence[int]:
