@@ -1,6 +1,7 @@
 """The benchmarks on any number of ranks: figures agree with each other and with the plans."""
 
 import json
+import os
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from slipstream.bench.harness import OnFirstRank
 from slipstream.bench.requests import ExchangeRequest, TransformRequest
 from slipstream.case.spectral_case import SpectralStreaming
 from slipstream.errors import InputError
+from slipstream.exchange.communicators import RANKS_PER_NODE
 from slipstream.fft import Streaming
 from slipstream.spectral.spectral_simulation import SpectralSimulation
 
@@ -47,6 +49,25 @@ def test_exchange_measures_every_pattern_transport_and_size(comm, device):
         assert row["fraction of the limit"] == pytest.approx(rate / limit)
     # All ranks report the same.
     assert len(set(comm.allgather(json.dumps(result)))) == 1
+
+
+def test_what_is_sent_between_nodes_is_counted(comm, device, monkeypatch):
+    """Told that each rank, or the first two, are a node."""
+    several(comm)
+    per_node = -(-comm.size // 2)
+    monkeypatch.setenv(RANKS_PER_NODE, "5")
+    names = ("mpi-p2p", "mpi-hierarchical")
+    request = ExchangeRequest(names, 64, 64, repetitions=1, ranks_per_node=per_node)
+    result = exchange_bench.run(request, device, comm).result
+    assert os.environ[RANKS_PER_NODE] == "5"
+    assert result["nodes"] == 2
+    whole = {row["transport"]: row for row in result["rows"] if row["pattern"] == "all-to-all"}
+    for name, row in whole.items():
+        others = comm.size // 2 if name == "mpi-hierarchical" else 1
+        assert row["messages to other nodes"] == (1 if name == "mpi-hierarchical" else per_node)
+        assert row["bytes to other nodes"] == 64 * others * per_node
+    assert whole["mpi-p2p"]["messages within the node"] == per_node - 1
+    assert whole["mpi-p2p"]["bytes within the node"] == 64 * (per_node - 1)
 
 
 def test_transports_that_cannot_be_used_are_left_out_with_a_reason(comm, device):

@@ -22,7 +22,7 @@ from slipstream.errors import InputError
 SIZES = message_sizes(1 << 12, 1 << 20)
 
 
-def result_of(transports=("peer", "mpi-p2p", "mpi")):
+def result_of(transports=("peer", "mpi-p2p", "mpi"), nodes=1):
     """Return a made-up result: 1, 2, ... GB/s, the limit is 10."""
     rows = [
         {
@@ -32,6 +32,10 @@ def result_of(transports=("peer", "mpi-p2p", "mpi")):
             "seconds": size / (rate * 1e9),
             "GB/s per rank": float(rate),
             "fraction of the limit": rate / 10,
+            "messages to other nodes": 2,
+            "bytes to other nodes": 2 * size,
+            "messages within the node": 1,
+            "bytes within the node": size,
         }
         for pattern in PATTERNS
         for rate, name in enumerate(transports, 1)
@@ -39,6 +43,7 @@ def result_of(transports=("peer", "mpi-p2p", "mpi")):
     ]
     return {
         "ranks": 4,
+        "nodes": nodes,
         "repetitions": 3,
         "limit": LIMITS["cpu"],
         "limits (GB/s per rank)": dict.fromkeys(PATTERNS, 10.0),
@@ -108,6 +113,7 @@ def test_sizes_and_lists_as_text():
         (["--transport", "mpi,pigeon"], "transport 'pigeon'"),
         (["--plot", "picture.doc"], "--plot 'picture.doc'"),
         (["--device", "cpu"], "--ranks 2"),
+        (["--ranks-per-node", "0"], "--ranks-per-node"),
         (["--device", "abacus"], "device 'abacus'"),
     ],
 )
@@ -142,6 +148,14 @@ def test_table_shows_every_row_and_what_was_left_out(capsys):
         assert pattern in text
     assert text.count("1 MiB") == 9
     assert "left out: transport 'nccl' needs a GPU" in text
+    assert "other nodes" not in text
+
+
+def test_table_of_several_nodes_has_what_is_sent_between_them(capsys):
+    print_exchange("title", result_of(nodes=2))
+    text = capsys.readouterr().out
+    assert text.count("2, 2 MiB") == 9
+    assert "messages and bytes of the rank that sends most" in text
 
 
 @pytest.mark.parametrize("transports", [("mpi",), tuple("abcdefgh")])

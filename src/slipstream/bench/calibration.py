@@ -150,7 +150,9 @@ def _bus(device: Device, comm: Comm, copy: float, of_node: int) -> dict[str, flo
 def _all_to_all(device: Device, comm: Comm, sizes: list[int]) -> dict[int, float]:
     """Return what each rank sends in a second, by size of message and the fastest transport."""
     transports, _ = usable_transports((), device, comm)
-    timer = ExchangeTimer(device, comm, transports, max(sizes))
+    # Rates are those of messages of the size that is told.
+    direct = {name: one for name, one in transports.items() if not one.aggregates}
+    timer = ExchangeTimer(device, comm, direct, max(sizes))
     found = {}
     for size in sizes:
         seconds = min(timer.seconds("all-to-all", size, _REPETITIONS).values())

@@ -3,13 +3,16 @@
 Three patterns, as in figure 4 of Shaiek, Tomov, Ayala et al., FFT-ECP (2019): one rank sends to
 another, two send to each other, all send to all. What counts is the bytes that leave one rank in a
 second, beside the limit of the same machine in the same run. All transports execute the same plans,
-and are timed in turn, so that they see the same noise.
+and are timed in turn, so that they see the same noise. Messages are counted, too: those to other
+nodes, and those within the node.
 """
 
 from __future__ import annotations
 
+import contextlib
 import math
-from collections.abc import Callable, Mapping, Sequence
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -42,13 +45,15 @@ from slipstream.exchange import (
     ExchangePlan,
     Transport,
     make_transport,
-    packed_exchange,
 )
-from slipstream.exchange.transport_registry import transport_class
+from slipstream.exchange.communicators import RANKS_PER_NODE, node_numbers
+from slipstream.exchange.transport_registry import can_aggregate, transport_class
 from slipstream.schedule import StepGraph, commit
 
 PATTERNS = ("uni-directional", "bi-directional", "all-to-all")
 ELEMENT = np.dtype("float64")
+WHAT, WHERE = ("messages", "bytes"), ("to other nodes", "within the node")
+_COUNTED = "to other nodes, within the node: messages and bytes of the rank that sends most"
 _MOST_TICKS = 5
 # A timing lasts at least so many seconds: less is mostly the start of a loop and its noise.
 _SHORTEST_TIMING = 1.5e-3
@@ -66,7 +71,8 @@ LIMITS = {
 
 def run(request: ExchangeRequest, device: Device, comm: Comm) -> Outcome:
     """Measure, and say how to show it. Collective."""
-    result = measure_exchange(request, device, comm)
+    with told_ranks_per_node(request.ranks_per_node):
+        result = measure_exchange(request, device, comm)
     title = f"exchange between {comm.size} ranks on {device.name}"
     draw = [(request.plot, partial(plot_exchange, result=result))]
     headlines = {
@@ -74,6 +80,20 @@ def run(request: ExchangeRequest, device: Device, comm: Comm) -> Outcome:
         for row in result["rows"]
     }
     return Outcome("exchange", title, device, result, print_exchange, draw, headlines=headlines)
+
+
+@contextlib.contextmanager
+def told_ranks_per_node(ranks: int | None) -> Iterator[None]:
+    """Take so many ranks for a node meanwhile; None for what the environment says."""
+    before = os.environ.get(RANKS_PER_NODE)
+    if ranks is not None:
+        os.environ[RANKS_PER_NODE] = str(ranks)
+    try:
+        yield
+    finally:
+        if ranks is not None:
+            del os.environ[RANKS_PER_NODE]
+            os.environ.update({} if before is None else {RANKS_PER_NODE: before})
 
 
 def senders_and_receivers(pattern: str, ranks: int) -> list[tuple[int, int]]:
@@ -117,6 +137,8 @@ class ExchangeTimer:
             name: [_filled(device, transport.empty((elements,), ELEMENT)) for _ in range(2)]
             for name, transport in self.transports.items()
         }
+        # Of the exchanges timed last: receiver and bytes of what this rank sends.
+        self.messages: dict[str, list[tuple[int, int]]] = {}
 
     def seconds(self, pattern: str, size: int, repetitions: int) -> dict[str, float]:
         """Return the median seconds of one exchange over each transport, of the slowest rank."""
@@ -136,7 +158,9 @@ class ExchangeTimer:
     def _exchange(self, name: str, plan: ExchangePlan) -> Callable[[], None]:
         graph, (source, target) = StepGraph(self.device), self._arrays[name]
         pair = source[: plan.send_size], target[: plan.receive_size]
-        packed_exchange(self.transports[name], plan, [pair]).record_close(graph, "exchange")
+        exchange = self.transports[name].prepare(plan, [pair], whole=True)
+        exchange.record_close(graph, "exchange")
+        self.messages[name] = exchange.messages()
         return commit(graph, "overlap").run
 
 
@@ -147,11 +171,13 @@ def measure_exchange(request: ExchangeRequest, device: Device, comm: Comm) -> di
     transports, skipped = usable_transports(request.transports, device, comm)
     limits = _copy_limits(device, comm) if device.kind == "cpu" else {}
     timer = ExchangeTimer(device, comm, transports, max(request.sizes))
+    nodes = node_numbers(comm)
     rows: list[dict[str, Any]] = []
     for pattern in PATTERNS:
         messages = comm.size - 1 if pattern == "all-to-all" else 1
         for size in request.sizes:
             for name, seconds in timer.seconds(pattern, size, request.repetitions).items():
+                counted = _most_messages(timer.messages[name], nodes, comm)
                 rate = messages * size / seconds
                 rows.append(
                     {
@@ -160,6 +186,7 @@ def measure_exchange(request: ExchangeRequest, device: Device, comm: Comm) -> di
                         "bytes": size,
                         "seconds": seconds,
                         "GB/s per rank": rate / 1e9,
+                        **counted,
                     }
                 )
     if not limits:
@@ -169,12 +196,26 @@ def measure_exchange(request: ExchangeRequest, device: Device, comm: Comm) -> di
         row["fraction of the limit"] = row["GB/s per rank"] * 1e9 / limits[row["pattern"]]
     return {
         "ranks": comm.size,
+        "nodes": len(set(nodes)),
         "repetitions": request.repetitions,
         "limit": LIMITS[device.kind],
         "limits (GB/s per rank)": {name: rate / 1e9 for name, rate in limits.items()},
         "left out": skipped,
         "rows": rows,
     }
+
+
+def _most_messages(
+    messages: Iterable[tuple[int, int]], nodes: Sequence[int], comm: Comm
+) -> dict[str, int]:
+    """Return what the rank with most of it sends to other nodes and within its own. Collective."""
+    counts = dict.fromkeys((f"{what} {where}" for where in WHERE for what in WHAT), 0)
+    for peer, size in messages:
+        where = WHERE[nodes[peer] == nodes[comm.rank]]
+        for what, one in zip(WHAT, (1, size), strict=True):
+            counts[f"{what} {where}"] += one
+    everyone = comm.allgather(counts)
+    return {name: max(one[name] for one in everyone) for name in counts}
 
 
 def usable_transports(
@@ -187,6 +228,9 @@ def usable_transports(
         same = transport_class(name).without_gpu if name in TRANSPORTS else None
         if not names and device.kind == "cpu" and same:
             skipped[name] = f"transport {name!r} is the same as {same!r} without a GPU"
+            continue
+        if not names and transport_class(name).aggregates and not can_aggregate(comm):
+            skipped[name] = f"transport {name!r} is for several ranks on each of several nodes"
             continue
         try:
             transport = make_transport(name, comm, device)
@@ -244,6 +288,13 @@ def print_exchange(title: str, result: Mapping[str, Any]) -> None:
         group[-1]["ends group"] = True
     limits = result["limits (GB/s per rank)"].items()
     text = ", ".join(f"{pattern} {limit:.3g}" for pattern, limit in limits)
+    counted = {
+        where: lambda row, where=where: (
+            f"{row[f'messages {where}']}, {bytes_text(row[f'bytes {where}'])}"
+        )
+        for where in WHERE
+        if result["nodes"] > 1
+    }
     show_table(
         title,
         {
@@ -253,10 +304,12 @@ def print_exchange(title: str, result: Mapping[str, Any]) -> None:
             "time": seconds_of("seconds"),
             "GB/s per rank": number_of("GB/s per rank"),
             "of limit": number_of("fraction of the limit", ".2f"),
+            **counted,
         },
         [row for group in groups.values() for row in group],
         [
             f"limit (GB/s per rank): {text}; {result['limit']}",
+            *([_COUNTED] if counted else []),
             *(f"left out: {reason}" for reason in result["left out"].values()),
         ],
         left=2,

@@ -267,6 +267,9 @@ class ExchangeRequest(Request):
         metavar="SIZE",
         show_default="256MiB",
     )
+    ranks_per_node: int | None = _option(
+        None, "Take every N ranks for a node, on any machine.", metavar="N", min=1
+    )
     plot: Path | None = _picture("Draw bandwidth against size.")
 
     @property
