@@ -120,6 +120,22 @@ def test_measured_steps_of_advection_are_within_twenty_percent(points, strategy,
     assert found.total * 1e6 == pytest.approx(ADVECTED[points, strategy, ranks], rel=0.2)
 
 
+@pytest.mark.parametrize(("points", "pays"), [(512, True), (2048, False)])
+def test_aggregated_messages_pay_where_they_are_small(points, pays):
+    """On 32 nodes of 6 ranks: as many bytes, in 6 x 6 times fewer messages of a node to another."""
+    machine = load_machine("summit")
+    direct, aggregated = (
+        spectral_counts(case_of(points, transport=name), machine, 192)
+        for name in ("auto", "mpi-hierarchical")
+    )
+    assert aggregated.off_node_bytes == direct.off_node_bytes
+    assert aggregated.message_bytes == 36 * direct.message_bytes
+    assert direct.off_node_messages == 186 * direct.exchanges
+    assert aggregated.off_node_messages == 6 * direct.exchanges
+    times = [step_time(counts, machine).network for counts in (direct, aggregated)]
+    assert (times[1] < times[0]) == pays
+
+
 @pytest.mark.parametrize("strategy", ["gpu-peer", "gpu-mpi", "mpi"])
 def test_halos_of_a_cube_are_what_surrounds_it(strategy):
     machine, edge, parts = load_machine("summit"), 40, 4

@@ -9,6 +9,7 @@ from slipstream.forecast.machine_description import Machine
 from slipstream.forecast.step_counts import (
     OutputSize,
     StepCounts,
+    aggregated,
     check_fit,
     output_size,
     room_of_rank,
@@ -59,7 +60,7 @@ def spectral_counts(
     exchanges = 2 * (_CHUNKS if is_overlapped else 1) * substages
     of_all = exchanged * substages * item
     elements = sum(block.count for block in off_node)
-    return StepCounts(
+    counts = StepCounts(
         family="spectral",
         ranks=ranks,
         ranks_of_node=ranks_of_node,
@@ -77,6 +78,7 @@ def spectral_counts(
         exchanges=exchanges,
         outputs=_outputs(described),
     )
+    return aggregated(counts) if case.run.transport == "mpi-hierarchical" else counts
 
 
 def _outputs(described: StatedProblem) -> dict[str, OutputSize]:

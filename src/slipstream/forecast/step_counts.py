@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from slipstream.decomposition import Box
 from slipstream.errors import InputError
@@ -60,6 +60,8 @@ class StepCounts:
         In so many messages.
     message_bytes : float
         The largest of those to a rank of another node.
+    relayed_bytes : float
+        Sent within the node, from the host, before and after they travel between nodes.
     is_from_host : bool
         Whether messages leave from the host, not from its device.
     exchanges : float
@@ -85,10 +87,25 @@ class StepCounts:
     in_node_messages: int = 0
     off_node_messages: int = 0
     message_bytes: float = 0.0
+    relayed_bytes: float = 0.0
     is_from_host: bool = False
     exchanges: float = 0.0
     remark: str = ""
     outputs: Mapping[str, OutputSize] = field(default_factory=dict)
+
+
+def aggregated(counts: StepCounts) -> StepCounts:
+    """Return what an exchange of all with all moves whose messages are aggregated on each node."""
+    ranks, nodes = counts.ranks_of_node, -(-counts.ranks // counts.ranks_of_node)
+    exchanges = round(counts.exchanges) if counts.off_node_bytes else 0
+    # Each rank deals with some of the other nodes; it gathers from the others, and scatters.
+    return replace(
+        counts,
+        message_bytes=counts.message_bytes * ranks**2,
+        relayed_bytes=2 * counts.off_node_bytes * (ranks - 1) / ranks,
+        off_node_messages=-(-(nodes - 1) // ranks) * exchanges,
+        in_node_messages=counts.in_node_messages + 2 * (ranks - 1) * exchanges,
+    )
 
 
 def room_of_rank(machine: Machine, ranks: int, where: str, devices_of_rank: int = 1) -> float:

@@ -25,7 +25,8 @@ class StepTime:
     ----------
     memory, host, bus, in_node, network : float
         The passes over the device's memory; those over the host's, by its cores; copies between
-        host and device; exchanges within a node; those between nodes, with their latency.
+        host and device; exchanges within a node; those between nodes, with their latency and what
+        is relayed for them.
     total : float
         All, with what hides.
     """
@@ -59,6 +60,9 @@ def step_time(counts: StepCounts, machine: Machine) -> StepTime:
             counts.ranks * counts.off_node_bytes / 2 / machine.network.bisection(nodes),
         )
         network += machine.network.latency_us * 1e-6 * counts.exchanges
+        if counts.relayed_bytes:
+            network += counts.relayed_bytes / (machine.node.host_gb_per_s * 1e9)
+            network += 2 * machine.node.latency_us * 1e-6 * counts.exchanges
     memory = counts.memory_bytes / passes
     # What all devices of a node copy at once is what the host's memory allows.
     host = ranks * counts.host_bytes / (machine.bus.node_gb_per_s * 1e9)
