@@ -152,6 +152,17 @@ def test_kernel_arguments_keep_their_types(tmp_path):
         assert out.tolist() == [2.0**52 + 1, 0.1, float(np.float32(0.1)), -7, 0.25]
 
 
+def test_kernels_of_included_headers_are_not_compiled(tmp_path):
+    header, out = tmp_path / "own.hpp", np.zeros(1, np.int64)
+    header.write_text('#include "projection.hpp"\nKERNEL own(Index* out) { out[0] = 7; }\n')
+    launch = RowLaunch(1, 1)
+    DEVICE.run(DEVICE.kernel(str(header), "own").bind(launch, out))
+    assert out[0] == 7
+    with pytest.raises(AttributeError, match="make_solenoidal"):
+        DEVICE.kernel(str(header), "make_solenoidal").bind(launch)
+    DEVICE.kernel("projection.hpp", "make_solenoidal").bind(launch)  # there it is
+
+
 def strided(shape, dtype, data):
     """Return a random view: any strides, reversed and transposed axes, an offset."""
     steps = [data.draw(st.sampled_from([1, 2, 3, -1])) for _ in shape]

@@ -260,6 +260,9 @@ def test_every_kernel_compiles(real, architecture, covering):
         binary = compiled(text, architecture, OPTIONS)
         for name in names:
             assert f".text.{name}\0".encode() in binary  # found by its plain name
+        # Those of headers that are included are compiled for nobody.
+        for name in re.findall(r"^INCLUDED_KERNEL (\w+)\(", text, re.MULTILINE):
+            assert f".text.{name}\0".encode() not in binary
 
 
 def test_every_kernel_of_every_header_is_among_them():

@@ -15,6 +15,9 @@ from importlib import resources
 # An include names a header, or a constant whose value is the quoted name of one.
 _INCLUDE = re.compile(r'^\s*#include\s+(?:"([^"]+)"|([A-Z_]+))\s*$')
 
+# What a kernel begins with.
+_KERNEL = re.compile(r"^KERNEL\b", re.M)
+
 # Headers that were written at run time, by name.
 _written: dict[str, str] = {}
 
@@ -35,7 +38,8 @@ def headers() -> list[str]:
 def source(header: str, constants: dict[str, object]) -> str:
     """Return the full text of `header`: constants as macros, then all includes embedded once.
 
-    Values of constants are inserted by `str`, tuples as comma-separated lists.
+    Values of constants are inserted by `str`, tuples as comma-separated lists. Of the kernels only
+    those of `header` itself are compiled: headers are included for their functions.
     """
     return _source(header, tuple(sorted(constants.items())))
 
@@ -59,8 +63,9 @@ def _embed(header: str, lines: list[str], seen: set[str], constants: dict[str, o
     if header in seen:
         return
     seen.add(header)
+    is_included = len(seen) > 1
     for text, name, constant in _between_includes(header):
-        lines.append(text)
+        lines.append(_KERNEL.sub("INCLUDED_KERNEL", text) if is_included else text)
         included = name or str(constants.get(constant, "")).strip('"')
         if included:
             _embed(included, lines, seen, constants)

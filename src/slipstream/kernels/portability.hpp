@@ -42,6 +42,8 @@ using Real = REAL;
 #else
 #define KERNEL extern "C" __global__ void
 #endif
+// Of a kernel that nobody calls, as its header is included for something else, nothing is compiled.
+#define INCLUDED_KERNEL template <class Nothing> __global__ void
 #define INLINE __device__ __forceinline__
 #define RESTRICT __restrict__
 #define UNROLL _Pragma("unroll")
@@ -71,6 +73,7 @@ extern __shared__ double2 shared_memory_[];
 #else
 
 #define KERNEL extern "C" void
+#define INCLUDED_KERNEL template <class Nothing> void
 #define INLINE inline __attribute__((always_inline))
 #define RESTRICT __restrict__
 #define UNROLL _Pragma("GCC unroll 32")
