@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fft_cases import alike
-from slipstream.collective import largest, on_every_rank, on_first_rank
+from slipstream.collective import largest, on_every_rank, on_first_rank, own
 from slipstream.errors import InputError, RunError, SlipstreamError
 
 
@@ -65,6 +65,17 @@ def test_largest(comm, ranks):
     rank = 0 if comm is None else comm.rank
     assert largest(comm, -rank) == 0
     assert largest(comm, rank) == ranks - 1
+
+
+# In a meeting, by a call of its own, and where only one rank has much to say.
+@pytest.mark.parametrize("lengths", [(1, 1), (500, 500), (1, 500)], ids=str)
+def test_each_rank_gets_what_is_for_it(comm, ranks, lengths):
+    if ranks == 1:
+        pytest.skip("needs several ranks")
+    mine, length = own(comm, "test"), lengths[comm.rank == ranks - 1]
+    heard = mine.alltoall([f"{comm.rank} to {rank}" * length for rank in range(ranks)])
+    many = [lengths[rank == ranks - 1] for rank in range(ranks)]
+    assert heard == [f"{rank} to {comm.rank}" * many[rank] for rank in range(ranks)]
 
 
 def test_examples_are_alike_where_ranks_have_imported_different_modules(
