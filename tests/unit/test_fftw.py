@@ -89,6 +89,19 @@ def test_what_others_have_measured_changes_no_bit(first_run, kind, shape, axis):
     assert entries() == measured
 
 
+@pytest.mark.parametrize("others", [0, 1])
+def test_an_estimate_knows_no_other_plans_and_leaves_none(others):
+    nothing = entries()
+    for kind, shape, axis in PROBLEMS[:others]:
+        pyfftw.FFTW(*arrays(kind, shape, axis), axes=(axis,))
+    before = entries()
+    with fftw.without_wisdom("fftw"):
+        assert entries() == nothing
+        pyfftw.FFTW(*arrays(*PROBLEMS[1]), axes=(1,))
+        assert entries() not in (nothing, before)
+    assert entries() == before
+
+
 def test_measured_plans_are_added_to_those_of_others_at_once(first_run, monkeypatch, tmp_path):
     monkeypatch.setenv(fftw.MEASURING, "measure")
     transform(*PROBLEMS[0])

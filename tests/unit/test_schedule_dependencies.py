@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from slipstream.device import HostDevice
 from slipstream.schedule import StepGraph
-from slipstream.schedule.dependencies import AccessHistory
+from slipstream.schedule.dependencies import AccessHistory, Region
 from slipstream.schedule.overlap_executor import urgency_order
 
 BASE = np.zeros(24, np.complex128)
@@ -46,6 +46,29 @@ def test_interleaved_views_are_independent():
         assert dependencies(([], [first]), ([], [second])) == [set(), set()]
         assert dependencies(([], [first]), ([], [first])) == [set(), {0}]
     assert dependencies(([], [a[::2]]), ([], [a[::3]])) == [set(), {0}]  # row 0 is common
+
+
+def test_views_of_equal_strides_overlap_where_they_share_a_byte():
+    """All pairs of some: within rows and beyond their ends, whole elements and halves of them."""
+    memory, found = np.zeros(64, np.int8), []
+    for start, size, rows, columns in itertools.product(range(9), (1, 2), (1, 2, 3), (1, 2, 4, 5)):
+        elements = memory[start : start + 2].view(f"i{size}" if size == 2 else np.int8)[:1]
+        view = np.lib.stride_tricks.as_strided(elements, (rows, columns), (8, 2))
+        places = start + 8 * np.arange(rows)[:, None] + 2 * np.arange(columns)
+        bytes_of = {int(place) + byte for place in places.flat for byte in range(size)}
+        found.append((Region(elements.ctypes.data, view), bytes_of))
+    for (one, own), (other, others) in itertools.combinations(found, 2):
+        assert one.overlaps(other) == other.overlaps(one) == (not own.isdisjoint(others))
+
+
+@pytest.mark.parametrize("axis", [1, 2])
+def test_pieces_of_an_array_are_told_apart_without_an_exact_test(axis, monkeypatch):
+    pieces = np.split(np.zeros((4, 6, 8), np.complex128), 2, axis)
+    pairs = [tuple(pieces), (pieces[0].real, pieces[1].real), (pieces[0].real, pieces[0].imag)]
+    monkeypatch.delattr(np, "shares_memory")
+    for pair in pairs:
+        one, other = (Region(piece.__array_interface__["data"][0], piece) for piece in pair)
+        assert not one.overlaps(other) and not other.overlaps(one)
 
 
 def test_empty_views_touch_nothing():
