@@ -185,6 +185,13 @@ def pictures_drawn_as_ever(monkeypatch):
     )
 
 
+@pytest.fixture(scope="module")
+def quick_collector():
+    """For files whose tests collect what is left: what stays is looked at once, not each time."""
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture(scope="session")
 def comm():
     """The ranks that run this test together, None for one process without MPI."""

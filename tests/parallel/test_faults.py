@@ -170,7 +170,7 @@ def test_what_fails_on_one_rank_fails_on_all(comm, device, ranks, shared_folder,
     calls, generator = comm.bcast(counted.calls, root=ranks - 1), random.Random(name)
     # Early ones are in constructors, where most is done together.
     chosen = [int(calls * generator.random() ** 1.5) + 1 for _ in range(FAULTS)]
-    monkeypatch.setenv("SLIPSTREAM_TIMEOUT", "2")
+    monkeypatch.setenv("SLIPSTREAM_TIMEOUT", "1")
     for number, when in enumerate(chosen):
         error = ERRORS[number % len(ERRORS)]
         if last:

@@ -14,6 +14,8 @@ from fft_oracle import Oracle
 from slipstream.errors import InputError
 from slipstream.fft import DistributedFFT
 
+pytestmark = pytest.mark.usefixtures("quick_collector")
+
 SHAPE = (12, 10, 8)
 PLANS = {
     "slab": {},

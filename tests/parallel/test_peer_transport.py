@@ -21,6 +21,8 @@ from slipstream.exchange.transport_registry import make_transport
 from slipstream.fft import DistributedFFT, fft_plan
 from slipstream.schedule import POLICIES, StepGraph, commit
 
+pytestmark = pytest.mark.usefixtures("quick_collector")
+
 SHAPE = (6, 12, 10)
 
 
@@ -36,21 +38,12 @@ def mapped():
         return sum("memfd:slipstream" in line for line in file)
 
 
-@pytest.fixture
-def collected():
-    """What makes sure that nothing lives that nobody uses, quickly."""
-    gc.collect()
-    gc.freeze()  # else every collection would look at all modules again
-    yield gc.collect
-    gc.unfreeze()
-
-
 def open_files():
     return len(os.listdir("/proc/self/fd"))
 
 
 @pytest.mark.parametrize("division", [{}, {"layout": "pencil", "order": "natural"}])
-def test_memory_of_plans_that_are_gone_is_freed(comm, device, division, collected):
+def test_memory_of_plans_that_are_gone_is_freed(comm, device, division):
     def use_a_plan():
         fft = DistributedFFT(SHAPE, comm=comm, device=device, transport="peer", **division)
         fft.backward(fft.forward(fft.empty_input()))
@@ -58,7 +51,7 @@ def test_memory_of_plans_that_are_gone_is_freed(comm, device, division, collecte
     used = []
     for _ in range(20):
         use_a_plan()
-        collected()
+        gc.collect()
         used.append((mapped(), open_files()))
     # What the last plan leaves is freed by the next one: the use is steady, not growing.
     assert used[5:] == [used[5]] * 15
@@ -78,19 +71,19 @@ def test_plans_keep_no_file_open(comm, device):
     assert open_files() == before
 
 
-def test_arrays_live_as_long_as_anything_uses_them(comm, device, collected):
+def test_arrays_live_as_long_as_anything_uses_them(comm, device):
     transport = make_transport("peer", comm, device)
     before = mapped()
     array = transport.empty((1000,), np.float64)
     part = array.reshape(10, 100)[3:5].view(np.complex128)
     array[...] = comm.rank
     del array
-    collected()
+    gc.collect()
     for _ in range(3):
         transport.empty((1000,), np.float64)[...] = np.nan
     assert (part.view(np.float64) == comm.rank).all()
     del part
-    collected()
+    gc.collect()
     transport.empty((1,), np.float64)
     assert mapped() <= before + comm.size
 

@@ -8,6 +8,8 @@ import pytest
 from slipstream.case import make_case
 from slipstream.simulation import make_simulation
 
+pytestmark = pytest.mark.usefixtures("quick_collector")
+
 HD = {
     "equation": {"model": "hd", "viscosity": 0.01},
     "grid": {"points": 12},

@@ -21,6 +21,8 @@ from slipstream.outofcore.host_device_copy import COPIES
 from slipstream.outofcore.tiles import TiledPass
 from slipstream.schedule import POLICIES
 
+pytestmark = pytest.mark.usefixtures("quick_collector")
+
 
 def test_memory_is_obeyed_and_more_tiles_are_cut_for_less(comm, device):
     shape = (32, 24, 40)
