@@ -51,6 +51,7 @@ RUNNING = (
     "wall_limit",
     "resuming",
     "folder_lock",
+    "output_counts",
     "output_folder",
     "output_writer",
     "time_loop",

@@ -15,9 +15,10 @@ from slipstream.case import parse_case
 from slipstream.device import open_device
 from slipstream.errors import InputError
 from slipstream.lattice import pilot_flow
-from slipstream.simulation import make_simulation, run_case, run_forecast
+from slipstream.simulation import make_simulation, output_counts, run_case, run_forecast
 from slipstream.simulation.foresight import Foresight
-from slipstream.simulation.run_forecast import Trial, check_run, counts_until, forecast_of
+from slipstream.simulation.output_counts import counts_until
+from slipstream.simulation.run_forecast import Trial, check_run, forecast_of
 from slipstream.simulation.stop_requests import Interrupted, Interruption
 from slipstream.spectral import pilot_run
 
@@ -105,13 +106,21 @@ def test_output_that_would_be_large_is_made_but_not_written(tmp_path, monkeypatc
 
 
 def test_a_run_of_many_files_is_told_what_to_change(tmp_path, monkeypatch):
-    monkeypatch.setattr(run_forecast, "MANY_FILES", 20)
+    monkeypatch.setattr(output_counts, "MANY_FILES", 20)
     monkeypatch.setattr(run_forecast, "_TELLING", 2)
     _, said = check(small("output.fields_interval=0.01"), tmp_path / "one")
     said = " ".join(said.split())
     assert "in 4 files, 11 times" in said
     assert "more than 20: file systems may refuse them" in said
     assert "output.fields_interval" in said
+    run_case(
+        make_simulation(small("output.fields_interval=0.01"), None, DEVICE),
+        tmp_path / "one",
+        Console(quiet=True),
+    )
+    (told,) = [line for line in (tmp_path / "one/run.log").open() if "file systems may" in line]
+    # Four arrays, eleven times.
+    assert "about 44 files" in told
 
 
 def refuse_to_record(*arguments):

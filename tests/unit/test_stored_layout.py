@@ -8,12 +8,18 @@ import xarray
 import zarr
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from rich.console import Console
 
+import slipstream
+from flows import make_case
 from slipstream.decomposition import Box, grid_boxes, process_grid, slabs
+from slipstream.device import HostDevice
 from slipstream.field import Field
 from slipstream.io import FieldStore, open_checkpoint, read_field, write_checkpoint
 from slipstream.io.aggregation import Aggregation
 from slipstream.io.stored_layout import file_box, file_indices, stored_layout
+from slipstream.report.plot_command import plot
+from slipstream.simulation import make_simulation, resume_run, run_case
 from small_shards import set_small_limits
 
 LARGE = (4096,) * 3
@@ -182,3 +188,19 @@ def test_a_store_goes_on_with_its_shards(tmp_path, monkeypatch):
     onward.append(3.0, [Field("u", DIMS, values.shape, (0, 0, 0), values + 3)])
     array = zarr.open_array(tmp_path / "f.zarr", path="u", mode="r")
     np.testing.assert_array_equal(array[...], [values, values + 1, values + 3])
+
+
+def test_runs_with_shards_are_opened_drawn_and_go_on(tmp_path, monkeypatch):
+    set_small_limits(monkeypatch.setattr)
+    settings = ("grid.points=12", "time.end=0.1", "time.step=0.05", "output.fields_interval=0.1")
+    device, quiet, folder = HostDevice(threads=1), Console(quiet=True), tmp_path / "run"
+    run_case(make_simulation(make_case(*settings), None, device), folder, quiet)
+    monkeypatch.undo()
+    resume_run(folder, ["time.end=0.2"], None, device, quiet)
+    run = slipstream.open(folder)
+    np.testing.assert_allclose(run.times, [0, 0.1, 0.2])
+    array = zarr.open_array(folder / "fields.zarr", path="velocity_x", mode="r")
+    assert array.shards is not None
+    np.testing.assert_array_equal(run.fields.velocity_x, array[...])
+    assert np.isfinite(array[...]).all()
+    assert plot(folder, tmp_path / "plots", field="velocity_x")[0].is_file()

@@ -14,7 +14,7 @@ from slipstream.forecast.machine_description import Machine
 from slipstream.forecast.spectral_counts import spectral_counts
 from slipstream.forecast.step_counts import OutputSize, StepCounts
 from slipstream.forecast.step_time import StepTime, step_time
-from slipstream.simulation.run_forecast import counts_until
+from slipstream.simulation.output_counts import counts_until
 
 
 @dataclass(frozen=True)

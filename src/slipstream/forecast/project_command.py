@@ -24,7 +24,7 @@ from slipstream.forecast.published_runs import NOT_COMPARED, published_runs
 from slipstream.forecast.step_time import StepTime
 from slipstream.printable_text import one_line
 from slipstream.report.number_text import counted, quantity
-from slipstream.simulation.run_forecast import files_warning
+from slipstream.simulation.output_counts import files_warning
 
 # By which fraction a forecast may miss a published figure and still count as right.
 _TOLERANCE = 0.3

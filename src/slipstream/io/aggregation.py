@@ -43,6 +43,7 @@ class Aggregation:
         if self.rounds is None:
             yield self._boxes[rank], values
             return
+        values = np.ascontiguousarray(values)
         for targets in self.rounds:
             yield targets[rank], redistribute(values, self._boxes, targets, comm)
 

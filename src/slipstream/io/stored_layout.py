@@ -19,6 +19,8 @@ MAXIMUM_CHUNK_BYTES = 16 * 2**20
 # as many shards, or more if these would be larger than the largest; more of them save an exchange.
 FEW_FILES, _MORE_FILES = 1024, 2048
 _SHARD_BYTES, _LARGEST_SHARD = 256 * 2**20, 512 * 2**20
+# Files that all ranks write together about as fast as they can.
+_MANY_WRITERS = 128
 # Of a chunk in a shard: a plane takes a part of each chunk, which is read whole.
 _INNER_BYTES = 2**20
 # Chunks that are smaller, and more than so many of each rank, are no good layout.
@@ -65,7 +67,9 @@ def stored_layout(shape: Sequence[int], boxes: Boxes, item_bytes: int) -> Stored
     if files <= FEW_FILES and is_fine:
         return StoredLayout(chunk, chunk)
     total = math.prod(shape) * item_bytes
-    least = max(MAXIMUM_CHUNK_BYTES, total // FEW_FILES)
+    # Not even thousands of ranks make small shards of an array that has many.
+    least = min(_SHARD_BYTES // 2, total // _MANY_WRITERS)
+    least = max(MAXIMUM_CHUNK_BYTES, total // FEW_FILES, least)
     size = min(max(total // len(boxes), least), max(_SHARD_BYTES, least), _LARGEST_SHARD)
     # Lengths are halved: a little more is nearer to it than half of it.
     size = min(size + size // 4, _LARGEST_SHARD)

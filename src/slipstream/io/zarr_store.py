@@ -83,6 +83,8 @@ class FieldStore:
         self.times: list[float] = []
         self._later: list[Path] = []
         self._is_continued = False
+        # Of the arrays that this has made.
+        self.files_each_time = 0
         # By array; and who writes what, which arrays of the same points and boxes have in common.
         self._layouts: dict[str, StoredLayout] = {}
         self._aggregations: dict[str, Aggregation] = {}
@@ -264,6 +266,7 @@ class FieldStore:
             field.shape, [(box.start, box.shape) for box in boxes], field.data.itemsize
         )
         self._layouts[field.name] = layout
+        self.files_each_time += layout.files(field.shape)
         self._aggregations[field.name] = self._aggregation(field, boxes, layout)
         self._on_first_rank(lambda: self._create_array(field, snapshots, layout))
 

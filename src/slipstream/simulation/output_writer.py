@@ -25,6 +25,7 @@ from slipstream.report.plane_gather import Plane, compose_plane, gather_plane
 from slipstream.simulation.chosen_outputs import ChosenOutputs
 from slipstream.simulation.earlier_segments import EarlierSegments
 from slipstream.simulation.occasions import AtIntervals
+from slipstream.simulation.output_counts import counts_until, files_warning
 from slipstream.simulation.output_folder import OUTPUTS_NAME, OutputFolder
 from slipstream.simulation.simulation_base import Simulation
 from slipstream.simulation.time_loop import check_finite
@@ -75,6 +76,7 @@ class OutputWriter:
         self._queue = WriteQueue(simulation.comm is None and simulation.output_is_copied)
         # Used by what the queue does, and after it.
         self._stores: dict[str, FieldStore] = {}
+        self._is_warned = False
         self._written_at: dict[str, float] = {}
         # Seconds for which the last of each kind held the run up, and how many of each there are.
         self.seconds: dict[str, float] = {}
@@ -291,10 +293,27 @@ class OutputWriter:
     def _write_fields(self) -> None:
         simulation = self._simulation
         fields = self._watched(simulation.fields())
-        self._append(FIELDS_NAME, simulation.comm, simulation.time, fields)
+        self._append(FIELDS_NAME, simulation.comm, simulation.time, fields, self._count_files)
 
-    def _append(self, name: str, comm: Comm, time: float, fields: Iterable[Field]) -> Future[None]:
-        return self._queue.write(lambda taken: self._store(name, comm).append(time, taken), fields)
+    def _count_files(self) -> None:
+        """Warn, once, of more files than file systems like."""
+        times = counts_until(self._case, self._case.time.end)["fields"]
+        warning = files_warning(times * self._stores[FIELDS_NAME].files_each_time)
+        if warning and not self._is_warned:
+            self._is_warned = True
+            self._simulation.warn([warning])
+
+    def _append(
+        self,
+        name: str,
+        comm: Comm,
+        time: float,
+        fields: Iterable[Field],
+        then: Callable[[], None] = lambda: None,
+    ) -> Future[None]:
+        return self._queue.write(
+            lambda taken: self._store(name, comm).append(time, taken), fields, then
+        )
 
     def _write_checkpoint(self) -> None:
         simulation = self._simulation

@@ -40,6 +40,7 @@ from slipstream.report.number_text import counted, duration
 from slipstream.report.picture_process import PictureProcess
 from slipstream.simulation.chosen_outputs import ChosenOutputs
 from slipstream.simulation.foresight import Foresight
+from slipstream.simulation.output_counts import counts_until, files_warning
 from slipstream.simulation.output_folder import OUTPUTS_NAME, claim_folder
 from slipstream.simulation.output_writer import OutputWriter
 from slipstream.simulation.run_case import begin_pictures
@@ -51,9 +52,7 @@ from slipstream.simulation.time_loop import Limits, TimeLoop
 _STEPPING, _PILOT, _WARMING = 2.5, 4.0, 2
 # Rows of diagnostics that are timed, at most.
 _ROWS = 8
-# Files of a run at which it is said: quotas begin at so many, and copies of them take hours.
-MANY_FILES = 100_000
-# And those of one output at which they are told.
+# Files of one output at which they are told.
 _TELLING = 100
 # Bytes of a device from which output is not written in a trial; and what is, to know how fast.
 LARGE, _PROBE = 4 << 30, 64 << 20
@@ -437,17 +436,6 @@ def forecast_of(case: Case, trial: Trial, foresight: Foresight) -> Forecast:
     return Forecast(steps, counts, parts, int(disk), round(files))
 
 
-def files_warning(files: int) -> str:
-    """Return what is to be said of a run that makes so many files; nothing of few."""
-    if files <= MANY_FILES:
-        return ""
-    return (
-        f"the run makes about {files} files, more than {MANY_FILES}: file systems may refuse them;"
-        " write snapshots more rarely (output.fields_interval), or planes, boxes or coarser points"
-        " of them (output.fields), into HDF5 or VTK, which have one file for each time"
-    )
-
-
 def _steps_for_hits(counts: Mapping[str, int], steps: float) -> float:
     """Return how many more steps it takes that adaptive ones are shortened to hit times of output.
 
@@ -459,32 +447,6 @@ def _steps_for_hits(counts: Mapping[str, int], steps: float) -> float:
         if gaps > 0 and abs(steps / gaps - round(steps / gaps)) > 0.02:
             more += gaps / 2
     return more
-
-
-def counts_until(case: Case, length: float) -> dict[str, int]:
-    """Return how many of each kind of output are written in a run of this length."""
-    output, counts = case.output, {}
-    for kind in ("diagnostics", "spectra", "checkpoint", *STATISTICS, "fields"):
-        interval = output.interval(kind)
-        counts[kind] = _occasions(interval, length)
-        if interval is None and kind in ("spectra", *STATISTICS):
-            counts[kind] = 0
-    if not output.checkpoint:
-        counts["checkpoint"] = 0
-    chosen = [*output.fields, *output.scalars]
-    intervals = [getattr(one, "interval", None) for one in chosen]
-    times = [len(getattr(one, "times", None) or ()) for one in chosen]
-    own = [_occasions(one, length) for one in intervals if one is not None]
-    counts[OUTPUTS_NAME] = max([*own, *times, 1]) if chosen else 0
-    return counts
-
-
-def _occasions(interval: float | None, length: float) -> int:
-    """Return how often something is written: at the start, at intervals, and at the end."""
-    if interval is None:
-        return 1
-    whole = math.floor(length / interval * (1 + 1e-12) + 1e-9)
-    return whole + 1 + (length - whole * interval > 1e-6 * interval)
 
 
 # -- for people ------------------------------------------------------------------------------------
