@@ -8,6 +8,7 @@ import pytest
 
 from flows import RANDOM, REPOSITORY, diagnostics, environment, slipstream
 from slipstream.errors import InputError
+from slipstream.exchange.communicators import RANKS_PER_NODE
 from slipstream.io import open_checkpoint
 from slipstream.mpi_launch import find_mpiexec
 from slipstream.simulation import check_folder
@@ -62,12 +63,14 @@ def run_with(folder, end, transport, schedule="overlap", layout="slab"):
     said = folder / "said.txt"
     said.touch()
     command = [find_mpiexec(), "-n", "2", sys.executable, "-c", SCRIPT.format(end=ENDS[end])]
+    # Each rank is a node, if that makes a difference to the transport.
+    nodes = {RANKS_PER_NODE: "1"} if transport == "mpi-hierarchical" else {}
     began = time.monotonic()
     result = subprocess.run(
         [*command, said, transport, schedule, layout],
         cwd=REPOSITORY,
         capture_output=True,
-        env={**environment(2), "OMP_NUM_THREADS": "1", "SLIPSTREAM_TIMEOUT": "1"},
+        env={**environment(2), "OMP_NUM_THREADS": "1", "SLIPSTREAM_TIMEOUT": "1", **nodes},
         timeout=50,
     )
     return result.returncode, said.read_text(), time.monotonic() - began
@@ -75,7 +78,12 @@ def run_with(folder, end, transport, schedule="overlap", layout="slab"):
 
 @pytest.mark.parametrize(
     ("transport", "schedule", "layout"),
-    [("peer", "overlap", "slab"), ("peer", "serial", "pencil"), ("mpi-p2p", "overlap", "slab")],
+    [
+        ("peer", "overlap", "slab"),
+        ("peer", "serial", "pencil"),
+        ("mpi-p2p", "overlap", "slab"),
+        ("mpi-hierarchical", "overlap", "slab"),
+    ],
 )
 def test_a_rank_that_never_comes_is_waited_for_no_longer_than_allowed(
     transport, schedule, layout, tmp_path
