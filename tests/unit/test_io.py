@@ -50,7 +50,7 @@ def test_a_group_that_has_grown_is_described_as_zarr_would(tmp_path):
         store.append(time, [whole_field("one", "first", np.ones(4), {"place": np.arange(4.0)})])
     path = tmp_path / "grown.zarr" / "zarr.json"
     written = path.read_bytes()
-    with pytest.warns(zarr.errors.ZarrUserWarning):
+    with pytest.warns(UserWarning, match="[Cc]onsolidated"):
         zarr.consolidate_metadata(path.parent)
     assert path.read_bytes() == written
     assert xarray.open_zarr(path.parent).one.shape == (3, 4)
