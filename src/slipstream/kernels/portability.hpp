@@ -1,4 +1,5 @@
-// The only file that tells CUDA from CPU.
+// The only file that tells GPU from CPU. What GPUs of different vendors have different names for is in
+// gpu_vendor.hpp.
 //
 // A kernel is one function body over a loop nest. The loop macros below turn the nest into
 // OpenMP threads and SIMD lanes on a CPU, and into blocks and threads on a GPU. The two-level
@@ -11,14 +12,14 @@
 // FOR_TILE_VECTORS is FOR_TILE for bodies that treat `width` lanes at once on a CPU, one on a GPU.
 //
 // A sum or maximum over a row is gathered per thread with FOR_COLUMNS_SUM / FOR_COLUMNS_MAXIMUM and
-// completed by row_sum / row_maximum; one warp then has a row to itself (launch with `reduces`),
-// which keeps the order of additions, and so the result, the same in every run. Where a CPU cannot do
+// completed by row_sum / row_maximum; ROW_THREADS threads then have a row to themselves (launch with
+// `reduces`), which keeps the order of additions, and so the result, the same in every run. Where a CPU cannot do
 // columns at once, FOR_COLUMNS_IN_TURN gathers whatever the body likes.
 //
 // `Real` is the field precision of the compiled kernel (-DREAL=float or double).
 #pragma once
 
-#if defined(__CUDACC__) || defined(__CUDACC_RTC__)
+#if defined(__CUDACC__) || defined(__CUDACC_RTC__) || defined(__HIP__)
 #define SLIPSTREAM_GPU 1
 #endif
 
@@ -35,16 +36,18 @@ using Real = REAL;
 
 #ifdef SLIPSTREAM_GPU
 
+#define INLINE __device__ __forceinline__
+#include "gpu_vendor.hpp"
+
 // A kernel written for one block size says so by -DTHREADS and -DBLOCKS_PER_SM: the compiler then
 // fits its registers to that many resident blocks.
 #ifdef THREADS
-#define KERNEL extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM)
+#define KERNEL extern "C" __global__ void LAUNCH_BOUNDS(THREADS, BLOCKS_PER_SM)
 #else
 #define KERNEL extern "C" __global__ void
 #endif
 // Of a kernel that nobody calls, as its header is included for something else, nothing is compiled.
 #define INCLUDED_KERNEL template <class Nothing> __global__ void
-#define INLINE __device__ __forceinline__
 #define RESTRICT __restrict__
 #define UNROLL _Pragma("unroll")
 #define NOT_UNROLLED
@@ -152,15 +155,15 @@ INLINE Index ordered_bits(double value) {
 
 INLINE double row_sum(double value) {
 #ifdef SLIPSTREAM_GPU
-  for (int step = 16; step > 0; step /= 2) value += __shfl_xor_sync(0xffffffffu, value, step);
+  for (int step = ROW_THREADS / 2; step > 0; step /= 2) value += of_row_thread(value, step);
 #endif
   return value;
 }
 
 INLINE Index row_maximum(Index value) {
 #ifdef SLIPSTREAM_GPU
-  for (int step = 16; step > 0; step /= 2) {
-    const Index other = __shfl_xor_sync(0xffffffffu, value, step);
+  for (int step = ROW_THREADS / 2; step > 0; step /= 2) {
+    const Index other = of_row_thread(value, step);
     value = other > value ? other : value;
   }
 #endif
@@ -168,15 +171,15 @@ INLINE Index row_maximum(Index value) {
 }
 
 // Call each(column, before) for all columns of a row, `before` being how many columns before have the
-// flag; return how many have it. Of a GPU, one warp has the row.
+// flag; return how many have it. Of a GPU, ROW_THREADS threads have the row.
 template <class Flag, class Each>
 INLINE Index count_columns(Index columns, Flag flag, Each each) {
   Index count = 0;
 #ifdef SLIPSTREAM_GPU
-  for (Index start = 0; start < columns; start += 32) {
+  for (Index start = 0; start < columns; start += ROW_THREADS) {
     const Index column = start + threadIdx.x;
     const bool has_flag = column < columns && flag(column);
-    const unsigned all = __ballot_sync(0xffffffffu, has_flag);
+    const unsigned all = row_flags(has_flag);
     if (column < columns) each(column, count + __popc(all & ((1u << threadIdx.x) - 1)));
     count += __popc(all);
   }
@@ -193,7 +196,7 @@ INLINE Index count_columns(Index columns, Flag flag, Each each) {
 INLINE void block_maximum(Index* target, Index value) {
   value = row_maximum(value);
 #ifdef SLIPSTREAM_GPU
-  if (threadIdx.x % 32 == 0) atomicMax(target, value);
+  if (threadIdx.x % ROW_THREADS == 0) atomic_maximum(target, value);
 #else
   if (value > *target) *target = value;
 #endif
@@ -203,7 +206,7 @@ INLINE void block_maximum(Index* target, Index value) {
 // before, also for who reads it by an acquiring load on another processor.
 INLINE void store_release(Index* target, Index value) {
 #ifdef SLIPSTREAM_GPU
-  asm volatile("st.release.sys.global.s64 [%0], %1;" ::"l"(target), "l"(value) : "memory");
+  system_store_release(target, value);
 #else
   __atomic_store_n(target, value, __ATOMIC_RELEASE);
 #endif
@@ -211,9 +214,7 @@ INLINE void store_release(Index* target, Index value) {
 
 INLINE Index load_acquire(const Index* source) {
 #ifdef SLIPSTREAM_GPU
-  Index value;
-  asm volatile("ld.acquire.sys.global.s64 %0, [%1];" : "=l"(value) : "l"(source) : "memory");
-  return value;
+  return system_load_acquire(source);
 #else
   return __atomic_load_n(source, __ATOMIC_ACQUIRE);
 #endif
@@ -222,9 +223,7 @@ INLINE Index load_acquire(const Index* source) {
 // A clock; only differences mean anything.
 INLINE Index nanoseconds() {
 #ifdef SLIPSTREAM_GPU
-  Index now;
-  asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
-  return now;
+  return gpu_nanoseconds();
 #else
   timespec now;
   clock_gettime(CLOCK_MONOTONIC, &now);

@@ -1,0 +1,76 @@
+// The only file that tells one vendor's GPUs from another's: CUDA (NVRTC) from HIP (hiprtc, or clang).
+//
+// The 32 threads that share a row are a warp of NVIDIA's and half a wavefront of AMD's. Either half
+// may be at a row of its own, or have none: what threads tell each other stays within the 32. So
+// launches, and the order of additions, are the same on both.
+#pragma once
+
+#define ROW_THREADS 32
+
+#ifdef THREADS
+static_assert(THREADS % ROW_THREADS == 0, "blocks must be made of whole rows of threads");
+#endif
+
+#ifdef __HIP__
+
+// HIP's second bound would be wavefronts of a SIMD unit. BLOCKS_PER_SM is how many blocks the shared
+// memory and the registers of an NVIDIA multiprocessor hold, and says nothing of AMD's.
+#define LAUNCH_BOUNDS(threads, blocks_per_multiprocessor) __launch_bounds__(threads)
+
+// The value of the thread of this row whose number differs by the bits of `step`.
+template <class T>
+INLINE T of_row_thread(T value, int step) {
+  return __shfl_xor(value, step, ROW_THREADS);
+}
+
+// Bit i says whether thread i of this row has the flag.
+INLINE unsigned row_flags(bool flag) {
+  return unsigned(__ballot(flag) >> (__lane_id() / ROW_THREADS * ROW_THREADS));
+}
+
+// Among all threads of a GPU.
+INLINE void atomic_maximum(Index* target, Index value) {
+  __hip_atomic_fetch_max(target, value, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT);
+}
+
+// Ordered for all processors that reach the memory: of another GPU, only if it is fine-grained.
+INLINE void system_store_release(Index* target, Index value) {
+  __hip_atomic_store(target, value, __ATOMIC_RELEASE, __HIP_MEMORY_SCOPE_SYSTEM);
+}
+INLINE Index system_load_acquire(const Index* source) {
+  return __hip_atomic_load(source, __ATOMIC_ACQUIRE, __HIP_MEMORY_SCOPE_SYSTEM);
+}
+
+// A counter of 100 MHz on gfx90a and gfx942.
+INLINE Index gpu_nanoseconds() { return 10 * Index(__builtin_amdgcn_s_memrealtime()); }
+
+#else
+
+#define LAUNCH_BOUNDS(threads, blocks_per_multiprocessor) \
+  __launch_bounds__(threads, blocks_per_multiprocessor)
+
+template <class T>
+INLINE T of_row_thread(T value, int step) {
+  return __shfl_xor_sync(0xffffffffu, value, step);
+}
+
+INLINE unsigned row_flags(bool flag) { return __ballot_sync(0xffffffffu, flag); }
+
+INLINE void atomic_maximum(Index* target, Index value) { atomicMax(target, value); }
+
+INLINE void system_store_release(Index* target, Index value) {
+  asm volatile("st.release.sys.global.s64 [%0], %1;" ::"l"(target), "l"(value) : "memory");
+}
+INLINE Index system_load_acquire(const Index* source) {
+  Index value;
+  asm volatile("ld.acquire.sys.global.s64 %0, [%1];" : "=l"(value) : "l"(source) : "memory");
+  return value;
+}
+
+INLINE Index gpu_nanoseconds() {
+  Index now;
+  asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
+  return now;
+}
+
+#endif
