@@ -13,6 +13,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+import amd_compilers
 from lattice_oracle import subdomain_of
 from nvrtc import compiled
 from pairwise import every_pair, every_value
@@ -20,8 +21,9 @@ from products import NAVIER_STOKES
 from slipstream import kernels
 from slipstream.advection import Advection
 from slipstream.device import HostDevice, Kernel, gpu_fft_launch, large_copy
+from slipstream.device.gpu_vendor import NVIDIA
 from slipstream.device.host_calls import HostCall
-from slipstream.device.nvrtc_compiler import OPTIONS, CompilationError
+from slipstream.device.nvrtc_compiler import CompilationError
 from slipstream.equations import Model, Scalar, abs2, grad, laplacian, lower, models
 from slipstream.exchange import PackTargets, SparseExchange, swap_plan
 from slipstream.exchange.pack_targets import packed_blocks
@@ -43,6 +45,7 @@ from slipstream.spectral.statistics.anisotropic_spectrum import anisotropic
 from slipstream.spectral.statistics.nonlinear_rates import record_nonlinear_term
 
 ARCHITECTURES = ("sm_80", "sm_90")
+AMD_ARCHITECTURES = ("gfx90a", "gfx942")
 REALS = ("float64", "float32")
 PRODUCT = NAVIER_STOKES
 # Decay that is a product of factors and one that is not, and fields that are not the state.
@@ -244,7 +247,7 @@ def some_of(noted, covering):
 
 
 def test_kernels_are_compiled_without_contraction():
-    assert OPTIONS[:2] == ("--std=c++17", "--fmad=false")
+    assert NVIDIA.options[:2] == ("--std=c++17", "--fmad=false")
 
 
 # The types are the same in all combinations: of one precision these are compiled.
@@ -257,12 +260,34 @@ def test_every_kernel_compiles(real, architecture, covering):
     for header, name, constants in some_of(collected(real), covering):
         texts.setdefault(kernels.source(header, dict(constants)), []).append(name)
     for text, names in texts.items():
-        binary = compiled(text, architecture, OPTIONS)
+        binary = compiled(text, architecture, NVIDIA.options)
         for name in names:
             assert f".text.{name}\0".encode() in binary  # found by its plain name
         # Those of headers that are included are compiled for nobody.
         for name in re.findall(r"^INCLUDED_KERNEL (\w+)\(", text, re.MULTILINE):
             assert f".text.{name}\0".encode() not in binary
+
+
+def first(rows):
+    return rows[:1]
+
+
+@pytest.mark.parametrize(
+    ("real", "architecture", "covering"),
+    [*zip(REALS, AMD_ARCHITECTURES, (every_value, first), strict=True)],
+)
+def test_every_kernel_compiles_for_amd(real, architecture, covering):
+    """As far as a compiler for them is installed, of which none needs a GPU."""
+    compile_for_amd = amd_compilers.compiler_for(architecture)
+    texts = {}
+    for header, name, constants in some_of(collected(real), covering):
+        texts.setdefault(kernels.source(header, dict(constants)), []).append(name)
+    for text, names in texts.items():
+        binary = compile_for_amd(text)
+        for name in names:
+            assert f"{name}.kd\0".encode() in binary  # found by its plain name
+    with pytest.raises(CompilationError, match="error"):
+        compile_for_amd("KERNEL wrong() { Index i = 0 }")
 
 
 def test_every_kernel_of_every_header_is_among_them():
@@ -295,7 +320,7 @@ def test_every_substage_of_every_method_is_among_them():
 def test_headers_only_for_cpus_are_empty_to_gpus(header):
     step = {"ENCODING": "WIDE", "PROPAGATION": "AA_ODD", "INERTIA": 0, "SEGMENTS": 32}
     constants = {**Storage().constants, **D3Q19.constants, **step}
-    binary = compiled(kernels.source(header, constants), "sm_90", OPTIONS)
+    binary = compiled(kernels.source(header, constants), "sm_90", NVIDIA.options)
     for name in kernel_names(Path(kernels.__file__).parent / header):
         assert f".text.{name}\0".encode() not in binary
 
@@ -307,6 +332,6 @@ def test_headers_only_for_cpus_are_empty_to_gpus(header):
 )
 def test_a_kernel_that_does_not_compile_is_noticed(mistake):
     text = kernels.source("gather_scatter.hpp", {"REAL": "double"})
-    compiled(text, "sm_90", OPTIONS)
+    compiled(text, "sm_90", NVIDIA.options)
     with pytest.raises(CompilationError, match="gather_scatter.hpp.*error"):
-        compiled(text + mistake, "sm_90", OPTIONS)
+        compiled(text + mistake, "sm_90", NVIDIA.options)

@@ -20,6 +20,7 @@ from slipstream.device.array_addresses import address_of, merged_axes
 from slipstream.device.cuda_kernel import CudaKernel, load_kernels
 from slipstream.device.cufft import CufftScratch, strided_plan, whole_plan
 from slipstream.device.device_interface import Device, Event, Kernel, Operation, Span, Stream
+from slipstream.device.gpu_vendor import NVIDIA, GpuVendor
 from slipstream.errors import InputError
 
 # Streams beyond this many share queues of the device and wait for each other without need, for ever
@@ -124,6 +125,7 @@ class CudaDevice(Device):
     """One GPU: that of an ordinal among those that this process sees."""
 
     kind = "cuda"
+    vendor: GpuVendor = NVIDIA
     array_module = cupy
     lanes = 1
     # The host has nothing else to do, and messages through it advance only when polled.
@@ -137,11 +139,19 @@ class CudaDevice(Device):
         self.name = properties["name"].decode()
         bus = cupy.cuda.runtime.deviceGetPCIBusId(ordinal)
         self.identity = f"{platform.node()} {bus}"
-        self.shared_memory_limit = int(properties["sharedMemPerBlockOptin"])
+        self.shared_memory_limit = self._shared_memory_limit(properties)
+        self.architecture = self._architecture(properties)
         # CuPy's own default, so that array expressions, and memory that is freed and allocated
         # again between them, are in order with the operations submitted here.
         self.default_stream = CudaStream(self, cupy.cuda.Stream.null)
         self.make_current()
+
+    def _shared_memory_limit(self, properties: dict[str, Any]) -> int:
+        return int(properties["sharedMemPerBlockOptin"])
+
+    def _architecture(self, properties: dict[str, Any]) -> str:
+        """Return what the vendor's compiler calls this GPU."""
+        return f"sm_{self.context.compute_capability}"
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, CudaDevice) and self.ordinal == other.ordinal
@@ -207,7 +217,7 @@ class CudaDevice(Device):
         return CudaStream(self, handle)
 
     def kernel(self, header: str, name: str, **constants: Any) -> Kernel:
-        return CudaKernel(self.context, kernels.source(header, constants), name)
+        return CudaKernel(self, kernels.source(header, constants), name)
 
     def load_kernels(self) -> None:
         load_kernels()
@@ -229,13 +239,15 @@ class CudaDevice(Device):
                 copy_1d(*run, source.nbytes, kind, cast(CudaStream, stream).handle.ptr)
 
             return copy_all
-        rectangles, copy_2d = _rectangles(target, source), cupy.cuda.runtime.memcpy2DAsync
+        rectangles, copy_2d = _rectangles(target, source), self._copy_rectangle
 
         def operation(stream: Stream, keep_alive: Any = (target, source)) -> None:
             for rectangle in rectangles:
                 copy_2d(*rectangle, kind, cast(CudaStream, stream).handle.ptr)
 
         return operation
+
+    _copy_rectangle = staticmethod(cupy.cuda.runtime.memcpy2DAsync)
 
     def fill(self, target: Any, value: float) -> Operation:
         return lambda stream: target.fill(value)

@@ -1,4 +1,4 @@
-"""Kernels for GPUs: compiled at run time by NVRTC, loaded and launched through CuPy.
+"""Kernels for GPUs: compiled at run time by the vendor's library, loaded and launched through CuPy.
 
 Compilation starts when a kernel is first bound, in the background (`nvrtc_processes.py`); its first
 run waits for the binary.
@@ -7,27 +7,31 @@ run waits for the binary.
 from __future__ import annotations
 
 import functools
-from typing import Any
+import math
+from typing import TYPE_CHECKING, Any
 
 import cupy
 import numpy as np
 
 from slipstream.device.device_interface import BlockLaunch, Kernel, Operation, RowLaunch, Stream
-from slipstream.device.nvrtc_compiler import OPTIONS
+from slipstream.device.gpu_vendor import GpuVendor
 from slipstream.device.nvrtc_processes import SideCompiler, loaded_library
 from slipstream.errors import RunError
 
+if TYPE_CHECKING:
+    from slipstream.device.cuda_device import CudaDevice
+
 _THREADS = 256
 _MAXIMUM_BLOCKS = 1 << 30
-# Bytes of shared memory that a block may have without asking for more.
-_USUAL_SHARED = 48 * 1024
+# That have a row to themselves where a kernel reduces: ROW_THREADS of gpu_vendor.hpp.
+_ROW_THREADS = 32
 
 
 class CudaKernel(Kernel):
     """A kernel of one GPU."""
 
-    def __init__(self, context: cupy.cuda.Device, text: str, name: str) -> None:
-        self._context, self._text, self._name = context, text, name
+    def __init__(self, device: CudaDevice, text: str, name: str) -> None:
+        self._device, self._text, self._name = device, text, name
 
     def begin(self) -> None:
         _ = self._program
@@ -37,11 +41,14 @@ class CudaKernel(Kernel):
         grid: tuple[int, ...]
         block: tuple[int, ...]
         if isinstance(launch, BlockLaunch):
-            grid, block = (min(launch.blocks, _MAXIMUM_BLOCKS),), (launch.threads,)
+            grid, block = (launch.blocks,), (launch.threads,)
             shared = launch.shared_bytes
         else:
             grid, block = _row_grid(launch)
             shared = 0
+        # Kernels go on with the rows, or blocks, that a smaller grid leaves.
+        most_blocks = self._device.vendor.most_threads // math.prod(block)
+        grid = (min(*grid, _MAXIMUM_BLOCKS, most_blocks),)
         if 0 in grid:
             return lambda stream: None
         program.want(self._name, shared)
@@ -57,17 +64,18 @@ class CudaKernel(Kernel):
 
     @functools.cached_property
     def _program(self) -> _Program:
-        return _program(self._text, self._context.id)
+        return _program(self._text, self._device)
 
 
 class _Program:
     """The compiled and loaded program of one source text, on one GPU."""
 
-    def __init__(self, context: cupy.cuda.Device, text: str) -> None:
-        self._context = context
-        with context:
-            architecture = f"-arch=sm_{context.compute_capability}"
-            self._binary = _compiler().submit(text, (*OPTIONS, architecture))
+    def __init__(self, device: CudaDevice, text: str) -> None:
+        self._context, self._vendor = device.context, device.vendor
+        with self._context:
+            architecture = f"{self._vendor.architecture_option}{device.architecture}"
+            options = (*self._vendor.options, architecture)
+            self._binary = _compiler(self._vendor).submit(text, options)
         # By kernel name: bytes of shared memory that a block may use.
         self._wanted: dict[str, int] = {}
         self._functions: dict[str, Any] = {}
@@ -87,7 +95,7 @@ class _Program:
                 name, shared = next(iter(self._wanted.items()))
                 if name not in self._functions:
                     self._functions[name] = self._module.get_function(name)
-                if shared > _USUAL_SHARED:
+                if shared > self._vendor.usual_shared:
                     limit = driver.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
                     driver.funcSetAttribute(self._functions[name].ptr, limit, shared)
                 del self._wanted[name]
@@ -116,17 +124,17 @@ def load_kernels() -> None:
 
 
 @functools.cache
-def _program(text: str, ordinal: int) -> _Program:
-    return _Program(cupy.cuda.Device(ordinal), text)
+def _program(text: str, device: CudaDevice) -> _Program:
+    return _Program(device, text)
 
 
 @functools.cache
-def _compiler() -> SideCompiler:
+def _compiler(vendor: GpuVendor) -> SideCompiler:
     version = cupy.cuda.nvrtc.getVersion()  # which loads the library
-    library = loaded_library()
+    library = loaded_library(vendor)
     if library is None:
-        raise RunError("CuPy has loaded no NVRTC to compile kernels with")
-    return SideCompiler(library, ".".join(map(str, version)))
+        raise RunError(f"CuPy has loaded no {vendor.compiler} to compile kernels with")
+    return SideCompiler(library, ".".join(map(str, version)), vendor=vendor)
 
 
 def _argument(value: Any) -> Any:
@@ -138,8 +146,7 @@ def _argument(value: Any) -> Any:
 
 
 def _row_grid(launch: RowLaunch) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    across = min(_THREADS, max(32, 1 << max(0, launch.columns - 1).bit_length()))
-    across = 32 if launch.reduces else across
+    across = min(_THREADS, max(_ROW_THREADS, 1 << max(0, launch.columns - 1).bit_length()))
+    across = _ROW_THREADS if launch.reduces else across
     rows_per_block = _THREADS // across
-    blocks = -(-launch.rows // rows_per_block)
-    return (min(blocks, _MAXIMUM_BLOCKS),), (across, rows_per_block)
+    return (-(-launch.rows // rows_per_block),), (across, rows_per_block)

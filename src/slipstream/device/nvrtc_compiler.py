@@ -1,4 +1,6 @@
-"""Compilation by the NVRTC library. Run as a script, it compiles programs for its parent process.
+"""Compilation by the NVRTC library, or by AMD's hiprtc, which has its functions by other names.
+
+Run as a script, it compiles programs for its parent process.
 
 NVRTC compiles one program at a time per process, however many threads there are, so
 `nvrtc_processes.py` starts several of these. They need no GPU and only the standard library, so
@@ -19,58 +21,57 @@ import threading
 from collections.abc import Sequence
 from typing import Any
 
-# No contraction to fused multiply-adds: see FLAGS in `host_compiler`. The others are CuPy's, so
-# that its kernels and these agree about subnormal numbers.
-OPTIONS = ("--std=c++17", "--fmad=false", "-ftz=true", "--device-as-default-execution-space")
-
 
 class CompilationError(Exception):
     """The compiler's log."""
 
 
 def compile_program(library: str, text: str, options: Sequence[str]) -> bytes:
-    """Return the binary of a program, compiled by the NVRTC library at a path.
+    """Return the binary of a program, compiled by the library at a path.
 
     Raises
     ------
     CompilationError
         If the program does not compile.
     """
-    nvrtc = _loaded(library)
-    program = ctypes.c_void_p()
-    _check(
-        nvrtc,
-        nvrtc.nvrtcCreateProgram(ctypes.byref(program), text.encode(), b"kernel.cu", 0, None, None),
-    )
+    compiler, program = _loaded(library), ctypes.c_void_p()
+    compiler("CreateProgram", ctypes.byref(program), text.encode(), b"kernel.cu", 0, None, None)
     try:
         arguments = [option.encode() for option in options]
         array = (ctypes.c_char_p * len(arguments))(*arguments)
-        if nvrtc.nvrtcCompileProgram(program, len(arguments), array):
-            log = _output(nvrtc, program, "ProgramLog")
+        if compiler.function("CompileProgram")(program, len(arguments), array):
+            log = compiler.output(program, "ProgramLog")
             raise CompilationError(log.rstrip(b"\0").decode(errors="replace"))
-        return _output(nvrtc, program, "CUBIN")
+        return compiler.output(program, "Code" if compiler.is_hip else "CUBIN")
     finally:
-        _check(nvrtc, nvrtc.nvrtcDestroyProgram(ctypes.byref(program)))
+        compiler("DestroyProgram", ctypes.byref(program))
 
 
-@functools.cache
-def _loaded(library: str) -> Any:
-    nvrtc = ctypes.CDLL(library)
-    nvrtc.nvrtcGetErrorString.restype = ctypes.c_char_p
-    return nvrtc
+class _Compiler:
+    """The functions of a library, which fail by an exception."""
+
+    def __init__(self, library: str) -> None:
+        self._library = ctypes.CDLL(library)
+        self.is_hip = hasattr(self._library, "hiprtcCreateProgram")
+        self.function("GetErrorString").restype = ctypes.c_char_p
+
+    def function(self, name: str) -> Any:
+        return getattr(self._library, f"{'hiprtc' if self.is_hip else 'nvrtc'}{name}")
+
+    def __call__(self, name: str, *arguments: Any) -> None:
+        status = self.function(name)(*arguments)
+        if status:
+            raise CompilationError(self.function("GetErrorString")(status).decode())
+
+    def output(self, program: ctypes.c_void_p, kind: str) -> bytes:
+        size = ctypes.c_size_t()
+        self(f"Get{kind}Size", program, ctypes.byref(size))
+        content = ctypes.create_string_buffer(size.value)
+        self(f"Get{kind}", program, content)
+        return content.raw
 
 
-def _output(nvrtc: Any, program: ctypes.c_void_p, kind: str) -> bytes:
-    size = ctypes.c_size_t()
-    _check(nvrtc, getattr(nvrtc, f"nvrtcGet{kind}Size")(program, ctypes.byref(size)))
-    content = ctypes.create_string_buffer(size.value)
-    _check(nvrtc, getattr(nvrtc, f"nvrtcGet{kind}")(program, content))
-    return content.raw
-
-
-def _check(nvrtc: Any, status: int) -> None:
-    if status:
-        raise CompilationError(nvrtc.nvrtcGetErrorString(status).decode())
+_loaded = functools.cache(_Compiler)
 
 
 def _serve() -> None:

@@ -18,6 +18,7 @@ from concurrent.futures import Future
 from pathlib import Path
 
 from slipstream.device import nvrtc_compiler
+from slipstream.device.gpu_vendor import NVIDIA, GpuVendor
 from slipstream.device.nvrtc_compiler import CompilationError, compile_program
 from slipstream.device.private_cache import find_or_make
 from slipstream.errors import RunError
@@ -29,12 +30,18 @@ _PATIENCE = 2.0
 
 
 class SideCompiler:
-    """Compiles programs with the NVRTC library at a path, in a limited number of processes."""
+    """Compiles programs with a vendor's library at a path, in a limited number of processes."""
 
-    def __init__(self, library: str, version: str, processes: int | None = None) -> None:
-        self._library = library
+    def __init__(
+        self,
+        library: str,
+        version: str,
+        processes: int | None = None,
+        vendor: GpuVendor = NVIDIA,
+    ) -> None:
+        self._library, self._name = library, vendor.compiler
         size = os.path.getsize(library)  # distinguishes builds of one version
-        self._identity = f"NVRTC {version} of {size} bytes"
+        self._identity = f"{self._name} {version} of {size} bytes"
         cores = len(os.sched_getaffinity(0))
         self._most = min(_MOST_PROCESSES, cores) if processes is None else processes
         self._queue: queue.SimpleQueue[tuple[str, tuple[str, ...], Future[bytes]]]
@@ -75,7 +82,7 @@ class SideCompiler:
             try:
                 binary.set_result(find_or_make(f"{key}.cubin", compiled)[1])
             except CompilationError as error:
-                binary.set_exception(RunError(f"NVRTC failed: {error}"))
+                binary.set_exception(RunError(f"{self._name} failed: {error}"))
             except BaseException as error:
                 binary.set_exception(error)
 
@@ -113,11 +120,12 @@ def _end(process: _Process | None) -> _Process | None:
     return None
 
 
-def loaded_library() -> str | None:
-    """Return the path of the NVRTC that this process has loaded."""
+def loaded_library(vendor: GpuVendor) -> str | None:
+    """Return the path of the vendor's run-time compiler that this process has loaded."""
     with open("/proc/self/maps") as file:
-        for line in file:
-            path = line.rstrip("\n").partition("/")[2]
-            if Path(path).name.startswith("libnvrtc.so"):
+        paths = [line.rstrip("\n").partition("/")[2] for line in file]
+    for name in vendor.libraries:
+        for path in paths:
+            if Path(path).name.startswith(name):
                 return f"/{path}"
     return None
