@@ -156,7 +156,7 @@ def test_ranks_that_share_a_gpu_beside_an_idle_one_are_an_error():
 
 def test_each_rank_opens_the_gpu_that_is_its_own(monkeypatch):
     opened, gpu = [], SimpleNamespace(kind="cuda")
-    monkeypatch.setattr(matching_devices, "visible_gpus", lambda: list("AB"))
+    monkeypatch.setattr(matching_devices, "visible_gpus", lambda kind: list("AB"))
     monkeypatch.setattr(
         matching_devices, "open_device", lambda kind, place, ranks: opened.append(place) or gpu
     )

@@ -163,7 +163,13 @@ def test_the_solver_registry_names_classes_that_there_are():
 
 # Imported where there is MPI only.
 MPI_MODULES = ("own_communicator.py",)
-CUDA_MODULES = ("cuda_device.py", "cuda_ipc_memory.py", "cuda_kernel.py", "cufft.py")
+CUDA_MODULES = (
+    "cuda_device.py",
+    "cuda_ipc_memory.py",
+    "cuda_kernel.py",
+    "cufft.py",
+    "hip_device.py",
+)
 
 
 def test_only_the_cuda_modules_import_cupy_at_all_times():

@@ -265,11 +265,12 @@ def _strategy_and_devices(
         if name != "auto":
             strategy = strategy_of_case(name, 1 if comm is None else comm.size)
             on_every_rank(comm, lambda: check_device(name, kind))
-            return name, open_devices(strategy, {}, None, comm)
+            if kind != "hip":
+                return name, open_devices(strategy, {}, None, comm)
         device = open_matching_device(kind, comm)
     given = device
     if isinstance(given, Device):
-        given = {"gpu" if given.kind == "cuda" else "cpu": given}
+        given = {given.processor: given}
     if name == "auto":
         return automatic_strategy(comm, next(iter(given.values()))), dict(given)
     strategy = strategy_of_case(name, 1 if comm is None else comm.size)

@@ -66,12 +66,12 @@ def strategy_of_case(name: str, ranks: int) -> Strategy:
 def check_device(name: str, device: str) -> None:
     """Refuse a strategy that contradicts the device asked for, or lacks the GPU that it needs."""
     needs_gpu = "gpu" in STRATEGIES[name].devices
-    if device != "auto" and needs_gpu != (device == "cuda"):
+    if device != "auto" and needs_gpu == (device == "cpu"):
         raise InputError(
             f"run.strategy: {name!r} needs {'a' if needs_gpu else 'no'} GPU, but run.device is "
             f"{device!r}; accepted with it: auto, {_strategies(gpu=not needs_gpu)}"
         )
-    if needs_gpu and not cuda_device_count():
+    if needs_gpu and device != "hip" and not cuda_device_count():
         raise InputError(
             f"run.strategy: {name!r} needs a GPU, and CuPy finds none (its extra is "
             f"slipstream[cuda13]); accepted here: auto, {_strategies(gpu=False)}"
@@ -89,8 +89,8 @@ def automatic_strategy(comm: Comm, device: Device) -> str:
         return "single" if ranks == 1 else "mpi-nonblocking"
     if ranks == 1:
         return "gpu"
-    # Peers store into each other's memory, which takes a GPU for each rank.
-    shared = len(set(comm.allgather(device.identity))) < ranks
+    # Peers store into each other's memory, which takes a GPU for each rank, of NVIDIA's.
+    shared = len(set(comm.allgather(device.identity))) < ranks or device.kind == "hip"
     return "gpu-mpi-streams" if shared else "gpu-peer"
 
 

@@ -48,7 +48,7 @@ _STREAMED = "cpu, bypassing caches"
 def run(request: AdvectionRequest, device: Device, comm: Comm) -> Outcome:
     """Measure, and say how to show it. Collective."""
     timelines: dict[str, Timeline] = {}
-    result = measure_advection(request, comm, device.kind == "cuda", timelines)
+    result = measure_advection(request, comm, device.kind != "cpu", timelines)
     records = [*read_results("advection", request.beside or [], "--beside"), result]
     title = f"advection, {' x '.join(map(str, request.shape))}, on {device.name}"
 

@@ -35,10 +35,10 @@ from slipstream.report.number_text import counted
 from slipstream.spectral.spectral_simulation import SpectralSimulation
 
 # Points along an axis of the step that is timed.
-_POINTS = {"cpu": 96, "cuda": 512}
+_POINTS = {"cpu": 96, "gpu": 512}
 _REPETITIONS = 5
 # Messages: of an exchange within a node, and to other nodes.
-_LARGE = {"cpu": 1 << 22, "cuda": 1 << 26}
+_LARGE = {"cpu": 1 << 22, "gpu": 1 << 26}
 _MESSAGES = [10**4, 10**5, 10**6, 16 * 10**6]
 
 
@@ -127,7 +127,7 @@ def _host_memory() -> int:
 
 def _share_of_bound(device: Device, copy: float) -> float:
     """Return the part of its copy bandwidth that a rank's step of its own reaches."""
-    request = DNSRequest(device=device.kind, n=_POINTS[device.kind], plain=False)
+    request = DNSRequest(device=device.kind, n=_POINTS[device.processor], plain=False)
     case = case_of_step(request)
     simulation = SpectralSimulation(case, None, device)
     measured = measure_step(case, simulation, _REPETITIONS, plain=False)
@@ -139,7 +139,7 @@ def _share_of_bound(device: Device, copy: float) -> float:
 def _bus(device: Device, comm: Comm, copy: float, of_node: int) -> dict[str, float]:
     """Return the rates between host and device; on a CPU, of which fields never leave, copies."""
     each_way = copy / 2
-    if device.kind == "cuda":
+    if device.kind != "cpu":
         each_way = _least(comm, bus_rates([device], home_of(device), comm)["both"])
     return {
         "device_gb_per_s": _rounded(each_way / 1e9),
@@ -168,7 +168,7 @@ def _in_node(device: Device, comm: Comm, copy: float) -> float:
 
     node = comm.Split_type(MPI.COMM_TYPE_SHARED)
     try:
-        size = _LARGE[device.kind]
+        size = _LARGE[device.processor]
         return _least(comm, _all_to_all(device, node, [size])[size]) / 1e9
     finally:
         node.Free()

@@ -128,7 +128,7 @@ def _figures(
         "timers (s per step)": {k: v / _PROFILED for k, v in timeline.totals().items()},
         "exposed communication (s per step)": timeline.exposed() / _PROFILED,
     }
-    if device.kind == "cuda":
+    if device.kind != "cpu":
         bound = problem.substage_bytes() * substages / bandwidth
         figures["bound by memory traffic (s)"] = bound
         figures["fraction of the bound"] = bound / step

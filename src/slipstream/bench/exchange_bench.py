@@ -65,7 +65,7 @@ LIMITS = {
     "cpu": "half the copy bandwidth of the ranks that send, all at once, as a message is read and "
     "written at least once and a copy counts both; messages that stay in cache, and libraries that "
     "write past it, may exceed this",
-    "cuda": "the largest uni-directional rate of this run, by any transport",
+    "gpu": "the largest uni-directional rate of this run, by any transport",
 }
 
 
@@ -198,7 +198,7 @@ def measure_exchange(request: ExchangeRequest, device: Device, comm: Comm) -> di
         "ranks": comm.size,
         "nodes": len(set(nodes)),
         "repetitions": request.repetitions,
-        "limit": LIMITS[device.kind],
+        "limit": LIMITS[device.processor],
         "limits (GB/s per rank)": {name: rate / 1e9 for name, rate in limits.items()},
         "left out": skipped,
         "rows": rows,

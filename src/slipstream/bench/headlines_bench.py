@@ -27,7 +27,7 @@ from slipstream.bench.harness import (
     text_of,
 )
 from slipstream.bench.requests import HeadlinesRequest
-from slipstream.device import Device, cuda_device_count
+from slipstream.device import Device, gpu_count
 from slipstream.report.number_text import counted, quantity
 
 # On a GPU each: what is measured on one, and on as many ranks as there are GPUs.
@@ -88,13 +88,13 @@ def run(request: HeadlinesRequest, device: Device, comm: Comm) -> Outcome:
 
 def ranks_of(device: Device) -> int:
     """Return on how many ranks figures are measured besides one."""
-    return cuda_device_count() if device.kind == "cuda" else 2
+    return 2 if device.kind == "cpu" else gpu_count(device.kind)
 
 
 def commands_of(kind: str, ranks: int) -> dict[str, str]:
     """Return the arguments of ``slipstream bench`` for each figure, by name."""
-    one, several = (_GPU, _GPUS) if kind == "cuda" else (_CPU, _CPUS)
-    unit = "GPU" if kind == "cuda" else "rank"
+    one, several = (_CPU, _CPUS) if kind == "cpu" else (_GPU, _GPUS)
+    unit = "rank" if kind == "cpu" else "GPU"
     commands = {f"{name}, 1 {unit}": command for name, command in one.items()}
     if ranks > 1:
         for name, command in several.items():

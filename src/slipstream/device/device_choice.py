@@ -12,6 +12,7 @@ import platform
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from slipstream.accepted import DEVICES
 from slipstream.device.cpu_device import HostDevice, lane_count, thread_count
 from slipstream.device.device_interface import Device
 from slipstream.errors import InputError
@@ -21,21 +22,27 @@ if TYPE_CHECKING:
 
 
 def cuda_device_count() -> int:
-    """Return how many GPUs CuPy sees; 0 without CuPy, a driver or a GPU."""
+    """Return how many NVIDIA GPUs CuPy sees; 0 without CuPy, a driver or a GPU."""
+    return gpu_count("cuda")
+
+
+def gpu_count(kind: str) -> int:
+    """Return how many GPUs of a kind of device, "cuda" or "hip", CuPy sees."""
     # A kernel that waits for another GPU must not keep the work of other streams waiting behind it
     # in one of the few queues that CUDA has by default. It is read when CUDA starts.
     os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "32")
     try:
         import cupy
 
-        return cupy.cuda.runtime.getDeviceCount()
+        runtime = cupy.cuda.runtime  # of the one vendor that this CuPy is built for
+        return runtime.getDeviceCount() if runtime.is_hip == (kind == "hip") else 0
     except Exception:  # CuPy raises its own, private kinds when driver or GPU are missing
         return 0
 
 
-def visible_gpus() -> list[str]:
+def visible_gpus(kind: str = "cuda") -> list[str]:
     """Return the addresses on the bus of the GPUs that this process sees, by their ordinals."""
-    count = cuda_device_count()
+    count = gpu_count(kind)
     if not count:
         return []
     import cupy
@@ -78,11 +85,13 @@ def choose_gpus(seen: Sequence[Sequence[str]]) -> list[int]:
 def open_device(kind: str = "auto", local_rank: int = 0, ranks: int = 1) -> Device:
     """Return the CPU or a GPU, the same object every time.
 
-    "auto" takes a GPU if there is one. Ranks share the node's GPUs in turn, by `local_rank`; with
-    several in all, a CPU of many threads has fewer lanes.
+    "auto" takes a GPU if there is one; never "hip", which is untested. Ranks share the node's GPUs
+    in turn, by `local_rank`; with several in all, a CPU of many threads has fewer lanes.
     """
-    if kind not in ("auto", "cpu", "cuda"):
-        raise InputError(f"device {kind!r} is unknown; accepted: auto, cpu, cuda")
+    if kind not in ("auto", *DEVICES):
+        raise InputError(f"device {kind!r} is unknown; accepted: {', '.join(['auto', *DEVICES])}")
+    if kind == "hip":
+        return _open_hip(local_rank)
     count = cuda_device_count() if kind != "cpu" else 0
     if kind == "cuda" and not count:
         raise InputError(
@@ -95,6 +104,16 @@ def open_device(kind: str = "auto", local_rank: int = 0, ranks: int = 1) -> Devi
     return _gpu(local_rank % count)
 
 
+def _open_hip(local_rank: int) -> Device:
+    count = gpu_count("hip")
+    if not count:
+        raise InputError(
+            "device 'hip' was asked for, but CuPy finds no AMD GPU; install CuPy's build for your "
+            "ROCm (such as cupy-rocm-7-0), or use device 'cpu'"
+        )
+    return _gpu(local_rank % count, "hip")
+
+
 def open_devices(first: Device, local_rank: int, count: int) -> list[Device]:
     """Return several devices for one rank: GPUs, or objects of the CPU that stand for as many."""
     if first.kind == "cpu":
@@ -102,11 +121,12 @@ def open_devices(first: Device, local_rank: int, count: int) -> list[Device]:
         threads = thread_count()
         others = (_host(threads, lane_count(threads), alike, n) for n in range(1, count))
         return [first, *others]
-    found = cuda_device_count()
+    found = cuda_device_count() if first.kind == "cuda" else gpu_count(first.kind)
     if count > found:
         raise InputError(f"streaming: devices is {count}; this node has {found} GPUs")
     # The one that is opened last is CuPy's current device: the first.
-    opened = [_gpu((local_rank * count + i) % found) for i in reversed(range(count))]
+    ordinals = [(local_rank * count + i) % found for i in range(count)]
+    opened = [_gpu(ordinal, first.kind) for ordinal in reversed(ordinals)]
     return [*reversed(opened)]
 
 
@@ -116,14 +136,18 @@ def _host(threads: int, lanes: int, tiled: bool = False, number: int = 0) -> Dev
     return HostDevice(tiled=tiled, threads=threads, lanes=lanes)
 
 
-def _gpu(ordinal: int) -> CudaDevice:
-    device = _opened_gpu(ordinal)
+def _gpu(ordinal: int, kind: str = "cuda") -> CudaDevice:
+    device = _opened_gpu(ordinal, kind)
     device.make_current()
     return device
 
 
 @functools.cache
-def _opened_gpu(ordinal: int) -> CudaDevice:
+def _opened_gpu(ordinal: int, kind: str) -> CudaDevice:
+    if kind == "hip":
+        from slipstream.device.hip_device import HipDevice
+
+        return HipDevice(ordinal)
     from slipstream.device.cuda_device import CudaDevice
 
     return CudaDevice(ordinal)

@@ -145,7 +145,7 @@ class Device(ABC):
     name : str
         For people, for example ``"NVIDIA H200"``.
     kind : str
-        ``"cpu"`` or ``"cuda"``.
+        A name of `slipstream.accepted.DEVICES`.
     array_module : module
         NumPy or CuPy: the module whose arrays live in this device's memory.
     default_stream : Stream
@@ -175,6 +175,11 @@ class Device(ABC):
     row_bytes: int
     array_module: ModuleType
     default_stream: Stream
+
+    @property
+    def processor(self) -> str:
+        """Return "cpu", or "gpu" for those of any vendor: what sizes of batches go by."""
+        return "cpu" if self.kind == "cpu" else "gpu"
 
     @abstractmethod
     def empty(self, shape: tuple[int, ...], dtype: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from slipstream.accepted import DEVICES
 from slipstream.array_types import Comm
 from slipstream.collective import on_every_rank
 from slipstream.device import Device, choose_gpus, current_gpu, open_device, visible_gpus
@@ -17,7 +18,8 @@ def open_matching_device(device: Device | str, comm: Comm) -> Device:
     """
     wants_gpu = isinstance(device, str) and device != "cpu"
     # Ranks may ask for different devices: they meet here whatever they want.
-    gpus = on_every_rank(comm, lambda: visible_gpus() if wants_gpu else [])
+    vendor = "hip" if device == "hip" else "cuda"
+    gpus = on_every_rank(comm, lambda: visible_gpus(vendor) if wants_gpu else [])
     local, seen = on_node(comm, gpus)
 
     def opened() -> Device:
@@ -28,7 +30,8 @@ def open_matching_device(device: Device | str, comm: Comm) -> Device:
                 return open_device(device, current_gpu() if seen[0] else 0)
             place = choose_gpus(seen)[local] if seen[local] else local
             return open_device(device, place, comm.size)
-        raise InputError(f"device {device!r}; accepted: auto, cpu, cuda, or an open device")
+        accepted = ", ".join(["auto", *DEVICES])
+        raise InputError(f"device {device!r}; accepted: {accepted}, or an open device")
 
     mine = on_every_rank(comm, opened)
     # Exchanged rows of different kinds of devices differ in length.

@@ -35,7 +35,7 @@ class NcclTransport(Transport):
     """Exchanges over NCCL; every rank must have a GPU of its own."""
 
     name = "nccl"
-    devices = ("cuda",)
+    devices = ("cuda", "hip")  # of AMD's GPUs, CuPy calls RCCL by NCCL's name
     needs_own_gpu = True
 
     def __init__(self, comm: Comm, device: Device) -> None:
@@ -45,7 +45,7 @@ class NcclTransport(Transport):
     @classmethod
     def lacks(cls, kind: str) -> str:
         """Return what this rank would need: CuPy and NCCL, on a GPU."""
-        missing = kind == "cuda" and not nccl_is_available()
+        missing = kind != "cpu" and not nccl_is_available()
         return "needs CuPy with the NCCL library on every rank" if missing else ""
 
     @classmethod

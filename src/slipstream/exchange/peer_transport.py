@@ -60,6 +60,12 @@ class PeerTransport(Transport):
         self._notice = FailureNotice(comm)
 
     @classmethod
+    def lacks(cls, kind: str) -> str:
+        """Return what this rank would need: memory in which flags are seen while kernels run."""
+        # CuPy hands AMD's memory to other processes, but can only allocate the coarse-grained kind.
+        return "needs a CPU or NVIDIA GPUs" if kind == "hip" else ""
+
+    @classmethod
     def make(cls, comm: Comm, device: Device) -> PeerTransport:
         nodes = node_numbers(comm)
         reachable = [node == nodes[comm.rank] for node in nodes].__getitem__

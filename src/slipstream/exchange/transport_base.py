@@ -12,6 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
+from slipstream.accepted import DEVICES
 from slipstream.array_types import Comm
 from slipstream.device import Device
 from slipstream.exchange.exchange_plan import ExchangePlan, part_of
@@ -76,7 +77,7 @@ class Transport(ABC):
     name: str
     # What the registry asks: kinds of devices that it serves, whether ranks cannot share a GPU,
     # whether "auto" takes it for ranks of one node only, and what it is the same as without a GPU.
-    devices: tuple[str, ...] = ("cpu", "cuda")
+    devices: tuple[str, ...] = tuple(DEVICES)
     needs_own_gpu = False
     within_node = False
     without_gpu: str | None = None

@@ -140,7 +140,7 @@ def _problem(name: str, transport: type[Transport], ranks: Sequence[_RankFacts])
     kinds = {rank.kind for rank in ranks}
     if not kinds <= set(transport.devices):
         return "needs a GPU on every rank"
-    shares_a_gpu = kinds == {"cuda"} and len({rank.identity for rank in ranks}) < len(ranks)
+    shares_a_gpu = "cpu" not in kinds and len({rank.identity for rank in ranks}) < len(ranks)
     if transport.needs_own_gpu and shares_a_gpu:
         return "needs a GPU of its own for every rank"
     return next((rank.lacks[name] for rank in ranks if rank.lacks[name]), "")

@@ -14,7 +14,7 @@ from slipstream.fft.slab_layout import NOT_KEPT, SlabGeometry
 from slipstream.schedule import StepGraph
 
 # Working set of one batch in bytes; see `batches`. A GPU takes all columns at once.
-BATCH_BYTES = {"cpu": 1 << 20, "cuda": 1 << 62}
+BATCH_BYTES = {"cpu": 1 << 20, "gpu": 1 << 62}
 
 
 class ColumnPass:
@@ -40,7 +40,7 @@ class ColumnPass:
         offset = np.where(kept, self._ky * row * np.arange(nz, dtype=np.int64), NOT_KEPT)
         self._in_place = RowTables(device, (offset, np.full_like(offset, row)))
         row_bytes = fields * nz * row * np.dtype(complex_dtype).itemsize
-        limit = max(1, BATCH_BYTES[device.kind] // max(1, row_bytes))
+        limit = max(1, BATCH_BYTES[device.processor] // max(1, row_bytes))
         self.batch = max(1, balanced_batch(self._ky, limit, device.lanes))
 
     def batches(self) -> list[tuple[int, int]]:

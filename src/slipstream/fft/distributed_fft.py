@@ -58,7 +58,7 @@ class DistributedFFT:
     comm : mpi4py.MPI.Comm, optional
         The ranks that share the array, any communicator; None is serial.
     device : Device or str
-        An open device, or "auto", "cpu", "cuda".
+        An open device, or "auto", "cpu", "cuda", "hip".
     fields : int
         Number of fields that are transformed together; arrays then have a leading axis.
     layout : {"slab", "pencil", "root"}
@@ -147,7 +147,7 @@ class DistributedFFT:
         dtype: Any = "float64",
         *,
         comm: Any = None,
-        device: Device | Literal["auto", "cpu", "cuda"] = "auto",
+        device: Device | Literal["auto", "cpu", "cuda", "hip"] = "auto",
         axes: int | Sequence[int] | None = None,
         kinds: Kind | Sequence[Kind] = "fft",
         norm: Literal["backward", "ortho", "forward"] = "backward",

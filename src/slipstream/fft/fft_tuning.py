@@ -41,8 +41,8 @@ def choose(arguments: Arguments, device: Device, comm: Comm) -> Choices:
     """
     a = arguments
     name = chosen_transport(a.transport, comm, device)
-    slab = SlabOptions(whole=device.kind == "cuda" and max(a.shape) in _WHOLE)
-    if device.kind == "cuda" and a.ranks > 1:
+    slab = SlabOptions(whole=device.kind != "cpu" and max(a.shape) in _WHOLE)
+    if device.kind != "cpu" and a.ranks > 1:
         bytes_per_rank = _modes_bytes(a) // a.ranks
         if bytes_per_rank >= _COPIED:
             chunks = max(4, min(8, bytes_per_rank // _CHUNK))
@@ -101,7 +101,7 @@ def _modes_bytes(arguments: Arguments) -> int:
 
 def _plane_chunks(device: Device, kx_chunks: int, chunks: Sequence[int]) -> Sequence[int]:
     """Return the numbers of chunks of planes worth measuring for a number of chunks of kx."""
-    if device.kind == "cuda":
+    if device.kind != "cpu":
         return (1, 2) if len(chunks) > 1 else (1,)
     return chunks if kx_chunks == 1 else (1,)
 

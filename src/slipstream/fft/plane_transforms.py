@@ -28,7 +28,7 @@ from slipstream.schedule import StepGraph
 PointOperation = Callable[[Array, int], tuple[Operation, list[Array]]]
 
 # Working set of one batch in bytes: what a core's caches hold, or what keeps a GPU busy.
-BATCH_BYTES = {"cpu": 3 << 19, "cuda": 1 << 31}
+BATCH_BYTES = {"cpu": 3 << 19, "gpu": 1 << 31}
 
 
 @dataclass(frozen=True)
@@ -355,7 +355,7 @@ def batch_planes(
 ) -> int:
     """Return how many planes a batch has on a device, where arrays hold so many planes."""
     planes = geometry.planes if planes is None else planes
-    limit = max(1, BATCH_BYTES[device.kind] // _plane_bytes(geometry, fields, complex_dtype))
+    limit = max(1, BATCH_BYTES[device.processor] // _plane_bytes(geometry, fields, complex_dtype))
     planes = balanced_batch(planes, limit, device.lanes)
     # An even number: rows that are transformed in pairs stay together however planes are divided.
     return max(1, min(planes + planes % 2, limit & ~1 or 1))

@@ -81,7 +81,7 @@ class KxChunk:
         )
         self._plane_tables = RowTables(device, geometry.plane_rows())
         limit = max(1, _COLUMN_BATCH // max(1, fields * nz * row * packed.itemsize))
-        if device.kind == "cuda":
+        if device.kind != "cpu":
             limit = max(1, ky)
         self._batch = max(1, balanced_batch(ky, limit, device.lanes))
         self.forward_exchanges, self.backward_exchanges = (
@@ -206,4 +206,4 @@ def lane_after_exchange(graph: StepGraph, lane: str, transport: Transport | None
     On a GPU that is a lane of its own, so that chunks which have arrived are transformed while
     others are still being stored. The lanes of a CPU are its threads, of which there are no more.
     """
-    return "after exchange" if transport and graph.device.kind == "cuda" else lane
+    return "after exchange" if transport and graph.device.kind != "cpu" else lane

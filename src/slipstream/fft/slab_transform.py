@@ -80,7 +80,7 @@ class SlabTransform(Part):
         stored = -(-width // alignment) * alignment
         plane_bytes = 2 * fields * ny * stored * complex_dtype.itemsize
         limit = max(1, _PLANE_BATCH // plane_bytes)
-        if device.kind == "cuda":
+        if device.kind != "cpu":
             limit = max(1, device.memory_total() // (_BATCH_SHARE * plane_bytes // 2))
         self._batch = max(1, balanced_batch(self._planes, limit, device.lanes))
         real_dtype = np.zeros(0, complex_dtype).real.dtype

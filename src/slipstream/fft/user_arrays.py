@@ -26,7 +26,8 @@ from slipstream.schedule import CommittedStep
 from slipstream.schedule.dependencies import Region
 
 # DLPack's device types of host memory, pinned or not, and of NVIDIA GPUs, managed or not.
-_DLPACK_HOST, _DLPACK_CUDA = (1, 3), (2, 13)
+# Codes of DLPack: of the host, pinned by a vendor or not, and of GPUs by kind of device.
+_DLPACK_HOST, _DLPACK_GPU = (1, 3, 11), {"cuda": (2, 13), "hip": (10,)}
 # How many arrays that came lately are recognised when they come again, how many pairs of them have
 # a step, and after how many calls another pair may take the place of one that did not come.
 _RECOGNISED, _REMEMBERED, _IDLE = 8, 4, 64
@@ -104,7 +105,7 @@ class UserArrays:
             kind = int(array.__dlpack_device__()[0])
             if kind in _DLPACK_HOST:
                 return np.from_dlpack(array)
-            if kind in _DLPACK_CUDA and self._device.kind == "cuda":
+            if kind in _DLPACK_GPU.get(self._device.kind, ()):
                 return self._device.array_module.from_dlpack(array)
         except Exception as error:
             raise InputError(
@@ -152,7 +153,7 @@ class UserArrays:
         if not self._home.holds(array):
             return False
         fits = array.size and address_of(array) % 16 == 0 and min(array.strides) > 0
-        if self._home.kind == "cuda":
+        if self._home.kind != "cpu":
             # A library may choose another way for other strides, and so give other bits.
             fits = fits and array.flags.c_contiguous
         else:

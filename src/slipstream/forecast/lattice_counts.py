@@ -115,7 +115,7 @@ def _counts(
 ) -> tuple[StepCounts, Storage]:
     """Return the counts of a rank with so many sites and links to others, and how it stores."""
     room = room_of_rank(machine, ranks, "device")
-    candidates = worth_a_try(storage_wishes(case.numerics), "cuda")
+    candidates = worth_a_try(storage_wishes(case.numerics), "gpu")
     needs = {one: memory_with_output(sites, voxels, one) for one in candidates}
     storage = next((one for one in candidates if needs[one] <= room), candidates[0])
     check_fit(ranks, needs[storage], room, "device")

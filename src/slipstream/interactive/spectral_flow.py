@@ -61,7 +61,7 @@ class Flow(InteractiveSimulation):
         bound, which forced flows need.
     integrator, precision, dealiasing, integrating_factor
         See ``[time]`` and ``[numerics]`` in docs/cases.md.
-    device : {"auto", "cpu", "cuda"} or Device
+    device : {"auto", "cpu", "cuda", "hip"} or Device
         Device that computes.
     comm : mpi4py.MPI.Comm, None or "world"
         The ranks that share the work. "world" is all that an MPI launcher has started, or a single

@@ -81,7 +81,7 @@ class Segments(Units):
         super().__init__(sites, storage)
         self._tables, self.count = tables, sites.stored // SEGMENT
         self._threads = _SEGMENTS_PER_BLOCK * SEGMENT
-        if sites.device.kind == "cuda":
+        if sites.device.kind != "cpu":
             self._constants |= {"THREADS": self._threads, "BLOCKS_PER_SM": 1}
 
     def of_sites(self, sites: np.ndarray) -> np.ndarray:

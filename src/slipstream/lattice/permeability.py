@@ -157,7 +157,7 @@ def permeability(
         Whether communication overlaps with computation.
     keep_fields : bool
         Whether to keep velocity and pressure at the pores, in host memory.
-    device : {"auto", "cpu", "cuda"} or Device
+    device : {"auto", "cpu", "cuda", "hip"} or Device
         Device that computes.
     transport : str
         How ranks exchange; see `slipstream.exchange.TRANSPORTS`.

@@ -27,7 +27,7 @@ _CANDIDATES = {
         {"layout": "stream", "order": "raster", "encoding": "strips"},
         {"layout": "stream", "order": "row-tiles", "encoding": "strips"},
     ],
-    "cuda": [
+    "gpu": [
         {"layout": layout, "order": order, "encoding": encoding}
         for layout, order, encoding in (
             ("vector-collision", "raster", "compact"),
@@ -40,7 +40,7 @@ _CANDIDATES = {
 }
 _PROPAGATION = "aa"
 # Voxels that suffice to tell, and pairs of steps that are timed, after one that is not.
-_VOXELS = {"cpu": 1 << 23, "cuda": 1 << 28}
+_VOXELS = {"cpu": 1 << 23, "gpu": 1 << 28}
 _PAIRS = 3
 
 
@@ -61,7 +61,7 @@ def choose_storage(
     candidates = storage_candidates(wishes, subdomain, device, comm, need)
     if len(candidates) == 1:
         return candidates[0], {}
-    part = some_planes(subdomain, _VOXELS[device.kind])
+    part = some_planes(subdomain, _VOXELS[device.processor])
 
     def prepare(storage: Storage) -> Callable[[], None]:
         flow = PoreFlow(part, Fluid(), storage, device)
@@ -89,28 +89,28 @@ def storage_candidates(
     need: Callable[[Storage], int] | None = None,
 ) -> list[Storage]:
     """Return what `choose_storage` would choose from: what is worth a try and fits. Collective."""
-    candidates = worth_a_try(wishes, device.kind)
+    candidates = worth_a_try(wishes, device.processor)
     if len(candidates) == 1:
         return candidates
     return _that_fit(candidates, need or _flow_need(subdomain), device, comm)
 
 
-def worth_a_try(wishes: dict[str, str], kind: str) -> list[Storage]:
+def worth_a_try(wishes: dict[str, str], processor: str) -> list[Storage]:
     """Return what is worth a try of all that agrees with the wishes; if nothing is, all of it."""
     open_ = [name for name, value in wishes.items() if value == "auto"]
     fixed = {name: value for name, value in wishes.items() if value != "auto"}
-    if fixed.get("encoding") == "strips" and kind != "cpu":
+    if fixed.get("encoding") == "strips" and processor != "cpu":
         raise InputError("encoding 'strips' is for CPUs; accepted on a GPU: auto, compact, wide")
     if not open_:
         return [Storage(**fixed)]
     likely = [
         Storage(**{"propagation": _PROPAGATION, **candidate, **fixed})
-        for candidate in _CANDIDATES[kind]
+        for candidate in _CANDIDATES[processor]
         if all(fixed.get(name, value) == value for name, value in candidate.items())
     ]
     if likely:
         return likely
-    usual = {"propagation": _PROPAGATION, "precision": "float64", **_CANDIDATES[kind][0]}
+    usual = {"propagation": _PROPAGATION, "precision": "float64", **_CANDIDATES[processor][0]}
     choices = [("compact", "wide") if name == "encoding" else (usual[name],) for name in open_]
     return [
         Storage(**fixed, **dict(zip(open_, values, strict=True)))

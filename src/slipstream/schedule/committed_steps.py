@@ -46,7 +46,7 @@ def commit(graph: StepGraph, policy: str = "overlap") -> CommittedStep:
     several_devices = any(node.device != graph.device for node in graph.nodes)
     if policy == "overlap" and (has_transfers or several_devices):
         return OverlappedStep(graph)
-    if policy == "overlap" and graph.device.kind == "cuda":
+    if policy == "overlap" and graph.device.kind == "cuda":  # CuPy makes no graphs of HIP's
         return CapturedStep(graph)
     waits = any(node.category == "communication" for node in graph.nodes)
     if graph.device.kind == "cpu" and not (waits or several_devices):

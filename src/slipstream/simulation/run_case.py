@@ -174,7 +174,7 @@ class _CaseRun:
         self._effort = _Effort()
         self._log = RunLog(output.path, options.log_level, is_first)
         wall = simulation.case.time.wall_seconds
-        self._wall = WallLimit(wall, options.elapsed, simulation.device.kind == "cuda")
+        self._wall = WallLimit(wall, options.elapsed, simulation.device.kind != "cpu")
 
     def run(self) -> None:
         """Run it to its end."""

@@ -99,7 +99,7 @@ class SpectralSimulation(Simulation):
         self.schedule = case.run.schedule
         self._sharing = ranks_per_device(comm, device)
         # Steps of one size that a GPU is given before the host checks their result.
-        self._steps_under_way = 32 if device.kind == "cuda" else 1
+        self._steps_under_way = 32 if device.kind != "cpu" else 1
 
     # -- before the run ----------------------------------------------------------------------
 
