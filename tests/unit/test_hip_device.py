@@ -8,6 +8,7 @@ from types import ModuleType, SimpleNamespace
 import numpy as np
 import pytest
 
+import nvrtc
 import slipstream.device
 from slipstream.advection.overlap_strategies import automatic_strategy
 from slipstream.device import BlockLaunch, RowLaunch, device_choice, open_device, open_devices
@@ -27,6 +28,8 @@ class Array(np.ndarray):
 
 
 class Context:
+    compute_capability = "90"
+
     def __init__(self, ordinal):
         self.id = ordinal
 
@@ -71,7 +74,8 @@ def rocm_cupy():
         getDeviceProperties=lambda ordinal: {
             "name": b"AMD Instinct MI250X",
             "gcnArchName": b"gfx90a:sramecc+:xnack-",
-            "sharedMemPerBlock": 65536,
+            "sharedMemPerBlock": 64 * 1024,
+            "sharedMemPerBlockOptin": 227 * 1024,  # of NVIDIA's only
         },
         deviceGetPCIBusId=lambda ordinal: f"0000:0{ordinal}:00.0",
         memcpyDefault=4,
@@ -81,17 +85,22 @@ def rocm_cupy():
         pointerGetAttributes=unknown,
     )
 
-    def function(name):
-        return lambda grid, block, values, shared_mem: GRIDS.append((grid, block, shared_mem))
+    class Function:
+        ptr = 0
 
-    module = SimpleNamespace(load=lambda binary: None, get_function=function)
+        def __call__(self, grid, block, values, shared_mem):
+            GRIDS.append((grid, block, shared_mem))
+
+    module = SimpleNamespace(load=lambda binary: None, get_function=lambda name: Function())
     cuda = ModuleType("cupy.cuda")
     Queue.null = Queue()
     cuda.runtime, cuda.Device, cuda.Stream, cuda.Event = runtime, Context, Queue, Queue
     cuda.function = SimpleNamespace(Module=lambda: module)
     cuda.memory = SimpleNamespace(OutOfMemoryError=MemoryError)
     cuda.nvrtc = SimpleNamespace(getVersion=lambda: (7, 0))
-    cuda.driver = SimpleNamespace()
+    cuda.driver = SimpleNamespace(
+        CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES=8, funcSetAttribute=lambda *_: None
+    )
     kinds = ("R2C", "C2R", "C2C", "D2Z", "Z2D", "Z2Z")
     cuda.cufft = SimpleNamespace(PlanNd=None, **{f"CUFFT_{kind}": kind for kind in kinds})
     cupy = ModuleType("cupy")
@@ -167,14 +176,28 @@ def test_ranks_do_not_see_each_others_memory():
         assert automatic_strategy(two, device) == strategy
 
 
-def test_kernels_are_compiled_for_the_gpu_at_hand_and_grids_are_as_large_as_hip_allows(rocm):
-    """As a run compiles them: in a process beside it, if hiprtc is here."""
-    library = next(filter(None, map(ctypes.util.find_library, ("hiprtc", "amdhip64"))), None)
-    if library is None:
-        pytest.skip("hiprtc is not installed")
-    ctypes.CDLL(library)
-    device = open_device("hip")
-    assert device.shared_memory_limit == 65536
+def hiprtc():
+    """Return the path of AMD's run-time compiler, if it is installed."""
+    found = next(filter(None, map(ctypes.util.find_library, ("hiprtc", "amdhip64"))), None)
+    return found or pytest.skip("hiprtc is not installed")
+
+
+@pytest.mark.parametrize(
+    ("kind", "library", "symbol", "most_threads"),
+    [
+        ("hip", hiprtc, b"scatter_rows.kd\0", (1 << 32) - 1),
+        ("cuda", nvrtc.library, b".text.scatter_rows\0", 1 << 40),
+    ],
+    ids=["hip", "cuda"],
+)
+def test_kernels_are_compiled_for_the_gpu_at_hand_and_grids_are_no_larger_than_it_allows(
+    rocm, kind, library, symbol, most_threads
+):
+    """As a run compiles them: in a process beside it."""
+    ctypes.CDLL(library())
+    rocm.cuda.runtime.is_hip = kind == "hip"
+    device = open_device(kind)
+    assert device.shared_memory_limit == {"hip": 64, "cuda": 227}[kind] * 1024
     kernel = device.kernel("gather_scatter.hpp", "scatter_rows", REAL="double")
     for launch, threads in (
         (RowLaunch(1 << 40, 100), 256),
@@ -184,6 +207,5 @@ def test_kernels_are_compiled_for_the_gpu_at_hand_and_grids_are_as_large_as_hip_
         device.run(kernel.bind(launch))
         (blocks,), block, _ = GRIDS[-1]
         assert np.prod(block) == threads
-        assert 1 <= blocks < 2**32 // threads
-    program = kernel._program
-    assert b"scatter_rows.kd\0" in program._binary.result()
+        assert 1 <= blocks * threads <= most_threads
+    assert symbol in kernel._program._binary.result()

@@ -162,7 +162,7 @@ class LatticeSimulation(Simulation):
     @property
     def output_is_copied(self) -> bool:
         """Whether populations are on a GPU, from which fields are copied for output."""
-        return self.device.kind == "cuda"
+        return self.device.kind != "cpu"
 
     def describe_devices(self) -> dict[str, str]:
         """Return how populations are stored, on what. Collective."""

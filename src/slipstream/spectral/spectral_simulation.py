@@ -121,7 +121,7 @@ class SpectralSimulation(Simulation):
     @property
     def output_is_copied(self) -> bool:
         """Whether fields are on a GPU, from which they are copied for output."""
-        return self.device.kind == "cuda"
+        return self.device.kind != "cpu"
 
     def describe_devices(self) -> dict[str, str]:
         """Return where the fields are, and what crosses the bus, for people. Collective."""
