@@ -25,13 +25,15 @@ from slipstream.errors import InputError
 SHAPE = (12, 10, 20)
 
 
-@pytest.fixture(autouse=True)
-def small_copies(monkeypatch):
-    monkeypatch.setattr(
-        advection_bench,
-        "large_copy",
-        lambda device, **options: large_copy(device, 1 << 20, **options),
-    )
+@pytest.fixture(scope="module", autouse=True)
+def small_copies():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            advection_bench,
+            "large_copy",
+            lambda device, **options: large_copy(device, 1 << 20, **options),
+        )
+        yield
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from slipstream.bench import bench_commands, harness, headlines_bench
+from slipstream.bench import bench_commands, fft_bench, harness, headlines_bench
 from slipstream.bench.comparison import (
     Headline,
     Median,
@@ -92,7 +92,9 @@ def test_files_that_are_no_records_are_refused(tmp_path):
             read_headlines(path, "fft", "a", {})
 
 
-def test_a_benchmark_is_compared_and_fails_if_it_is_worse(tmp_path, capsys):
+def test_a_benchmark_is_compared_and_fails_if_it_is_worse(tmp_path, capsys, monkeypatch):
+    measure = harness.copy_bandwidth
+    monkeypatch.setattr(fft_bench, "copy_bandwidth", lambda device: measure(device, 1 << 20))
     request = TransformRequest(
         shape=(8, 8, 8), device="cpu", plain=False, repetitions=1, json=tmp_path / "record.json"
     )

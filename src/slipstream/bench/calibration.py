@@ -130,7 +130,7 @@ def _share_of_bound(device: Device, copy: float) -> float:
     request = DNSRequest(device=device.kind, n=_POINTS[device.processor], plain=False)
     case = case_of_step(request)
     simulation = SpectralSimulation(case, None, device)
-    measured = measure_step(case, simulation, _REPETITIONS, plain=False)
+    measured = measure_step(case, simulation, _REPETITIONS, plain=False, bandwidth=copy)
     problem = simulation.problem
     bound = problem.substage_bytes() * problem.method.substages / copy
     return min(1.0, bound / measured["seconds per step"])

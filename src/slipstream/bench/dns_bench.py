@@ -70,9 +70,16 @@ def case_of_step(
 
 
 def measure_step(
-    case: SpectralCase, simulation: SpectralSimulation, repetitions: int, plain: bool
+    case: SpectralCase,
+    simulation: SpectralSimulation,
+    repetitions: int,
+    plain: bool,
+    bandwidth: float | None = None,
 ) -> dict[str, Any]:
-    """Return figures of the step of a simulation that is not allocated yet. Collective."""
+    """Return figures of the step of a simulation that is not allocated yet. Collective.
+
+    The bandwidth of copies is measured if it is not known.
+    """
     before = simulation.device.memory_free()
     simulation.allocate()
     allocated = before - simulation.device.memory_free()
@@ -83,7 +90,7 @@ def measure_step(
     flow.set_step_size(1e-6)
     step = commit(flow.record_step(), case.run.schedule)
     alone = commit(flow.record_step(compute=False), case.run.schedule)
-    bandwidth = copy_bandwidth(device)()
+    bandwidth = bandwidth or copy_bandwidth(device)()
     actions: dict[str, Callable[[], object]] = {"step": step.run, "transforms": alone.run}
     if plain:
         forward, backward = plain_transforms(device, problem.geometry.shape, problem.real_dtype)
