@@ -1,9 +1,14 @@
+import asyncio
+
 import numpy as np
 import pytest
 import xarray
 import zarr
 from hypothesis import given
 from hypothesis import strategies as st
+from zarr.abc.store import RangeByteRequest
+from zarr.core.buffer import default_buffer_prototype
+from zarr.storage import LocalStore
 
 from slipstream.errors import InputError
 from slipstream.field import Field
@@ -14,12 +19,14 @@ from slipstream.io import (
     read_field,
     spectrum_fields,
     write_checkpoint,
+    zarr_store,
 )
 from slipstream.io.stored_layout import aligned_chunks
 from slipstream.io.time_series import whole_field
 
 SHAPE = (4, 5, 6)
 DIMS = ("z", "y", "x")
+PROTOTYPE = default_buffer_prototype()
 pytestmark = pytest.mark.filterwarnings("error::RuntimeWarning")
 
 
@@ -42,6 +49,25 @@ def test_snapshots_are_a_labelled_data_set(tmp_path):
     np.testing.assert_array_equal(data["x"], 0.5 * np.arange(6))
     np.testing.assert_array_equal(data["u"], [first, second])
     np.testing.assert_array_equal(data["v"].sel(time=0.5), -second)
+
+
+def test_files_are_read_as_zarr_reads_them(tmp_path):
+    """What is small, what is large, a folder, what is not there, and parts of files."""
+    (tmp_path / "small").write_bytes(b"0123456789")
+    (tmp_path / "large").write_bytes(bytes(range(256)) * 1024)
+    (tmp_path / "folder").mkdir()
+    keys = ("small", "large", "folder", "nothing", "small/within")
+    cases = [(key, part) for key in keys for part in (None, RangeByteRequest(3, 7))]
+
+    async def read(kind):
+        store = kind(tmp_path)
+        found = [await store.get(*one, byte_range=part) for one, part in asked]
+        return [None if one is None else one.to_bytes() for one in found]
+
+    asked = [((key, prototype), part) for key, part in cases for prototype in (PROTOTYPE, None)]
+    mine, theirs = asyncio.run(read(zarr_store._WholeFiles)), asyncio.run(read(LocalStore))
+    assert mine == theirs
+    assert mine[0] == b"0123456789" and mine[2] == b"3456" and mine[-1] is None
 
 
 def test_a_group_that_has_grown_is_described_as_zarr_would(tmp_path):

@@ -25,7 +25,7 @@ from typing import Any
 
 import numpy as np
 import zarr
-from zarr.core.buffer import Buffer
+from zarr.core.buffer import Buffer, BufferPrototype
 from zarr.storage import LocalStore
 
 from slipstream.array_types import Comm
@@ -445,6 +445,20 @@ class _WholeFiles(LocalStore):
     def __init__(self, root: Path | str, *, read_only: bool = False) -> None:
         super().__init__(root, read_only=read_only)
         self._written: dict[str, tuple[int, int]] = {}
+
+    async def get(
+        self,
+        key: str,
+        prototype: BufferPrototype | None = None,
+        byte_range: Any = None,
+    ) -> Buffer | None:
+        path = self.root / key
+        try:  # most files are small, or not there: to wake a thread would take longer
+            if path.stat().st_size > _SMALL_CHUNK or prototype is None or byte_range is not None:
+                return await super().get(key, prototype, byte_range)
+            return prototype.buffer.from_bytes(path.read_bytes())
+        except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
+            return None
 
     async def set(self, key: str, value: Buffer) -> None:
         if len(value) > _SMALL_CHUNK:
