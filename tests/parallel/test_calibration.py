@@ -13,8 +13,8 @@ from slipstream.forecast import forecast, load_machine
 
 @pytest.fixture(autouse=True)
 def _small(monkeypatch):
-    monkeypatch.setattr(calibration, "_POINTS", {"cpu": 16, "cuda": 32})
-    monkeypatch.setattr(calibration, "_LARGE", {"cpu": 1 << 14, "cuda": 1 << 20})
+    monkeypatch.setattr(calibration, "_POINTS", {"cpu": 16, "gpu": 32})
+    monkeypatch.setattr(calibration, "_LARGE", {"cpu": 1 << 14, "gpu": 1 << 20})
     monkeypatch.setattr(calibration, "_MESSAGES", [800, 8000])
     monkeypatch.setattr(storage_bench, "_FILE", 1 << 16)
     monkeypatch.setattr(storage_bench, "_PIECE", 1 << 14)

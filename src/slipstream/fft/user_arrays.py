@@ -25,8 +25,8 @@ from slipstream.fft.padded_rows import padded_row
 from slipstream.schedule import CommittedStep
 from slipstream.schedule.dependencies import Region
 
-# DLPack's device types of host memory, pinned or not, and of NVIDIA GPUs, managed or not.
-# Codes of DLPack: of the host, pinned by a vendor or not, and of GPUs by kind of device.
+# DLPack's device types: of host memory, pinned by a vendor or not, and of GPUs by kind of device,
+# managed or not.
 _DLPACK_HOST, _DLPACK_GPU = (1, 3, 11), {"cuda": (2, 13), "hip": (10,)}
 # How many arrays that came lately are recognised when they come again, how many pairs of them have
 # a step, and after how many calls another pair may take the place of one that did not come.
