@@ -240,6 +240,8 @@ SPHERE_LATTICES: Names = {
     "body-centred": "two spheres in a cell",
     "face-centred": "four spheres in a cell",
 }
+# Metres: voxels of images are smaller, and who gives more means micrometres.
+LARGEST_VOXEL = 0.01
 # By suffix: the format of a file.
 IMAGE_FORMATS: Names = {
     ".raw": "raw values",

@@ -200,7 +200,7 @@ def test_walls_mirrors_and_buffers_on_any_number_of_ranks(comm, device):
 
 
 def test_flow_that_is_too_fast_is_refused_by_all(comm, device):
-    shared = start(device, "flow.force=1", comm=comm)
+    shared = start(device, "flow.force=1", "flow.inertia=true", comm=comm)
     with pytest.raises(RunError, match="the Mach number reached"):
         advance(shared, 10)
 

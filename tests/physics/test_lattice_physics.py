@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+import warnings
 
 import numpy as np
 import pytest
@@ -318,10 +319,22 @@ def test_shear_waves_decay_by_viscosity_and_move_with_the_flow_if_it_has_inertia
 # -- what is no flow -----------------------------------------------------------------------------
 
 
+def test_without_inertia_no_force_is_too_large(device):
+    """The equations are linear: another force changes digits at most."""
+    sample, settings = make_sample("channel", (2, 24, 2), axis="y"), {"tolerance": 1e-5}
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        slow, fast = (
+            permeability(sample, force=force, device=device, **settings) for force in (1e-6, 0.5)
+        )
+    assert fast.mach > 1
+    assert fast.k == pytest.approx(slow.k, rel=1e-12)
+
+
 def test_flow_that_is_too_fast_is_an_error_that_tells_what_to_do(device):
     sample = make_sample("channel", (2, 12, 2), axis="y")
     with pytest.raises(RunError, match="Mach number.*at step 100.*force at least .* smaller$"):
-        permeability(sample, force=0.1, device=device)
+        permeability(sample, force=0.1, inertia=True, device=device)
     flow = flow_through(voxels("channel", (2, 12, 2), axis="y"), Fluid(), device)
     set_populations(flow, np.full((19, 2, 12, 2), np.nan))
     assert np.isnan(flow.sums()[1])

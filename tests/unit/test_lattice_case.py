@@ -158,7 +158,8 @@ def test_case_says_how_it_ends():
         ("image.radius=0", ["image.radius", "greater than 0"]),
         ("image.porosity=1", ["image.porosity", "less than 1"]),
         ("image.seed=-1", ["image.seed", "at least 0"]),
-        ("image.voxel_size=2.0", ["image.voxel_size", "at most 1"]),
+        ("image.voxel_size=2.0", ["image.voxel_size", "metres, at most 0.01, such as 2e-6"]),
+        ("image.voxel_size=0.65", ["image.voxel_size", "metres, at most 0.01, such as 2e-6"]),
         ("image.voxel_size=0", ["image.voxel_size", "greater than 0"]),
         ("image.crop=[[0, 4], [0, 4]]", ["image.crop", "[[x0, x1], [y0, y1], [z0, z1]]"]),
         ("image.crop=[[0, 4], [4, 4], [0, 4]]", ["image.crop", "[[x0, x1]"]),
@@ -247,7 +248,7 @@ sources = st.one_of(
     ),
 )
 shared = st.fixed_dictionaries(
-    {"voxel_size": st.floats(1e-9, 1)},
+    {"voxel_size": st.floats(1e-9, 0.01) | st.just(1.0)},
     optional={
         "crop": st.lists(ranges, min_size=3, max_size=3),
         "mirror": axes,

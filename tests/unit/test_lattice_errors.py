@@ -123,11 +123,11 @@ def test_families_do_not_go_on_from_each_other(capsys):
 
 
 def test_fast_flows_are_warned_of_and_then_refused(capsys):
-    assert run("flow.force=1e-2") == 0
+    assert run("flow.force=1e-2", "flow.inertia=true") == 0
     output = capsys.readouterr().out
     assert output.count("warning: the Mach number reached 0.") == 1
     assert "flow.force" in output
-    told = refused(capsys, "flow.force=0.1", status=1, out="fast")
+    told = refused(capsys, "flow.force=0.1", "flow.inertia=true", status=1, out="fast")
     assert "the Mach number reached" in told
     assert "at step 10" in told
     assert "force at least" in told
@@ -135,7 +135,7 @@ def test_fast_flows_are_warned_of_and_then_refused(capsys):
 
 def fast_flow(force):
     sample = make_sample("channel", (2, 12, 2), axis="y")
-    return permeability(sample, force=force, device="cpu", tolerance=1e-4)
+    return permeability(sample, force=force, inertia=True, device="cpu", tolerance=1e-4)
 
 
 def test_the_function_warns_of_fast_flows_too_and_then_refuses_them():
@@ -177,7 +177,8 @@ def test_the_function_warns_if_the_steps_were_too_few():
         ({"relaxation_time": "1"}, "relaxation_time is '1'; accepted: a number more than 0.5"),
         ({"voxel_size": "2um"}, "voxel_size is '2um'; accepted: a number more than 0"),
         ({"voxel_size": float("inf")}, "voxel_size is inf; accepted"),
-        ({"voxel_size": 2.0}, "voxel_size is 2.0; accepted: metres, such as 2e-6"),
+        ({"voxel_size": 2.0}, "voxel_size is 2.0; accepted: metres, at most 0.01, such as 2e-6"),
+        ({"voxel_size": 0.65}, "voxel_size is 0.65; accepted: metres, at most 0.01"),
         ({"tolerance": 1.5}, "tolerance is 1.5; accepted: less than 1"),
         ({"relaxation_time": float("inf")}, "relaxation_time is inf; accepted: a number"),
         ({"magic": float("inf")}, "magic is inf; accepted: a number"),

@@ -12,6 +12,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, field_validator, mo
 from slipstream.accepted import (
     ENCODINGS,
     IMAGE_FORMATS,
+    LARGEST_VOXEL,
     LATTICE_PRECISIONS,
     PARTITIONS,
     POPULATION_LAYOUTS,
@@ -169,7 +170,7 @@ class Image(Table):
     solid_fraction: Annotated[float, Field(gt=0, lt=1)] | None = None
     porosity: Annotated[float, Field(gt=0, lt=1)] | None = None
     seed: Annotated[int, Field(ge=0)] | None = None
-    voxel_size: Annotated[float, Field(gt=0, le=1)] = 1.0
+    voxel_size: Positive = 1.0
     crop: Annotated[Any, BeforeValidator(_as_tuples)] = None
     mirror: Annotated[tuple[Axis, ...], BeforeValidator(as_tuple)] = ()
     buffer: Annotated[int, Field(ge=0)] = 0
@@ -211,6 +212,16 @@ class Image(Table):
         if pore is not None and not (values and all(map(_is_whole, values))):
             raise ValueError(f"accepted: a whole number, or a list of them, not {pore!r}")
         return pore
+
+    @field_validator("voxel_size")
+    @classmethod
+    def _in_metres(cls, size: float) -> float:
+        if not (size <= LARGEST_VOXEL or size == 1):
+            raise ValueError(
+                f"accepted: metres, at most {LARGEST_VOXEL}, such as 2e-6, or 1 for voxels, not"
+                f" {size!r}"
+            )
+        return size
 
     @field_validator("shape")
     @classmethod

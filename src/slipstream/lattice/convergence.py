@@ -177,8 +177,16 @@ class Steadiness:
         self.residual = residual if math.isfinite(residual) else 1.0
 
     def _judge(self, mach: float) -> None:
-        """Refuse a flow that is too fast for the method; warn once of a fast one."""
+        """Refuse a flow that is too fast for the method; warn once of a fast one.
+
+        Without inertia the equations are linear: no speed is too large, and a flow has blown up, or
+        not.
+        """
         reached = f"the Mach number reached {mach:.3g} at step {self._flow.steps}"
+        if not self._flow.fluid.inertia:
+            if not math.isfinite(mach):
+                raise RunError(f"{reached}: the flow has blown up; a larger relaxation_time helps")
+            return
         if not mach <= MACH_LIMIT:
             raise RunError(
                 f"{reached}, beyond {MACH_LIMIT}: the flow is not incompressible any more; drive it"

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from slipstream.accepted import SCHEDULES
+from slipstream.accepted import LARGEST_VOXEL, SCHEDULES
 from slipstream.argument_checks import check_positive, name_among
 from slipstream.array_types import Comm
 from slipstream.collective import check_agreement, collectively, sum_over_ranks
@@ -45,9 +45,6 @@ from slipstream.lattice.relaxation_rates import Fluid, driven_along
 from slipstream.lattice.steady_flow import MOST_STEPS, Callback, SteadyFlow, run_to_steady
 from slipstream.lattice.storage_tuning import choose_storage
 from slipstream.lattice.velocity_set import AXES, axes_of
-
-# Metres: voxels of images are smaller.
-_LARGE_VOXEL = 0.01
 
 
 @collectively
@@ -174,7 +171,8 @@ def permeability(
     InputError
         If an argument is not accepted, the image has no pores or no path through them.
     RunError
-        If the flow becomes unphysically fast, beyond a Mach number of 0.3.
+        If flow with inertia becomes unphysically fast, beyond a Mach number of 0.3, or if the
+        velocity is not finite.
     PermeabilityInterrupted
         On Ctrl-C, or another signal to end, during the flow: a `KeyboardInterrupt` whose ``result``
         is what is known so far. A second Ctrl-C ends it at once.
@@ -182,9 +180,9 @@ def permeability(
     Warns
     -----
     RuntimeWarning
-        If opposite faces do not match, so that pores face solid; if the flow is so fast that
-        compressibility matters, beyond a Mach number of 0.1; or if the tolerance was not reached
-        within the steps allowed.
+        If opposite faces do not match, so that pores face solid; if flow with inertia is so fast
+        that compressibility matters, beyond a Mach number of 0.1; or if the tolerance was not
+        reached within the steps allowed.
     """
     name_among("axis", axis, ("x", "y", "z", "all"))
     axes = axes_of(axis)
@@ -193,9 +191,10 @@ def permeability(
     voxel_size, tolerance = float(voxel_size), float(tolerance)
     if tolerance >= 1:
         raise InputError(f"tolerance is {tolerance!r}; accepted: less than 1, which is 100 %")
-    if voxel_size > 1:
+    if not (voxel_size <= LARGEST_VOXEL or voxel_size == 1):
         raise InputError(
-            f"voxel_size is {voxel_size!r}; accepted: metres, such as 2e-6, or 1 for voxels"
+            f"voxel_size is {voxel_size!r}; accepted: metres, at most {LARGEST_VOXEL}, such as"
+            " 2e-6, or 1 for voxels"
         )
     _check_steps(max_steps, interval)
     max_steps, interval = int(max_steps), int(interval)
@@ -253,7 +252,7 @@ def permeability(
     opened = open_matching_device(device, comm)
     with in_terms_of(ARGUMENTS):
         subdomain = read_pores(domain, walls, axes, opened, comm, partition, isolated)
-    for text in _doubts(subdomain, voxel_size):
+    for text in _doubts(subdomain):
         warnings.warn(text, RuntimeWarning, stacklevel=3)
     sites = int(np.count_nonzero(subdomain.own[1:-1, 1:-1, 1:-1]))
 
@@ -407,12 +406,9 @@ def mirrored_axes(mirror: Any, axes: Sequence[int]) -> tuple[str, ...]:
     return names
 
 
-def _doubts(subdomain: Subdomain, voxel_size: float) -> list[str]:
+def _doubts(subdomain: Subdomain) -> list[str]:
     """Return what is accepted, but may not be meant."""
-    told = [unmatched_text(subdomain)] if any(subdomain.unmatched) else []
-    if _LARGE_VOXEL < voxel_size < 1:
-        told.append(f"voxel_size is {voxel_size:g} m: it is the edge of a voxel in metres")
-    return told
+    return [unmatched_text(subdomain)] if any(subdomain.unmatched) else []
 
 
 def _check_walls(walls: Any, axes: Sequence[int]) -> None:

@@ -63,7 +63,7 @@ def foresee(simulation: LatticeSimulation, seconds: float) -> Foresight:
             )
     mach = factor * result.mach
     found.facts["Mach number"] = f"about {mach:.2g}, by the pilot run"
-    if mach > MACH_WARNING:
+    if mach > MACH_WARNING and case.flow.inertia:
         found.warnings.append(
             f"the Mach number will reach about {mach:.2g}: beyond {MACH_WARNING} compressibility"
             " makes the result inaccurate; a smaller flow.force or flow.pressure_drop helps"

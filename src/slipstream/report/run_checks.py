@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -30,8 +31,10 @@ class Check:
     is_warning: bool = False
 
 
-def run_checks(series: Mapping[str, np.ndarray], planes: Sequence[Plane]) -> list[Check]:
-    """Return what can be told from the series, and from planes that are drawn."""
+def run_checks(
+    series: Mapping[str, np.ndarray], planes: Sequence[Plane], case: Mapping[str, Any]
+) -> list[Check]:
+    """Return what can be told from the series, from planes that are drawn, and a case's tables."""
     found = []
     time = series.get("time", np.zeros(0))
     columns = {name: values[np.isfinite(values)] for name, values in series.items()}
@@ -49,7 +52,8 @@ def run_checks(series: Mapping[str, np.ndarray], planes: Sequence[Plane]) -> lis
             remark += "from 1.5 on gradients are resolved"
         is_low = least < _RESOLVES_GRADIENTS
         found.append(Check("resolution, kmax_eta", f"{least:.2f}", remark, is_low))
-    if len(columns.get("mach", ())):
+    # Without inertia the equations are linear, and no speed is too large.
+    if len(columns.get("mach", ())) and case.get("flow", {}).get("inertia", False):
         fastest = float(columns["mach"].max())
         remark = "largest; beyond 0.1 compressibility matters: a smaller force"
         found.append(Check("Mach number", f"{fastest:.2g}", remark, fastest > _FASTEST))

@@ -7,6 +7,7 @@ then sum up. Whatever ends a run early, what was written stays and is readable.
 import contextlib
 import shlex
 import time as clock
+import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -364,6 +365,10 @@ class _CaseRun:
         output.wrote(*(picture.name for picture in pictures))
         parts = effort.parts(loop) | {"pictures": clock.perf_counter() - began}
         ended_by = _ended_by(simulation, loop)
+        advice = _advice(simulation, loop, folder)
+        if advice:
+            self._recorder.warn([advice])
+            self._log.warning(advice)
         self._recorder.end(ended_by, results, parts, timers)
         report = self._write_report(artist.plots if artist else {})
         self._log.info(
@@ -383,7 +388,7 @@ class _CaseRun:
             pictures=pictures,
             report=report,
             extras=self._writer.extras,
-            advice=_advice(simulation, loop, folder),
+            advice=advice,
         )
         summarise(self._console, summary)
 
@@ -397,7 +402,7 @@ class _CaseRun:
             self._folder,
             self._recorder.record,
             plots,
-            run_checks(series, writer.planes),
+            run_checks(series, writer.planes, tomllib.loads(self._simulation.case.to_toml())),
             timeline=timeline_of(self._folder),
         )
         output.wrote(REPORT_NAME)
@@ -476,7 +481,7 @@ def how_to_lengthen(case: Case, folder: Path, step: int, time: float, finished: 
     """Return what to do with a run that is to go on, but has come to its end."""
     most = case.time.max_steps
     if finished:
-        reason, change = finished, "another convergence.tolerance, say"
+        reason, change = finished, "--set convergence.tolerance=..., a smaller one"
     elif is_reached(case.time.end, time, case):
         reason, change = f"t = {time:.6g}", f"--set time.end={2 * case.time.end:g}"
     else:
