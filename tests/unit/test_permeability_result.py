@@ -60,6 +60,23 @@ def test_straight_ducts_have_a_tortuosity_of_one(axis):
     assert result.tortuosity == pytest.approx(1, rel=1e-12)
 
 
+@pytest.mark.parametrize("axis", ["x", "z"])
+def test_layers_of_pore_do_not_count_in_the_tortuosity(axis):
+    image = make_sample("random-pack", (12, 14, 16), radius=3.0, solid_fraction=0.3)
+    result = permeability(image, axis=axis, buffer=5, tolerance=1e-3, **PLAIN)
+    velocity = np.moveaxis(result.fields["velocity"].data, 1 + "zyx".index(axis), 1)[:, 5:-5]
+    along = velocity["xyz".index(axis)]
+    speed = np.sqrt((velocity**2).sum(axis=0))
+    assert result.tortuosity == pytest.approx(speed.sum() / along.sum(), rel=1e-12)
+
+
+@pytest.mark.filterwarnings("ignore:pore faces solid")
+def test_a_tensor_of_a_mirrored_sample_is_warned_of():
+    with pytest.warns(RuntimeWarning, match="mirror along z makes .* tensor .* are 0"):
+        result = permeability(sphere(), axis="all", mirror="z", tolerance=1e-3, **PLAIN)
+    assert abs(result.tensor[1, 2]) < 1e-6 * result.tensor[2, 2]
+
+
 @pytest.mark.filterwarnings("ignore:pore faces solid")
 def test_inclined_ducts_have_that_of_their_angle():
     """One voxel per voxel: 45 degrees, at which the walls are the same all along."""

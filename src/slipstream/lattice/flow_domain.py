@@ -259,6 +259,15 @@ def unmatched_text(subdomain: Subdomain) -> str:
     )
 
 
+def mirrored_tensor_text(mirrored: Sequence[str]) -> str:
+    """Return what mirroring does to a permeability tensor."""
+    return (
+        f"mirror along {' and '.join(mirrored)} makes the medium symmetric: components of the"
+        " tensor between such an axis and another one are 0 whatever the sample has there, and the"
+        " diagonal is that of the mirrored medium"
+    )
+
+
 def image_text(image: Image, domain: Domain) -> str:
     """Return a description of the image."""
     name = image.path if image.sample is None else f"{image.sample} (synthetic)"

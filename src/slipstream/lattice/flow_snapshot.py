@@ -13,6 +13,7 @@ from typing import Protocol
 
 import numpy as np
 
+from slipstream.decomposition import Box
 from slipstream.lattice.domain_decomposition import Subdomain
 from slipstream.lattice.population_layout import Storage
 from slipstream.lattice.pore_flow import PoreFlow
@@ -36,24 +37,31 @@ class FlowSnapshot:
 
     Attributes
     ----------
-    speed_sum : float
-        Sum of the speeds at these pores.
+    sums : array of 4
+        Sums of the speed and of the velocity (z, y, x) at those of these pores that are in the
+        sample.
     """
 
-    def __init__(self, flow: PoreFlow, keep: bool = True) -> None:
-        """Copy the fields of a flow; without `keep`, only their sums."""
+    def __init__(self, flow: PoreFlow, sample: Box | None = None, keep: bool = True) -> None:
+        """Copy the fields of a flow; without `keep`, only their sums.
+
+        The sample is a box of the domain, by default all of it.
+        """
         self.subdomain, self.storage, self.is_kept = flow.subdomain, flow.storage, keep
         box = self.subdomain.box
         counts = np.count_nonzero(self._pores(0, box.shape[0]), axis=(1, 2))
         self._ends = np.concatenate([[0], np.cumsum(counts)])
         kept = self._ends[-1] if keep else 0
         self._values = np.empty((4, kept), self.storage.real)
-        self.speed_sum = 0.0
+        self.sums = np.zeros(4)
         for low, high in plane_ranges(box.shape, self.storage):
             values = flow.pore_fields((low, high))
-            self.speed_sum += float(np.sum(_speeds(values), dtype=np.float64))
             if keep:
                 self._values[:, self._ends[low] : self._ends[high]] = values
+            if sample is not None:
+                values = values[:, self._inside(sample, low, high)]
+            self.sums[0] += np.sum(_speeds(values), dtype=np.float64)
+            self.sums[1:] += np.sum(values[:3], axis=1, dtype=np.float64)
 
     def speeds(self) -> np.ndarray:
         """Return the speeds at this rank's pores."""
@@ -67,6 +75,14 @@ class FlowSnapshot:
         result[3] = 1
         result[:, pores] = self._values[:, self._ends[low] : self._ends[high]]
         return result
+
+    def _inside(self, sample: Box, low: int, high: int) -> np.ndarray:
+        """Return which pores of some planes are in the sample."""
+        start, pores = self.subdomain.box.start, self._pores(low, high)
+        planes = Box((0, 0, 0), pores.shape).shifted((start[0] + low, *start[1:]))
+        inside = np.zeros(pores.shape, bool)
+        inside[sample.intersect(planes).slices(planes)] = True
+        return inside[pores]
 
     def _pores(self, low: int, high: int) -> np.ndarray:
         return self.subdomain.own[1 + low : 1 + high, 1:-1, 1:-1] != 0

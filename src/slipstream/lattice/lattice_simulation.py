@@ -21,7 +21,13 @@ from slipstream.io.image_errors import CASES, in_terms_of
 from slipstream.lattice.convergence import Steadiness
 from slipstream.lattice.darcy import DARCY, FlowSums, drive_of, resisted_force
 from slipstream.lattice.domain_decomposition import Subdomain
-from slipstream.lattice.flow_domain import Domain, open_domain, read_pores, unmatched_text
+from slipstream.lattice.flow_domain import (
+    Domain,
+    mirrored_tensor_text,
+    open_domain,
+    read_pores,
+    unmatched_text,
+)
 from slipstream.lattice.flow_snapshot import FlowSnapshot
 from slipstream.lattice.flow_units import Units, physical_fluid_of
 from slipstream.lattice.lattice_checkpoint import (
@@ -220,6 +226,8 @@ class LatticeSimulation(Simulation):
         self._follow(self._axes[0], began=0)
         self.flow.rest()
         folder = self.restart
+        if len(self._axes) > 1 and self.case.image.mirror:
+            self._warnings.append(mirrored_tensor_text(self.case.image.mirror))
         if folder is not None:
             checkpoint, earlier = open_earlier_run(folder, self.case, self.comm)
             self._warnings += checkpoint.warnings
@@ -418,10 +426,10 @@ class LatticeSimulation(Simulation):
         devices, found = len({one.device for one in self._loads}), self.found
         tensor = self.tensor() if len(self._axes) > 1 else None
         means, flow = self._steadiness.means(), self.flow
-        speed_sum = sum_over_ranks(self.comm, np.array([FlowSnapshot(flow, keep=False).speed_sum]))
+        sums = sum_over_ranks(self.comm, FlowSnapshot(flow, self.domain.sample, keep=False).sums)
         return {
             **flow_results(records, tensor, voxel_size, self._is_steady()),
-            **flow_texts(means, self._axis, tortuosity(speed_sum[0], means, self._axis, flow)),
+            **flow_texts(means, self._axis, tortuosity(sums, self._axis)),
             **si_texts(self._in_si_units(means.sums), AXES[self._axis]),
             "porosity": (f"{found.porosity:.4f}", f"{found.open_porosity:.4f} open"),
             "storage": self._storage_text(),

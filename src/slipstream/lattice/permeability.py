@@ -30,7 +30,7 @@ from slipstream.io.voxel_images import open_image
 from slipstream.lattice.convergence import distance_text
 from slipstream.lattice.darcy import resisted_force
 from slipstream.lattice.domain_decomposition import PARTITIONS, Subdomain
-from slipstream.lattice.flow_domain import Domain, read_pores, unmatched_text
+from slipstream.lattice.flow_domain import Domain, mirrored_tensor_text, read_pores, unmatched_text
 from slipstream.lattice.flow_snapshot import snapshot_size
 from slipstream.lattice.flow_units import PhysicalFluid, Units, physical_fluid
 from slipstream.lattice.lattice_memory import memory_needed
@@ -252,7 +252,7 @@ def permeability(
     opened = open_matching_device(device, comm)
     with in_terms_of(ARGUMENTS):
         subdomain = read_pores(domain, walls, axes, opened, comm, partition, isolated)
-    for text in _doubts(subdomain):
+    for text in _doubts(subdomain, axes, mirrored):
         warnings.warn(text, RuntimeWarning, stacklevel=3)
     sites = int(np.count_nonzero(subdomain.own[1:-1, 1:-1, 1:-1]))
 
@@ -280,6 +280,7 @@ def permeability(
             callback=callback,
             area=voxel_size**2,
             keep_fields=bool(keep_fields),
+            sample=domain.sample,
             stacklevel=4,
         )
         runs.append(run)
@@ -406,9 +407,10 @@ def mirrored_axes(mirror: Any, axes: Sequence[int]) -> tuple[str, ...]:
     return names
 
 
-def _doubts(subdomain: Subdomain) -> list[str]:
+def _doubts(subdomain: Subdomain, axes: Sequence[int], mirrored: Sequence[str]) -> list[str]:
     """Return what is accepted, but may not be meant."""
-    return [unmatched_text(subdomain)] if any(subdomain.unmatched) else []
+    told = [unmatched_text(subdomain)] if any(subdomain.unmatched) else []
+    return told + ([mirrored_tensor_text(mirrored)] if len(axes) > 1 and mirrored else [])
 
 
 def _check_walls(walls: Any, axes: Sequence[int]) -> None:

@@ -11,6 +11,7 @@ import numpy as np
 
 from slipstream.array_types import Comm
 from slipstream.collective import on_every_rank, sum_over_ranks
+from slipstream.decomposition import Box
 from slipstream.errors import InputError
 from slipstream.lattice.convergence import Steadiness
 from slipstream.lattice.darcy import Means
@@ -97,6 +98,7 @@ def run_to_steady(
     callback: Callback | None = None,
     area: float = 1.0,
     keep_fields: bool = False,
+    sample: Box | None = None,
     stacklevel: int = 3,
 ) -> SteadyFlow:
     """Drive a flow along an axis until its permeability is steady. Collective.
@@ -132,8 +134,8 @@ def run_to_steady(
             if ended != MOST_STEPS:
                 break
     seconds = time.perf_counter() - began
-    snapshot = FlowSnapshot(flow, keep_fields)
-    sums = sum_over_ranks(comm, np.array([flow.sites.count, snapshot.speed_sum]))
+    snapshot = FlowSnapshot(flow, sample, keep_fields)
+    sums = sum_over_ranks(comm, np.array([flow.sites.count, *snapshot.sums]))
     return SteadyFlow(
         axis,
         steadiness.means(),
@@ -145,7 +147,7 @@ def run_to_steady(
         was_interrupted,
         seconds,
         history,
-        tortuosity(sums[1], steadiness.means(), axis, flow),
+        tortuosity(sums[1:], axis),
         snapshot,
     )
 
@@ -172,10 +174,11 @@ def _asks_to_stop(callback: Callback, told: FlowProgress, comm: Comm) -> bool:
     return mine if comm is None else any(comm.allgather(mine))
 
 
-def tortuosity(speed_sum: float, means: Means, axis: int, flow: PoreFlow) -> float:
+def tortuosity(sums: np.ndarray, axis: int) -> float:
     """Return the mean speed over the mean velocity along the axis; NaN if there is no flow.
 
-    The hydraulic tortuosity of Duda, Koza and Matyka (2011). `speed_sum` is over all pores.
+    The hydraulic tortuosity of Duda, Koza and Matyka (2011), from the sums of `FlowSnapshot` over
+    all pores of the sample.
     """
-    along = float(means.sums.velocity[axis]) * float(np.prod(flow.subdomain.shape))
-    return float(speed_sum) / along if along else float("nan")
+    along = float(sums[1 + axis])
+    return float(sums[0]) / along if along else float("nan")
