@@ -254,3 +254,17 @@ def test_the_command_prints_records_and_draws(tmp_path, capsys):
     assert "nodes of 8 H200" in printed and "…" not in printed
     assert [one["nodes"] for one in json.loads(record.read_text())["forecast"]] == [1, 2]
     assert "time of a step" in picture.read_text()
+
+
+@pytest.mark.parametrize(
+    ("option", "name", "told"),
+    [("--plot", "f.xyz", ".png, .pdf, .svg"), ("--json", "none/f.json", "no folder")],
+)
+def test_files_that_cannot_be_written_are_refused_before_anything_is_worked_out(
+    tmp_path, capsys, monkeypatch, option, name, told
+):
+    monkeypatch.setattr("slipstream.forecast.project_command.forecast", None)
+    with pytest.raises(SystemExit) as caught:
+        main(["project", "taylor-green", option, str(tmp_path / name)])
+    assert caught.value.code == 2
+    assert told in capsys.readouterr().err.replace("\n", "")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -15,6 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from slipstream import __version__
+from slipstream.accepted import PICTURE_FORMATS
 from slipstream.byte_sizes import bytes_text
 from slipstream.case import Case
 from slipstream.errors import InputError
@@ -22,7 +24,7 @@ from slipstream.forecast.case_forecast import Forecast, forecast
 from slipstream.forecast.machine_description import Machine, load_machine
 from slipstream.forecast.published_runs import NOT_COMPARED, published_runs
 from slipstream.forecast.step_time import StepTime
-from slipstream.printable_text import one_line
+from slipstream.printable_text import one_line, printable
 from slipstream.report.number_text import counted, quantity
 from slipstream.simulation.output_counts import files_warning
 
@@ -61,6 +63,7 @@ def project(
     picture: Path | None = None,
 ) -> None:
     """Print the forecast of a case, and record and draw it where asked."""
+    _check_files(record, picture)
     described = load_machine(machine)
     found = forecast(case, described, numbers_of_nodes(nodes), steps)
     _show(console, _table(case, described, found))
@@ -86,8 +89,20 @@ def project(
             "forecast": [asdict(one) for one in found],
         }
         record.write_text(json.dumps(content, indent=1), encoding="utf-8")
+        console.print(f"record:  {printable(str(record))}", highlight=False, markup=False)
     if picture is not None:
         _draw(case, described, found, picture)
+        console.print(f"picture: {printable(str(picture))}", highlight=False, markup=False)
+
+
+def _check_files(record: Path | None, picture: Path | None) -> None:
+    """Refuse what cannot be written before anything is worked out."""
+    for option, path in (("--json", record), ("--plot", picture)):
+        if path is not None and not path.absolute().parent.is_dir():
+            raise InputError(f"{option} {str(path)!r}: there is no folder {path.parent}")
+    if picture is not None and picture.suffix.lower().lstrip(".") not in PICTURE_FORMATS:
+        endings = ", ".join(f".{name}" for name in PICTURE_FORMATS)
+        raise InputError(f"--plot {str(picture)!r} is no picture; accepted: {endings}")
 
 
 def _show(console: Console, table: Table) -> None:
@@ -169,8 +184,9 @@ def _draw(case: Case, machine: Machine, found: Sequence[Forecast], path: Path) -
         figure = style.new_figure((6.4, 4.4), f"{title}, on {machine.title}")
         axes = figure.add_subplot()
         for (name, label), colour in zip(_PARTS.items(), style.COLOURS, strict=False):
-            seconds = [getattr(one.time, name) for one in can_run]
-            if any(seconds):
+            # What takes no time has no place on a logarithmic axis.
+            seconds = [getattr(one.time, name) or math.nan for one in can_run]
+            if not all(map(math.isnan, seconds)):
                 line = "-" if name == "total" else "--"
                 axes.loglog(nodes, seconds, line, color=colour, marker="o", ms=4, label=label)
         first = cast(StepTime, can_run[0].time).total * nodes[0]
