@@ -61,6 +61,8 @@ GROUPS = (
     ((4, SHARED, 150),),
 )
 _SECONDS_PER_TEST = 60
+# Of what failures say, where pytest did not come to tell them.
+_CHARACTERS = 20_000
 
 
 class Tally:
@@ -69,18 +71,21 @@ class Tally:
     Parameters
     ----------
     path : path
-        The file, to which all ranks append: failures of any rank, successes of the first.
+        The file, to which all ranks append: failures of any rank, successes of the first. What
+        failures say is in a file beside it.
     is_first : bool
         Whether this process is the first rank.
     """
 
     def __init__(self, path: str | Path, is_first: bool = True) -> None:
-        self._path, self._is_first = path, is_first
+        self._path, self._is_first = Path(path), is_first
 
     def pytest_runtest_logreport(self, report: Any) -> None:
         """Note the outcome of a test."""
         if report.failed:
             self.note("failed", report.nodeid)
+            with _failures(self._path).open("a", encoding="utf-8") as file:
+                file.write(f"\n{report.nodeid}\n{report.longreprtext}\n")
         elif report.when == "call" and report.passed and self._is_first:
             self.note("passed", report.nodeid)
 
@@ -93,6 +98,10 @@ class Tally:
         """Append one line."""
         with open(self._path, "a", encoding="utf-8") as file:
             file.write(f"{outcome} {name}\n")
+
+
+def _failures(record: Path) -> Path:
+    return record.with_suffix(".failures")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -115,7 +124,9 @@ def _check() -> int:
         return 1
     print(f"gpu-check: {count} GPU{'s' * (count > 1)}", flush=True)
     passed = failed = 0
-    with tempfile.TemporaryDirectory(prefix="slipstream-gpu-check-") as folder:
+    # Runs flush every file, and would await a disk.
+    memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+    with tempfile.TemporaryDirectory(prefix="slipstream-gpu-check-", dir=memory) as folder:
         for number, group in enumerate(GROUPS):
             parts = [(*part, Path(folder) / f"{number}-{i}") for i, part in enumerate(group)]
             with ThreadPoolExecutor(len(parts)) as threads:
@@ -161,6 +172,8 @@ def _run_tests(tests: Sequence[str], record: Path) -> int:
         "no:cacheprovider",
         f"--timeout={_SECONDS_PER_TEST}",
         "--timeout-method=thread",
+        # Ranks that tidy up one folder at the same time fail.
+        f"--basetemp={record.with_suffix(f'.files-{comm.rank if comm else 0}')}",
     ]
     return int(pytest.main([*options, *present], plugins=[tally])) if present else 1
 
@@ -186,6 +199,8 @@ def _launch(ranks: int, tests: Sequence[str], record: Path, seconds: float, log:
         try:
             return child.wait(timeout=seconds)
         except subprocess.TimeoutExpired:
+            if _failures(record).exists():
+                said.write(_failures(record).read_text(errors="replace")[:_CHARACTERS])
             said.write(f"\ngpu-check: not done after {seconds:g} s")
             return 1
         finally:

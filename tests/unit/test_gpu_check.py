@@ -59,18 +59,24 @@ def test_tally_notes_failures_of_all_ranks_and_successes_of_one(tmp_path):
         tally = gpu_check.Tally(record, is_first)
         for when, outcome in (("setup", "passed"), ("call", "passed"), ("call", "failed")):
             report = types.SimpleNamespace(
-                nodeid="t", when=when, passed=outcome == "passed", failed=outcome == "failed"
+                nodeid="t",
+                when=when,
+                passed=outcome == "passed",
+                failed=outcome == "failed",
+                longreprtext="why",
             )
             tally.pytest_runtest_logreport(report)
     assert record.read_text().split("\n")[:-1] == ["passed t", "failed t", "failed t"]
 
 
-def test_launch_that_takes_too_long_is_stopped(tmp_path, monkeypatch):
+def test_launch_that_takes_too_long_is_stopped_and_tells_what_failed_before(tmp_path, monkeypatch):
     monkeypatch.setattr(gpu_check.mpi_launch, "launch_environment", lambda ranks: {})
     script = tmp_path / "python"
     script.write_text("#!/bin/sh\nexec sleep 30\n")
     script.chmod(0o755)
     monkeypatch.setattr(gpu_check.sys, "executable", str(script))
-    log = tmp_path / "log"
-    assert gpu_check._launch(1, ["tests"], tmp_path / "record", 0.2, log) == 1
+    log, record = tmp_path / "log", tmp_path / "record"
+    gpu_check._failures(record).write_text("test_of_something\nE  because")
+    assert gpu_check._launch(1, ["tests"], record, 0.2, log) == 1
+    assert "test_of_something\nE  because" in log.read_text()
     assert "not done after 0.2 s" in log.read_text()

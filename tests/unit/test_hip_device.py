@@ -12,7 +12,7 @@ import nvrtc
 import slipstream.device
 from slipstream.advection.overlap_strategies import automatic_strategy
 from slipstream.device import BlockLaunch, RowLaunch, device_choice, open_device, open_devices
-from slipstream.errors import InputError
+from slipstream.errors import InputError, RunError
 from slipstream.exchange.transport_registry import names_on, transport_class
 
 MODULES = ("cufft", "cuda_kernel", "cuda_device", "hip_device")
@@ -209,3 +209,19 @@ def test_kernels_are_compiled_for_the_gpu_at_hand_and_grids_are_no_larger_than_i
         assert np.prod(block) == threads
         assert 1 <= blocks * threads <= most_threads
     assert symbol in kernel._program._binary.result()
+
+
+def test_a_kernel_that_cannot_be_compiled_fails_for_its_own_users_alone(rocm):
+    ctypes.CDLL(nvrtc.library())
+    rocm.cuda.runtime.is_hip = False
+    device = open_device("cuda")
+    wrong, right = (
+        device.kernel("gather_scatter.hpp", "scatter_rows", REAL=real).bind(RowLaunch(3, 3))
+        for real in ("no_such_type", "double")
+    )
+    for _ in range(2):
+        with pytest.raises(RunError, match="no_such_type"):
+            device.run(wrong)
+    device.load_kernels()
+    device.run(right)
+    assert len(GRIDS) == 1

@@ -90,11 +90,17 @@ class _Program:
     def load(self) -> None:
         """Wait for the binary, and load the kernels that are wanted from it."""
         driver = cupy.cuda.driver
+        try:
+            module = self._module
+        except Exception:
+            # It fails for its own users, each time they launch it, and for nobody else.
+            _not_loaded.pop(self, None)
+            raise
         with self._context:  # each GPU has its own function
             while self._wanted:
                 name, shared = next(iter(self._wanted.items()))
                 if name not in self._functions:
-                    self._functions[name] = self._module.get_function(name)
+                    self._functions[name] = module.get_function(name)
                 if shared > self._vendor.usual_shared:
                     limit = driver.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
                     driver.funcSetAttribute(self._functions[name].ptr, limit, shared)
@@ -110,7 +116,8 @@ class _Program:
     @functools.cached_property
     def _module(self) -> Any:
         module = cupy.cuda.function.Module()
-        module.load(self._binary.result())
+        with self._context:
+            module.load(self._binary.result())
         return module
 
 

@@ -7,10 +7,6 @@
 
 #define ROW_THREADS 32
 
-#ifdef THREADS
-static_assert(THREADS % ROW_THREADS == 0, "blocks must be made of whole rows of threads");
-#endif
-
 #ifdef __HIP__
 
 // HIP's second bound would be wavefronts of a SIMD unit. BLOCKS_PER_SM is how many blocks the shared
