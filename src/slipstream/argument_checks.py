@@ -6,6 +6,7 @@ import math
 import operator
 from collections.abc import Iterable
 from numbers import Real
+from pathlib import Path
 from typing import Any
 
 from slipstream.errors import InputError
@@ -79,6 +80,12 @@ def check_type(argument: str, value: Any, kind: type) -> None:
     """Refuse a value that is not of a type by an `InputError`."""
     if not isinstance(value, kind):
         raise InputError(f"{argument} is of type {type(value).__name__}; accepted: {kind.__name__}")
+
+
+def check_folder_of(option: str, path: Path | None) -> None:
+    """Refuse a file to be written into a folder that does not exist; None is no file."""
+    if path is not None and not path.absolute().parent.is_dir():
+        raise InputError(f"{option} {str(path)!r}: there is no folder {path.parent}")
 
 
 def plain_value(value: Any) -> Any:

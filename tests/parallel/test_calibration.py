@@ -3,11 +3,12 @@
 import os
 
 import pytest
+from rich.console import Console
 
 from slipstream.bench import calibration, storage_bench
 from slipstream.case import load_case
 from slipstream.collective import on_first_rank
-from slipstream.errors import RunError
+from slipstream.errors import InputError, RunError
 from slipstream.forecast import forecast, load_machine
 
 
@@ -46,13 +47,30 @@ def test_a_machine_describes_itself(comm, device, ranks, path):
 def test_ranks_on_several_nodes_measure_the_network(comm, device, ranks, path, monkeypatch):
     if ranks == 1:
         pytest.skip("needs several ranks")
-    monkeypatch.setattr(calibration, "_ranks_of_node", lambda comm: 1)
+    monkeypatch.setenv("SLIPSTREAM_RANKS_PER_NODE", "1")
     machine = calibration.calibrate(device, comm, path)
     rates = machine.network.node_gb_per_s
     assert machine.network.message_bytes == (800.0, 8000.0)
     assert 0 < rates[0] <= rates[1]
     found = forecast(load_case("taylor-green", ["grid.points=32"]), machine, [1, ranks])
     assert all(one.time is not None for one in found)
+
+
+def test_what_is_printed_was_measured_and_the_rest_is_named(comm, path, capsys):
+    folder = path.parent / "runs"
+    calibration.calibrate_here(path, "cpu", folder, Console(width=200))
+    if comm is None or comm.rank == 0:
+        printed = capsys.readouterr().out
+        shown, _, assumed = printed.partition("not measured, so taken as usual: ")
+        assert path.read_text().strip() in shown
+        for key in ("device.lattice_share = 0.85", "node.host_gb_per_s = 5"):
+            assert key in assumed and key.split(".")[1] not in shown
+
+
+def test_a_file_in_no_folder_is_refused_before_anything_is_measured(comm, path, monkeypatch):
+    monkeypatch.setattr(calibration, "calibrate", None)
+    with pytest.raises(InputError, match="--calibrate .*: there is no folder"):
+        calibration.calibrate_here(path.parent / "none" / "m.toml", "cpu", path.parent, Console())
 
 
 def test_reading_from_memory_is_not_taken_for_reading(comm, path, monkeypatch):

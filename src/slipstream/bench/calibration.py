@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import socket
 import time
+from collections import Counter
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ import numpy as np
 from rich.console import Console
 
 from slipstream import mpi_launch
+from slipstream.argument_checks import check_folder_of
 from slipstream.array_types import Comm
 from slipstream.bench.dns_bench import case_of_step, measure_step
 from slipstream.bench.exchange_bench import ExchangeTimer, usable_transports
@@ -23,12 +25,13 @@ from slipstream.bench.harness import copy_bandwidth
 from slipstream.bench.out_of_core import bus_rates
 from slipstream.bench.requests import DNSRequest
 from slipstream.bench.storage_bench import storage_rates
+from slipstream.case.table import Table
 from slipstream.case.toml_writer import to_toml
 from slipstream.collective import on_first_rank, own, together
 from slipstream.device import Device
 from slipstream.device.pinned_host_device import home_of
 from slipstream.exchange import open_matching_device
-from slipstream.exchange.communicators import local_rank
+from slipstream.exchange.communicators import node_numbers
 from slipstream.forecast import Machine
 from slipstream.io.durable_files import errors_name
 from slipstream.report.number_text import counted
@@ -48,6 +51,7 @@ def calibrate_here(path: Path, device: str, folder: Path, console: Console) -> N
     Storage is that of a folder in which runs would be.
     """
     comm = own(mpi_launch.world_comm(), "calibration")
+    on_first_rank(comm, lambda: check_folder_of("--calibrate", path))
     with together(comm):
         machine = calibrate(open_matching_device(device, comm), comm, path, folder)
     if comm is None or comm.rank == 0:
@@ -58,7 +62,13 @@ def calibrate_here(path: Path, device: str, folder: Path, console: Console) -> N
                 highlight=False,
                 markup=False,
             )
-        console.print(to_toml(machine.model_dump(exclude_none=True)), highlight=False, markup=False)
+        measured = machine.model_dump(exclude_unset=True)
+        console.print(to_toml(measured), highlight=False, markup=False)
+        console.print(
+            f"not measured, so taken as usual: {', '.join(_assumed(machine))}",
+            highlight=False,
+            markup=False,
+        )
         console.print(f"written to {path}; use it with: slipstream project CASE --machine {path}")
 
 
@@ -104,8 +114,19 @@ def calibrate(device: Device, comm: Comm, path: Path, folder: Path | None = None
     return machine
 
 
+def _assumed(machine: Machine) -> list[str]:
+    """Return the keys that the description leaves out, with what forecasts take for them."""
+    tables = {name: table for name, table in machine if isinstance(table, Table)}
+    return [
+        f"{name}.{key} = {value:g}"
+        for name, table in tables.items()
+        for key, value in table
+        if key not in table.model_fields_set and value is not None
+    ]
+
+
 def _ranks_of_node(comm: Comm) -> int:
-    return 1 if comm is None else 1 + max(comm.allgather(local_rank(comm)))
+    return 1 if comm is None else max(Counter(node_numbers(comm)).values())
 
 
 def _sharing(device: Device, of_node: int) -> int:
@@ -164,9 +185,7 @@ def _in_node(device: Device, comm: Comm, copy: float) -> float:
     """Return GB/s from each rank to the others of its node; of one rank, what copies allow."""
     if comm is None or _ranks_of_node(comm) == 1:
         return copy / 2 / 1e9
-    from mpi4py import MPI
-
-    node = comm.Split_type(MPI.COMM_TYPE_SHARED)
+    node = comm.Split(node_numbers(comm)[comm.rank], comm.rank)
     try:
         size = _LARGE[device.processor]
         return _least(comm, _all_to_all(device, node, [size])[size]) / 1e9

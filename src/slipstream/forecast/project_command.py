@@ -17,6 +17,7 @@ from rich.text import Text
 
 from slipstream import __version__
 from slipstream.accepted import PICTURE_FORMATS
+from slipstream.argument_checks import check_folder_of
 from slipstream.byte_sizes import bytes_text
 from slipstream.case import Case
 from slipstream.errors import InputError
@@ -49,7 +50,9 @@ def numbers_of_nodes(text: str) -> list[int]:
     parts = [part.strip() for part in text.split(",")]
     found = [int(part) if part.isdecimal() else 0 for part in parts]
     if not all(0 < one <= _MOST_NODES for one in found):
-        raise InputError(f"--nodes {text!r}; accepted: whole numbers from 1, such as 1,8,64")
+        raise InputError(
+            f"--nodes {text!r}; accepted: whole numbers from 1 to {_MOST_NODES}, such as 1,8,64"
+        )
     return sorted(set(found))
 
 
@@ -98,8 +101,7 @@ def project(
 def _check_files(record: Path | None, picture: Path | None) -> None:
     """Refuse what cannot be written before anything is worked out."""
     for option, path in (("--json", record), ("--plot", picture)):
-        if path is not None and not path.absolute().parent.is_dir():
-            raise InputError(f"{option} {str(path)!r}: there is no folder {path.parent}")
+        check_folder_of(option, path)
     if picture is not None and picture.suffix.lower().lstrip(".") not in PICTURE_FORMATS:
         endings = ", ".join(f".{name}" for name in PICTURE_FORMATS)
         raise InputError(f"--plot {str(picture)!r} is no picture; accepted: {endings}")
