@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slipstream.accepted import MACHINES
-from slipstream.case import validate_case
+from slipstream.case import load_case, validate_case
 from slipstream.cli import main
 from slipstream.errors import InputError
 from slipstream.forecast import (
@@ -268,3 +268,34 @@ def test_files_that_cannot_be_written_are_refused_before_anything_is_worked_out(
         main(["project", "taylor-green", option, str(tmp_path / name)])
     assert caught.value.code == 2
     assert told in capsys.readouterr().err.replace("\n", "")
+
+
+@pytest.mark.parametrize("case", ["taylor-green", "sandstone"])
+def test_messages_of_mpi_cross_the_bus_of_gpus(case):
+    machine = load_machine("h200-nvl8-ib")
+    settings = ["grid.points=64"] if case == "taylor-green" else []
+
+    def counts(transport, kind="gpu"):
+        device = machine.device.model_copy(update={"kind": kind})
+        where = machine.model_copy(update={"device": device})
+        loaded = load_case(case, [*settings, f"run.transport={transport}"])
+        return forecast(loaded, where, [2])[0].counts
+
+    direct = counts("auto")
+    assert direct == counts("peer") == counts("mpi-device-p2p")
+    assert not direct.is_from_host and not direct.bus_in_bytes
+    sent = direct.in_node_bytes + direct.off_node_bytes
+    for kind, crossing in (("gpu", sent), ("cpu", 0)):
+        staged = counts("mpi-p2p", kind)
+        assert staged.is_from_host
+        assert (staged.bus_in_bytes, staged.bus_out_bytes) == (crossing, crossing)
+        assert staged.memory_bytes == direct.memory_bytes
+    assert step_time(counts("mpi-p2p"), machine).total > step_time(direct, machine).total
+
+
+def test_a_device_that_the_machine_has_not_is_refused():
+    machine = load_machine("h200-nvl8-ib")
+    with pytest.raises(InputError, match=r"run.device is 'cpu', but .* GPUs \(device.kind\)"):
+        forecast(load_case("taylor-green", ["run.device=cpu"]), machine, [1])
+    on_gpus = load_case("taylor-green", ["run.device=cuda"])
+    assert forecast(on_gpus, machine, [1])[0].time is not None

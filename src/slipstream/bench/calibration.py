@@ -89,6 +89,7 @@ def calibrate(device: Device, comm: Comm, path: Path, folder: Path | None = None
         "devices_per_node": of_node,
         "device": {
             "name": device.name,
+            "kind": device.processor,
             "memory_gib": _rounded(device.memory_total() / _sharing(device, of_node) / 2**30),
             "copy_gb_per_s": _rounded(copy / 1e9),
             "share_of_bound": _rounded(_least(comm, _share_of_bound(device, copy))),

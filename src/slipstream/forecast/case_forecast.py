@@ -97,8 +97,15 @@ def forecast(
     Raises
     ------
     InputError
-        If the case is of a family that cannot be foretold.
+        If the case is of a family that cannot be foretold, or for another kind of device.
     """
+    kind, asked = machine.device.kind, case.run.device
+    # Of advection the strategy says where points are.
+    if asked != "auto" and (asked == "cpu") != (kind == "cpu") and case.solver != "advection":
+        raise InputError(
+            f"run.device is {asked!r}, but devices of {machine.title} are {kind.upper()}s"
+            " (device.kind); leave it out, or take the description of another machine"
+        )
     count_step = _counter(case, machine)
     steps = steps or _steps(case)
     found: list[Forecast] = []

@@ -23,6 +23,7 @@ from slipstream.forecast.machine_description import Machine
 from slipstream.forecast.step_counts import (
     OutputSize,
     StepCounts,
+    carried_by,
     check_fit,
     output_size,
     room_of_rank,
@@ -139,7 +140,9 @@ def _counts(
         exchanges=1 if links else 0,
         remark=remark,
     )
-    return counts, storage
+    # Halos of few neighbours are not aggregated.
+    transport = case.run.transport.replace("hierarchical", "p2p")
+    return carried_by(transport, counts, machine), storage
 
 
 def _outputs(shape: Sequence[int], sites: Sequence[int], storage: Storage) -> dict[str, OutputSize]:

@@ -35,6 +35,8 @@ class Processor(Table):
     ----------
     name : str
         What it is.
+    kind : {"gpu", "cpu"}
+        Whether it has memory of its own or that of the host.
     memory_gib : float
         Its memory.
     copy_gb_per_s : float
@@ -45,6 +47,7 @@ class Processor(Table):
     """
 
     name: str
+    kind: Literal["gpu", "cpu"] = "gpu"
     memory_gib: Positive
     copy_gb_per_s: Positive
     share_of_bound: _Share = 0.75

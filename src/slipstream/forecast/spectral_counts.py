@@ -9,7 +9,7 @@ from slipstream.forecast.machine_description import Machine
 from slipstream.forecast.step_counts import (
     OutputSize,
     StepCounts,
-    aggregated,
+    carried_by,
     check_fit,
     output_size,
     room_of_rank,
@@ -78,7 +78,7 @@ def spectral_counts(
         exchanges=exchanges,
         outputs=_outputs(described),
     )
-    return aggregated(counts) if case.run.transport == "mpi-hierarchical" else counts
+    return carried_by(case.run.transport, counts, machine)
 
 
 def _outputs(described: StatedProblem) -> dict[str, OutputSize]:

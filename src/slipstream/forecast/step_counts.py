@@ -94,6 +94,26 @@ class StepCounts:
     outputs: Mapping[str, OutputSize] = field(default_factory=dict)
 
 
+def carried_by(transport: str, counts: StepCounts, machine: Machine) -> StepCounts:
+    """Return the counts if messages are carried by a transport of a name as in cases.
+
+    Unless it is told to leave them on devices, MPI takes messages from the host. "auto" is taken to
+    find a transport from device to device.
+    """
+    if not transport.startswith("mpi") or transport.startswith("mpi-device") or counts.ranks == 1:
+        return counts
+    # Fields that are on the host are exchanged there.
+    crosses = machine.device.kind == "gpu" and not counts.bus_in_bytes
+    staged = counts.in_node_bytes + counts.off_node_bytes if crosses else 0.0
+    counts = replace(
+        counts,
+        is_from_host=True,
+        bus_in_bytes=counts.bus_in_bytes + staged,
+        bus_out_bytes=counts.bus_out_bytes + staged,
+    )
+    return aggregated(counts) if transport == "mpi-hierarchical" else counts
+
+
 def aggregated(counts: StepCounts) -> StepCounts:
     """Return what an exchange of all with all moves whose messages are aggregated on each node."""
     ranks, nodes = counts.ranks_of_node, -(-counts.ranks // counts.ranks_of_node)
