@@ -79,7 +79,15 @@ def write_zarr(path, values):
     array[...] = values
 
 
+def write_slices(path, values):
+    shutil.rmtree(path, ignore_errors=True)
+    path.mkdir()
+    for number, plane in enumerate(values):
+        write_tiff(path / f"slice_{number}.tif", plane)
+
+
 WRITERS = {
+    "slices": write_slices,
     "raw": lambda path, values: np.asarray(values).tofile(path),
     "npy": lambda path, values: np.save(path, values, allow_pickle=True),
     "tif": write_tiff,
@@ -189,7 +197,7 @@ SAID = [
 def damage(path, random_):
     """Damage an image in one of many ways; return which."""
     kinds = ("cut", "flip", "odd", "text", "huge", "missing", "folder", "longer", "special")
-    kind = random_.choice((*kinds, *("described",) * (3 * path.is_dir())))
+    kind = random_.choice((*kinds, *("described",) * (3 * (path.suffix == ".zarr"))))
     files = [path] if path.is_file() else [one for one in path.rglob("*") if one.is_file()]
     if kind == "cut":
         file = random_.choice(files)

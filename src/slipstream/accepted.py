@@ -242,7 +242,7 @@ SPHERE_LATTICES: Names = {
 }
 # Metres: voxels of images are smaller, and who gives more means micrometres.
 LARGEST_VOXEL = 0.01
-# By suffix: the format of a file.
+# By suffix: the format of a file; "/" is a folder whose suffix is no other one.
 IMAGE_FORMATS: Names = {
     ".raw": "raw values",
     ".bin": "raw values",
@@ -254,6 +254,7 @@ IMAGE_FORMATS: Names = {
     ".hdf5": "HDF5",
     ".nxs": "HDF5",
     ".zarr": "Zarr",
+    "/": "folder of TIFF slices",
 }
 
 

@@ -100,7 +100,16 @@ def write_h5(path, values):
         file["grey"] = values
 
 
+def write_slices(path, values, **options):
+    """Write each plane to a file, which takes the place of one of an earlier test."""
+    path.mkdir(exist_ok=True)
+    for number, plane in enumerate(values):
+        tifffile.imwrite(path / f"{number}.tif", plane, photometric="minisblack", **options)
+
+
 WRITERS = {
+    "scan": write_slices,
+    "packed": lambda path, v: write_slices(path, v, compression="zlib"),
     "a.npy": np.save,
     "a.tif": lambda path, v: tifffile.imwrite(path, v, photometric="minisblack"),
     "a.tiff": lambda p, v: tifffile.imwrite(p, v, photometric="minisblack", compression="zlib"),
@@ -132,6 +141,29 @@ def test_ranks_read_a_domain(comm, ranks, shared_folder, small_blocks):
         together(comm, check, comm, domain, slabs(domain.shape, axis, ranks), mask)
     lowest = [Box((0, 0, 0), (3, 8, 4))] * (ranks - 1) + [whole(domain.shape)]
     together(comm, check, comm, domain, lowest, mask)
+
+
+def test_ranks_open_the_slices_of_their_own_parts_only(comm, ranks, shared_folder):
+    """Without any other file but the first, the part of a rank is still what it was."""
+    values = grey(shape=(9, 5, 6))
+    whole_ = written(comm, shared_folder / "whole", lambda path: write_slices(path, values))
+    box = slabs((6, 4, 3), 0, ranks)[rank_of(comm)]
+    for rank in range(ranks):
+        image = open_image(whole_, comm=comm)
+        domain = Domain(image, crop=((2, 8), (1, 5), (3, 6)))
+        first, last = (2 + end for end in (box.start[0], box.stop[0]))
+        mine = {f"{number}.tif" for number in (0, *range(first, last))}
+        needed = mine if comm is None else comm.bcast(mine, rank)
+        if rank_of(comm) == rank:
+            for file in whole_.iterdir():
+                if file.name not in needed:
+                    file.write_bytes(b"")
+        together(comm, lambda: None)
+        nothing = Box((0, 0, 0), (0, 0, 0))
+        found = domain.read(box if rank_of(comm) == rank else nothing)
+        if rank_of(comm) == rank:
+            np.testing.assert_array_equal(found, values[2:8, 1:5, 3:6][box.slices()] != 0)
+        written(comm, whole_, lambda path: write_slices(path, values))
 
 
 def message_of(comm, function):

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import tifffile
 import zarr
 from rich.console import Console
 
@@ -166,6 +167,30 @@ def test_run_that_is_gone_on_with_otherwise_gives_the_permeability_from_rest(
     assert "converged" in finished
     assert later.diagnostics()["permeability_lattice"] == pytest.approx(expected, rel=2e-4)
     assert not later.warnings()
+
+
+def test_slices_are_the_rock_that_an_array_is(comm, device, shared_folder):
+    """A part of it, mirrored, to the bit, and the state is that of the same image."""
+    pores, scan = tight_pores(), shared_folder / "scan"
+    if comm is None or comm.rank == 0:
+        np.save(shared_folder / "tight.npy", pores)
+        scan.mkdir()
+        for number, plane in enumerate(pores, 7):
+            tifffile.imwrite(scan / f"tight {number}.tif", plane, compression="zlib")
+    if comm is not None:
+        comm.Barrier()
+    z, y, x = pores.shape
+    part = f"crop = [[0, {x}], [0, {y}], [1, {z - 1}]]\nmirror = ['z']\nbuffer = 1\n"
+    npy = CASE.replace(SANDSTONE, f'path = "{shared_folder}/tight.npy"\n{part}')
+    slices = CASE.replace(SANDSTONE, f'path = "{scan}/"\n{part}')
+    expected = on_first_rank(comm, lambda: state_of(advance(start(device, case=npy), 6)))
+    first = advance(start(device, comm=comm, case=slices), 6)
+    assert_same_bits(state_of(first), expected)
+    save(first, shared_folder / "first")
+    restart = f"initial.restart={shared_folder / 'first'}"
+    later = start(device, restart, comm=comm, case=npy)
+    assert later.step == 6
+    assert_same_bits(state_of(later), expected)
 
 
 @pytest.mark.parametrize("partition", ["bisection", "cartesian"])

@@ -1,5 +1,7 @@
 """Boxes of voxel images in every format against the array that was written."""
 
+import os
+
 import h5py
 import numpy as np
 import pytest
@@ -96,6 +98,11 @@ WRITERS = {
         lambda p, v: write_zarr(p, v, chunks=(2, 5, 2), shards=(4, 5, 6)),
     ),
     "zarr group": ("a.zarr", lambda p, v: write_zarr(p, v, "deep/grey")),
+    "slices": ("scan", lambda p, v: write_slices(p, v, first=8)),
+    "slices with zeros": ("a.v2", lambda p, v: write_slices(p, v, "{:05}_2um.TIFF", metadata=None)),
+    "compressed slices": ("a.tif", lambda p, v: write_slices(p, v, compression="zlib")),
+    "slices by ImageJ": ("a", lambda p, v: write_slices(p, v, imagej=True)),
+    "big-endian slices": ("a", lambda p, v: write_slices(p, v, byteorder=">")),
     "old zarr": ("a.zarr", lambda p, v: write_zarr(p, v, zarr_format=2, chunks=(3, 2, 4))),
 }
 
@@ -106,6 +113,13 @@ def test_boxes_of_every_format_are_those_of_the_array(tmp_path, name, write):
     write(tmp_path / name, values)
     assert_boxes(open_image(tmp_path / name), values != 0)
     assert_boxes(open_image(str(tmp_path / name), pore=2), values == 2)
+
+
+def write_slices(folder, values, name="slice_{}.tif", first=0, **options):
+    """Write each plane to a file, as scanners do."""
+    folder.mkdir(exist_ok=True)
+    for number, plane in enumerate(values, first):
+        write_tiff(folder / name.format(number), plane, **options)
 
 
 STACKS = ["stack", "compressed stack", "plain stack", "ImageJ"]
@@ -242,7 +256,13 @@ MISTAKES = {
         {},
         r"suffix '.png'; accepted: .raw, .bin, .*zarr",
     ),
-    "folder": (lambda f: f, RAW, "suffix ''"),
+    "no suffix": (lambda f: (f / "a").write_bytes(b"") or f / "a", {}, "a .* suffix ''; accept"),
+    "missing folder": (lambda f: f / "scan", {}, "scan does not exist"),
+    "what a folder tells": (
+        lambda f: f,
+        RAW,
+        "^image.shape, image.dtype: remove them, a folder of slices tells its own sh",
+    ),
     "no path": (lambda f: 3, {}, "image.path is of type int; accepted: a path, or a NumPy array"),
     "list": (lambda f: grey().tolist(), {}, "^image.path is of type list; accepted: [a-zA-Z, ]*$"),
     "masked": (lambda f: np.ma.masked_equal(grey(), 2), {}, "is a masked array; accepted: a plain"),
@@ -424,3 +444,87 @@ def test_images_of_several_values_need_to_be_told_which_are_pore(values, told):
     else:
         with pytest.raises(InputError, match=f"image.path: the array has {told}.*pore_below or"):
             plain.check_values()
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(data=st.data())
+def test_any_box_of_slices_is_that_of_the_array(tmp_path_factory, data):
+    folder = tmp_path_factory.mktemp("scan")
+    shape = data.draw(st.tuples(st.integers(1, 12), st.integers(1, 5), st.integers(1, 5)))
+    values = grey(data.draw(st.sampled_from(DTYPES)), shape)
+    packed = data.draw(st.lists(st.booleans(), min_size=shape[0], max_size=shape[0]))
+    first = data.draw(st.sampled_from([0, 1, 95]))
+    for number, (plane, is_packed) in enumerate(zip(values, packed, strict=True), first):
+        options = {"compression": "zlib"} if is_packed else {"byteorder": ">"}
+        write_tiff(folder / f"rock {number}.tif", plane, **options)
+    assert_boxes(open_image(folder), values != 0, [data.draw(boxes_of(shape))])
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ["s9.tif", "s10.tif", "s11.TIF"],
+        ["Slice_1.tif", "slice_02.tiff", "slice_3.tif"],
+        ["b_2um_0099.tif", "b_2um_0100.tif", "b_2um_0101.tif"],
+        ["001_z=0.90um.tif", "002_z=1.00um.tif", "003_z=1.10um.tif"],
+        ["2024-12-31 23.59 7.tif", "2025-01-01 00.05 8.tif", "2025-01-01 00.11 9.tif"],
+    ],
+)
+def test_slices_are_in_the_order_of_their_numbers(tmp_path, names):
+    values = grey(shape=(3, 5, 6))
+    for name, plane in reversed(list(zip(names, values, strict=True))):
+        write_tiff(tmp_path / name, plane)
+    for other in ("notes.txt", "._s9.tif", "s12.png", "s12.tif.bak", "s9", "preview.raw"):
+        (tmp_path / other).write_text("rock")
+    (tmp_path / "s13.tif").mkdir()
+    assert_boxes(open_image(tmp_path), values != 0, [whole(values.shape)])
+
+
+NAMES = {
+    "none": (["a.png", "notes.txt"], "is a folder without slices; accepted: a TIFF file for each"),
+    "gap": (["s1.tif", "s2.tif", "s4.tif"], "no slice 3, between 's2.tif' and 's4.tif'; accepted"),
+    "gaps": (["s08.tif", "s12.tif", "s14.tif"], "no slice 9, between 's08.*' and 's12.*, and 3 mo"),
+    "gap of one of two": (["1_z0.1.tif", "3_z0.3.tif", "4_z0.4.tif"], "no slice 2, between"),
+    "same number": (["s1.tif", "s01.tif"], "'s01.tif' and 's1.tif', which have one number"),
+    "same but for the suffix": (["s1.tif", "s1.tiff"], "'s1.tif' and 's1.tiff', which have one"),
+    "two series": (["a1.tif", "a2.tif", "b1.tif"], "'a1.tif' and 'b1.tif', whose names differ by"),
+    "a preview": (["all.tif", "a1.tif", "a2.tif"], "'a1.tif' and 'all.tif', whose names differ by"),
+    "no counter": (["1_1.tif", "1_2.tif", "2_1.tif"], "'1_1.tif', '1_2.tif' and so on, in which"),
+}
+
+
+@pytest.mark.parametrize(("names", "message"), NAMES.values(), ids=NAMES)
+def test_names_that_tell_no_series_are_refused(tmp_path, names, message):
+    for name in names:
+        write_tiff(tmp_path / name, grey()[0]) if "tif" in name else (tmp_path / name).touch()
+    with pytest.raises(InputError, match=f"^image.path: {tmp_path} .*{message}") as caught:
+        open_image(tmp_path)
+    assert "\n" not in str(caught.value)
+
+
+UNLIKE = {
+    "size": (lambda p: write_tiff(p, grey()[0][:, :4]), "is of 5 x 4 .*, but .*slice_0.tif of 5 x"),
+    "type": (
+        lambda p: write_tiff(p, grey("int8")[0]),
+        "is of .*, int8, but .*slice_0.tif of .*, uint8",
+    ),
+    "pages": (lambda p: write_tiff(p, grey()), "has 7 pages; accepted: one in each file"),
+    "colours": (lambda p: tifffile.imwrite(p, np.zeros((5, 6, 3), "u1")), "holds YXS"),
+    "empty": (lambda p: p.write_bytes(b""), "cannot be read"),
+    "short": (lambda p: p.write_bytes(p.read_bytes()[:-8]), "cannot be read"),
+    "pipe": (lambda p: p.unlink() or os.mkfifo(p), "is no file, but a device"),
+    "lost": (lambda p: p.unlink(), "cannot be read .*No such file"),
+    "lost link": (lambda p: p.unlink() or p.symlink_to("nowhere"), "cannot be read .*No such file"),
+}
+
+
+@pytest.mark.parametrize(("spoil", "message"), UNLIKE.values(), ids=UNLIKE)
+def test_a_slice_unlike_the_others_is_named_where_it_is_read(tmp_path, spoil, message):
+    write_slices(tmp_path, grey())
+    image = open_image(tmp_path)
+    spoil(tmp_path / "slice_4.tif")
+    # Nobody opens what is not needed.
+    assert_boxes(image, grey() != 0, [Box((0, 0, 0), (4, 5, 6)), Box((5, 0, 0), (7, 5, 6))])
+    with pytest.raises(InputError, match=f"^image.path: .*slice_4.tif {message}") as caught:
+        image.read(whole(SHAPE))
+    assert "\n" not in str(caught.value)

@@ -99,6 +99,10 @@ def test_all_that_a_file_does_not_need_is_named_at_once():
         "case: image: 'shape' and 'radius' do not belong to path = 'rock.tif': remove them, a TIFF "
         "file tells its own shape; accepted with it: pore, pore_below, pore_above"
     )
+    assert failure(text=text.replace("rock.tif", "scan/")) == (
+        "case: image: 'shape' and 'radius' do not belong to path = 'scan/': remove them, a folder "
+        "of TIFF slices tells its own shape; accepted with it: pore, pore_below, pore_above"
+    )
     told = failure(text=MINIMAL.replace("[time]", 'path = "rock.h5"\n[time]'))
     assert "both given; for the image, remove 'sample', 'shape' and 'radius'" in told
     told = failure("image.dtype=uint8", "image.path=a.h5", text=FILE)

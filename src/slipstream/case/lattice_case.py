@@ -55,6 +55,7 @@ FORMAT_KEYS: dict[str, tuple[str, ...]] = {
     "NumPy": (),
     "HDF5": ("dataset",),
     "Zarr": ("dataset",),
+    "folder of TIFF slices": (),
 }
 _FILE_KEYS = (*_PORE_KEYS, *dict.fromkeys(key for keys in FORMAT_KEYS.values() for key in keys))
 # Keys that apply to only one kind of image: a sample's shape is not that of a file.
@@ -87,7 +88,12 @@ def _as_tuples(value: Any) -> Any:
 
 def _format_of(path: Any) -> str | None:
     """Return the format of a file; None if it is unknown."""
-    return IMAGE_FORMATS.get(PurePath(path).suffix.lower()) if isinstance(path, str) else None
+    if not isinstance(path, str):
+        return None
+    suffix = PurePath(path).suffix.lower()
+    if path.endswith("/") and suffix != ".zarr":
+        suffix = "/"
+    return IMAGE_FORMATS.get(suffix)
 
 
 def _keys_of_file(path: Any) -> dict[str, Any]:
@@ -114,7 +120,8 @@ def _remove(foreign: list[str], whose: str, own: dict[str, Any], path: Any) -> s
     text += " them" if foreign[1:] else " it"
     found = _format_of(path)
     if found is not None and "shape" in foreign and "shape" not in own:
-        text += f", a {found} file tells its own shape"
+        what = found if found.startswith("folder") else f"{found} file"
+        text += f", a {what} tells its own shape"
     return f"{text}; accepted with it: {', '.join(own)}"
 
 
@@ -124,8 +131,8 @@ class Image(Table):
     Attributes
     ----------
     path : str or None
-        A voxel image, whose suffix is one of `slipstream.accepted.IMAGE_FORMATS`; exactly one of
-        `path` and `sample` is given. Relative to the working directory.
+        A voxel image, whose suffix is one of `slipstream.accepted.IMAGE_FORMATS`, or a folder of
+        TIFF slices; exactly one of `path` and `sample` is given. Relative to the working directory.
     pore : int, tuple of int or None
         Which values are pore, of segmented images; by default all but 0, if there is one other.
     pore_below, pore_above : float or None

@@ -35,8 +35,9 @@ class PorousFlow(InteractiveSimulation):
     Parameters
     ----------
     image : str, pathlib.Path, array or mapping
-        A file, an array in the order z, y, x (the same on all ranks), or the table ``image`` of a
-        case, such as ``{"sample": "sandstone", "shape": (64, 64, 64), "radius": 8}``.
+        A file, a folder of TIFF slices, an array in the order z, y, x (the same on all ranks), or
+        the table ``image`` of a case, such as ``{"sample": "sandstone", "shape": (64, 64, 64),
+        "radius": 8}``.
     axis : {"x", "y", "z", "all"}
         Direction of the flow; "all" for each axis in turn, which gives the tensor.
     voxel_size : float

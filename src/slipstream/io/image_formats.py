@@ -24,6 +24,7 @@ from slipstream.errors import InputError
 from slipstream.io.foreign_zarr import LITTLE, foreign_arrays, inflated_size
 from slipstream.io.image_errors import ImageError, Key, PerAxis
 from slipstream.io.linked_hdf5 import own_dataset
+from slipstream.io.slice_names import slice_files
 from slipstream.printable_text import shortened, shown
 
 PATH, DATASET = Key("image", "path"), Key("image", "dataset")
@@ -172,6 +173,22 @@ def tiff_source(path: Path) -> Source:
 
     Uncompressed values are mapped into memory, others are decoded page by page.
     """
+    found = _grey_pages(path)
+    if found.shape[0] == 1:
+        raise ImageError(
+            PATH,
+            f": {path} is one page only, of {_pixels(found)}; accepted: a stack of pages, or the "
+            "folder of all slices (an image one voxel thick: .npy, or raw values)",
+        )
+    return found
+
+
+def _pixels(image: Source) -> str:
+    return f"{image.shape[1]} x {image.shape[2]} pixels"
+
+
+def _grey_pages(path: Path) -> Source:
+    """Return a TIFF file of one grey page or several."""
     logging.getLogger("tifffile").addHandler(_SILENT)
     with _open_tiff(path) as file:
         _check_chain(file)
@@ -181,12 +198,6 @@ def tiff_source(path: Path) -> Source:
         if len(file.series) > 1 or page.samplesperpixel > 1 or not is_stack:
             found = ", ".join(f"{one.axes} {one.shape}" for one in file.series)
             raise ImageError(PATH, f": {path} holds {found}; accepted: one stack of grey pages")
-        if size == plane:
-            raise ImageError(
-                PATH,
-                f": {path} is one page only, of {page.imagelength} x {page.imagewidth} "
-                "pixels; accepted: a stack of pages (a slice one voxel thick: .npy, or raw values)",
-            )
         shape = (size // plane, page.imagelength, page.imagewidth)
         dtype, place = np.dtype(series.dtype), series.dataoffset
         stored = dtype.newbyteorder(file.byteorder)
@@ -254,6 +265,56 @@ def _check_segments(page: Any) -> None:
                 raise ValueError("a page has more bytes than its size tells")
 
 
+def slices_source(path: Path) -> Source:
+    """Return a folder of TIFF files, each of which is one slice.
+
+    The first one tells the size and type of all, which are compared when they are read: no rank
+    opens files that it does not need.
+    """
+    files = slice_files(path)
+    first = _one_slice(files[0])
+    slices = _Slices(files, first)
+    shape = (len(files), *first.shape[1:])
+    return Source(str(path), shape, first.dtype, _as_it_is(slices), threaded=True)
+
+
+def _one_slice(path: Path) -> Source:
+    """Return a file of a folder of slices."""
+    with readable(PATH, f": {path}"):
+        if path.exists() and not path.is_file():
+            # Of which opening alone may never end.
+            raise ImageError(PATH, f": {path} is no file, but a device or the like")
+        found = _grey_pages(path)
+    if found.shape[0] > 1:
+        raise ImageError(
+            PATH, f": {path} has {found.shape[0]} pages; accepted: one in each file of a folder"
+        )
+    return found
+
+
+@dataclass(frozen=True)
+class _Slices:
+    """Files of one slice each, like the first one, indexed like one array."""
+
+    files: Sequence[Path]
+    first: Source
+
+    def __getitem__(self, box: tuple[slice, slice, slice]) -> np.ndarray:
+        planes, rows, columns = box
+        return np.concatenate([self._read(file, rows, columns) for file in self.files[planes]])
+
+    def _read(self, path: Path, rows: slice, columns: slice) -> np.ndarray:
+        found = _one_slice(path)
+        if (found.shape, found.dtype) != (self.first.shape, self.first.dtype):
+            raise ImageError(
+                PATH,
+                f": {path} is of {_pixels(found)}, {found.dtype}, but {self.first.name} of "
+                f"{_pixels(self.first)}, {self.first.dtype}; accepted: slices of one size and type",
+            )
+        with readable(PATH, f": {path}"), found.open() as values:
+            return values[0:1, rows, columns]
+
+
 def hdf5_source(path: Path, dataset: str | None = None) -> Source:
     """Return a data set of an HDF5 file: the named one, or the only one of three axes."""
     import h5py
@@ -319,6 +380,8 @@ class Format:
 
 _RAW = Format(raw_source, ("shape", "dtype", "byte_order", "offset"))
 _TIFF, _HDF5 = Format(tiff_source), Format(hdf5_source, ("dataset",))
+# Of folders whose suffix is no other folder's.
+SLICES = "/"
 # By suffix.
 FORMATS = {
     ".raw": _RAW,
@@ -331,4 +394,5 @@ FORMATS = {
     ".hdf5": _HDF5,
     ".nxs": _HDF5,
     ".zarr": Format(zarr_source, ("dataset",), is_folder=True),
+    SLICES: Format(slices_source, is_folder=True),
 }

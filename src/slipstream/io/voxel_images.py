@@ -24,7 +24,7 @@ from slipstream.collective import on_every_rank
 from slipstream.decomposition import Box, whole
 from slipstream.errors import InputError
 from slipstream.io.image_errors import ImageError, Key, PerAxis
-from slipstream.io.image_formats import FORMATS, PATH, Source, array_source, readable
+from slipstream.io.image_formats import FORMATS, PATH, SLICES, Source, array_source, readable
 
 # Bytes that are read and then compared while they are in cache.
 _BATCH_BYTES = 4 * 2**20
@@ -51,7 +51,8 @@ def open_image(
     ----------
     source : path or numpy.ndarray of three axes
         The suffix of a path tells the format: raw values (.raw, .bin, .dat), TIFF (.tif, .tiff),
-        NumPy (.npy), HDF5 (.h5, .hdf5, .nxs) or a zarr folder (.zarr). An array is on every rank.
+        NumPy (.npy), HDF5 (.h5, .hdf5, .nxs) or a zarr folder (.zarr). Any other folder is one of
+        TIFF slices, each a file. An array is on every rank.
     pore : int or sequence of int, optional
         Which values are pore, of segmented images; all but zero by default. Flows are computed
         without it only if there is just one other value; see `Image.check_values`.
@@ -317,16 +318,24 @@ def _find(source: Any, options: dict[str, Any]) -> Source:
         kind = type(source).__name__
         raise ImageError(PATH, f" is of type {kind}; accepted: a path, or a NumPy array")
     path = Path(source)
-    suffix = path.suffix.lower()
-    if suffix not in FORMATS:
-        accepted = ", ".join(FORMATS)
-        raise ImageError(PATH, f": {path} has suffix {suffix!r}; accepted: {accepted}")
-    found = FORMATS[suffix]
-    _check_options(f"a {suffix} file", options, found.options)
-    if not os.path.exists(path):  # which takes names of any length
+    suffix, is_there = path.suffix.lower(), os.path.exists(path)  # which takes names of any length
+    if is_there and path.is_dir() and not (suffix in FORMATS and FORMATS[suffix].is_folder):
+        suffix, what = SLICES, "a folder of slices"
+    elif suffix in FORMATS:
+        what = f"a {suffix} file"
+    elif is_there or suffix:
+        accepted = ", ".join(one for one in FORMATS if one != SLICES)
+        raise ImageError(
+            PATH, f": {path} has suffix {suffix!r}; accepted: {accepted}, or a folder of slices"
+        )
+    else:
         raise ImageError(PATH, f": {path} does not exist")
-    if path.is_dir() != found.is_folder:
-        raise ImageError(PATH, f": {path} is {'a' if path.is_dir() else 'no'} folder")
+    found = FORMATS[suffix]
+    _check_options(what, options, found.options)
+    if not is_there:
+        raise ImageError(PATH, f": {path} does not exist")
+    if found.is_folder and not path.is_dir():
+        raise ImageError(PATH, f": {path} is no folder")
     if not (found.is_folder or path.is_file()):
         # Of which opening alone may never end.
         raise ImageError(PATH, f": {path} is no file, but a device or the like")

@@ -92,8 +92,9 @@ def permeability(
     Parameters
     ----------
     image : str, pathlib.Path or array
-        A file (raw, TIFF, NPY, HDF5, Zarr) or an array in the order z, y, x; or anything with a
-        ``shape`` and a method ``read(box)``, such as a sample of `slipstream.lattice`.
+        A file (raw, TIFF, NPY, HDF5, Zarr), a folder of TIFF slices, or an array in the order z, y,
+        x; or anything with a ``shape`` and a method ``read(box)``, such as a sample of
+        `slipstream.lattice`.
     voxel_size : float
         Edge length of a voxel in metres, such as 2e-6; with 1, lengths are in voxels.
     axis : {"x", "y", "z", "all"}
