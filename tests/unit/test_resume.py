@@ -4,6 +4,7 @@ import contextlib
 import csv
 import io
 import shutil
+import weakref
 
 import h5py
 import numpy as np
@@ -13,7 +14,7 @@ from rich.console import Console
 
 import moments
 from slipstream import cli
-from slipstream.case import parse_case
+from slipstream.case import load_case, parse_case
 from slipstream.device import HostDevice
 from slipstream.errors import InputError
 from slipstream.interactive.opened_run import open_run
@@ -28,6 +29,7 @@ from slipstream.simulation import (
     resume_run,
     run_case,
 )
+from slipstream.spectral.spectral_simulation import SpectralSimulation
 
 FAMILIES = list(moments.CASES)
 # Of 12 steps; a lattice does two at once.
@@ -382,3 +384,23 @@ def test_the_command_goes_on_or_begins(tmp_path, monkeypatch, capsys):
     assert steps == [(0, 3), (3, 5), (5, 6)]
     assert command("run", "case.toml", "--overwrite", "--set", "time.max_steps=1")[0] == 0
     assert len(read_run_record("runs/case").segments) == 1
+
+
+def test_fields_that_are_written_are_let_go_before_the_next_are_made(tmp_path, monkeypatch):
+    """Else vorticity would be made while the velocity it is not made of takes as much memory."""
+    made, make = [], SpectralSimulation._points_of
+
+    def watched(simulation, spectral):
+        assert not [one for one in made if one() is not None]
+        points = make(simulation, spectral)
+        made.append(weakref.ref(points))
+        return points
+
+    monkeypatch.setattr(SpectralSimulation, "_points_of", watched)
+    settings = ["grid.points=8", "time.end=0.2", "time.step=0.1", "output.fields_interval=0.1"]
+    case = load_case("orszag-tang", settings)
+    device, quiet = HostDevice(threads=1), Console(quiet=True)
+    run_case(make_simulation(case, None, device), tmp_path / "run", quiet)
+    resume_run(tmp_path / "run", ["time.end=0.4"], None, device, quiet)
+    # Velocity and magnetic field, vorticity and current: at times 0 to 0.2, and to 0.4 after that.
+    assert len(made) >= 3 * 5

@@ -1,6 +1,7 @@
 """Text that is not TOML is told with its line, its key, and what TOML takes instead."""
 
 import math
+import re
 import tomllib
 
 import pytest
@@ -41,6 +42,13 @@ def test_what_has_no_obvious_correction_gets_none(text):
     with pytest.raises(InputError, match="line 1: .*column") as refused:
         parse_case(text)
     assert "write" not in str(refused.value)
+
+
+@pytest.mark.parametrize("line", ["points 64", "[run", "end"])
+def test_a_line_without_a_value_blames_no_other_key(line):
+    with pytest.raises(InputError, match=f"line 3: '{re.escape(line)}': Expected") as refused:
+        parse_case(f"[time]\nend = 1.0\n{line}\n")
+    assert "time" not in str(refused.value) and "write" not in str(refused.value)
 
 
 numbers = st.from_regex(

@@ -39,3 +39,19 @@ def memory_needed(
     halo = box.grown(divided).size - box.size if box.size else 0
     needed[next(iter(regions))] += 2 * _ARRAYS * halo * dtype.itemsize
     return needed
+
+
+def memory_with_output(
+    strategy: Strategy,
+    devices: Mapping[str, Device],
+    box: Box,
+    grid: Sequence[int],
+    dtype: np.dtype,
+    shell: int,
+) -> dict[str, int]:
+    """Return the bytes that a rank of a run needs on each of its devices, for output too."""
+    needed = memory_needed(strategy, devices, box, grid, dtype, shell)
+    if "cpu" in needed:
+        # Where the device is the host, so are the initial values, and those that are written.
+        needed["cpu"] += box.size * (8 if dtype.itemsize == 8 else 8 + dtype.itemsize)
+    return needed

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from slipstream.advection.advection_memory import memory_needed
+from slipstream.advection.advection_memory import memory_with_output
 from slipstream.advection.advection_solver import Advection, checked_grid, open_devices
 from slipstream.advection.exact_solution import LABELS, PICTURES, compare, gaussian
 from slipstream.advection.overlap_strategies import (
@@ -101,13 +101,9 @@ class AdvectionSimulation(Simulation):
         """Return the bytes that the ranks of each device need on it, output included."""
         case = self.case
         dtype = np.dtype(case.numerics.precision)
-        needed = memory_needed(
+        needed = memory_with_output(
             self._strategy, self.devices, self._box, self._grid, dtype, case.run.shell
         )
-        if "cpu" in needed:
-            # Where the device is the host, so are the initial values, and those that are written.
-            initial = 8 if dtype.itemsize == 8 else 8 + dtype.itemsize
-            needed["cpu"] += self._box.size * initial
         return [(self.devices[name], self._sharing[name] * need) for name, need in needed.items()]
 
     def allocate(self) -> None:

@@ -69,29 +69,35 @@ def check_device(name: str, device: str) -> None:
     if device != "auto" and needs_gpu == (device == "cpu"):
         raise InputError(
             f"run.strategy: {name!r} needs {'a' if needs_gpu else 'no'} GPU, but run.device is "
-            f"{device!r}; accepted with it: auto, {_strategies(gpu=not needs_gpu)}"
+            f"{device!r}; accepted with it: auto, {strategies_of(gpu=not needs_gpu)}"
         )
     if needs_gpu and device != "hip" and not cuda_device_count():
         raise InputError(
             f"run.strategy: {name!r} needs a GPU, and CuPy finds none (its extra is "
-            f"slipstream[cuda13]); accepted here: auto, {_strategies(gpu=False)}"
+            f"slipstream[cuda13]); accepted here: auto, {strategies_of(gpu=False)}"
         )
 
 
-def _strategies(gpu: bool) -> str:
+def strategies_of(gpu: bool) -> str:
+    """Return the names of the strategies that need a GPU, or of those that need none."""
     return ", ".join(name for name, one in STRATEGIES.items() if ("gpu" in one.devices) == gpu)
 
 
 def automatic_strategy(comm: Comm, device: Device) -> str:
     """Return the strategy that suits the kind of device, the same on all ranks. Collective."""
     ranks = 1 if comm is None else comm.size
-    if device.kind == "cpu":
-        return "single" if ranks == 1 else "mpi-nonblocking"
-    if ranks == 1:
-        return "gpu"
+    if device.kind == "cpu" or ranks == 1:
+        return usual_strategy(ranks, device.kind != "cpu")
     # Peers store into each other's memory, which takes a GPU for each rank, of NVIDIA's.
     shared = len(set(comm.allgather(device.identity))) < ranks or device.kind == "hip"
-    return "gpu-mpi-streams" if shared else "gpu-peer"
+    return "gpu-mpi-streams" if shared else usual_strategy(ranks, True)
+
+
+def usual_strategy(ranks: int, gpu: bool) -> str:
+    """Return the strategy for ranks that have a GPU of NVIDIA's each, or have none."""
+    if gpu:
+        return "gpu" if ranks == 1 else "gpu-peer"
+    return "single" if ranks == 1 else "mpi-nonblocking"
 
 
 def place(

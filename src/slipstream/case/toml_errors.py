@@ -19,7 +19,9 @@ _ENDS_A_VALUE = r"\s,=\[\]{}#\"'"
 _WORDS = {"True": "true", "False": "false"}
 # What is meant as text: begins with a letter or as a path does, or is such as 2/3 and 2 pi.
 _TEXT = re.compile(r"[A-Za-z_~/][^\n]*|[0-9]+/[0-9]+|[0-9.]+ *\*? *pi[ /0-9.]*")
-_LONGEST_LINE = 2000
+_LONGEST_LINE, _LONGEST_KEY = 2000, 60
+# How tomllib begins what it says of a line that gives no key a value.
+_NO_VALUES = ("Expected '=' after a key", "Expected ']' at the end of a table")
 
 
 def number_in_toml(text: str) -> str | None:
@@ -42,9 +44,11 @@ def explain_toml(text: str, error: tomllib.TOMLDecodeError) -> str:
     lines = text.replace("\r\n", "\n").split("\n")
     number, column = int(place[1]), int(place[2]) - 1
     line = lines[number - 1] if number <= len(lines) else ""
-    key = _key(lines[:number], column)
+    # Where the key, or the head of a table, is wrong itself, no key has a wrong value.
+    is_value = not str(error).startswith(_NO_VALUES)
+    key = _key(lines[:number], column) if is_value else shown(line.strip()[:_LONGEST_KEY])
     where = f"line {number}: {key}: " if key else f"line {number}: "
-    found = _correction(line, column) if key and len(line) < _LONGEST_LINE else None
+    found = _correction(line, column) if key and is_value and len(line) < _LONGEST_LINE else None
     if found is None:
         return where + str(error).replace(place[0], f"(column {column + 1})")
     wrong, right = found

@@ -16,7 +16,15 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from slipstream.array_types import Array
-from slipstream.device import Device, Kernel, Operation, RowLaunch, Scratch, gpu_fft_launch
+from slipstream.device import (
+    Device,
+    Kernel,
+    Operation,
+    RowLaunch,
+    Scratch,
+    address_of,
+    gpu_fft_launch,
+)
 from slipstream.fft.batch_size import balanced_batch
 from slipstream.fft.line_transforms import LineTransform
 from slipstream.fft.pack_unpack import RowTables, real_name
@@ -88,6 +96,7 @@ class PlanePass:
             BatchArrays(device, geometry, fields, self.batch, complex_dtype)
             for _ in range(device.lanes)
         ]
+        self._ffts: dict[tuple, Operation] = {}
 
     def _batches(
         self, graph: StepGraph, first: int = 0, last: int | None = None
@@ -270,7 +279,12 @@ class PlanePass:
         return [planes[:, start + low * size : start + high * size] for start, size in self._blocks]
 
     def _fft(self, source: Array, target: Array, forward: bool) -> Operation:
-        return self._device.fft(source, target, 3, forward, self._scratch)
+        # Batches of one lane share their memory, and so their plans.
+        views = [(address_of(one), one.shape, one.strides) for one in (source, target)]
+        key = forward, *views
+        if key not in self._ffts:
+            self._ffts[key] = self._device.fft(source, target, 3, forward, self._scratch)
+        return self._ffts[key]
 
 
 class BatchArrays:

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from slipstream.advection.advection_memory import memory_needed
+from slipstream.advection.advection_memory import memory_with_output
 from slipstream.advection.advection_simulation import grid_of_case
-from slipstream.advection.overlap_strategies import place, strategy_of_case
+from slipstream.advection.overlap_strategies import (
+    place,
+    strategies_of,
+    strategy_of_case,
+    usual_strategy,
+)
 from slipstream.case import AdvectionCase
 from slipstream.decomposition import grid_boxes
 from slipstream.device import open_device
@@ -23,19 +28,25 @@ _PASSES = 2
 def advection_counts(case: AdvectionCase, machine: Machine, ranks: int) -> StepCounts:
     """Return what a step of a case moves on so many ranks of a machine, as few nodes as they fill.
 
-    Strategy "auto" is that of GPUs. Points of strategies that leave some to the CPU are advanced
-    at the rate of the host's memory.
+    Points of strategies that leave some to the CPU are advanced at the rate of the host's memory.
 
     Raises
     ------
     InputError
-        If the strategy is for one rank, a rank would have no point, or its field does not fit.
+        If the strategy is for one rank or for other devices, a rank would have no point, or its
+        field does not fit.
     """
     shape = tuple(reversed(case.grid.points_xyz))
+    has_gpus = machine.device.kind == "gpu"
     name = case.run.strategy
     if name == "auto":
-        name = "gpu" if ranks == 1 else "gpu-peer"
+        name = usual_strategy(ranks, has_gpus and case.run.device != "cpu")
     strategy = strategy_of_case(name, ranks)
+    if "gpu" in strategy.devices and not has_gpus:
+        raise InputError(
+            f"run.strategy: {name!r} needs a GPU, but devices of {machine.title} are CPUs"
+            f" (device.kind); accepted there: auto, {strategies_of(gpu=False)}"
+        )
     grid = grid_of_case(case, ranks)
     boxes = grid_boxes(shape, grid)
     if not boxes[-1].size:
@@ -47,7 +58,7 @@ def advection_counts(case: AdvectionCase, machine: Machine, ranks: int) -> StepC
     # Larger boxes come first: none is larger than this.
     box = boxes[0]
     devices = {kind: open_device("cpu") for kind in strategy.devices}
-    needed = memory_needed(strategy, devices, box, grid, dtype, case.run.shell)
+    needed = memory_with_output(strategy, devices, box, grid, dtype, case.run.shell)
     for kind, need in needed.items():
         check_fit(ranks, need, room_of_rank(machine, ranks, _WHERE[kind]), _WHERE[kind])
     regions = place(strategy, devices, box, divided, dtype, case.run.shell)
@@ -75,10 +86,10 @@ def advection_counts(case: AdvectionCase, machine: Machine, ranks: int) -> StepC
         ranks=ranks,
         ranks_of_node=ranks_of_node,
         devices_of_rank=1,
-        memory_bytes=moved["gpu"] * item,
+        memory_bytes=moved["gpu" if has_gpus else "cpu"] * item,
         fields_bytes=sum(needed.values()),
         is_overlapped=strategy.policy == "overlap",
-        host_bytes=moved["cpu"] * item,
+        host_bytes=moved["cpu"] * item if has_gpus else 0,
         bus_in_bytes=bus_in * item,
         bus_out_bytes=bus_out * item,
         in_node_bytes=sum(in_node) * item,

@@ -69,7 +69,7 @@ class _Division:
 def lattice_counter(case: LatticeCase, machine: Machine) -> Callable[[int], StepCounts]:
     """Return what counts a step of a case on so many ranks of a machine: the image is read once.
 
-    Storage is what is tried first on GPUs, and fits, where the case leaves it open.
+    Storage is what is tried first on such devices, and fits, where the case leaves it open.
 
     Raises
     ------
@@ -116,8 +116,9 @@ def _counts(
 ) -> tuple[StepCounts, Storage]:
     """Return the counts of a rank with so many sites and links to others, and how it stores."""
     room = room_of_rank(machine, ranks, "device")
-    candidates = worth_a_try(storage_wishes(case.numerics), "gpu")
-    needs = {one: memory_with_output(sites, voxels, one) for one in candidates}
+    kind = machine.device.kind
+    candidates = worth_a_try(storage_wishes(case.numerics), kind)
+    needs = {one: memory_with_output(sites, voxels, one, kind) for one in candidates}
     storage = next((one for one in candidates if needs[one] <= room), candidates[0])
     check_fit(ranks, needs[storage], room, "device")
     ranks_of_node = min(ranks, machine.devices_per_node)

@@ -97,14 +97,14 @@ class FieldStore:
     def append(self, time: float, fields: Iterable[Field]) -> None:
         """Write a snapshot: the same fields in the same order, each with the same boxes as before.
 
-        Fields are taken one by one, so that only one needs to be in memory.
+        Fields are taken one by one, and let go before the next is made.
         """
         fields = iter(fields)
         if self._is_continued:
-            first = next(fields, None)
-            fields = itertools.chain([] if first is None else [first], fields)
+            first = list(itertools.islice(fields, 1))
             self._is_continued = False
-            self._go_on_with(first)
+            self._go_on_with(first[0] if first else None)
+            fields = _let_go(first, fields)
         # Others may write only after the arrays have grown.
         self._on_first_rank(lambda: self._append_time(time))
         index = self._snapshots
@@ -115,6 +115,7 @@ class FieldStore:
                 is_longer_only = False
                 self._create(field, snapshots=self._snapshots)
             self._write_box(field, (index,))
+            del field
         # What is described below is on the device: not even a power cut leaves half a snapshot.
         on_every_rank(self._comm, self.flush)
         if is_longer_only:
@@ -411,6 +412,13 @@ class FieldStore:
         # Every chunk is a file, also one that equals what readers take for a missing one.
         with errors_name(self.path), zarr.config.set({"array.write_empty_chunks": True}):
             yield
+
+
+def _let_go(first: list[Field], rest: Iterator[Field]) -> Iterator[Field]:
+    """Yield what is in a list, and the rest, of which nothing is kept here."""
+    while first:
+        yield first.pop()
+    yield from rest
 
 
 def _next_name(path: Path) -> str:

@@ -31,10 +31,12 @@ def memory_needed(
     return int(sites * per_site + voxels * _BYTES_PER_VOXEL)
 
 
-def memory_with_output(sites: int, voxels: int, storage: Storage) -> int:
-    """Return the bytes that a rank of a run needs on its device, for output too."""
-    output = min(8 * voxels * storage.real.itemsize, BYTES_AT_ONCE)
-    return memory_needed(sites, voxels, storage) + output
+def memory_with_output(sites: int, voxels: int, storage: Storage, processor: str) -> int:
+    """Return the bytes that a rank of a run needs on its device, "cpu" or "gpu", for output too."""
+    field = voxels * storage.real.itemsize
+    output = min(8 * field, BYTES_AT_ONCE)
+    # If the device is the host, it also holds two copies of a field that is written.
+    return memory_needed(sites, voxels, storage) + output + (2 * field if processor == "cpu" else 0)
 
 
 def check_room(comm: Comm, device: Device, need: int) -> None:

@@ -140,10 +140,8 @@ class LatticeSimulation(Simulation):
 
     def _own_memory(self, storage: Storage) -> int:
         """Return the bytes that this rank needs on its device, output included."""
-        voxels, real = self.subdomain.box.size, storage.real.itemsize
-        need = memory_with_output(self._own_sites, voxels, storage)
-        # If the device is the host, it also holds two copies of a field that is written.
-        return need + (2 * voxels * real if self.device.kind == "cpu" else 0)
+        voxels = self.subdomain.box.size
+        return memory_with_output(self._own_sites, voxels, storage, self.device.processor)
 
     def memory(self) -> list[tuple[Device, int]]:
         """Return the bytes that the ranks of one device need on it, at most. Collective."""

@@ -14,7 +14,7 @@ from slipstream.device import Device, open_devices
 from slipstream.exchange import local_rank
 
 # The fraction of the free memory that our arrays may take; the rest is for libraries.
-_USABLE = 0.9
+USABLE = 0.9
 
 T = TypeVar("T")
 
@@ -41,7 +41,7 @@ def memory_limit(devices: Sequence[Device], memory: int | str | None, comm: Comm
     if memory is not None:
         return on_every_rank(comm, lambda: bytes_of(memory, "memory"))
     shares = (one.memory_free() / everyone.count(one.identity) for one in devices)
-    return int(_USABLE * min(shares))
+    return int(USABLE * min(shares))
 
 
 def fits_on_all(comm: Comm, need: int, limit: int) -> bool:

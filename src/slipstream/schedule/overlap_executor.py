@@ -29,7 +29,7 @@ class OverlapExecutor:
         for place, node in enumerate(order):
             self._places[node.index] = place
         # What each node waits for; the last recorded is looked at first.
-        self._dependencies = [sorted(node.dependencies) for node in nodes]
+        self._dependencies = [node.dependencies for node in nodes]
         # Nodes that begin one after the other, and how many of each queue have begun.
         self._queue_of = [_queue(node) for node in nodes]
         self._queues: dict[Any, list[int]] = {}

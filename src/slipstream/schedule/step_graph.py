@@ -7,8 +7,9 @@ from that. The graph says nothing about when or on which stream a node runs: `co
 from __future__ import annotations
 
 import copy
+from array import array
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from slipstream.array_types import Array
@@ -49,8 +50,9 @@ class Node:
     device: Device
     operation: Operation | None
     transfer: Transfer | None
-    # The nodes that must be complete before this one starts.
-    dependencies: set[int] = field(default_factory=set)
+    # The nodes that must be complete before this one starts, in order. Each tile of a pass waits
+    # for all of the pass before: as objects of Python these would take as much as some fields.
+    dependencies: Sequence[int] = ()
 
 
 class StepGraph:
@@ -90,7 +92,7 @@ class StepGraph:
         if category not in CATEGORIES:
             raise ValueError(f"category {category!r} is unknown; accepted: {CATEGORIES}")
         index = len(self.nodes)
-        dependencies = self._history.record(index, reads, writes)
+        dependencies = array("i", sorted(self._history.record(index, reads, writes)))
         lane, device = self._lane or lane, device or self.device
         self.nodes.append(
             Node(index, label, category, lane, device, operation, transfer, dependencies)

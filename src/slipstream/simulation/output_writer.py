@@ -377,5 +377,6 @@ class OutputWriter:
                         choice.is_central,
                     )
             yield field
+            del field  # before the next one is made
         composed = (compose_plane(planes.get(one.field, {}), one) for one in self.choice.planes)
         self.planes = [plane for plane in composed if plane is not None]

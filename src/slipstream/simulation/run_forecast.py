@@ -287,6 +287,7 @@ def _count_output(simulation: Simulation, place: Path, trial: Trial) -> None:
             box = one.offset, one.data.shape
             boxes = [box] if comm is None else comm.allgather(box)
             files += stored_layout(one.shape, boxes, one.data.itemsize).files(one.shape)
+            del one  # before the next one is made
         made = clock.perf_counter() - began
         total = size if comm is None else sum(comm.allgather(size))
         trial.bytes[kind], trial.files[kind] = total, files

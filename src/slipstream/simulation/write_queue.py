@@ -69,6 +69,7 @@ class WriteQueue:
         try:
             for field in fields:
                 handed.put(field)
+                del field  # before the next one is made
         except BaseException as failure:
             handed.end(failure)
             raise

@@ -67,12 +67,7 @@ class Placement:
 
     def need(self) -> int:
         """Return the bytes that this rank needs where its fields are."""
-        need = self.problem.memory(self.home)
-        if self.home.kind == "cpu":
-            # The fields that are written lie on the host too.
-            points = self.problem.geometry.physical_box.size
-            need += self.problem.size * points * self.problem.real_dtype.itemsize
-        return need
+        return self.problem.memory_with_output(self.home)
 
     def memory(self) -> int:
         """Return the bytes that all ranks need together where this rank's fields are."""

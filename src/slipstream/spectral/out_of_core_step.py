@@ -71,24 +71,53 @@ class StepTiles:
         return found or self._refuse(comm, limit)
 
     def _refuse(self, comm: Comm, limit: int) -> NoReturn:
-        asked, count = self.streaming.tiles, self._counts()[-1]
+        count = self._counts()[-1]
 
         def least() -> int:
-            if asked or all(one.kind == "cpu" for one in self.devices):
+            if self.streaming.tiles or all(one.kind == "cpu" for one in self.devices):
                 return self._least_bytes()
             # The smallest tiles are made, to find out what a library takes for them.
             return self._made(count, _NO_LIMIT).bytes
 
-        need = largest(comm, on_every_rank(comm, least))
-        raise InputError(
+        raise self._too_little(limit, largest(comm, on_every_rank(comm, least)))
+
+    def _too_little(self, limit: int, need: int) -> InputError:
+        tiles = f" with {self._counts()[-1]} tiles" if self.streaming.tiles else ""
+        return InputError(
             f"run.memory: {bytes_text(limit)} on each device is too little for this step; it "
-            f"takes at least {math.ceil(need / 2**20)} MiB"
-            + (f" with {count} tiles" if asked else "")
+            f"takes at least {math.ceil(need / 2**20)} MiB{tiles}"
         )
 
+    def planned(self, limit: int) -> tuple[int, int]:
+        """Return into how many tiles a pass is cut, and columns of how many ky then stay.
+
+        A library's work area is not in it: nothing is allocated.
+
+        Raises
+        ------
+        InputError
+            If no tiles fit.
+        """
+        for count in self._counts():
+            left = limit - self._bytes(count)
+            if left >= 0:
+                most, all_ky = self.most(count)[1], self.geometry.columns_shape[1]
+                return count, min(self.staying_tiles(count, left) * most, all_ky)
+        raise self._too_little(limit, self._least_bytes())
+
+    def staying_tiles(self, count: int, left: int) -> int:
+        """Return how many of so many tiles' columns stay on the device if that much is left."""
+        if not self.streaming.resident:
+            return 0
+        most, all_ky = self.most(count)[1], self.geometry.columns_shape[1]
+        return min(left // self.needs.column_bytes(most), -(-all_ky // most))
+
     def _least_bytes(self) -> int:
-        """Return the bytes that the most tiles take, but for what a library works in."""
-        most = self.most(self._counts()[-1])
+        return self._bytes(self._counts()[-1])
+
+    def _bytes(self, count: int) -> int:
+        """Return the bytes that so many tiles take, but for what a library works in."""
+        most = self.most(count)
         slots = self.streaming.slots * self.needs.slot_bytes(*most)
         beside = (self.needs.bytes_beside(most[0], one, self.streaming) for one in self.devices)
         return slots + max(beside)
@@ -175,8 +204,7 @@ class StreamedPasses:
     def _keep(self, left: int) -> ResidentColumns:
         """Return the columns for which there is memory left."""
         g, needs, most = self.geometry, self._tiles.needs, self._tiles.most(self.tiles)[1]
-        size, may_stay = needs.column_bytes(most), self._tiles.streaming.resident
-        count = min(left // size, -(-g.columns_shape[1] // most)) if may_stay else 0
+        size, count = needs.column_bytes(most), self._tiles.staying_tiles(self.tiles, left)
         kept = ResidentColumns(g, self.devices[0], needs.fields, needs.dtype, most, count)
         self.device_bytes += kept.tiles * size
         return kept

@@ -191,6 +191,14 @@ class SpectralProblem:
         decay = 0 if self.is_separable else item // 2 * self.decay_size
         return item * (states * math.prod(g.stored_shape) + columns + planes) + chunk + rows + decay
 
+    def memory_with_output(self, device: Device) -> int:
+        """Return the bytes that a run needs on a device: fields that are written lie on the host.
+
+        Of these only one has its values at the points at a time.
+        """
+        written = self.size * self.geometry.physical_box.size * self.real_dtype.itemsize
+        return self.memory(device) + (written if device.kind == "cpu" else 0)
+
     def substage_bytes(self) -> float:
         """Return the bytes that the five kernels of a substage must move, on this rank.
 
