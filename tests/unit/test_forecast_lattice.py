@@ -2,8 +2,11 @@
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from slipstream.case import validate_case
+from slipstream.decomposition import Box
 from slipstream.errors import InputError
 from slipstream.forecast import forecast, lattice_counter, load_machine, step_time
 from slipstream.forecast import lattice_counts as module
@@ -82,16 +85,35 @@ def test_a_step_moves_the_sites_and_links_of_its_busiest_ranks(ranks):
     assert (counts.off_node_bytes > 0) == (ranks > MACHINE.devices_per_node)
 
 
-def test_a_sample_too_large_to_be_read_is_divided_as_a_smaller_one(monkeypatch):
-    case = case_of([96, 64, 64], sample="sandstone", radius=12, porosity=0.3)
+@pytest.mark.parametrize("sample", ["sandstone", "random-pack"])
+def test_a_sample_too_large_to_be_read_is_like_a_smaller_one(monkeypatch, sample):
+    share = {"porosity": 0.3} if sample == "sandstone" else {"solid_fraction": 0.35}
+    case = case_of([96, 80, 64], sample=sample, radius=4, **share)
     whole = lattice_counter(case, MACHINE)(12)
-    monkeypatch.setattr(module, "_WHOLE", 2**16)
-    monkeypatch.setattr(module, "_COARSE", 2**16)
+    monkeypatch.setattr(module, "_WHOLE", 2**18)
+    monkeypatch.setattr(module, "_EDGE", 1)
     part = lattice_counter(case, MACHINE)(12)
-    assert "1/2 of its resolution" in part.remark and not whole.remark
-    assert part.memory_bytes == pytest.approx(whole.memory_bytes, rel=0.15)
+    assert "smaller sample of their kind" in part.remark and not whole.remark
+    assert part.memory_bytes == pytest.approx(whole.memory_bytes, rel=0.1)
     sent = [one.in_node_bytes + one.off_node_bytes for one in (whole, part)]
+    # Bisection cuts twelve parts otherwise.
     assert sent[1] == pytest.approx(sent[0], rel=0.5)
+
+
+@given(st.data())
+def test_a_tile_is_repeated_without_end(data):
+    shape = data.draw(st.tuples(*[st.integers(1, 4)] * 3))
+    tile = np.arange(np.prod(shape)).reshape(shape)
+    starts = data.draw(st.tuples(*[st.integers(-9, 9)] * 3))
+    sizes = data.draw(st.tuples(*[st.integers(0, 9)] * 3))
+    box = Box(starts, tuple(a + n for a, n in zip(starts, sizes, strict=True)))
+    found = module._repeated(tile)(box)
+    assert found.shape == sizes
+    for place in np.ndindex(sizes):
+        assert (
+            found[place]
+            == tile[tuple((a + i) % n for a, i, n in zip(starts, place, shape, strict=True))]
+        )
 
 
 def test_an_image_too_large_to_be_read_is_like_its_middle(monkeypatch):
@@ -106,9 +128,9 @@ def test_an_image_too_large_to_be_read_is_like_its_middle(monkeypatch):
     assert counts.in_node_bytes + counts.off_node_bytes == 8 * links
     of_update = module.bytes_of_update(module.Storage(layout="vector-collision"))
     assert counts.memory_bytes == pytest.approx(800 * of_update + 4 * 8 * links)
-    monkeypatch.setattr(module, "_PART", 2**9)
-    with pytest.raises(InputError, match="too large to be read"):
-        lattice_counter(case, MACHINE)(16)
+    # Of larger parts some planes tell all.
+    monkeypatch.setattr(module, "_COUNTED", 2**9)
+    assert lattice_counter(case, MACHINE)(16) == counts
 
 
 def test_a_forecast_has_node_hours_to_the_end_and_what_does_not_fit(monkeypatch):

@@ -1,8 +1,8 @@
 """What a lattice Boltzmann step moves, counted from the division of the image itself.
 
 An image is read and divided as for a run, and the links of a rank are followed to its neighbours;
-no population is allocated. An image that is too large for that is divided at a lower resolution, if
-it is a sample that can be made so, and otherwise into equal boxes; then one part is read as it is.
+no population is allocated. An image that is too large for that is divided into equal boxes, which
+are taken to be alike: of a file one of them is looked at, of a sample a smaller one of its kind.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import dataclasses
 import itertools
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 
@@ -38,10 +37,12 @@ from slipstream.lattice.population_layout import ENCODINGS, Storage
 from slipstream.lattice.storage_tuning import storage_wishes, worth_a_try
 from slipstream.lattice.velocity_set import AXES, axes_of
 
-# Voxels of an image that is read as a whole, and of one that stands for it; of one part.
-_WHOLE, _COARSE, _PART = 1 << 29, 1 << 27, 1 << 30
-# Samples of which the same can be made of fewer voxels.
-_SCALABLE = ("random-pack", "sandstone", "spheres")
+# Voxels of an image that is read as a whole, and of a part whose pores are counted.
+_WHOLE, _COUNTED = 1 << 27, 1 << 27
+# Samples that are alike everywhere, so that a smaller one tells all of a larger one: its edge, in
+# voxels or at least in radii.
+_ALIKE = ("random-pack", "sandstone")
+_EDGE, _EDGE_IN_RADII = 256, 16
 # Ranks whose links are counted, besides the one with most sites.
 _SOME = 8
 # Reads and writes of what is exchanged: where it lies, packed, and the same where it arrives.
@@ -54,16 +55,15 @@ Read = Callable[[Box], np.ndarray]
 class _Division:
     """The boxes of all ranks, and what reads voxels.
 
-    `ranks` are those that are looked at, of which the first stands for the busiest; `sites` are the
-    pores of all, as far as they are known, at a resolution of which each stands for `scale`.
+    `ranks` are those that are looked at, of which the first has most sites; `sites` are those of
+    all ranks.
     """
 
     boxes: Sequence[Box]
     read: Read
     ranks: Sequence[int]
-    sites: np.ndarray
+    sites: Sequence[int]
     remark: str = ""
-    scale: int = 1
 
 
 def lattice_counter(case: LatticeCase, machine: Machine) -> Callable[[int], StepCounts]:
@@ -91,15 +91,14 @@ def lattice_counter(case: LatticeCase, machine: Machine) -> Callable[[int], Step
         ]
         found = max(links, key=lambda one: sum(one.values()), default={})
         owner = division.ranks[links.index(found)] if links else 0
-        box = division.boxes[division.ranks[0]]
-        sites = int(np.count_nonzero(division.read(box)))
+        busiest = division.ranks[0]
+        sites, voxels = division.sites[busiest], division.boxes[busiest].size
         if not sites:
             raise InputError(f"{ranks} ranks: one would have no pore; take fewer nodes")
-        of_all = [int(one) * division.scale for one in division.sites] or [sites] * ranks
         counts, storage = _counts(
-            case, machine, ranks, sites, box.size, found, owner, division.remark
+            case, machine, ranks, sites, voxels, found, owner, division.remark
         )
-        return dataclasses.replace(counts, outputs=_outputs(domain.shape, of_all, storage))
+        return dataclasses.replace(counts, outputs=_outputs(domain.shape, division.sites, storage))
 
     return count
 
@@ -170,88 +169,71 @@ def _divider(
     case: LatticeCase, domain: Domain, periodic: Sequence[bool], axes: Sequence[int]
 ) -> Callable[[int], _Division]:
     """Return what divides a domain among so many ranks."""
-    voxels = math.prod(domain.shape)
-    if voxels <= _WHOLE:
+    if math.prod(domain.shape) <= _WHOLE:
         pores = percolating_pores(domain, periodic, axes, case.image.isolated)
-        return lambda ranks: _divided(pores, case.run.partition, ranks, 1)
-    factor = _coarser(case.image, voxels)
-    if not factor:
-        return lambda ranks: _equal_boxes(domain, ranks)
-    coarse = open_domain(_scaled(case.image, factor), AXES[axes[0]], None)
-    pores = percolating_pores(coarse, periodic, axes, case.image.isolated)
-
-    def divided(ranks: int) -> _Division:
-        found = _divided(pores, case.run.partition, ranks, factor)
-        remark = (
-            f"The sample is too large to be read: it is divided as one of 1/{factor} of its"
-            " resolution is, and all parts are taken to be like a usual one, read as it is: finer"
-            " cuts leave little imbalance."
-        )
-        usual = [int(np.argmin(np.abs(found.sites - np.mean(found.sites))))]
-        read = _reader(domain, ranks)
-        return dataclasses.replace(found, read=read, ranks=usual, remark=remark)
-
-    return divided
+        return lambda ranks: _divided(pores, case.run.partition, ranks)
+    tile = _tile(case.image, axes)
+    if tile is None:
+        return lambda ranks: _equal_boxes(domain, domain.read, None, ranks)
+    return lambda ranks: _equal_boxes(domain, _repeated(tile), tile.mean(), ranks)
 
 
-def _divided(pores: np.ndarray, partition: str, ranks: int, factor: int) -> _Division:
-    """Divide pores, each voxel of which stands for a cube of so many voxels' edge."""
-    coarse = divided_pores(pores, partition, ranks)
-    sites = np.array([np.count_nonzero(pores[box.slices()]) for box in coarse])
-    busiest = int(np.argmax(sites))
-    some = dict.fromkeys([busiest, *range(0, ranks, -(-ranks // _SOME))])
-    boxes = [
-        Box(*(tuple(factor * n for n in end) for end in (box.start, box.stop))) for box in coarse
-    ]
-    return _Division(boxes, lambda box: pores[box.slices()], list(some), sites, scale=factor**3)
+def _divided(pores: np.ndarray, partition: str, ranks: int) -> _Division:
+    """Divide pores that are here."""
+    boxes = divided_pores(pores, partition, ranks)
+    sites = [int(np.count_nonzero(pores[box.slices()])) for box in boxes]
+    some = dict.fromkeys([int(np.argmax(sites)), *range(0, ranks, -(-ranks // _SOME))])
+    return _Division(boxes, lambda box: pores[box.slices()], list(some), sites)
 
 
-def _equal_boxes(domain: Domain, ranks: int) -> _Division:
-    """Divide a domain that is not known: all parts are taken to be like one in the middle."""
+def _equal_boxes(domain: Domain, read: Read, porosity: float | None, ranks: int) -> _Division:
+    """Divide a domain that is too large to be read: all parts are like one in the middle."""
     grid = process_grid(ranks, domain.shape)
     boxes = grid_boxes(domain.shape, grid)
     strides = (grid[1] * grid[2], grid[2], 1)
     middle = sum(count // 2 * stride for count, stride in zip(grid, strides, strict=True))
+    told = "like a smaller sample of their kind"
+    if porosity is None:
+        counted = _inner(boxes[middle])
+        porosity = np.count_nonzero(read(counted)) / counted.size
+        told = "like the one in the middle, isolated pores included"
     remark = (
         "The image is too large to be read: it is divided into equal boxes, and all are taken to be"
-        " like the one in the middle, isolated pores included. Their imbalance is not known."
+        f" {told}. Their imbalance is not known."
     )
-    return _Division(boxes, _reader(domain, ranks), [middle], np.zeros(0), remark)
+    sites = [round(porosity * box.size) for box in boxes]
+    return _Division(boxes, read, [middle], sites, remark)
 
 
-def _reader(domain: Domain, ranks: int) -> Read:
-    """Return what reads parts of a domain that are not too large."""
+def _inner(box: Box) -> Box:
+    """Return the planes about the middle of a box that are not too many to be counted."""
+    plane = box.size // box.shape[0]
+    planes = min(box.shape[0], max(1, _COUNTED // plane))
+    low = box.start[0] + (box.shape[0] - planes) // 2
+    return Box((low, *box.start[1:]), (low + planes, *box.stop[1:]))
+
+
+def _tile(image: Image, axes: Sequence[int]) -> np.ndarray | None:
+    """Return the pores of a smaller, periodic sample; None for those that are not alike."""
+    if image.sample not in _ALIKE:
+        return None
+    edge = max(_EDGE, math.ceil(_EDGE_IN_RADII * (image.radius or 0)))
+    shape = tuple(min(n, edge) for n in image.shape)
+    if math.prod(shape) > _WHOLE:
+        return None
+    whole = {"shape": shape, "crop": None, "mirror": (), "buffer": 0, "walls": ()}
+    domain = open_domain(image.model_copy(update=whole), AXES[axes[0]], None)
+    return percolating_pores(domain, [True] * 3, axes, image.isolated)
+
+
+def _repeated(tile: np.ndarray) -> Read:
+    """Return what reads boxes of a tile and its periodic images."""
 
     def read(box: Box) -> np.ndarray:
-        if box.size > _PART:
-            raise InputError(
-                f"{ranks} ranks: a part of {box.size:.2g} voxels is too large to be read; take"
-                " more nodes"
-            )
-        return domain.read(box)
+        indices = (
+            np.arange(low, high) % n
+            for low, high, n in zip(box.start, box.stop, tile.shape, strict=True)
+        )
+        return tile[np.ix_(*indices)]
 
     return read
-
-
-def _coarser(image: Image, voxels: int) -> int:
-    """Return by how many times fewer voxels the same sample can be made; 0 if it cannot."""
-    if image.sample not in _SCALABLE:
-        return 0
-    least = math.ceil((voxels / _COARSE) ** (1 / 3))
-    most = int(image.radius or math.inf) if image.sample != "spheres" else min(image.shape)
-    lengths = [*image.shape, image.buffer, *itertools.chain(*(image.crop or ()))]
-    for factor in range(least, min(most, 4 * least) + 1):
-        if not any(length % factor for length in lengths):
-            return factor
-    return 0
-
-
-def _scaled(image: Image, factor: int) -> Image:
-    """Return the same sample of fewer voxels."""
-    changed: dict[str, Any] = {
-        "shape": tuple(n // factor for n in image.shape),
-        "buffer": image.buffer // factor,
-        "crop": image.crop and tuple(tuple(n // factor for n in pair) for pair in image.crop),
-        "radius": image.radius and image.radius / factor,
-    }
-    return image.model_copy(update=changed)

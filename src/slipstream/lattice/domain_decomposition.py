@@ -294,8 +294,36 @@ def crossing_links(
         shells.setdefault(block.peer, []).append(read(block.source))
     box = boxes[rank]
     inside = _reach(box, shape, periodic)
-    ends = _crossing(read(box), box, shape, plan, shells, inside, rank, D3Q19)
+    ends = _crossing(_Faces(read, box), box, shape, plan, shells, inside, rank, D3Q19)
     return {peer: len(links) for peer, links in ends.items()}
+
+
+class _Faces:
+    """The outermost voxels of a box, read as far as they are asked for.
+
+    Indexed like an array of the box, by ranges which lie in one of its faces.
+    """
+
+    def __init__(self, read: Callable[[Box], np.ndarray], box: Box) -> None:
+        self._read, self._box = read, box
+        self._known: dict[Box, np.ndarray] = {}
+
+    def __getitem__(self, where: tuple[slice, ...]) -> np.ndarray:
+        for axis, (part, size) in enumerate(zip(where, self._box.shape, strict=True)):
+            for index in (0, size - 1):
+                if part.start == index and part.stop == index + 1:
+                    inner = tuple(slice(0, 1) if n == axis else one for n, one in enumerate(where))
+                    return self._face(axis, index)[inner]
+        raise IndexError(f"{where} is in no face")
+
+    def _face(self, axis: int, index: int) -> np.ndarray:
+        start, stop = list(self._box.start), list(self._box.stop)
+        start[axis] += index
+        stop[axis] = start[axis] + 1
+        face = Box(tuple(start), tuple(stop))
+        if face not in self._known:
+            self._known[face] = self._read(face)
+        return self._known[face]
 
 
 def _reach(box: Box, shape: Sequence[int], periodic: Sequence[bool]) -> Box:
@@ -320,7 +348,7 @@ def _shell(voxels: np.ndarray, box: Box, plan: HaloPlan, comm: Comm) -> dict[int
 
 
 def _crossing(
-    voxels: np.ndarray,
+    voxels: np.ndarray | _Faces,
     box: Box,
     shape: tuple[int, ...],
     plan: HaloPlan,
