@@ -37,6 +37,9 @@ def test_a_machine_describes_itself(comm, device, ranks, path):
     assert machine.storage.write_gb_per_s is None
     assert on_first_rank(comm, lambda: os.listdir(path.parent)) == [path.name]
     assert machine.network is None
+    measured = {"host_gb_per_s", "latency_us"} & machine.node.model_fields_set
+    assert len(measured) == (2 if ranks > 1 else 0)
+    assert all(getattr(machine.node, name) > 0 for name in measured)
     assert 0 < machine.device.share_of_bound <= 1
     assert on_first_rank(comm, lambda: load_machine(path)) == machine
     found = forecast(load_case("taylor-green", ["grid.points=32"]), machine, [1, 2])
@@ -56,6 +59,18 @@ def test_ranks_on_several_nodes_measure_the_network(comm, device, ranks, path, m
     assert all(one.time is not None for one in found)
 
 
+def test_rates_that_vary_are_told(comm, device, path, monkeypatch, capsys):
+    rates = iter([3e9, 1e9, 1.2e9])
+    monkeypatch.setattr(calibration, "copy_bandwidth", lambda device: lambda: next(rates))
+    monkeypatch.setattr(calibration, "_in_node", lambda *arguments: {"gb_per_s": 1.0})
+    calibration.calibrate_here(path, "cpu", path.parent, Console(width=200))
+    if comm is None or comm.rank == 0:
+        machine = load_machine(path)
+        assert machine.device.copy_gb_per_s == 1.2
+        assert "device.copy_gb_per_s varied from 1 to 3 in 3 rounds" in machine.sources[1]
+        assert f"warning: {machine.sources[1]}" in capsys.readouterr().out
+
+
 def test_what_is_printed_was_measured_and_the_rest_is_named(comm, path, capsys):
     folder = path.parent / "runs"
     calibration.calibrate_here(path, "cpu", folder, Console(width=200))
@@ -63,7 +78,8 @@ def test_what_is_printed_was_measured_and_the_rest_is_named(comm, path, capsys):
         printed = capsys.readouterr().out
         shown, _, assumed = printed.partition("not measured, so taken as usual: ")
         assert path.read_text().strip() in shown
-        for key in ("device.lattice_share = 0.85", "node.host_gb_per_s = 5"):
+        of_one = ["node.host_gb_per_s = 5"] if comm is None else []
+        for key in ("device.lattice_share = 0.85", *of_one):
             assert key in assumed and key.split(".")[1] not in shown
 
 

@@ -9,6 +9,7 @@ import os
 import socket
 import time
 from collections import Counter
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,7 @@ from slipstream.bench.storage_bench import storage_rates
 from slipstream.case.table import Table
 from slipstream.case.toml_writer import to_toml
 from slipstream.collective import on_first_rank, own, together
-from slipstream.device import Device
+from slipstream.device import Device, open_device
 from slipstream.device.pinned_host_device import home_of
 from slipstream.exchange import open_matching_device
 from slipstream.exchange.communicators import node_numbers
@@ -40,9 +41,14 @@ from slipstream.spectral.spectral_simulation import SpectralSimulation
 # Points along an axis of the step that is timed.
 _POINTS = {"cpu": 96, "gpu": 512}
 _REPETITIONS = 5
+# Rates of which the median of some rounds is taken, and by which factor rounds may differ in it.
+_ROUNDS, _STEADY = 3, 1.5
 # Messages: of an exchange within a node, and to other nodes.
 _LARGE = {"cpu": 1 << 22, "gpu": 1 << 26}
 _MESSAGES = [10**4, 10**5, 10**6, 16 * 10**6]
+# A message that takes no time but its latency; transports that take messages from the host.
+_SMALL = 1 << 12
+_FROM_HOST = ("mpi-p2p", "mpi")
 
 
 def calibrate_here(path: Path, device: str, folder: Path, console: Console) -> None:
@@ -62,6 +68,8 @@ def calibrate_here(path: Path, device: str, folder: Path, console: Console) -> N
                 highlight=False,
                 markup=False,
             )
+        for text in machine.sources[1:]:
+            console.print(f"warning: {text}", highlight=False, markup=False)
         measured = machine.model_dump(exclude_unset=True)
         console.print(to_toml(measured), highlight=False, markup=False)
         console.print(
@@ -79,7 +87,8 @@ def calibrate(device: Device, comm: Comm, path: Path, folder: Path | None = None
     """
     ranks = 1 if comm is None else comm.size
     of_node = _ranks_of_node(comm)
-    copy = _least(comm, copy_bandwidth(device)())
+    steady, bandwidth = _Steady(), copy_bandwidth(device)
+    copy = steady("device.copy_gb_per_s", lambda: _least(comm, bandwidth()) / 1e9) * 1e9
     description: dict[str, Any] = {
         "title": socket.gethostname(),
         "sources": [
@@ -97,7 +106,7 @@ def calibrate(device: Device, comm: Comm, path: Path, folder: Path | None = None
         "bus": _bus(device, comm, copy, of_node),
         "node": {
             "memory_gib": _rounded(_host_memory() / 2**30),
-            "gb_per_s": _rounded(_in_node(device, comm, copy)),
+            **_in_node(device, comm, copy, steady),
         },
     }
     if of_node < ranks:
@@ -105,6 +114,7 @@ def calibrate(device: Device, comm: Comm, path: Path, folder: Path | None = None
     if folder is not None:
         rates = storage_rates(folder, comm, of_node)
         description["storage"] = {name: _rounded(value) for name, value in rates.items()}
+    description["sources"] += steady.doubts
     machine = Machine.model_validate(description)
 
     def write() -> None:
@@ -113,6 +123,23 @@ def calibrate(device: Device, comm: Comm, path: Path, folder: Path | None = None
 
     on_first_rank(comm, write)
     return machine
+
+
+class _Steady:
+    """Takes the median of some rounds of a measurement, and remembers where they differ much."""
+
+    def __init__(self) -> None:
+        self.doubts: list[str] = []
+
+    def __call__(self, name: str, measure: Callable[[], float]) -> float:
+        """Return the median of what is measured, the same on all ranks, under a key's name."""
+        found = sorted(measure() for _ in range(_ROUNDS))
+        if found[-1] > _STEADY * found[0]:
+            self.doubts.append(
+                f"{name} varied from {found[0]:.3g} to {found[-1]:.3g} in {_ROUNDS} rounds, of"
+                " which the median is taken: measure again where nothing else runs"
+            )
+        return found[_ROUNDS // 2]
 
 
 def _assumed(machine: Machine) -> list[str]:
@@ -169,36 +196,44 @@ def _bus(device: Device, comm: Comm, copy: float, of_node: int) -> dict[str, flo
     }
 
 
-def _all_to_all(device: Device, comm: Comm, sizes: list[int]) -> dict[int, float]:
-    """Return what each rank sends in a second, by size of message and the fastest transport."""
-    transports, _ = usable_transports((), device, comm)
-    # Rates are those of messages of the size that is told.
-    direct = {name: one for name, one in transports.items() if not one.aggregates}
-    timer = ExchangeTimer(device, comm, direct, max(sizes))
-    found = {}
-    for size in sizes:
-        seconds = min(timer.seconds("all-to-all", size, _REPETITIONS).values())
-        found[size] = (comm.size - 1) * size / seconds
-    return found
-
-
-def _in_node(device: Device, comm: Comm, copy: float) -> float:
-    """Return GB/s from each rank to the others of its node; of one rank, what copies allow."""
+def _in_node(device: Device, comm: Comm, copy: float, steady: _Steady) -> dict[str, float]:
+    """Return what goes from each rank to the others of its node; of one rank, what copies allow."""
     if comm is None or _ranks_of_node(comm) == 1:
-        return copy / 2 / 1e9
+        return {"gb_per_s": _rounded(copy / 2 / 1e9)}
     node = comm.Split(node_numbers(comm)[comm.rank], comm.rank)
+
+    def rates(timer: ExchangeTimer, size: int) -> float:
+        seconds = min(timer.seconds("all-to-all", size, _REPETITIONS).values())
+        return _least(comm, (node.size - 1) * size / seconds) / 1e9
+
     try:
-        size = _LARGE[device.processor]
-        return _least(comm, _all_to_all(device, node, [size])[size]) / 1e9
+        large = _LARGE[device.processor]
+        timer = _timer(device, node, (), large)
+        host = _timer(open_device("cpu"), node, _FROM_HOST, large)
+        found = {
+            "gb_per_s": steady("node.gb_per_s", lambda: rates(timer, large)),
+            "host_gb_per_s": steady("node.host_gb_per_s", lambda: rates(host, large)),
+            "latency_us": (node.size - 1) * _SMALL / rates(timer, _SMALL) / 1e3,
+        }
+        return {name: _rounded(one) for name, one in found.items()}
     finally:
         node.Free()
+
+
+def _timer(device: Device, comm: Comm, names: Sequence[str], largest: int) -> ExchangeTimer:
+    """Return what times some transports, or all whose messages are of the size that is told."""
+    transports, _ = usable_transports(names, device, comm)
+    direct = {name: one for name, one in transports.items() if not one.aggregates}
+    return ExchangeTimer(device, comm, direct, largest)
 
 
 def _network(device: Device, comm: Comm, of_node: int) -> dict[str, Any]:
     """Return what a node sends to others while all exchange with all, and the latency."""
     beyond = (comm.size - of_node) / (comm.size - 1)
-    rates = _all_to_all(device, comm, _MESSAGES)
-    own = [_rounded(rates[size] * beyond * of_node / 1e9) for size in _MESSAGES]
+    timer, own = _timer(device, comm, (), max(_MESSAGES)), []
+    for size in _MESSAGES:
+        seconds = min(timer.seconds("all-to-all", size, _REPETITIONS).values())
+        own.append(_rounded((comm.size - 1) * size / seconds * beyond * of_node / 1e9))
     # A rate that falls for larger messages is noise.
     return {
         "latency_us": _rounded(1e6 * _latency(comm)),

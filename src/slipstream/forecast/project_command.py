@@ -69,7 +69,9 @@ def project(
     _check_files(record, picture)
     described = load_machine(machine)
     found = forecast(case, described, numbers_of_nodes(nodes), steps)
-    _show(console, _table(case, described, found))
+    title = f"time of a step on {described.title}: {one_line(case.title) or 'the case'}"
+    console.print(title, style="italic", highlight=False, markup=False)
+    _show(console, _table(found))
     for one in found:
         if one.obstacle:
             console.print(
@@ -116,10 +118,9 @@ def _show(console: Console, table: Table) -> None:
     console.width = width
 
 
-def _table(case: Case, machine: Machine, found: Sequence[Forecast]) -> Table:
+def _table(found: Sequence[Forecast]) -> Table:
     """Return a table of the parts of a step that take any time."""
-    title = Text(f"time of a step on {machine.title}: {one_line(case.title) or 'the case'}")
-    table = Table(title=title, title_justify="left", box=box.HORIZONTALS, padding=(0, 0, 0, 1))
+    table = Table(box=box.HORIZONTALS, padding=(0, 0, 0, 1))
     times = [one.time for one in found if one.time is not None]
     parts = [name for name in _PARTS if any(getattr(time, name) for time in times)]
     for heading in ("nodes", "ranks", *(_PARTS[name] for name in parts), "GiB each", "efficient"):
