@@ -15,6 +15,7 @@ from fft_cases import alike, plan_on_host, usual_transports
 from fft_oracle import Oracle
 from slipstream.decomposition import Box
 from slipstream.errors import InputError
+from slipstream.exchange import chosen_transport
 from slipstream.fft import out_of_core_fft
 from slipstream.fft.out_of_core_fft import StreamedPlan
 from slipstream.outofcore.host_device_copy import COPIES
@@ -221,7 +222,8 @@ def test_one_rank_without_memory_for_exchanges_stops_all(
         if comm.rank == ranks - 1:
             raise InputError("no memory left for exchanges")
 
-    if transport == "auto":
+    # Ranks that share a GPU have no memory in common.
+    if chosen_transport(transport, comm, device) == "peer":
         on_gpus = device.kind == "cuda"
         memory = "cuda_ipc_memory.CudaMemory" if on_gpus else "peer_memory.HostMemory"
         monkeypatch.setattr(f"slipstream.exchange.{memory}.__init__", scarce)

@@ -137,7 +137,7 @@ def test_the_command_tells_of_output(tmp_path, capsys):
     said = " ".join(capsys.readouterr().out.split())
     assert "snapshot of fields: 2048 GiB in 4096 files on 512 nodes" in said
     assert "the last 2 are kept" in said
-    assert "node hours include writing these" in said
+    assert "hours include writing these" in said
     assert f"more than {MANY_FILES}" in said and "output.fields_interval" in said
     content = json.loads((tmp_path / "found.json").read_text())
     assert content["machine"]["storage"]["write_gb_per_s"] == 2500

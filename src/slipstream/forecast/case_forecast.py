@@ -52,8 +52,9 @@ class Forecast:
         Why not.
     efficiency : float or None
         Of the devices, beside the first number of nodes on which the case can run.
-    node_hours : float or None
-        To the end of the case, where the number of its steps is known; with `output_seconds`.
+    hours, node_hours : float or None
+        To the end of the case, where the number of its steps is known, by the clock, and of all
+        nodes; with `output_seconds`.
     outputs : mapping of str to OutputForecast
         Snapshots of all fields ("fields") and states ("checkpoint").
     output_seconds : float or None
@@ -66,6 +67,7 @@ class Forecast:
     time: StepTime | None
     obstacle: str = ""
     efficiency: float | None = None
+    hours: float | None = None
     node_hours: float | None = None
     outputs: Mapping[str, OutputForecast] = field(default_factory=dict)
     output_seconds: float | None = None
@@ -123,7 +125,7 @@ def forecast(
         stepping = None if steps is None else steps * time.total
         outputs = _outputs(case, machine, count, counts, stepping)
         writing = _writing(outputs)
-        hours = None if stepping is None else (stepping + (writing or 0.0)) * count / 3600
+        hours = None if stepping is None else (stepping + (writing or 0.0)) / 3600
         found.append(
             Forecast(
                 count,
@@ -131,7 +133,8 @@ def forecast(
                 counts,
                 time,
                 efficiency=reference / cost,
-                node_hours=hours,
+                hours=hours,
+                node_hours=None if hours is None else hours * count,
                 outputs=outputs,
                 output_seconds=writing,
             )

@@ -82,6 +82,9 @@ def project(
     for remark in dict.fromkeys(one.counts.remark for one in found if one.counts is not None):
         if remark:
             console.print(remark, highlight=False, markup=False)
+    if all(one.hours is None for one in found):
+        unknown = "the number of steps is not known, so no hours are told: see --steps"
+        console.print(unknown, highlight=False, markup=False)
     for line in _output_lines(described, found):
         console.print(line, highlight=False, markup=False)
     for source in described.sources:
@@ -129,7 +132,8 @@ def _table(found: Sequence[Forecast]) -> Table:
     if tells_writing:
         table.add_column("writing", justify="right", no_wrap=True)
     if any(one.node_hours is not None for one in found):
-        table.add_column("node hours", justify="right", no_wrap=True)
+        for heading in ("hours", "node hours"):
+            table.add_column(heading, justify="right", no_wrap=True)
     for one in found:
         cells = [str(one.nodes), str(one.ranks)]
         if one.time is not None and one.counts is not None:
@@ -140,8 +144,8 @@ def _table(found: Sequence[Forecast]) -> Table:
             cells += ["-"] * (len(parts) + 2)
         if tells_writing:
             cells.append("-" if one.output_seconds is None else quantity(one.output_seconds, "s"))
-        if one.node_hours is not None:
-            cells.append(f"{one.node_hours:.3g}")
+        if one.hours is not None and one.node_hours is not None:
+            cells += [f"{one.hours:.3g}", f"{one.node_hours:.3g}"]
         table.add_row(*cells)
     return table
 
@@ -166,9 +170,9 @@ def _output_lines(machine: Machine, found: Sequence[Forecast]) -> Iterator[str]:
                 text += f", the last {size.kept} are kept"
         yield text
     if one.output_seconds is not None:
-        yield "node hours include writing these, but no chosen output and no statistics"
+        yield "hours include writing these, but no chosen output and no statistics"
     elif machine.storage is None and one.node_hours is not None:
-        yield "node hours are without output: nothing is known of this machine's storage"
+        yield "hours are without output: nothing is known of this machine's storage"
     if one.files is not None and (warning := files_warning(one.files)):
         yield f"warning: {warning}"
 
