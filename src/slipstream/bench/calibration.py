@@ -71,7 +71,7 @@ def calibrate_here(path: Path, device: str, folder: Path, console: Console) -> N
         for text in machine.sources[1:]:
             console.print(f"warning: {text}", highlight=False, markup=False)
         measured = machine.model_dump(exclude_unset=True)
-        console.print(to_toml(measured), highlight=False, markup=False)
+        console.print(to_toml(measured), highlight=False, markup=False, soft_wrap=True)
         console.print(
             f"not measured, so taken as usual: {', '.join(_assumed(machine))}",
             highlight=False,
