@@ -425,3 +425,13 @@ def test_random_pores_have_drags_that_balance_along_all_axes():
         drive = np.abs(flow.driving_force).max()
         np.testing.assert_allclose(flow.wall_force, flow.driving_force, atol=1e-5 * drive)
         assert flow.tortuosity > 1
+
+
+def test_a_reynolds_number_that_needs_a_density_is_not_told_as_a_number():
+    drive = {"voxel_size": 1e-6, "viscosity": 1e-3, "pressure_gradient": 10.0}
+    told = str(permeability(channel(), axis="z", **drive, **PLAIN))
+    assert "nan" not in told and "Reynolds number       not known without a density" in told
+    known = permeability(channel(), axis="z", density=1000.0, **drive, **PLAIN)
+    flow = known.flows["z"]
+    expected = 1000 * flow.velocity[2] * math.sqrt(known.k) / 1e-3
+    assert flow.reynolds == pytest.approx(expected) and f"{expected:.2g}, by √k" in str(known)

@@ -193,16 +193,16 @@ class AxisFlow:
         speed = "voxels per step" if self._units.velocity is None else "m/s"
         force = "lattice units" if self._units.force is None else "N"
         unit = "voxels" if self._units.length is None else "m"
+        reynolds = f"{self.reynolds:.2g}, by √k = {self.reynolds_length:.3g} {unit}"
+        if math.isnan(self.reynolds):
+            reynolds = "not known without a density"
         rows = [
             ("flow along", self.axis),
             ("superficial velocity", f"{self.velocity[along]:.5g} {speed}"),
             ("tortuosity", f"{self.tortuosity:.4g}"),
             ("drag on walls", f"{self.wall_force[along]:.5g} {force}, {self.balance:.4%} of drive"),
             ("Mach number", f"{self.mach:.2g}, largest, of the lattice"),
-            (
-                "Reynolds number",
-                f"{self.reynolds:.2g}, by √k = {self.reynolds_length:.3g} {unit}",
-            ),
+            ("Reynolds number", reynolds),
         ]
         return [*rows, ("ended", _ending(self.ended, self.residual, self.steps))]
 
