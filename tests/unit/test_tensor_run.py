@@ -70,6 +70,15 @@ def test_cases_give_the_tensor_that_python_does(device, whole, drive):
     assert found.keys() <= simulation.labels().keys()
 
 
+def test_each_axis_has_a_curve_of_its_own(device, whole):
+    choice, found = whole.pictures(), whole.diagnostics()
+    (panel,) = choice.curves
+    assert [choice.legend[name] for name in panel] == ["along x", "along y", "along z"]
+    assert all(found[name] > 0 and choice.units[name] == "m²" for name in panel)
+    (one,) = start(device, "flow.axis=y", case=CASE).pictures().curves
+    assert one == ("permeability_millidarcy",)
+
+
 def test_a_run_goes_on_with_the_axis_that_it_was_at(device, whole, tmp_path):
     expected = whole.tensor()
     began = whole._over[1].began

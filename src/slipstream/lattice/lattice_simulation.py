@@ -441,7 +441,7 @@ class LatticeSimulation(Simulation):
     def pictures(self) -> PictureChoice:
         """Return what is drawn at the end."""
         return picture_choice(
-            AXES[self._axes[-1]],
+            [AXES[axis] for axis in self._axes],
             self.case.image.in_metres,
             self.case.flow.viscosity is not None,
         )

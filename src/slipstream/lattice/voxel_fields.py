@@ -70,12 +70,19 @@ def describe_field(name: str, in_si: bool) -> tuple[str, str]:
     return FIELDS[name], {"density": "that at rest", "pore": "1"}[name]
 
 
-def picture_choice(axis: str, in_metres: bool, in_si: bool = False) -> PictureChoice:
-    """Return what to draw: the permeability, and the speed in a plane along the flow's axis."""
-    speed = "m/s" if in_si else "voxels per step"
-    curve = "permeability_millidarcy" if in_metres else "permeability_lattice"
+def picture_choice(axes: Sequence[str], in_metres: bool, in_si: bool = False) -> PictureChoice:
+    """Return what to draw: the permeability, and the speed in a plane along the last flow's axis.
+
+    Of flows along several axes, each has a curve of its own.
+    """
+    axis, speed = axes[-1], "m/s" if in_si else "voxels per step"
+    curves = ["permeability_millidarcy" if in_metres else "permeability_lattice"]
+    unit = "mD" if in_metres else "voxels²"
+    if len(axes) > 1:
+        curves = [f"permeability_{one}{one}" for one in axes]
+        unit = "m²" if in_metres else "voxels²"
     return PictureChoice(
-        curves=((curve,),),
+        curves=(tuple(curves),),
         curves_file="permeability.png",
         planes=(
             PlaneChoice(
@@ -90,8 +97,10 @@ def picture_choice(axis: str, in_metres: bool, in_si: bool = False) -> PictureCh
                 is_central=True,
             ),
         ),
-        short_labels={curve: "permeability $k$", "speed": r"speed $|u|$"},
-        units={curve: "mD" if in_metres else "voxels²", "speed": speed},
+        short_labels={**dict.fromkeys(curves, "permeability $k$"), "speed": r"speed $|u|$"},
+        units={**dict.fromkeys(curves, unit), "speed": speed},
+        group_labels={curves[0]: "permeability $k$"},
+        legend={curve: f"along {one}" for curve, one in zip(curves, axes, strict=True)},
         time_label="time step",
     )
 
