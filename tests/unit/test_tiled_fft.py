@@ -1,6 +1,7 @@
 """The tiled transforms against numpy.fft, on the CPU build of their kernels."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -259,6 +260,21 @@ def test_fused_product_reports_a_rate_that_is_not_finite(bad):
     assert np.flatnonzero(~np.isfinite(maxima.view(np.float64))) == [
         17 // physical.tile.items_per_block
     ]
+
+
+@pytest.mark.parametrize("n", [30, 48, 256])
+def test_fused_product_does_not_depend_on_groups(n):
+    """Products that go back together or one after the other have the same bits."""
+    physical, rows, kept = Physical(n, "float64"), 5, n // 3 + 1
+    source = random_complex((3, rows, kept), "float64")
+    targets = []
+    for group in (5, 4, 1):
+        constants = physical.tile.constants | {"GROUP": group}
+        physical.run = compiled(replace(physical.tile, constants=constants))
+        targets.append(np.empty((5, rows, kept), complex))
+        physical.launch(source, targets[-1], rows, kept)
+    assert (targets[0] == targets[1]).all()
+    assert (targets[0] == targets[2]).all()
 
 
 @pytest.mark.parametrize("n", [30, 512])

@@ -61,6 +61,21 @@ def test_lengths_that_do_not_fit_have_no_kernel():
     assert gpu_fft_launch.fused_product(4096, "float64", 3, 5, PRODUCT) is None
 
 
+@pytest.mark.parametrize(("real", "group"), [("float64", 3), ("float32", 5)])
+def test_products_go_back_in_groups_where_that_makes_room_for_blocks(real, group):
+    kernel = gpu_fft_launch.fused_product(512, real, 3, 5, PRODUCT)
+    assert kernel.constants["GROUP"] == group
+
+
+@given(n=st.integers(2, 4096), inputs=st.integers(1, 8), outputs=st.integers(1, 12))
+def test_points_that_stay_in_registers_have_a_thread_for_each_butterfly(n, inputs, outputs):
+    kernel = gpu_fft_launch.fused_product(n, "float64", inputs, outputs, PRODUCT)
+    if kernel and kernel.constants["GROUP"] < outputs:
+        butterflies = n // kernel.constants["RADICES"][-1] * kernel.constants["PAIRS"]
+        assert kernel.constants["GROUP"] >= inputs
+        assert kernel.threads >= butterflies
+
+
 def test_launch_covers_all_columns():
     kernel = gpu_fft_launch.strided_fft(512, "float64", -1)
     assert kernel.constants["LANES"] == 8

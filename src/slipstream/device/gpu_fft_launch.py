@@ -19,6 +19,8 @@ from slipstream.device.device_interface import BlockLaunch
 # Hopper: a multiprocessor has 228 KiB, of which the system takes one for each block.
 SHARED_LIMIT = 227 * 1024
 _SHARED_PER_MULTIPROCESSOR = 228 * 1024
+# What blocks take together if enough is left to the first-level cache.
+_SHARED_BESIDE_CACHE = 200 * 1024
 _REGISTERS = 65536
 
 _RADICES = (16, 8, 4, 2, 3, 5, 7, 11, 13)
@@ -128,22 +130,41 @@ def fused_product(
     """Return the kernel for rows of `n` points; None if `n` is unsupported or does not fit."""
     real = np.dtype(real_dtype)
     radices = factorise(n, budget=24, first=2, last=inputs)
-    pair_bytes = max(inputs, outputs) * (n + n // 8 + 1) * 2 * real.itemsize
-    if radices is None or pair_bytes > limit:
+    if radices is None:
         return None
     radices = (*radices, 1) if len(radices) == 1 else radices
+    row_bytes = (n + n // 8 + 1) * 2 * real.itemsize
     points = n // radices[-1]
-    pairs = max(1, min(-(-64 // points), limit // pair_bytes))
     held = max(2 * radices[0], *radices[1:], inputs * radices[-1])
-    threads, blocks = _occupancy(points * pairs, pairs * pair_bytes, held, radices, real)
+    candidates = []
+    # All products at once, or as many as there are inputs, which takes less shared memory. The
+    # points stay in registers then, so no thread can have two butterflies of them.
+    for group in (outputs, min(inputs, outputs)):
+        pair_bytes = max(inputs, group) * row_bytes
+        if pair_bytes > limit:
+            continue
+        pairs = max(1, min(-(-64 // points), limit // pair_bytes))
+        shared_bytes = pairs * pair_bytes
+        threads, blocks = _occupancy(points * pairs, shared_bytes, held, radices, real)
+        if group == outputs or threads >= points * pairs:
+            candidates.append((blocks, shared_bytes, threads, group, pairs))
+    if not candidates:
+        return None
+
+    def merit(candidate: tuple[int, ...]) -> tuple[int, bool]:
+        blocks, shared_bytes = candidate[:2]
+        return blocks, blocks * shared_bytes <= _SHARED_BESIDE_CACHE
+
+    blocks, shared_bytes, threads, group, pairs = max(candidates, key=merit)
     constants = _constants(n, radices, real, threads, blocks) | {
         "INPUTS": inputs,
         "OUTPUTS": outputs,
+        "GROUP": group,
         "PAIRS": pairs,
         "PRODUCT_HEADER": f'"{product_header}"',
     }
     return TiledKernel(
-        "fused_product.hpp", "fused_product", constants, threads, pairs * pair_bytes, 2 * pairs
+        "fused_product.hpp", "fused_product", constants, threads, shared_bytes, 2 * pairs
     )
 
 
@@ -166,8 +187,6 @@ def real_rows(
     blocks = max(1, min(_resident(pairs * pair_bytes), _REGISTERS // (128 * threads)))
     constants = _constants(n, radices, real, threads, blocks) | {
         "SIGN": sign,
-        "INPUTS": 1,
-        "OUTPUTS": 1,
         "PAIRS": pairs,
     }
     return TiledKernel("real_fft.hpp", "real_rows", constants, threads, pairs * pair_bytes, pairs)
@@ -189,10 +208,11 @@ def _occupancy(
     items: int, shared_bytes: int, held: int, radices: tuple[int, ...], real: np.dtype
 ) -> tuple[int, int]:
     """Return threads per block, and resident blocks, for `held` complex numbers a thread."""
-    # Fitted to what nvcc 13 takes for radices 2 to 16 when nothing limits it.
-    needed = 6 * held + 30 + 16 * any(radix % 2 and radix > 3 for radix in radices)
+    # Fitted to what nvcc 13 takes for radices 2 to 16 without spilling.
+    needed = 11 * held // 2 + 36 + 16 * any(radix % 2 and radix > 3 for radix in radices)
     needed = min(256, needed * real.itemsize // 8 + 20 * (real.itemsize == 4))
-    warps = _REGISTERS // (32 * needed)
+    # A quarter of the registers is for every fourth warp.
+    warps = 4 * (_REGISTERS // (4 * 32 * needed))
     wanted = -(-items // 32)
     blocks = max(1, min(_resident(shared_bytes), warps // min(4, wanted)))
     rounds = -(-wanted // min(32, warps // blocks))

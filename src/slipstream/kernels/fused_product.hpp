@@ -8,7 +8,12 @@
 // digit-reversed, and forward passes take them so. The last backward pass, the product and the
 // first forward pass share their points, and run in registers without a barrier.
 //
-// Constants: those of paired_real_fft.hpp; PRODUCT_HEADER names the header that defines the product,
+// Rows of all products may take more shared memory than leaves room for enough blocks. Then the points
+// stay in registers, and products go back in groups, one after the other in the same rows.
+//
+// Constants: those of paired_real_fft.hpp; INPUTS, OUTPUTS; GROUP, of products that go back together, and
+// if that is not all of them, THREADS for all butterflies of the middle pass; PRODUCT_HEADER names the
+// header that defines the product,
 //   INLINE double pointwise(const Real (&in)[INPUTS], Real (&out)[OUTPUTS],
 //                           const double* RESTRICT parameters),
 // whose result is a rate (such as that of the CFL condition) of which the maximum is wanted.
@@ -18,37 +23,97 @@
 #include PRODUCT_HEADER
 #endif
 
-// Last backward pass, product, first forward pass: `radix` points of every field in registers.
-// Returns the ordered bits of the largest rate.
-INLINE Index multiply_points(Complex* rows, int b, const Complex* RESTRICT roots,
-                             const double* RESTRICT parameters) {
-  Index largest = 0;
+constexpr int row_count = INPUTS > GROUP ? INPUTS : GROUP;  // of a pair
+
+// `radix` points of every field, of two rows each.
+struct Points {
   using Here = Pass<middle>;
-  constexpr int R = Here::radix;
-  Complex in[INPUTS][R], out[OUTPUTS][R];
-  UNROLL for (int field = 0; field < INPUTS; ++field) {
-    load<Here>(in[field], rows + field * row_size, Here::origin(b));
-    backward_butterfly<Here>(in[field], b, roots);
+  static constexpr int R = Here::radix;
+  Complex in[INPUTS][R];
+
+  // The last backward pass.
+  INLINE void load_from(const Complex* rows, int b, const Complex* RESTRICT roots) {
+    UNROLL for (int field = 0; field < INPUTS; ++field) {
+      load<Here>(in[field], rows + field * row_size, Here::origin(b));
+      backward_butterfly<Here>(in[field], b, roots);
+    }
   }
-  UNROLL for (int r = 0; r < R; ++r) {
-    Real in_a[INPUTS], in_b[INPUTS], out_a[OUTPUTS], out_b[OUTPUTS];
+
+  // All products at element r; returns the ordered bits of the larger rate.
+  INLINE Index multiply(int r, Real (&out_a)[OUTPUTS], Real (&out_b)[OUTPUTS],
+                        const double* RESTRICT parameters) const {
+    Real in_a[INPUTS], in_b[INPUTS];
     UNROLL for (int field = 0; field < INPUTS; ++field) {
       in_a[field] = in[field][r].re;
       in_b[field] = in[field][r].im;
     }
     const Index bits_a = ordered_bits(pointwise(in_a, out_a, parameters));
     const Index bits_b = ordered_bits(pointwise(in_b, out_b, parameters));
-    largest = bits_a > largest ? bits_a : largest;
-    largest = bits_b > largest ? bits_b : largest;
-    UNROLL for (int field = 0; field < OUTPUTS; ++field) {
-      out[field][r] = {out_a[field], out_b[field]};
+    return bits_a > bits_b ? bits_a : bits_b;
+  }
+
+  INLINE Index largest_rate(const double* RESTRICT parameters) const {
+    Index largest = 0;
+    UNROLL for (int r = 0; r < R; ++r) {
+      Real out_a[OUTPUTS], out_b[OUTPUTS];
+      const Index bits = multiply(r, out_a, out_b, parameters);
+      largest = bits > largest ? bits : largest;
+    }
+    return largest;
+  }
+
+  // The first forward pass of products first ... first + count - 1.
+  template <int first, int count>
+  INLINE void store_products(Complex* rows, int b, const Complex* RESTRICT roots,
+                             const double* RESTRICT parameters) const {
+    UNROLL for (int i = 0; i < count; ++i) {
+      Complex product[R];
+      UNROLL for (int r = 0; r < R; ++r) {
+        Real out_a[OUTPUTS], out_b[OUTPUTS];
+        multiply(r, out_a, out_b, parameters);
+        product[r] = {out_a[first + i], out_b[first + i]};
+      }
+      forward_butterfly<Here>(product, b, roots);
+      store<Here>(product, rows + i * row_size, Here::origin(b));
     }
   }
-  UNROLL for (int field = 0; field < OUTPUTS; ++field) {
-    forward_butterfly<Here>(out[field], b, roots);
-    store<Here>(out[field], rows + field * row_size, Here::origin(b));
+};
+
+// Where the modes of products go.
+struct Target {
+  Complex* modes;
+  Index field, row, rows, kept, first_pair;
+  Real scale;
+};
+
+// The passes of products first ... first + count - 1, from the middle one on, to global memory.
+template <int first, int count>
+INLINE void finish_products(const Target& target, Complex* tile, const Complex* RESTRICT roots) {
+  forward_passes<middle - 1, count, row_count>(tile, roots);
+  FOR_TILE(line, PAIRS * count, q, mirrored_pairs) {
+    const int pair = line / count, product = line % count;
+    const RowPair modes(target.modes + (first + product) * target.field, target.row,
+                        target.first_pair + pair, target.rows, target.kept);
+    store_modes(modes, tile + (pair * row_count + product) * row_size, q, roots, target.scale);
   }
-  return largest;
+  BLOCK_BARRIER  // the next products write the tile
+}
+
+// The products from `first` on, a group after the other.
+template <int first, class Held>
+INLINE void products_in_groups(const Held& points, const Target& target, Complex* tile,
+                               const Complex* RESTRICT roots, const double* RESTRICT parameters) {
+  if constexpr (first < OUTPUTS) {
+    constexpr int count = OUTPUTS - first < GROUP ? OUTPUTS - first : GROUP;
+    FOR_TILE(pair, PAIRS, b, Pass<middle>::butterflies) {
+      OF_ITEM(points, pair * Pass<middle>::butterflies + b)
+          .template store_products<first, count>(tile + pair * row_count * row_size, b, roots,
+                                                 parameters);
+    }
+    BLOCK_BARRIER
+    finish_products<first, count>(target, tile, roots);
+    products_in_groups<first + GROUP>(points, target, tile, roots, parameters);
+  }
 }
 
 // target[field][row][k] = scale * rfft(pointwise(irfft(source)))[k], k < kept <= N / 2 + 1, where
@@ -59,33 +124,42 @@ KERNEL fused_product(const Complex* source, Complex* target, const Complex* REST
                      Real scale, Index* maxima, const double* RESTRICT parameters, Index rows,
                      Index kept, Index source_field, Index source_row, Index target_field,
                      Index target_row) {
-  constexpr int mirrored_pairs = Pass<0>::stride / 2 + 1;
+  constexpr int butterflies = Pass<middle>::butterflies;
   const Index pairs = (rows + 1) / 2;
   FOR_BLOCKS(block, (pairs + PAIRS - 1) / PAIRS) {
     SHARED(Complex, tile, PAIRS * row_count * row_size);
     FOR_TILE(line, PAIRS * INPUTS, q, mirrored_pairs) {
       const int pair = line / INPUTS, field = line % INPUTS;
-      const Index first = block * PAIRS;
-      const RowPair modes(source + field * source_field, source_row, first + pair, rows, kept);
+      const RowPair modes(source + field * source_field, source_row, block * PAIRS + pair, rows,
+                          kept);
       load_modes(modes, tile + (pair * row_count + field) * row_size, q, roots);
     }
     BLOCK_BARRIER
-    backward_passes<1>(tile, roots);
+    backward_passes<1, INPUTS, row_count>(tile, roots);
+    const Target products = {target, target_field, target_row, rows, kept, block * PAIRS, scale};
     Index largest = 0;
-    FOR_TILE(pair, PAIRS, b, Pass<middle>::butterflies) {
-      const Index bits =
-          multiply_points(tile + pair * row_count * row_size, b, roots, parameters);
-      largest = bits > largest ? bits : largest;
+    if constexpr (GROUP < OUTPUTS) {
+      PER_ITEM(Points, points, PAIRS * butterflies);
+      FOR_TILE(pair, PAIRS, b, butterflies) {
+        Points& here = OF_ITEM(points, pair * butterflies + b);
+        here.load_from(tile + pair * row_count * row_size, b, roots);
+        const Index bits = here.largest_rate(parameters);
+        largest = bits > largest ? bits : largest;
+      }
+      block_maximum(maxima + block, largest);
+      products_in_groups<0>(points, products, tile, roots, parameters);
+    } else {
+      FOR_TILE(pair, PAIRS, b, butterflies) {
+        Complex* here = tile + pair * row_count * row_size;
+        Points points;
+        points.load_from(here, b, roots);
+        const Index bits = points.largest_rate(parameters);
+        largest = bits > largest ? bits : largest;
+        points.template store_products<0, OUTPUTS>(here, b, roots, parameters);
+      }
+      block_maximum(maxima + block, largest);
+      BLOCK_BARRIER
+      finish_products<0, OUTPUTS>(products, tile, roots);
     }
-    block_maximum(maxima + block, largest);
-    BLOCK_BARRIER
-    forward_passes<middle - 1>(tile, roots);
-    FOR_TILE(line, PAIRS * OUTPUTS, q, mirrored_pairs) {
-      const int pair = line / OUTPUTS, field = line % OUTPUTS;
-      const Index first = block * PAIRS;
-      const RowPair modes(target + field * target_field, target_row, first + pair, rows, kept);
-      store_modes(modes, tile + (pair * row_count + field) * row_size, q, roots, scale);
-    }
-    BLOCK_BARRIER  // the next rows write the tile
   }
 }

@@ -37,6 +37,8 @@ INLINE Index system_load_acquire(const Index* source) {
   return __hip_atomic_load(source, __ATOMIC_ACQUIRE, __HIP_MEMORY_SCOPE_SYSTEM);
 }
 
+INLINE int thread_number() { return threadIdx.x; }
+
 // A counter of 100 MHz on gfx90a and gfx942.
 INLINE Index gpu_nanoseconds() { return 10 * Index(__builtin_amdgcn_s_memrealtime()); }
 
@@ -61,6 +63,17 @@ INLINE Index system_load_acquire(const Index* source) {
   Index value;
   asm volatile("ld.acquire.sys.global.s64 %0, [%1];" : "=l"(value) : "l"(source) : "memory");
   return value;
+}
+
+// Read anew each time, so that places in memory that one phase of a kernel derives from it take no
+// registers in the others.
+INLINE int thread_number() {
+  int number;
+  asm volatile("mov.u32 %0, %%tid.x;" : "=r"(number));
+#ifdef THREADS
+  __builtin_assume(0 <= number && number < THREADS);
+#endif
+  return number;
 }
 
 INLINE Index gpu_nanoseconds() {

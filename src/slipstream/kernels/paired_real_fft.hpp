@@ -5,10 +5,10 @@
 // passes are decimation in frequency, in place, and leave the points digit-reversed; forward passes
 // mirror them (decimation in time) and end in natural order. Modes k and N - k, which the packing
 // mixes, are elements of butterflies q and M - q of the pass with stride M: one thread takes both,
-// so every mode is loaded and stored once.
+// so every mode is loaded and stored once. Butterflies 0 and M / 2 are their own mirrors, and go together
+// where M and the first radix are even: then M / 2 threads have as much to do each.
 //
-// Constants: N, RADICES (two at least, the last may be 1), INPUTS, OUTPUTS, PAIRS (of rows in a
-// block).
+// Constants: N, RADICES (two at least, the last may be 1), PAIRS (of rows in a block).
 #pragma once
 #include "strided_fft.hpp"
 
@@ -16,8 +16,25 @@ static_assert(passes > 1, "a single radix needs a second pass of radix 1");
 
 // One element in nine of a row is left empty, so that strides of 4, 8 and 64 meet all banks.
 constexpr int row_size = N + N / 8 + 1;
-constexpr int row_count = INPUTS > OUTPUTS ? INPUTS : OUTPUTS;
 constexpr int middle = passes - 1;
+
+// What goes together in the pass with the largest stride: butterflies q < mirrored_pairs and their mirrors.
+constexpr bool ends_together = Pass<0>::stride % 2 == 0 && Pass<0>::radix % 2 == 0;
+constexpr int mirrored_pairs = ends_together ? Pass<0>::stride / 2 : Pass<0>::stride / 2 + 1;
+
+// Butterflies q and `mirror`: element r of q, or of its upper half of its mirror's other end, is mode(r).
+struct MirroredPair {
+  static constexpr int R = Pass<0>::radix, M = Pass<0>::stride;
+  int q, mirror;
+  bool has_ends;  // butterflies 0 and M / 2
+
+  INLINE explicit MirroredPair(int q)
+      : q(q), mirror(q > 0 ? M - q : ends_together ? M / 2 : 0), has_ends(ends_together && q == 0) {}
+  static INLINE constexpr bool is_upper(int r) { return 2 * r >= R; }
+  INLINE int mode(int r) const {
+    return is_upper(r) ? N - (has_ends ? M / 2 : q) - r * M : q + r * M;
+  }
+};
 
 INLINE int padded(int position) { return position + (position >> 3); }
 
@@ -62,28 +79,50 @@ struct RowPair {
   INLINE bool has_b(int k) const { return k < kept_b; }
 };
 
-// First backward pass, from global memory: butterflies q and M - q make their inputs from the modes
-// of two rows. Position p holds mode p, or the conjugate of mode N - p in the upper half.
+// One mode of two rows as one of the complex row, and the conjugate part of mode N - k.
+struct PackedMode {
+  Complex z, mirrored;
+  template <class Rows>
+  INLINE PackedMode(const Rows& modes, int k, bool is_real) {
+    Complex a = modes.has_a(k) ? modes.a[k] : Complex{0, 0};
+    Complex b = modes.has_b(k) ? modes.b[k] : Complex{0, 0};
+    if (is_real) a.im = b.im = 0;
+    z = a + times_i(b);
+    mirrored = conjugate(a) + times_i(conjugate(b));
+  }
+};
+
+// First backward pass, from global memory: two butterflies make their inputs from the modes of two
+// rows. Position p holds mode p, or the conjugate of mode N - p in the upper half.
 template <class Rows>
 INLINE void load_modes(const Rows& modes, Complex* row, int q, const Complex* RESTRICT roots) {
   using Here = Pass<0>;
-  constexpr int R = Here::radix, M = Here::stride;
-  Complex v[R], w[R];
+  constexpr int R = Here::radix;
+  const MirroredPair pair(q);
+  Complex v[R], w[R], mirrored[R];
   UNROLL for (int r = 0; r < R; ++r) {
-    const bool upper = 2 * r >= R;
-    const int k = upper ? N - q - r * M : q + r * M;
-    Complex a = modes.has_a(k) ? modes.a[k] : Complex{0, 0};
-    Complex b = modes.has_b(k) ? modes.b[k] : Complex{0, 0};
-    if (k == 0 || 2 * k == N) a.im = b.im = 0;  // these modes of a real row are real
-    const Complex z = a + times_i(b), mirrored = conjugate(a) + times_i(conjugate(b));
-    v[r] = upper ? mirrored : z;
-    w[R - 1 - r] = upper ? z : mirrored;
+    const int k = pair.mode(r);
+    const PackedMode mode(modes, k, k == 0 || 2 * k == N);  // these modes of a real row are real
+    mirrored[r] = mode.mirrored;
+    (pair.is_upper(r) ? w[R - 1 - r] : v[r]) = mode.z;
+  }
+  UNROLL for (int r = 0; r < R; ++r) {
+    (pair.is_upper(r) ? v[r] : w[R - 1 - r]) = mirrored[r];
+  }
+  if (ends_together) {
+    Complex half = {0, 0};
+    if (pair.has_ends) half = PackedMode(modes, N / 2, true).z;
+    UNROLL for (int r = R / 2; r < R; ++r) {
+      const Complex own = r == R / 2 ? half : mirrored[(R - r) % R];
+      v[r] = pair.has_ends ? own : v[r];
+      w[r] = pair.has_ends ? mirrored[r] : w[r];
+    }
   }
   backward_butterfly<Here>(v, q, roots);
   store<Here>(v, row, q);
-  if (q > 0) {  // butterfly 0 is its own mirror
-    backward_butterfly<Here>(w, M - q, roots);
-    store<Here>(w, row, M - q);
+  if (ends_together || q > 0) {  // else butterfly 0 is its own mirror
+    backward_butterfly<Here>(w, pair.mirror, roots);
+    store<Here>(w, row, pair.mirror);
   }
 }
 
@@ -92,52 +131,61 @@ template <class Rows>
 INLINE void store_modes(const Rows& modes, const Complex* row, int q,
                         const Complex* RESTRICT roots, Real scale) {
   using Here = Pass<0>;
-  constexpr int R = Here::radix, M = Here::stride;
-  const int mirror = q > 0 ? M - q : 0;
+  constexpr int R = Here::radix;
+  const MirroredPair pair(q);
   Complex v[R], w[R];
   load<Here>(v, row, q);
-  load<Here>(w, row, mirror);
+  load<Here>(w, row, pair.mirror);
   forward_butterfly<Here>(v, q, roots);
-  forward_butterfly<Here>(w, mirror, roots);
-  UNROLL for (int r = 0; r < R; ++r) {
-    const bool upper = 2 * r >= R;
-    const int k = upper ? N - q - r * M : q + r * M;
-    const Complex mirrored = q > 0 ? w[R - 1 - r] : w[(R - r) % R];
-    const Complex z = upper ? mirrored : v[r], c = conjugate(upper ? v[r] : mirrored);
-    const Complex twice_b = z - c;
+  forward_butterfly<Here>(w, pair.mirror, roots);
+  const auto store_mode = [&](int k, Complex z, Complex mirrored) {
+    const Complex c = conjugate(mirrored), twice_b = z - c;
     if (modes.has_a(k)) modes.a[k] = (scale / 2) * (z + c);
     if (modes.has_b(k)) modes.b[k] = (scale / 2) * Complex{twice_b.im, -twice_b.re};
+  };
+  UNROLL for (int r = 0; r < R; ++r) {
+    const Complex own = v[(R - r) % R], other = w[R - 1 - r];
+    if (ends_together) {
+      if (pair.is_upper(r)) store_mode(pair.mode(r), other, pair.has_ends ? w[r] : v[r]);
+      else store_mode(pair.mode(r), v[r], pair.has_ends ? own : other);
+    } else {
+      const Complex mirrored = q > 0 ? other : w[(R - r) % R];
+      if (pair.is_upper(r)) store_mode(pair.mode(r), mirrored, v[r]);
+      else store_mode(pair.mode(r), v[r], mirrored);
+    }
   }
+  if (pair.has_ends) store_mode(N / 2, v[R / 2], v[R / 2]);
 }
 
-// The passes between the first and the middle one, in either direction.
-template <int P>
+// The passes between the first and the middle one, in either direction, of `fields` rows a pair, which are
+// the first of `row_count`.
+template <int P, int fields, int row_count>
 INLINE void backward_passes(Complex* tile, const Complex* RESTRICT roots) {
   if constexpr (P < middle) {
     using Here = Pass<P>;
-    FOR_TILE(line, PAIRS * INPUTS, b, Here::butterflies) {
-      Complex* row = tile + (line / INPUTS * row_count + line % INPUTS) * row_size;
+    FOR_TILE(line, PAIRS * fields, b, Here::butterflies) {
+      Complex* row = tile + (line / fields * row_count + line % fields) * row_size;
       Complex v[Here::radix];
       load<Here>(v, row, Here::origin(b));
       backward_butterfly<Here>(v, b, roots);
       store<Here>(v, row, Here::origin(b));
     }
     BLOCK_BARRIER
-    backward_passes<P + 1>(tile, roots);
+    backward_passes<P + 1, fields, row_count>(tile, roots);
   }
 }
-template <int P>
+template <int P, int fields, int row_count>
 INLINE void forward_passes(Complex* tile, const Complex* RESTRICT roots) {
   if constexpr (P > 0) {
     using Here = Pass<P>;
-    FOR_TILE(line, PAIRS * OUTPUTS, b, Here::butterflies) {
-      Complex* row = tile + (line / OUTPUTS * row_count + line % OUTPUTS) * row_size;
+    FOR_TILE(line, PAIRS * fields, b, Here::butterflies) {
+      Complex* row = tile + (line / fields * row_count + line % fields) * row_size;
       Complex v[Here::radix];
       load<Here>(v, row, Here::origin(b));
       forward_butterfly<Here>(v, b, roots);
       store<Here>(v, row, Here::origin(b));
     }
     BLOCK_BARRIER
-    forward_passes<P - 1>(tile, roots);
+    forward_passes<P - 1, fields, row_count>(tile, roots);
   }
 }

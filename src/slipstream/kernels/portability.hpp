@@ -9,6 +9,9 @@
 //   FOR_ROWS(r, rows) FOR_COLUMNS(c, columns) { ... }        independent rows of contiguous data
 //   FOR_BLOCKS(b, blocks) { SHARED(...); FOR_TILE(...) ... BLOCK_BARRIER }   cooperating tiles
 //
+// PER_ITEM(Type, name, count) is what threads keep of their items from one FOR_TILE to the next, if there
+// are at most as many as threads; OF_ITEM(name, item) is that of one.
+//
 // FOR_TILE_VECTORS is FOR_TILE for bodies that treat `width` lanes at once on a CPU, one on a GPU.
 //
 // A sum or maximum over a row is gathered per thread with FOR_COLUMNS_SUM / FOR_COLUMNS_MAXIMUM and
@@ -42,8 +45,10 @@ using Real = REAL;
 // A kernel written for one block size says so by -DTHREADS and -DBLOCKS_PER_SM: the compiler then
 // fits its registers to that many resident blocks.
 #ifdef THREADS
+#define BLOCK_THREADS THREADS
 #define KERNEL extern "C" __global__ void LAUNCH_BOUNDS(THREADS, BLOCKS_PER_SM)
 #else
+#define BLOCK_THREADS blockDim.x
 #define KERNEL extern "C" __global__ void
 #endif
 // Of a kernel that nobody calls, as its header is included for something else, nothing is compiled.
@@ -66,8 +71,10 @@ using Real = REAL;
 #define FOR_BLOCKS(block, blocks) \
   for (Index block = blockIdx.x; block < (blocks); block += gridDim.x)
 #define FOR_TILE(i, count, lane, lanes)                                                   \
-  for (int tile_item_ = threadIdx.x; tile_item_ < (count) * (lanes); tile_item_ += blockDim.x) \
+  for (int tile_item_ = thread_number(); tile_item_ < (count) * (lanes); tile_item_ += BLOCK_THREADS) \
     if (const int lane = tile_item_ % (lanes), i = tile_item_ / (lanes); true)
+#define PER_ITEM(Type, name, count) Type name
+#define OF_ITEM(name, i) name
 #define FOR_TILE_VECTORS(i, count, lane, lanes, width) FOR_TILE(i, count, lane, lanes)
 #define SHARED(Type, name, count) Type* name = reinterpret_cast<Type*>(shared_memory_)
 #define BLOCK_BARRIER __syncthreads();
@@ -103,6 +110,8 @@ extern __shared__ double2 shared_memory_[];
 #define FOR_TILE(i, count, lane, lanes)      \
   for (int i = 0; i < (count); ++i)          \
     for (int lane = 0; lane < (lanes); ++lane)
+#define PER_ITEM(Type, name, count) Type name[count]
+#define OF_ITEM(name, i) name[i]
 #define FOR_TILE_VECTORS(i, count, lane, lanes, width) \
   for (int i = 0; i < (count); ++i)                    \
     for (int lane = 0; lane < (lanes); lane += (width))

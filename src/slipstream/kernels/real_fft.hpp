@@ -3,7 +3,7 @@
 // Rows travel in pairs, see paired_real_fft.hpp; pairs are made within a plane, so that they do not depend
 // on how planes are divided into batches. Modes that are not kept are neither stored nor loaded.
 //
-// Constants: those of paired_real_fft.hpp, with one input and one output; SIGN (-1 forward, +1 backward);
+// Constants: those of paired_real_fft.hpp; SIGN (-1 forward, +1 backward);
 // MODE_TABLES (forward only), whether tables say where modes are stored.
 #pragma once
 #include "paired_real_fft.hpp"
@@ -95,7 +95,6 @@ KERNEL real_rows(Real* points, Complex* modes, const Complex* RESTRICT roots, Re
                  Index points_outer, Index points_row, Index modes_field, Index modes_outer,
                  Index modes_row, const Index* RESTRICT mode_offset,
                  const Index* RESTRICT mode_plane, const Index* RESTRICT mode_pitch) {
-  constexpr int mirrored_pairs = Pass<0>::stride / 2 + 1;
   const Index pairs = (rows + 1) / 2, all = fields * outer * pairs;
   FOR_BLOCKS(block, (all + PAIRS - 1) / PAIRS) {
     SHARED(Complex, tile, PAIRS * row_size);
@@ -119,7 +118,7 @@ KERNEL real_rows(Real* points, Complex* modes, const Complex* RESTRICT roots, Re
         if (first + line < all) load_points(points_of(first + line), tile + line * row_size, i, roots);
       }
       BLOCK_BARRIER
-      forward_passes<middle - 1>(tile, roots);
+      forward_passes<middle - 1, 1, 1>(tile, roots);
       FOR_TILE(line, PAIRS, q, mirrored_pairs) {
         if (first + line < all)
           store_modes(modes_of(first + line), tile + line * row_size, q, roots, scale);
@@ -129,7 +128,7 @@ KERNEL real_rows(Real* points, Complex* modes, const Complex* RESTRICT roots, Re
         if (first + line < all) load_modes(modes_of(first + line), tile + line * row_size, q, roots);
       }
       BLOCK_BARRIER
-      backward_passes<1>(tile, roots);
+      backward_passes<1, 1, 1>(tile, roots);
       FOR_TILE(line, PAIRS, i, N / Pass<middle>::radix) {
         if (first + line < all)
           store_points(points_of(first + line), tile + line * row_size, i, roots, scale);

@@ -199,9 +199,9 @@ struct Points {
     if constexpr (POINT_TABLES) return offset[row] != not_kept && lane < lanes;
     else return lane < lanes;
   }
-  INLINE Complex& at(int row, int lane) const {
-    if constexpr (POINT_TABLES) return base[offset[row] + plane * pitch[row] + lane];
-    else return base[row * row_stride + lane];
+  INLINE Index place(int row) const {
+    if constexpr (POINT_TABLES) return offset[row] + plane * pitch[row];
+    else return row * row_stride;
   }
 };
 struct Modes {
@@ -210,9 +210,7 @@ struct Modes {
   Index plane;
   int lanes;
   INLINE bool stored(int row, int lane) const { return offset[row] != not_kept && lane < lanes; }
-  INLINE Complex& at(int row, int lane) const {
-    return base[offset[row] + plane * pitch[row] + lane];
-  }
+  INLINE Index place(int row) const { return offset[row] + plane * pitch[row]; }
 };
 
 template <int P, class Source, class Target>
@@ -224,17 +222,25 @@ INLINE void passes_from(const Source& source, const Target& target, Complex* til
   FOR_TILE(b, Here::butterflies, lane, LANES) {
     const int origin = Here::origin(b);
     Complex v[R];
-    UNROLL for (int r = 0; r < R; ++r) {
-      const int row = origin + r * Here::stride;
-      if constexpr (P > 0) v[r] = tile[row * LANES + lane];
-      else v[r] = source.stored(row, lane) ? source.at(row, lane) : Complex{0, 0};
+    if constexpr (P > 0) {
+      UNROLL for (int r = 0; r < R; ++r) v[r] = tile[(origin + r * Here::stride) * LANES + lane];
+    } else {
+      // All places first, so that no load waits for the tables between it and the one before.
+      Index place[R];
+      bool stored[R];
+      UNROLL for (int r = 0; r < R; ++r) {
+        place[r] = source.place(origin + r * Here::stride);
+        stored[r] = source.stored(origin + r * Here::stride, lane);
+      }
+      UNROLL for (int r = 0; r < R; ++r)
+        v[r] = stored[r] ? source.base[place[r] + lane] : Complex{0, 0};
     }
     Butterfly<R, SIGN>::apply(v, roots);
     if constexpr (last) {
       const int first_mode = mode_at(origin);
       UNROLL for (int r = 0; r < R; ++r) {
         const int row = first_mode + r * (N / R);
-        if (target.stored(row, lane)) target.at(row, lane) = scale * v[r];
+        if (target.stored(row, lane)) target.base[target.place(row) + lane] = scale * v[r];
       }
     } else {
       twiddle<R>(v, Here::template root<SIGN>(roots, b));
