@@ -5,8 +5,8 @@
 // passes are decimation in frequency, in place, and leave the points digit-reversed; forward passes
 // mirror them (decimation in time) and end in natural order. Modes k and N - k, which the packing
 // mixes, are elements of butterflies q and M - q of the pass with stride M: one thread takes both,
-// so every mode is loaded and stored once. Butterflies 0 and M / 2 are their own mirrors, and go together
-// where M and the first radix are even: then M / 2 threads have as much to do each.
+// so every mode is loaded and stored once. Butterflies 0 and M / 2 are their own mirrors, and go
+// together where M and the first radix are even: then M / 2 threads have as much to do each.
 //
 // Constants: N, RADICES (two at least, the last may be 1), PAIRS (of rows in a block).
 #pragma once
@@ -18,11 +18,13 @@ static_assert(passes > 1, "a single radix needs a second pass of radix 1");
 constexpr int row_size = N + N / 8 + 1;
 constexpr int middle = passes - 1;
 
-// What goes together in the pass with the largest stride: butterflies q < mirrored_pairs and their mirrors.
+// In the pass with the largest stride, butterflies q < mirrored_pairs go together with their mirrors.
 constexpr bool ends_together = Pass<0>::stride % 2 == 0 && Pass<0>::radix % 2 == 0;
 constexpr int mirrored_pairs = ends_together ? Pass<0>::stride / 2 : Pass<0>::stride / 2 + 1;
 
-// Butterflies q and `mirror`: element r of q, or of its upper half of its mirror's other end, is mode(r).
+// Butterflies q and `mirror`. Mode mode(r) is element r of q and, conjugated, element R - 1 - r of the
+// mirror, or the other way round in the upper half. If the two are the ends, the conjugates stay in
+// the butterfly of their mode.
 struct MirroredPair {
   static constexpr int R = Pass<0>::radix, M = Pass<0>::stride;
   int q, mirror;
@@ -157,20 +159,30 @@ INLINE void store_modes(const Rows& modes, const Complex* row, int q,
   if (pair.has_ends) store_mode(N / 2, v[R / 2], v[R / 2]);
 }
 
-// The passes between the first and the middle one, in either direction, of `fields` rows a pair, which are
-// the first of `row_count`.
+// One pass between the first and the middle one, of the first `fields` of `row_count` rows a pair.
+// Threads keep the roots of a butterfly from row to row where these take few registers.
+template <class Here, int fields, int row_count, class Butterflies>
+INLINE void pass_in_place(Complex* tile, Butterflies butterfly) {
+  const auto transform = [&](int line, int b) {
+    Complex* row = tile + (line / fields * row_count + line % fields) * row_size;
+    Complex v[Here::radix];
+    load<Here>(v, row, Here::origin(b));
+    butterfly(v, b);
+    store<Here>(v, row, Here::origin(b));
+  };
+  if constexpr (Here::radix * sizeof(Complex) <= 128) {
+    FOR_TILE_LINES(line, PAIRS * fields, b, Here::butterflies) transform(line, b);
+  } else {
+    FOR_TILE(line, PAIRS * fields, b, Here::butterflies) transform(line, b);
+  }
+  BLOCK_BARRIER
+}
 template <int P, int fields, int row_count>
 INLINE void backward_passes(Complex* tile, const Complex* RESTRICT roots) {
   if constexpr (P < middle) {
     using Here = Pass<P>;
-    FOR_TILE(line, PAIRS * fields, b, Here::butterflies) {
-      Complex* row = tile + (line / fields * row_count + line % fields) * row_size;
-      Complex v[Here::radix];
-      load<Here>(v, row, Here::origin(b));
-      backward_butterfly<Here>(v, b, roots);
-      store<Here>(v, row, Here::origin(b));
-    }
-    BLOCK_BARRIER
+    pass_in_place<Here, fields, row_count>(
+        tile, [&](Complex* v, int b) { backward_butterfly<Here>(v, b, roots); });
     backward_passes<P + 1, fields, row_count>(tile, roots);
   }
 }
@@ -178,14 +190,8 @@ template <int P, int fields, int row_count>
 INLINE void forward_passes(Complex* tile, const Complex* RESTRICT roots) {
   if constexpr (P > 0) {
     using Here = Pass<P>;
-    FOR_TILE(line, PAIRS * fields, b, Here::butterflies) {
-      Complex* row = tile + (line / fields * row_count + line % fields) * row_size;
-      Complex v[Here::radix];
-      load<Here>(v, row, Here::origin(b));
-      forward_butterfly<Here>(v, b, roots);
-      store<Here>(v, row, Here::origin(b));
-    }
-    BLOCK_BARRIER
+    pass_in_place<Here, fields, row_count>(
+        tile, [&](Complex* v, int b) { forward_butterfly<Here>(v, b, roots); });
     forward_passes<P - 1, fields, row_count>(tile, roots);
   }
 }

@@ -9,8 +9,10 @@
 //   FOR_ROWS(r, rows) FOR_COLUMNS(c, columns) { ... }        independent rows of contiguous data
 //   FOR_BLOCKS(b, blocks) { SHARED(...); FOR_TILE(...) ... BLOCK_BARRIER }   cooperating tiles
 //
-// PER_ITEM(Type, name, count) is what threads keep of their items from one FOR_TILE to the next, if there
-// are at most as many as threads; OF_ITEM(name, item) is that of one.
+// FOR_TILE_LINES is FOR_TILE in another order: a thread keeps its lane from line to line, and computes
+// once what depends on the lane alone. PER_ITEM(Type, name, count) is what threads keep of their items
+// from one FOR_TILE to the next, if there are at most as many as threads; OF_ITEM(name, item) is that
+// of one.
 //
 // FOR_TILE_VECTORS is FOR_TILE for bodies that treat `width` lanes at once on a CPU, one on a GPU.
 //
@@ -70,9 +72,17 @@ using Real = REAL;
 
 #define FOR_BLOCKS(block, blocks) \
   for (Index block = blockIdx.x; block < (blocks); block += gridDim.x)
-#define FOR_TILE(i, count, lane, lanes)                                                   \
-  for (int tile_item_ = thread_number(); tile_item_ < (count) * (lanes); tile_item_ += BLOCK_THREADS) \
+#define FOR_TILE(i, count, lane, lanes)                                  \
+  for (int tile_item_ = thread_number(); tile_item_ < (count) * (lanes); \
+       tile_item_ += BLOCK_THREADS)                                      \
     if (const int lane = tile_item_ % (lanes), i = tile_item_ / (lanes); true)
+#define LANES_AT_ONCE(lanes) ((lanes) < THREADS ? (lanes) : THREADS)
+#define FOR_TILE_LINES(line, lines, lane, lanes)                                              \
+  for (int tile_thread_ = thread_number(), lane = tile_thread_ % LANES_AT_ONCE(lanes);        \
+       lane < (lanes); lane += LANES_AT_ONCE(lanes))                                          \
+    for (int line = tile_thread_ < THREADS / LANES_AT_ONCE(lanes) * LANES_AT_ONCE(lanes)      \
+                        ? tile_thread_ / LANES_AT_ONCE(lanes) : (lines);                      \
+         line < (lines); line += THREADS / LANES_AT_ONCE(lanes))
 #define PER_ITEM(Type, name, count) Type name
 #define OF_ITEM(name, i) name
 #define FOR_TILE_VECTORS(i, count, lane, lanes, width) FOR_TILE(i, count, lane, lanes)
@@ -110,6 +120,7 @@ extern __shared__ double2 shared_memory_[];
 #define FOR_TILE(i, count, lane, lanes)      \
   for (int i = 0; i < (count); ++i)          \
     for (int lane = 0; lane < (lanes); ++lane)
+#define FOR_TILE_LINES(line, lines, lane, lanes) FOR_TILE(line, lines, lane, lanes)
 #define PER_ITEM(Type, name, count) Type name[count]
 #define OF_ITEM(name, i) name[i]
 #define FOR_TILE_VECTORS(i, count, lane, lanes, width) \
