@@ -239,6 +239,26 @@ def test_images_through_which_nothing_flows_are_refused_by_all(comm, isolated):
             decompose(Image(voxels), PERIODIC, axes, "bisection", comm, isolated)
 
 
+def test_faces_match_that_differ_as_neighbouring_planes_do(comm):
+    """A periodic medium is not told to be mirrored; half of it is, along the axis that was cut."""
+    size, rng = 24, np.random.default_rng(3)
+    waves = np.fft.fftfreq(size, 1 / size)
+    squares = sum(w**2 for w in np.meshgrid(waves, waves, waves, indexing="ij"))
+    noise = np.fft.fftn(rng.standard_normal((size,) * 3)) * np.exp(-squares / 12)
+    medium = (np.fft.ifftn(noise).real > 0).astype(np.uint8)
+    half = medium[: size // 2]
+    for image, axis, matches in (
+        (medium, 0, (True, True, True)),
+        (half, 0, (False, True, True)),
+        (medium.swapaxes(0, 2)[:, :, : size // 2].copy(), 2, (True, True, False)),
+    ):
+        unmatched = decompose(Image(image), PERIODIC, [axis], "bisection", comm).unmatched
+        assert tuple(count == 0 for count in unmatched) == matches
+        last = np.take(image, -1, axis)
+        if not matches[axis]:
+            assert unmatched[axis] == np.count_nonzero(np.take(image, 0, axis) != last)
+
+
 @pytest.mark.parametrize("partition", PARTITIONS)
 @pytest.mark.parametrize("isolated", ["keep", "remove"])
 def test_ranks_have_what_one_process_counts_of_as_many(comm, partition, isolated):

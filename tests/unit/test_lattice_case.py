@@ -43,6 +43,13 @@ def failure(*overrides, text=MINIMAL):
     return message
 
 
+def test_axes_are_a_list_or_letters_as_in_python():
+    for walls in ("'xy'", "['x', 'y']"):
+        image = parse_case(MINIMAL, [f"image.walls={walls}", "image.mirror='z'"]).image
+        assert (image.walls, image.mirror) == (("x", "y"), ("z",))
+    assert "image.walls[2]: 'w' is not accepted; accepted: x, y, z" in failure("image.walls=xw")
+
+
 def test_minimal_case_has_the_documented_defaults():
     case = parse_case(MINIMAL)
     image, flow = case.image, case.flow
@@ -168,7 +175,7 @@ def test_case_says_how_it_ends():
         ("image.crop=[[0, 4], [0, 4]]", ["image.crop", "[[x0, x1], [y0, y1], [z0, z1]]"]),
         ("image.crop=[[0, 4], [4, 4], [0, 4]]", ["image.crop", "[[x0, x1]"]),
         ("image.crop=[0, 1, 2]", ["image.crop", "[[x0, x1]"]),
-        ("image.mirror=z", ["image.mirror", "a list"]),
+        ("image.mirror=3", ["image.mirror", "a list"]),
         ("image.mirror=['q']", ["image.mirror", "'q'", "x, y, z"]),
         ("image.walls=['x', 'z']", ["image.walls", "flow.axis = 'z'", "x, y"]),
         ("image.buffer=-1", ["image.buffer", "at least 0"]),

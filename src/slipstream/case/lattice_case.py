@@ -86,6 +86,11 @@ def _as_tuples(value: Any) -> Any:
     return tuple(as_tuple(one) for one in value) if isinstance(value, list | tuple) else value
 
 
+def _axes(value: Any) -> Any:
+    """Let "xy" pass as ["x", "y"], as it does in Python."""
+    return as_tuple(list(value) if isinstance(value, str) else value)
+
+
 def _format_of(path: Any) -> str | None:
     """Return the format of a file; None if it is unknown."""
     if not isinstance(path, str):
@@ -179,9 +184,9 @@ class Image(Table):
     seed: Annotated[int, Field(ge=0)] | None = None
     voxel_size: Positive = 1.0
     crop: Annotated[Any, BeforeValidator(_as_tuples)] = None
-    mirror: Annotated[tuple[Axis, ...], BeforeValidator(as_tuple)] = ()
+    mirror: Annotated[tuple[Axis, ...], BeforeValidator(_axes)] = ()
     buffer: Annotated[int, Field(ge=0)] = 0
-    walls: Annotated[tuple[Axis, ...], BeforeValidator(as_tuple)] = ()
+    walls: Annotated[tuple[Axis, ...], BeforeValidator(_axes)] = ()
     isolated: Literal["remove", "keep"] = "remove"
 
     @model_validator(mode="before")

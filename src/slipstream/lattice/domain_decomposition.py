@@ -57,7 +57,8 @@ class Subdomain:
     connectivity : Connectivity
         Which pores of the whole image are connected.
     unmatched : tuple of int
-        For each axis that is periodic, how many pore voxels at its two faces have solid across.
+        For each axis that is periodic, how many pore voxels at its two faces have solid across; 0
+        if neighbouring planes of the image differ about as much.
     velocity_set : VelocitySet
         The directions in which sites are linked.
     """
@@ -129,7 +130,7 @@ def decompose(
         source.check_values()
     on_every_rank(comm, lambda: _check_mask(voxels, read[rank]))
     voxels = np.require(voxels, np.uint8, ["C", "W", "O"])
-    unmatched = _unmatched(voxels, shape, periodic, comm)
+    unmatched = _unmatched(voxels, read[rank], shape, periodic, comm)
     judged = voxels if isolated == "remove" else voxels.copy()
     connectivity = keep_percolating(judged, shape, periodic, axes, comm)
     on_every_rank(comm, lambda: _check_paths(connectivity, axes))
@@ -187,8 +188,13 @@ def _check_mask(voxels: Any, box: Box) -> None:
         )
 
 
+# Faces match if they differ at most so much more than neighbouring planes, of which so many pairs
+# are compared along each axis.
+_AS_MUCH, _PAIRS = 1.5, 16
+
+
 def _unmatched(
-    voxels: np.ndarray, shape: tuple[int, ...], periodic: Sequence[bool], comm: Comm
+    voxels: np.ndarray, slab: Box, shape: tuple[int, ...], periodic: Sequence[bool], comm: Comm
 ) -> tuple[int, int, int]:
     """Return how many pore voxels have solid across the periodic faces of each axis. Collective."""
     last = voxels[-1:]
@@ -199,13 +205,65 @@ def _unmatched(
         last = np.ascontiguousarray(last) if comm.rank == owner else np.empty((1, *shape[1:]), "u1")
         comm.Bcast(last, root=owner)
         last = last if comm.rank == 0 else last[:0]
-    counts = [
+    faces = [
         np.count_nonzero(voxels[: len(last)] != last),
         np.count_nonzero(voxels[:, :1] != voxels[:, -1:]),
         np.count_nonzero(voxels[:, :, :1] != voxels[:, :, -1:]),
     ]
-    z, y, x = sum_over_ranks(comm, np.where(periodic, counts, 0)).tolist()
+    inside = _steps(voxels, slab, shape, comm)
+    totals = sum_over_ranks(comm, np.concatenate([np.where(periodic, faces, 0), inside]))
+    steps = [max(1, len(_first_of_pairs(size))) for size in shape]
+    usual = [total / count for total, count in zip(totals[3:], steps, strict=True)]
+    z, y, x = (
+        int(count) if count > _AS_MUCH * expected else 0
+        for count, expected in zip(totals[:3], usual, strict=True)
+    )
     return z, y, x
+
+
+def _first_of_pairs(size: int) -> list[int]:
+    """Return the first plane of each pair of neighbouring planes that is compared."""
+    return sorted({(size - 1) * i // _PAIRS for i in range(_PAIRS)}) if size > 1 else []
+
+
+def _steps(voxels: np.ndarray, slab: Box, shape: tuple[int, ...], comm: Comm) -> list[int]:
+    """Return at how many voxels of a rank the pairs of neighbouring planes of each axis differ."""
+    following = _following_plane(voxels, shape, comm)
+    along_z = np.concatenate([voxels[-1:], following])
+    z = 0
+    for first in _first_of_pairs(shape[0]):
+        here = first - slab.start[0]
+        if 0 <= here < len(voxels):
+            low, high = voxels[here : here + 2] if here + 1 < len(voxels) else along_z
+            z += int(np.count_nonzero(low != high))
+    y, x = (
+        sum(
+            int(np.count_nonzero(view[:, :, first] != view[:, :, first + 1]))
+            for first in _first_of_pairs(view.shape[2])
+        )
+        for view in (voxels.swapaxes(1, 2), voxels)
+    )
+    return [z, y, x]
+
+
+def _following_plane(voxels: np.ndarray, shape: tuple[int, ...], comm: Comm) -> np.ndarray:
+    """Return the first plane of the next rank that has any, or none. Collective."""
+    plane = np.empty((0, *shape[1:]), np.uint8)
+    if comm is None:
+        return plane
+    owners = [rank for rank, count in enumerate(comm.allgather(len(voxels))) if count]
+    if not len(voxels):
+        return plane
+    place = owners.index(comm.rank)
+    sent = []
+    if place > 0:
+        sent.append(comm.Isend(np.ascontiguousarray(voxels[0]), dest=owners[place - 1]))
+    if place + 1 < len(owners):
+        plane = np.empty((1, *shape[1:]), np.uint8)
+        comm.Recv(plane, source=owners[place + 1])
+    for request in sent:
+        request.Wait()
+    return plane
 
 
 def _check_paths(connectivity: Connectivity, axes: Sequence[int]) -> None:
