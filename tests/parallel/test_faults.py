@@ -54,7 +54,7 @@ def may_fail_in(file):
 def may_fail(code):
     """Return whether a function of the package is one that a fault is put into."""
     # A name in brackets is not of a function.
-    name, ending = code.co_name, ("close", "give_up", "__exit__", "__del__")
+    name, ending = code.co_name, ("close", "give_up", "__exit__", "__del__", "_free")
     return may_fail_in(code.co_filename) and not name.startswith("<") and name not in ending
 
 
@@ -62,7 +62,9 @@ class Failing:
     """Raises at one of the calls of the package's functions within a block, on this rank."""
 
     def __init__(self, when, error):
-        self.calls, self._when, self._error, self._where = 0, when, error, ""
+        self.calls, self._when, self._error = 0, when, error
+        # The number of the first call of each function from each line.
+        self.first = {}
 
     def __enter__(self):
         sys.settrace(self._count)
@@ -75,6 +77,9 @@ class Failing:
         if not may_fail(frame.f_code):
             return
         self.calls += 1
+        caller = frame.f_back
+        place = frame.f_code, caller.f_code, caller.f_lineno
+        self.first.setdefault(place, self.calls)
         if self.calls == self._when:
             sys.settrace(None)
             raise self._error
@@ -167,12 +172,10 @@ def test_what_fails_on_one_rank_fails_on_all(comm, device, ranks, shared_folder,
     counted = Failing(0, None)
     with counted if last else contextlib.nullcontext():
         work(comm, device, next(folders))
-    calls, generator = comm.bcast(counted.calls, root=ranks - 1), random.Random(name)
-    # Early ones are in constructors, where most is done together.
-    chosen = [int(calls * generator.random() ** 1.5) + 1 for _ in range(FAULTS)]
+    calls = comm.bcast(list(counted.first.values()), root=ranks - 1)
     monkeypatch.setenv("SLIPSTREAM_TIMEOUT", "1")
-    for number, when in enumerate(chosen):
-        error = ERRORS[number % len(ERRORS)]
+    draw = functools.partial(random.Random(name).sample, k=FAULTS)
+    for error, when in zip(draw(ERRORS), draw(calls), strict=True):
         if last:
             with Failing(when, error):
                 failure = outcome(comm, work, device, next(folders))

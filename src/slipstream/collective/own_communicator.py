@@ -87,7 +87,9 @@ class OwnCommunicator(MPI.Intracomm):
             offsets = np.cumsum([0, *lengths])
             gathered = np.empty(offsets[-1], np.uint8)
             counts = lengths.tolist(), offsets[:-1].tolist()
-            self.Allgatherv(np.frombuffer(said, np.uint8), [gathered, counts, MPI.BYTE])
+            MPI.Intracomm.Allgatherv(
+                self, np.frombuffer(said, np.uint8), [gathered, counts, MPI.BYTE]
+            )
             heard = [part.tobytes() for part in np.split(gathered, offsets[1:-1])]
         if failures.any() and not failed:
             rank = int(failures.argmax())
@@ -171,7 +173,7 @@ def _after_meeting(name: str) -> Callable[..., Any]:
     return meet_and_call
 
 
-for _name in ("gather", "allreduce", "Allreduce", "Alltoallw", "Split_type"):
+for _name in ("gather", "allreduce", "Allgatherv", "Allreduce", "Alltoallw", "Split_type"):
     setattr(OwnCommunicator, _name, _after_meeting(_name))
 
 

@@ -197,20 +197,15 @@ def _unmatched(
     voxels: np.ndarray, slab: Box, shape: tuple[int, ...], periodic: Sequence[bool], comm: Comm
 ) -> tuple[int, int, int]:
     """Return how many pore voxels have solid across the periodic faces of each axis. Collective."""
-    last = voxels[-1:]
-    if comm is not None and periodic[0]:
-        # The last plane belongs to the last rank that has any.
-        planes = comm.allgather(len(voxels))
-        owner = max(rank for rank, count in enumerate(planes) if count)
-        last = np.ascontiguousarray(last) if comm.rank == owner else np.empty((1, *shape[1:]), "u1")
-        comm.Bcast(last, root=owner)
-        last = last if comm.rank == 0 else last[:0]
+    above = _plane_above(voxels, shape, comm)
+    # Above the last plane comes the first one.
+    ends = int(slab.stop[0] == shape[0])
     faces = [
-        np.count_nonzero(voxels[: len(last)] != last),
-        np.count_nonzero(voxels[:, :1] != voxels[:, -1:]),
-        np.count_nonzero(voxels[:, :, :1] != voxels[:, :, -1:]),
+        ends * int(np.count_nonzero(voxels[-1:] != above)),
+        int(np.count_nonzero(voxels[:, :1] != voxels[:, -1:])),
+        int(np.count_nonzero(voxels[:, :, :1] != voxels[:, :, -1:])),
     ]
-    inside = _steps(voxels, slab, shape, comm)
+    inside = _steps(voxels, above, slab, shape)
     totals = sum_over_ranks(comm, np.concatenate([np.where(periodic, faces, 0), inside]))
     steps = [max(1, len(_first_of_pairs(size))) for size in shape]
     usual = [total / count for total, count in zip(totals[3:], steps, strict=True)]
@@ -226,16 +221,14 @@ def _first_of_pairs(size: int) -> list[int]:
     return sorted({(size - 1) * i // _PAIRS for i in range(_PAIRS)}) if size > 1 else []
 
 
-def _steps(voxels: np.ndarray, slab: Box, shape: tuple[int, ...], comm: Comm) -> list[int]:
+def _steps(voxels: np.ndarray, above: np.ndarray, slab: Box, shape: tuple[int, ...]) -> list[int]:
     """Return at how many voxels of a rank the pairs of neighbouring planes of each axis differ."""
-    following = _following_plane(voxels, shape, comm)
-    along_z = np.concatenate([voxels[-1:], following])
     z = 0
     for first in _first_of_pairs(shape[0]):
         here = first - slab.start[0]
         if 0 <= here < len(voxels):
-            low, high = voxels[here : here + 2] if here + 1 < len(voxels) else along_z
-            z += int(np.count_nonzero(low != high))
+            following = voxels[here + 1] if here + 1 < len(voxels) else above[0]
+            z += int(np.count_nonzero(voxels[here] != following))
     y, x = (
         sum(
             int(np.count_nonzero(view[:, :, first] != view[:, :, first + 1]))
@@ -246,24 +239,14 @@ def _steps(voxels: np.ndarray, slab: Box, shape: tuple[int, ...], comm: Comm) ->
     return [z, y, x]
 
 
-def _following_plane(voxels: np.ndarray, shape: tuple[int, ...], comm: Comm) -> np.ndarray:
-    """Return the first plane of the next rank that has any, or none. Collective."""
-    plane = np.empty((0, *shape[1:]), np.uint8)
-    if comm is None:
-        return plane
-    owners = [rank for rank, count in enumerate(comm.allgather(len(voxels))) if count]
-    if not len(voxels):
-        return plane
-    place = owners.index(comm.rank)
-    sent = []
-    if place > 0:
-        sent.append(comm.Isend(np.ascontiguousarray(voxels[0]), dest=owners[place - 1]))
-    if place + 1 < len(owners):
-        plane = np.empty((1, *shape[1:]), np.uint8)
-        comm.Recv(plane, source=owners[place + 1])
-    for request in sent:
-        request.Wait()
-    return plane
+def _plane_above(voxels: np.ndarray, shape: tuple[int, ...], comm: Comm) -> np.ndarray:
+    """Return the plane that follows a rank's last one, periodically. Collective."""
+    read = slabs(shape, 0, 1 if comm is None else comm.size)
+    above = []
+    for slab in read:
+        start = slab.stop[0] % shape[0] if slab.size else 0
+        above.append(Box((start, 0, 0), (start + (slab.size > 0), *shape[1:])))
+    return redistribute(voxels, read, above, comm)
 
 
 def _check_paths(connectivity: Connectivity, axes: Sequence[int]) -> None:

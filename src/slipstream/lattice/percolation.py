@@ -18,12 +18,11 @@ import numpy as np
 
 from slipstream.array_types import Comm
 from slipstream.collective import on_every_rank
-from slipstream.decomposition import split
+from slipstream.decomposition import Box, split
 from slipstream.device import HostDevice
 from slipstream.errors import InputError
 from slipstream.lattice.connected_components import EDGE, PLACE, Plane, PoreRuns
-
-_TAG = 0
+from slipstream.redistribution import redistribute
 
 
 @dataclass(frozen=True)
@@ -121,43 +120,41 @@ def _join_slabs(slab: PoreRuns, shape: tuple[int, ...], z_periodic: bool, comm: 
     rank = 0 if comm is None else comm.rank
     base = sum(counts[:rank])
     used = min(len(counts), shape[0])
-    edges = np.empty((0, EDGE), np.int64)
-    if rank < used:  # the others have no planes
+    if rank < used:
         lowest, highest = slab.plane(0, base), slab.plane(-1, base)
-        below = highest
-        if used > 1:
-            below = _pass_up(highest, shape[1], used, z_periodic, comm)
-        if rank or z_periodic:
-            edges = slab.edges(lowest, below, 0 if rank else -1)
+    else:  # it has no planes
+        lowest = highest = _no_plane()
+    below = highest if used == 1 else _pass_up(highest, used, z_periodic, comm)
+    edges = np.empty((0, EDGE), np.int64)
+    if 0 < rank < used or z_periodic and not rank:
+        edges = slab.edges(lowest, below, 0 if rank else -1)
     united = slab.unite(_gather(edges[slab.unite(edges).useful], comm))
     own = (united.roots >= base) & (united.roots < base + slab.count)
     slab.flags[united.roots[own] - base] = united.flags[own]
     return united.unions
 
 
-def _pass_up(plane: Plane, rows: int, used: int, ring: bool, comm: Comm) -> Plane:
-    """Send a plane to the next of the `used` ranks, and return that of the one before.
+def _no_plane() -> Plane:
+    return Plane(np.zeros(0, np.int64), np.zeros((0, 2), np.int32), np.zeros((0, PLACE), np.int64))
 
-    Unless they form a ring, the first rank returns a plane without runs.
+
+def _pass_up(plane: Plane, used: int, ring: bool, comm: Comm) -> Plane:
+    """Send a plane to the next of the `used` ranks, and return that of the one before. Collective.
+
+    The first rank returns none unless they form a ring, the others that have no planes do so too.
     """
-    from mpi4py import MPI
 
-    rank = comm.rank
-    above, below = (rank + 1) % used, (rank - 1) % used
-    target = above if ring or above else MPI.PROC_NULL
-    source = below if ring or rank else MPI.PROC_NULL
+    def passed(table: np.ndarray) -> np.ndarray:
+        stops = list(itertools.accumulate(comm.allgather(len(table))))
+        own = [
+            Box((start, 0), (stop, table.shape[1]))
+            for start, stop in itertools.pairwise([0, *stops])
+        ]
+        nothing = Box((0, 0), (0, table.shape[1]))
+        below = [own[used - 1] if ring else nothing, *own[: used - 1]]
+        return redistribute(table, own, [*below, *[nothing] * (comm.size - used)], comm)
 
-    def passed(table: np.ndarray, other: np.ndarray) -> np.ndarray:
-        row = _row_type(table)
-        comm.Sendrecv(
-            [table, len(table), row], target, _TAG, [other, len(other), row], source, _TAG
-        )
-        row.Free()
-        return other
-
-    first = passed(plane.first[:, None], np.zeros((rows + 1, 1), np.int64)).ravel()
-    runs = passed(plane.runs, np.empty((first[-1], 2), np.int32))
-    return Plane(first, runs, passed(plane.places, np.empty((first[-1], PLACE), np.int64)))
+    return Plane(passed(plane.first[:, None]).ravel(), passed(plane.runs), passed(plane.places))
 
 
 def _gather(table: np.ndarray, comm: Comm) -> np.ndarray:
