@@ -101,7 +101,7 @@ class Moments:
 
         def open_file(path, mode="r", *arguments, **options):
             file = opened(path, mode, *arguments, **options)
-            return _Halves(file, self) if mode == "wb" else file
+            return _Halves(file, self) if mode == "xb" else file
 
         patch(Path, "open", open_file)
 

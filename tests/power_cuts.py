@@ -1,4 +1,4 @@
-"""Cuts the power of a run's device, at moments drawn from a seed, and goes on with what is there.
+"""Cuts the power of a run's device, at moments drawn from a seed, and resumes what is there.
 
     python tests/power_cuts.py --cuts 20 --seed 0
 
@@ -78,11 +78,10 @@ def lost(family, place, whole, draw):
         fault, state = moments.what_is_left(run, place, told, power_cut=True)
         if fault:
             return fault, moment, 0
-        restart = {} if state is None else {"restart": run}
-        if moments.forked(moments.run_to, family, place / "onward", place / "second", **restart):
+        if moments.forked(moments.run_to, family, run, place / "second", resumes=True):
             return "it does not go on", moment, 0
-    if moments.reported(place / "second")["digest"] != moments.reported(whole)["digest"]:
-        return "its numbers are others", moment, 0
+        if fault := moments.differs(run, whole.with_name(f"{family} run")):
+            return fault, moment, 0
     fault, gone = moments.steps_lost(family, told, state)
     return fault, moment, gone
 

@@ -105,6 +105,21 @@ def test_new_folders_are_on_the_device_with_what_is_in_them(calls, tmp_path):
         assert ("fsync", str(path.parent)) in calls[made:]
 
 
+def test_all_that_a_run_needs_to_go_on_is_on_the_device_before_its_first_state(calls, tmp_path):
+    run(FakeSimulation(), tmp_path / "out")
+    first = next(
+        number
+        for number, call in enumerate(calls)
+        if call[0] == "rename" and call[-1].endswith(".zarr")
+    )
+    for name in ("case.toml", "run.json", ".slipstream.json"):
+        path = str(tmp_path / "out" / name)
+        named = calls.index(("replace", f"{path}.partial", path))
+        # Its content, and then its name.
+        assert ("fsync", f"{path}.partial") in calls[:named], name
+        assert ("fsync", str(tmp_path / "out")) in calls[named:first], name
+
+
 def test_as_many_states_stay_as_are_asked_for(tmp_path):
     for step in range(5):
         write(tmp_path, step, keep=3)
@@ -151,7 +166,7 @@ class FullDisk:
 
         def open_file(path, mode="r", *arguments, **options):
             file = opened(path, mode, *arguments, **options)
-            return _Limited(file, self) if mode == "wb" else file
+            return _Limited(file, self) if mode == "xb" else file
 
         monkeypatch.setattr(Path, "open", open_file)
 

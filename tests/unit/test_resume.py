@@ -349,6 +349,16 @@ def test_a_run_that_cannot_go_on_is_left_as_it_is(tmp_path, whole):
             resume(tmp_path / place)
 
 
+@pytest.mark.parametrize("damaged", [None, b"", b"\0" * 300, b"solver = ", b"[" * 100_000])
+def test_a_damaged_case_is_taken_from_the_state(tmp_path, whole, damaged):
+    run("advection", tmp_path, "time.max_steps=3")
+    (tmp_path / "case.toml").unlink()
+    if damaged is not None:
+        (tmp_path / "case.toml").write_bytes(damaged)
+    resume(tmp_path, "time.max_steps=100")
+    assert_same(tmp_path, whole("advection"))
+
+
 def test_a_run_goes_on_from_python(tmp_path, whole):
     run("advection", tmp_path, "time.max_steps=3")
     opened = open_run(tmp_path)

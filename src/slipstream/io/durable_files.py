@@ -25,17 +25,19 @@ def errors_name(path: Path) -> Iterator[None]:
         raise RunError(f"{where} cannot be written: {error.strerror or error}") from error
 
 
-def replace_file(path: Path, content: bytes | memoryview) -> None:
+def replace_file(path: Path, content: bytes | memoryview, is_flushed_later: bool = False) -> None:
     """Write a file that others see as it was or whole, after a power cut too.
 
-    A new one may be empty after that, until `flush_file`.
+    With `is_flushed_later` a new file may be empty after a power cut, until `flush_file`.
     """
     partial = path.with_name(path.name + PARTIAL)
     with errors_name(path):
+        # What has this name is no file of ours that is still written: it is not written to.
+        partial.unlink(missing_ok=True)
         try:
-            with partial.open("wb") as file:
+            with partial.open("xb") as file:
                 file.write(content)
-                if path.exists():
+                if not is_flushed_later or path.exists():
                     file.flush()
                     os.fsync(file.fileno())
             partial.replace(path)

@@ -482,7 +482,7 @@ class _WholeFiles(LocalStore):
         path = self.root / key
         with errors_name(path):
             path.parent.mkdir(parents=True, exist_ok=True)
-        replace_file(path, content)
+        replace_file(path, content, is_flushed_later=True)
         self._written[key] = memoryview(content).nbytes, zlib.crc32(content)
 
     def flush(self) -> dict[str, tuple[int, int]]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import tomllib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -176,14 +177,16 @@ def _check_writable(path: Path) -> None:
 def _case_of(path: Path) -> str:
     """Return the text of a run's case: that of its folder, or of its last state."""
     try:
-        return content_of(path / _CASE, _MOST_CASE).decode()
-    except FileNotFoundError:
+        text = content_of(path / _CASE, _MOST_CASE).decode()
+        if not tomllib.loads(text):
+            raise ValueError("it is empty")
+        return text
+    except (OSError, ValueError, RecursionError) as error:
         for state in generations(path / CHECKPOINTS_NAME):
             with contextlib.suppress(Damage, OSError):
                 return read_manifest(state).case
-        raise InputError(f"{path / _CASE}: no such file, and no state has the case") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"{path / _CASE}: cannot be read: {one_line(str(error))}") from error
+        reason = one_line(str(error))
+        raise InputError(f"{path / _CASE}: {reason}; and no state has the case") from error
 
 
 def _earlier(path: Path, case: Case) -> EarlierSegments:
