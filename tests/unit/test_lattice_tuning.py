@@ -36,7 +36,8 @@ WISHES = [
 
 @pytest.mark.parametrize("wishes", WISHES, ids=lambda wishes: "-".join(wishes.values()) or "none")
 def test_what_is_chosen_is_as_wished_and_the_fastest_of_what_was_tried(subdomain, wishes):
-    storage, seconds = choose_storage({**AUTO, **wishes}, subdomain, HostDevice())
+    everything = {**AUTO, **wishes}
+    storage, seconds = choose_storage(everything, subdomain, HostDevice(), is_measured=True)
     for candidate in {storage, *seconds}:
         assert vars(candidate).items() >= wishes.items()
     assert len(seconds) != 1
@@ -45,16 +46,26 @@ def test_what_is_chosen_is_as_wished_and_the_fastest_of_what_was_tried(subdomain
 
 
 def test_a_cpu_left_to_choose_takes_strips(subdomain):
-    _, seconds = choose_storage(AUTO, subdomain, HostDevice())
+    _, seconds = choose_storage(AUTO, subdomain, HostDevice(), is_measured=True)
     assert {(s.propagation, s.encoding) for s in seconds} == {("aa", "strips")}
 
 
+def test_no_timing_decides_the_order_of_sums_on_cpus(subdomain, monkeypatch):
+    monkeypatch.setattr("slipstream.lattice.storage_tuning.PoreFlow", None)
+    for wishes in ({}, {"layout": "bundle"}, {"propagation": "two-lattice"}, {"order": "raster"}):
+        storage, seconds = choose_storage({**AUTO, **wishes}, subdomain, HostDevice())
+        assert vars(storage).items() >= wishes.items()
+        assert seconds == {}
+
+
 def test_strips_are_tried_with_any_propagation(subdomain):
-    _, seconds = choose_storage({**AUTO, "propagation": "two-lattice"}, subdomain, HostDevice())
+    wishes = {**AUTO, "propagation": "two-lattice"}
+    _, seconds = choose_storage(wishes, subdomain, HostDevice(), is_measured=True)
     tried = {(s.propagation, s.layout, s.encoding) for s in seconds}
     assert tried == {("two-lattice", "stream", "strips")}
     assert len(seconds) == 2
-    _, seconds = choose_storage({**AUTO, "layout": "bundle"}, subdomain, HostDevice())
+    wishes = {**AUTO, "layout": "bundle"}
+    _, seconds = choose_storage(wishes, subdomain, HostDevice(), is_measured=True)
     assert {s.encoding for s in seconds} == {"compact", "wide"}
 
 

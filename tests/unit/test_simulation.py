@@ -1,5 +1,6 @@
 """Simulations from Python: made, described, prepared and advanced without files or a console."""
 
+import functools
 import tracemalloc
 
 import numpy as np
@@ -8,6 +9,7 @@ import pytest
 from slipstream.case import make_case
 from slipstream.device import HostDevice
 from slipstream.errors import InputError
+from slipstream.lattice import lattice_simulation
 from slipstream.simulation import make_simulation
 
 SPECTRAL = {
@@ -23,7 +25,7 @@ LATTICE = {
     "convergence": {"interval": 2},
 }
 CASES = {"spectral": SPECTRAL, "advection": ADVECTION, "lattice": LATTICE}
-# How populations are stored is measured where it is not named; it changes the last digits.
+# How populations are stored, which changes the last digits.
 STORAGE = {"propagation": "aa", "layout": "stream", "order": "raster", "encoding": "strips"}
 FIXED = {**CASES, "lattice": {**LATTICE, "numerics": STORAGE}}
 
@@ -135,7 +137,11 @@ def test_describing_allocates_no_field(solver, residency, monkeypatch):
     assert solver == "lattice" or peak < field / 2
 
 
-def test_measured_storage_is_told_when_it_has_been_measured():
+def test_measured_storage_is_told_when_it_has_been_measured(monkeypatch):
+    choose = functools.partial(lattice_simulation.choose_storage, is_measured=True)
+    candidates = functools.partial(lattice_simulation.storage_candidates, is_measured=True)
+    monkeypatch.setattr(lattice_simulation, "choose_storage", choose)
+    monkeypatch.setattr(lattice_simulation, "storage_candidates", candidates)
     simulation = make_simulation(make_case("lattice", **LATTICE), device="cpu")
     described = simulation.describe()
     assert described["storage"] == "fastest of 2, to be measured"
@@ -144,7 +150,7 @@ def test_measured_storage_is_told_when_it_has_been_measured():
     assert "(fastest of 2, measured)" in simulation.describe_step()
     assert simulation.describe()["storage"] in simulation.describe_step()
     named = started("lattice")
-    assert named.describe()["storage"] == "aa, stream, raster, strips (as asked for)"
+    assert named.describe()["storage"] == "aa, stream, raster, strips (not measured)"
     assert named.describe_step() == ""
 
 

@@ -108,7 +108,9 @@ def measure_lattice(
     subdomains = {request.partition: decompose(source, (True,) * 3, (0,), request.partition, comm)}
     handed_out = time.perf_counter() - began
     subdomain = subdomains[request.partition]
-    storage, tried = choose_storage(dict(request.storage), subdomain, device, comm)
+    storage, tried = choose_storage(
+        dict(request.storage), subdomain, device, comm, is_measured=True
+    )
     transport = make_transport(request.transport, comm, device)
     first = _Variant("as asked", storage, request.partition, request.schedule)
     variants = [first, *(_sweep(first, device, ranks) if request.sweep else [])]

@@ -382,8 +382,9 @@ class Numerics(Table):
         Of storage and arithmetic: a name of `slipstream.accepted.LATTICE_PRECISIONS`; mixed stores
         float32 and computes with float64.
     propagation, layout, order, encoding : str
-        See `slipstream.lattice.Storage`; "auto" for what is fastest, which is measured. Results do
-        not depend on them. Names are in `PROPAGATIONS`, `POPULATION_LAYOUTS`, `SITE_ORDERS` and
+        See `slipstream.lattice.Storage`; "auto" for what is usual on CPUs, and for what is
+        fastest on GPUs, which is measured. Fields do not depend on them, and sums over pores but
+        for rounding. Names are in `PROPAGATIONS`, `POPULATION_LAYOUTS`, `SITE_ORDERS` and
         `ENCODINGS` of `slipstream.accepted`.
     """
 

@@ -61,7 +61,7 @@ def problem_text(case: LatticeCase, domain: Domain, found: Connectivity) -> dict
 def storage_text(storage: Storage, tried: int) -> tuple[str, str]:
     """Return how populations are stored, and how that was chosen."""
     names = ", ".join(getattr(storage, name) for name in TUNED)
-    return names, f"fastest of {tried}, measured" if tried else "as asked for"
+    return names, f"fastest of {tried}, measured" if tried else "not measured"
 
 
 def ranks_text(loads: Sequence[RankLoad], rank: int, partition: str) -> str:

@@ -1,4 +1,8 @@
-"""Which storage is fastest: measured on the image itself, or on some planes of it."""
+"""Which storage to use: the usual one of CPUs, or the fastest, measured on the image itself.
+
+Sums over the pores are made in the order of the storage. So that runs on CPUs have the same bits
+each time, nothing is measured there unless it is asked for: what is likely differs by some percent.
+"""
 
 from __future__ import annotations
 
@@ -50,15 +54,17 @@ def choose_storage(
     device: Device,
     comm: Comm = None,
     need: Callable[[Storage], int] | None = None,
+    is_measured: bool | None = None,
 ) -> tuple[Storage, dict[Storage, float]]:
     """Return the storage to use, and seconds of a pair of steps of those measured. Collective.
 
-    `wishes` are arguments of `Storage`; "auto" stands for whatever is fastest. Nothing is measured
-    where there is no choice. `need` tells the bytes that this rank's run needs on its device, by
-    default those of the flow; if memory suffices for no choice, InputError says so on all ranks
-    before anything is allocated.
+    `wishes` are arguments of `Storage`; "auto" stands for whatever is fastest if that `is_measured`
+    (by default not on CPUs), or else for what usually is. Nothing is measured where there is no
+    choice. `need` tells the bytes that this rank's run needs on its device, by default those of the
+    flow; if memory suffices for no choice, InputError says so on all ranks before anything is
+    allocated.
     """
-    candidates = storage_candidates(wishes, subdomain, device, comm, need)
+    candidates = storage_candidates(wishes, subdomain, device, comm, need, is_measured)
     if len(candidates) == 1:
         return candidates[0], {}
     part = some_planes(subdomain, _VOXELS[device.processor])
@@ -87,12 +93,16 @@ def storage_candidates(
     device: Device,
     comm: Comm = None,
     need: Callable[[Storage], int] | None = None,
+    is_measured: bool | None = None,
 ) -> list[Storage]:
     """Return what `choose_storage` would choose from: what is worth a try and fits. Collective."""
     candidates = worth_a_try(wishes, device.processor)
     if len(candidates) == 1:
         return candidates
-    return _that_fit(candidates, need or _flow_need(subdomain), device, comm)
+    fitting = _that_fit(candidates, need or _flow_need(subdomain), device, comm)
+    if is_measured is None:
+        is_measured = device.processor != "cpu"
+    return fitting if is_measured else fitting[:1]
 
 
 def worth_a_try(wishes: dict[str, str], processor: str) -> list[Storage]:
