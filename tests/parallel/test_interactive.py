@@ -253,6 +253,23 @@ def test_what_a_function_sets_is_what_the_next_step_begins_with(comm, device):
     assert sim.time_step == pytest.approx(slow.time_step / 10, rel=0.05)
 
 
+def test_looking_at_the_step_after_setting_a_field_does_not_keep_the_old_one(comm, device):
+    steps = []
+
+    def faster(s):
+        if s.steps == 2:
+            s.fields["velocity"] *= 10
+            steps.append(s.time_step)
+        if s.steps in (2, 3):
+            steps.append(s.time)
+
+    sim = turbulence(comm, device, step=None, cfl=0.5)
+    sim.every(steps=1, call=faster)
+    sim.step(3)
+    chosen, before, after = steps
+    assert after - before == pytest.approx(chosen, rel=1e-12)
+
+
 def test_a_function_that_raises_on_one_rank_ends_the_run_on_all(comm, device):
     sim = turbulence(comm, device)
 
@@ -315,13 +332,19 @@ def test_a_function_cannot_run_or_close_its_simulation(comm, device):
         assert sim.steps == 0
 
 
-def test_a_copy_goes_on_by_itself_to_the_same_bits(comm, device):
-    sim = turbulence(comm, device)
+@pytest.mark.parametrize("stepping", [{}, {"step": None, "cfl": 0.5}])
+def test_a_copy_goes_on_by_itself_to_the_same_bits(comm, device, stepping):
+    sim = turbulence(comm, device, **stepping)
     sim.step(2)
+    residual = sim.diagnostics["budget_residual"]
     other = sim.copy()
+    assert other.time_step == sim.time_step
     sim.step(2)
     assert other.steps == 2
     other.step(2)
+    assert other.time == sim.time
+    assert other.diagnostics == sim.diagnostics
+    assert sim.diagnostics["budget_residual"] != residual
     assert (
         host(sim.modes["velocity"][...]).tobytes() == host(other.modes["velocity"][...]).tobytes()
     )

@@ -113,8 +113,6 @@ class InteractiveSimulation(ChosenOutput, ABC):
         self._is_prepared = self._is_running = False
         self._told: set[str] = set()  # what this run has warned of
         self._diagnosed: tuple[tuple[int, int], dict[str, float]] | None = None
-        # Counts how often fields were set: with the step, it identifies a state.
-        self._changes = 0
 
     # -- what it is ----------------------------------------------------------------------------
 
@@ -544,7 +542,7 @@ class InteractiveSimulation(ChosenOutput, ABC):
 
     def _state_mark(self) -> tuple[int, int]:
         """Return a mark that identifies the present state."""
-        return self.solver.step, self._changes
+        return self.solver.step, self.solver.times_set
 
     def _describe_field(self, name: str) -> tuple[str, str]:
         """Return the long name and the unit of a field."""
@@ -553,7 +551,6 @@ class InteractiveSimulation(ChosenOutput, ABC):
     def _set_field(self, name: str, values: Array) -> None:
         self._ready()
         self._write(name, values)
-        self._changes += 1
         self._tell()
 
     # -- keeping -------------------------------------------------------------------------------

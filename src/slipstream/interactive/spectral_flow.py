@@ -319,7 +319,6 @@ class Flow(InteractiveSimulation):
         values = values if name in self._vectors() else values[None]
         key = f"modes[{name!r}]"
         self._spectral.warn(self._spectral.set_modes(self._parts()[name], values, key))
-        self._changes += 1
         self._tell()
 
     @property

@@ -98,6 +98,7 @@ class Advection(InteractiveSimulation):
     def _write(self, name: str, values: Array) -> None:
         solver = self._advection.solver
         solver.set(self.device.to_host(values), solver.steps)
+        self._advection.note_change()
 
     def _copy_state(self, other: Self) -> None:
         other._advection.copy_state(self._advection)

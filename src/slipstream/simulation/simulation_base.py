@@ -89,8 +89,8 @@ class Simulation(ABC):
         self._is_allocated = self.is_prepared = False
         self.is_timed = True
         self.resumed: str | None = None
-        # Whether fields were set since the last step, which may allow another one.
-        self.was_set = False
+        # How often fields or settings have been set: a step chosen before may not suit them.
+        self.times_set = 0
         # Whether what looks on between two steps wants the run to end there.
         self.is_to_stop = False
         self._begin_anew()
@@ -208,6 +208,10 @@ class Simulation(ABC):
         timeline = self._advance(step_size, self.is_timed and self._timer.wants_next())
         if timeline is not None:
             self._timer.add(timeline, self._busy_seconds(timeline))
+
+    def note_change(self) -> None:
+        """Note that fields or settings have been set, which may allow another step."""
+        self.times_set += 1
 
     def synchronize(self) -> None:
         """Wait until all steps are done."""

@@ -95,7 +95,8 @@ class TimeLoop:
         for observer in due:
             observer.record(self.step_size)
         self.observing += clock.perf_counter() - began
-        if self._simulation.was_set:
+        # An observer may have asked for the new step already, but this loop has not.
+        if self._simulation.times_set != self._times_set:
             self.step_size = self._next_step_size()
 
     def run(
@@ -159,7 +160,7 @@ class TimeLoop:
     def _next_step_size(self) -> float:
         """Return the next step: shortened to hit the end, and observers if steps adapt anyway."""
         simulation = self._simulation
-        step_size = simulation.step_size()
+        step_size, self._times_set = simulation.step_size(), simulation.times_set
         # In a fluid at rest a Courant number allows any step, so infinity is legitimate.
         if step_size != math.inf:
             check_finite("the time step", step_size, simulation)

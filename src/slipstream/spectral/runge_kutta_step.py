@@ -336,6 +336,14 @@ class SpectralStep:
             )
         self._step_size = step
 
+    def copy_measured(self, other: SpectralStep) -> None:
+        """Take over the velocity that another step of the same problem has measured."""
+        for (own, tables), theirs in zip(
+            self.tables_on.items(), other.tables_on.values(), strict=True
+        ):
+            theirs.device.synchronize()
+            self._copy(own, tables.product.maxima, theirs.product.maxima)
+
     @staticmethod
     def _copy(device: Device, target: Any, values: np.ndarray) -> None:
         device.run(device.copy(target, values))

@@ -193,7 +193,7 @@ class SpectralSimulation(Simulation):
         keep_sphere(self.flow, self.flow.state)
         set_coefficients(self.flow)
         self._warnings += warnings
-        self.was_set = True
+        self._is_measured = False
 
     def _exchanged(
         self, checkpoint: Checkpoint, lacking: Sequence[FieldParts], folder: str
@@ -222,10 +222,10 @@ class SpectralSimulation(Simulation):
 
     def step_size(self) -> float:
         """Return the next time step (`cfl.step_size`). Collective."""
-        if self.was_set:
+        if not self._is_measured:
             # A step measures the velocity at its start: after setting the state, measure it again.
             self.placement.run(self._commit(cfl.record_courant(self.flow)))
-            self.was_set = False
+            self._is_measured = True
         elif self.case.time.step is not None and self.step % self._steps_under_way:
             return self.case.time.step
         return cfl.step_size(self.flow, self.case.time, self._linear, self.comm)
@@ -272,7 +272,7 @@ class SpectralSimulation(Simulation):
         demands it. Refused values leave the state unchanged.
         """
         warnings = set_values(self.flow, values, key, self.comm, part.start)
-        self._note_change()
+        self.note_change()
         return warnings
 
     def read_modes(self, part: slice) -> Array:
@@ -288,7 +288,7 @@ class SpectralSimulation(Simulation):
         warnings = fit(self.flow, target, part.start, key, self.comm)
         self.device.run(self.device.copy(self.flow.state[part], target))
         make_real(self.flow, self.comm)
-        self._note_change()
+        self.note_change()
         return warnings
 
     def recall(self, diagnostics: Mapping[str, float]) -> None:
@@ -296,14 +296,20 @@ class SpectralSimulation(Simulation):
         self._budget.recall(diagnostics)
 
     def copy_state(self, other: SpectralSimulation) -> None:
-        """Copy the time and state of another simulation of the same case."""
+        """Copy the time and state of another simulation of the same case, and its next step."""
         other.device.synchronize()
         self.device.run(self.device.copy(self.flow.state, other.flow.read_state()))
         self.step, self.time = other.step, other.time
-        self._note_change()
+        self.note_change()
+        self.flow.copy_measured(other.flow)
+        self._is_measured = other._is_measured
+        self._budget = other._budget.copy()
+        self._kmax_eta, self._least_resolved = other._kmax_eta, other._least_resolved
 
-    def _note_change(self) -> None:
-        self.was_set = True
+    def note_change(self) -> None:
+        """Note that the state, or a setting, is another one."""
+        super().note_change()
+        self._is_measured = False
         # The earlier energy says nothing about what follows.
         self._budget = self._new_budget()
 
