@@ -26,6 +26,7 @@ LAYERS = (
         "equations",
         "byte_sizes",
         "argument_checks",
+        "time_averages",
     },
     {"redistribution"},
     {"device", "case", "io"},

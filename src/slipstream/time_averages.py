@@ -1,0 +1,336 @@
+"""Averages over time, and how far they may be from those of a record without end.
+
+A record is what was seen of a statistically steady process at some times. Samples count by the time
+around them, so that they may be at unequal distances. The standard error of the mean follows from
+the integral correlation time T: it is sqrt(2 T / duration) times the fluctuation. T is summed up to
+a lag of some correlation times (Sokal, in Functional Integration, NATO ASI B 361 (1997)), and
+corrected for what the mean of the record itself takes from the correlation (Wolff, Comput. Phys.
+Commun. 156, 143 (2004)). A spin-up that nobody names ends where the rest has the least standard
+error, if it were uncorrelated (White, Simulation 69, 323 (1997)).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from slipstream.errors import InputError
+
+# Lags are summed up to so many correlation times.
+_WINDOW = 4.0
+# A record of fewer correlation times is warned of: its error is too small at times.
+FEWEST_CORRELATION_TIMES = 12
+# A record is averaged over so many cells of equal duration, at most: lags are multiples of these.
+_MOST_CELLS = 8192
+_MOST_SPIN_UP_CELLS = 400
+# Values of one cell of time each, of which lags are in memory.
+_MOST_VALUES = 1 << 21
+_FEWEST_SAMPLES = 4
+# Of fewer samples even uncorrelated ones know their own scatter badly.
+_MANY_SAMPLES = 20
+
+
+@dataclass(frozen=True)
+class TimeAverage:
+    """The average of a record over time.
+
+    Attributes
+    ----------
+    mean : float or numpy.ndarray
+        The average, weighted by time: of an array, that of each element.
+    error : float or numpy.ndarray
+        The standard error of the mean; not-a-number of fewer than 4 samples.
+    fluctuation : float or numpy.ndarray
+        Root mean square of the distance from the mean.
+    correlation_time : float or numpy.ndarray
+        Integral correlation time; not-a-number where nothing fluctuates.
+    since, until : float
+        Times of the first and the last sample that count.
+    duration : float
+        Time for which the samples stand.
+    samples : int
+        How many there are.
+    is_spin_up_found : bool
+        Whether `since` was found from the record, not given.
+    warnings : tuple of str
+        Reasons for doubt.
+    """
+
+    mean: Any
+    error: Any
+    fluctuation: Any
+    correlation_time: Any
+    since: float
+    until: float
+    duration: float
+    samples: int
+    is_spin_up_found: bool
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def correlation_times(self) -> Any:
+        """How many correlation times the record has; infinity where nothing fluctuates."""
+        return _correlation_times(self.correlation_time, self.duration)
+
+    def __str__(self) -> str:
+        span = f"t = {self.since:.6g} to {self.until:.6g}"
+        if np.ndim(self.mean):
+            return f"{np.shape(self.mean)} averages over {span}"
+        found = f"{rounded(self.mean, self.error)}, {span}"
+        if math.isfinite(self.correlation_times):
+            found += f", {self.correlation_times:.3g} correlation times"
+        return found
+
+
+def _correlation_times(correlation_time: Any, duration: float) -> Any:
+    found = np.where(np.isfinite(correlation_time), duration / correlation_time, np.inf)
+    return found if found.ndim else float(found)
+
+
+def rounded(mean: float, error: float) -> str:
+    """Return a mean and its error with as many digits as the error deserves."""
+    if not (math.isfinite(error) and error > 0 and math.isfinite(mean)):
+        return f"{mean:.6g} ± {error:.2g}"
+    first = math.floor(math.log10(error))
+    largest = max(abs(mean), error)
+    if -4 <= math.floor(math.log10(largest)) < 6:
+        digits = max(0, 1 - first)
+        return f"{mean:.{digits}f} ± {error:.{digits}f}"
+    digits = max(0, math.floor(math.log10(largest)) - first + 1)
+    scale = 10.0 ** math.floor(math.log10(largest))
+    power = f"e{math.floor(math.log10(largest)):+03d}"
+    return f"({mean / scale:.{digits}f} ± {error / scale:.{digits}f}){power}"
+
+
+def sample_weights(times: np.ndarray) -> np.ndarray:
+    """Return the time for which each sample stands: half of that to either neighbour.
+
+    At either end, as much time lies outside as inside. One sample stands for no time.
+    """
+    if len(times) < 2:
+        return np.zeros(len(times))
+    gaps = np.diff(times)
+    ends = np.concatenate([gaps[:1], gaps, gaps[-1:]])
+    return (ends[:-1] + ends[1:]) / 2
+
+
+def time_average(
+    times: Any,
+    values: Any,
+    *,
+    since: float | None = None,
+    until: float | None = None,
+    what: str = "average",
+) -> TimeAverage:
+    """Return the average of a record over time, with its standard error.
+
+    Parameters
+    ----------
+    times : array_like
+        Increasing times of the samples.
+    values : array_like
+        A number, or an array, for each time: shape (times, ...).
+    since, until : float, optional
+        Only samples between these times count. Without `since` the spin-up is found from the
+        record, and left out.
+    what : str
+        What messages call it.
+
+    Raises
+    ------
+    InputError
+        If no samples are left.
+    """
+    times, values = np.asarray(times, float), np.asarray(values)
+    if values.dtype.kind not in "fiub" or values.shape[:1] != times.shape:
+        raise InputError(
+            f"{what}: {values.dtype} of shape {values.shape}; accepted: real numbers, as many as"
+            f" times, {len(times)}"
+        )
+    flat = values.reshape(len(times), math.prod(values.shape[1:]))
+    return average_of(
+        times,
+        flat.shape[1],
+        lambda rows, columns: flat[rows, columns],
+        values.shape[1:],
+        since=since,
+        until=until,
+        what=what,
+    )
+
+
+def average_of(
+    times: np.ndarray,
+    width: int,
+    read: Callable[[np.ndarray, slice], np.ndarray],
+    shape: tuple[int, ...],
+    *,
+    since: float | None = None,
+    until: float | None = None,
+    what: str = "average",
+) -> TimeAverage:
+    """Return what `time_average` does, of values that are read a part at a time.
+
+    ``read(rows, columns)`` returns an array of some samples, each of `width` numbers.
+    """
+    for name, bound in (("since", since), ("until", until)):
+        if bound is not None and not math.isfinite(bound):
+            raise InputError(f"{what}: {name} is {bound}; accepted: a time")
+    if len(times) and not (np.isfinite(times).all() and (np.diff(times) > 0).all()):
+        raise InputError(f"{what}: its times do not increase")
+    low, high = -math.inf if since is None else since, math.inf if until is None else until
+    margin = 1e-9 * float(np.abs(times).max(initial=0.0))
+    rows = np.flatnonzero((times >= low - margin) & (times <= high + margin))
+    warnings: list[str] = []
+    if width == 1:
+        known = np.isfinite(read(rows, slice(0, 1))[:, 0]) if len(rows) else np.zeros(0, bool)
+        inner = np.flatnonzero(known)
+        holes = int((~known[inner[0] :]).sum()) if len(inner) else 0
+        if holes:
+            warnings.append(f"{holes} samples are no number, and do not count")
+        rows = rows[known]
+    if not len(rows):
+        there = f"t = {times[0]:.6g} to {times[-1]:.6g}" if len(times) else "none"
+        asked = f"{'' if since is None else f' since {since:g}'}"
+        asked += f"{'' if until is None else f' until {until:g}'}"
+        raise InputError(f"{what}: no samples{asked}; there are: {there}")
+    if since is None:
+        first = _end_of_spin_up(times[rows], width, lambda one, part: read(rows[one], part))
+        if first >= len(rows) // 2 > _FEWEST_SAMPLES:
+            warnings.append(
+                "the first half is left out as spin-up, and more may be: the record is not steady"
+            )
+        rows = rows[first:]
+    columns = max(1, _MOST_VALUES // max(1, len(rows)))
+    parts = [
+        _statistics(times[rows], np.asarray(read(rows, slice(low, low + columns)), float))
+        for low in range(0, width, columns)
+    ]
+    together = [np.concatenate(one) for one in zip(*parts, strict=True)]
+    mean, error, fluctuation, correlation = (_shaped(one, shape) for one in together)
+    duration = float(sample_weights(times[rows]).sum())
+    warnings += _doubts(len(rows), together[3], duration)
+    return TimeAverage(
+        mean,
+        error,
+        fluctuation,
+        correlation,
+        float(times[rows[0]]),
+        float(times[rows[-1]]),
+        duration,
+        len(rows),
+        since is None,
+        tuple(warnings),
+    )
+
+
+def _shaped(values: np.ndarray, shape: tuple[int, ...]) -> Any:
+    return values.reshape(shape) if shape else float(values[0])
+
+
+def _doubts(samples: int, correlation_time: np.ndarray, duration: float) -> list[str]:
+    if samples < _FEWEST_SAMPLES:
+        return [f"{samples} sample{'s' * (samples != 1)} only: there is no error"]
+    times = np.atleast_1d(_correlation_times(correlation_time, duration))
+    few = times < FEWEST_CORRELATION_TIMES
+    if not few.any():
+        if samples < _MANY_SAMPLES and np.isfinite(times).any():
+            return [f"{samples} samples only: the error may be too small"]
+        return []
+    where = "" if len(times) == 1 else f" at {int(few.sum())} of {len(times)} values"
+    return [
+        f"the record has {'at least ' if len(times) > 1 else ''}{times.min():.2g} correlation"
+        f" times{where}, fewer than {FEWEST_CORRELATION_TIMES}: the error may be too small"
+    ]
+
+
+def cell_averages(times: np.ndarray, values: np.ndarray, cells: int) -> np.ndarray:
+    """Return averages over cells of equal duration, of samples that stand for the time around.
+
+    Their mean is the average over time.
+    """
+    weights = sample_weights(times)
+    edges = np.concatenate([[0.0], np.cumsum(weights)])
+    integral = np.concatenate(
+        [np.zeros((1, values.shape[1])), np.cumsum(weights[:, None] * values, 0)]
+    )
+    places = np.linspace(0, edges[-1], cells + 1)
+    index = np.clip(np.searchsorted(edges, places, "right") - 1, 0, len(weights) - 1)
+    at = integral[index] + (places - edges[index])[:, None] * values[index]
+    return np.diff(at, axis=0) / (edges[-1] / cells)
+
+
+def _statistics(times: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, ...]:
+    """Return mean, error, fluctuation and correlation time of each column."""
+    width = values.shape[1]
+    unknown = np.full(width, np.nan)
+    if len(times) < 2:
+        return values[0], unknown, np.zeros(width), unknown
+    weights = sample_weights(times)
+    duration = float(weights.sum())
+    # Distances from any value of the record have fewer digits to lose than the values.
+    origin = values[0]
+    values = values - origin
+    mean = weights @ values / duration
+    values -= mean
+    square = weights @ values**2 / duration
+    fluctuation = np.sqrt(square)
+    if len(times) < _FEWEST_SAMPLES:
+        return origin + mean, unknown, fluctuation, unknown
+    is_even = np.ptp(weights) <= 1e-6 * weights.mean() and len(times) <= _MOST_CELLS
+    cells = values if is_even else cell_averages(times, values, min(len(times), _MOST_CELLS))
+    # What rounding makes of a constant does not fluctuate.
+    is_steady = fluctuation <= 1e-14 * np.abs(origin + mean)
+    variance = np.where(is_steady, 0.0, _variance_of_mean(cells))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        # The record's own mean takes as much from the square as the mean varies.
+        correlation = duration / 2 * variance / (square + variance)
+    return (
+        origin + mean,
+        np.sqrt(variance),
+        fluctuation,
+        np.where(is_steady, np.nan, correlation),
+    )
+
+
+def _variance_of_mean(cells: np.ndarray) -> np.ndarray:
+    """Return the variance of the mean of each column of equally spaced values."""
+    count = len(cells)
+    cells = cells - cells.mean(axis=0)
+    squares = np.abs(np.fft.rfft(cells, 2 * count, axis=0)) ** 2
+    lags = np.fft.irfft(squares, axis=0)[:count]
+    lags /= (count - np.arange(count))[:, None]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        times = 0.5 + np.cumsum(lags[1:] / lags[0], axis=0)
+    is_enough = np.arange(1, count)[:, None] >= _WINDOW * times
+    is_enough[-1] = True
+    window = is_enough.argmax(axis=0)
+    summed = np.maximum(times[window, np.arange(cells.shape[1])], 0.5 / count)
+    taken = np.minimum((2 * window + 3) / count, 0.75)
+    return np.where(lags[0] > 0, 2 * summed * lags[0] / (count * (1 - taken)), 0.0)
+
+
+def _end_of_spin_up(
+    times: np.ndarray, width: int, read: Callable[[np.ndarray, slice], np.ndarray]
+) -> int:
+    """Return the number of the first sample after the spin-up, which takes half at most."""
+    count = len(times)
+    if count < 2 * _FEWEST_SAMPLES:
+        return 0
+    cells = min(count, _MOST_SPIN_UP_CELLS)
+    columns = max(1, _MOST_VALUES // count)
+    total = np.zeros(cells)
+    for low in range(0, width, columns):
+        values = np.asarray(read(np.arange(count), slice(low, low + columns)), float)
+        values = cell_averages(times, values - values.mean(axis=0), cells)
+        left = np.arange(cells, 0, -1)[:, None]
+        sums, squares = (np.cumsum(one[::-1], axis=0)[::-1] for one in (values, values**2))
+        errors = (squares / left - (sums / left) ** 2) / left
+        scale = errors[0]
+        total += (errors / np.where(scale > 0, scale, 1.0)).sum(axis=1)
+    best = int(np.argmin(total[: cells // 2 + 1]))
+    return min(int(round(best * count / cells)), count // 2)
