@@ -470,6 +470,33 @@ def plot(
 
 
 @app.command()
+def average(
+    folder: _Run,
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[NAME]...", help="What to average (default: all series)."),
+    ] = None,
+    since: Annotated[
+        float | None,
+        typer.Option(metavar="T", help="From this time on (default: after the spin-up)."),
+    ] = None,
+    until: Annotated[
+        float | None, typer.Option(metavar="T", help="Up to this time (default: the last).")
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Write them: .csv, or .zarr for arrays of any shape."),
+    ] = None,
+) -> None:
+    """Average a run's series, spectra and fields over time, with standard errors."""
+    from slipstream.report.console import make_console
+    from slipstream.report.run_averages import average_command
+
+    for line in average_command(folder, names or (), since, until, out):
+        make_console().print(line, highlight=False, markup=False, soft_wrap=isinstance(line, str))
+
+
+@app.command()
 def project(
     case: Annotated[
         Path | None,

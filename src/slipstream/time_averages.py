@@ -12,8 +12,8 @@ error, if it were uncorrelated (White, Simulation 69, 323 (1997)).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -58,6 +58,10 @@ class TimeAverage:
         Whether `since` was found from the record, not given.
     warnings : tuple of str
         Reasons for doubt.
+    name, label : str
+        What it is of, if that is known: its name, and a text for people.
+    coordinates : mapping of str to numpy.ndarray
+        Of the axes of an array, by their names, where they have such.
     """
 
     mean: Any
@@ -70,6 +74,9 @@ class TimeAverage:
     samples: int
     is_spin_up_found: bool
     warnings: tuple[str, ...] = ()
+    name: str = ""
+    label: str = ""
+    coordinates: Mapping[str, np.ndarray] = field(default_factory=dict)
 
     @property
     def correlation_times(self) -> Any:
@@ -172,10 +179,12 @@ def average_of(
     since: float | None = None,
     until: float | None = None,
     what: str = "average",
+    row: int = 1,
 ) -> TimeAverage:
     """Return what `time_average` does, of values that are read a part at a time.
 
-    ``read(rows, columns)`` returns an array of some samples, each of `width` numbers.
+    ``read(rows, columns)`` returns an array of some samples, each of `width` numbers; columns are
+    asked for in multiples of `row`.
     """
     for name, bound in (("since", since), ("until", until)):
         if bound is not None and not math.isfinite(bound):
@@ -191,7 +200,8 @@ def average_of(
         inner = np.flatnonzero(known)
         holes = int((~known[inner[0] :]).sum()) if len(inner) else 0
         if holes:
-            warnings.append(f"{holes} samples are no number, and do not count")
+            are = "sample is" if holes == 1 else "samples are"
+            warnings.append(f"{holes} {are} no number, and left out")
         rows = rows[known]
     if not len(rows):
         there = f"t = {times[0]:.6g} to {times[-1]:.6g}" if len(times) else "none"
@@ -199,13 +209,13 @@ def average_of(
         asked += f"{'' if until is None else f' until {until:g}'}"
         raise InputError(f"{what}: no samples{asked}; there are: {there}")
     if since is None:
-        first = _end_of_spin_up(times[rows], width, lambda one, part: read(rows[one], part))
+        first = _end_of_spin_up(times[rows], width, lambda one, part: read(rows[one], part), row)
         if first >= len(rows) // 2 > _FEWEST_SAMPLES:
             warnings.append(
                 "the first half is left out as spin-up, and more may be: the record is not steady"
             )
         rows = rows[first:]
-    columns = max(1, _MOST_VALUES // max(1, len(rows)))
+    columns = max(1, _MOST_VALUES // max(1, len(rows)) // row) * row
     parts = [
         _statistics(times[rows], np.asarray(read(rows, slice(low, low + columns)), float))
         for low in range(0, width, columns)
@@ -241,10 +251,15 @@ def _doubts(samples: int, correlation_time: np.ndarray, duration: float) -> list
         if samples < _MANY_SAMPLES and np.isfinite(times).any():
             return [f"{samples} samples only: the error may be too small"]
         return []
-    where = "" if len(times) == 1 else f" at {int(few.sum())} of {len(times)} values"
+    if len(times) == 1:
+        return [
+            f"the record has {times[0]:.2g} correlation times, fewer than"
+            f" {FEWEST_CORRELATION_TIMES}: the error may be too small"
+        ]
     return [
-        f"the record has {'at least ' if len(times) > 1 else ''}{times.min():.2g} correlation"
-        f" times{where}, fewer than {FEWEST_CORRELATION_TIMES}: the error may be too small"
+        f"the record has fewer than {FEWEST_CORRELATION_TIMES} correlation times of"
+        f" {int(few.sum())} of the {len(times)} values, {times.min():.2g} at worst: their errors"
+        " may be too small"
     ]
 
 
@@ -315,14 +330,14 @@ def _variance_of_mean(cells: np.ndarray) -> np.ndarray:
 
 
 def _end_of_spin_up(
-    times: np.ndarray, width: int, read: Callable[[np.ndarray, slice], np.ndarray]
+    times: np.ndarray, width: int, read: Callable[[np.ndarray, slice], np.ndarray], row: int
 ) -> int:
     """Return the number of the first sample after the spin-up, which takes half at most."""
     count = len(times)
     if count < 2 * _FEWEST_SAMPLES:
         return 0
     cells = min(count, _MOST_SPIN_UP_CELLS)
-    columns = max(1, _MOST_VALUES // count)
+    columns = max(1, _MOST_VALUES // count // row) * row
     total = np.zeros(cells)
     for low in range(0, width, columns):
         values = np.asarray(read(np.arange(count), slice(low, low + columns)), float)

@@ -154,7 +154,7 @@ def test_holes_do_not_count():
     found = time_average(np.arange(100), values)
     assert found.mean == 1
     assert found.samples == 98
-    assert found.warnings == ("1 samples are no number, and do not count",)
+    assert found.warnings == ("1 sample is no number, and left out",)
 
 
 @pytest.mark.parametrize(

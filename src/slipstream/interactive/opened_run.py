@@ -10,6 +10,7 @@ import base64
 import functools
 import os
 import tomllib
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,6 +37,7 @@ from slipstream.printable_text import one_line, shown
 from slipstream.report.html_tables import html_table
 from slipstream.simulation import resume_run
 from slipstream.simulation.folder_lock import is_locked
+from slipstream.time_averages import TimeAverage
 
 if TYPE_CHECKING:
     from slipstream.equations import Model
@@ -258,6 +260,41 @@ class OpenedRun:
     def spectra(self) -> Any:
         """The spectra as an ``xarray.Dataset``."""
         return self.stores["spectra"]
+
+    def average(
+        self, name: str, since: float | None = None, until: float | None = None
+    ) -> TimeAverage:
+        """Return the average over time of something that was written, with its standard error.
+
+        >>> energy = open_run("runs/forced").average("energy", since=5)
+        >>> print(energy.mean, energy.error, energy.correlation_time)
+
+        Parameters
+        ----------
+        name : str
+            A column of `series`, or an array of `stores`: a spectrum, statistics, a field. Arrays
+            are averaged element by element. Where several stores have one of that name, it is
+            preceded by that of the store, as in ``"fields/velocity_x"``.
+        since, until : float, optional
+            Only what was written between these times counts. Without `since` the spin-up is found
+            from the record and left out; `TimeAverage.since` says where it ends.
+
+        Raises
+        ------
+        InputError
+            If there is nothing of that name, or nothing at these times.
+
+        Warns
+        -----
+        RuntimeWarning
+            If the record is too short, or not steady.
+        """
+        from slipstream.report.run_averages import average_of_run
+
+        found = average_of_run(self.path, name, since, until)
+        for text in found.warnings:
+            warnings.warn(f"average of {one_line(name)}: {text}", RuntimeWarning, stacklevel=2)
+        return found
 
     @property
     def pictures(self) -> dict[str, Path]:
