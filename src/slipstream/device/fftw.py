@@ -1,10 +1,10 @@
 """Local transforms on the CPU by FFTW, whose plans are the same in every run.
 
-A plan that FFTW measures is up to twice as fast as one that it estimates, but not the same from
-run to run: timings decide, and with them the last bits of a result. So plans are estimated, within
-limits that make good ones of them (see `_FLAGS`), and in no way by what anybody has measured in
-this process. Whoever wants the speed more than the bits sets ``SLIPSTREAM_FFTW=measure``: plans are
-then measured once and kept as wisdom in the cache folder.
+A plan that FFTW measures may be several times as fast as one that it estimates (docs/fft.md), but
+not the same from run to run: timings decide, and with them the last bits of a result. So plans are
+estimated, within limits that make good ones of them (see `_FLAGS`), and in no way by what anybody
+has measured in this process. Whoever wants the speed more than the bits sets
+``SLIPSTREAM_FFTW=measure``: plans are then measured once and kept as wisdom in the cache folder.
 
 pyFFTW brings FFTW and plans with the flags of its manual only, so FFTW is called directly here.
 """
