@@ -1,15 +1,16 @@
 """Transforms in x and y, plane by plane, while the data are in cache.
 
-A pass takes planes in batches: it gathers a batch of the packed planes into a small working array,
-transforms it, and lets physical space exist for that batch only. `PlanePass.record_through` goes
-to physical space, applies a pointwise product and comes back: the real fields of a pseudospectral
-code never travel to memory, let alone occupy it.
+A pass takes planes in batches: it gathers a batch of the packed planes into a small working array
+and transforms it. The points are those of a user's array (`PlanePass.record_forward` and
+`record_backward` with an array), or exist for one batch only: `PlanePass.record_through` goes to
+physical space, applies a pointwise product and comes back, so that the real fields of a
+pseudospectral code never travel to memory, let alone occupy it.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -29,6 +30,7 @@ from slipstream.fft.batch_size import balanced_batch
 from slipstream.fft.line_transforms import LineTransform
 from slipstream.fft.pack_unpack import RowTables, real_name
 from slipstream.fft.slab_layout import SlabGeometry
+from slipstream.fft.strided_fft import RealRows
 from slipstream.schedule import StepGraph
 
 # ``function(points, plane)`` returns the operation on a batch ``points[field, z, y, x]`` whose
@@ -60,6 +62,57 @@ class PointProduct:
         return {"INPUTS": self.inputs, "OUTPUTS": self.outputs, "PRODUCT_HEADER": header}
 
 
+@dataclass(frozen=True)
+class KxRange:
+    """A range of the kept modes of x, which travels by an exchange of its own.
+
+    Its geometry has the modes of this range alone along x. They begin at `kept` among the kept
+    modes of x, and at `first` among all.
+    """
+
+    geometry: SlabGeometry
+    kept: int = 0
+    first: int = 0
+
+    @property
+    def of_kept(self) -> slice:
+        """Where its modes are among those kept."""
+        return slice(self.kept, self.kept + self.geometry.modes[2].count)
+
+    @property
+    def of_all(self) -> slice:
+        """Where its modes are among all."""
+        return slice(self.first, self.first + self.geometry.modes[2].count)
+
+
+@dataclass(frozen=True)
+class PackedPlanes:
+    """Where a pass over planes finds, or leaves, the rows of a range of kx.
+
+    The tables count elements from the array; `accessed` returns the memory that planes lie in,
+    from one local plane to another. `record_close` records what follows the last plane.
+    """
+
+    array: Array
+    tables: RowTables
+    accessed: Callable[[int, int], list[Array]]
+    record_close: Callable[[StepGraph], None] = lambda graph: None
+
+
+@dataclass(frozen=True)
+class UserPoints:
+    """The points that a pass works on are in arrays of a user's, which are real or complex.
+
+    Batches have so many planes. Their modes are stored in rows of `row` elements. With `tiled`,
+    kernels of the device transform whatever they can.
+    """
+
+    real: bool
+    batch: int
+    row: int
+    tiled: bool
+
+
 # x, the product and x again: how to launch it, the kernel, and the product.
 _FusedKernel: TypeAlias = tuple[gpu_fft_launch.TiledKernel, Kernel, PointProduct]
 
@@ -67,8 +120,9 @@ _FusedKernel: TypeAlias = tuple[gpu_fft_launch.TiledKernel, Kernel, PointProduct
 class PlanePass:
     """Transforms in x and y, batch by batch, between packed planes and physical space.
 
-    One call handles at most so many (real) fields; packed arrays hold `planes` planes, by default
-    all of this rank.
+    One call handles at most so many fields; packed arrays hold `planes` planes, by default all of
+    this rank, of each range of kx, by default one range. Without `user` points are real, and exist
+    for a batch only.
     """
 
     def __init__(
@@ -79,49 +133,113 @@ class PlanePass:
         complex_dtype: Any,
         planes: int | None = None,
         scratch: Scratch | None = None,
+        ranges: Sequence[KxRange] | None = None,
+        user: UserPoints | None = None,
     ) -> None:
         self._device, self._geometry, self._scratch = device, geometry, scratch
         self._held = geometry.planes if planes is None else planes
-        self._blocks = geometry.packed_blocks(self._held)
+        self._ranges = [KxRange(geometry)] if ranges is None else ranges
         self._real_dtype = np.zeros(0, complex_dtype).real.dtype
-        self._tables = RowTables(device, geometry.plane_rows(self._held))
-        # Columns that the transform in y has to touch.
-        self._active = geometry.modes[2].count
-        self.line = LineTransform(
-            device, "y", geometry.shape[1], complex_dtype, self._active, scratch=scratch
-        )
-        self._roots = device.array(gpu_fft_launch.roots(geometry.shape[2], self._real_dtype))
-        self.batch = batch_planes(geometry, fields, complex_dtype, device, self._held)
+        _, ny, nx = geometry.shape
+        tiled, geometries = user is None or user.tiled, [one.geometry for one in self._ranges]
+        self._lines = [
+            LineTransform(device, "y", ny, complex_dtype, one.modes[2].count, tiled, scratch)
+            for one in geometries
+        ]
+        self._blocks = [one.packed_blocks(self._held) for one in geometries]
+        self._tables = [RowTables(device, one.plane_rows(self._held)) for one in geometries]
+        self._roots = device.array(gpu_fft_launch.roots(nx, self._real_dtype))
+        self._rows: RealRows | None = None
+        if user and user.real and tiled and device.tiled_transforms():
+            supported = RealRows.supports(device, nx, self._real_dtype)
+            self._rows = RealRows(device, nx, self._real_dtype) if supported else None
+        # The modes of x that a library transforms, and where they are that are not kept.
+        x, width = geometry.modes[2], nx if user and not user.real else nx // 2 + 1
+        self._active, self._rest = x.count, slice(x.low, width - x.high)
+        if user:
+            self.batch = user.batch
+        else:
+            self.batch = batch_planes(geometry, fields, complex_dtype, device, self._held)
+        size = fields, self.batch, ny
         self._arrays = [
-            BatchArrays(device, geometry, fields, self.batch, complex_dtype)
+            BatchArrays(device, size, width, user.row, complex_dtype)
+            if user
+            else BatchArrays(device, size, width, width, complex_dtype, geometry.row, nx)
             for _ in range(device.lanes)
         ]
         self._ffts: dict[tuple, Operation] = {}
 
+    @property
+    def line(self) -> LineTransform:
+        """The transform in y, of the first range."""
+        return self._lines[0]
+
+    def packed(self, number: int, array: Array) -> PackedPlanes:
+        """Return the planes (fields, planes_size) of a range of kx, packed in this rank's order."""
+        blocks = self._blocks[number]
+
+        def accessed(low: int, high: int) -> list[Array]:
+            return [array[:, at + low * size : at + high * size] for at, size in blocks]
+
+        return PackedPlanes(array, self._tables[number], accessed)
+
     def _batches(
-        self, graph: StepGraph, first: int = 0, last: int | None = None
+        self, graph: StepGraph, first: int = 0, last: int | None = None, lane: str | None = None
     ) -> Iterator[tuple[Batch, int, int]]:
-        """Yield (batch, low, high) for the batches of local planes from `first` to `last`."""
+        """Yield (batch, low, high) for the batches of local planes from `first` to `last`.
+
+        They are recorded in lanes in turn, or all in the given one.
+        """
         last = self._held if last is None else last
         for number, low in enumerate(range(first, last, self.batch)):
-            lane, name = graph.lane_of_batch(number)
-            yield Batch(graph, name, self._arrays[lane]), low, min(low + self.batch, last)
+            turn, name = graph.lane_of_batch(number)
+            yield Batch(graph, lane or name, self._arrays[turn]), low, min(low + self.batch, last)
 
-    def record_backward(self, graph: StepGraph, planes: Array, store: PointOperation) -> None:
-        """Record packed planes -> physical space.
+    def record_backward(
+        self,
+        graph: StepGraph,
+        sources: Sequence[PackedPlanes],
+        points: Array | PointOperation,
+        first: int = 0,
+        last: int | None = None,
+        scale: float = 1.0,
+        lane: str | None = None,
+    ) -> None:
+        """Record packed planes -> physical space, times a constant.
 
-        Planes are (fields, planes_size). `store` gets each batch of points, unnormalised, which it
-        may overwrite.
+        Points are an array (fields, planes, ny, nx), or an operation that gets each batch of them,
+        and may overwrite it. Planes from `first` to `last` are taken, by default all, in lanes in
+        turn or in the given one.
         """
-        for batch, low, high in self._batches(graph):
-            self._to_points(batch, planes, low, high)
-            batch.apply(store, len(planes), low, high, "store", "pack")
+        fields = len(sources[0].array)
+        for batch, low, high in self._batches(graph, first, last, lane):
+            own = batch.points(fields, low, high) if callable(points) else points[:, low:high]
+            self._to_points(batch, sources, own, low, high, scale)
+            if callable(points):
+                batch.apply(points, fields, low, high, "store", "pack")
 
-    def record_forward(self, graph: StepGraph, planes: Array, load: PointOperation) -> None:
-        """Record physical space -> packed planes; `load` fills each batch of points."""
-        for batch, low, high in self._batches(graph):
-            batch.apply(load, len(planes), low, high, "load", "pack")
-            self._from_points(batch, planes, low, high)
+    def record_forward(
+        self,
+        graph: StepGraph,
+        targets: Sequence[PackedPlanes],
+        points: Array | PointOperation,
+        first: int = 0,
+        last: int | None = None,
+    ) -> None:
+        """Record physical space -> packed planes; as `record_backward`.
+
+        An operation fills each batch of points.
+        """
+        last = self._held if last is None else last
+        fields = len(targets[0].array)
+        for batch, low, high in self._batches(graph, first, last):
+            if callable(points):
+                batch.apply(points, fields, low, high, "load", "pack")
+            own = batch.points(fields, low, high) if callable(points) else points[:, low:high]
+            self._from_points(batch, targets, own, low, high, high == last)
+        if first == last:
+            for target in targets:
+                target.record_close(graph)
 
     def record_through(
         self,
@@ -138,15 +256,17 @@ class PlanePass:
         the values are left alone. Planes from `first` to `last` are taken, by default all.
         """
         fused = self._fused_kernel(product, len(source), len(target))
+        sources, targets = [self.packed(0, source)], [self.packed(0, target)]
         for batch, low, high in self._batches(graph, first, last):
             if fused:
-                self._record_fused(batch, fused, source, target, low, high)
+                self._record_fused(batch, fused, sources, targets, low, high)
                 continue
-            self._to_points(batch, source, low, high)
+            inward, outward = (batch.points(len(one), low, high) for one in (source, target))
+            self._to_points(batch, sources, inward, low, high)
             if product is not None:
                 function = self.product_operation(product)
                 batch.apply(function, product.outputs, low, high, "product", "compute")
-            self._from_points(batch, target, low, high)
+            self._from_points(batch, targets, outward, low, high)
 
     def plan(self, product: PointProduct | None, inputs: int, outputs: int, planes: int) -> None:
         """Plan a library's transforms in `record_through`, if any, so that scratch is known."""
@@ -181,14 +301,21 @@ class PlanePass:
         return tile, self._device.kernel(tile.header, tile.name, **tile.constants), product
 
     def _record_fused(
-        self, batch: Batch, fused: _FusedKernel, source: Array, target: Array, low: int, high: int
+        self,
+        batch: Batch,
+        fused: _FusedKernel,
+        sources: Sequence[PackedPlanes],
+        targets: Sequence[PackedPlanes],
+        low: int,
+        high: int,
     ) -> None:
-        rows = self._rows(batch.arrays.memory, max(len(source), len(target)), high - low)
-        inward, outward = rows[: len(source)], rows[: len(target)]
-        self._load(batch, source, inward, low, high)
+        inputs, outputs = (len(one[0].array) for one in (sources, targets))
+        rows = self._mode_rows(batch.arrays.memory, max(inputs, outputs), high - low)
+        inward, outward = rows[:inputs], rows[:outputs]
+        self._load(batch, sources, inward, low, high)
         operation, maxima = self._bind_through(fused, rows, low)
         batch.add(operation, [inward], [outward, maxima], "fft x, product, fft x", "fft")
-        self._store(batch, target, outward, low, high)
+        self._store(batch, targets, outward, low, high)
 
     def _bind_through(
         self, fused: _FusedKernel, rows: Array, plane: int
@@ -215,7 +342,7 @@ class PlanePass:
         )
         return operation, maxima
 
-    def _rows(self, memory: Any, fields: int, planes: int) -> Any:
+    def _mode_rows(self, memory: Any, fields: int, planes: int) -> Any:
         """Return the working array of modes for every y, with stored rows."""
         shape = (fields, planes, self._geometry.shape[1], self._geometry.row)
         return memory[: math.prod(shape)].reshape(shape)
@@ -247,38 +374,82 @@ class PlanePass:
 
         return function
 
-    def _to_points(self, batch: Batch, planes: Array, low: int, high: int) -> None:
-        modes, points = batch.views(len(planes), high - low)
-        self._load(batch, planes, modes, low, high)
-        rest = modes[..., self._active :]
+    def _to_points(
+        self,
+        batch: Batch,
+        sources: Sequence[PackedPlanes],
+        points: Array,
+        low: int,
+        high: int,
+        scale: float = 1.0,
+    ) -> None:
+        modes = batch.modes(len(points), low, high)
+        self._load(batch, sources, modes, low, high)
+        if self._rows:
+            kept = modes[..., : self._active]
+            operation = self._rows.bind(points, kept, False, scale)
+            batch.add(operation, [kept], [kept, points], "fft x", "fft")
+            return
+        rest = modes[..., self._rest]
         if rest.size:
             batch.add(self._device.fill(rest, 0), [], [rest], "pad modes", "pack")
+        # Transforms to real numbers may use their source as working memory.
         batch.add(self._fft(modes, points, False), [modes], [modes, points], "fft x", "fft")
+        if scale != 1.0:
+            batch.add(self._device.scale(points, scale), [points], [points], "scale", "compute")
 
-    def _from_points(self, batch: Batch, planes: Array, low: int, high: int) -> None:
-        modes, points = batch.views(len(planes), high - low)
-        batch.add(self._fft(points, modes, True), [points], [modes], "fft x", "fft")
-        self._store(batch, planes, modes, low, high)
+    def _from_points(
+        self,
+        batch: Batch,
+        targets: Sequence[PackedPlanes],
+        points: Array,
+        low: int,
+        high: int,
+        is_last: bool = False,
+    ) -> None:
+        modes = batch.modes(len(points), low, high)
+        if self._rows:
+            kept = modes[..., : self._active]
+            operation = self._rows.bind(points, kept, True)
+            batch.add(operation, [points], [kept], "fft x", "fft")
+        else:
+            batch.add(self._fft(points, modes, True), [points], [modes], "fft x", "fft")
+        self._store(batch, targets, modes, low, high, is_last)
 
-    def _load(self, batch: Batch, planes: Array, modes: Array, low: int, high: int) -> None:
+    def _load(
+        self, batch: Batch, sources: Sequence[PackedPlanes], modes: Array, low: int, high: int
+    ) -> None:
         """Record packed planes -> rows of the kept x modes for every y."""
-        accessed, active = self._packed(planes, low, high), modes[..., : self._active]
-        self.line.record_backward(
-            batch.graph, planes, active, self._tables, low, accessed, batch.lane
-        )
+        for line, one, source in zip(self._lines, self._ranges, sources, strict=True):
+            part, accessed = modes[..., one.of_all], source.accessed(low, high)
+            line.record_backward(
+                batch.graph, source.array, part, source.tables, low, accessed, batch.lane
+            )
 
-    def _store(self, batch: Batch, planes: Array, modes: Array, low: int, high: int) -> None:
-        """Record rows of the kept x modes for every y -> packed planes."""
-        accessed, active = self._packed(planes, low, high), modes[..., : self._active]
-        self.line.record_forward(
-            batch.graph, active, planes, self._tables, low, accessed, batch.lane
-        )
+    def _store(
+        self,
+        batch: Batch,
+        targets: Sequence[PackedPlanes],
+        modes: Array,
+        low: int,
+        high: int,
+        is_last: bool = False,
+    ) -> None:
+        """Record rows of the kept x modes for every y -> packed planes.
 
-    def _packed(self, planes: Array, low: int, high: int) -> list[Any]:
-        """Return the views of the packed array that hold local planes `low` to `high`."""
-        return [planes[:, start + low * size : start + high * size] for start, size in self._blocks]
+        The ranges leave one by one after the last batch.
+        """
+        for line, one, target in zip(self._lines, self._ranges, targets, strict=True):
+            part, accessed = modes[..., one.of_all], target.accessed(low, high)
+            line.record_forward(
+                batch.graph, part, target.array, target.tables, low, accessed, batch.lane
+            )
+            if is_last:
+                target.record_close(batch.graph)
 
     def _fft(self, source: Array, target: Array, forward: bool) -> Operation:
+        if self._arrays[0].points is None:
+            return self._device.fft(source, target, 3, forward, self._scratch)
         # Batches of one lane share their memory, and so their plans.
         views = [(address_of(one), one.shape, one.strides) for one in (source, target)]
         key = forward, *views
@@ -288,27 +459,27 @@ class PlanePass:
 
 
 class BatchArrays:
-    """The working memory of one lane.
+    """The working memory of one lane, for batches of `size` (fields, planes, ny).
 
-    `modes` is (fields, planes, ny, nx // 2 + 1), `points` (fields, planes, ny, nx); `memory` is all
-    of that of `modes`, with room for rows of the geometry's length.
+    `modes` is (fields, planes, ny, width), in rows of `row` elements; `memory` is all of theirs,
+    with room for rows of `most` elements. `points` is (fields, planes, ny, nx), if `nx` is given.
     """
 
     def __init__(
         self,
         device: Device,
-        geometry: SlabGeometry,
-        fields: int,
-        planes: int,
+        size: tuple[int, int, int],
+        width: int,
+        row: int,
         complex_dtype: Any,
+        most: int = 0,
+        nx: int | None = None,
     ) -> None:
-        _, ny, nx = geometry.shape
-        width = nx // 2 + 1
-        rows = fields * planes * ny
-        self.memory = device.empty((rows * max(width, geometry.row),), complex_dtype)
-        self.modes = self.memory[: rows * width].reshape(fields, planes, ny, width)
+        rows = math.prod(size)
+        self.memory = device.empty((rows * max(row, most),), complex_dtype)
+        self.modes = self.memory[: rows * row].reshape(*size, row)[..., :width]
         real_dtype = np.zeros(0, complex_dtype).real.dtype
-        self.points = device.empty((fields, planes, ny, nx), real_dtype)
+        self.points: Array = None if nx is None else device.empty((*size, nx), real_dtype)
 
 
 @dataclass(frozen=True)
@@ -319,16 +490,19 @@ class Batch:
     lane: str
     arrays: BatchArrays
 
-    def views(self, fields: int, planes: int) -> tuple[Any, Any]:
-        """Return the modes and the points of a batch."""
-        return self.arrays.modes[:fields, :planes], self.arrays.points[:fields, :planes]
+    def modes(self, fields: int, low: int, high: int) -> Array:
+        """Return the modes of local planes `low` to `high`."""
+        return self.arrays.modes[:fields, : high - low]
+
+    def points(self, fields: int, low: int, high: int) -> Array:
+        """Return the points of local planes `low` to `high`, which exist for this batch only."""
+        return self.arrays.points[:fields, : high - low]
 
     def apply(
         self, function: PointOperation, fields: int, low: int, high: int, label: str, category: str
     ) -> None:
         """Record a function of the points of local planes `low` to `high`."""
-        points = self.arrays.points[:fields, : high - low]
-        operation, accessed = function(points, low)
+        operation, accessed = function(self.points(fields, low, high), low)
         self.add(operation, [], [self.arrays.points[:, : high - low], *accessed], label, category)
 
     def add(

@@ -273,7 +273,7 @@ class RouteTransform(Part):
         """Record the transform along y or z, of columns chunk by chunk as they arrive."""
         lane = MAIN_LANE
         if len(arrived) > 1:
-            lane = lane_after_exchange(graph, lane, self._full)
+            lane = lane_after_exchange(graph, self._full) or lane
         for columns in arrived:
             for one in columns:
                 self._record_lines(graph, axis, array, _within(pieces, one), forward, lane)

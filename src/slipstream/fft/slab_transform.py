@@ -12,10 +12,6 @@ stored in its place at once.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-import numpy as np
-
 from slipstream.array_types import Array
 from slipstream.decomposition import split
 from slipstream.device import Device
@@ -23,9 +19,9 @@ from slipstream.exchange import Transport
 from slipstream.fft.batch_size import balanced_batch
 from slipstream.fft.fft_arguments import Arguments
 from slipstream.fft.layout_stages import Part
+from slipstream.fft.plane_transforms import KxRange, PlanePass, UserPoints
 from slipstream.fft.slab_chunks import KxChunk, SlabOptions, lane_after_exchange
 from slipstream.fft.slab_layout import SlabGeometry
-from slipstream.fft.strided_fft import RealRows
 from slipstream.fft.truncation import Modes
 from slipstream.schedule import StepGraph
 
@@ -53,47 +49,34 @@ class SlabTransform(Part):
     ) -> None:
         self._device, self._transport, self._options = device, transport, options
         nz, ny, nx = arguments.shape
+        shape = nz, ny, nx
         z, y, x = arguments.modes
         fields, complex_dtype = arguments.fields, arguments.complex_dtype
         width = nx // 2 + 1 if arguments.real else nx
         alignment = max(1, device.row_bytes // complex_dtype.itemsize)
+        ranges = [
+            KxRange(SlabGeometry(shape, (z, y, Modes(size, size, 0)), rank, ranks, alignment), *low)
+            for low, size in _ranges(x, options.kx_chunks, alignment)
+        ]
         self.kx_chunks = [
-            KxChunk(
-                device,
-                transport,
-                options,
-                columns,
-                fields,
-                complex_dtype,
-                SlabGeometry((nz, ny, nx), (z, y, Modes(size, size, 0)), rank, ranks, alignment),
-            )
-            for columns, size in _ranges(x, options.kx_chunks, alignment)
+            KxChunk(device, transport, options, one, fields, complex_dtype) for one in ranges
         ]
         self.exchanges = int(transport is not None)
-        sent = [chunk.geometry.plan.off_rank_elements() for chunk in self.kx_chunks]
+        sent = [one.geometry.plan.off_rank_elements() for one in ranges]
         self.wire_elements = fields * sum(sent)
         keeps_all = arguments.spectral_shape == (nz, ny, width)
         self._whole = options.whole and ranks == 1 and keeps_all
-        self._planes = self.kx_chunks[0].geometry.planes if self.kx_chunks else 0
-        # Where x modes are that no chunk has.
-        self._rest = slice(x.low, width - x.high)
-        stored = -(-width // alignment) * alignment
-        plane_bytes = 2 * fields * ny * stored * complex_dtype.itemsize
+        geometry = SlabGeometry(shape, (z, y, x), rank, ranks, alignment)
+        self._count = geometry.planes
+        row = -(-width // alignment) * alignment
+        plane_bytes = 2 * fields * ny * row * complex_dtype.itemsize
         limit = max(1, _PLANE_BATCH // plane_bytes)
         if device.kind != "cpu":
             limit = max(1, device.memory_total() // (_BATCH_SHARE * plane_bytes // 2))
-        self._batch = max(1, balanced_batch(self._planes, limit, device.lanes))
-        real_dtype = np.zeros(0, complex_dtype).real.dtype
-        self._kept = x.count
-        self._rows: RealRows | None = None
-        tiled = arguments.real and options.tiled and device.tiled_transforms()
-        if tiled and RealRows.supports(device, nx, real_dtype):
-            self._rows = RealRows(device, nx, real_dtype)
-        self._modes = [
-            device.empty((fields, self._batch, ny, stored), complex_dtype)[..., :width]
-            for _ in range(device.lanes)
-        ]
-        self.buffer_bytes = device.lanes * self._batch * plane_bytes // 2
+        batch = max(1, balanced_batch(self._count, limit, device.lanes))
+        user = UserPoints(arguments.real, batch, row, options.tiled)
+        self._planes = PlanePass(device, geometry, fields, complex_dtype, ranges=ranges, user=user)
+        self.buffer_bytes = device.lanes * batch * plane_bytes // 2
         self.buffer_bytes += sum(chunk.buffer_bytes for chunk in self.kx_chunks)
 
     def describe(self) -> str:
@@ -118,19 +101,11 @@ class SlabTransform(Part):
                 category="fft",
             )
             return
-        for number, (first, last) in enumerate(split(self._planes, self._options.plane_chunks)):
+        for number, (first, last) in enumerate(self._plane_chunks()):
             for chunk in self.kx_chunks:
                 chunk.forward_exchanges[number].targets.record_open(graph, "transpose")
-            for low, high, modes, lane in self._batches(graph, first, last):
-                self._record_x(graph, physical[:, low:high], modes, True, lane)
-                for chunk in self.kx_chunks:
-                    chunk.record_y_forward(graph, number, modes, low, high, lane)
-                    # After the last batch, the kx chunks leave one by one.
-                    if high == last:
-                        chunk.forward_exchanges[number].targets.record_close(graph, "transpose")
-            if first == last:
-                for chunk in self.kx_chunks:
-                    chunk.forward_exchanges[number].targets.record_close(graph, "transpose")
+            targets = [chunk.leaving(number) for chunk in self.kx_chunks]
+            self._planes.record_forward(graph, targets, physical, first, last)
         for chunk in self.kx_chunks:
             chunk.record_z_forward(graph, spectral)
 
@@ -145,73 +120,19 @@ class SlabTransform(Part):
         for number in range(1, self._options.plane_chunks):
             for chunk in self.kx_chunks:
                 self._record_close_backward(graph, chunk, number)
-        for first, last in split(self._planes, self._options.plane_chunks):
-            self._record_planes_backward(graph, physical, first, last, scale)
+        sources = [self._planes.packed(n, chunk.planes) for n, chunk in enumerate(self.kx_chunks)]
+        lane = lane_after_exchange(graph, self._transport)
+        for first, last in self._plane_chunks():
+            self._planes.record_backward(graph, sources, physical, first, last, scale, lane)
 
     @staticmethod
     def _record_close_backward(graph: StepGraph, chunk: KxChunk, number: int) -> None:
         for exchange in chunk.backward_exchanges[number : number + 1]:
             exchange.targets.record_close(graph, "transpose")
 
-    def _record_planes_backward(
-        self, graph: StepGraph, physical: Array, first: int, last: int, scale: float
-    ) -> None:
-        """Record packed planes -> physical, for the local planes from `first` to `last`."""
-        for low, high, modes, lane in self._batches(graph, first, last):
-            lane = lane_after_exchange(graph, lane, self._transport)
-            for chunk in self.kx_chunks:
-                chunk.record_y_backward(graph, modes, low, high, lane)
-            rest = modes[..., self._rest]
-            if rest.size and not self._rows:
-                graph.add(
-                    self._device.fill(rest, 0),
-                    reads=[],
-                    writes=[rest],
-                    label="pad modes",
-                    category="pack",
-                    lane=lane,
-                )
-            points = physical[:, low:high]
-            self._record_x(graph, points, modes, False, lane, scale)
-            if scale != 1.0 and not self._rows:
-                graph.add(
-                    self._device.scale(points, scale),
-                    reads=[points],
-                    writes=[points],
-                    label="scale",
-                    category="compute",
-                    lane=lane,
-                )
-
-    def _record_x(
-        self,
-        graph: StepGraph,
-        points: Array,
-        modes: Array,
-        forward: bool,
-        lane: str,
-        scale: float = 1.0,
-    ) -> None:
-        source, target = (points, modes) if forward else (modes, points)
-        if self._rows:
-            modes = modes[..., : self._kept]
-            operation = self._rows.bind(points, modes, forward, scale)
-        else:
-            operation = self._device.fft(source, target, 3, forward)
-        # Transforms to real numbers may use their source as working memory.
-        writes = [target] if forward else [modes, points]
-        graph.add(
-            operation, reads=[source], writes=writes, label="fft x", category="fft", lane=lane
-        )
-
-    def _batches(
-        self, graph: StepGraph, first: int, last: int
-    ) -> Iterator[tuple[int, int, Array, str]]:
-        """Yield (low, high, modes, lane) for the batches of local planes from `first` to `last`."""
-        for number, low in enumerate(range(first, last, self._batch)):
-            lane, name = graph.lane_of_batch(number)
-            high = min(low + self._batch, last)
-            yield low, high, self._modes[lane][:, : high - low], name
+    def _plane_chunks(self) -> list[tuple[int, int]]:
+        """Return the ranges of local planes that are exchanged one by one."""
+        return list(split(self._count, self._options.plane_chunks))
 
 
 def _ranges(x: Modes, chunks: int, alignment: int) -> list[tuple[tuple[int, int], int]]:

@@ -337,12 +337,14 @@ class FieldTransforms:
         `PlanePass.record_backward`.
         """
         record_columns(graph, self, source)
-        self._plane_pass.record_backward(graph, self.planes[: len(source)], store)
+        planes = self._plane_pass.packed(0, self.planes[: len(source)])
+        self._plane_pass.record_backward(graph, [planes], store)
 
     def record_forward(self, graph: StepGraph, load: PointOperation, target: Array) -> None:
         """Record physical space -> spectral fields, unnormalised; see `record_backward`."""
         count = len(target)
-        self._plane_pass.record_forward(graph, self.planes[:count], load)
+        planes = self._plane_pass.packed(0, self.planes[:count])
+        self._plane_pass.record_forward(graph, [planes], load)
         self.exchange(range(count), True).record_close(graph, "transpose")
         for low, high in self._column_pass.batches():
             self._column_pass.record_forward(graph, self.columns[:count], low, high, target)
