@@ -242,6 +242,8 @@ SPHERE_LATTICES: Names = {
 }
 # Metres: voxels of images are smaller, and who gives more means micrometres.
 LARGEST_VOXEL = 0.01
+# What drives a flow, in lattice units: single precision holds velocities and pressures of these.
+FORCES = (1e-15, 1e15)
 # By suffix: the format of a file; "/" is a folder whose suffix is no other one.
 IMAGE_FORMATS: Names = {
     ".raw": "raw values",

@@ -70,7 +70,7 @@ def test_minimal_case_has_the_documented_defaults():
 def test_example_case_loads_and_takes_another_image():
     path = REPOSITORY / "cases" / "sandstone.toml"
     assert load_case(path).solver == "lattice"
-    assert load_case(path, ["image.path=rock.tif"]).image == Image(path="rock.tif", voxel_size=2e-6)
+    assert load_case(path, ["image.path=rock.tif"]).image == Image(path="rock.tif")
 
 
 def test_samples_and_their_keys_are_those_of_the_solver():
@@ -93,7 +93,7 @@ def test_a_file_takes_the_place_of_a_sample_and_of_all_that_describes_it():
     rest = "seed = 3\nporosity = 0.2\nvoxel_size = 2e-6\nwalls = ['x']\n[time]"
     text = MINIMAL.replace("[time]", rest)
     image = parse_case(text, ["image.path=rock.tif", "image.pore=0"]).image
-    assert image == Image(path="rock.tif", pore=0, voxel_size=2e-6, walls=("x",))
+    assert image == Image(path="rock.tif", pore=0, walls=("x",))
     raw = ["image.path=a.raw", "image.shape=[8, 9, 10]", "image.dtype=uint8"]
     assert parse_case(text, raw).image.shape == (8, 9, 10)
     told = failure(*raw, "image.porosity=0.2", text=text)

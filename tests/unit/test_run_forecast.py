@@ -271,8 +271,7 @@ def test_pores_of_one_and_two_voxels_are_narrow():
         )
         simulation = make_simulation(case, None, DEVICE)
         simulation.describe()
-        share = pilot_flow.narrow_share(simulation.subdomain, simulation)
-        assert share == (1.0 if width <= 2 else 0.0)
+        assert simulation.subdomain.narrow == (1.0 if width <= 2 else 0.0)
 
 
 def test_coarse_images_keep_what_is_mostly_pore():

@@ -11,6 +11,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, field_validator, mo
 
 from slipstream.accepted import (
     ENCODINGS,
+    FORCES,
     IMAGE_FORMATS,
     LARGEST_VOXEL,
     LATTICE_PRECISIONS,
@@ -37,6 +38,9 @@ from slipstream.case.table import (
 )
 
 Axis = Literal["x", "y", "z"]
+# By precision: the least distance from the steady flow that can be asked for. Round-off, which adds
+# up over the steps that a flow takes to settle, leaves none smaller.
+LEAST_TOLERANCES = {"float64": 1e-12, "float32": 1e-6, "mixed": 1e-6}
 
 # Keys of each sample, and their defaults; None for those that have none and need not be given.
 _REQUIRED = object()
@@ -75,6 +79,16 @@ def _even(number: int) -> int:
 
 
 EvenSteps = Annotated[int, BeforeValidator(_whole), Field(gt=0), AfterValidator(_even)]
+
+
+def _in_range(drive: float) -> float:
+    low, high = FORCES
+    if not low <= drive <= high:
+        raise ValueError(f"accepted: {low:g} to {high:g}, in lattice units, not {drive:g}")
+    return drive
+
+
+Drive = Annotated[Positive, AfterValidator(_in_range)]
 
 
 def _is_whole(value: Any) -> bool:
@@ -302,8 +316,8 @@ class Flow(Table):
     axis: Literal["x", "y", "z", "all"] = "z"
     relaxation_time: Annotated[float, Field(gt=0.5)] = 1.0
     magic: Positive = 3 / 16
-    force: Positive | None = None
-    pressure_drop: Positive | None = None
+    force: Drive | None = None
+    pressure_drop: Drive | None = None
     inertia: bool = False
     viscosity: Positive | None = None
     pressure_gradient: Positive | None = None
@@ -478,8 +492,9 @@ class LatticeCase(Case):
         "image.sample": ("image.path",),
     }
     goes_with: ClassVar[dict[str, tuple[str, ...]]] = {
-        "image.sample": tuple(f"image.{key}" for key in KEYS_OF_SAMPLES),
-        "image.path": tuple(f"image.{key}" for key in KEYS_OF_FILES),
+        # Another image has voxels of another size.
+        "image.sample": tuple(f"image.{key}" for key in (*KEYS_OF_SAMPLES, "voxel_size")),
+        "image.path": tuple(f"image.{key}" for key in (*KEYS_OF_FILES, "voxel_size")),
     }
     occasions: ClassVar[dict[str, int]] = {}
     steps_at_once: ClassVar[int] = 2
@@ -507,6 +522,17 @@ class LatticeCase(Case):
         # Without a usable interval, whose own error is the one to report, any value will do.
         interval = interval if isinstance(interval, int | float) and interval > 0 else 1
         return {**data, "output": {"diagnostics_interval": float(interval), **output}}
+
+    @model_validator(mode="after")
+    def _tolerance_suits_the_precision(self) -> Self:
+        precision, tolerance = self.numerics.precision, self.convergence.tolerance
+        if 0 < tolerance < LEAST_TOLERANCES[precision]:
+            raise ValueError(
+                f"convergence.tolerance: {tolerance:g} is below the floor of round-off; accepted"
+                f" with numerics.precision = {precision!r}: at least"
+                f" {LEAST_TOLERANCES[precision]:g}, or 0 for never"
+            )
+        return self
 
     @model_validator(mode="after")
     def _flow_suits_the_image(self) -> Self:

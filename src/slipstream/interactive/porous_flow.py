@@ -17,10 +17,31 @@ from slipstream.interactive.interactive_simulation import InteractiveSimulation,
 
 if TYPE_CHECKING:
     from slipstream.lattice.lattice_simulation import LatticeSimulation
+    from slipstream.lattice.population_layout import Storage
 
 _FIELDS = ("velocity", "density", "pressure", "pore")
 # Stands for the path of the file in the case, where the image is an array.
 ARRAY = "an array in memory.npy"
+
+
+def _reversed(values: Any) -> Any:
+    """Return numbers given for z, y and x in the order of cases, as far as there are several."""
+    return values[::-1] if isinstance(values, list | tuple) else values
+
+
+def _mirrored(mirror: Any, axis: str) -> Any:
+    """Return the axes to mirror as a case lists them; None for none."""
+    if isinstance(mirror, bool | np.bool_):
+        return (("x", "y", "z") if axis == "all" else (axis,)) if mirror else None
+    return tuple(mirror) if isinstance(mirror, str) else mirror
+
+
+def _storage_keys(storage: Any) -> dict[str, Any]:
+    """Return the keys of ``numerics`` that a storage stands for."""
+    if storage is None or isinstance(storage, Mapping):
+        return dict(storage or {})
+    # A Storage; another object is refused by the names of its attributes.
+    return dict(vars(storage))
 
 
 class PorousFlow(InteractiveSimulation):
@@ -42,8 +63,10 @@ class PorousFlow(InteractiveSimulation):
         Direction of the flow; "all" for each axis in turn, which gives the tensor.
     voxel_size : float
         Edge length of a voxel in metres; with 1, lengths are in voxels.
-    pore : int or sequence of int, optional
-        Which values are pore; by default what is not 0.
+    pore, pore_below, pore_above, shape, dtype, byte_order, offset, dataset, crop, mirror, buffer, \
+walls, isolated
+        As of `slipstream.lattice.permeability`: numbers per axis along z, y and x. In the table
+        ``image`` of a case they are along x, y and z.
     relaxation_time, magic, force, pressure_drop, inertia
         See ``[flow]`` in docs/cases.md.
     viscosity, pressure_gradient, density : float, optional
@@ -58,6 +81,8 @@ class PorousFlow(InteractiveSimulation):
         Number of time steps after which `run` ends in any case.
     precision : {"float64", "float32", "mixed"}
         Of storage and arithmetic.
+    storage, partition, schedule, transport
+        As of `slipstream.lattice.permeability`; also keys of the tables `numerics` and `run`.
     restart : str or pathlib.Path, optional
         Output folder of an earlier run of the same image, to continue from.
     device, comm, title, run, output
@@ -65,7 +90,7 @@ class PorousFlow(InteractiveSimulation):
     numerics : mapping, optional
         Further keys of the table of that name in a case.
     **options
-        Further keys of the table ``image``, such as ``crop``, ``mirror`` and ``walls``.
+        Further keys of the table ``image``.
 
     Raises
     ------
@@ -81,6 +106,18 @@ class PorousFlow(InteractiveSimulation):
         axis: str = "z",
         voxel_size: float = 1.0,
         pore: int | Sequence[int] | None = None,
+        pore_below: float | None = None,
+        pore_above: float | None = None,
+        shape: Sequence[int] | None = None,
+        dtype: Any = None,
+        byte_order: str | None = None,
+        offset: int | None = None,
+        dataset: str | None = None,
+        crop: Sequence[Sequence[int]] | None = None,
+        mirror: bool | str | Sequence[str] = False,
+        buffer: int = 0,
+        walls: str | Sequence[str] = "",
+        isolated: str = "remove",
         relaxation_time: float = 1.0,
         magic: float = 3 / 16,
         force: float | None = None,
@@ -93,6 +130,10 @@ class PorousFlow(InteractiveSimulation):
         interval: int = 100,
         max_steps: int = 200_000,
         precision: str = "float64",
+        storage: Storage | Mapping[str, str] | None = None,
+        partition: str | None = None,
+        schedule: str | None = None,
+        transport: str | None = None,
         restart: str | Path | None = None,
         device: str | Device = "auto",
         comm: Comm | Literal["world"] = "world",
@@ -102,22 +143,36 @@ class PorousFlow(InteractiveSimulation):
         numerics: Mapping[str, Any] | None = None,
         **options: Any,
     ) -> None:
-        table: dict[str, Any] = {"voxel_size": voxel_size, **options}
+        of_image = {
+            "pore": pore if pore is None or isinstance(pore, int) else tuple(pore),
+            "pore_below": pore_below,
+            "pore_above": pore_above,
+            "shape": _reversed(shape),
+            "dtype": None if dtype is None else np.dtype(dtype).name,
+            "byte_order": byte_order,
+            "offset": offset,
+            "dataset": dataset,
+            "crop": _reversed(crop),
+            "mirror": _mirrored(mirror, axis),
+            "buffer": buffer or None,
+            "walls": tuple(walls) or None,
+            "isolated": isolated,
+        }
+        of_image |= {"voxel_size": voxel_size, **options}
+        table = {key: value for key, value in of_image.items() if value is not None}
         source = None
         if isinstance(image, Mapping):
             table |= image
         elif isinstance(image, str | Path):
             table["path"] = str(image)
         else:
-            source = np.asarray(image)
-            if source.ndim != 3:
+            source = image if hasattr(image, "read") else np.asarray(image)
+            if not hasattr(image, "read") and source.ndim != 3:
                 raise InputError(
                     f"image has {source.ndim} axes; accepted: an array of three, in the order z, y,"
                     " x"
                 )
             table["path"] = ARRAY
-        if pore is not None:
-            table["pore"] = pore if isinstance(pore, int) else tuple(pore)
         drive = {
             "force": force,
             "pressure_drop": pressure_drop,
@@ -125,6 +180,7 @@ class PorousFlow(InteractiveSimulation):
             "pressure_gradient": pressure_gradient,
             "density": density,
         }
+        of_run = {"partition": partition, "schedule": schedule, "transport": transport}
         tables: dict[str, Any] = {
             "solver": "lattice",
             "title": title,
@@ -139,8 +195,8 @@ class PorousFlow(InteractiveSimulation):
             "initial": {} if restart is None else {"restart": str(restart)},
             "time": {"end": max_steps},
             "convergence": {"tolerance": tolerance, "interval": interval},
-            "numerics": {"precision": precision, **(numerics or {})},
-            "run": dict(run or {}),
+            "numerics": {"precision": precision, **_storage_keys(storage), **(numerics or {})},
+            "run": {**{key: one for key, one in of_run.items() if one}, **(run or {})},
             "output": dict(output or {}),
         }
         super().__init__(validate_case(tables, source=type(self).__name__), comm, device)
@@ -152,17 +208,36 @@ class PorousFlow(InteractiveSimulation):
 
     @property
     def permeability(self) -> float:
-        """Permeability along the axis, in squares of voxels, or in m^2 if their size is known.
+        """Permeability in squares of voxels, or in m^2 if their size is known. Collective.
 
-        For the present flow, steady or not: see `residual`. Collective.
+        Along the axis; with all axes, the mean of the diagonal of the tensor, as of
+        `slipstream.lattice.permeability`, and NaN until the flow along the last one has begun. For
+        the present flow, steady or not: see `residual`.
         """
         found = self.diagnostics
+        if cast(LatticeCase, self.case).flow.axis == "all":
+            return float(np.trace(self.tensor)) / 3
         return found.get("permeability", found["permeability_lattice"])
 
     @property
+    def tensor(self) -> np.ndarray:
+        """Permeability tensor, rows and columns x, y and z, in the unit of `permeability`.
+
+        Columns of axes along which nothing has flowed yet are NaN, as they all are but one where
+        the flow is along one axis. Collective.
+        """
+        self._ready()
+        size = cast(LatticeCase, self.case).image.voxel_size
+        return self._lattice.tensor(missing=np.nan) * size**2
+
+    @property
     def residual(self) -> float:
-        """Estimated relative distance of the permeability from the steady flow's; 1 if unknown."""
-        return self.diagnostics["residual"]
+        """Estimated relative distance of the permeability from the steady flow's; 1 if unknown.
+
+        With all axes, the largest of those that have been reached. Collective.
+        """
+        self._ready()
+        return self._lattice.residual
 
     def _field_shapes(self) -> dict[str, tuple[int, ...]]:
         return {name: (3,) if name == "velocity" else () for name in _FIELDS}

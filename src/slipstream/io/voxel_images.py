@@ -109,6 +109,17 @@ class PoreRule:
         """Whether the caller has told which values are pore."""
         return self != PoreRule()
 
+    def text(self, found: float | None) -> str:
+        """Return which values are pore, for people; without a rule the only one `found` but 0."""
+        if self.values:
+            listed = ", ".join(map(str, self.values))
+            return f"value{'s' * (len(self.values) > 1)} {listed}"
+        limits = {"above": self.above, "below": self.below}
+        given = [f"{name} {limit:g}" for name, limit in limits.items() if limit is not None]
+        if given:
+            return f"values {' and '.join(given)}"
+        return "all values but 0" if found is None else f"value {found:g}"
+
     def mark(self, values: np.ndarray, mask: np.ndarray) -> None:
         """Set a mask where values are pore."""
         if self.values:
@@ -208,9 +219,7 @@ class Image:
 
         It is if what has been read of it has no values but 0 and one other.
         """
-        seen = self._seen
-        if self._comm is not None:
-            seen = set().union(*self._comm.allgather(sorted(self._seen)[:2]))
+        seen = self._all_seen()
         if len(seen) > 1:
             one, other, *_ = sorted(seen)
             raise ImageError(
@@ -223,6 +232,19 @@ class Image:
                 " or ",
                 Key("image", "pore_above"),
             )
+
+    def pore_text(self) -> str:
+        """Return which values are pore, once the image has been read. Collective."""
+        seen = self._all_seen()
+        if self._source.dtype.kind == "b" and not self._rule.is_given:
+            return "value True"
+        return self._rule.text(min(seen) if len(seen) == 1 else None)
+
+    def _all_seen(self) -> set[float]:
+        """Return values but 0 that any rank has read, two of each at most. Collective."""
+        if self._comm is None:
+            return self._seen
+        return set().union(*self._comm.allgather(sorted(self._seen)[:2]))
 
     def _batches(self, box: Box) -> Iterator[tuple[int, int]]:
         """Divide the planes of a box; planes that are stored together are read once."""

@@ -13,9 +13,11 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
+
 from slipstream.array_types import Comm
 from slipstream.errors import RunError
-from slipstream.lattice.darcy import Means, darcy_permeability, sum_up
+from slipstream.lattice.darcy import FlowSums, Means, darcy_permeability, sum_up
 from slipstream.lattice.pore_flow import PoreFlow
 
 # Mach numbers beyond which compressibility matters, and beyond which the method does not hold.
@@ -151,7 +153,7 @@ class Steadiness:
         flow = self._flow
         if self._means is None or self._means.steps != flow.steps:
             sums = sum_up(flow, self._comm)
-            self._judge(sums.mach)
+            self._judge(sums)
             column = darcy_permeability(flow.fluid.viscosity, sums.velocity, self._force)
             along, more = sums.velocity[self._axis], sums.alternation[self._axis]
             share = float(abs(more / along)) if along else 0.0
@@ -176,16 +178,21 @@ class Steadiness:
         residual = self._convergence.add(permeability, alternation)
         self.residual = residual if math.isfinite(residual) else 1.0
 
-    def _judge(self, mach: float) -> None:
+    def _judge(self, sums: FlowSums) -> None:
         """Refuse a flow that is too fast for the method; warn once of a fast one.
 
         Without inertia the equations are linear: no speed is too large, and a flow has blown up, or
         not.
         """
+        mach = sums.mach
         reached = f"the Mach number reached {mach:.3g} at step {self._flow.steps}"
+        # A largest value ignores what is no number, a sum does not.
+        if not (math.isfinite(mach) and np.isfinite([*sums.velocity, sums.mass]).all()):
+            raise RunError(
+                f"the flow is not finite any more at step {self._flow.steps}: it has blown up; a"
+                " larger relaxation_time, or a smaller force, helps"
+            )
         if not self._flow.fluid.inertia:
-            if not math.isfinite(mach):
-                raise RunError(f"{reached}: the flow has blown up; a larger relaxation_time helps")
             return
         if not mach <= MACH_LIMIT:
             raise RunError(

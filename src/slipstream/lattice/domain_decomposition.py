@@ -59,6 +59,8 @@ class Subdomain:
     unmatched : tuple of int
         For each axis that is periodic, how many pore voxels at its two faces have solid across; 0
         if neighbouring planes of the image differ about as much.
+    narrow : float
+        Fraction of the pore voxels that are in pores of one or two voxels from wall to wall.
     velocity_set : VelocitySet
         The directions in which sites are linked.
     """
@@ -72,6 +74,7 @@ class Subdomain:
     neighbours: dict[int, np.ndarray]
     connectivity: Connectivity
     unmatched: tuple[int, int, int] = (0, 0, 0)
+    narrow: float = 0.0
     velocity_set: VelocitySet = D3Q19
 
 
@@ -134,6 +137,7 @@ def decompose(
     judged = voxels if isolated == "remove" else voxels.copy()
     connectivity = keep_percolating(judged, shape, periodic, axes, comm)
     on_every_rank(comm, lambda: _check_paths(connectivity, axes))
+    narrow = narrow_share(voxels, read[rank], shape, periodic, comm)
     divide = PARTITIONS[partition] if ranks > 1 else _cartesian
     boxes = divide(voxels, read[rank], shape, ranks, comm)
     box = boxes[rank]
@@ -155,7 +159,9 @@ def decompose(
             own[place] = voxels[source_box.slices(box)]
     shells = _shell(voxels, box, plan, comm)
     neighbours = _crossing(voxels, box, shape, plan, shells, inside, rank, D3Q19)
-    return Subdomain(shape, boxes, rank, box, own, images, neighbours, connectivity, unmatched)
+    return Subdomain(
+        shape, boxes, rank, box, own, images, neighbours, connectivity, unmatched, narrow
+    )
 
 
 def _three_booleans(periodic: Any) -> tuple[bool, bool, bool]:
@@ -197,7 +203,7 @@ def _unmatched(
     voxels: np.ndarray, slab: Box, shape: tuple[int, ...], periodic: Sequence[bool], comm: Comm
 ) -> tuple[int, int, int]:
     """Return how many pore voxels have solid across the periodic faces of each axis. Collective."""
-    above = _plane_above(voxels, shape, comm)
+    above = _plane_of_slabs(voxels, shape, 0, comm)
     # Above the last plane comes the first one.
     ends = int(slab.stop[0] == shape[0])
     faces = [
@@ -239,14 +245,79 @@ def _steps(voxels: np.ndarray, above: np.ndarray, slab: Box, shape: tuple[int, .
     return [z, y, x]
 
 
-def _plane_above(voxels: np.ndarray, shape: tuple[int, ...], comm: Comm) -> np.ndarray:
-    """Return the plane that follows a rank's last one, periodically. Collective."""
+def _plane_of_slabs(
+    voxels: np.ndarray, shape: tuple[int, ...], offset: int, comm: Comm
+) -> np.ndarray:
+    """Return the plane at an offset from the end of a rank's slab, periodically. Collective.
+
+    0 is the plane that follows the last one; those below the first one are counted from its slab's
+    start, so that -1 is the plane before it.
+    """
     read = slabs(shape, 0, 1 if comm is None else comm.size)
-    above = []
+    planes = []
     for slab in read:
-        start = slab.stop[0] % shape[0] if slab.size else 0
-        above.append(Box((start, 0, 0), (start + (slab.size > 0), *shape[1:])))
-    return redistribute(voxels, read, above, comm)
+        end = slab.start[0] if offset < 0 else slab.stop[0]
+        start = (end + offset) % shape[0] if slab.size else 0
+        planes.append(Box((start, 0, 0), (start + (slab.size > 0), *shape[1:])))
+    return redistribute(voxels, read, planes, comm)
+
+
+# Pores of so many voxels from wall to wall have no parabola of velocity; they are counted in so
+# many planes of an image, or a few more.
+NARROW, _PLANES = 2, 128
+
+
+def narrow_share(
+    voxels: np.ndarray, slab: Box, shape: tuple[int, ...], periodic: Sequence[bool], comm: Comm
+) -> float:
+    """Return the share of pore voxels with walls at most `NARROW` voxels apart. Collective.
+
+    Of large images some planes are taken, the same on any number of ranks.
+    """
+    below = [_plane_of_slabs(voxels, shape, offset, comm) for offset in (-2, -1)]
+    above = [_plane_of_slabs(voxels, shape, offset, comm) for offset in (0, 1)]
+    counts = np.zeros(2)
+    stride, depth = -(-shape[0] // _PLANES), len(voxels)
+    beside = [*below, *above]
+    for here in range(-slab.start[0] % stride, depth, stride):
+        pores = voxels[here] != 0
+        around = []
+        for offset in (-2, -1, 1, 2):
+            at, z = here + offset, slab.start[0] + here + offset
+            if not periodic[0] and not 0 <= z < shape[0]:
+                around.append(np.zeros_like(pores))
+            elif 0 <= at < depth:
+                around.append(voxels[at] != 0)
+            else:
+                around.append(beside[at + 2 if at < 0 else at - depth + 2][0] != 0)
+        narrow = _are_narrow(pores, *around)
+        for axis in (0, 1):
+            narrow |= _are_narrow(
+                pores, *(_moved(pores, axis, n, periodic[1 + axis]) for n in (-2, -1, 1, 2))
+            )
+        counts += np.count_nonzero(narrow), np.count_nonzero(pores)
+    few, many = sum_over_ranks(comm, counts)
+    return float(few / many) if many else 0.0
+
+
+def _are_narrow(
+    pores: np.ndarray,
+    two_before: np.ndarray,
+    before: np.ndarray,
+    after: np.ndarray,
+    two: np.ndarray,
+) -> np.ndarray:
+    """Return which pores have walls at most two voxels apart, by their neighbours on a line."""
+    return pores & ((~before & ~(after & two)) | (~after & ~(before & two_before)))
+
+
+def _moved(pores: np.ndarray, axis: int, by: int, is_periodic: bool) -> np.ndarray:
+    """Return for each voxel of a plane its neighbour so far away along an axis; solid beyond."""
+    moved = np.roll(pores, -by, axis)
+    if not is_periodic:
+        beyond = slice(None, -by) if by < 0 else slice(-by, None)
+        np.moveaxis(moved, axis, 0)[beyond] = False
+    return moved
 
 
 def _check_paths(connectivity: Connectivity, axes: Sequence[int]) -> None:

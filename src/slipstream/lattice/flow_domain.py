@@ -27,7 +27,7 @@ from slipstream.device import Device, HostDevice
 from slipstream.errors import InputError
 from slipstream.io.image_errors import CASES, AxesInOrder, ImageError, Key, PerAxis, in_terms_of
 from slipstream.io.voxel_images import open_image
-from slipstream.lattice.domain_decomposition import Subdomain, decompose
+from slipstream.lattice.domain_decomposition import NARROW, Subdomain, decompose
 from slipstream.lattice.lattice_memory import check_room
 from slipstream.lattice.pore_sites import check_size
 from slipstream.lattice.samples import check_box, make_sample
@@ -37,6 +37,8 @@ from slipstream.simulation.device_memory import ranks_per_device
 
 # Ranges of the domain and of the sample that correspond, and whether the latter runs backwards.
 _Range = tuple[tuple[int, int], tuple[int, int], bool]
+# The share of pores of at most `NARROW` voxels from which a warning says so.
+_MANY_NARROW = 0.2
 # Per voxel, while the image is redistributed: as read, as redistributed, and with a shell.
 _BYTES_TO_READ = 3
 
@@ -100,6 +102,14 @@ class Domain:
         """Refuse a source whose values do not tell what is pore. Collective if its method is."""
         if hasattr(self._source, "check_values"):
             self._source.check_values()
+
+    def pore_text(self, porosity: float) -> str:
+        """Return which values count as pore, and their share of the sample.
+
+        Collective if the source's method is.
+        """
+        text = self._source.pore_text() if hasattr(self._source, "pore_text") else "value 1"
+        return f"{text} ({100 * porosity:.1f} %)"
 
     def read(self, box: Box) -> np.ndarray:
         """Return the uint8 mask of a box, 1 in pores; collective if the source's method is.
@@ -181,13 +191,16 @@ _FILE_OPTIONS = ("pore", "pore_below", "pore_above", "dtype", "byte_order", "off
 def open_domain(image: Image, axis: str, comm: Comm, given: Any = None) -> Domain:
     """Return the domain that an ``[image]`` table describes, for flow along an axis. Collective.
 
-    An image in memory that is `given` takes the place of the file.
+    An image in memory, or what has a shape and ``read(box)``, that is `given` takes the place of
+    the file.
     """
     shape: Any = image.shape and tuple(reversed(image.shape))
     with in_terms_of(CASES):
         source: Any
         if image.sample is not None:
             source = make_sample(image.sample, shape, **image.sample_parameters)
+        elif hasattr(given, "read"):
+            source = given
         else:
             keys = {name: getattr(image, name) for name in _FILE_OPTIONS}
             options = {name: value for name, value in keys.items() if value is not None}
@@ -256,6 +269,28 @@ def unmatched_text(subdomain: Subdomain) -> str:
         f"pore faces solid across the periodic faces ({', '.join(shares)} voxels), where the flow "
         f"is blocked; mirror along {' and '.join(sorted(found))} makes them match, in "
         f"{2 ** len(found)} times the voxels"
+    )
+
+
+def narrow_text(subdomain: Subdomain) -> str:
+    """Return which share of the pores is too narrow for a profile of velocity."""
+    return f"{subdomain.narrow:.1%} of the pore voxels are in pores of at most {NARROW} voxels"
+
+
+def narrow_remark(subdomain: Subdomain) -> str:
+    """Return what the share of narrow pores counts, and whether it is a reason for doubt."""
+    text = f"of the pore voxels are in pores of at most {NARROW} voxels"
+    return f"{text}, not resolved" if narrow_doubt(subdomain) else text
+
+
+def narrow_doubt(subdomain: Subdomain) -> str:
+    """Return a warning if many pores are too narrow; "" if few are."""
+    if subdomain.narrow <= _MANY_NARROW:
+        return ""
+    return (
+        f"{subdomain.narrow:.0%} of the pore voxels are in pores of at most {NARROW} voxels, in"
+        " which the flow is not resolved: the permeability may be wrong by as much; use a finer"
+        " image"
     )
 
 

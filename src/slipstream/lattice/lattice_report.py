@@ -48,6 +48,7 @@ def problem_text(case: LatticeCase, domain: Domain, found: Connectivity) -> dict
     return {
         "equation": f"{equation} flow, lattice Boltzmann, D3Q19, two relaxation times",
         "image": image_text(case.image, domain),
+        "pore": domain.pore_text(found.porosity),
         "porosity": f"{found.porosity:.4f}; open along {axis}: {found.open_porosity:.4f}",
         "pores": f"{found.pores:,} voxels, {isolated:,} of them isolated and {fate}",
         "fluid": f"relaxation time {fluid.relaxation_time:g}, viscosity {fluid.viscosity:.4g}, "

@@ -24,6 +24,9 @@ from slipstream.lattice.domain_decomposition import Subdomain
 from slipstream.lattice.flow_domain import (
     Domain,
     mirrored_tensor_text,
+    narrow_doubt,
+    narrow_remark,
+    narrow_text,
     open_domain,
     read_pores,
     unmatched_text,
@@ -85,8 +88,8 @@ class LatticeSimulation(Simulation):
     shortens_steps = False
     timed = "a pair of time steps"
 
-    # An image in memory, read in place of the file that the case names.
-    given_image: np.ndarray | None = None
+    # An image in memory, or what has a shape and read(box), in place of the file of the case.
+    given_image: Any = None
 
     case: LatticeCase
     domain: Domain
@@ -160,6 +163,7 @@ class LatticeSimulation(Simulation):
         """Return what is solved, in which pores. Collective: reads and analyses the image."""
         self._read_image()
         text = problem_text(self.case, self.domain, self.found)
+        text["narrow pores"] = narrow_text(self.subdomain)
         faces = unmatched_text(self.subdomain)
         return {**text, "faces": faces} if faces else text
 
@@ -226,6 +230,8 @@ class LatticeSimulation(Simulation):
         folder = self.restart
         if len(self._axes) > 1 and self.case.image.mirror:
             self._warnings.append(mirrored_tensor_text(self.case.image.mirror))
+        doubt = narrow_doubt(self.subdomain)
+        self._warnings += [doubt] if doubt else []
         if folder is not None:
             checkpoint, earlier = open_earlier_run(folder, self.case, self.comm)
             self._warnings += checkpoint.warnings
@@ -391,12 +397,17 @@ class LatticeSimulation(Simulation):
             "residual": self._steadiness.residual,
         }
 
-    def tensor(self) -> np.ndarray:
+    @property
+    def residual(self) -> float:
+        """The largest distance from the steady flow along the axes so far; 1 if unknown."""
+        return max(self._steadiness.residual, *(one.residual for one in self._over), 0.0)
+
+    def tensor(self, missing: float = 0.0) -> np.ndarray:
         """Return the permeability tensor in squares of voxels, rows and columns x, y, z.
 
-        Columns of axes along which nothing has flowed yet are 0. Collective.
+        Columns of axes along which nothing has flowed yet are `missing`. Collective.
         """
-        tensor = np.zeros((3, 3))
+        tensor = np.full((3, 3), missing)
         for record in [*self._over, self._record()]:
             tensor[:, 2 - record.axis] = record.column[::-1]
         return tensor
@@ -430,6 +441,8 @@ class LatticeSimulation(Simulation):
             **flow_texts(means, self._axis, tortuosity(sums, self._axis)),
             **si_texts(self._in_si_units(means.sums), AXES[self._axis]),
             "porosity": (f"{found.porosity:.4f}", f"{found.open_porosity:.4f} open"),
+            "pore": (self.domain.pore_text(found.porosity), ""),
+            "narrow pores": (f"{self.subdomain.narrow:.1%}", narrow_remark(self.subdomain)),
             "storage": self._storage_text(),
             **speed_results(self.flow, self.comm, self.sites, steps, seconds, devices),
         }

@@ -17,9 +17,10 @@ from typing import Any
 
 import numpy as np
 
-from slipstream.accepted import LARGEST_VOXEL, SCHEDULES
+from slipstream.accepted import FORCES, LARGEST_VOXEL, SCHEDULES
 from slipstream.argument_checks import check_positive, name_among
 from slipstream.array_types import Comm
+from slipstream.case.lattice_case import LEAST_TOLERANCES
 from slipstream.collective import check_agreement, collectively, sum_over_ranks
 from slipstream.decomposition import Box
 from slipstream.device import Device
@@ -30,7 +31,13 @@ from slipstream.io.voxel_images import open_image
 from slipstream.lattice.convergence import distance_text
 from slipstream.lattice.darcy import resisted_force
 from slipstream.lattice.domain_decomposition import PARTITIONS, Subdomain
-from slipstream.lattice.flow_domain import Domain, mirrored_tensor_text, read_pores, unmatched_text
+from slipstream.lattice.flow_domain import (
+    Domain,
+    mirrored_tensor_text,
+    narrow_doubt,
+    read_pores,
+    unmatched_text,
+)
 from slipstream.lattice.flow_snapshot import snapshot_size
 from slipstream.lattice.flow_units import PhysicalFluid, Units, physical_fluid
 from slipstream.lattice.lattice_memory import memory_needed
@@ -181,7 +188,8 @@ def permeability(
     Warns
     -----
     RuntimeWarning
-        If opposite faces do not match, so that pores face solid; if flow with inertia is so fast
+        If opposite faces do not match, so that pores face solid; if many pores are one or two
+        voxels wide, where the flow is not resolved; if flow with inertia is so fast
         that compressibility matters, beyond a Mach number of 0.1; or if the tolerance was not
         reached within the steps allowed.
     """
@@ -208,6 +216,12 @@ def permeability(
     name_among("isolated", isolated, ("remove", "keep"))
     name_among("schedule", schedule, SCHEDULES)
     wishes = _storage_wishes(storage, precision)
+    floor = LEAST_TOLERANCES[wishes["precision"]]
+    if tolerance < floor:
+        raise InputError(
+            f"tolerance is {tolerance!r}, below the floor of round-off; accepted with precision ="
+            f" {wishes['precision']!r}: at least {floor:g}"
+        )
     if callback is not None and not callable(callback):
         raise InputError(f"callback is of type {type(callback).__name__}; accepted: a function")
     given = {
@@ -308,6 +322,12 @@ def _drive(
     given = {"force": force, "pressure_drop": pressure_drop}
     given = {name: value for name, value in given.items() if value is not None}
     check_positive(**given)
+    low, high = FORCES
+    for name, value in given.items():
+        if not low <= float(value or 0) <= high:
+            raise InputError(
+                f"{name} is {value!r}; accepted: {low:g} to {high:g}, in lattice units"
+            )
     if len(given) > 1:
         raise InputError("force and pressure_drop: both are given; accepted: one of them")
     if real is not None and fluid.inertia:
@@ -367,6 +387,8 @@ def _result(
         tensor=tensor,
         porosity=found.porosity,
         open_porosity=found.open_porosity,
+        pore_values=domain.pore_text(found.porosity),
+        narrow_pores=subdomain.narrow,
         porosity_profile=porosity_profile(subdomain, domain.sample, axes[0], comm),
         velocity=float(np.mean([run.means.sums.velocity[run.axis] for run in runs])),
         mach=max(run.means.sums.mach for run in runs),
@@ -411,6 +433,7 @@ def mirrored_axes(mirror: Any, axes: Sequence[int]) -> tuple[str, ...]:
 def _doubts(subdomain: Subdomain, axes: Sequence[int], mirrored: Sequence[str]) -> list[str]:
     """Return what is accepted, but may not be meant."""
     told = [unmatched_text(subdomain)] if any(subdomain.unmatched) else []
+    told += [narrow_doubt(subdomain)] if narrow_doubt(subdomain) else []
     return told + ([mirrored_tensor_text(mirrored)] if len(axes) > 1 and mirrored else [])
 
 

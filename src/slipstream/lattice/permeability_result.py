@@ -262,6 +262,11 @@ class Permeability:
         an interrupted call did not reach are NaN.
     porosity, open_porosity : float
         Pores as a fraction of the sample's voxels; and those that percolate along the axis.
+    pore_values : str
+        Which values of the image count as pore, and their share: "value 1 (49.5 %)".
+    narrow_pores : float
+        Fraction of the pore voxels in pores of one or two voxels from wall to wall, in which the
+        flow is not resolved.
     porosity_profile : numpy.ndarray
         Fraction of each plane of the sample, normal to the axis, that is pore in which fluid is
         simulated; for all axes the planes are normal to x.
@@ -294,6 +299,8 @@ class Permeability:
     tensor: np.ndarray | None
     porosity: float
     open_porosity: float
+    pore_values: str
+    narrow_pores: float
     porosity_profile: np.ndarray
     velocity: float
     mach: float
@@ -375,6 +382,8 @@ class Permeability:
                 numbers = "  ".join(f"{number: .4e}" for number in row)
                 rows.append((f"tensor, {axis}", f"{numbers} {unit}"))
         rows.append(("porosity", f"{self.porosity:.4f}, {self.open_porosity:.4f} open"))
+        rows.append(("pore", self.pore_values))
+        rows.append(("narrow pores", f"{self.narrow_pores:.1%} are one or two voxels wide"))
         for flow in self.flows.values():
             rows += flow._rows()
         names = ", ".join(getattr(self.storage, name) for name in (*TUNED, "precision"))

@@ -18,7 +18,7 @@ from slipstream.collective import largest, sum_over_ranks
 from slipstream.errors import SlipstreamError
 from slipstream.lattice.convergence import MACH_WARNING, Convergence
 from slipstream.lattice.darcy import drive_of
-from slipstream.lattice.domain_decomposition import Subdomain
+from slipstream.lattice.flow_domain import narrow_doubt, narrow_text
 from slipstream.lattice.permeability import permeability
 from slipstream.lattice.permeability_result import Permeability
 from slipstream.lattice.relaxation_rates import fluid_of
@@ -30,22 +30,14 @@ if TYPE_CHECKING:
 
 # Voxels of a pilot at most, and how much larger they are: pores must not be lost.
 _MOST_VOXELS, _FACTORS = 1 << 19, (2, 4)
-# Pores of this many voxels and less are too narrow for a parabola; the share from which it is told.
-_NARROW, _MANY = 2, 0.05
 
 
 def foresee(simulation: LatticeSimulation, seconds: float) -> Foresight:
     """Return what a pilot, of so many seconds at most, and the image tell of a run. Collective."""
     found = Foresight()
-    share = narrow_share(simulation.subdomain, simulation)
-    found.facts["narrow pores"] = (
-        f"{share:.1%} of the pore voxels are in pores of at most {_NARROW} voxels"
-    )
-    if share > _MANY:
-        found.warnings.append(
-            f"{share:.0%} of the pore voxels are in pores of at most {_NARROW} voxels, in which the"
-            " flow is not resolved: the permeability may be wrong by as much; use a finer image"
-        )
+    found.facts["narrow pores"] = narrow_text(simulation.subdomain)
+    doubt = narrow_doubt(simulation.subdomain)
+    found.warnings += [doubt] if doubt else []
     pilot = _finest_pilot(simulation, seconds)
     if pilot is None:
         return found
@@ -157,29 +149,3 @@ def steps_until(history: list[tuple[int, float]], tolerance: float) -> float | N
     if not (history and math.isfinite(left)):
         return None
     return history[-1][0] + left * history[0][0]
-
-
-def narrow_share(subdomain: Subdomain, simulation: LatticeSimulation) -> float:
-    """Return the share of pore voxels between walls that are close to each other. Collective.
-
-    Walls across the faces of a rank's box, but the nearest, are not seen.
-    """
-    own = subdomain.own.astype(bool)
-    inner = own[1:-1, 1:-1, 1:-1]
-    narrow = np.zeros(inner.shape, bool)
-    for axis in range(3):
-        along = np.moveaxis(own, axis, 0)
-        # Solid after at most so many pores on both sides together.
-        pores = along[1:-1]
-        before, after = ~along[:-2], ~along[2:]
-        single = pores & before & after
-        double = np.zeros_like(single)
-        double[:-1] = pores[:-1] & before[:-1] & pores[1:] & after[1:]
-        double[1:] |= double[:-1].copy()
-        found = np.moveaxis(single | double, 0, axis)
-        others = [slice(1, -1)] * 3
-        others[axis] = slice(None)
-        narrow |= found[tuple(others)]
-    counts = np.array([np.count_nonzero(narrow & inner), np.count_nonzero(inner)], float)
-    few, many = sum_over_ranks(simulation.comm, counts)
-    return float(few / many) if many else 0.0
