@@ -149,6 +149,14 @@ def test_a_fluid_at_rest_reaches_the_end(comm, device):
     assert (sim.time, sim.diagnostics["energy"]) == (2.0, 0.0)
 
 
+def test_steps_that_grow_without_bound_are_counted_all_the_same(comm, device):
+    sim = turbulence(comm, device, points=8, viscosity=1.0, step=None, cfl=2.0)
+    sim.step(300)
+    assert sim.time > 1e18  # a number to which 300 adds nothing
+    sim.run(steps=300, progress=True)
+    assert sim.steps == 600
+
+
 def test_modes_are_those_of_the_field(comm, device):
     sim, values = turbulence(comm, device), solenoidal(kept_noise(3))
     view = sim.fields["velocity"]

@@ -65,7 +65,7 @@ def test_energy_budget_closes_as_the_interval_shrinks(device):
     def largest_residual(interval):
         simulation = start(device, "equation.viscosity=0.05")
         residuals = [simulation.diagnostics()["budget_residual"]]
-        assert residuals == [0]
+        assert math.isnan(residuals.pop())
         while simulation.time < 0.16 - 1e-9:
             advance(simulation, round(interval / 0.005), 0.005)
             residuals.append(simulation.diagnostics()["budget_residual"])

@@ -315,16 +315,21 @@ class InteractiveSimulation(ChosenOutput, ABC):
         solver = self._ready()
         self._check_limits(limits)
         self._told.clear()
-        loop, start = TimeLoop(solver, self._callbacks, limits), solver.time
+        loop = TimeLoop(solver, self._callbacks, limits)
         console = self._console(progress)
-        span = self._span(loop, limits)
+        # Of so many steps it is known how many are done; their times may be of any size.
+        counts = limits.steps is not None
+        start, end = (0.0, float(limits.steps or 0)) if counts else self._span(limits)
         self._is_running, solver.is_timed = True, False
         try:
-            with Interruption(self.comm) as interruption, Progress(console, *span) as shown:
+            with (
+                Interruption(self.comm) as interruption,
+                Progress(console, start, end, f"t = {solver.time:g}") as shown,
+            ):
 
                 def show() -> None:
-                    at = solver.time if limits.steps is None else start + loop.steps
-                    shown.update(at, solver.progress(loop.step_size))
+                    reached = loop.steps if counts else solver.time
+                    shown.update(reached, solver.progress(loop.step_size))
                     self._tell()
 
                 loop.observe()
@@ -334,11 +339,9 @@ class InteractiveSimulation(ChosenOutput, ABC):
         if loop.stopped_by == "interrupted":
             raise KeyboardInterrupt(f"at step {solver.step}, t = {solver.time:.6g}")
 
-    def _span(self, loop: TimeLoop, limits: Limits) -> tuple[float, float]:
+    def _span(self, limits: Limits) -> tuple[float, float]:
         """Return the start and end of a progress bar."""
         start = self.solver.time
-        if limits.steps is not None:
-            return start, start + limits.steps
         return start, limits.until if limits.until < math.inf else start + 1.0
 
     def _console(self, progress: bool | None) -> Console:

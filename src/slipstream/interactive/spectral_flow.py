@@ -195,6 +195,18 @@ class Flow(InteractiveSimulation):
             self._evaluations[expression] = Evaluation(flow, expression)
         return self._evaluations[expression]
 
+    @property
+    @collective
+    def courant_number(self) -> float:
+        """The Courant number of the next time step. Collective.
+
+        It is ``time_step * (max(|u|/dx + |v|/dy + |w|/dz) + w)``, with the velocity at the start of
+        the step before, or as it was set since, and the largest frequency w of the model's waves.
+        A fixed step is warned of above 1.
+        """
+        step = self._ready().step_size()
+        return self._spectral.courant_of(step)
+
     @collective
     def evaluate(self, expression: str | Quantity | float) -> FieldView:
         """Return an expression of the fields that can be read like a field. Collective.

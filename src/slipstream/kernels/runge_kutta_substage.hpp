@@ -20,6 +20,12 @@ INLINE Complex decay_and(Real less_one, Complex origin, Complex change) {
   return INTEGRATING_FACTOR ? less_one * origin + change : change;
 }
 
+// 0, or not-a-number for what is not finite, or has a square near the largest double.
+INLINE Real excess_of(Real value) {
+  const Real raised = (sizeof(Real) == 8 ? Real(1e158) : Real(1)) * value;
+  return raised - raised;
+}
+
 // With d the integrating factor and N the rates, of which INTEGRATING_FACTOR leaves out the decay,
 //
 //   stage  = d^NODE_NEXT start + step a d^(NODE_NEXT - NODE) N
@@ -28,7 +34,8 @@ INLINE Complex decay_and(Real less_one, Complex origin, Complex change) {
 // Of `stage` and `result` those that WRITES_STAGE and WRITES_RESULT name are stored; WRITES_INPUTS
 // stores what of the stage goes to physical space. Each of FORCES patterns of force is added to the
 // rate of its component, one of FORCED, times a factor of this SUBSTAGE, which follows the time step
-// in `step`. If SPHERE is not negative, parameters[SPHERE ...] are one over the squares of the sphere's
+// in `step`. With MARKS the result is checked: marks[ky of this rank] receives the ordered bits of
+// not-a-number where a value is not finite, or so large that energies are not. If SPHERE is not negative, parameters[SPHERE ...] are one over the squares of the sphere's
 // radii, and nothing changes outside of it. What is SHIFTED belongs to a grid that is shifted by half a
 // spacing, for which `phases` are the factors along x, y and z.
 KERNEL advance_substage(const Complex* RESTRICT products, const Complex* start,
@@ -37,7 +44,7 @@ KERNEL advance_substage(const Complex* RESTRICT products, const Complex* start,
                         const Real* RESTRICT step,
                         const Real* RESTRICT decay, const Real* RESTRICT wavenumbers,
                         const Complex* RESTRICT phases, const double* RESTRICT parameters,
-                        Index nz, Index ny, Index nx,
+                        Index* marks, Index nz, Index ny, Index nx,
                         Index row_size, Index low, Index gap, Index product_field,
                         Index state_field, Index plane, Index first_y, Index all_y,
                         Index decay_field, Index decay_plane, double a, double b, double scale) {
@@ -48,7 +55,8 @@ KERNEL advance_substage(const Complex* RESTRICT products, const Complex* start,
     const Real kz = wavenumbers[nx + all_y + z], ky = wavenumbers[nx + first_y + y];
     const Complex* RESTRICT t = products + (z < low ? z : z + gap) * plane + y * row_size;
     const Index at = z * plane + y * row_size;
-    FOR_COLUMNS(c, nx) {
+    Real excess = 0;  // not-a-number once a value has been too large
+    FOR_COLUMNS_SUM(c, nx, excess) {
       const Real kx = wavenumbers[c];
       Complex product[PRODUCTS], now[STATE], rate[STATE], next[STATE];
       Real slowing[STATE], factor[DECAYS];
@@ -89,9 +97,11 @@ KERNEL advance_substage(const Complex* RESTRICT products, const Complex* start,
         }
         if (WRITES_RESULT) {
           const Complex change = step_b * (1 + power_less_one<NODE_END - NODE>(d)) * rate[i];
-          result[here] = READS_TOTAL
-                             ? total[here] + change
-                             : origin + decay_and(power_less_one<NODE_END>(d), origin, change);
+          const Complex reached = READS_TOTAL ? total[here] + change
+                                              : origin + decay_and(power_less_one<NODE_END>(d),
+                                                                   origin, change);
+          result[here] = reached;
+          if (MARKS) excess += excess_of(reached.re) + excess_of(reached.im);
         }
       }
       if (WRITES_STAGE && WRITES_INPUTS) {
@@ -101,6 +111,8 @@ KERNEL advance_substage(const Complex* RESTRICT products, const Complex* start,
           inputs[at + c + i * state_field] = SHIFTED_NEXT ? phase * input[i] : input[i];
       }
     }
+    // All rows of a ky write the same.
+    if (MARKS && excess != excess) marks[first_y + y] = ordered_bits(excess);
   }
 }
 

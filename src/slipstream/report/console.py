@@ -67,10 +67,12 @@ def announce_steps(
     step_size: float,
     restart: str | None = None,
     most: int | None = None,
+    courant: float | None = None,
 ) -> None:
     """Print where the run continues from, the first time step, and the expected number of steps.
 
-    `restart` is the folder from whose state it goes on, `most` how many steps there may be.
+    `restart` is the folder from whose state it goes on, `most` how many steps there may be, and
+    `courant` the Courant number of a fixed step, if it has one.
     """
     origin = "" if restart is None else f"goes on from {restart} at t = {time:.6g}"
     for text in filter(None, (description, origin)):
@@ -83,7 +85,8 @@ def announce_steps(
     about = ("at most " if case.ends_early else "") if is_fixed else "about "
     plural = "step" if steps == 1 else "steps"
     size = step_size / case.steps_at_once
-    console.print(f"{kind} {size:.4g}, {about}{steps} {plural}", highlight=False)
+    number = "" if courant is None else f" (Courant number {courant:.3g})"
+    console.print(f"{kind} {size:.4g}{number}, {about}{steps} {plural}", highlight=False)
 
 
 def show_warnings(console: Console, warnings: Iterable[str]) -> None:
@@ -93,9 +96,12 @@ def show_warnings(console: Console, warnings: Iterable[str]) -> None:
 
 
 class Progress:
-    """Shows how far a run between two times is, as a context manager."""
+    """Shows how far a run is between two times, or numbers of steps, as a context manager.
 
-    def __init__(self, console: Console, start: float, end: float) -> None:
+    `state` is what is said of the simulation before the first update.
+    """
+
+    def __init__(self, console: Console, start: float, end: float, state: str = "") -> None:
         self._console = console
         self._start, self._end = start, end
         self._tenths = 0
@@ -112,7 +118,7 @@ class Progress:
                 console=console,
                 refresh_per_second=4,
             )
-            self._task = self._bar.add_task("", total=end - start, state=f"t = {start:g}")
+            self._task = self._bar.add_task("", total=end - start, state=state)
 
     def __enter__(self) -> "Progress":
         if self._bar is not None:
@@ -130,7 +136,7 @@ class Progress:
         show_warnings(self._console, warnings)
 
     def update(self, time: float, state: str, end: float | None = None) -> None:
-        """Show the time reached, and what the simulation says of its state.
+        """Show the time or step reached, and what the simulation says of its state.
 
         `end` is when it will be over as far as is known now, by default at the end of the case.
         """

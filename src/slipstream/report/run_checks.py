@@ -64,7 +64,8 @@ def run_checks(
             remark = "relative, largest since the start; it should be conserved"
             found.append(Check(f"drift of {name}", f"{drift:.1e}", remark, drift > most))
     # The first differences are those of an initial state that adjusts.
-    residual = np.abs(columns.get("budget_residual", np.zeros(0))[3:])
+    residual = np.abs(series.get("budget_residual", np.zeros(0))[3:])
+    residual = residual[np.isfinite(residual)]
     if len(residual):
         largest = float(residual.max())
         remark = "largest, of the dissipation; larger between rows that are far apart in time"

@@ -252,7 +252,9 @@ def _series_table(watcher: RunWatcher, shown: list[str], width: int) -> Table:
         table.add_column(heading, justify="right", no_wrap=True)
     for name in shown:
         values = watcher.series.values(name)
-        numbers = (watcher.series.last(name), values.min(), values.max())
-        cells = [f"{number:.4g}" for number in numbers]
+        # The first row of what compares rows is not a number.
+        finite = values[np.isfinite(values)]
+        range_ = (finite.min(), finite.max()) if finite.size else (math.nan, math.nan)
+        cells = [f"{number:.4g}" for number in (watcher.series.last(name), *range_)]
         table.add_row(Text(name), sparkline(times, values, room), *cells)
     return table

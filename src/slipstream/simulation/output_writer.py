@@ -7,6 +7,7 @@ A GPU goes on meanwhile: what it has copied to the host is written by a thread (
 Several ranks write at once, as they have to meet.
 """
 
+import math
 import time as clock
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
@@ -267,7 +268,8 @@ class OutputWriter:
     def _write_diagnostics(self, step_size: float) -> None:
         diagnostics = self._simulation.diagnostics()
         for name, value in diagnostics.items():
-            check_finite(name, value, self._simulation)
+            if not (math.isnan(value) and name in self._simulation.needs_earlier):
+                check_finite(name, value, self._simulation)
         # These may be infinite for reasons of their own.
         diagnostics = diagnostics | self.chosen.diagnostics()
         if self.series is not None:

@@ -277,6 +277,7 @@ class _CaseRun:
             loop.step_size,
             simulation.restart,
             limits.steps,
+            simulation.courant,
         )
         self._recorder.describe_step(description)
         writer.after_state = lambda step, time: self._note_state(loop, step, time)
@@ -292,7 +293,7 @@ class _CaseRun:
                 )
             return True
 
-        with Progress(self._console, start, case.time.end) as progress:
+        with Progress(self._console, start, case.time.end, f"t = {start:g}") as progress:
 
             def show() -> None:
                 end = simulation.expected_end()

@@ -81,6 +81,7 @@ class Trial:
 
     start_time: float = 0.0
     first_step: float = math.nan
+    courant: float | None = None
     step_seconds: float = 0.0
     steps: int = 0
     # Until the first step, with kernels compiled before.
@@ -228,7 +229,7 @@ def _step_and_write(simulation: Simulation, place: Path, trial: Trial) -> None:
             end, most = case.time.end, case.time.max_steps
             watching = [] if is_large else [writer]
             warming = TimeLoop(simulation, watching, Limits(end, min(most or _WARMING, _WARMING)))
-            trial.first_step = simulation.step_size()
+            trial.first_step, trial.courant = simulation.step_size(), simulation.courant
             if not is_large:
                 writer.record(warming.step_size)
             warming.run(interruption, lambda: None)
@@ -469,7 +470,9 @@ def _show(
         table.add_row(name, Text(printable(text)))
 
     fixed = case.fixed_step is not None
-    add("time step" if fixed else "first time step", f"{trial.first_step / case.steps_at_once:.4g}")
+    first = f"{trial.first_step / case.steps_at_once:.4g}"
+    number = "" if trial.courant is None else f", Courant number {trial.courant:.3g}"
+    add("time step" if fixed else "first time step", first + number)
     about = "about " if not fixed or foresight.steps is not None else ""
     about = "at most " if case.ends_early and foresight.steps is None else about
     how = foresight.source if foresight.steps is not None else ""

@@ -62,12 +62,19 @@ class Simulation(ABC):
         says of the initial state.
     is_timed : bool
         Whether some steps are timed node by node, for `timers`.
+    courant : float or None
+        The Courant number of the last step whose size was looked at, the same on all ranks, where
+        steps are of one size; None where it is given, or does not say how large they may be.
+    needs_earlier : frozenset of str
+        Diagnostics that compare the state with that of those before: not-a-number at first.
     """
 
     # What one timing covers, for the title of its picture.
     timed = "one time step"
     # Whether steps can be shorter than `step_size`, to hit the end of the run and times of output.
     shortens_steps = True
+    courant: float | None = None
+    needs_earlier: frozenset[str] = frozenset()
 
     @property
     def output_is_copied(self) -> bool:
@@ -197,6 +204,13 @@ class Simulation(ABC):
         if the state has blown up, which is looked at when steps have been waited for: all that
         choose the next step, but only some that are of one size, so that a GPU has always work.
         """
+
+    def is_finite(self) -> bool:
+        """Return whether the state is one of finite numbers, if steps find that out. Collective.
+
+        That is known without another look at the state, after the last step too.
+        """
+        return True
 
     def advance(self, step_size: float) -> None:
         """Do one time step, or a few that only go together. Collective.

@@ -141,6 +141,9 @@ class TimeLoop:
             after_step()
         began = clock.perf_counter()
         simulation.synchronize()
+        # Not every step of one size has been looked at.
+        if not simulation.is_finite():
+            check_finite("the state", math.nan, simulation)
         self.stepping += clock.perf_counter() - began
 
     def _goes_on(self) -> bool:
@@ -163,7 +166,7 @@ class TimeLoop:
         step_size, self._times_set = simulation.step_size(), simulation.times_set
         # In a fluid at rest a Courant number allows any step, so infinity is legitimate.
         if step_size != math.inf:
-            check_finite("the time step", step_size, simulation)
+            check_finite("the state", step_size, simulation)
         if simulation.time + step_size <= simulation.time:
             raise RunError(
                 f"the time step shrank to {step_size:.3g} at step {simulation.step},"

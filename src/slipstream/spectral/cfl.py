@@ -1,7 +1,8 @@
 """The Courant-Friedrichs-Lewy condition: how large a time step may be.
 
 The first substage of a step measures max(|u|/dx + |v|/dy + |w|/dz) at the points, since it has the
-velocity there anyway. What is linear and not integrated exactly limits the step too.
+velocity there anyway, and the last one finds out whether the state is still finite. What is linear
+and not integrated exactly limits the step too.
 """
 
 from __future__ import annotations
@@ -17,6 +18,9 @@ from slipstream.spectral.runge_kutta_step import SpectralStep
 from slipstream.spectral.spectral_problem import SpectralProblem
 from slipstream.spectral.transform_passes import record_through
 
+# The Courant number above which a fixed step is warned of.
+LARGEST = 1.0
+
 
 def check_step(time: SpectralTime, problem: SpectralProblem, linear: LinearOperator) -> None:
     """Refuse an adaptive step that nothing bounds."""
@@ -26,19 +30,25 @@ def check_step(time: SpectralTime, problem: SpectralProblem, linear: LinearOpera
         raise InputError(f"time.max_step: needed with time.cfl, since {why}")
 
 
-def step_size(flow: SpectralStep, time: SpectralTime, linear: LinearOperator, comm: Comm) -> float:
-    """Return the next time step: fixed, or ``cfl / (max(|u|/dx + |v|/dy + |w|/dz) + w)``.
+def largest_rate(flow: SpectralStep, linear: LinearOperator, comm: Comm) -> float:
+    """Return ``max(|u|/dx + |v|/dy + |w|/dz) + w``, which times a step is its Courant number.
 
     Collective. Here w is the largest frequency of the model's waves, 0 if it has none, and the
     largest rate of decay if that is not integrated exactly. The velocity is that at the beginning
-    of the step before, whose first substage has measured it at no cost.
+    of the step before, whose first substage has measured it at no cost. Not-a-number if it was not
+    finite, or the state is not now.
     """
     rate = courant_rate(flow)
     if comm is not None:
         # MPI's maximum might lose a not-a-number, which compares with nothing.
         rate = _largest(comm.allgather(rate))
     rate += linear.explicit_rate
-    if not math.isfinite(rate):
+    return rate if math.isfinite(rate) else math.nan
+
+
+def step_size(rate: float, time: SpectralTime) -> float:
+    """Return the next time step, fixed or from the Courant number, at this `largest_rate`."""
+    if math.isnan(rate):
         return math.nan
     if time.step is not None:
         return time.step
@@ -47,14 +57,24 @@ def step_size(flow: SpectralStep, time: SpectralTime, linear: LinearOperator, co
     return min(step, time.max_step or math.inf)
 
 
+def too_large(courant: float, time: SpectralTime, now: float) -> list[str]:
+    """Return the warning of a fixed step with so large a Courant number at this time, if any."""
+    if not (time.step is not None and courant > LARGEST):
+        return []
+    return [
+        f"time.step: {time.step:g} has a Courant number above {LARGEST:g}, where a flow may blow up"
+        f" or lose its waves; a smaller step, or time.cfl in its place: {courant:.3g} at"
+        f" t = {now:.4g}"
+    ]
+
+
 def courant_rate(flow: SpectralStep) -> float:
     """Return max(|u|/dx + |v|/dy + |w|/dz) at the start of the last step, over this rank's points.
 
-    All velocities of the model count together; not-a-number if they contain one.
+    All velocities of the model count together; not-a-number if they contain one, or a mode of this
+    rank has become one since.
     """
-    if not flow.problem.geometry.planes:
-        return 0.0
-    return _largest([flow.tables_on[device].measured_rate() for device in flow.passes.devices])
+    return _largest([tables.measured_rate() for tables in flow.tables_on.values()])
 
 
 def record_courant(flow: SpectralStep) -> StepGraph:

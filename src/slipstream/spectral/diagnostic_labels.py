@@ -15,7 +15,7 @@ _LABELS = {
     "taylor_reynolds": "Taylor-scale Reynolds number, E sqrt(20 / (3 viscosity dissipation))",
     "kmax_eta": "resolution, largest wavenumber times Kolmogorov length; 1 and more resolves",
     "budget_residual": "(dE/dt + dissipation - injection) / dissipation since the row before; "
-    "an error where products conserve energy",
+    "an error where products conserve energy; not a number in the first row",
     "energy_spectrum": "energy spectrum, sums to the energy (non-dimensional)",
 }
 # Energies of more fields than these are not told apart in pictures.

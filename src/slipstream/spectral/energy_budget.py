@@ -41,6 +41,7 @@ class EnergyBudget:
         self._fields, self._viscosity, self._largest = fields, viscosity, largest_wavenumber
         self._has_driving = has_driving
         self._previous: tuple[float, float, float, float] | None = None
+        self._residual = math.nan
 
     def copy(self) -> EnergyBudget:
         """Return another budget that remembers the same."""
@@ -51,6 +52,7 @@ class EnergyBudget:
         gain = row.get("driving", 0.0) + row.get("injection", 0.0)
         dissipation = row["dissipation"]
         self._previous = row["time"], row["energy"], dissipation, dissipation - gain
+        self._residual = row.get("budget_residual", math.nan)
 
     def update(
         self,
@@ -62,8 +64,8 @@ class EnergyBudget:
         """Return the diagnostics at a time, from what `component_sums` and `vector_sums` return.
 
         The residual compares the change of energy since the call before with what was lost and
-        gained in between, by the trapezoidal rule; 0 at first. Two calls at the same time give the
-        same.
+        gained in between, by the trapezoidal rule; not-a-number at first. Two calls at one time
+        give the same.
         """
         energy, dissipation, driving = (float(half) for half in squares.sum(axis=1) / 2)
         result = {"energy": energy}
@@ -88,7 +90,7 @@ class EnergyBudget:
             velocity = vectors[vectors_of(self._fields)[0][1].name]
             result |= self._scales(self._viscosity, *velocity[:2])
         gain = driving + (power or 0.0)
-        result["budget_residual"] = self._residual(time, energy, dissipation, gain)
+        result["budget_residual"] = self._balance(time, energy, dissipation, gain)
         return result
 
     def _scales(self, viscosity: float, energy: float, enstrophy: float) -> dict[str, float]:
@@ -102,15 +104,16 @@ class EnergyBudget:
             "kmax_eta": self._largest * kolmogorov_length(viscosity, dissipation),
         }
 
-    def _residual(self, time: float, energy: float, dissipation: float, gain: float) -> float:
-        residual, loss = 0.0, dissipation - gain
+    def _balance(self, time: float, energy: float, dissipation: float, gain: float) -> float:
+        """Return the residual since the earlier call, and remember this one for the next."""
+        loss = dissipation - gain
         if self._previous is not None and time > self._previous[0]:
             earlier, energy_before, dissipation_before, loss_before = self._previous
             mean = (dissipation + dissipation_before) / 2
             change = (energy - energy_before) / (time - earlier) + (loss + loss_before) / 2
-            residual = change / mean if mean > 0 else change
+            self._residual = change / mean if mean > 0 else change
         self._previous = (time, energy, dissipation, loss)
-        return residual
+        return self._residual
 
 
 def budget_kernels(flow: SpectralStep) -> tuple[Kernel, Kernel]:

@@ -26,14 +26,18 @@ class KernelTables:
         # Along an axis of one point nothing varies, so nothing can move.
         sizes = zip(geometry.shape, problem.lengths, strict=True)
         per_spacing = [n / L if n > 1 else 0.0 for n, L in sizes]
-        rows = (max(1, geometry.planes * geometry.shape[1]),)
+        rows = max(1, geometry.planes * geometry.shape[1])
+        # What a step finds out: rates of crossing grid cells, by row of points, as ordered bits;
+        # and not-a-number for each ky of which a mode is no longer finite at its end.
+        self.found = device.zeros((rows + geometry.columns_shape[1],), np.int64)
+        self.marks = self.found[rows:]
         self.product = product_of_model(
             problem.model,
             device.array([*per_spacing[::-1], *problem.numbers], np.float64),
-            device.zeros(rows, np.int64),
+            self.found[:rows],
         )
         # Only the first substage measures the velocity, from which the time step follows.
-        self.unmeasured = replace(self.product, maxima=device.zeros(rows, np.int64))
+        self.unmeasured = replace(self.product, maxima=device.zeros((rows,), np.int64))
         self.parameters = device.array([*problem.numbers, *problem.over_radii], np.float64)
         # Factors that shift the grid by half a spacing.
         half = [length / n / 2 for n, length in zip(geometry.shape, problem.lengths, strict=True)]
@@ -47,17 +51,20 @@ class KernelTables:
         self.decay = device.zeros((size,), problem.real_dtype)
 
     def forget(self) -> Operation:
-        """Return the operation that forgets the velocity measured before."""
-        maxima = self.product.maxima
-        return lambda stream: maxima.fill(0)
+        """Return the operation that forgets what the step before has found out."""
+        found = self.found
+        return lambda stream: found.fill(0)
 
     def measured_rate(self) -> float:
-        """Return the largest measured rate of crossing grid cells, or not-a-number."""
-        found: list[int] = []
+        """Return the largest measured rate of crossing grid cells.
+
+        Not-a-number if the velocity was not finite then, or the state is not now.
+        """
+        largest: list[int] = []
         self.device.synchronize()
-        self.device.run(lambda stream: found.append(int(self.product.maxima.max())))
+        self.device.run(lambda stream: largest.append(int(self.found.max())))
         self.device.synchronize()
-        return float(np.int64(found[0]).view(np.float64))
+        return float(np.int64(largest[0]).view(np.float64))
 
 
 def product_of_model(model: Lowered, parameters: Any = None, maxima: Any = None) -> PointProduct:

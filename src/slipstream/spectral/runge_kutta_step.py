@@ -170,13 +170,13 @@ class SpectralStep:
         return graph
 
     def new_graph(self) -> StepGraph:
-        """Return a graph that begins by forgetting the velocity measured before."""
+        """Return a graph that begins by forgetting what the step before has found out."""
         graph = StepGraph(self.passes.devices[0])
         for device in self.passes.devices:
             tables = self.tables_on[device]
             graph.add(
                 tables.forget(),
-                writes=[tables.product.maxima],
+                writes=[tables.found],
                 label="reset",
                 category="compute",
                 device=device,
@@ -215,6 +215,7 @@ class SpectralStep:
             "WRITES_STAGE": not last,
             "WRITES_RESULT": last or method.weights[substage] != 0,
             "WRITES_INPUTS": self.inputs is not None,
+            "MARKS": last,
             "READS_TOTAL": any(method.weights[:substage]),
             "INTEGRATING_FACTOR": problem.integrating_factor,
             "SPHERE": len(problem.numbers) if problem.dealiasing.is_spherical else -1,
@@ -266,6 +267,7 @@ class SpectralStep:
                 tables.wavenumbers,
                 tables.phases,
                 tables.parameters,
+                tables.marks,
                 *self.mode_layout(tile, field),
                 *[*decay_strides, 0][:2],
                 feed,
@@ -277,6 +279,8 @@ class SpectralStep:
             writes, kept = (
                 [parts[name] for name in sorted(names)] for names in (written, written & lasting)
             )
+            if last:
+                writes.append(tables.marks[tile.low : tile.high])
             return TileUpdate(operation, reads, writes, kept)
 
         return update
@@ -337,12 +341,12 @@ class SpectralStep:
         self._step_size = step
 
     def copy_measured(self, other: SpectralStep) -> None:
-        """Take over the velocity that another step of the same problem has measured."""
+        """Take over what the last step of another one, of the same problem, has found out."""
         for (own, tables), theirs in zip(
             self.tables_on.items(), other.tables_on.values(), strict=True
         ):
             theirs.device.synchronize()
-            self._copy(own, tables.product.maxima, theirs.product.maxima)
+            self._copy(own, tables.found, theirs.found)
 
     @staticmethod
     def _copy(device: Device, target: Any, values: np.ndarray) -> None:

@@ -72,6 +72,7 @@ class SpectralSimulation(Simulation):
 
     case: SpectralCase
     flow: SpectralStep
+    needs_earlier = frozenset({"budget_residual"})
 
     @collectively
     def __init__(
@@ -163,6 +164,8 @@ class SpectralSimulation(Simulation):
         """Set the initial flow, or the checkpoint to go on from."""
         self._budget = self._new_budget()
         self._kmax_eta, self._least_resolved = 0.0, (math.inf, 0.0)
+        self._rate, self._looked_at = 0.0, -1
+        self._largest_courant, self._measured_at = (0.0, self.time), self.time
         self._forcing = None
         warnings, initial = self._foreseen + self._forecast(), self._initial
         if self.problem.forced:
@@ -225,10 +228,36 @@ class SpectralSimulation(Simulation):
         if not self._is_measured:
             # A step measures the velocity at its start: after setting the state, measure it again.
             self.placement.run(self._commit(cfl.record_courant(self.flow)))
-            self._is_measured = True
+            self._is_measured, self._measured_at = True, self.time
         elif self.case.time.step is not None and self.step % self._steps_under_way:
             return self.case.time.step
-        return cfl.step_size(self.flow, self.case.time, self._linear, self.comm)
+        self._look()
+        return cfl.step_size(self._rate, self.case.time)
+
+    def is_finite(self) -> bool:
+        """Return whether the modes are finite, as the last step has found. Collective."""
+        if not self._is_measured:  # what is set is finite
+            return True
+        if self._looked_at != self.step:
+            self._look()
+        return not math.isnan(self._rate)
+
+    def _look(self) -> None:
+        """Look at what the last step has found out. Collective."""
+        self._rate = cfl.largest_rate(self.flow, self._linear, self.comm)
+        self._looked_at = self.step
+        time = self.case.time
+        if time.step is None or math.isnan(self._rate):
+            return
+        self.courant, most = self.courant_of(time.step), self._largest_courant[0]
+        if most <= cfl.LARGEST:
+            self._warnings += cfl.too_large(self.courant, time, self._measured_at)
+        if self.courant > most:
+            self._largest_courant = self.courant, self._measured_at
+
+    def courant_of(self, step_size: float) -> float:
+        """Return the Courant number of a step of this size, by what was last measured."""
+        return step_size * self._rate if self._rate else 0.0
 
     @property
     def lanes(self) -> int:
@@ -242,6 +271,7 @@ class SpectralSimulation(Simulation):
         step = self._steps[self.flow.is_ahead]
         self.placement.run(step, profile)
         self.flow.is_ahead = self.flow.passes.goes_ahead
+        self._measured_at = self.time
         self.step += 1
         self.time += step_size
         if self._linear.grows and self.step % _SYMMETRY_INTERVAL == 0:
@@ -302,7 +332,7 @@ class SpectralSimulation(Simulation):
         self.step, self.time = other.step, other.time
         self.note_change()
         self.flow.copy_measured(other.flow)
-        self._is_measured = other._is_measured
+        self._is_measured, self._measured_at = other._is_measured, other._measured_at
         self._budget = other._budget.copy()
         self._kmax_eta, self._least_resolved = other._kmax_eta, other._least_resolved
 
@@ -367,15 +397,20 @@ class SpectralSimulation(Simulation):
     def progress(self, step_size: float) -> str:
         """Return how far the run is, the time step that follows, and what is not resolved."""
         unresolved = f", kmax_eta {self._kmax_eta:.2g} < 1" if 0 < self._kmax_eta < 1 else ""
-        return super().progress(step_size) + unresolved
+        number = "" if self.courant is None else f", Courant number {self.courant:.3g}"
+        return super().progress(step_size) + number + unresolved
 
     def results(self, seconds: float, steps: int) -> dict[str, tuple[str, str]]:
-        """Return how well the smallest eddies were resolved, if not well."""
+        """Return the Courant number of fixed steps, and eddies that were not resolved."""
+        found = {}
+        if self.courant is not None:
+            most, time = self._largest_courant
+            found["largest Courant number"] = f"{most:.3g}", f"at t = {time:.4g}"
         least, time = self._least_resolved
-        if least >= 1:
-            return {}
-        remark = f"at t = {time:.4g}; below 1 the smallest eddies are not resolved"
-        return {"least kmax_eta": (f"{least:.2g}", remark)}
+        if least < 1:
+            remark = f"at t = {time:.4g}; below 1 the smallest eddies are not resolved"
+            found["least kmax_eta"] = f"{least:.2g}", remark
+        return found
 
     def foresee(self, first_step: float, target: float, seconds: float) -> Foresight:
         """Return what the case on few points tells of time steps and resolution. Collective."""
