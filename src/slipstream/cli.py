@@ -432,7 +432,14 @@ def validate(
 
 @app.command()
 def plot(
-    folder: _Run,
+    folders: Annotated[
+        list[Path],
+        typer.Argument(
+            help="Output folder of a run; of several for one figure with all of them.",
+            metavar="RUN...",
+            autocompletion=complete_run,
+        ),
+    ],
     field: Annotated[
         str | None,
         typer.Option(metavar="NAME", help="Draw a plane of this field, instead of everything."),
@@ -453,6 +460,22 @@ def plot(
     format: Annotated[
         str | None, one_of([*PICTURE_FORMATS, *MOVIE_FORMATS], "{} (the last two: --movie)")
     ] = None,
+    spectrum: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Draw this spectrum alone (with the next: the first)."),
+    ] = None,
+    compensate: Annotated[
+        str | None,
+        typer.Option(metavar="5/3", help="Multiply a spectrum by this power of the wavenumber."),
+    ] = None,
+    average: Annotated[
+        bool,
+        typer.Option("--average", help="Draw a spectrum's average over time, with its error."),
+    ] = False,
+    since: Annotated[
+        float | None,
+        typer.Option(metavar="T", help="Of --average: from when on (default: after the spin-up)."),
+    ] = None,
     out: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Where to (default: plots/RUN).")
     ] = None,
@@ -461,11 +484,39 @@ def plot(
     ] = False,
 ) -> None:
     """Draw a run's pictures again, also while it is under way: its folder is only read."""
-    from slipstream.report.plot_command import PlaneWishes, plot, usual_folder
+    from slipstream.report.plot_command import (
+        PlaneWishes,
+        plot,
+        plot_together,
+        spectrum_wishes,
+        usual_folder,
+    )
+
+    def tell(text: str) -> None:
+        typer.echo(printable(text))
 
     wishes = PlaneWishes.of_options(plane, time, limits, colours)
-    folder_out = out or usual_folder(folder)
-    for path in plot(folder, folder_out, field=field, wishes=wishes, format=format, movie=movie):
+    of_spectrum = spectrum_wishes(spectrum, compensate, average, since)
+    folder_out = out or usual_folder(*folders)
+    if len(folders) > 1:
+        if field is not None or movie or not wishes.is_empty:
+            raise InputError(
+                "several runs are drawn in one figure of series and spectra: without --field,"
+                " --plane, --time, --range, --colormap and --movie"
+            )
+        drawn = plot_together(folders, folder_out, spectrum=of_spectrum, format=format, tell=tell)
+    else:
+        drawn = plot(
+            folders[0],
+            folder_out,
+            field=field,
+            wishes=wishes,
+            format=format,
+            movie=movie,
+            spectrum=of_spectrum,
+            tell=tell,
+        )
+    for path in drawn:
         typer.echo(f"{'movie' if movie else 'picture'}: {printable(str(path))}")
 
 

@@ -1,6 +1,9 @@
 """Pictures drawn from a run's folder: those of the run, at any moment of its life."""
 
 import json
+import re
+from dataclasses import replace
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -8,13 +11,22 @@ from fake_simulation import CASE, FakeSimulation
 from PIL import Image
 from rich.console import Console
 
+import slipstream as ss
 from slipstream.case import parse_case
 from slipstream.errors import InputError
 from slipstream.field import Field
+from slipstream.report.compared_runs import (
+    comparison_picture,
+    labels_by_difference,
+    runs_by_name,
+)
 from slipstream.report.figure_style import STYLE
-from slipstream.report.plot_command import PlaneWishes, plot
+from slipstream.report.picture_choice import PictureChoice
+from slipstream.report.plot_command import PlaneWishes, plot, plot_together, spectrum_wishes
+from slipstream.report.run_pictures import SpectrumWishes, spectrum_figure
 from slipstream.report.stored_run import StoredRun
 from slipstream.simulation import run_case
+from slipstream.time_averages import time_average
 
 SHAPE = (8, 6, 4)
 COORDINATES = {name: np.arange(n) * 0.5 for name, n in zip("zyx", SHAPE, strict=True)}
@@ -186,3 +198,132 @@ def test_mistakes_are_told_before_anything_is_written(finished, tmp_path, option
 def test_wishes_are_judged(options, match):
     with pytest.raises(InputError, match=match):
         PlaneWishes.of_options(*options)
+
+
+def test_the_snapshot_that_is_drawn_is_said(finished, tmp_path, capsys):
+    said = []
+    plot(finished, tmp_path, wishes=PlaneWishes(time=0.7), tell=said.append)
+    assert said == [
+        "--time 0.7: no snapshot of that time; drawn is the nearest, of t = 0.5"
+        " (next to it: t = 0 and t = 1)"
+    ]
+    said.clear()
+    plot(finished, tmp_path, wishes=PlaneWishes(time=0.5), tell=said.append)
+    assert not said
+    plot(finished, tmp_path, wishes=PlaneWishes(time=7), tell=said.append)
+    assert "of t = 1 (next to it: t = 0.5)" in said[0]
+    with pytest.raises(InputError, match="--time and --movie exclude each other"):
+        plot(finished, tmp_path, wishes=PlaneWishes(time=1), movie=True)
+
+
+# -- spectra ------------------------------------------------------------------------------------
+
+
+def drawn_spectrum(choice, **wishes):
+    """Return the axes of a spectrum k^-2 of shells up to 17, at two times."""
+    shells = np.arange(18.0)
+    values = np.append(0, shells[1:] ** -2)
+    spectra = [(time, {"e": (shells, (1 + time) * values)}) for time in (0.0, 1.0)]
+    given = SpectrumWishes("e", **wishes)
+    return spectrum_figure("", spectra, {"e": "energy $E$"}, choice, given).axes[0]
+
+
+def test_spectra_end_at_the_cutoff_which_is_marked():
+    axes = drawn_spectrum(PictureChoice(spectra=("e",), cutoff=10.0))
+    curves = [one for one in axes.lines if len(one.get_xdata()) > 2]
+    assert [one.get_xdata().max() for one in curves] == [10, 10]
+    (mark,) = (one for one in axes.lines if list(one.get_xdata()) == [10, 10])
+    assert [one.get_text() for one in axes.texts if one.get_text()][-1] == "cutoff"
+    # Of runs that have not recorded one all shells are drawn.
+    axes = drawn_spectrum(PictureChoice(spectra=("e",)))
+    assert axes.lines[0].get_xdata().max() == 17
+    assert "cutoff" not in [one.get_text() for one in axes.texts]
+
+
+@pytest.mark.parametrize(
+    ("options", "cutoff"),
+    [
+        ({"points": 32}, 10),
+        ({"points": (32, 16, 1)}, 5),
+        ({"points": (32, 16, 16), "length": (4 * np.pi, np.pi, 2 * np.pi)}, 5),
+        ({"points": 32, "dealiasing": "phase-shift", "integrator": "heun"}, 15),
+    ],
+)
+def test_the_cutoff_of_a_grid(options, cutoff):
+    """Up to which all modes of a shell are kept: along the axis with the smallest reach."""
+    with ss.Turbulence(viscosity=0.1, initial="taylor-green", **options) as flow:
+        assert flow.solver.pictures().cutoff == pytest.approx(cutoff)
+
+
+def test_compensated_spectra():
+    axes = drawn_spectrum(PictureChoice(spectra=("e",), cutoff=10.0), power=Fraction(2))
+    np.testing.assert_allclose(axes.lines[1].get_ydata(), 2)
+    assert axes.get_ylabel() == "$k^{2}$ energy $E$"
+
+
+def test_an_averaged_spectrum_has_a_band_of_its_error(finished, tmp_path):
+    said = []
+    (path,) = plot(finished, tmp_path, spectrum=SpectrumWishes(is_average=True), tell=said.append)
+    assert path.name == "energy_spectrum_average.png"
+    assert any("samples only" in one or "correlation times" in one for one in said)
+    average = time_average(
+        np.arange(200), 1 + np.random.default_rng(1).standard_normal((200, 18)) / 10, since=0
+    )
+    average = replace(average, name="e", coordinates={"wavenumber": np.arange(18.0)})
+    choice = PictureChoice(spectra=("e",), cutoff=10.0)
+    wishes = SpectrumWishes("e", Fraction(1), True)
+    axes = spectrum_figure("", [], {}, choice, wishes, average).axes[0]
+    (band,) = axes.collections
+    edges = band.get_paths()[0].vertices
+    k = np.arange(1, 11)
+    at = edges[np.isclose(edges[:, 0], 3)][:, 1]
+    assert at.max() - at.min() == pytest.approx(2 * 3 * average.error[3])
+    np.testing.assert_allclose(axes.lines[0].get_ydata(), k * average.mean[1:11])
+
+
+def test_wishes_for_spectra_are_judged(finished, tmp_path):
+    assert spectrum_wishes(None, None, False, None) is None
+    assert spectrum_wishes("e", "5/3", True, 2.0) == SpectrumWishes("e", Fraction(5, 3), True, 2.0)
+    for power in ("x", "1/0", "nan", "1e9"):
+        with pytest.raises(InputError, match="--compensate: .*; accepted: a power"):
+            spectrum_wishes(None, power, False, None)
+    with pytest.raises(InputError, match="--since: goes with --average"):
+        spectrum_wishes(None, "1", False, 3.0)
+    with pytest.raises(InputError, match="there is no 'x'; there are: energy_spectrum"):
+        plot(finished, tmp_path, spectrum=SpectrumWishes("x"))
+    with pytest.raises(InputError, match="are of spectra: without --field"):
+        plot(finished, tmp_path, field="velocity", spectrum=SpectrumWishes())
+
+
+# -- several runs -------------------------------------------------------------------------------
+
+
+def test_several_runs_are_one_figure_as_wide_as_a_column(finished, tmp_path):
+    other = copied(finished, tmp_path / "other")
+    case = (other / "case.toml").read_text()
+    (other / "case.toml").write_text(case.replace("viscosity = ", "viscosity = 1"))
+    assert (other / "case.toml").read_text() != case
+    (path,) = plot_together([finished, other], tmp_path)
+    assert path.name == "comparison.pdf"
+    width = float(re.search(rb"/MediaBox \[ 0 0 ([\d.]+)", path.read_bytes())[1])
+    assert width / 72 * 25.4 == pytest.approx(86, abs=0.5)
+    runs = runs_by_name([finished, other])
+    labels = list(labels_by_difference(runs).values())
+    assert labels[0] != labels[1]
+    assert all(one.startswith("viscosity = ") for one in labels)
+    figure = comparison_picture(runs, SpectrumWishes(), lambda _: None).draw()
+    assert [one.get_text() for one in figure.legends[0].get_texts()] == labels
+    # All curves are there, each in the colour of its label.
+    lines = figure.axes[0].lines
+    assert [one.get_color() for one in lines] == [
+        one.get_color() for one in figure.legends[0].get_lines()
+    ]
+    averaged = SpectrumWishes(is_average=True)
+    assert comparison_picture(runs, averaged, lambda _: None).draw().axes
+    with pytest.raises(InputError, match="accepted here: png, pdf or svg"):
+        plot_together([finished, other], tmp_path, format="gif")
+
+
+def test_equal_runs_are_told_apart_by_their_folders(finished, tmp_path):
+    runs = runs_by_name([finished, copied(finished, tmp_path / "other")])
+    assert set(labels_by_difference(runs).values()) == set(runs)

@@ -49,6 +49,9 @@ class PictureChoice:
     planes: tuple[PlaneChoice, ...] = ()
     # The spectrum of which several times are drawn, and those of which the last is.
     spectra: tuple[str, ...] = ("energy_spectrum",)
+    # The largest wavenumber of which all modes are kept: shells beyond it are not whole. 0 if there
+    # is none.
+    cutoff: float = 0.0
     # Whether spectra may have an inertial range, which a line of slope -5/3 is a guide to.
     may_have_inertial_range: bool = False
     # The diagnostic whose peak is marked, if any.

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
 from pathlib import Path
 
 import matplotlib
@@ -12,15 +14,25 @@ import numpy as np
 from slipstream.accepted import MOVIE_FORMATS, PICTURE_FORMATS, listed
 from slipstream.errors import InputError
 from slipstream.io.durable_files import errors_name
-from slipstream.printable_text import one_line, shown
+from slipstream.printable_text import one_line, shortened, shown
 from slipstream.report.colour_scale import ColourScale, colour_scale
+from slipstream.report.compared_runs import comparison_picture, runs_by_name
 from slipstream.report.movies import Movie, check_movie
 from slipstream.report.picture_choice import PlaneChoice
 from slipstream.report.plane_gather import Plane
-from slipstream.report.run_pictures import Picture, axis_labels, height_over_width, plane_figure
+from slipstream.report.run_averages import average_of_spectrum
+from slipstream.report.run_pictures import (
+    Picture,
+    SpectrumWishes,
+    axis_labels,
+    height_over_width,
+    plane_figure,
+    spectrum_figure,
+)
 from slipstream.report.stored_run import StoredRun
 
 _AXES = ("x", "y", "z")
+_LONGEST_FOLDER = 100
 
 
 @dataclass(frozen=True)
@@ -67,6 +79,8 @@ def plot(
     wishes: PlaneWishes | None = None,
     format: str | None = None,
     movie: bool = False,
+    spectrum: SpectrumWishes | None = None,
+    tell: Callable[[str], None] = lambda text: None,
 ) -> list[Path]:
     """Draw what is asked for, or all that a run draws at its end, and return the paths.
 
@@ -84,6 +98,10 @@ def plot(
         A name of `slipstream.accepted.PICTURE_FORMATS`, or `MOVIE_FORMATS` for a movie.
     movie : bool
         Whether a plane is drawn at the times of all snapshots.
+    spectrum : SpectrumWishes, optional
+        Which spectrum is drawn, alone, and how.
+    tell : callable, optional
+        Called with a line if the snapshot that is drawn is not of the time asked for.
 
     Raises
     ------
@@ -96,6 +114,15 @@ def plot(
     if format not in accepted:
         kind = "movies" if movie else "pictures"
         raise InputError(f"--format: {shown(format)}; accepted for {kind}: {listed(accepted)}")
+    if spectrum is not None:
+        if field is not None or movie or not wishes.is_empty:
+            raise InputError(
+                "--spectrum, --compensate, --average and --since are of spectra: without --field,"
+                " --plane, --time, --range, --colormap and --movie"
+            )
+        picture = _spectrum_picture(run, spectrum, tell)
+        _make(out)
+        return [_written(picture, out, format)]
     if field is None and not movie and wishes.is_empty:
         pictures = run.pictures()
         if not pictures:
@@ -104,12 +131,68 @@ def plot(
         return [_written(picture, out, format) for picture in pictures]
     choices = [run.choice_of(one) for one in _fields(run, field)]
     if movie:
+        if wishes.time is not None:
+            raise InputError("--time and --movie exclude each other: a movie has all snapshots")
         check_movie(format, "--format")
         _make(out)
         return [_movie(run, one, wishes, out, format) for one in choices]
     drawn = [(one, _wanted(run, one, wishes)) for one in choices]
+    if wishes.time is not None:
+        _tell_time(run, wishes.time, tell)
     _make(out)
     return [_written(_picture(run, *one, wishes), out, format) for one in drawn]
+
+
+def plot_together(
+    folders: Sequence[Path],
+    out: Path,
+    *,
+    spectrum: SpectrumWishes | None = None,
+    format: str | None = None,
+    tell: Callable[[str], None] = lambda text: None,
+) -> list[Path]:
+    """Draw several runs in one figure, as wide as a column of a journal; return its path.
+
+    Parameters
+    ----------
+    folders : sequence of pathlib.Path
+        Their output folders, which are only read.
+    out, spectrum, tell
+        See `plot`.
+    format : str, optional
+        A name of `slipstream.accepted.PICTURE_FORMATS`; by default ``pdf``.
+
+    Raises
+    ------
+    InputError
+        If one is no run, or there is nothing to draw yet.
+    """
+    format = format or "pdf"
+    if format not in PICTURE_FORMATS:
+        raise InputError(f"--format: {shown(format)}; accepted here: {listed(PICTURE_FORMATS)}")
+    runs = runs_by_name(folders)
+    picture = comparison_picture(runs, spectrum or SpectrumWishes(), tell)
+    _make(out)
+    return [_written(picture, out, format)]
+
+
+def spectrum_wishes(
+    name: str | None, power: str | None, is_average: bool, since: float | None
+) -> SpectrumWishes | None:
+    """Return the wishes that options tell, which are judged; None without any."""
+    if since is not None and not (is_average and math.isfinite(since)):
+        raise InputError("--since: goes with --average; accepted: a time")
+    try:
+        by = Fraction(power or 0).limit_denominator(1000)
+        if abs(by) > 100:
+            raise ValueError
+    except (ValueError, ZeroDivisionError):
+        raise InputError(
+            f"--compensate: {shown(power)}; accepted: a power of the wavenumber, such as 5/3"
+        ) from None
+    if name is None and power is None and not is_average:
+        return None
+    return SpectrumWishes(name or "", by, is_average, since)
 
 
 def _fields(run: StoredRun, field: str | None) -> list[str]:
@@ -119,6 +202,43 @@ def _fields(run: StoredRun, field: str | None) -> list[str]:
     if not names or not len(run.times):
         raise InputError(f"{run.path}: there are no snapshots of fields yet")
     return names
+
+
+def _spectrum_picture(
+    run: StoredRun, wishes: SpectrumWishes, tell: Callable[[str], None]
+) -> Picture:
+    spectra = run.spectra
+    if not len(spectra):
+        raise InputError(f"{run.path}: there are no spectra yet")
+    there = spectra[-1][1]
+    own = [name for name in (*run.choice.spectra, *there) if name in there]
+    if wishes.name and wishes.name not in there:
+        raise InputError(
+            f"--spectrum: there is no {shown(wishes.name)}; there are: {', '.join(there)}"
+        )
+    wishes = replace(wishes, name=wishes.name or own[0])
+    labels = axis_labels({}, run.choice)
+    average = None
+    if wishes.is_average:
+        average = average_of_spectrum(run.path, wishes.name, wishes.since, tell)
+    kind = f"{'_average' * wishes.is_average}{'_compensated' * bool(wishes.power)}"
+    return Picture(
+        f"{wishes.name}{kind}",
+        lambda: spectrum_figure(run.title, spectra, labels, run.choice, wishes, average),
+    )
+
+
+def _tell_time(run: StoredRun, time: float, tell: Callable[[str], None]) -> None:
+    """Say which snapshot is drawn if there is none of the time asked for."""
+    times = run.times
+    found = float(times[run.snapshot(time)])
+    if abs(found - time) <= 1e-6 * max(abs(found), abs(time)):
+        return
+    text = f"--time {time:g}: no snapshot of that time; drawn is the nearest, of t = {found:.6g}"
+    beside = [*times[times < found][-1:], *times[times > found][:1]]
+    if beside:
+        text += f" (next to it: {' and '.join(f't = {float(one):.6g}' for one in beside)})"
+    tell(text)
 
 
 def _wanted(run: StoredRun, choice: PlaneChoice, wishes: PlaneWishes) -> Plane:
@@ -217,6 +337,7 @@ def _limits(text: str | None) -> tuple[float, float] | None:
     return low, high
 
 
-def usual_folder(run: Path) -> Path:
-    """Return where pictures of a run are written by default: not into its own folder."""
-    return Path("plots") / (one_line(run.absolute().name) or "run")
+def usual_folder(*runs: Path) -> Path:
+    """Return where pictures of runs are written by default: not into their own folders."""
+    names = [one_line(run.absolute().name) or "run" for run in runs]
+    return Path("plots") / shortened("-".join(names), _LONGEST_FOLDER).replace("…", "_")

@@ -9,8 +9,7 @@ from pathlib import Path
 from slipstream.errors import InputError
 from slipstream.io.durable_files import errors_name, replace_file
 from slipstream.io.foreign_files import open_file
-from slipstream.printable_text import one_line
-from slipstream.report.compared_runs import comparison_page
+from slipstream.report.compared_runs import comparison_page, runs_by_name
 from slipstream.report.page_style import GENERATOR
 from slipstream.report.run_checks import run_checks
 from slipstream.report.run_page import run_page, timeline_of
@@ -36,7 +35,7 @@ def write_report(folders: Sequence[Path], out: Path | None = None) -> Path:
     """
     if len(folders) > _MOST_RUNS:
         raise InputError(f"report: {len(folders)} runs; accepted: at most {_MOST_RUNS} on one page")
-    runs = {name: StoredRun(path) for name, path in _names(folders).items()}
+    runs = runs_by_name(folders)
     path = out or Path("reports") / (f"{next(iter(runs))}.html" if len(runs) == 1 else _COMPARISON)
     _check(path)
     text = page_of(next(iter(runs.values()))) if len(runs) == 1 else comparison_page(runs)
@@ -57,18 +56,6 @@ def page_of(run: StoredRun) -> str:
         is_running=run.is_running,
         timeline=timeline_of(run.path),
     )
-
-
-def _names(folders: Sequence[Path]) -> dict[str, Path]:
-    """Return the folders by short names that tell them apart."""
-    paths = [folder.absolute() for folder in folders]
-    for parts in range(1, 4):
-        names = [one_line("/".join(path.parts[-parts:])) or "run" for path in paths]
-        if len(set(names)) == len(names):
-            return dict(zip(names, folders, strict=True))
-    # The same run twice, or folders of equal names deep down.
-    numbered = [f"{number} {name}" for number, name in enumerate(names, 1)]
-    return dict(zip(numbered, folders, strict=True))
 
 
 def _check(path: Path) -> None:

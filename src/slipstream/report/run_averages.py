@@ -78,6 +78,18 @@ def average_of_run(
     return found[0].average(since=since, until=until, what=f"average of {one_line(name)}")
 
 
+def average_of_spectrum(
+    folder: Path, name: str, since: float | None, tell: Callable[[str], None]
+) -> TimeAverage:
+    """Return the average of a spectrum for a picture, and say in lines what to know of it."""
+    found = average_of_run(folder, f"spectra/{name}", since)
+    if found.is_spin_up_found:
+        tell(f"{folder}: averaged from t = {found.since:.6g} on, after the spin-up")
+    for text in found.warnings:
+        tell(f"warning: {folder}: {text}")
+    return found
+
+
 def averaged_names(folder: Path, only_numbers: bool = False) -> list[str]:
     """Return the names of what can be averaged: of all, or of what is a number at each time."""
     return _unambiguous([one for one in _records(folder) if one.is_number or not only_numbers])

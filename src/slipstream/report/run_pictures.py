@@ -7,8 +7,9 @@ the same. Matplotlib's global state does not change.
 import io
 import math
 import textwrap
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -42,6 +43,7 @@ from slipstream.report.inline_svg import svg_of
 from slipstream.report.number_text import pi_text, scaled_unit
 from slipstream.report.picture_choice import PictureChoice, PlaneChoice, Spectra, shown_spectra
 from slipstream.report.plane_gather import Plane
+from slipstream.time_averages import TimeAverage
 
 # Spectra of symmetric flows are full of zeros, which rounding turns into about the square of the
 # machine's precision.
@@ -67,20 +69,22 @@ class Picture:
     draw: Callable[[], Figure]
     # Whether it only repeats what others show.
     is_summary: bool = False
+    # How its look differs from that of all pictures.
+    style: Mapping[Any, Any] = field(default_factory=dict)
 
     def write(self, folder: str | Path, format: str = "png") -> Path:
         """Draw it into a file of a folder, and return its path."""
-        with matplotlib.rc_context(STYLE):
+        with matplotlib.rc_context(STYLE | dict(self.style)):
             return save_figure(self.draw(), folder, f"{self.name}.{format}")
 
     def svg(self) -> str:
         """Return it as a part of a page."""
-        with matplotlib.rc_context(STYLE):
+        with matplotlib.rc_context(STYLE | dict(self.style)):
             return svg_of(laid_out(self.draw()), self.name)
 
     def write_both(self, folder: str | Path) -> tuple[Path, str]:
         """Draw it into a PNG file, and as a part of a page unless it only repeats others."""
-        with matplotlib.rc_context(STYLE):
+        with matplotlib.rc_context(STYLE | dict(self.style)):
             figure = self.draw()
             path = save_figure(figure, folder, f"{self.name}.png")
             return path, "" if self.is_summary else svg_of(figure, self.name)
@@ -306,6 +310,7 @@ def draw_spectrum(
     shown = [(time, one) for time, one in shown_spectra(spectra) if name in one]
     # A spectrum of one or two waves, such as that of an initial state, makes no curve.
     shown = [one for one in shown[:-1] if len(visible_shells(*one[1][name])[0]) > 2] + shown[-1:]
+    shown = [(time, _resolved(one, choice.cutoff)) for time, one in shown]
     times = [time for time, _ in shown]
     colours = matplotlib.colormaps[SEQUENCE]
     shade = Normalize(times[0], times[-1] if len(times) > 1 else times[0] + 1)
@@ -346,10 +351,140 @@ def draw_spectrum(
             _draw_guide(axes, wavenumber, values)
     else:
         set_empty_limits(axes)
+    mark_cutoff(axes, choice.cutoff)
     axes.set_xlabel("wavenumber $k$ (non-dimensional)")
     axes.set_ylabel(labels.get(name, name))
     # Spectra fall: below their beginning there is room.
     legend_inside(axes, "lower left")
+
+
+def resolved_shells(
+    wavenumber: np.ndarray, values: np.ndarray, cutoff: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the shells up to the cutoff; all of them where none is known."""
+    wavenumber, values = np.asarray(wavenumber), np.asarray(values)
+    kept = wavenumber <= cutoff * (1 + 1e-9) if cutoff else np.ones(wavenumber.shape, bool)
+    return wavenumber[kept], values[kept]
+
+
+@dataclass(frozen=True)
+class SpectrumWishes:
+    """How a spectrum is drawn; what is not asked for is empty.
+
+    Attributes
+    ----------
+    name : str
+        Which one; by default the first that the run draws.
+    power : fractions.Fraction
+        Of the wavenumber, by which values are multiplied: a compensated spectrum.
+    is_average : bool
+        Whether the average over time is drawn, with a band of its standard error.
+    since : float or None
+        From when on it is averaged; by default after the spin-up.
+    """
+
+    name: str = ""
+    power: Fraction = Fraction(0)
+    is_average: bool = False
+    since: float | None = None
+
+    def label(self, label: str) -> str:
+        """Return the label of the axis of values, from that of the spectrum."""
+        return f"$k^{{{self.power}}}$ {label}" if self.power else label
+
+    def compensated(self, wavenumber: np.ndarray, values: np.ndarray) -> np.ndarray:
+        """Return values times that power of the wavenumber, 0 of the mean."""
+        with np.errstate(divide="ignore"):
+            factors = np.where(wavenumber > 0, wavenumber, np.inf) ** float(self.power)
+        return values * np.where(wavenumber > 0, factors, 0.0)
+
+
+def spectrum_figure(
+    title: str,
+    spectra: Spectra,
+    labels: Mapping[str, str],
+    choice: PictureChoice,
+    wishes: SpectrumWishes,
+    average: TimeAverage | None = None,
+) -> Figure:
+    """Return the picture of one spectrum: at several times, or its average."""
+    figure = new_figure((6.4, 4.8), title)
+    axes = figure.subplots()
+    labels = {name: wishes.label(text) for name, text in labels.items()}
+    if average is not None:
+        draw_average(axes, average, wishes, choice.cutoff, color=BLUE, label=average_text(average))
+        axes.set(xscale="log", yscale="log")
+        finish_spectrum(axes, labels.get(average.name, average.name), [choice.cutoff])
+        return figure
+    of_one = [
+        (time, {name: (k, wishes.compensated(k, values)) for name, (k, values) in one.items()})
+        for time, one in spectra
+    ]
+    how = replace(choice, spectra=(wishes.name,), may_have_inertial_range=not wishes.power)
+    draw_spectrum(axes, of_one, labels, how)
+    return figure
+
+
+def average_text(average: TimeAverage) -> str:
+    """Return over what time an average is, for a legend."""
+    return f"mean, $t$ = {average.since:.3g} to {average.until:.3g}"
+
+
+def draw_average(
+    axes: Axes, average: TimeAverage, wishes: SpectrumWishes, cutoff: float, **style: Any
+) -> None:
+    """Draw an averaged spectrum up to its cutoff, with a band of one standard error."""
+    axis = np.asarray(next(iter(average.coordinates.values())))
+    wavenumber, mean = visible_shells(*resolved_shells(axis, np.asarray(average.mean), cutoff))
+    error = np.asarray(average.error)[np.isin(axis, wavenumber)]
+    mean, error = (wishes.compensated(wavenumber, one) for one in (np.abs(mean), error))
+    (line,) = axes.plot(wavenumber, mean, **style)
+    if np.isfinite(error).all() and len(mean):
+        low = np.maximum(mean - error, mean / 100)
+        axes.fill_between(
+            wavenumber, low, mean + error, color=line.get_color(), alpha=0.25, linewidth=0
+        )
+
+
+def finish_spectrum(axes: Axes, label: str, cutoffs: Collection[float]) -> None:
+    """Label logarithmic axes of spectra, and mark where these end."""
+    if not any(len(np.asarray(line.get_xdata())) for line in axes.lines):
+        set_empty_limits(axes)
+    if any(cutoffs):
+        # The word is above the curves.
+        axes.set_ylim(top=4 * axes.get_ylim()[1])
+    for cutoff in set(cutoffs):
+        mark_cutoff(axes, cutoff)
+    label_in_plain_numbers(axes.xaxis)
+    axes.set_xlabel("wavenumber $k$ (non-dimensional)")
+    axes.set_ylabel(label)
+    if axes.get_legend_handles_labels()[1]:
+        legend_inside(axes, "lower left")
+
+
+def _resolved(
+    spectra: Mapping[str, tuple[np.ndarray, np.ndarray]], cutoff: float
+) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    return {name: resolved_shells(*one, cutoff) for name, one in spectra.items()}
+
+
+def mark_cutoff(axes: Axes, cutoff: float) -> None:
+    """Mark the wavenumber at which spectra end, since shells beyond it are not whole."""
+    if not cutoff:
+        return
+    axes.axvline(cutoff, color=GREY, linestyle=":", linewidth=1.0, zorder=1)
+    axes.annotate(
+        "cutoff",
+        (cutoff, 1.0),
+        xycoords=("data", "axes fraction"),
+        xytext=(-3, -3),
+        textcoords="offset points",
+        ha="right",
+        va="top",
+        rotation=90,
+        color=GREY,
+        fontsize="small",
+    )
 
 
 def _first_spectrum(spectra: Spectra, choice: PictureChoice) -> str | None:

@@ -6,7 +6,7 @@ Where there is no room for all fields the first vector is drawn; files have the 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -29,7 +29,7 @@ from slipstream.report.figure_style import (
     set_empty_limits,
 )
 from slipstream.report.picture_choice import PictureChoice
-from slipstream.report.run_pictures import Picture
+from slipstream.report.run_pictures import Picture, mark_cutoff, resolved_shells
 
 Fields = Mapping[str, Field]
 
@@ -57,9 +57,10 @@ def statistics_pictures(
     choice: PictureChoice | None = None,
 ) -> list[Picture]:
     """Return a picture of each kind of statistics; the choice tells the order of the fields."""
+    cutoff = choice.cutoff if choice else 0.0
     order = [name.removesuffix("_spectrum") for name in (choice.spectra if choice else ())]
     return [
-        Picture(kind, partial(_figure, title, kind, time, _in_order(fields, order)))
+        Picture(kind, partial(_figure, title, kind, time, _in_order(fields, order), cutoff))
         for kind, (time, fields) in statistics.items()
     ]
 
@@ -75,28 +76,33 @@ def _in_order(fields: Fields, order: Sequence[str]) -> Fields:
     return {name: fields[name] for name in sorted(fields, key=place)}
 
 
-def _figure(title: str, kind: str, time: float, fields: Fields) -> Figure:
-    draw, size = {
-        "transfer": (draw_transfer, (6.4, 5.6)),
+def _figure(title: str, kind: str, time: float, fields: Fields, cutoff: float = 0.0) -> Figure:
+    kinds: dict[str, tuple[Callable[[Figure, Fields], None], tuple[float, float]]] = {
+        "transfer": (partial(draw_transfer, cutoff=cutoff), (6.4, 5.6)),
         "anisotropic": (draw_anisotropic, (10.4, 4.8)),
         "structure": (draw_structure, (10.4, 4.8)),
         "pdf": (draw_densities, (12.4, 4.6)),
-    }[kind]
+    }
+    draw, size = kinds[kind]
     figure = new_figure(size, ",  ".join(filter(None, [one_line(title), f"t = {time:.4g}"])))
     draw(figure, fields)
     return figure
 
 
-def draw_transfer(figure: Figure, fields: Fields) -> None:
-    """Draw the flux of energy, and below it the transfer to each shell, against wavenumbers."""
+def draw_transfer(figure: Figure, fields: Fields, cutoff: float = 0.0) -> None:
+    """Draw the flux of energy, and below it the transfer to each shell, against wavenumbers.
+
+    Both end at the cutoff.
+    """
     rows = figure.subplots(2, 1, sharex=True)
     labels = (r"flux $\Pi(k)$", "transfer to a shell $T(k)$")
     for axes, ending, label in zip(rows, ("_flux", "_transfer"), labels, strict=True):
         axes.axhline(0, color=GREY, linewidth=0.8)
         for number, field in enumerate(one for n, one in fields.items() if n.endswith(ending)):
             name = field.name.removesuffix(ending).replace("_", " ")
+            wavenumber, values = resolved_shells(_along(field), field.data, cutoff)
             axes.plot(
-                *(one[_along(field) > 0] for one in (_along(field), field.data)),
+                *(one[wavenumber > 0] for one in (wavenumber, values)),
                 color=COLOURS[number % len(COLOURS)],
                 marker=".",
                 markersize=4,
@@ -104,6 +110,7 @@ def draw_transfer(figure: Figure, fields: Fields) -> None:
             )
         axes.set_ylabel(f"{label}\n(non-dimensional)")
         axes.ticklabel_format(axis="y", scilimits=(-2, 3), useMathText=True)
+        mark_cutoff(axes, cutoff)
     if len(fields) > 2:
         legend_inside(rows[0])
     rows[-1].set_xscale("log")

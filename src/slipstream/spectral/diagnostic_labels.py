@@ -60,11 +60,13 @@ def pictures_of(
     means: list[str],
     cospectra: list[str],
     flat: str = "",
+    cutoff: float = 0.0,
 ) -> PictureChoice:
     """Return what is drawn of a run: curls, the density of a complex field, or a scalar.
 
     Curves against time are energies, dissipation and injection, or the means that a model without
-    vectors has. `flat` is the axis that a plane flow does not depend on, if it is one.
+    vectors has. `flat` is the axis that a plane flow does not depend on, if it is one; spectra end
+    at the `cutoff`.
     """
     vectors = [field for field in fields if field.is_vector]
     # The two parts of a wave function are not told apart: its phase turns one into the other.
@@ -78,6 +80,7 @@ def pictures_of(
         peak="dissipation" if has_energy else "",
         planes=_planes(fields, densities, flat),
         spectra=("energy_spectrum", *(f"{field.name}_spectrum" for field in parts), *cospectra),
+        cutoff=cutoff,
         # A wave function has no inertial range of a fluid's.
         may_have_inertial_range=bool(vectors) and not densities,
         # Long names suit files; an axis needs few words.

@@ -60,6 +60,7 @@ from slipstream.spectral.spectral_problem import FieldParts
 from slipstream.spectral.spectrum import box_means, energy_spectrum, spectrum_kernels, variances
 from slipstream.spectral.statistics import STATISTICS
 from slipstream.spectral.sums_over_points import mean_over_box
+from slipstream.spectral.wavenumbers import Wavenumbers
 
 # Steps after which conjugate modes are made equal again, where the linear part makes them grow.
 _SYMMETRY_INTERVAL = 8
@@ -447,7 +448,9 @@ class SpectralSimulation(Simulation):
         model = self.problem.model
         densities = [f"{name}_density" for name, _ in model.complexes]
         means = [mean.name for mean in model.means]
-        return pictures_of(self._fields, densities, means, list(self._pairs), self._flat_axis)
+        cutoff = Wavenumbers(self.problem.geometry, self.problem.lengths).largest
+        pairs = list(self._pairs)
+        return pictures_of(self._fields, densities, means, pairs, self._flat_axis, cutoff)
 
     @property
     def _flat_axis(self) -> str:
