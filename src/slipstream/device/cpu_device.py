@@ -38,6 +38,7 @@ from slipstream.device.device_interface import (
 from slipstream.device.host_calls import HostCall
 from slipstream.device.host_compiler import compile_library
 from slipstream.device.lane_programs import LaneNode, LanePrograms, in_a_row
+from slipstream.forked_process import renew_in_child
 
 
 class HostEvent(Event):
@@ -153,33 +154,46 @@ class HostStream(_TimedStream):
     """A worker thread that runs operations in order, `begin` first.
 
     After an operation has failed, the rest of the queue is skipped; `synchronize` and the events
-    behind the failure raise it. The thread ends with the stream object.
+    behind the failure raise it. The thread ends with the stream object; in a forked process another
+    begins with the first operation.
     """
 
     def __init__(self, begin: Operation | None = None) -> None:
-        # An operation of the host does not look at the stream that it runs on.
-        self._worker = _Worker(InlineStream())
-        weakref.finalize(self, self._worker.queue.put, None)
-        if begin is not None:
-            self.submit(begin)
-        threading.Thread(target=self._worker.work, daemon=True).start()
+        self._begin = begin
+        self._worker: _Worker | None = None
+        self._started()
+        renew_in_child(self)
 
     def submit(self, operation: Operation) -> None:
-        self._worker.queue.put(operation)
+        (self._worker or self._started()).queue.put(operation)
 
     def record(self) -> Event:
         event = HostEvent()
-        self._worker.queue.put(event)
+        (self._worker or self._started()).queue.put(event)
         return event
 
     def wait(self, event: Event) -> None:
-        self._worker.queue.put(lambda stream: event.synchronize())
+        self.submit(lambda stream: event.synchronize())
 
     def synchronize(self) -> None:
         try:
             self.record().synchronize()
         finally:
-            self._worker.failure = None
+            if self._worker is not None:
+                self._worker.failure = None
+
+    def renew(self) -> None:
+        """Do without the thread of the parent process."""
+        self._worker = None
+
+    def _started(self) -> _Worker:
+        # An operation of the host does not look at the stream that it runs on.
+        self._worker = worker = _Worker(InlineStream())
+        weakref.finalize(self, worker.queue.put, None)
+        if self._begin is not None:
+            worker.queue.put(self._begin)
+        threading.Thread(target=worker.work, daemon=True).start()
+        return worker
 
 
 class _Worker:
@@ -199,6 +213,9 @@ class _Worker:
                     item(self._stream)
                 except BaseException as failure:
                     self.failure = failure
+
+
+_THREADS = kernels.source("openmp_threads.hpp", {})
 
 
 class HostKernel(Kernel):
@@ -317,7 +334,7 @@ class HostDevice(Device):
 
     def _limit(self, threads: int) -> Operation:
         """Return what gives the kernels of the calling thread so many threads."""
-        return self.kernel("openmp_threads.hpp", "set_threads").bind(RowLaunch(1, 1), threads)
+        return HostKernel(_THREADS, "set_threads").bind(RowLaunch(1, 1), threads)
 
     def kernel(self, header: str, name: str, **constants: Any) -> Kernel:
         return HostKernel(kernels.source(header, constants), name)
@@ -383,6 +400,20 @@ class HostDevice(Device):
 @functools.cache
 def _load(text: str) -> ctypes.CDLL:
     return ctypes.CDLL(str(compile_library(text)))
+
+
+def _keep_to_one_thread() -> None:
+    """Let the thread that has forked, and is the child's only one, run kernels by itself.
+
+    GNU's OpenMP would wait for threads that it had in the parent. Those that begin in the child
+    have teams of their own.
+    """
+    if _load.cache_info().currsize:
+        HostKernel(_THREADS, "keep_to_one_thread").bind(RowLaunch(1, 1), 1)(InlineStream())
+    fftw.fftw_library().omp_set_num_threads(1)
+
+
+os.register_at_fork(after_in_child=_keep_to_one_thread)
 
 
 def lane_count(threads: int, alone: bool = False) -> int:

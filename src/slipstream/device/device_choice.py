@@ -90,6 +90,12 @@ def open_device(kind: str = "auto", local_rank: int = 0, ranks: int = 1) -> Devi
     """
     if kind not in ("auto", *DEVICES):
         raise InputError(f"device {kind!r} is unknown; accepted: {', '.join(['auto', *DEVICES])}")
+    if kind != "cpu" and _process_of_gpus not in (None, os.getpid()):
+        raise InputError(
+            f"device {kind!r}: this process was forked from one that used a GPU, which drivers do "
+            "not allow; accepted: 'cpu', or processes that are started by 'spawn' "
+            "(multiprocessing.get_context)"
+        )
     if kind == "hip":
         return _open_hip(local_rank)
     count = cuda_device_count() if kind != "cpu" else 0
@@ -142,8 +148,14 @@ def _gpu(ordinal: int, kind: str = "cuda") -> CudaDevice:
     return device
 
 
+# The process that has opened a GPU.
+_process_of_gpus: int | None = None
+
+
 @functools.cache
 def _opened_gpu(ordinal: int, kind: str) -> CudaDevice:
+    global _process_of_gpus
+    _process_of_gpus = os.getpid()
     if kind == "hip":
         from slipstream.device.hip_device import HipDevice
 

@@ -42,6 +42,10 @@ PREFIXES = {"f": "fftwf", "d": "fftw", "F": "fftwf", "D": "fftw"}
 _PARTS = ("double", "single", "long_double")
 # FFTW's planner serves one thread at a time.
 planner = threading.Lock()
+# A process is forked between two plans: nobody would finish one in the child.
+os.register_at_fork(
+    before=planner.acquire, after_in_parent=planner.release, after_in_child=planner.release
+)
 
 
 def empty(shape: tuple[int, ...], dtype: Any) -> np.ndarray:

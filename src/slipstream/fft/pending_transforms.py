@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from concurrent.futures import TimeoutError as NotYet
+from typing import Any
 
 from slipstream.array_types import Array
 from slipstream.device import Event
 from slipstream.errors import InputError, RunError
+from slipstream.forked_process import renew_in_child
 
 
 class PendingTransform:
@@ -21,6 +24,7 @@ class PendingTransform:
 
     def __init__(self, started: Future[Array] | None, result: Array, event: Event | None) -> None:
         self._started, self._result, self._event = started, result, event
+        self._process = os.getpid()
 
     def done(self) -> bool:
         """Return whether the transform has finished or failed, without waiting."""
@@ -46,12 +50,36 @@ class PendingTransform:
             self._event.synchronize()
         if self._started is None:
             return self._result
+        if self._process != os.getpid() and not self._started.done():
+            raise RunError(
+                "this transform was begun before the process was forked, and its thread is gone; "
+                "begin it again"
+            )
         try:
             return self._started.result(timeout)
         except NotYet:
             if self._started.done():
                 raise
             raise RunError(f"the transform is not done after {timeout:g} s") from None
+
+
+class _NoRank:
+    """In the place of a lock: refuses calls in a process that is none of MPI's ranks."""
+
+    def acquire(self, blocking: bool = True) -> bool:
+        raise InputError(
+            "this process was forked from one of MPI's ranks, and is none of them; accepted: a "
+            "plan that it makes itself, with comm=None"
+        )
+
+    def release(self) -> None:
+        return
+
+    def __enter__(self) -> None:
+        return
+
+    def __exit__(self, *exception: object) -> None:
+        return
 
 
 class Turns:
@@ -63,7 +91,15 @@ class Turns:
 
     def __init__(self, alone: bool) -> None:
         self._alone = alone
-        self._lock = threading.Lock()
+        self._begin_anew(threading.Lock())
+        renew_in_child(self)
+
+    def renew(self) -> None:
+        """Be as in a process that was forked: without ranks, or a thread, or calls under way."""
+        self._begin_anew(threading.Lock() if self._alone else _NoRank())
+
+    def _begin_anew(self, lock: Any) -> None:
+        self._lock = lock
         self._executor: ThreadPoolExecutor | None = None
         self._last: Future[Array] | None = None
         self._thread: int | None = None
@@ -94,8 +130,8 @@ class Turns:
     def start(self, call: Callable[[], Array]) -> Future[Array]:
         """Run a call after those that were started before it."""
         if self._executor is None:
-            self._executor = ThreadPoolExecutor(1, "slipstream-fft", self._note_thread)
-        self._last = self._executor.submit(call)
+            self._executor = ThreadPoolExecutor(1, "slipstream-fft")
+        self._last = self._executor.submit(self._noting_thread, call)
         return self._last
 
     def settle(self) -> None:
@@ -106,5 +142,7 @@ class Turns:
             if self._last is last:
                 self._last = None
 
-    def _note_thread(self) -> None:
+    def _noting_thread(self, call: Callable[[], Array]) -> Array:
+        # Not as the thread begins: it would keep this object, and so never end.
         self._thread = threading.get_ident()
+        return call()

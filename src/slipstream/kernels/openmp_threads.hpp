@@ -3,7 +3,14 @@
 
 #ifdef SLIPSTREAM_GPU
 KERNEL set_threads(Index) {}
+KERNEL keep_to_one_thread(Index) {}
 #else
 #include <omp.h>
-KERNEL set_threads(Index threads) { omp_set_num_threads(int(threads)); }
+static thread_local bool is_alone = false;
+KERNEL set_threads(Index threads) { omp_set_num_threads(is_alone ? 1 : int(threads)); }
+// In a forked process: GNU's OpenMP would wait for threads of the parent.
+KERNEL keep_to_one_thread(Index) {
+  is_alone = true;
+  omp_set_num_threads(1);
+}
 #endif
