@@ -127,6 +127,7 @@ ON = {
     # Three would fail in the same places, and take longer.
     "faults": ("2",),
     "fft_lifetime": ("2",),
+    "forked_ranks": ("2",),
     "simulation_lifetime": ("2",),
     "several_plans": ("2",),
     "streaming_memory::test_many_plans_leave_nothing_behind": ("2",),

@@ -22,6 +22,10 @@ Parameters = ParamSpec("Parameters")
 Number = TypeVar("Number", int, float)
 
 
+class RankFailed(RunError):
+    """Another rank has failed, and said by what: the message names it."""
+
+
 def own(comm: Comm, what: str) -> Comm:
     """Return a communicator between the same ranks that nobody else uses. Collective.
 
@@ -72,6 +76,7 @@ def together(comm: Comm) -> Iterator[None]:
     if not hasattr(comm, "meet"):
         yield
         return
+    comm.check()
     try:
         yield
     except Exception as failure:
@@ -79,7 +84,16 @@ def together(comm: Comm) -> Iterator[None]:
             comm.fail(failure)
             on_all_ranks(failure)
         raise
+    except BaseException as failure:
+        comm.tell(failure)
+        raise
     comm.meet()
+
+
+def give_up(comm: Comm, failure: BaseException | None) -> None:
+    """Let nobody wait for this rank, which a failure of its own has taken elsewhere."""
+    if failure is not None and hasattr(comm, "meet") and not is_on_all_ranks(failure):
+        comm.tell(failure)
 
 
 def on_every_rank(

@@ -9,20 +9,24 @@ any more: a duplicate is freed when the next one is made and all ranks have drop
 
 from __future__ import annotations
 
+import atexit
+import contextlib
 import functools
 import gc
 import os
+import sys
 import time
 import weakref
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from mpi4py import MPI
 
-from slipstream.collective import described, failure_of, on_all_ranks
+from slipstream.collective import RankFailed, described, failure_of, on_all_ranks
 from slipstream.collective.time_limit import WaitedTooLong, abandoned, longer_pause, timeout
 from slipstream.errors import InputError, RunError
+from slipstream.forked_process import renew_in_child
 
 # Bytes that every rank brings to a meeting: how many it has to say, and those if they are few.
 _SLOT, _HEADER = 128, 8
@@ -30,10 +34,19 @@ _SLOT, _HEADER = 128, 8
 _BRISK, _PAUSE = 1e-3, 5e-5
 # So many live duplicates are suspicious: reference cycles might keep some of them.
 _MANY = 64
+# The longest notice, in bytes and in letters: short enough for MPI to take it at once.
+_LONGEST_NOTICE, _MOST_LETTERS = 1 << 12, 900
+# What a family calls its own communicator, where it numbers its duplicates.
+_CONTROL = -1
 
 
-def _wait(done: Callable[[], bool], patience: float = 1.0) -> None:
-    """Wait until something is done, for ``SLIPSTREAM_TIMEOUT`` times the patience at most."""
+def _wait(
+    done: Callable[[], bool], patience: float = 1.0, look: Callable[[], None] = lambda: None
+) -> None:
+    """Wait until something is done, for ``SLIPSTREAM_TIMEOUT`` times the patience at most.
+
+    A `look` now and then may raise what ends the wait.
+    """
     began = time.perf_counter()
     while not done():
         waited = time.perf_counter() - began
@@ -42,7 +55,61 @@ def _wait(done: Callable[[], bool], patience: float = 1.0) -> None:
             continue
         if waited > timeout() * patience:
             raise WaitedTooLong("a rank", timeout())
+        look()
         time.sleep(max(_PAUSE, longer_pause(waited)))
+
+
+class Notice(NamedTuple):
+    """What a rank tells all others without their asking: that it has failed.
+
+    `number` is that of a duplicate, `topic` what of it is concerned: 0 is all, others are
+    transports. A failure is for good, or that of a collective `call`, or ends with the next
+    `meeting`, where ranks hear of it if they get there.
+    """
+
+    number: int
+    topic: int
+    rank: int
+    text: str
+    call: int | None = None
+    meeting: int | None = None
+
+
+class Door:
+    """Where a rank is among the collective calls of a duplicate.
+
+    Of these it has `begun` some, and of the meetings among them it has `met` some. What has no
+    meeting is counted by whoever calls it. By this the rank can tell the others, who do not wait
+    for it, that it has failed: even when the duplicate is gone.
+    """
+
+    def __init__(self, family: _Family, number: int) -> None:
+        self._family, self.number, self.begun, self.met = family, number, 0, 0
+
+    def tell(self, failure: BaseException, topic: int = 0, **when: int) -> str:
+        """Tell the others of a failure, for good unless a notice says when; return its text."""
+        text, rank = described(failure)[1][:_MOST_LETTERS], self._family.control.rank
+        if not isinstance(failure, RankFailed):
+            text = f"{text} (on rank {rank})"
+        self._family.tell(Notice(self.number, topic, rank, text, **when))
+        return text
+
+    def refuse(self, failure: BaseException) -> None:
+        """Tell those that are in the present call, or will be, that this rank has refused it."""
+        self.tell(failure, call=self.begun)
+
+    def concerns(self, notice: Notice, topic: int, meets: bool) -> bool:
+        """Return whether a rank that waits, perhaps in a meeting, waits in vain by a notice."""
+        if notice.topic not in (0, topic):
+            return False
+        if notice.meeting is not None:
+            return notice.meeting == self.met and not meets
+        return notice.call in (None, self.begun)
+
+    def is_behind(self, notice: Notice) -> bool:
+        """Return whether a notice is about what is over."""
+        past_call = notice.call is not None and notice.call < self.begun
+        return past_call or (notice.meeting is not None and notice.meeting < self.met)
 
 
 class OwnCommunicator(MPI.Intracomm):
@@ -51,12 +118,43 @@ class OwnCommunicator(MPI.Intracomm):
     Python's own are given back when this object is dropped: use `own`.
     """
 
-    # Whether ranks have waited in vain: then they are at different points for good.
-    _given_up = False
+    # Why ranks cannot do anything together any more, such as that they are at different points.
+    _given_up = ""
+    # How many topics of notices there are besides 0.
+    _topics = 0
     # Everything that is freed together with it, itself first.
     _handles: list[MPI.Intracomm]
     # What the communicator that this is a duplicate of has, see `shared`.
     _family: _Family
+    # Where this rank is among the collective calls.
+    door: Door
+
+    def new_topic(self) -> int:
+        """Return the number of something that can fail for itself. Collective."""
+        self._topics += 1
+        return self._topics
+
+    def check(self) -> None:
+        """Raise `RunError` if ranks cannot do anything together any more."""
+        if self._given_up:
+            raise RunError(self._given_up)
+
+    def tell(self, failure: BaseException, topic: int = 0) -> None:
+        """Tell the other ranks, who do not wait, that all that they do together, or a topic, ends.
+
+        They hear it when they look.
+        """
+        text = self.door.tell(failure, topic)
+        if topic == 0:
+            self._given_up = self._given_up or f"{text}; make it anew"
+
+    def look(self, topic: int = 0, meets: bool = False) -> None:
+        """Raise `RankFailed` if another rank has told that it failed, and this one waits for it."""
+        for notice in self._family.heard(self.door):
+            if self.door.concerns(notice, topic, meets):
+                if notice.call is notice.meeting is None and notice.topic == 0:
+                    self._given_up = self._given_up or f"{notice.text}; make it anew"
+                raise RankFailed(notice.text)
 
     def meet(self, said: bytes = b"", failed: bool = False) -> list[bytes]:
         """Wait for all ranks, and return what each of them says. Collective.
@@ -64,8 +162,8 @@ class OwnCommunicator(MPI.Intracomm):
         Raises what a rank has `failed` by, unless it is this one; `RunError` if one does not come
         within ``SLIPSTREAM_TIMEOUT``.
         """
-        if self._given_up:
-            raise RunError("ranks have lost each other here before; make the plan anew")
+        self.check()
+        self.door.begun += 1
         mine, everyone = np.zeros(_SLOT, np.uint8), np.empty((self.size, _SLOT), np.uint8)
         mine[:_HEADER].view(np.int64)[0] = 2 * len(said) + failed
         if len(said) <= _SLOT - _HEADER:
@@ -73,11 +171,15 @@ class OwnCommunicator(MPI.Intracomm):
         request = self.Iallgather(mine, everyone)
         try:
             # Who waits for others that have to give up first, each by itself, waits longer.
-            _wait(request.Test, patience=1.5 if failed else 1.0)
-        except WaitedTooLong:
-            self._given_up = True
+            look = functools.partial(self.look, meets=True)
+            _wait(request.Test, patience=1.5 if failed else 1.0, look=look)
+        except (WaitedTooLong, RankFailed) as failure:
             abandoned.append((request, mine, everyone))
+            if not self._given_up:
+                self.tell(failure)
+                self._given_up = "ranks have lost each other here before; make the plan anew"
             raise
+        self.door.met += 1
         headers = everyone[:, :_HEADER].copy().view(np.int64)[:, 0]
         lengths, failures = headers // 2, headers % 2
         if lengths.max() <= _SLOT - _HEADER:
@@ -98,8 +200,12 @@ class OwnCommunicator(MPI.Intracomm):
         return heard
 
     def fail(self, failure: BaseException) -> None:
-        """Let the other ranks fail by this one's failure, wherever they meet next. Collective."""
+        """Let the other ranks fail by this one's failure, wherever they meet next. Collective.
+
+        Those that wait for it in an exchange are told.
+        """
         try:
+            self.door.tell(failure, meeting=self.door.met)
             self.meet(MPI.pickle.dumps(described(failure)), failed=True)
         except RunError:
             return  # the others have died, or have failed too
@@ -188,6 +294,70 @@ class _Family:
         # Of this rank's duplicates, those that nothing uses any more.
         self.dropped: set[int] = set()
         self.shared: dict[Any, Any] = {}
+        # Those that are used, by their numbers.
+        self._used: weakref.WeakValueDictionary[int, OwnCommunicator] = (
+            weakref.WeakValueDictionary()
+        )
+        self._name(self.control, _CONTROL)
+        # Notices travel here: they may be read late, or never, and nothing else waits for them.
+        self._channel, self._is_closed = comm.Dup(), False
+        self._sent: list[tuple[MPI.Request, bytes]] = []
+        self._heard: dict[int, list[Notice]] = {}
+        _families.add(self)
+        renew_in_child(self)
+
+    def _name(self, comm: OwnCommunicator, number: int) -> None:
+        comm._family, comm.door = self, Door(self, number)
+        self._used[number] = comm
+
+    def tell(self, notice: Notice) -> None:
+        """Send a notice to all other ranks."""
+        if self._is_closed:
+            return
+        self._receive()
+        said = MPI.pickle.dumps(notice)
+        self._sent = [one for one in self._sent if not one[0].Test()]
+        for peer in range(self._channel.size):
+            if peer != notice.rank:
+                self._sent.append((self._channel.Isend(said, peer), said))
+
+    def heard(self, door: Door) -> list[Notice]:
+        """Return what other ranks have told about a duplicate, as far as it is not over."""
+        self._receive()
+        if door.number not in self._heard:
+            return []
+        found = [one for one in self._heard[door.number] if not door.is_behind(one)]
+        self._heard[door.number] = found
+        return found
+
+    def _receive(self) -> None:
+        while (message := self._channel.Improbe()) is not None:
+            said = bytearray(_LONGEST_NOTICE)
+            message.Recv(said)
+            notice = MPI.pickle.loads(said)
+            if notice.number in self._used:
+                self._heard.setdefault(notice.number, []).append(notice)
+
+    def tell_of_the_end(self, failure: BaseException) -> None:
+        """Tell the other ranks that this one ends by a failure, whatever they wait for."""
+        for comm in list(self._used.values()):
+            comm.tell(failure)
+
+    def renew(self) -> None:
+        """Let a forked process leave the ranks of its parent alone."""
+        self._is_closed = True
+        for comm in list(self._used.values()):
+            comm._given_up = (
+                "this process was forked from one of MPI's ranks and is none of them; make anew, "
+                "with comm=None, what it is to use"
+            )
+
+    def close(self) -> None:
+        """Free the communicators of the family itself, as the user's one ends."""
+        self._is_closed = True
+        _families.discard(self)
+        self.control.Free()
+        self._channel.Free()
 
     def lend(self, what: str) -> OwnCommunicator:
         """Return a new duplicate; free those that no rank uses any more. Collective."""
@@ -201,7 +371,7 @@ class _Family:
         self.free(set.intersection(*(dropped for _, dropped in everyone)))
         number, self.made = self.made, self.made + 1
         made = OwnCommunicator(MPI.Intracomm.Dup(self.control))
-        made._family = self
+        self._name(made, number)
         self.lent[number] = made._handles = [MPI.Intracomm(made)]
         weakref.finalize(made, self.dropped.add, number).atexit = False
         return made
@@ -210,8 +380,23 @@ class _Family:
         """Free duplicates that no rank uses any more. Collective."""
         for number in sorted(numbers):
             self.dropped.discard(number)
+            self._heard.pop(number, None)
             for handle in self.lent.pop(number):
                 handle.Free()
+
+
+_families: weakref.WeakSet[_Family] = weakref.WeakSet()
+
+
+@atexit.register
+def _tell_of_the_end() -> None:
+    """Let nobody wait for a process that an exception ends, which Python has shown before this."""
+    failure = getattr(sys, "last_exc", None) or getattr(sys, "last_value", None)
+    if failure is None or MPI.Is_finalized():
+        return
+    for family in list(_families):
+        with contextlib.suppress(MPI.Exception):
+            family.tell_of_the_end(failure)
 
 
 def lend(comm: MPI.Intracomm, what: str) -> OwnCommunicator:
@@ -235,6 +420,6 @@ def _key() -> int:
             shared.close(family.control)
         everyone = family.control.allgather(family.dropped.copy())
         family.free(set.intersection(*everyone))
-        family.control.Free()
+        family.close()
 
     return MPI.Comm.Create_keyval(delete_fn=forget)

@@ -1,38 +1,30 @@
-"""What a rank on which a step has failed tells the others: a message, beside all exchanges."""
+"""Whether a step has failed on any rank: the others hear of it beside all exchanges."""
 
 from __future__ import annotations
 
 import time
 
 from slipstream.array_types import Comm
-from slipstream.collective import described
-from slipstream.collective.time_limit import abandoned
+from slipstream.collective import RankFailed, described
 from slipstream.errors import RunError
 
-# The standard guarantees tags up to 32767 only; exchanges take those below.
-TAG = 32001
 # For so many seconds a message may be on its way whose sender is known to have sent it.
 _ON_ITS_WAY = 1.0
 _PAUSE = 1e-4
 
 
 class FailureNotice:
-    """Whether a step has failed on any rank, and by what."""
+    """What the ranks of a transport tell each other. Collective."""
 
     def __init__(self, comm: Comm) -> None:
-        self._comm = comm
+        self._comm, self._topic = comm, comm.new_topic()
         self._text = ""
 
     def tell(self, failure: BaseException) -> None:
         """Tell all other ranks, unless one of them has told this one before."""
-        if self._text:
-            return
-        self._text = described(failure)[1]
-        said = self._text.encode()
-        others = (peer for peer in range(self._comm.size) if peer != self._comm.rank)
-        kept = [self._comm.Isend(said, peer, TAG) for peer in others]
-        # The communicator must not be freed, as messages may be on their way in it for ever.
-        abandoned.append((self._comm, said, kept))
+        if not self._text:
+            self._text = described(failure)[1]
+            self._comm.tell(failure, self._topic)
 
     def check(self) -> None:
         """Raise RunError if a failure is known of."""
@@ -40,26 +32,19 @@ class FailureNotice:
             raise RunError(f"an exchange was given up; make the plan anew: {self._text}")
 
     def look(self) -> None:
-        """Raise RunError if a step has failed on any rank whose message is here."""
-        if not self._text and self._comm.Iprobe(tag=TAG):
-            self._receive()
+        """Raise RunError if a rank whose message is here has failed, in a step or at its door."""
         self.check()
+        self._comm.look(self._topic)
 
     def expect(self) -> None:
         """Raise RunError, as another rank is known to have told why."""
         until = time.perf_counter() + _ON_ITS_WAY
         while time.perf_counter() < until:
-            self.look()
+            try:
+                self.look()
+            except RankFailed as failure:
+                self._text = failure.text()
+                self.check()
             time.sleep(_PAUSE)
         self._text = "a step has failed on another rank"
         self.check()
-
-    def _receive(self) -> None:
-        from mpi4py import MPI
-
-        status = MPI.Status()
-        self._comm.Probe(tag=TAG, status=status)
-        said = bytearray(status.count)
-        self._comm.Recv(said, status.source, TAG)
-        self._text = f"{said.decode()} (on rank {status.source})"
-        abandoned.append(self._comm)

@@ -26,7 +26,7 @@ from slipstream.exchange.failure_notice import FailureNotice
 from slipstream.exchange.transport_base import Exchange, Transport
 from slipstream.schedule import StepGraph
 
-# The standard guarantees tags up to 32767 only; see also `failure_notice.TAG`.
+# The standard guarantees tags up to 32767 only.
 _TAGS = 32000
 # A rank that waits looks in every so many polls whether a step has failed on another.
 _LOOK = 16
@@ -49,7 +49,7 @@ class MpiTransport(Transport):
         self.comm = comm.duplicate()
         self._staged = device.kind != "cpu" and self.staged
         self._next_tag = 0
-        self._notice = FailureNotice(self.comm)
+        self._notice = FailureNotice(comm)
         self._staging_arrays: dict[tuple, tuple[Any, np.ndarray]] = {}
 
     @classmethod

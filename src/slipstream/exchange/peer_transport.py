@@ -112,6 +112,11 @@ class PeerTransport(Transport):
         if self._lost_on[0]:
             self._notice.expect()
 
+    def look(self) -> None:
+        """Raise RunError if another rank has failed, in a step or before it has begun this one."""
+        self.check()
+        self._notice.look()
+
     def give_up(self, failure: BaseException) -> None:
         """Run no exchange any more, and let the others run none."""
         if self._lost:
@@ -304,7 +309,7 @@ class _Polled:
             return True
         self._polls += 1
         if self._polls % _LOOK == 0:
-            self._transport.check()
+            self._transport.look()
         return False
 
     def give_up(self, failure: BaseException) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 import numpy as np
 
 from slipstream.array_types import Array
-from slipstream.collective import collectively
+from slipstream.collective import collectively, give_up, is_on_all_ranks, together
 from slipstream.decomposition import Box
 from slipstream.device import Device, Stream
 from slipstream.errors import InputError
@@ -31,6 +31,26 @@ if TYPE_CHECKING:
 Given = TypeVar("Given")
 Lengths = float | Sequence[float] | None
 Kind = Literal["fft", "dct1", "dct2", "dct3", "dct4", "dst1", "dst2", "dst3", "dst4"]
+
+
+Method = TypeVar("Method", bound=Callable[..., Any])
+
+
+def _refusing(method: Method) -> Method:
+    """Let the other ranks hear of what a collective method refuses before it does anything."""
+
+    @functools.wraps(method)
+    def call(self: DistributedFFT, *arguments: Any, **options: Any) -> Any:
+        try:
+            return method(self, *arguments, **options)
+        except InputError as failure:
+            if self._door is not None and not _is_known(failure):
+                with self._turns:
+                    self._door.begun += 1
+                    self._tell(failure)
+            raise
+
+    return call  # type: ignore[return-value]
 
 
 class DistributedFFT:
@@ -206,6 +226,8 @@ class DistributedFFT:
         self._arrays = UserArrays(self.arguments, rank, self.device, self.home)
         self._array_type = self.home.array_module.ndarray
         self._turns = Turns(comm is None)
+        # By this the others hear of calls that this rank refuses, also those of a closed plan.
+        self._door = None if self._comm is None else self._comm.door
 
     def close(self) -> None:
         """Give back the memory that the plan has, once what it computes is done.
@@ -265,6 +287,7 @@ class DistributedFFT:
         self._opened()
         return _made_again, (self._asked, self.device.kind, _name_of(self._comm))
 
+    @_refusing
     def like(self, **changes: Any) -> DistributedFFT:
         """Return another plan with some arguments changed. Collective.
 
@@ -279,13 +302,15 @@ class DistributedFFT:
             Calls of both plans, asynchronous ones included, take turns.
         """
         self._opened()
-        unknown = sorted(set(changes) - set(self._asked))
-        if unknown:
-            raise InputError(f"{unknown[0]} is unknown; accepted: {', '.join(self._asked)}")
-        made = DistributedFFT(**{**self._asked, **changes}, comm=self._comm, device=self.device)
+        with together(self._comm):
+            unknown = sorted(set(changes) - set(self._asked))
+            if unknown:
+                raise InputError(f"{unknown[0]} is unknown; accepted: {', '.join(self._asked)}")
+            made = DistributedFFT(**{**self._asked, **changes}, comm=self._comm, device=self.device)
         made._turns = self._turns
         return made
 
+    @_refusing
     def padded(self, padding: str | float | Sequence[float] = "3/2") -> DistributedFFT:
         """Return a plan between the modes of this one and more points. Collective.
 
@@ -327,7 +352,10 @@ class DistributedFFT:
     def __enter__(self) -> DistributedFFT:
         return self
 
-    def __exit__(self, *exception: object) -> None:
+    def __exit__(
+        self, kind: object, error: BaseException | None = None, trace: object = None
+    ) -> None:
+        give_up(self._comm, error)
         self.close()
 
     @property
@@ -428,6 +456,7 @@ class DistributedFFT:
         u_hat = self._arrays.checked(self._arrays.taken(u_hat, "u_hat"), "output", "u_hat")
         return spectral_operations.derivative(self, u_hat, axis, order, lengths)
 
+    @_refusing
     def product(self, *modes: Any) -> Array:
         """Return the modes of the product of some fields, multiplied at the points. Collective.
 
@@ -435,6 +464,7 @@ class DistributedFFT:
         """
         return spectral_operations.product(self, *modes)
 
+    @_refusing
     def convolve(self, u: Any, v: Any) -> Array:
         """Return the periodic convolution of two fields, ``sum_m u[m] v[n - m]``. Collective.
 
@@ -442,6 +472,7 @@ class DistributedFFT:
         """
         return spectral_operations.convolution(self, u, v)
 
+    @_refusing
     def forward_adjoint(self, u_hat: Any) -> Array:
         """Return the adjoint of `forward`, applied to modes. Collective.
 
@@ -452,6 +483,7 @@ class DistributedFFT:
         u_hat = self._arrays.checked(self._arrays.taken(u_hat, "u_hat"), "output", "u_hat")
         return spectral_operations.forward_adjoint(self, u_hat)
 
+    @_refusing
     def backward_adjoint(self, u: Any) -> Array:
         """Return the adjoint of `backward`, applied to points, as `forward_adjoint`. Collective."""
         u = self._arrays.checked(self._arrays.taken(u, "u"), "input", "u")
@@ -546,6 +578,7 @@ class DistributedFFT:
         """
         return self._run(False, u_hat, out, stream)
 
+    @_refusing
     def forward_async(self, u: Any, out: Any = None, stream: Any = None) -> PendingTransform:
         """Begin to transform physical to spectral space, and return at once. Collective.
 
@@ -561,10 +594,12 @@ class DistributedFFT:
         """
         return self._begin(True, u, out, stream)
 
+    @_refusing
     def backward_async(self, u_hat: Any, out: Any = None, stream: Any = None) -> PendingTransform:
         """Begin to transform spectral to physical space; as `forward_async`. Collective."""
         return self._begin(False, u_hat, out, stream)
 
+    @_refusing
     def profile(self, u: Any, u_hat: Any) -> dict[str, Timeline]:
         """Transform `u` to `u_hat` and back, as their methods do; return what ran when. Collective.
 
@@ -579,6 +614,7 @@ class DistributedFFT:
             timelines[name] = self._profiled
         return timelines
 
+    @_refusing
     def wire_error(self) -> float:
         """Return the relative error that the narrow wire made in the last transforms. Collective.
 
@@ -608,6 +644,8 @@ class DistributedFFT:
 
     def _run(self, forward: bool, source: Any, out: Any, stream: Any, profile: bool = False) -> Any:
         with self._turns:
+            if self._door is not None:
+                self._door.begun += 1
             try:
                 if stream is not None and not isinstance(stream, Stream):
                     stream = self._arrays.stream(stream)
@@ -634,12 +672,19 @@ class DistributedFFT:
                         out = given = self.home.empty(result.shape, result.dtype)
                     self._arrays.copy(out, result, stream or self.device.default_stream)
                 return given
-            except InputError:
-                raise  # usually on all ranks: the plan can then still be used
+            except InputError as failure:
+                self._tell(failure)  # usually on all ranks: the plan can then still be used
+                raise
             except BaseException as failure:
                 if self._transport:
                     self._transport.give_up(failure)
                 raise
+
+    def _tell(self, failure: InputError) -> None:
+        """Let the ranks that are in the present call hear that this one has refused it."""
+        if self._door is not None:
+            failure.is_told = True  # type: ignore[attr-defined]
+            self._door.refuse(failure)
 
     def _begin(self, forward: bool, source: Any, out: Any, stream: Any) -> PendingTransform:
         self._opened()
@@ -693,6 +738,11 @@ class DistributedFFT:
         if self._plan is None:
             raise InputError("this plan is closed; make another one")
         return self._plan
+
+
+def _is_known(failure: InputError) -> bool:
+    """Return whether the other ranks have been told of a failure, or fail by themselves."""
+    return is_on_all_ranks(failure) or getattr(failure, "is_told", False)
 
 
 def _product(shape: Sequence[int]) -> str:

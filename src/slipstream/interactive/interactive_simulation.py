@@ -22,7 +22,14 @@ from slipstream import mpi_launch
 from slipstream.argument_checks import check_positive, finite_number, whole_number
 from slipstream.array_types import Array, Comm
 from slipstream.case import Case
-from slipstream.collective import check_agreement, on_first_rank, own, sum_over_ranks, together
+from slipstream.collective import (
+    check_agreement,
+    give_up,
+    on_first_rank,
+    own,
+    sum_over_ranks,
+    together,
+)
 from slipstream.device import Device
 from slipstream.errors import InputError
 from slipstream.interactive.callbacks import Callback, occasions_of
@@ -622,6 +629,7 @@ class InteractiveSimulation(ChosenOutput, ABC):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        give_up(self.comm, error)
         self.close()
 
     def __repr__(self) -> str:

@@ -20,6 +20,7 @@ from __future__ import annotations
 import math
 import time
 
+from slipstream.collective import RankFailed
 from slipstream.collective.time_limit import WaitedTooLong, timeout
 from slipstream.device import Event, Stream
 from slipstream.errors import InputError
@@ -124,7 +125,7 @@ class CommittedStep:
                     if node.category == "communication":
                         self._patience.wait(stream.record().done, f"exchange {node.label!r}")
                     stream.synchronize()
-        except WaitedTooLong:
+        except (WaitedTooLong, RankFailed):
             raise
         except Exception as failure:
             raise named_error(node, failure) from failure

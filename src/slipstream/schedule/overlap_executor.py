@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterable
 from typing import Any
 
+from slipstream.collective import RankFailed
 from slipstream.device import Event
 from slipstream.schedule.step_graph import Node, Transfer
 from slipstream.schedule.streams import Lanes, named_error
@@ -133,6 +134,8 @@ class OverlapExecutor:
             self._flights[node.index] = [time.perf_counter()]
             try:
                 node.transfer.start()
+            except RankFailed:
+                raise
             except Exception as failure:
                 raise named_error(node, failure) from failure
             self._flying[node.index] = node.transfer
@@ -153,6 +156,8 @@ class OverlapExecutor:
             try:
                 if transfer.test():
                     landed.append(index)
+            except RankFailed:
+                raise
             except Exception as failure:
                 raise named_error(self._nodes[index], failure) from failure
         for index in landed:
