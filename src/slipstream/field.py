@@ -63,6 +63,11 @@ class Field:
                 f" reaches beyond the global shape {self.shape}"
             )
 
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        if copy is None:
+            return np.asarray(self.data, dtype=dtype)
+        return np.array(self.data, dtype=dtype, copy=copy)
+
     def region(self) -> tuple[slice, ...]:
         """Return the slices of the global array that ``data`` fills."""
         return tuple(

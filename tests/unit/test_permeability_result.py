@@ -147,6 +147,9 @@ def test_fields_are_those_of_the_flow_with_units_and_places(tmp_path):
     parts = [fields[f"velocity_{name}"].data for name in "xyz"]
     velocity = fields["velocity"]
     np.testing.assert_array_equal(velocity.data, parts)
+    np.testing.assert_array_equal(velocity, parts)
+    assert all(np.asarray(field).dtype.kind in "fu" for field in fields.values())
+    assert np.asarray(velocity, dtype="float32").dtype == np.float32
     assert (velocity.dims, velocity.shape) == (("component", "z", "y", "x"), (3, 8, 8, 8))
     np.testing.assert_allclose(fields["speed"].data, np.linalg.norm(parts, axis=0), rtol=1e-14)
     np.testing.assert_array_equal(fields["pore"].data, image)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from slipstream.lattice.lattice_simulation import LatticeSimulation
     from slipstream.lattice.population_layout import Storage
 
-_FIELDS = ("velocity", "density", "pressure", "pore")
+_FIELDS = ("velocity", "velocity_x", "velocity_y", "velocity_z", "density", "pressure", "pore")
 # Stands for the path of the file in the case, where the image is an array.
 ARRAY = "an array in memory.npy"
 

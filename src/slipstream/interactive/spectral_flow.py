@@ -14,6 +14,7 @@ from slipstream.argument_checks import plain_value
 from slipstream.array_types import Array, Comm
 from slipstream.case import Case, SpectralCase, validate_case
 from slipstream.case.spectral_case import FLOW_KEYS
+from slipstream.case.validation_messages import nearest
 from slipstream.collective import on_every_rank
 from slipstream.device import Device
 from slipstream.errors import InputError
@@ -170,14 +171,15 @@ class Flow(InteractiveSimulation):
 
     def _view(self, name: str) -> FieldView:
         """Return a field of the state by its name, or one that is derived from the state."""
-        from slipstream.spectral.expressions import accepted_names
+        from slipstream.spectral.expressions import accepted_names, listed_names
 
         if name in self._parts():
             return super()._view(name)
         names = accepted_names(self._spectral.problem)
         if name not in names:
-            text = f"fields: there is no {shown(name)}; there are: {', '.join(names)}"
-            raise InputError(f"{text}; of others, evaluate an expression")
+            listed = listed_names(self._spectral.problem.model)
+            text = f"fields: there is no {shown(name)}{nearest(name, list(names))}"
+            raise InputError(f"{text}; there are: {listed}; of others, evaluate an expression")
         return self._evaluated(name, name, names[name])
 
     def _evaluated(self, name: str, expression: Any, long_name: str) -> FieldView:

@@ -6,13 +6,14 @@ model needs for it.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import sympy
 
 from slipstream.equations import Lowered, Quantity, abs2, curl, div, dot, grad, inverse_laplacian
-from slipstream.equations.fourier_forms import IMAGINARY, Form, form_of_points
+from slipstream.equations.fourier_forms import AXES, IMAGINARY, Form, form_of_points
 from slipstream.equations.vector_calculus import function
 from slipstream.spectral.spectral_problem import field_parts
 
@@ -26,6 +27,8 @@ class Derived:
     text: str  # descriptive name
     make: Callable[[Fields], Quantity]
     needs: tuple[str, ...]  # fields
+    rank: int = 0  # 1 for a vector, 2 for a tensor, whose components have names of their own
+    is_component: bool = False
 
 
 def fields_of(model: Lowered) -> dict[str, Quantity]:
@@ -86,7 +89,7 @@ def _phase(complex_scalar: Quantity) -> Quantity:
 
 _FLOW, _MHD = ("velocity",), ("velocity", "magnetic")
 DERIVED: dict[str, Derived] = {
-    "vorticity": Derived("curl of the velocity", lambda f: curl(f["velocity"]), _FLOW),
+    "vorticity": Derived("curl of the velocity", lambda f: curl(f["velocity"]), _FLOW, rank=1),
     "vorticity_magnitude": Derived(
         "magnitude of the vorticity", lambda f: magnitude(curl(f["velocity"])), _FLOW
     ),
@@ -103,13 +106,15 @@ DERIVED: dict[str, Derived] = {
         lambda f: dot(f["velocity"], curl(f["velocity"])),
         _FLOW,
     ),
-    "strain": Derived("rate-of-strain tensor", lambda f: strain(f["velocity"]), _FLOW),
+    "strain": Derived("rate-of-strain tensor", lambda f: strain(f["velocity"]), _FLOW, rank=2),
     "q_criterion": Derived(
         "excess of rotation over strain, half the second invariant",
         lambda f: q_criterion(f["velocity"]),
         _FLOW,
     ),
-    "current_density": Derived("curl of the magnetic field", lambda f: curl(f["magnetic"]), _MHD),
+    "current_density": Derived(
+        "curl of the magnetic field", lambda f: curl(f["magnetic"]), _MHD, rank=1
+    ),
     "magnetic_energy": Derived(
         "density of magnetic energy", lambda f: abs2(f["magnetic"]) / 2, _MHD
     ),
@@ -122,6 +127,7 @@ DERIVED: dict[str, Derived] = {
         "vector potential of the magnetic field, without divergence and mean",
         lambda f: vector_potential(f["magnetic"]),
         _MHD,
+        rank=1,
     ),
     "magnetic_helicity": Derived(
         "density of magnetic helicity, vector potential times magnetic field",
@@ -132,7 +138,7 @@ DERIVED: dict[str, Derived] = {
 
 
 def derived_of(model: Lowered) -> dict[str, Derived]:
-    """Return the quantities derived from the fields of a model, by name.
+    """Return the quantities derived from the fields of a model, and their components, by name.
 
     The velocity is the first vector, if no field has that name; a field of the model takes
     precedence over a derived quantity of the same name.
@@ -147,7 +153,7 @@ def derived_of(model: Lowered) -> dict[str, Derived]:
         return lambda f: make({role: f[name] for role, name in roles.items()})
 
     found = {
-        name: Derived(one.text, in_roles(one.make), one.needs)
+        name: replace(one, make=in_roles(one.make))
         for name, one in DERIVED.items()
         if set(one.needs) <= set(roles)
     }
@@ -160,7 +166,27 @@ def derived_of(model: Lowered) -> dict[str, Derived]:
         )
     for name, _ in model.complexes:
         found |= _of_complex(name)
+    found |= {
+        part: component
+        for name, one in found.items()
+        for part, component in _components(name, one).items()
+    }
     return {name: one for name, one in found.items() if name not in fields}
+
+
+def _components(name: str, whole: Derived) -> dict[str, Derived]:
+    """Return the components of a vector (``vorticity_z``), or of a tensor (``strain_xy``)."""
+
+    def take(number: int) -> Callable[[Fields], Quantity]:
+        return lambda f: Quantity([whole.make(f).forms[number]], name)
+
+    ends = map("".join, itertools.product(AXES, repeat=whole.rank)) if whole.rank else ()
+    return {
+        f"{name}_{end}": Derived(
+            f"{end} component of {name}", take(number), whole.needs, is_component=True
+        )
+        for number, end in enumerate(ends)
+    }
 
 
 def _of_complex(name: str) -> dict[str, Derived]:

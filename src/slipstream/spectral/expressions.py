@@ -104,6 +104,15 @@ def accepted_names(problem: SpectralProblem) -> dict[str, str]:
     return named | {name: one.text for name, one in derived_of(problem.model).items()}
 
 
+def listed_names(model: Lowered) -> str:
+    """Return the names of fields and derived quantities for messages, which would be long."""
+    derived = derived_of(model)
+    whole = [name for name, one in derived.items() if not one.is_component]
+    parts = [name for name, one in derived.items() if one.is_component]
+    also = f", components such as {parts[min(2, len(parts) - 1)]}" if parts else ""
+    return ", ".join([*fields_of(model), *whole]) + also
+
+
 @functools.lru_cache(REMEMBERED)
 def _parsed(text: str, model: Lowered, parameters: tuple[str, ...], where: str) -> Quantity:
     try:
@@ -124,6 +133,7 @@ class _Reader:
 
     def __init__(self, model: Lowered, parameters: tuple[str, ...]) -> None:
         self._fields, self._derived = fields_of(model), derived_of(model)
+        self._listed = listed_names(model)
         self._numbers: dict[str, sympy.Expr] = {"pi": sympy.pi}
         self._numbers |= {name: sympy.Symbol(name, real=True) for name in parameters}
 
@@ -164,8 +174,9 @@ class _Reader:
         named = [*self._fields, *self._derived, *_CONSTANTS, *self._numbers]
         every = [*named, *_OPERATORS, *FUNCTIONS, "abs"]
         guess = nearest(name, [one for one in every if one != name])
-        listed = ", ".join([*self._fields, *self._derived])
-        return Refused(f"has {shown(name)}{guess}; accepted: {listed}, and operators of equations")
+        return Refused(
+            f"has {shown(name)}{guess}; accepted: {self._listed}, and operators of equations"
+        )
 
     def _chain(self, node: ast.expr, kinds: tuple[type, ...]) -> Part:
         """Return a sum or a product; a long one nests to the left, too deeply for recursion."""
