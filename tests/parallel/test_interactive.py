@@ -1,6 +1,7 @@
 """Simulations as Python objects: stepped, read, set and copied, on any number of ranks."""
 
 import gc
+import itertools
 import math
 import warnings
 import weakref
@@ -173,6 +174,69 @@ def test_modes_are_those_of_the_field(comm, device):
     if isinstance(sim.modes["velocity"][...], np.ndarray):
         with pytest.raises(ValueError, match="read-only"):
             sim.modes["velocity"][...][0] = 1
+
+
+def test_modes_of_no_real_field_are_made_those_of_one_and_said(comm, device):
+    sim = turbulence(comm, device, scalars=1)
+    random = np.random.default_rng(4)
+    whole = random.standard_normal((11, 11, 6)) + 1j * random.standard_normal((11, 11, 6))
+    whole[..., 1:] *= 0.1
+    own = slice(*sim.solver.problem.geometry.spectral_box.slices()[1].indices(11)[:2])
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        sim.modes["scalar"] = whole[:, own]
+    opposite = (-np.arange(11)) % 11
+    expected, plane = whole.copy(), whole[..., 0]
+    expected[..., 0] = (plane + plane[opposite][:, opposite].conj()) / 2
+    np.testing.assert_allclose(np.asarray(sim.modes["scalar"]), expected[:, own], atol=1e-14)
+
+    def square(modes):
+        return (np.abs(modes) ** 2 * [1, 2, 2, 2, 2, 2]).sum()
+
+    assert sim.fields["scalar"].rms() ** 2 == pytest.approx(square(expected))
+    lost = 100 * square(whole - expected) / square(whole)
+    told = [str(one.message) for one in found]
+    assert len(told) == (sim.rank == 0)
+    for text in told:
+        assert text.startswith("modes['scalar']: scalar is that of no real field")
+        assert f"{lost:.3g} % of its energy is lost" in text
+    # What is set to its own values says nothing.
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        sim.modes["scalar"] = np.asarray(sim.modes["scalar"])
+    before = np.asarray(sim.modes["scalar"])
+    for wrong, said in (
+        (1j, "100 % of its energy is lost"),
+        (np.nan, "no finite number|not a fin"),
+    ):
+        mean = np.zeros_like(before)
+        mean[0, :1, 0] = wrong if own.start == 0 else 0
+        with pytest.raises(InputError, match=said):
+            sim.modes["scalar"] = mean
+        np.testing.assert_array_equal(np.asarray(sim.modes["scalar"]), before)
+
+
+def test_who_steps_through_nothing_is_told_so(comm, device):
+    def said(call):
+        with warnings.catch_warnings(record=True) as found:
+            warnings.simplefilter("always")
+            call()
+        return [str(one.message).partition(";")[0] for one in found]
+
+    line = "all fields are 0 and nothing drives them: no step changes that"
+    only_first = [line] if comm is None or comm.rank == 0 else []
+    for options in ({}, {"scalars": 1}, {"step": None, "max_step": 0.1}):
+        sim = turbulence(comm, device, initial=None, **options)
+        assert said(sim.prepare) == []
+        assert said(lambda sim=sim: sim.step(3)) == only_first
+        assert said(lambda sim=sim: sim.step(3)) == []
+        sim.fields["velocity"] = 0.1 * np.ones(sim.fields["velocity"].shape)
+        assert said(lambda sim=sim: sim.step(3)) == []
+        sim.fields["velocity"] = 0.0
+        assert said(lambda sim=sim: sim.step(3)) == only_first
+    for options in ({"forcing": "abc"}, {"initial": {"scalar": "cos(x)"}, "scalars": 1}):
+        sim = turbulence(comm, device, **{"initial": None, **options})
+        assert said(lambda sim=sim: sim.step(2)) == []
 
 
 def test_a_loop_that_reads_and_sets_at_each_step_changes_nothing_but_rounding(comm, device):
@@ -472,6 +536,32 @@ def test_expressions_are_fields_that_are_read(comm, device):
             sim.evaluate(wrong)
 
 
+def test_components_of_all_vectors_and_tensors_have_names(comm, device):
+    options = {"viscosity": 0.1, "resistivity": 0.1, "initial": "orszag-tang-3d", "step": 0.01}
+    sim = Flow("mhd", points=N, comm=comm, device=device, **options)
+    vectors = "velocity", "magnetic", "vorticity", "current_density", "vector_potential"
+    for name in vectors:
+        whole = host(sim.fields[name][...])
+        for part, axis in zip(whole, "xyz", strict=True):
+            own = sim.fields[f"{name}_{axis}"]
+            np.testing.assert_allclose(host(own[...]), part, atol=1e-14)
+            assert own.mean() == pytest.approx(float(sim.evaluate(f"{name}_{axis}").mean()))
+    whole = host(sim.fields["strain"][...])
+    for row, column in itertools.product(range(3), repeat=2):
+        own = sim.fields[f"strain_{'xyz'[row]}{'xyz'[column]}"]
+        np.testing.assert_allclose(host(own[...]), whole[row, column], atol=1e-14)
+    square = sim.evaluate("vorticity_x**2 + vorticity_y**2 + vorticity_z**2").mean()
+    assert square / 2 == pytest.approx(sim.fields["enstrophy"].mean())
+
+
+def test_a_name_that_is_not_there_is_answered_with_one_that_is(comm, device):
+    sim = turbulence(comm, device)
+    for ask in (lambda: sim.fields["vorticity_w"], lambda: sim.evaluate("vorticity_w")):
+        with pytest.raises(InputError, match="did you mean 'vorticity_[xyz]'") as error:
+            ask()
+        assert "components such as vorticity_z" in str(error.value)
+
+
 def test_models_of_ones_own(comm, device):
     def burgers(viscosity: float, drag: float = 0.0):
         u, c = Vector("velocity", solenoidal=True), Scalar("dye")
@@ -498,6 +588,7 @@ def test_pores_and_tracers_have_the_same_face(comm, device):
     assert sim.finished
     assert looks == list(range(0, sim.steps + 1, 100))
     velocity = sim.fields["velocity"].gather()
+    np.testing.assert_array_equal(sim.fields["velocity_y"].gather(), velocity[1])
     assert velocity[2].mean() == pytest.approx(sim.diagnostics["velocity_z"], rel=1e-9)
     assert sim.fields["velocity"].mean()[2] == pytest.approx(velocity[2].mean())
     assert sim.fields["density"].max() == sim.fields["density"].gather().max()

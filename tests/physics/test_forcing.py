@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from flows import advance, modes_of, start
+from slipstream import Turbulence
 from slipstream.errors import InputError
 
 RANDOM_FORCE = ('forcing.kind="random"', "forcing.shells=[1, 3]", "forcing.seed=5")
@@ -73,6 +74,30 @@ def test_random_force_has_the_amplitude_and_no_divergence(device):
     assert not force[:, np.rint(length) > 3].any()
 
 
+@pytest.mark.parametrize(
+    ("kind", "largest", "rms"),
+    [
+        ("taylor-green", 1.0, 12**-0.5),
+        ("abc", math.sqrt(6), 1.0),
+        ("random", None, 1.0),
+    ],
+)
+def test_the_amplitude_of_a_force_is_what_is_documented(device, kind, largest, rms):
+    sim = Turbulence(
+        points=16,
+        viscosity=0,
+        step=1e-3,
+        forcing={"kind": kind, "amplitude": 0.1},
+        device=device,
+        comm=None,
+    )
+    sim.step()
+    force = sim.fields["velocity"].gather() / 1e-3  # of a flow that begins at rest
+    if largest is not None:
+        assert np.linalg.norm(force, axis=0).max() == pytest.approx(0.1 * largest, rel=1e-6)
+    assert np.sqrt((force**2).mean()) == pytest.approx(0.1 * rms, rel=1e-6)
+
+
 def test_random_force_depends_on_seed_and_time_alone(device):
     settings = (*RANDOM_FORCE, "forcing.correlation_time=0.05", "forcing.amplitude=0.5")
     one, other = (start(device, *settings) for _ in range(2))
@@ -106,6 +131,7 @@ def test_injection_sets_a_flow_at_rest_going(device):
         (('forcing.kind="abc"', "forcing.field=heat"), r"forcing\.field: .*'heat'; it has: vel"),
         (('forcing.kind="formula"', 'forcing.formula="x"'), "1 formulas for 'velocity'; exp"),
         (('forcing.kind="abc"', 'forcing.formula="x"'), "'formula' goes with kind"),
+        (('forcing.kind="abc"', "forcing.seed=3"), r"forcing: 'seed' does not belong to kind = 'a"),
         (('forcing.kind="abc"', "forcing.wavenumber=9"), r"forcing\.wavenumber: 9 is beyond"),
         (("numerics.dealiasing=phase-shift", "time.integrator=rk2"), "with it: .*heun, rk4"),
     ],

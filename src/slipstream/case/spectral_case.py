@@ -62,6 +62,13 @@ FLOW_KEYS: dict[str, dict[str, Any]] = {
     "file": {"path": ..., "time": None},
     "formula": {"fields": {}},
 }
+# The keys of each kind of forcing, beside those that all have.
+FORCING_KEYS: dict[str, tuple[str, ...]] = {
+    "random": ("amplitude", "shells", "seed", "correlation_time"),
+    "taylor-green": ("amplitude", "wavenumber"),
+    "abc": ("amplitude", "wavenumber", "coefficients"),
+    "formula": ("formula",),
+}
 
 _MULTIPLE_OF_PI = re.compile(
     r"\s*(?P<factor>[0-9]+(\.[0-9]*)?|\.[0-9]+)?\s*\*?\s*pi\s*(/\s*(?P<divisor>[0-9.]+))?\s*"
@@ -227,7 +234,8 @@ class Forcing(Table):
     field : str
         The field that is forced.
     amplitude : float
-        Scale of "taylor-green" and "abc", root mean square of a component of "random" (of the two
+        Largest force along x of "taylor-green"; factor of A, B and C of "abc", whose largest force
+        is sqrt(6) of it where these are 1; root mean square of a component of "random" (of the two
         in the plane if the grid has one point along an axis).
     wavenumber : int
         Number of waves of "taylor-green" and "abc" along each axis of the box.
@@ -260,6 +268,14 @@ class Forcing(Table):
     def _agree(self) -> Self:
         if (self.formula is not None) != (self.kind == "formula"):
             raise ValueError("'formula' goes with kind = \"formula\", and only with that")
+        for name in sorted(self.model_fields_set - {"kind", "field", "injection"}):
+            # Cases that a run has written have all keys, with what they are by default.
+            is_default = getattr(self, name) == type(self).model_fields[name].default
+            if name not in FORCING_KEYS[self.kind] and not is_default:
+                raise ValueError(
+                    f"{name!r} does not belong to kind = {self.kind!r}; accepted with it: field,"
+                    f" injection, {', '.join(FORCING_KEYS[self.kind])}"
+                )
         if not 1 <= self.shells[0] <= self.shells[1]:
             raise ValueError("'shells' are the first, at least 1, and the last")
         return self

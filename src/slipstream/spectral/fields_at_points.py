@@ -77,6 +77,24 @@ def _fit_state(flow: SpectralStep, key: str, comm: Comm) -> list[str]:
     return fit(flow, flow.state[: len(flow.problem.model.unknowns)], 0, key, comm)
 
 
+def finite_variances(
+    flow: SpectralStep, fields: Any, first: int, key: str, comm: Comm
+) -> np.ndarray:
+    """Return the variances of components, which stand for those of the state from `first` on.
+
+    Values that are not finite are refused. Collective.
+    """
+    with np.errstate(over="ignore", invalid="ignore"):
+        found = variances(flow, flow.modes_of(fields), comm)
+    for value, square in zip(flow.problem.model.unknowns[first:], found, strict=False):
+        if not np.isfinite(square):
+            raise InputError(
+                f"{key}: {value} is not a finite number at all points, or beyond the range of "
+                f"{flow.problem.real_dtype}"
+            )
+    return found
+
+
 def fit(flow: SpectralStep, fields: Any, first: int, key: str, comm: Comm) -> list[str]:
     """Remove from components what the state cannot represent; return warnings of what is lost.
 
@@ -85,14 +103,7 @@ def fit(flow: SpectralStep, fields: Any, first: int, key: str, comm: Comm) -> li
     """
     problem, warnings = flow.problem, []
     unknowns = problem.model.unknowns[first : first + len(fields)]
-    with np.errstate(over="ignore", invalid="ignore"):
-        before = variances(flow, flow.modes_of(fields), comm)
-    for value, square in zip(unknowns, before, strict=True):
-        if not np.isfinite(square):
-            raise InputError(
-                f"{key}: {value} is not a finite number at all points, or beyond the range of "
-                f"{problem.real_dtype}"
-            )
+    before = finite_variances(flow, fields, first, key, comm)
     if problem.dealiasing.is_spherical:
         keep_sphere(flow, fields)
         lost = before - variances(flow, flow.modes_of(fields), comm)

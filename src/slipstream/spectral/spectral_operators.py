@@ -34,20 +34,27 @@ def keep_sphere(flow: SpectralStep, fields: Array) -> None:
         module.copyto(component, 0, where=outside)
 
 
-def make_real(flow: SpectralStep, comm: Comm) -> None:
-    """Make the state that of real fields: u(-k) is the conjugate of u(k). Collective.
+def make_real(flow: SpectralStep, fields: Array, comm: Comm) -> tuple[np.ndarray, np.ndarray]:
+    """Make spectral fields those of real ones: u(-k) is the conjugate of u(k). Collective.
+
+    Returns how much of each field's mean square is lost, and the square of the mean before.
 
     Both halves of the plane kx = 0 are stored, and only what they have in common reaches physical
     space. Rounding makes them differ, and where a linear term makes modes grow, the difference
     grows with them, which no product counteracts.
     """
-    state = flow.modes_of(flow.state)
+    state = flow.modes_of(fields)
     flow.device.synchronize()
     mine = flow.device.to_host(state[..., :1])[..., 0]
     parts = [mine] if comm is None else comm.allgather(mine)
     plane = np.concatenate(parts, axis=2)
     opposite = [(-np.arange(n)) % n for n in plane.shape[1:]]
+    given = plane
     plane = (plane + plane[:, opposite[0][:, None], opposite[1]].conj()) / 2
     start = flow.problem.geometry.spectral_box.start[1]
     if mine.size:
         state[..., 0] = flow.device.array(plane[:, :, start : start + mine.shape[2]])
+    with np.errstate(over="ignore", invalid="ignore"):
+        lost = np.square(np.abs((given - plane).astype(complex))).sum(axis=(1, 2))
+        means = np.square(np.abs(given[:, 0, 0].astype(complex)))
+    return lost, means

@@ -43,6 +43,7 @@ from slipstream.spectral.expressions import quantity_of
 from slipstream.spectral.fields_at_points import (
     PointReader,
     check_coefficients,
+    finite_variances,
     fit,
     set_coefficients,
     set_values,
@@ -64,6 +65,8 @@ from slipstream.spectral.wavenumbers import Wavenumbers
 
 # Steps after which conjugate modes are made equal again, where the linear part makes them grow.
 _SYMMETRY_INTERVAL = 8
+# What to do where all is at rest.
+_SOMETHING = "give an initial flow (initial) or a forcing, or set fields"
 # What to do where the smallest eddies are not resolved.
 _FINER = "use more grid.points, or a larger equation.viscosity"
 
@@ -230,10 +233,23 @@ class SpectralSimulation(Simulation):
             # A step measures the velocity at its start: after setting the state, measure it again.
             self.placement.run(self._commit(cfl.record_courant(self.flow)))
             self._is_measured, self._measured_at = True, self.time
-        elif self.case.time.step is not None and self.step % self._steps_under_way:
+            self._look()
+            self._warnings += self._nothing_happens()
+            return cfl.step_size(self._rate, self.case.time)
+        if self.case.time.step is not None and self.step % self._steps_under_way:
             return self.case.time.step
         self._look()
         return cfl.step_size(self._rate, self.case.time)
+
+    def _nothing_happens(self) -> list[str]:
+        """Return the warning that no field has any value, and none will get one. Collective."""
+        moves = self._rate > self._linear.explicit_rate or math.isnan(self._rate)
+        if moves or self._forcing or any(self.problem.uniform):
+            return []
+        squares = sum_over_ranks(self.comm, component_sums(self.flow))
+        if squares[0, : len(self.problem.model.unknowns)].any():
+            return []
+        return ["all fields are 0 and nothing drives them: no step changes that; " + _SOMETHING]
 
     def is_finite(self) -> bool:
         """Return whether the modes are finite, as the last step has found. Collective."""
@@ -276,7 +292,7 @@ class SpectralSimulation(Simulation):
         self.step += 1
         self.time += step_size
         if self._linear.grows and self.step % _SYMMETRY_INTERVAL == 0:
-            make_real(self.flow, self.comm)
+            make_real(self.flow, self.flow.state, self.comm)
         return Timeline.merged([step.timeline], forget=True) if profile else None
 
     # -- fields, between steps ---------------------------------------------------------------
@@ -316,10 +332,25 @@ class SpectralSimulation(Simulation):
         target = self.flow.stage[part]
         target[...] = 0  # the padding of rows too
         self.device.run(self.device.copy(self.flow.modes_of(target), modes))
-        warnings = fit(self.flow, target, part.start, key, self.comm)
+        warnings = self._made_real(target, part.start, key)
+        warnings += fit(self.flow, target, part.start, key, self.comm)
         self.device.run(self.device.copy(self.flow.state[part], target))
-        make_real(self.flow, self.comm)
         self.note_change()
+        return warnings
+
+    def _made_real(self, fields: Array, first: int, key: str) -> list[str]:
+        """Make components those of real fields; return warnings of what is lost. Collective."""
+        waves = finite_variances(self.flow, fields, first, key, self.comm)
+        warnings, (lost, means) = [], make_real(self.flow, fields, self.comm)
+        unknowns = self.problem.model.unknowns[first : first + len(fields)]
+        for value, whole, part in zip(unknowns, waves + means, lost, strict=True):
+            if not math.isfinite(whole):
+                raise InputError(f"{key}: the mean of {value} is not a finite number")
+            what = (
+                f"{key}: {value} is that of no real field: modes of -k on kx = 0 are not the"
+                " conjugates of those of k"
+            )
+            warnings += judge_loss(part / whole if whole > 0 else 0.0, what, "set both")
         return warnings
 
     def recall(self, diagnostics: Mapping[str, float]) -> None:
