@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import math
 import operator
 from collections.abc import Iterable
@@ -86,6 +87,12 @@ def check_folder_of(option: str, path: Path | None) -> None:
     """Refuse a file to be written into a folder that does not exist; None is no file."""
     if path is not None and not path.absolute().parent.is_dir():
         raise InputError(f"{option} {str(path)!r}: there is no folder {path.parent}")
+
+
+def nearest(word: str, accepted: Iterable[str]) -> str:
+    """Return ``"; did you mean ...?"`` with the nearest accepted word, nothing if none is near."""
+    close = difflib.get_close_matches(word, accepted, n=1, cutoff=0.5)
+    return f"; did you mean {close[0]!r}?" if close else ""
 
 
 def plain_value(value: Any) -> Any:

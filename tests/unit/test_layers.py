@@ -28,7 +28,7 @@ LAYERS = (
         "argument_checks",
         "time_averages",
     },
-    {"redistribution"},
+    {"redistribution", "known_attributes"},
     {"device", "case", "io"},
     {"schedule", "report", "tuner"},
     {"exchange"},  # its transports record nodes into step graphs

@@ -8,6 +8,7 @@ its own tables, chosen by the top-level key ``solver``.
 from slipstream.case.advection_case import AdvectionCase
 from slipstream.case.case_loading import (
     SOLVERS,
+    changed_case,
     load_case,
     make_case,
     parse_case,
@@ -28,6 +29,7 @@ __all__ = [
     "LatticeCase",
     "SpectralCase",
     "case_file",
+    "changed_case",
     "load_case",
     "make_case",
     "parse_case",

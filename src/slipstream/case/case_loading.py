@@ -8,19 +8,20 @@ import copy
 import os
 import re
 import tomllib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 
+from slipstream.argument_checks import nearest
 from slipstream.case.advection_case import AdvectionCase
 from slipstream.case.common_tables import Case
 from slipstream.case.lattice_case import LatticeCase
 from slipstream.case.shipped_cases import SHIPPED_CASES, case_file
 from slipstream.case.spectral_case import SpectralCase
 from slipstream.case.toml_errors import explain_toml, number_in_toml
-from slipstream.case.validation_messages import explain, nearest
+from slipstream.case.validation_messages import explain
 from slipstream.errors import InputError
 from slipstream.printable_text import shortened, shown
 
@@ -200,6 +201,12 @@ def validate_case(
             f"{one}.".startswith(f"{key}.") or f"{key}.".startswith(f"{one}.") for one in given
         )
         raise InputError(f"{'--set' if on_command_line else source}: {message}") from error
+
+
+def changed_case(case: Case, changes: Mapping[str, Any], source: str = "case") -> Case:
+    """Return a case with some keys changed, given as ``section.key``; see `load_case`."""
+    data = _merge(case.model_dump(exclude_unset=True), dict(changes), type(case))
+    return validate_case(data, source=source)
 
 
 def parse_override(text: str) -> tuple[str, Any]:

@@ -9,7 +9,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from slipstream.case.validation_messages import nearest
+from slipstream.argument_checks import nearest
 from slipstream.errors import InputError
 from slipstream.printable_text import shown
 from slipstream.shipped_files import shipped_folder

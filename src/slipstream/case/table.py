@@ -2,12 +2,13 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler
 from pydantic_core import CoreSchema, core_schema
 
 from slipstream.accepted import PRECISIONS
+from slipstream.errors import InputError
 
 
 @dataclass(frozen=True)
@@ -56,3 +57,12 @@ class Table(BaseModel):
     """One table of a case: frozen, and without unknown keys."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
+
+    # Type checkers know from pydantic that it is frozen.
+    if not TYPE_CHECKING:
+
+        def __setattr__(self, name: str, value: Any) -> None:
+            raise InputError(
+                f"{name} cannot be set: a case is frozen; what can be changed between steps are"
+                " attributes of the simulation, such as sim.viscosity = 0.02"
+            )

@@ -4,12 +4,12 @@ The line has the dotted key, the value where that helps, and what is accepted; f
 suggests the nearest one.
 """
 
-import difflib
 from collections.abc import Iterator
 from typing import Any, Literal, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 
+from slipstream.argument_checks import nearest
 from slipstream.case.table import (
     OneOf,
 )
@@ -59,12 +59,6 @@ def _key(problem: Any) -> str:
         # Tables of a list are counted as people do.
         key += f"[{part + 1}]" if isinstance(part, int) else f".{shortened(str(part))}"
     return key.removeprefix(".")
-
-
-def nearest(word: str, accepted: list[str]) -> str:
-    """Return ``"; did you mean ...?"`` with the nearest accepted word, nothing if none is near."""
-    close = difflib.get_close_matches(word, accepted, n=1, cutoff=0.5)
-    return f"; did you mean {close[0]!r}?" if close else ""
 
 
 def _describe(model: type[BaseModel], problem: Any) -> str:

@@ -10,6 +10,7 @@ import numpy as np
 
 from slipstream.argument_checks import is_finite, plain_value, whole_number
 from slipstream.errors import InputError
+from slipstream.known_attributes import KnownAttributes
 from slipstream.simulation.occasions import AtIntervals, AtTimes, EverySteps, Occasions
 
 
@@ -39,8 +40,10 @@ def occasions_of(interval: Any, steps: Any, times: Any, time: float, step: int) 
     return AtIntervals(float(wished), time)
 
 
-class Callback:
+class Callback(KnownAttributes):
     """A function that a simulation calls when it is due, until it is cancelled."""
+
+    occasions: Occasions
 
     def __init__(
         self, simulation: Any, function: Callable[[Any], object], occasions: Occasions
@@ -48,15 +51,20 @@ class Callback:
         # The simulation owns its callbacks: a strong reference back would keep it alive.
         self._simulation = weakref.ref(simulation)
         self._function, self.occasions = function, occasions
-        self.is_cancelled = False
+        self._is_cancelled = False
 
     def __repr__(self) -> str:
         name = getattr(self._function, "__name__", type(self._function).__name__)
         return f"<callback {name}{', cancelled' if self.is_cancelled else ''}>"
 
+    @property
+    def is_cancelled(self) -> bool:
+        """Whether the function is not called any more."""
+        return self._is_cancelled
+
     def cancel(self) -> None:
         """Stop calling the function."""
-        self.is_cancelled = True
+        self._is_cancelled = True
 
     def next_time(self, time: float) -> float:
         """Return the next time at which the function is to be called, or infinity."""
@@ -68,6 +76,11 @@ class Callback:
         if simulation is None or self.is_cancelled:
             return False
         return self.occasions.is_due(simulation.solver.time, simulation.solver.step)
+
+    def check_hits(self, start: float, end: float, step_size: float) -> None:
+        """Refuse steps of one size that miss the times at which the function is to be called."""
+        if not self.is_cancelled:
+            self.occasions.check_hits("every", start, end, step_size)
 
     def record(self, step_size: float) -> None:
         """Call the function."""

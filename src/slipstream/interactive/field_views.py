@@ -17,6 +17,7 @@ from slipstream.array_types import Array
 from slipstream.collective import on_every_rank, sum_over_ranks, together
 from slipstream.decomposition import Box, whole
 from slipstream.errors import InputError
+from slipstream.known_attributes import KnownAttributes
 from slipstream.redistribution import redistribute
 from slipstream.simulation.point_values import AXES, Layout, interpolated
 from slipstream.simulation.regions import nearest_point
@@ -43,7 +44,7 @@ class Derived(Protocol):
         """Return the "mean", "max", "min" or "rms" over all points, by component."""
 
 
-class FieldView(np.lib.mixins.NDArrayOperatorsMixin):
+class FieldView(KnownAttributes, np.lib.mixins.NDArrayOperatorsMixin):
     """A field at the points: nothing is computed until it is read.
 
     ``view[...]`` reads this rank's part, any other index a part of that, and assignment sets it;
@@ -59,6 +60,11 @@ class FieldView(np.lib.mixins.NDArrayOperatorsMixin):
         Names of the axes: "z", "y", "x", after "component" for vectors, "row" before that for
         tensors.
     """
+
+    name: str
+    long_name: str
+    unit: str
+    dims: tuple[str, ...]
 
     def __init__(
         self,

@@ -19,12 +19,18 @@ import numpy as np
 from rich.console import Console
 
 from slipstream import mpi_launch
-from slipstream.argument_checks import check_positive, finite_number, whole_number
+from slipstream.argument_checks import (
+    check_positive,
+    finite_number,
+    plain_value,
+    whole_number,
+)
 from slipstream.array_types import Array, Comm
 from slipstream.case import Case
 from slipstream.collective import (
     check_agreement,
     give_up,
+    on_every_rank,
     on_first_rank,
     own,
     sum_over_ranks,
@@ -36,6 +42,7 @@ from slipstream.interactive.callbacks import Callback, occasions_of
 from slipstream.interactive.chosen_output import ChosenOutput
 from slipstream.interactive.field_views import FieldView
 from slipstream.io.checkpoint import CHECKPOINTS_NAME, generations, write_checkpoint
+from slipstream.known_attributes import KnownAttributes
 from slipstream.printable_text import shown
 from slipstream.report.console import Progress, make_console
 from slipstream.simulation import RunOptions, Simulation, make_simulation, run_case
@@ -94,7 +101,7 @@ def _users_level() -> int:
     return level
 
 
-class InteractiveSimulation(ChosenOutput, ABC):
+class InteractiveSimulation(ChosenOutput, KnownAttributes, ABC):
     """A simulation that is stepped, read and changed from Python.
 
     It allocates nothing until it is first stepped, read or set, or asked to `prepare`. On several
@@ -108,6 +115,10 @@ class InteractiveSimulation(ChosenOutput, ABC):
     rank, ranks : int
         This rank, and the number of ranks.
     """
+
+    comm: Comm
+    rank: int
+    ranks: int
 
     def __init__(self, case: Case, comm: Comm | Literal["world"], device: str | Device) -> None:
         self.comm = communicator_of(comm, type(self).__name__)
@@ -160,10 +171,35 @@ class InteractiveSimulation(ChosenOutput, ABC):
         """Why the run has finished, such as that a steady state is reached; empty otherwise."""
         return self._ready().finished
 
+    # -- settings ------------------------------------------------------------------------------
+
+    def _setting(self, key: str) -> Any:
+        """Return the present value of a key of the case."""
+        value: Any = self.case
+        for part in key.split("."):
+            value = getattr(value, part)
+        return value
+
+    def _change(self, name: str, key: str, value: Any) -> None:
+        """Change a key of the case, an attribute for users, from the next step on. Collective."""
+        solver = self._ready()
+        with together(self.comm):
+            given = on_every_rank(self.comm, lambda: plain_value(value))
+            check_agreement(self.comm, {name: given})
+            solver.change(self._together_with(key, given), type(self).__name__)
+            self._tell()
+
+    def _together_with(self, key: str, value: Any) -> dict[str, Any]:
+        """Return a change with those of other keys that it implies."""
+        return {key: value}
+
     @property
-    @collective
     def time_step(self) -> float:
         """The size of the next time step, unless it is shortened. Collective."""
+        return self._next_step()
+
+    @collective
+    def _next_step(self) -> float:
         return self._ready().step_size()
 
     @collective
@@ -316,7 +352,7 @@ class InteractiveSimulation(ChosenOutput, ABC):
             check_hits("until", [limits.until], solver.time, fixed, "time")
         self._callbacks = [one for one in self._callbacks if not one.is_cancelled]
         for callback in self._callbacks:
-            callback.occasions.check_hits("every", solver.time, limits.until, fixed)
+            callback.check_hits(solver.time, limits.until, fixed)
 
     def _run(self, limits: Limits, progress: bool | None) -> None:
         solver = self._ready()
@@ -675,7 +711,7 @@ def _check_latest(folder: Path, step: int) -> None:
             )
 
 
-class Fields(Mapping[str, FieldView]):
+class Fields(Mapping[str, FieldView], KnownAttributes):
     """The fields of a simulation, by name; each is read when it is looked at."""
 
     def __init__(self, simulation: InteractiveSimulation) -> None:

@@ -36,6 +36,7 @@ from slipstream.io.time_series import read_series
 from slipstream.printable_text import one_line, shown
 from slipstream.report.html_tables import html_table
 from slipstream.simulation import resume_run
+from slipstream.simulation.earlier_run import tables_at_state
 from slipstream.simulation.folder_lock import is_locked
 from slipstream.time_averages import TimeAverage
 
@@ -188,6 +189,11 @@ class OpenedRun:
             return tomllib.loads(text)
         except (ValueError, RecursionError, OSError, IndexError, Damage) as error:
             raise InputError(f"{path}: cannot be read as a case: {reason_of(error)}") from error
+
+    def _settings_at(self, state: State | None = None) -> dict[str, Any]:
+        """Return the same as they were at a state, the last by default."""
+        states = self._generations() if state is None else [state.path]
+        return tables_at_state(self.settings, self.path, states)
 
     @property
     def case(self) -> Case:
@@ -346,7 +352,7 @@ class OpenedRun:
 
         def made() -> Case:
             changes = [*overrides_of({"initial.restart": place}), *overrides_of(settings)]
-            case = self._case(self.settings, changes)
+            case = self._case(self._settings_at(state), changes)
             if getattr(getattr(case, "image", None), "path", None) == ARRAY:
                 raise InputError(
                     f"{self.path}: its image was an array; give it: slipstream.PorousFlow(array,"
@@ -391,7 +397,7 @@ class OpenedRun:
         shared, changes = own(world, "resume"), overrides_of(settings)
 
         def made() -> Case:
-            case = self._case(self.settings, changes)
+            case = self._case(self._settings_at(), changes)
             if getattr(getattr(case, "image", None), "path", None) == ARRAY:
                 raise InputError(f"{self.path}: its image was an array; give image.path, of a file")
             return case

@@ -14,6 +14,7 @@ from slipstream.case import Case, LatticeCase, validate_case
 from slipstream.device import Device
 from slipstream.errors import InputError
 from slipstream.interactive.interactive_simulation import InteractiveSimulation, made_together
+from slipstream.interactive.settings import Setting
 
 if TYPE_CHECKING:
     from slipstream.lattice.lattice_simulation import LatticeSimulation
@@ -201,6 +202,25 @@ walls, isolated
         }
         super().__init__(validate_case(tables, source=type(self).__name__), comm, device)
         self._lattice.given_image = source
+
+    relaxation_time = Setting[float](
+        "flow.relaxation_time", "Relaxation time of the even populations, in time steps"
+    )
+    magic = Setting[float]("flow.magic", "Magic parameter")
+    force = Setting[float | None](
+        "flow.force", "Force per volume along the axis, in lattice units; None with a pressure drop"
+    )
+    pressure_drop = Setting[float | None](
+        "flow.pressure_drop", "Difference of pressure between the ends; None with a force"
+    )
+    viscosity = Setting[float | None]("flow.viscosity", "Dynamic viscosity of the fluid, in Pa s")
+    pressure_gradient = Setting[float | None](
+        "flow.pressure_gradient", "Pressure gradient that drives the fluid, in Pa/m"
+    )
+    density = Setting[float | None]("flow.density", "Density of the fluid, in kg/m³")
+    tolerance = Setting[float](
+        "convergence.tolerance", "How close to steady `run` ends, relatively; 0 for never"
+    )
 
     @property
     def _lattice(self) -> LatticeSimulation:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, cast
 
 import numpy as np
 
-from slipstream.argument_checks import plain_value
+from slipstream.argument_checks import nearest, plain_value
 from slipstream.array_types import Array, Comm
 from slipstream.case import Case, SpectralCase, validate_case
 from slipstream.case.spectral_case import FLOW_KEYS
@@ -25,6 +25,8 @@ from slipstream.interactive.interactive_simulation import (
     collective,
     made_together,
 )
+from slipstream.interactive.settings import ForcingSettings, Parameters, Setting
+from slipstream.known_attributes import KnownAttributes
 from slipstream.printable_text import shown
 
 if TYPE_CHECKING:
@@ -110,7 +112,7 @@ class Flow(InteractiveSimulation):
         table, self._given = _initial_table(initial)
         steps: dict[str, Any] = {"step": step, "cfl": cfl, "max_step": max_step}
         if step is None and cfl is None:
-            steps["cfl"] = 0.8
+            steps["cfl"] = _COURANT
         tables: dict[str, Any] = {
             "solver": "spectral",
             "title": title,
@@ -143,6 +145,81 @@ class Flow(InteractiveSimulation):
     @functools.cached_property
     def _evaluations(self) -> dict[str, Evaluation]:
         return {}
+
+    # -- settings ------------------------------------------------------------------------------
+
+    cfl = Setting[float | None](
+        "time.cfl", "Courant number of adaptive steps; setting it makes steps adaptive"
+    )
+    max_step = Setting[float | None](
+        "time.max_step", "Upper bound of adaptive steps, or None; setting it makes steps adaptive"
+    )
+
+    @property
+    def time_step(self) -> float:
+        """The size of the next time step, unless it is shortened. Collective.
+
+        Setting it makes all steps from the next on of that size.
+        """
+        return self._next_step()
+
+    @time_step.setter
+    def time_step(self, size: float) -> None:
+        self._change("time_step", "time.step", size)
+
+    def _together_with(self, key: str, value: Any) -> dict[str, Any]:
+        time = cast(SpectralCase, self.case).time
+        # Steps of one size become adaptive, as where only the largest is given at first.
+        implied = key == "time.max_step" and time.cfl is None
+        return {**({"time.cfl": _COURANT} if implied else {}), key: value}
+
+    @property
+    def forcing(self) -> ForcingSettings:
+        """The numbers of what drives the flow: ``sim.forcing.amplitude = 0.2``."""
+        if cast(SpectralCase, self.case).forcing is None:
+            raise InputError(f"this {type(self).__name__} has no forcing; give it when it is made")
+        return ForcingSettings(self)
+
+    @forcing.setter
+    def forcing(self, value: Any) -> None:
+        raise InputError("forcing: set one of its numbers, such as sim.forcing.amplitude = 0.2")
+
+    @property
+    def parameters(self) -> Parameters:
+        """The parameters of the model: ``sim.parameters["viscosity"] = 0.02``."""
+        return Parameters(self, self._model_parameters())
+
+    def _model_parameters(self) -> dict[str, Any]:
+        return cast(SpectralCase, self.case).equation.parameters
+
+    def _settable(self) -> list[str]:
+        return sorted({*super()._settable(), *self._model_parameters()})
+
+    # Every parameter of the model is an attribute too, if no attribute has its name. Type checkers
+    # know those of `Turbulence`.
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            # Nothing has been made yet where an object is copied.
+            if name.startswith("_") or vars(self).get("_solver") is None:
+                raise AttributeError(f"{type(self).__name__!r} has no attribute {name!r}")
+            if name in self._model_parameters():
+                return self.parameters[name]
+            names = [one for one in dir(self) if not one.startswith("_")]
+            raise AttributeError(
+                f"{type(self).__name__!r} has no attribute {name!r}{nearest(name, names)}"
+            )
+
+        def __setattr__(self, name: str, value: Any) -> None:
+            is_own = name.startswith("_") or hasattr(type(self), name)
+            if not is_own and vars(self).get("_solver") and name in self._model_parameters():
+                self.parameters[name] = value
+            else:
+                super().__setattr__(name, value)
+
+        def __dir__(self) -> list[str]:
+            own = [] if self._solver is None else self._model_parameters()
+            return sorted({*super().__dir__(), *own})
 
     # The part of the initial state that is not in the case: arrays or functions, by field.
     _given: Mapping[str, Any] = {}
@@ -380,11 +457,23 @@ class Turbulence(Flow):
         ``rotation``, ``scalars`` and ``diffusivity``.
     """
 
+    viscosity = Setting[float]("equation.viscosity", "Kinematic viscosity (non-dimensional)")
+    viscosity_power = Setting[int](
+        "equation.viscosity_power", "Power of the Laplacian that damps: 1, or more"
+    )
+    rotation = Setting[float]("equation.rotation", "Angular velocity of the frame around z")
+    diffusivity = Setting[float]("equation.diffusivity", "Diffusivity of scalars")
+
+    @property
+    def scalars(self) -> int:
+        """Number of scalars that the flow carries along."""
+        return int(self.parameters["scalars"])
+
     def __init__(self, *, points: int | Sequence[int], viscosity: float, **options: Any) -> None:
         super().__init__("hd", points=points, viscosity=viscosity, **options)
 
 
-class Modes(Mapping[str, Any]):
+class Modes(Mapping[str, Any], KnownAttributes):
     """The Fourier coefficients of a flow, by field."""
 
     def __init__(self, flow: Flow) -> None:
@@ -395,6 +484,9 @@ class Modes(Mapping[str, Any]):
             names = ", ".join(self._flow._parts())
             raise InputError(f"modes: there is no {name!r}; there are: {names}")
         return ModesView(self._flow, name)
+
+    def __contains__(self, name: object) -> bool:
+        return isinstance(name, str) and name in self._flow._parts()
 
     def __setitem__(self, name: str, modes: Any) -> None:
         self[name][...] = modes
@@ -409,7 +501,7 @@ class Modes(Mapping[str, Any]):
         return f"<modes: {', '.join(self)}>"
 
 
-class ModesView:
+class ModesView(KnownAttributes):
     """The Fourier coefficients of a field: this rank's part, in the order kz, ky, kx.
 
     They are those of ``u(x) = sum_k u_hat(k) exp(i k . x)`` for kx >= 0, without the modes that
@@ -417,6 +509,8 @@ class ModesView:
     change it only by assignment, which dealiases it and removes its divergence where need be.
     Collective.
     """
+
+    name: str
 
     def __init__(self, flow: Flow, name: str) -> None:
         self._flow, self.name = flow, name
@@ -448,6 +542,8 @@ class ModesView:
         return f"<modes of {self.name!r}>"
 
 
+# Of adaptive steps, where none is given.
+_COURANT = 0.8
 _AT_REST = {"flow": "formula", "fields": {}}
 
 

@@ -11,6 +11,7 @@ import numpy as np
 from slipstream.array_types import Array, Comm
 from slipstream.case import AdvectionCase, validate_case
 from slipstream.device import Device
+from slipstream.errors import InputError
 from slipstream.interactive.interactive_simulation import (
     NO_END,
     InteractiveSimulation,
@@ -80,6 +81,18 @@ class Advection(InteractiveSimulation):
             "output": dict(output or {}),
         }
         super().__init__(validate_case(tables, source=type(self).__name__), comm, device)
+
+    @property
+    def courant(self) -> tuple[float, float, float]:
+        """Courant numbers along x, y and z; they are those that it was made with."""
+        return cast(AdvectionCase, self.case).flow.courant_xyz
+
+    @courant.setter
+    def courant(self, value: Any) -> None:
+        raise InputError(
+            "courant cannot be changed: time counts crossings of the box at this velocity;"
+            " accepted: a new Advection"
+        )
 
     @property
     def _advection(self) -> AdvectionSimulation:

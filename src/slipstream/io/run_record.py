@@ -28,6 +28,31 @@ EndedBy = Literal["end", "finished", "interrupted", "wall", "max_steps", "stoppe
 
 
 @dataclass
+class Change:
+    """A setting that was changed while a run was under way.
+
+    Attributes
+    ----------
+    step, time : int, float
+        From which on it was as it is after the change.
+    key : str
+        Of the case, ``section.key``.
+    before, after : object
+        Its values; None for none.
+    """
+
+    step: int
+    time: float
+    key: str
+    before: Any
+    after: Any
+
+    def text(self) -> str:
+        """Return it for people."""
+        return f"{self.key}: {self.before} -> {self.after}"
+
+
+@dataclass
 class Segment:
     """One process, or one MPI job, that has worked on a run; what is not known is empty.
 
@@ -37,6 +62,8 @@ class Segment:
         The command line.
     settings : list of str
         What was changed of the case for this segment, each ``section.key=value``.
+    changes : list of Change
+        What a program changed between two of its steps, in the order in which it did.
     began, updated, ended : str or None
         ISO 8601, UTC; `ended` is None while it is under way, and for ever if it was killed.
     ended_by : str or None
@@ -76,6 +103,7 @@ class Segment:
 
     command: list[str] = field(default_factory=list)
     settings: list[str] = field(default_factory=list)
+    changes: list[Change] = field(default_factory=list)
     began: str = ""
     updated: str = ""
     ended: str | None = None

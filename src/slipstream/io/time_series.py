@@ -88,11 +88,16 @@ class Series:
     def append(
         self, step: int, time: float, step_size: float, diagnostics: Mapping[str, float]
     ) -> None:
-        """Add a row, with the same diagnostics each time, and flush it to the file."""
+        """Add a row, and flush it to the file."""
         row = {"step": step, "time": time, "step_size": step_size, **diagnostics}
         if self._csv is None:
             self._columns = list(row)
             self._csv = self._open(self._columns)
+        elif not row.keys() <= set(self._columns):
+            # A setting has been changed, with which the equations have more diagnostics.
+            self._csv[0].close()
+            self._replaces_last = False
+            self._csv = self._open_again(_rows_until(self._path, step), list(row))
         file, writer = self._csv
         self._rows += 1
         with errors_name(self._path):
@@ -107,7 +112,7 @@ class Series:
             file = self._path.open("w", newline="", encoding="utf-8")
         for name in columns:
             file.write(f"# {name}: {self.labels.get(name, name)}\n")
-        writer = csv.DictWriter(file, columns, lineterminator="\n")
+        writer = csv.DictWriter(file, columns, restval="nan", lineterminator="\n")
         writer.writeheader()
         return file, writer
 

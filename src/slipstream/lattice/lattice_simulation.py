@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from slipstream.array_types import Comm
-from slipstream.case import LatticeCase
+from slipstream.case import Case, LatticeCase
 from slipstream.collective import collectively, on_every_rank, sum_over_ranks
 from slipstream.decomposition import slabs
 from slipstream.device import Device
@@ -254,6 +254,24 @@ class LatticeSimulation(Simulation):
         self._steadiness = Steadiness(
             self.flow, axis, force, convergence.tolerance, convergence.interval, self.comm
         )
+
+    def _take_settings(self, before: Case) -> None:
+        """Go on with another fluid, drive or tolerance. Collective."""
+        assert isinstance(before, LatticeCase)
+        earlier, over = self._steadiness.looks, self._over
+        if before.flow == self.case.flow:
+            self._follow(self._axis, self._began)
+            for permeability in earlier:
+                self._steadiness.add(permeability)
+        elif not over:
+            # Looks at another flow say nothing about this one.
+            self._follow(self._axis, self._began)
+        else:
+            self._over = []
+            self._follow(self._axes[0], self.step)
+            self.flow.rest()
+        self.finished = ""
+        self._judge()
 
     def _restart_from(self, checkpoint: Checkpoint, earlier: LatticeCase, folder: str) -> None:
         case = self.case

@@ -406,16 +406,18 @@ class ChosenOutputs:
             "movies": self._movies,
         }
         self._due: list[tuple[Any, Occasions]] = []
+        self._keyed: list[tuple[str, Occasions]] = []
         for kind, members in kinds.items():
             for number, one in enumerate(members, 1):
                 occasions = occasions_of(one.settings, simulation.time, earlier)
                 if occasions is None:
                     continue
                 self._due.append((one, occasions))
-                if case.fixed_step is not None:
-                    times = getattr(one.settings, "times", None)
-                    key = f"output.{kind}[{number}].{'interval' if times is None else 'times'}"
-                    occasions.check_hits(key, simulation.time, case.time.end, case.fixed_step)
+                times = getattr(one.settings, "times", None)
+                key = f"output.{kind}[{number}].{'interval' if times is None else 'times'}"
+                self._keyed.append((key, occasions))
+        if case.fixed_step is not None:
+            self.check_hits(simulation.time, case.time.end, case.fixed_step)
         self.with_diagnostics = [
             one for one in self.scalars if one not in [due for due, _ in self._due]
         ]
@@ -434,6 +436,11 @@ class ChosenOutputs:
     def has_files(self) -> bool:
         """Whether there are files of its own."""
         return bool(self._fields or self._movies) or len(self.with_diagnostics) < len(self.scalars)
+
+    def check_hits(self, start: float, end: float, step_size: float) -> None:
+        """Refuse steps of one size that miss a time at which something is to be written."""
+        for key, occasions in self._keyed:
+            occasions.check_hits(key, start, end, step_size)
 
     def check_columns(self, names: Mapping[str, Any]) -> None:
         """Refuse columns that the diagnostics have already."""

@@ -42,12 +42,20 @@ class EarlierSegments:
 
     def changes(self, case: Case) -> list[str]:
         """Return what another case changes, for people, each ``key: before -> now``."""
-        before, now = _flat(self.case.model_dump(mode="json")), _flat(case.model_dump(mode="json"))
         return [
-            f"{key}: {_text(before.get(key))} -> {_text(now.get(key))}"
-            for key in dict.fromkeys([*before, *now])
-            if before.get(key) != now.get(key)
+            f"{key}: {_text(before)} -> {_text(now)}"
+            for key, (before, now) in differences(self.case, case).items()
         ]
+
+
+def differences(before: Case, now: Case) -> dict[str, tuple[Any, Any]]:
+    """Return the keys in which two cases differ, each with both values."""
+    first, second = _flat(before.model_dump(mode="json")), _flat(now.model_dump(mode="json"))
+    return {
+        key: (first.get(key), second.get(key))
+        for key in dict.fromkeys([*first, *second])
+        if first.get(key) != second.get(key)
+    }
 
 
 def _flat(data: Mapping[str, Any], above: str = "") -> dict[str, Any]:

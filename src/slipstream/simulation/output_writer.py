@@ -16,6 +16,7 @@ from pathlib import Path
 
 from slipstream.accepted import STATISTICS
 from slipstream.array_types import Comm
+from slipstream.case import Case
 from slipstream.collective import on_first_rank
 from slipstream.field import Field
 from slipstream.io.checkpoint import CHECKPOINTS_NAME, set_aside_later, write_checkpoint
@@ -52,7 +53,7 @@ class OutputWriter:
         chosen: ChosenOutputs | None = None,
         earlier: EarlierSegments | None = None,
     ) -> None:
-        self._case = case = simulation.case
+        case = simulation.case
         self._simulation = simulation
         self._output, self._folder = output, output.path
         self._is_first = simulation.rank == 0
@@ -159,6 +160,15 @@ class OutputWriter:
                 self.series.replace_last()
             elif f"{kind}.zarr" in self._stores:
                 self._stores[f"{kind}.zarr"].replace_last()
+
+    @property
+    def _case(self) -> Case:
+        """The settings, which may change between steps."""
+        return self._simulation.case
+
+    def check_hits(self, start: float, end: float, step_size: float) -> None:
+        """Refuse steps of one size that miss a time at which something is to be written."""
+        self.chosen.check_hits(start, end, step_size)
 
     def is_due(self) -> bool:
         """Return whether something is to be written."""
@@ -320,6 +330,7 @@ class OutputWriter:
     def _write_checkpoint(self) -> None:
         simulation = self._simulation
         comm, step, time = simulation.comm, simulation.step, simulation.time
+        case = self._case  # which may have changed before the state is written
         self._flushed_at = clock.monotonic()
         if not self._case.output.checkpoint:
             self._queue.write(lambda _: self._flush(), then=lambda: self.after_state(step, time))
@@ -334,8 +345,8 @@ class OutputWriter:
                 comm,
                 step=step,
                 time=time,
-                case=self._case.to_toml(),
-                keep=self._case.output.keep_checkpoints,
+                case=case.to_toml(),
+                keep=case.output.keep_checkpoints,
             )
             on_first_rank(comm, self._output.keep)
             self._flushed_at = clock.monotonic()

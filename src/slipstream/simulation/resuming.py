@@ -19,6 +19,7 @@ from rich.console import Console
 from slipstream.array_types import Comm
 from slipstream.case import Case
 from slipstream.case.case_loading import parse_case_of_run, parse_stored_case
+from slipstream.case.toml_writer import to_toml
 from slipstream.collective import on_all_ranks, on_first_rank, own, together
 from slipstream.device import Device
 from slipstream.errors import InputError
@@ -28,6 +29,7 @@ from slipstream.io.foreign_files import content_of
 from slipstream.io.run_record import read_run_record
 from slipstream.io.time_series import read_series
 from slipstream.printable_text import one_line
+from slipstream.simulation.earlier_run import tables_at_state
 from slipstream.simulation.earlier_segments import EarlierSegments
 from slipstream.simulation.folder_lock import check_lock
 from slipstream.simulation.output_folder import claim_run
@@ -175,12 +177,18 @@ def _check_writable(path: Path) -> None:
 
 
 def _case_of(path: Path) -> str:
-    """Return the text of a run's case: that of its folder, or of its last state."""
+    """Return the text of a run's case: that of its folder, or of its last state.
+
+    What a program has changed until then has the value that it was given.
+    """
     try:
         text = content_of(path / _CASE, _MOST_CASE).decode()
-        if not tomllib.loads(text):
+        tables = tomllib.loads(text)
+        if not tables:
             raise ValueError("it is empty")
-        return text
+        states = generations(path / CHECKPOINTS_NAME) if has_state(path) else []
+        changed = tables_at_state(tables, path, states)
+        return text if changed is tables else to_toml(changed)
     except (OSError, ValueError, RecursionError) as error:
         for state in generations(path / CHECKPOINTS_NAME):
             with contextlib.suppress(Damage, OSError):

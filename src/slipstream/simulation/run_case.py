@@ -298,6 +298,7 @@ class _CaseRun:
             def show() -> None:
                 end = simulation.expected_end()
                 progress.update(simulation.time, simulation.progress(loop.step_size), end)
+                self._note_changes()
                 self._warn(simulation.warnings(), progress)
                 self._log.progress(lambda: self._how_far(loop, start, end))
 
@@ -332,6 +333,15 @@ class _CaseRun:
         self._recorder.update(self._effort.parts(loop), _mean_timers(simulation))
         if simulation.case.output.checkpoint:
             self._log.info(f"state of step {step}, t = {time:.6g}, written")
+
+    def _note_changes(self) -> None:
+        """Keep what a program has changed, at once: a state may be written next."""
+        news = self._recorder.news
+        if not news:
+            return
+        for change in news:
+            self._log.info(f"from step {change.step}, t = {change.time:.6g} on: {change.text()}")
+        self._recorder.update()
 
     def _stop(self, loop: TimeLoop) -> None:
         """End a run that was asked to stop before its end, and can go on."""

@@ -18,6 +18,7 @@ from slipstream.collective import on_first_rank
 from slipstream.errors import InputError
 from slipstream.io.run_record import (
     RUN_RECORD_NAME,
+    Change,
     EndedBy,
     RunRecord,
     Segment,
@@ -50,6 +51,7 @@ class RunRecorder:
         hosts, devices = _gathered(simulation)
         case = simulation.case
         self._record = RunRecord()
+        self._changes_before = len(simulation.changes)
         self._segment = Segment(
             command=_command(),
             settings=list(settings),
@@ -93,6 +95,11 @@ class RunRecorder:
         """What is known of the run, on the first rank."""
         return self._record
 
+    @property
+    def news(self) -> list[Change]:
+        """The changes of settings that have not been written yet."""
+        return self._simulation.changes[self._changes_before + len(self._segment.changes) :]
+
     def update(
         self, parts: Mapping[str, float] | None = None, timers: Mapping[str, float] | None = None
     ) -> None:
@@ -100,6 +107,7 @@ class RunRecorder:
         segment, simulation = self._segment, self._simulation
         segment.updated = _now()
         segment.to_step, segment.to_time = simulation.step, simulation.time
+        segment.changes += self.news
         if parts is not None:
             segment.parts = dict(parts)
         if timers is not None:
@@ -139,6 +147,7 @@ class RunRecorder:
         if self._simulation.rank == 0 and self._record.segments:
             segment, simulation = self._segment, self._simulation
             segment.ended = segment.updated = _now()
+            segment.changes += self.news
             segment.ended_by = ended_by
             segment.to_step, segment.to_time = simulation.step, simulation.time
             self._write()

@@ -10,22 +10,24 @@ order.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from slipstream.array_types import Comm
-from slipstream.case import Case
+from slipstream.case import Case, changed_case
 from slipstream.collective import together
 from slipstream.device import Device
-from slipstream.errors import InputError
+from slipstream.errors import InputError, RunError
 from slipstream.exchange import open_matching_device
 from slipstream.field import Field
+from slipstream.io.run_record import Change
 from slipstream.report.picture_choice import PictureChoice
 from slipstream.schedule import Timeline
 from slipstream.simulation.device_memory import check_memory, memory_text
+from slipstream.simulation.earlier_segments import differences
 from slipstream.simulation.foresight import Foresight
 from slipstream.simulation.point_values import Layout, PointValues
 from slipstream.simulation.step_timer import StepTimer
@@ -60,6 +62,8 @@ class Simulation(ABC):
     resumed : str or None
         The folder of the run that goes on there, from its last state: in place of what the case
         says of the initial state.
+    changes : list of Change
+        Settings that have been changed since the initial state.
     is_timed : bool
         Whether some steps are timed node by node, for `timers`.
     courant : float or None
@@ -96,6 +100,8 @@ class Simulation(ABC):
         self._is_allocated = self.is_prepared = False
         self.is_timed = True
         self.resumed: str | None = None
+        # What `TimeLoop` says of steps of one size, while it runs.
+        self.check_step: Callable[[], Callable[[float], None] | None] = lambda: None
         # How often fields or settings have been set: a step chosen before may not suit them.
         self.times_set = 0
         # Whether what looks on between two steps wants the run to end there.
@@ -105,6 +111,7 @@ class Simulation(ABC):
     def _begin_anew(self) -> None:
         self.step, self.time, self.finished = 0, 0.0, ""
         self._warnings: list[str] = []
+        self.changes: list[Change] = []
         self._timer = StepTimer(eager=self.case.run.timeline)
 
     # -- before the run ----------------------------------------------------------------------
@@ -222,6 +229,53 @@ class Simulation(ABC):
         timeline = self._advance(step_size, self.is_timed and self._timer.wants_next())
         if timeline is not None:
             self._timer.add(timeline, self._busy_seconds(timeline))
+
+    def change(self, settings: Mapping[str, Any], source: str = "change") -> None:
+        """Go on with other settings from the next step on. Collective.
+
+        Parameters
+        ----------
+        settings : mapping
+            New values by the key of the case, ``section.key``.
+        source : str
+            Where they come from, for messages.
+
+        Raises
+        ------
+        InputError
+            If a value is not accepted, or cannot be changed any more; all is as it was then.
+        RunError
+            If the flow has blown up.
+        """
+        with together(self.comm):
+            before, now = self.case, changed_case(self.case, settings, source)
+            changed = differences(before, now)
+            if not changed:
+                return
+            check_step = self.check_step()
+            if now.fixed_step not in (None, before.fixed_step) and check_step is not None:
+                check_step(now.fixed_step)
+            self.synchronize()
+            if not self.is_finite():
+                # What follows measures anew, and would not find it out.
+                raise RunError(
+                    f"the flow has blown up at step {self.step}, t = {self.time:.6g}: its settings"
+                    " cannot be changed any more"
+                )
+            self.case = now
+            try:
+                self._take_settings(before)
+            except Exception:
+                self.case = before
+                raise
+            self.changes += [
+                Change(self.step, self.time, key, *values) for key, values in changed.items()
+            ]
+            self.note_change()
+
+    def _take_settings(self, before: Case) -> None:
+        """Go on with the case as it is now, or refuse and leave all as it was. Collective."""
+        raise InputError("the settings of this simulation cannot be changed between steps")
 
     def note_change(self) -> None:
         """Note that fields or settings have been set, which may allow another step."""

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import math
 import time as clock
+import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from slipstream.case import Case
 from slipstream.errors import InputError, RunError
+from slipstream.simulation.occasions import check_hits
 from slipstream.simulation.simulation_base import Simulation
 from slipstream.simulation.stop_requests import Interruption
 
@@ -29,6 +31,9 @@ class Observer(Protocol):
 
     def record(self, step_size: float) -> None:
         """Do what is due, before a time step of this size."""
+
+    def check_hits(self, start: float, end: float, step_size: float) -> None:
+        """Refuse steps of one size from `start` on that miss a time at which it is due."""
 
 
 @dataclass(frozen=True)
@@ -61,6 +66,8 @@ class TimeLoop:
         self._simulation, self._observers, self._limits = simulation, observers, limits
         self._first_step = simulation.step
         simulation.is_to_stop = False
+        # Weakly: a simulation is freed when it is closed, not when cycles are looked for.
+        simulation.check_step = weakref.WeakMethod(self.check_hits)
         self._began = clock.monotonic()
         self.stepping = self.observing = 0.0
         self.stopped_by = ""
@@ -80,6 +87,14 @@ class TimeLoop:
     def stopped_by_request(self) -> bool:
         """Whether it is to go on another time: after a signal, or the end of ``time.wall``."""
         return self.stopped_by in ("interrupted", "wall")
+
+    def check_hits(self, step_size: float) -> None:
+        """Refuse steps of one size, from now on, that miss the end or what observers do."""
+        time, until = self._simulation.time, self._limits.until
+        if until < math.inf:
+            check_hits("until", [until], time, step_size, "time")
+        for observer in self._observers:
+            observer.check_hits(time, until, step_size)
 
     def observe(self) -> None:
         """Let observers do what is due, and choose the step anew where they have set fields."""

@@ -208,8 +208,14 @@ class Evaluation:
     def __init__(
         self, flow: SpectralStep, expression: str | Quantity | float, where: str = "expression"
     ) -> None:
-        self.flow, self._where = flow, where
-        self.quantity = quantity_of(expression, flow.problem, where)
+        self.flow, self._expression, self._where = flow, expression, where
+        self.restate()
+        flow.evaluations.add(self)
+
+    def restate(self) -> None:
+        """Take the expression as it is with the model of the step, which may have changed."""
+        flow = self.flow
+        self.quantity = quantity_of(self._expression, flow.problem, self._where)
         self.shape = (3,) * self.quantity.rank
         problem = flow.problem
         self.is_complex = self.quantity.is_complex

@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 import sympy
 
 from slipstream import equations
-from slipstream.case.validation_messages import nearest
+from slipstream.argument_checks import nearest
 from slipstream.equations import Lowered, Quantity
 from slipstream.equations.fourier_forms import (
     WAVENUMBERS,

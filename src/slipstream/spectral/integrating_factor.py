@@ -28,6 +28,11 @@ class IntegratingFactor:
             (stored, *problem.geometry.spectral_box.shape), problem.real_dtype
         )
 
+    def restate(self, problem: SpectralProblem, waves: Wavenumbers) -> None:
+        """Take the parameters of another problem of the same model."""
+        self._problem = problem
+        self._rates = rates_along_axes(problem, waves) if problem.is_separable else None
+
     def along_axes(self, duration: float) -> np.ndarray | None:
         """Return the factors along x, y and z; None where there is one per mode."""
         if self._rates is None:

@@ -23,9 +23,6 @@ class KernelTables:
     ) -> None:
         geometry = problem.geometry
         self.device = device
-        # Along an axis of one point nothing varies, so nothing can move.
-        sizes = zip(geometry.shape, problem.lengths, strict=True)
-        per_spacing = [n / L if n > 1 else 0.0 for n, L in sizes]
         rows = max(1, geometry.planes * geometry.shape[1])
         # What a step finds out: rates of crossing grid cells, by row of points, as ordered bits;
         # and not-a-number for each ky of which a mode is no longer finite at its end.
@@ -33,12 +30,12 @@ class KernelTables:
         self.marks = self.found[rows:]
         self.product = product_of_model(
             problem.model,
-            device.array([*per_spacing[::-1], *problem.numbers], np.float64),
+            device.array(_product_numbers(problem), np.float64),
             self.found[:rows],
         )
         # Only the first substage measures the velocity, from which the time step follows.
         self.unmeasured = replace(self.product, maxima=device.zeros((rows,), np.int64))
-        self.parameters = device.array([*problem.numbers, *problem.over_radii], np.float64)
+        self.parameters = device.array(_mode_numbers(problem), np.float64)
         # Factors that shift the grid by half a spacing.
         half = [length / n / 2 for n, length in zip(geometry.shape, problem.lengths, strict=True)]
         shifts = [waves.x * half[2], waves.y * half[1], waves.z * half[0]]
@@ -49,6 +46,14 @@ class KernelTables:
         # The integrating factor along x, y and z, if it is separable.
         size = problem.decay_size if problem.is_separable else 0
         self.decay = device.zeros((size,), problem.real_dtype)
+
+    def restate(self, problem: SpectralProblem) -> None:
+        """Take the parameters of another problem of the same model; kernels find them here."""
+        device = self.device
+        device.synchronize()
+        device.run(device.copy(self.product.parameters, np.array(_product_numbers(problem))))
+        device.run(device.copy(self.parameters, np.array(_mode_numbers(problem))))
+        device.synchronize()
 
     def forget(self) -> Operation:
         """Return the operation that forgets what the step before has found out."""
@@ -65,6 +70,19 @@ class KernelTables:
         self.device.run(lambda stream: largest.append(int(self.found.max())))
         self.device.synchronize()
         return float(np.int64(largest[0]).view(np.float64))
+
+
+def _product_numbers(problem: SpectralProblem) -> list[float]:
+    """Return what the kernel of a product reads: points per length, and the parameters."""
+    # Along an axis of one point nothing varies, so nothing can move.
+    sizes = zip(problem.geometry.shape, problem.lengths, strict=True)
+    per_spacing = [n / L if n > 1 else 0.0 for n, L in sizes]
+    return [*per_spacing[::-1], *problem.numbers]
+
+
+def _mode_numbers(problem: SpectralProblem) -> list[float]:
+    """Return what kernels of modes read: the parameters, and the sphere that is kept."""
+    return [*problem.numbers, *problem.over_radii]
 
 
 def product_of_model(model: Lowered, parameters: Any = None, maxima: Any = None) -> PointProduct:

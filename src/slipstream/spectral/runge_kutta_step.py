@@ -8,6 +8,7 @@ part and the substage itself. `transform_passes` fuses these with the transforms
 from __future__ import annotations
 
 import math
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -88,6 +89,26 @@ class SpectralStep:
         self._step_size: float | None = None
         # Whether the planes have what the next step begins with: set by who runs steps.
         self.is_ahead = False
+        # What is evaluated from the state, which follows if the equations change.
+        self.evaluations: weakref.WeakSet[Any] = weakref.WeakSet()
+
+    def restate(self, problem: SpectralProblem) -> None:
+        """Go on with other parameters of the same model: recorded graphs find them in tables."""
+        self.problem, self.is_ahead = problem, False
+        self._integrating_factor.restate(problem, self.wavenumbers)
+        for tables in self.tables_on.values():
+            tables.restate(problem)
+        self._step_values, self._step_size = np.zeros(0), None
+
+    def become(self, other: SpectralStep) -> None:
+        """Go on as another step of the same fields, which nobody uses besides, from this state."""
+        self.device.synchronize()
+        other.device.run(other.device.copy(other.state, self.read_state()))
+        other.device.synchronize()
+        other.evaluations = self.evaluations
+        self.__dict__ = other.__dict__
+        for evaluation in list(self.evaluations):
+            evaluation.restate()
 
     @property
     def state(self) -> Any:

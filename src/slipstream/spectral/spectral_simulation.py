@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from slipstream.array_types import Array, Comm
-from slipstream.case import SpectralCase
+from slipstream.case import Case, SpectralCase
 from slipstream.case.chosen_outputs import plain_name
 from slipstream.collective import collectively, on_every_rank, sum_over_ranks
 from slipstream.device import Device
@@ -53,11 +53,11 @@ from slipstream.spectral.formula_checks import judge_loss
 from slipstream.spectral.initial_conditions import InitialFlow, initial_flow
 from slipstream.spectral.linear_operator import LinearOperator
 from slipstream.spectral.memory_placement import place
-from slipstream.spectral.problem_of_case import problem_of_case
+from slipstream.spectral.problem_of_case import StatedProblem, problem_of_case
 from slipstream.spectral.restart_state import lacking_fields, read_state, superfluous
 from slipstream.spectral.runge_kutta_step import SpectralStep
 from slipstream.spectral.spectral_operators import curl_kernel, keep_sphere, make_real, vorticity
-from slipstream.spectral.spectral_problem import FieldParts
+from slipstream.spectral.spectral_problem import FieldParts, SpectralProblem
 from slipstream.spectral.spectrum import box_means, energy_spectrum, spectrum_kernels, variances
 from slipstream.spectral.statistics import STATISTICS
 from slipstream.spectral.sums_over_points import mean_over_box
@@ -153,6 +153,10 @@ class SpectralSimulation(Simulation):
         transport = make_transport(self.transport, self.comm, self.device)
         self.check_memory()
         self.flow = SpectralStep(self.problem, self.device, transport, self.placement.passes())
+        self._record()
+
+    def _record(self) -> None:
+        """Record the step."""
         self._readers: dict[tuple[int, int], PointReader] = {}
         step = self.flow.record_step()
         # Kernels needed after the step are compiled while its own are waited for.
@@ -170,13 +174,8 @@ class SpectralSimulation(Simulation):
         self._kmax_eta, self._least_resolved = 0.0, (math.inf, 0.0)
         self._rate, self._looked_at = 0.0, -1
         self._largest_courant, self._measured_at = (0.0, self.time), self.time
-        self._forcing = None
         warnings, initial = self._foreseen + self._forecast(), self._initial
-        if self.problem.forced:
-            self._forcing = Forcing(
-                self.case.forcing, self.flow, self.comm, self._forces, self._sources
-            )
-            warnings += self._forcing.warnings
+        warnings += self._force()
         folder = self.restart
         if folder is not None:
             checkpoint, earlier = open_earlier_run(folder, self.case, self.comm)
@@ -201,6 +200,16 @@ class SpectralSimulation(Simulation):
         set_coefficients(self.flow)
         self._warnings += warnings
         self._is_measured = False
+
+    def _force(self) -> list[str]:
+        """Set the forces of the case and of the model; return warnings. Collective."""
+        self._forcing = None
+        if not self.problem.forced:
+            return []
+        self._forcing = Forcing(
+            self.case.forcing, self.flow, self.comm, self._forces, self._sources
+        )
+        return self._forcing.warnings
 
     def _exchanged(
         self, checkpoint: Checkpoint, lacking: Sequence[FieldParts], folder: str
@@ -295,6 +304,55 @@ class SpectralSimulation(Simulation):
             make_real(self.flow, self.flow.state, self.comm)
         return Timeline.merged([step.timeline], forget=True) if profile else None
 
+    def _take_settings(self, before: Case) -> None:
+        """Go on with other parameters, forces or time steps. Collective."""
+        case, comm = self.case, self.comm
+
+        def stated() -> tuple[StatedProblem, LinearOperator, list[str]]:
+            found = problem_of_case(case, self.rank, self.ranks, self.placement.device.row_bytes)
+            problem, own = found.problem, self.problem
+            if problem.model.components != own.model.components:
+                raise InputError(
+                    "the fields of the model would be others; accepted: a new simulation"
+                )
+            linear = LinearOperator(problem)
+            cfl.check_step(case.time, problem, linear)
+            warnings = [
+                *check_forcing(case.forcing, problem, found.forces, found.sources),
+                *check_coefficients(problem),
+            ]
+            return found, linear, warnings
+
+        now, linear, warnings = on_every_rank(comm, stated)
+        assert isinstance(before, SpectralCase)
+        if (case.equation, case.forcing) == (before.equation, before.forcing):
+            self._linear = linear
+            return
+        problem = now.problem
+        if (problem.model, problem.forced) == (self.problem.model, self.problem.forced):
+            self.flow.restate(problem)
+        else:
+            self._replace_step(problem)
+        self.problem, self._linear, self._fields = problem, linear, now.fields
+        self._forces, self._sources = now.forces, now.sources
+        set_coefficients(self.flow)
+        self._warnings += warnings + self._forecast() + self._force()
+
+    def _replace_step(self, problem: SpectralProblem) -> None:
+        """Record the step of equations with other terms; the state is kept. Collective."""
+        former = self.placement
+        self.placement = place(problem, self.case.run, former.device, self.comm)
+        try:
+            self.check_memory()
+            transport = make_transport(self.transport, self.comm, self.placement.home)
+            passes = self.placement.passes()
+            self.flow.become(SpectralStep(problem, self.placement.home, transport, passes))
+        except Exception:
+            self.placement = former
+            raise
+        self.device = self.placement.home
+        self._record()
+
     # -- fields, between steps ---------------------------------------------------------------
 
     @property
@@ -365,6 +423,8 @@ class SpectralSimulation(Simulation):
         self.note_change()
         self.flow.copy_measured(other.flow)
         self._is_measured, self._measured_at = other._is_measured, other._measured_at
+        self._rate, self._looked_at = other._rate, other._looked_at
+        self._largest_courant = other._largest_courant
         self._budget = other._budget.copy()
         self._kmax_eta, self._least_resolved = other._kmax_eta, other._least_resolved
 
@@ -452,9 +512,9 @@ class SpectralSimulation(Simulation):
 
     def _power(self) -> float | None:
         """Return the power of the forcing and of the model's sources; None without any."""
-        uniform = self.problem.uniform
-        if not (self._forcing or any(uniform)):
+        if not self._is_forced:
             return None
+        uniform = self.problem.uniform
         power = 0.0
         if self._forcing:
             self._forcing.measure(self.time)
@@ -464,15 +524,20 @@ class SpectralSimulation(Simulation):
             power += float(np.dot(uniform, box_means(self.flow, modes, self.comm)))
         return power
 
+    @property
+    def _is_forced(self) -> bool:
+        """Whether anything drives the flow, if only with an amplitude of 0."""
+        forced = bool(self.problem.forced) or any(self.problem.uniform)
+        return self.case.forcing is not None or forced
+
     def labels(self) -> dict[str, str]:
         """Return the long names of diagnostics and spectra."""
         means = {mean.name: f"mean of {mean.name}" for mean in self.problem.model.means}
-        is_forced = self._forcing is not None or any(self.problem.uniform)
         pairs = {
             name: f"co-spectrum of {first} and {second}, sums to the mean of their product"
             for name, (first, second, _) in self._pairs.items()
         }
-        return labels_of(self._fields, is_forced, self.problem.has_driving) | means | pairs
+        return labels_of(self._fields, self._is_forced, self.problem.has_driving) | means | pairs
 
     def pictures(self) -> PictureChoice:
         """Return what is drawn at the end."""

@@ -1,0 +1,127 @@
+"""Settings of a simulation that can be changed between its steps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeVar, overload
+
+from slipstream.argument_checks import nearest
+from slipstream.errors import InputError
+from slipstream.known_attributes import KnownAttributes
+from slipstream.printable_text import shown
+
+if TYPE_CHECKING:
+    from slipstream.interactive.interactive_simulation import InteractiveSimulation
+
+Value = TypeVar("Value")
+
+
+class HasSettings(Protocol):
+    """What has settings: a simulation, or a part of one."""
+
+    def _setting(self, key: str) -> Any:
+        """Return the present value of a key of the case."""
+
+    def _change(self, name: str, key: str, value: Any) -> None:
+        """Change a key of the case from the next step on. Collective."""
+
+
+class Setting(Generic[Value]):
+    """An attribute that is a key of the case; a new value takes effect with the next step.
+
+    Setting it is collective: all ranks must set the same value.
+    """
+
+    def __init__(self, key: str, meaning: str) -> None:
+        self.key, self.__doc__ = key, f"{meaning}; it can be changed between steps. Collective."
+        self._name = key
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    @overload
+    def __get__(self, owner: None, kind: type) -> Self: ...
+    @overload
+    def __get__(self, owner: HasSettings, kind: type) -> Value: ...
+    def __get__(self, owner: HasSettings | None, kind: type) -> Any:
+        return self if owner is None else owner._setting(self.key)
+
+    def __set__(self, owner: HasSettings, value: Value) -> None:
+        owner._change(self._name, self.key, value)
+
+
+class Parameters(Mapping[str, Any], KnownAttributes):
+    """The parameters of a model, by name: ``sim.parameters["viscosity"] = 0.02``.
+
+    Reading returns the present value. Setting is collective, and takes effect with the next step.
+    """
+
+    def __init__(self, simulation: InteractiveSimulation, values: Mapping[str, Any]) -> None:
+        self._simulation, self._values = simulation, values
+
+    def _check(self, name: Any) -> None:
+        if name not in self._values:
+            there_are = ", ".join(self._values) or "none"
+            guess = nearest(name, self._values) if isinstance(name, str) else ""
+            raise InputError(
+                f"parameters: there is no {shown(name)}{guess}; there are: {there_are}"
+            )
+
+    def __getitem__(self, name: str) -> Any:
+        self._check(name)
+        return self._simulation._setting(f"equation.{name}")
+
+    def __contains__(self, name: object) -> bool:
+        return isinstance(name, str) and name in self._values
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        self._check(name)
+        self._simulation._change(name, f"equation.{name}", value)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def __repr__(self) -> str:
+        return f"<parameters: {', '.join(f'{name} = {self[name]!r}' for name in self)}>"
+
+
+class ForcingSettings(KnownAttributes):
+    """What drives a flow: ``sim.forcing.amplitude = 0.2``."""
+
+    amplitude = Setting[float]("forcing.amplitude", "Scale of the force, unless `injection` is set")
+    injection = Setting[float | None](
+        "forcing.injection", "Energy injected per time, from which the strength follows; or None"
+    )
+    coefficients = Setting[tuple[float, float, float]](
+        "forcing.coefficients", 'A, B and C of the kind "abc"'
+    )
+
+    def __init__(self, simulation: InteractiveSimulation) -> None:
+        self._simulation = simulation
+
+    def _setting(self, key: str) -> Any:
+        return self._simulation._setting(key)
+
+    def _change(self, name: str, key: str, value: Any) -> None:
+        simulation = self._simulation
+        kind, injection = (self._setting(f"forcing.{one}") for one in ("kind", "injection"))
+        if name == "coefficients" and kind != "abc":
+            raise InputError(f"forcing.coefficients: forcing of kind {kind!r} has none")
+        if name == "amplitude" and kind == "formula":
+            raise InputError("forcing.amplitude: forcing of kind 'formula' has none")
+        if name == "amplitude" and injection is not None:
+            raise InputError(
+                f"forcing.amplitude: the strength follows from forcing.injection = {injection:g};"
+                " set that, or set it to None before"
+            )
+        simulation._change(f"forcing.{name}", key, value)
+
+    def __repr__(self) -> str:
+        values = {name: self._setting(f"forcing.{name}") for name in _SHOWN}
+        return f"<forcing: {', '.join(f'{name} = {one!r}' for name, one in values.items())}>"
+
+
+_SHOWN = ("kind", "amplitude", "injection")
