@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import math
 import operator
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from numbers import Real
 from pathlib import Path
 from typing import Any
@@ -68,6 +68,13 @@ def three_counts(values: Any) -> tuple[int, int, int] | None:
         return None
     z, y, x = counts
     return z, y, x
+
+
+def table_of(name: str, value: Any) -> dict[str, Any]:
+    """Return a table of keys, empty for None, or raise `InputError`."""
+    if value is not None and not isinstance(value, Mapping):
+        raise InputError(f"{name} is {value!r}; accepted: a dict of keys and values")
+    return dict(value or {})
 
 
 def name_among(argument: str, value: Any, accepted: Iterable[str]) -> str:

@@ -3,6 +3,8 @@
 import gc
 import itertools
 import math
+import os
+import signal
 import warnings
 import weakref
 
@@ -214,6 +216,42 @@ def test_modes_of_no_real_field_are_made_those_of_one_and_said(comm, device):
         with pytest.raises(InputError, match=said):
             sim.modes["scalar"] = mean
         np.testing.assert_array_equal(np.asarray(sim.modes["scalar"]), before)
+
+
+@pytest.mark.parametrize("has_output", [False, True])
+def test_ctrl_c_is_a_keyboard_interrupt_on_all_ranks_and_the_run_goes_on(
+    comm, device, shared_folder, has_output
+):
+    sim = turbulence(comm, device, output={"fields": [], "pictures": False})
+
+    def interrupt(one):
+        if one.rank == one.ranks - 1:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    callback = sim.every(steps=3, call=interrupt)
+    output = {"output": shared_folder / "run"} if has_output else {}
+    with pytest.raises(KeyboardInterrupt, match="at step [0-9]+, t = "):
+        sim.run(until=1.0, **output)
+    steps = sim.steps
+    assert steps < 10
+    callback.cancel()
+    sim.step(2)
+    assert sim.steps == steps + 2
+    assert math.isfinite(sim.diagnostics["energy"])
+
+
+def test_runs_with_output_say_what_they_need(comm, device, shared_folder):
+    quiet = {"fields": [], "pictures": False, "checkpoint": False}
+    sim = turbulence(comm, device, output=quiet)
+    sim.run(steps=5, output=shared_folder / "fixed", progress=False)
+    assert sim.steps == 5
+    assert open_run(shared_folder / "fixed").series["time"][-1] == pytest.approx(0.05)
+    adaptive = turbulence(comm, device, step=None, cfl=0.5, output=quiet)
+    for options in ({"steps": 5}, {"wall": 5.0}, {}):
+        with pytest.raises(InputError, match="^run: output= needs until=TIME, since intervals"):
+            adaptive.run(**options, output=shared_folder / "adaptive")
+    adaptive.run(until=1.0, steps=5, output=shared_folder / "adaptive", progress=False)
+    assert adaptive.steps == 5
 
 
 def test_who_steps_through_nothing_is_told_so(comm, device):
@@ -670,6 +708,15 @@ def test_what_ranks_disagree_on_is_refused_on_all(comm, device, tmp_path):
         ({"drag": 0.5}, "drag"),
         ({"intial": "abc"}, "did you mean the argument 'initial'"),
         ({"forcing": "abd"}, "forcing.kind"),
+        ({"forcing": [{"kind": "abc"}, {"kind": "random"}]}, "forcing is list; .* one table"),
+        ({"forcing": 3}, "forcing is int; accepted: random, taylor-green, abc, formula, or"),
+        ({"forcing": {"formula": lambda x, y, z: x}}, "forcing: a function is not accepted"),
+        ({"forcing": {"kind": "formula", "formula": ["0", math.sin, "0"]}}, "forcing: a function"),
+        ({"forcing": lambda x, y, z, t: x}, "forcing: a function is not accepted; .* as text"),
+        ({"run": 3}, "run is 3; accepted: a dict"),
+        ({"output": "x"}, "output is 'x'; accepted: a dict"),
+        ({"time": [1]}, r"time is \[1\]; accepted: a dict"),
+        ({"initial": {1: 2}}, "initial has 1; accepted: names of fields"),
         ({"precision": "float16"}, "numerics.precision"),
         ({"comm": "all"}, "'world', None or a communicator"),
     ],

@@ -19,6 +19,7 @@ from slipstream.errors import InputError, OutOfMemory, RunError, SlipstreamError
 
 Result = TypeVar("Result")
 Parameters = ParamSpec("Parameters")
+Failure = TypeVar("Failure", bound=BaseException)
 Number = TypeVar("Number", int, float)
 
 
@@ -85,7 +86,8 @@ def together(comm: Comm) -> Iterator[None]:
             on_all_ranks(failure)
         raise
     except BaseException as failure:
-        comm.tell(failure)
+        if not is_on_all_ranks(failure):
+            comm.tell(failure)
         raise
     comm.meet()
 
@@ -168,7 +170,7 @@ def failure_of(kind: type[Exception], text: str, rank: int) -> Exception:
     return on_all_ranks(kind(f"{text} (on rank {rank})"))
 
 
-def on_all_ranks(failure: Exception) -> Exception:
+def on_all_ranks(failure: Failure) -> Failure:
     """Mark an exception that all ranks raise at this point, so that none tells the others."""
     with contextlib.suppress(AttributeError):
         failure.on_all_ranks = True  # type: ignore[attr-defined]

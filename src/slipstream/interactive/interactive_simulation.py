@@ -30,6 +30,7 @@ from slipstream.case import Case
 from slipstream.collective import (
     check_agreement,
     give_up,
+    on_all_ranks,
     on_every_rank,
     on_first_rank,
     own,
@@ -48,7 +49,7 @@ from slipstream.report.console import Progress, make_console
 from slipstream.simulation import RunOptions, Simulation, make_simulation, run_case
 from slipstream.simulation.occasions import check_hits
 from slipstream.simulation.point_values import Layout
-from slipstream.simulation.stop_requests import Interruption
+from slipstream.simulation.stop_requests import Interrupted, Interruption
 from slipstream.simulation.time_loop import Limits, TimeLoop
 
 if TYPE_CHECKING:
@@ -295,9 +296,10 @@ class InteractiveSimulation(ChosenOutput, KnownAttributes, ABC):
         InputError
             If steps of one size do not hit `until`, or the time of a callback.
         RunError
-            If the flow blows up.
+            If the flow blows up; with `output` also where the case's ``time.wall`` is over.
         KeyboardInterrupt
-            On Ctrl-C, between two steps and on all ranks: the state is kept.
+            On Ctrl-C, between two steps and on all ranks: the state is kept, and with `output`
+            written.
         Exception
             Whatever a callback raises; `RunError` on the other ranks.
         """
@@ -311,7 +313,8 @@ class InteractiveSimulation(ChosenOutput, KnownAttributes, ABC):
             check_positive(wall=wall)
         if until is not None:
             until = finite_number("until", until)
-        if until is None and steps is None and wall is None and not solver.case.ends_early:
+        has_none = until is None and steps is None and wall is None and output is None
+        if has_none and not solver.case.ends_early:
             until = self._end_of_case()
         elif until is None and solver.case.ends_early and solver.case.time.end < NO_END:
             until = solver.case.time.end
@@ -335,6 +338,20 @@ class InteractiveSimulation(ChosenOutput, KnownAttributes, ABC):
         if end >= NO_END:
             raise InputError("run: give until=TIME, steps=NUMBER or wall=SECONDS")
         return end
+
+    def _end_with_output(self, limits: Limits) -> float:
+        """Return where a run with output ends, from which the intervals of output follow."""
+        case, time = self.case, self.solver.time
+        if limits.until < math.inf:
+            return limits.until
+        if case.time.end < NO_END:
+            return case.time.end
+        if limits.steps is not None and case.fixed_step is not None:
+            return time + limits.steps / case.steps_at_once * case.fixed_step
+        raise InputError(
+            "run: output= needs until=TIME, since intervals of output follow from it; steps= and"
+            " wall= may end the run before that"
+        )
 
     def _check_limits(self, limits: Limits) -> None:
         solver = self.solver
@@ -380,7 +397,7 @@ class InteractiveSimulation(ChosenOutput, KnownAttributes, ABC):
         finally:
             self._is_running = False
         if loop.stopped_by == "interrupted":
-            raise KeyboardInterrupt(f"at step {solver.step}, t = {solver.time:.6g}")
+            raise on_all_ranks(KeyboardInterrupt(f"at step {solver.step}, t = {solver.time:.6g}"))
 
     def _span(self, limits: Limits) -> tuple[float, float]:
         """Return the start and end of a progress bar."""
@@ -392,7 +409,7 @@ class InteractiveSimulation(ChosenOutput, KnownAttributes, ABC):
 
     def _run_into(self, limits: Limits, output: str | Path, progress: bool | None) -> None:
         """Run as the command line does, with output in a folder."""
-        end = limits.until if limits.until < math.inf else self._end_of_case()
+        end = self._end_with_output(limits)
         self._check_limits(limits)
         self._told.clear()
         self.solver.case = self._case_until(end, limits.steps)
@@ -404,6 +421,10 @@ class InteractiveSimulation(ChosenOutput, KnownAttributes, ABC):
                 self._console(progress),
                 options=RunOptions(observers=self._callbacks, seconds=limits.seconds),
             )
+        except Interrupted as stop:
+            if not stop.is_signalled:
+                raise
+            raise on_all_ranks(KeyboardInterrupt(str(stop))) from None
         finally:
             self._is_running = False
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, cast
 
 import numpy as np
 
+from slipstream.argument_checks import table_of
 from slipstream.array_types import Array, Comm
 from slipstream.case import Case, LatticeCase, validate_case
 from slipstream.device import Device
@@ -196,9 +197,13 @@ walls, isolated
             "initial": {} if restart is None else {"restart": str(restart)},
             "time": {"end": max_steps},
             "convergence": {"tolerance": tolerance, "interval": interval},
-            "numerics": {"precision": precision, **_storage_keys(storage), **(numerics or {})},
-            "run": {**{key: one for key, one in of_run.items() if one}, **(run or {})},
-            "output": dict(output or {}),
+            "numerics": {
+                "precision": precision,
+                **_storage_keys(storage),
+                **table_of("numerics", numerics),
+            },
+            "run": {**{key: one for key, one in of_run.items() if one}, **table_of("run", run)},
+            "output": table_of("output", output),
         }
         super().__init__(validate_case(tables, source=type(self).__name__), comm, device)
         self._lattice.given_image = source

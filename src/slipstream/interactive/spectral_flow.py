@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any, Literal, Self, cast
 
 import numpy as np
 
-from slipstream.argument_checks import nearest, plain_value
+from slipstream.accepted import FORCINGS
+from slipstream.argument_checks import nearest, plain_value, table_of
 from slipstream.array_types import Array, Comm
 from slipstream.case import Case, SpectralCase, validate_case
 from slipstream.case.spectral_case import FLOW_KEYS
-from slipstream.case.validation_messages import nearest
 from slipstream.collective import on_every_rank
 from slipstream.device import Device
 from slipstream.errors import InputError
@@ -123,19 +123,18 @@ class Flow(InteractiveSimulation):
                 "end": NO_END,
                 "integrator": integrator,
                 **{key: value for key, value in steps.items() if value is not None},
-                **(time or {}),
+                **table_of("time", time),
             },
             "numerics": {
                 "precision": precision,
                 "dealiasing": dealiasing,
                 "integrating_factor": integrating_factor,
             },
-            "run": dict(run or {}),
-            "output": dict(output or {}),
+            "run": table_of("run", run),
+            "output": table_of("output", output),
         }
         if forcing is not None:
-            given = {"kind": forcing} if isinstance(forcing, str) else forcing
-            tables["forcing"] = {key: plain_value(value) for key, value in given.items()}
+            tables["forcing"] = _forcing_table(forcing)
         try:
             case = validate_case(tables, source=type(self).__name__)
         except InputError as error:
@@ -551,7 +550,13 @@ def _initial_values(view: FieldView, given: Any, places: list[np.ndarray]) -> Ar
     """Return this rank's part of a field from an array, or from a function of x, y and z."""
     if callable(given):
         values = np.zeros(view.shape)
-        parts = list(given(*places)) if view.ndim == 4 else [given(*places)]
+        found = given(*places)
+        if view.ndim == 4 and not np.iterable(found):
+            raise InputError(
+                f"initial[{view.name!r}]: the function returns {type(found).__name__}; accepted:"
+                f" {view.shape[0]} components"
+            )
+        parts = list(found) if view.ndim == 4 else [found]
         if len(parts) != len(values.reshape(-1, *view.shape[-3:])):
             raise InputError(
                 f"initial[{view.name!r}]: the function returns {len(parts)} components; accepted:"
@@ -579,10 +584,31 @@ def _initial_table(initial: Any) -> tuple[dict[str, Any], dict[str, Any]]:
     formulas: dict[str, Any] = {}
     others: dict[str, Any] = {}
     for name, value in initial.items():
+        if not isinstance(name, str):
+            raise InputError(f"initial has {name!r}; accepted: names of fields")
         texts = [value] if isinstance(value, str) else value
         is_text = isinstance(texts, list | tuple) and all(isinstance(one, str) for one in texts)
         (formulas if is_text else others)[name] = value
     return {"flow": "formula", "fields": {k: plain_value(v) for k, v in formulas.items()}}, others
+
+
+def _forcing_table(forcing: Any) -> dict[str, Any]:
+    """Return the table ``forcing`` of a case."""
+    if isinstance(forcing, str):
+        return {"kind": forcing}
+    formula = forcing.get("formula") if isinstance(forcing, Mapping) else forcing
+    parts = formula if isinstance(formula, list | tuple) else [formula]
+    if any(map(callable, parts)):
+        raise InputError(
+            "forcing: a function is not accepted; accepted: formulas of x, y, z and t as text, such"
+            " as {'kind': 'formula', 'formula': ['sin(y)', '0', '0']}"
+        )
+    if not isinstance(forcing, Mapping):
+        raise InputError(
+            f"forcing is {type(forcing).__name__}; accepted: {', '.join(FORCINGS)}, or one table"
+            " with 'kind'"
+        )
+    return {key: plain_value(value) for key, value in forcing.items()}
 
 
 def _meant(parameters: Mapping[str, Any]) -> str:

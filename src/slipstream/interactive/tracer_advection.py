@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, cast
 
 import numpy as np
 
+from slipstream.argument_checks import table_of
 from slipstream.array_types import Array, Comm
 from slipstream.case import AdvectionCase, validate_case
 from slipstream.device import Device
@@ -77,8 +78,8 @@ class Advection(InteractiveSimulation):
             "initial": initial,
             "time": {"end": NO_END},
             "numerics": {"precision": precision},
-            "run": dict(run or {}),
-            "output": dict(output or {}),
+            "run": table_of("run", run),
+            "output": table_of("output", output),
         }
         super().__init__(validate_case(tables, source=type(self).__name__), comm, device)
 

@@ -355,6 +355,7 @@ class _CaseRun:
         reason = f"time.wall = {case.time.wall} is over" if ended_by == "wall" else "interrupted"
         where = f"{reason} at step {simulation.step}, t = {simulation.time:.6g};"
         stop = Interrupted(where + _how_to_go_on(case, self._folder))
+        stop.is_signalled = ended_by == "interrupted"
         if case.output.checkpoint:
             stop.exit_status = UNFINISHED
         self._log.info(str(stop))

@@ -16,7 +16,14 @@ class Interrupted(RunError):
     """The run ended in order, before its end, because it was asked to.
 
     Its `exit_status` is 75 if the same command, or ``slipstream resume``, goes on with it.
+
+    Attributes
+    ----------
+    is_signalled : bool
+        Whether a signal asked for it, such as Ctrl-C, and not the case's ``time.wall``.
     """
+
+    is_signalled = True
 
 
 class Interruption:

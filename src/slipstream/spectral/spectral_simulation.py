@@ -274,6 +274,7 @@ class SpectralSimulation(Simulation):
         self._looked_at = self.step
         time = self.case.time
         if time.step is None or math.isnan(self._rate):
+            self.courant = None
             return
         self.courant, most = self.courant_of(time.step), self._largest_courant[0]
         if most <= cfl.LARGEST:
