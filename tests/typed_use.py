@@ -5,7 +5,7 @@ A mark that nothing is wrong with is an error of its own (`warn_unused_ignores`)
 
 from __future__ import annotations
 
-from typing import assert_type
+from typing import Any, assert_type
 
 import numpy as np
 import numpy.typing as npt
@@ -29,6 +29,13 @@ def use() -> None:
         # What is given as out comes back, as what it is.
         same: np.ndarray[tuple[int, int], np.dtype[np.complex128]] = fft.forward(u, out=modes)
         same.shape[2]  # type: ignore[misc]
+        result = fft.forward(u)
+        assert_type(result, npt.NDArray[Any])
+        print(result.imagine)  # type: ignore[attr-defined]
+        assert_type(fft.backward(result), npt.NDArray[Any])
+        assert_type(fft.derivative(result, 0), npt.NDArray[Any])
+        assert_type(fft.empty_input(), npt.NDArray[Any])
+        assert_type(fft.forward_async(u).wait(), npt.NDArray[Any])
         spectral_slope(fft, u, (1.0, 2.0))
         pending = fft.forward_async(u)
         assert_type(pending, PendingTransform)

@@ -48,6 +48,7 @@ from slipstream.option_values import (
 from slipstream.plain_output import allow_plain_output
 from slipstream.printable_text import printable
 from slipstream.stop_signals import StopRequest, listening
+from slipstream.thread_count import thread_count
 
 if TYPE_CHECKING:
     from slipstream.simulation import RunOptions
@@ -609,6 +610,7 @@ def main(arguments: list[str] | None = None) -> None:
     with listening():
         try:
             allow_plain_output()
+            thread_count()  # before what is loaded with OpenMP has its say
             sys.exit(app(arguments, prog_name="slipstream", standalone_mode=False) or 0)
         except _UsageError as error:
             if type(error).__name__ == "NoArgsIsHelpError":

@@ -7,6 +7,7 @@ from fft_oracle import check
 from slipstream.decomposition import Box, slabs
 from slipstream.errors import InputError
 from slipstream.fft import DistributedFFT
+from slipstream.interactive import Turbulence
 
 SHAPE = (8, 6, 10)
 
@@ -33,7 +34,7 @@ INVALID = [
     ({"shape": (2,) * 9}, "shape"),
     ({"shape": ("eight", 6, 10)}, "shape"),
     ({"shape": (8.5, 6, 10)}, "shape"),
-    ({"shape": 8}, "shape"),
+    ({"shape": 8.0}, "shape"),
     ({"shape": np.array(8)}, "shape"),
     ({"shape": b"abc"}, "shape"),
     ({"shape": {8, 6, 10}}, "shape"),
@@ -197,6 +198,15 @@ def test_boxes_are_of_whole_numbers(comm, device, ranks):
             assert_all_refuse(comm, device, {"input_boxes": boxes}, True, "input_boxes")
 
 
+def test_a_single_size_is_a_shape_of_one_axis(comm, device):
+    for size in (12, np.int32(12)):
+        fft = DistributedFFT(size, comm=comm, device=device)
+        assert fft.shape == (12,)
+        assert repr(fft).startswith("<DistributedFFT((12,), 'float64') on ")
+    with pytest.raises(InputError, match="shape True; accepted: one to 8 sizes"):
+        DistributedFFT(True, comm=comm, device=device)
+
+
 def test_numbers_of_numpy_are_taken_for_what_they_are(comm, device, ranks):
     plain = {
         "shape": SHAPE,
@@ -236,6 +246,9 @@ def test_communicators_that_are_none_are_refused(comm, device, ranks):
     for one in wrong:
         with pytest.raises(InputError, match="comm is .*; accepted: None or an intracommunicator"):
             DistributedFFT(SHAPE, comm=one, device=device)
+        if not isinstance(one, str):
+            with pytest.raises(InputError, match="comm is .*; accepted: None or an intracomm"):
+                Turbulence(points=8, viscosity=1.0, comm=one, device=device)
 
 
 def test_all_ranks_can_go_on_after_an_error(comm, device, ranks):

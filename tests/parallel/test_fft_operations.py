@@ -267,6 +267,11 @@ def test_plans_are_pickled_by_their_arguments(comm, device):
             with pytest.raises(InputError, match="cannot be pickled"):
                 pickle.dumps(some)
         half.Free()
+    if comm is not None and comm.size > 1:
+        reversed_ranks = comm.Split(0, -comm.rank)
+        with pytest.raises(InputError, match="all of MPI's ranks in another order"):
+            pickle.dumps(plan(reversed_ranks, device))
+        reversed_ranks.Free()
 
 
 def test_plans_tell_what_they_are(comm, device, ranks):

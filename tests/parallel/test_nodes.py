@@ -71,6 +71,9 @@ def test_ranks_believe_what_they_are_told_of_nodes(comm, device, told, per_node)
     tried = "mpi-hierarchical" in transports_to_try(mine, device, 4096)
     assert tried == (several and len(set(nodes)) < len(nodes))
     assert "mpi-hierarchical" not in transports_to_try(mine, device, 1 << 20)
+    # What keeps data on a GPU is the same as others without one.
+    named = [name for name in transports_to_try(mine, device, 1 << 20) if "device" in name]
+    assert device.kind == "cuda" or not named
 
 
 @pytest.mark.several_ranks

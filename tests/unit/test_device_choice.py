@@ -14,9 +14,9 @@ from slipstream.device import (
     open_device,
     open_devices,
 )
-from slipstream.device.cpu_device import thread_count
 from slipstream.errors import InputError
 from slipstream.exchange import matching_devices, open_matching_device
+from slipstream.thread_count import thread_count
 
 
 @pytest.mark.parametrize(("setting", "count"), [("3", 3), ("5,2", 5), ("1", 1)])
@@ -62,7 +62,18 @@ def test_a_failure_at_once_is_raised_when_the_stream_is_waited_for():
     assert len(log) == 1
 
 
-@pytest.mark.parametrize("setting", [None, "", "0", "many"])
+@pytest.mark.parametrize("setting", ["many", "0", "-1", "1.5", "2,", "100000"])
+def test_a_number_of_threads_that_cannot_be_is_refused(monkeypatch, setting):
+    monkeypatch.setenv("OMP_NUM_THREADS", setting)
+    monkeypatch.setattr("os.cpu_count", lambda: 96)
+    message = f"OMP_NUM_THREADS is {setting!r}; accepted: a whole number, 1 to 384"
+    for call in (thread_count, lambda: open_device("cpu")):
+        with pytest.raises(InputError) as refused:
+            call()
+        assert str(refused.value) == message
+
+
+@pytest.mark.parametrize("setting", [None, "", " "])
 def test_without_a_setting_all_cores_of_the_process_are_used(monkeypatch, setting):
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     if setting is not None:

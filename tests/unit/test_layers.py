@@ -26,6 +26,7 @@ LAYERS = (
         "equations",
         "byte_sizes",
         "argument_checks",
+        "thread_count",
         "time_averages",
     },
     {"redistribution", "known_attributes"},

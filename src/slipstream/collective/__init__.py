@@ -36,12 +36,23 @@ def own(comm: Comm, what: str) -> Comm:
     """
     if comm is None or hasattr(comm, "meet"):  # which belongs to the same owner
         return comm
-    # What has been freed, and MPI.COMM_NULL, are false.
-    if not hasattr(comm, "Is_inter") or not comm or comm.Is_inter():
-        raise InputError(f"comm is {comm!r}; accepted: None or an intracommunicator of mpi4py")
+    check_communicator(comm)
     from slipstream.collective.own_communicator import lend
 
     return lend(comm, what)
+
+
+def check_communicator(comm: Comm) -> None:
+    """Refuse, on this rank, what ranks cannot do anything together by."""
+    if not hasattr(comm, "Is_inter"):  # of mpi4py's communicators
+        raise InputError(f"comm is {comm!r}; accepted: None or an intracommunicator of mpi4py")
+    if not comm:  # as also one that has been freed
+        raise InputError(
+            "comm is MPI.COMM_NULL, as where a rank is not in a communicator, or has been freed; "
+            "accepted: None or an intracommunicator that this rank is in"
+        )
+    if comm.Is_inter():
+        raise InputError("comm is an intercommunicator; accepted: None or an intracommunicator")
 
 
 def collectively(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:

@@ -39,6 +39,7 @@ from slipstream.device.host_calls import HostCall
 from slipstream.device.host_compiler import compile_library
 from slipstream.device.lane_programs import LaneNode, LanePrograms, in_a_row
 from slipstream.forked_process import renew_in_child
+from slipstream.thread_count import thread_count
 
 
 class HostEvent(Event):
@@ -423,12 +424,6 @@ def lane_count(threads: int, alone: bool = False) -> int:
     """
     most = 64 if alone else 8
     return max(range(1, min(threads, most) + 1), key=lambda n: (threads // n * n, n))
-
-
-def thread_count() -> int:
-    """Return ``OMP_NUM_THREADS`` if it is set, else the number of cores this process may use."""
-    setting = os.environ.get("OMP_NUM_THREADS", "").split(",")[0]
-    return int(setting) if setting.isdigit() and int(setting) else len(os.sched_getaffinity(0))
 
 
 @functools.cache

@@ -13,9 +13,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from slipstream.accepted import DEVICES
-from slipstream.device.cpu_device import HostDevice, lane_count, thread_count
+from slipstream.device.cpu_device import HostDevice, lane_count
 from slipstream.device.device_interface import Device
 from slipstream.errors import InputError
+from slipstream.thread_count import thread_count
 
 if TYPE_CHECKING:
     from slipstream.device.cuda_device import CudaDevice

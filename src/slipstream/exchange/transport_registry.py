@@ -90,7 +90,10 @@ def transports_to_try(comm: Comm, device: Device, message: float) -> list[str]:
     return [
         name
         for name, problem in problems.items()
-        if not problem and (aggregated or not transport_class(name).aggregates)
+        if not problem
+        and (aggregated or not transport_class(name).aggregates)
+        # Without a GPU some are the same as others.
+        and not (device.kind == "cpu" and transport_class(name).without_gpu)
     ]
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
 import numpy as np
+import numpy.typing as npt
 
 from slipstream.array_types import Array
 from slipstream.collective import collectively, give_up, is_on_all_ranks, together
@@ -26,6 +27,7 @@ from slipstream.schedule import CommittedStep, StepGraph, Timeline, commit
 
 if TYPE_CHECKING:
     from slipstream.fft.out_of_core_fft import StreamedPlan
+    from slipstream.fft.truncation import Modes
 
 
 Given = TypeVar("Given")
@@ -42,6 +44,7 @@ def _refusing(method: Method) -> Method:
     @functools.wraps(method)
     def call(self: DistributedFFT, *arguments: Any, **options: Any) -> Any:
         try:
+            self._opened()
             return method(self, *arguments, **options)
         except InputError as failure:
             if self._door is not None and not _is_known(failure):
@@ -62,7 +65,7 @@ class DistributedFFT:
 
     Parameters
     ----------
-    shape : tuple of int
+    shape : int or tuple of int
         Global physical shape of one to eight axes; the last is contiguous.
     dtype : dtype
         Physical type: float32 or float64 (real to complex; the last of the Fourier axes has
@@ -139,6 +142,8 @@ class DistributedFFT:
 
     Notes
     -----
+    Type checkers take results for NumPy's arrays; on a GPU they are CuPy's, which are used alike.
+
     Arrays that are passed again are used in place, without copies: pass the same ones in every
     call, or those of `empty_input` and `empty_output`. Others are copied, once the plan has arrays
     of its own. The plan keeps the last few arrays that it uses in place.
@@ -163,7 +168,7 @@ class DistributedFFT:
     @collectively
     def __init__(
         self,
-        shape: Sequence[int],
+        shape: int | Sequence[int],
         dtype: Any = "float64",
         *,
         comm: Any = None,
@@ -248,7 +253,7 @@ class DistributedFFT:
 
     def __repr__(self) -> str:
         a, place = self.arguments, self.device.kind if self._plan else "closed"
-        shown = [repr(tuple(map(int, self._asked["shape"]))), repr(a.dtype.name)]
+        shown = [repr(tuple(np.ravel(self._asked["shape"]).tolist())), repr(a.dtype.name)]
         if sorted(a.axes) != list(range(len(a.shape))) or a.half_axis not in (None, a.axes[-1]):
             shown.append(f"axes={a.axes}")
         if set(a.kinds) != {"fft"}:
@@ -369,7 +374,7 @@ class DistributedFFT:
         return self.arguments.spectral_shape
 
     @property
-    def modes(self) -> tuple:
+    def modes(self) -> tuple[Modes, ...]:
         """The modes kept along each axis, see `slipstream.fft.Modes`."""
         return self.arguments.modes
 
@@ -422,6 +427,7 @@ class DistributedFFT:
         -------
         list of numpy.ndarray
         """
+        self._opened()
         return spectral_operations.wavenumbers(self.arguments, self.output_box, lengths)
 
     def points(self, lengths: Lengths = None) -> list[np.ndarray]:
@@ -431,9 +437,12 @@ class DistributedFFT:
         have their points where the type demands it: "dct1" at both ends and between, "dst1" between
         them only, "dct2" and "dst2" half a spacing from either end.
         """
+        self._opened()
         return spectral_operations.points(self.arguments, self.input_box, lengths)
 
-    def derivative(self, u_hat: Any, axis: int, order: int = 1, lengths: Lengths = None) -> Array:
+    def derivative(
+        self, u_hat: Any, axis: int, order: int = 1, lengths: Lengths = None
+    ) -> npt.NDArray[Any]:
         """Return the modes of a derivative of a field.
 
         Parameters
@@ -453,11 +462,12 @@ class DistributedFFT:
         array
             This rank's modes. Odd derivatives of Nyquist modes are zero.
         """
+        self._opened()
         u_hat = self._arrays.checked(self._arrays.taken(u_hat, "u_hat"), "output", "u_hat")
         return spectral_operations.derivative(self, u_hat, axis, order, lengths)
 
     @_refusing
-    def product(self, *modes: Any) -> Array:
+    def product(self, *modes: Any) -> npt.NDArray[Any]:
         """Return the modes of the product of some fields, multiplied at the points. Collective.
 
         That of two fields is free of aliasing if the plan has truncation "2/3" or padding "3/2".
@@ -465,7 +475,7 @@ class DistributedFFT:
         return spectral_operations.product(self, *modes)
 
     @_refusing
-    def convolve(self, u: Any, v: Any) -> Array:
+    def convolve(self, u: Any, v: Any) -> npt.NDArray[Any]:
         """Return the periodic convolution of two fields, ``sum_m u[m] v[n - m]``. Collective.
 
         Both are this rank's points. A truncation of the plan applies to the result.
@@ -473,7 +483,7 @@ class DistributedFFT:
         return spectral_operations.convolution(self, u, v)
 
     @_refusing
-    def forward_adjoint(self, u_hat: Any) -> Array:
+    def forward_adjoint(self, u_hat: Any) -> npt.NDArray[Any]:
         """Return the adjoint of `forward`, applied to modes. Collective.
 
         It is what backpropagation needs: given the gradient `u_hat` of a real function with respect
@@ -484,22 +494,22 @@ class DistributedFFT:
         return spectral_operations.forward_adjoint(self, u_hat)
 
     @_refusing
-    def backward_adjoint(self, u: Any) -> Array:
+    def backward_adjoint(self, u: Any) -> npt.NDArray[Any]:
         """Return the adjoint of `backward`, applied to points, as `forward_adjoint`. Collective."""
         u = self._arrays.checked(self._arrays.taken(u, "u"), "input", "u")
         return spectral_operations.backward_adjoint(self, u)
 
-    def empty_input(self) -> Any:
+    def empty_input(self) -> npt.NDArray[Any]:
         """Return an uninitialised physical array of this rank, with a batch axis if fields > 1."""
         self._opened()
         return self._arrays.empty("input")
 
-    def empty_output(self) -> Any:
+    def empty_output(self) -> npt.NDArray[Any]:
         """Return an uninitialised spectral array of this rank, with a batch axis if fields > 1."""
         self._opened()
         return self._arrays.empty("output")
 
-    def empty_in_place(self) -> tuple[Any, Any]:
+    def empty_in_place(self) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
         """Return a physical and a spectral array of this rank that share one memory.
 
         `forward` and `backward` between them are in place. The rows of a real physical array are
@@ -510,11 +520,12 @@ class DistributedFFT:
 
     def remember(self, *arrays: Any) -> None:
         """Use arrays of another plan in place from the first call on, as those of `empty_input`."""
+        self._opened()
         for array in arrays:
             self._arrays.note(array)
 
     @overload
-    def forward(self, u: Any, out: None = None, stream: Any = None) -> Array: ...
+    def forward(self, u: Any, out: None = None, stream: Any = None) -> npt.NDArray[Any]: ...
 
     @overload
     def forward(self, u: Any, out: Given, stream: Any = None) -> Given: ...
@@ -548,7 +559,7 @@ class DistributedFFT:
         return self._run(True, u, out, stream)
 
     @overload
-    def backward(self, u_hat: Any, out: None = None, stream: Any = None) -> Array: ...
+    def backward(self, u_hat: Any, out: None = None, stream: Any = None) -> npt.NDArray[Any]: ...
 
     @overload
     def backward(self, u_hat: Any, out: Given, stream: Any = None) -> Given: ...
@@ -762,9 +773,11 @@ def _name_of(comm: Any) -> str:
     for name, known in (("world", MPI.COMM_WORLD), ("self", MPI.COMM_SELF)):
         if MPI.Comm.Compare(comm, known) <= MPI.CONGRUENT:
             return name
+    reordered = MPI.Comm.Compare(comm, MPI.COMM_WORLD) == MPI.SIMILAR
+    of = "all of MPI's ranks in another order" if reordered else "some of MPI's ranks"
     raise InputError(
-        "a plan of some of MPI's ranks cannot be pickled; accepted: comm None, COMM_WORLD, "
-        "COMM_SELF, or one between the same ranks"
+        f"a plan of {of} cannot be pickled; accepted: comm None, COMM_WORLD, COMM_SELF, or one "
+        "with the same ranks in the same order"
     )
 
 

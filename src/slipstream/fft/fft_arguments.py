@@ -236,6 +236,8 @@ def checked_arguments(
 
 
 def _checked_shape(shape: Any) -> tuple[int, ...]:
+    if isinstance(shape, int | np.integer) and not isinstance(shape, bool):
+        shape = (shape,)
     is_sequence = isinstance(shape, Sequence) and not isinstance(shape, str | bytes)
     sizes = tuple(shape) if is_sequence or getattr(shape, "ndim", 0) == 1 else ()
     if not 1 <= len(sizes) <= _MOST_AXES:

@@ -10,6 +10,8 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from concurrent.futures import TimeoutError as NotYet
 from typing import Any
 
+import numpy.typing as npt
+
 from slipstream.array_types import Array
 from slipstream.device import Event
 from slipstream.errors import InputError, RunError
@@ -32,7 +34,7 @@ class PendingTransform:
             return self._event.done()
         return self._started is None or self._started.done()
 
-    def wait(self, timeout: float | None = None) -> Array:
+    def wait(self, timeout: float | None = None) -> npt.NDArray[Any]:
         """Wait for the result and return it, as `forward` and `backward` do.
 
         Parameters

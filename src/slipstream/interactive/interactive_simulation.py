@@ -29,6 +29,7 @@ from slipstream.array_types import Array, Comm
 from slipstream.case import Case
 from slipstream.collective import (
     check_agreement,
+    check_communicator,
     give_up,
     on_all_ranks,
     on_every_rank,
@@ -65,6 +66,8 @@ def communicator_of(comm: Comm | Literal["world"], what: str) -> Comm:
     if isinstance(comm, str) and comm != "world":
         raise InputError(f"comm is {comm!r}; accepted: 'world', None or a communicator")
     found = mpi_launch.world_comm() if isinstance(comm, str) else comm
+    if found is not None:
+        check_communicator(found)
     return None if found is not None and found.size == 1 else own(found, what)
 
 

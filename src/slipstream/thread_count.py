@@ -1,0 +1,24 @@
+"""How many threads of a CPU this process has."""
+
+from __future__ import annotations
+
+import os
+
+from slipstream.errors import InputError
+
+# Threads that there are at most, if there are few cores: of thousands, systems refuse some, and
+# OpenMP then ends the process.
+_MOST = 256
+
+
+def thread_count() -> int:
+    """Return ``OMP_NUM_THREADS`` if it is set, else the number of cores this process may use."""
+    setting = os.environ.get("OMP_NUM_THREADS", "")
+    if not setting.strip():
+        return len(os.sched_getaffinity(0))
+    # One for each level of nested loops; here there is one level.
+    numbers = [number.strip() for number in setting.split(",")]
+    most = max(_MOST, 4 * (os.cpu_count() or 1))
+    if not all(one.isdecimal() and 1 <= int(one) <= most for one in numbers):
+        raise InputError(f"OMP_NUM_THREADS is {setting!r}; accepted: a whole number, 1 to {most}")
+    return int(numbers[0])
