@@ -11,7 +11,10 @@ import numpy as np
 import pytest
 
 from fft_oracle import Oracle
+from slipstream.byte_sizes import bytes_text
+from slipstream.device import fftw
 from slipstream.errors import InputError
+from slipstream.exchange import peer_memory
 from slipstream.fft import DistributedFFT
 
 pytestmark = pytest.mark.usefixtures("quick_collector")
@@ -128,6 +131,71 @@ def test_memory_of_plans_does_not_add_up(comm, device, options, no_collector, ho
     one = 8 * np.prod(shape) / ranks
     # Each of the six takes three times as much; allocators and MPI keep a little, too.
     assert resident_bytes() - before < 8 * one + (4 << 20)
+
+
+@pytest.fixture
+def allocated(device, monkeypatch):
+    """The sizes of all arrays and shared memory of the host that are there, by their owners."""
+    if device.kind != "cpu":
+        pytest.skip("counts what a CPU allocates")
+    sizes, empty, make = {}, fftw.empty, peer_memory.HostMemory.__init__
+
+    def counted(owner, size):
+        sizes[id(owner)] = size
+        weakref.finalize(owner, sizes.pop, id(owner))
+
+    def counted_array(shape, dtype):
+        array = empty(shape, dtype)
+        counted(array if array.base is None else array.base, array.nbytes)
+        return array
+
+    def counted_segment(self, device, size):
+        make(self, device, size)
+        counted(self, size)
+
+    monkeypatch.setattr(fftw, "empty", counted_array)
+    monkeypatch.setattr(peer_memory.HostMemory, "__init__", counted_segment)
+    return sizes
+
+
+@pytest.mark.parametrize("way", [{}, {"transport": "mpi-p2p"}], ids=["", "by messages"])
+def test_a_plan_tells_to_the_byte_what_it_has_allocated(
+    comm, device, ranks, options, allocated, way, no_collector
+):
+    if way and ranks == 1:
+        pytest.skip("needs several ranks")
+    fft = DistributedFFT(SHAPE, comm=comm, device=device, **options, **way)
+    made = sum(allocated.values())
+    assert fft.allocated_bytes == {"device": 0, "host": made}
+    modes = fft.forward(np.ones(fft.input_box.shape))
+    mine = sum(allocated.values()) - modes.nbytes
+    assert fft.allocated_bytes == {"device": 0, "host": mine}
+    own = fft.input_box.size * 8 + fft.output_box.size * 16
+    assert mine >= made + own
+    said = f"{bytes_text(mine)} of the host allocated on this rank so far"
+    assert said in fft.describe()
+    assert not own or f", {bytes_text(own)} of it for arrays that are copied" in fft.describe()
+    fft.forward(np.ones(fft.input_box.shape))
+    assert fft.allocated_bytes == {"device": 0, "host": mine}
+
+
+def test_attributes_that_a_plan_does_not_have_are_refused(comm, device):
+    fft = DistributedFFT(SHAPE, comm=comm, device=device)
+    pending = fft.forward_async(np.ones(fft.input_box.shape))
+    for one, name in (
+        (fft, "norms"),
+        (fft, "norm"),
+        (fft, "shape"),
+        (fft, "input_box"),
+        (fft, "arguments"),
+        (fft, "forward"),
+        (pending, "timeout"),
+        (pending, "wait"),
+    ):
+        with pytest.raises(InputError, match=f"{name}.* nothing of it can be set") as refused:
+            setattr(one, name, 1)
+        assert "\n" not in str(refused.value)
+    pending.wait()
 
 
 def test_arrays_and_results_outlive_their_plan(comm, device):

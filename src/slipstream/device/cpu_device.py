@@ -38,6 +38,7 @@ from slipstream.device.device_interface import (
 from slipstream.device.host_calls import HostCall
 from slipstream.device.host_compiler import compile_library
 from slipstream.device.lane_programs import LaneNode, LanePrograms, in_a_row
+from slipstream.device.memory_meter import note
 from slipstream.forked_process import renew_in_child
 from slipstream.thread_count import thread_count
 
@@ -314,7 +315,7 @@ class HostDevice(Device):
         self.default_stream = InlineStream(*limits)
 
     def empty(self, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
-        return fftw.empty(shape, dtype)
+        return note(fftw.empty(shape, dtype))
 
     pinned = empty
 

@@ -21,6 +21,7 @@ from slipstream.device.cuda_kernel import CudaKernel, load_kernels
 from slipstream.device.cufft import CufftScratch, strided_plan, whole_plan
 from slipstream.device.device_interface import Device, Event, Kernel, Operation, Span, Stream
 from slipstream.device.gpu_vendor import NVIDIA, GpuVendor
+from slipstream.device.memory_meter import note
 from slipstream.errors import InputError
 
 # Streams beyond this many share queues of the device and wait for each other without need, for ever
@@ -172,7 +173,7 @@ class CudaDevice(Device):
 
     def empty(self, shape: tuple[int, ...], dtype: Any) -> cupy.ndarray:
         with self.context, self._memory_for(f"an array of shape {tuple(shape)}"):
-            return cupy.empty(shape, dtype)
+            return note(cupy.empty(shape, dtype))
 
     def zeros(self, shape: tuple[int, ...], dtype: Any) -> cupy.ndarray:
         array = self.empty(shape, dtype)
@@ -193,7 +194,7 @@ class CudaDevice(Device):
                 memory = cupy.cuda.alloc_pinned_memory(size)
             else:  # that of large arrays goes back to the system when they do
                 memory = cupy.cuda.PinnedMemoryPointer(cupy.cuda.PinnedMemory(size), 0)
-        return np.frombuffer(memory, dtype, count).reshape(shape)
+        return note(np.frombuffer(memory, dtype, count).reshape(shape))
 
     def pin(self, memory: np.ndarray) -> None:
         runtime, address = cupy.cuda.runtime, address_of(memory)

@@ -12,6 +12,7 @@ from cupy.cuda import cufft
 
 from slipstream.device.array_addresses import address_of
 from slipstream.device.device_interface import Operation, Scratch, Stream
+from slipstream.device.memory_meter import note
 
 _KINDS = {
     ("f", "F"): cufft.CUFFT_R2C,
@@ -133,7 +134,7 @@ def _by_aligned_copy(
     shape = list(real.shape)
     shape.append(shape.pop(axis))
     row = shape[-1]
-    copy = cupy.empty((*shape[:-1], row + row % 2), real.dtype)[..., :row]
+    copy = note(cupy.empty((*shape[:-1], row + row % 2), real.dtype))[..., :row]
     copy = cupy.moveaxis(copy, -1, axis)
     pair = (copy, target) if forward else (source, copy)
     transform = strided_plan(*pair, axis, forward, scratch)

@@ -10,17 +10,20 @@ import numpy as np
 import numpy.typing as npt
 
 from slipstream.array_types import Array
+from slipstream.byte_sizes import bytes_text
 from slipstream.collective import collectively, give_up, is_on_all_ranks, together
 from slipstream.decomposition import Box
 from slipstream.device import Device, Stream
+from slipstream.device.memory_meter import MemoryMeter
 from slipstream.errors import InputError
 from slipstream.exchange import NarrowWire, open_matching_device
 from slipstream.fft import spectral_operations
-from slipstream.fft.fft_arguments import agreed_arguments
+from slipstream.fft.fft_arguments import Arguments, agreed_arguments
 from slipstream.fft.fft_plan import Plan
 from slipstream.fft.pending_transforms import PendingTransform, Turns
 from slipstream.fft.residency import make_plan
 from slipstream.fft.user_arrays import RecordedSteps, UserArrays
+from slipstream.known_attributes import KnownAttributes
 from slipstream.outofcore.streaming_options import Streaming
 from slipstream.report.html_tables import escaped, html_table
 from slipstream.schedule import CommittedStep, StepGraph, Timeline, commit
@@ -56,7 +59,7 @@ def _refusing(method: Method) -> Method:
     return call  # type: ignore[return-value]
 
 
-class DistributedFFT:
+class DistributedFFT(KnownAttributes):
     """Transform of an array that is divided among ranks. Collective.
 
     Every rank gives and gets its own part: `input_box` and `output_box` say which. Axes, real
@@ -163,6 +166,12 @@ class DistributedFFT:
     True
     """
 
+    arguments: Arguments
+    device: Device
+    input_box: Box
+    output_box: Box
+    residency: Literal["device", "host"]
+    home: Device
     _component: DistributedFFT | None = None
 
     @collectively
@@ -222,13 +231,15 @@ class DistributedFFT:
         self._comm, self.device = comm, open_matching_device(device, comm)
         self.input_box = self.arguments.input_boxes[rank]
         self.output_box = self.arguments.output_boxes[rank]
-        plan, self.home = make_plan(self.arguments, self.device, comm)
+        self._meter = MemoryMeter()
+        with self._meter:
+            plan, self.home = make_plan(self.arguments, self.device, comm)
         self._plan: Plan | StreamedPlan | None = plan
         self._transport = plan.transport
         self.residency = "device" if isinstance(plan, Plan) else "host"
         self._policy = "serial" if plan.is_alone else schedule
         self._steps = {forward: RecordedSteps() for forward in (True, False)}
-        self._arrays = UserArrays(self.arguments, rank, self.device, self.home)
+        self._arrays = UserArrays(self.arguments, rank, self.device, self.home, self._meter)
         self._array_type = self.home.array_module.ndarray
         self._turns = Turns(comm is None)
         # By this the others hear of calls that this rank refuses, also those of a closed plan.
@@ -399,6 +410,16 @@ class DistributedFFT:
     def wire_bytes(self) -> int:
         """Bytes that leave this rank in one transform."""
         return self._opened().wire_bytes
+
+    @property
+    def allocated_bytes(self) -> dict[str, int]:
+        """Bytes that this rank's plan has allocated so far, on the "device" and on the "host".
+
+        Memory of a CPU is the host's. Users' arrays, those of `empty_input` among them, do not
+        count, nor does what libraries take for themselves.
+        """
+        self._opened()
+        return self._meter.total()
 
     @property
     def input_boxes(self) -> tuple[Box, ...]:
@@ -651,7 +672,19 @@ class DistributedFFT:
             f"{self.exchanges} exchange{'s' * (self.exchanges != 1)} each way, "
             f"{self.wire_bytes / 2**20:.4g} MiB leave this rank",
         ]
-        return "\n".join(lines + [f"  {line}" for line in plan.describe_parts()])
+        lines += [f"  {line}" for line in plan.describe_parts()]
+        return "\n".join([*lines, self._describe_memory()])
+
+    def _describe_memory(self) -> str:
+        """Return a line about what is allocated; its parts and the buffers are in it."""
+        taken = [
+            f"{bytes_text(size)} of the {place}"
+            for place, size in self.allocated_bytes.items()
+            if size or place == ("host" if self.device.kind == "cpu" else "device")
+        ]
+        own = self._arrays.own_bytes()
+        copied = f", {bytes_text(own)} of it for arrays that are copied" if own else ""
+        return f"{' and '.join(taken)} allocated on this rank so far{copied}"
 
     def _run(self, forward: bool, source: Any, out: Any, stream: Any, profile: bool = False) -> Any:
         with self._turns:
@@ -738,8 +771,10 @@ class DistributedFFT:
         if step is None:
             graph = StepGraph(self.device)
             record = plan.record_forward if forward else plan.record_backward
-            record(graph, *(a if self.arguments.fields > 1 else a[None] for a in (used, result)))
-            step = commit(graph, self._policy)
+            pair = (a if self.arguments.fields > 1 else a[None] for a in (used, result))
+            with self._meter:
+                record(graph, *pair)
+                step = commit(graph, self._policy)
             steps.add(used, result, step, used is not source and result is not target)
         if used is not source:
             arrays.copy(used, source, stream or self.device.default_stream)

@@ -16,9 +16,10 @@ from slipstream.array_types import Array
 from slipstream.device import Event
 from slipstream.errors import InputError, RunError
 from slipstream.forked_process import renew_in_child
+from slipstream.known_attributes import KnownAttributes
 
 
-class PendingTransform:
+class PendingTransform(KnownAttributes):
     """A transform that has been started by `DistributedFFT.forward_async` or `backward_async`.
 
     Its arrays must neither be written nor freed before `wait` has returned.

@@ -19,6 +19,7 @@ import numpy as np
 
 from slipstream.array_types import Array
 from slipstream.device import Device, Stream, address_of
+from slipstream.device.memory_meter import MemoryMeter
 from slipstream.errors import InputError
 from slipstream.fft.fft_arguments import Arguments
 from slipstream.fft.padded_rows import padded_row
@@ -46,8 +47,10 @@ class UserArrays:
     Arrays that are used in place are at `home`: on the device that transforms, or on the host.
     """
 
-    def __init__(self, arguments: Arguments, rank: int, device: Device, home: Device) -> None:
-        self._arguments, self._rank = arguments, rank
+    def __init__(
+        self, arguments: Arguments, rank: int, device: Device, home: Device, meter: MemoryMeter
+    ) -> None:
+        self._arguments, self._rank, self._meter = arguments, rank, meter
         self._device, self._home = device, home
         # Whether rows of real points become rows of modes, so that both can share memory.
         self._pads_rows = arguments.half_axis == len(arguments.shape) - 1
@@ -188,8 +191,13 @@ class UserArrays:
     def own(self, side: str) -> Array:
         """Return the plan's own array of a side."""
         if side not in self._own:
-            self._own[side] = self.empty(side)
+            with self._meter:
+                self._own[side] = self.empty(side)
         return self._own[side]
+
+    def own_bytes(self) -> int:
+        """Return the bytes of the plan's own arrays."""
+        return sum(array.nbytes for array in self._own.values())
 
     def clear(self) -> None:
         """Let go of the plan's own arrays."""
