@@ -314,7 +314,7 @@ class _Family:
         """Send a notice to all other ranks."""
         if self._is_closed:
             return
-        self._receive()
+        self.heard(self.control.door)  # so that what nobody waits for does not pile up
         said = MPI.pickle.dumps(notice)
         self._sent = [one for one in self._sent if not one[0].Test()]
         for peer in range(self._channel.size):
@@ -323,20 +323,17 @@ class _Family:
 
     def heard(self, door: Door) -> list[Notice]:
         """Return what other ranks have told about a duplicate, as far as it is not over."""
-        self._receive()
-        if door.number not in self._heard:
-            return []
-        found = [one for one in self._heard[door.number] if not door.is_behind(one)]
-        self._heard[door.number] = found
-        return found
-
-    def _receive(self) -> None:
         while (message := self._channel.Improbe()) is not None:
             said = bytearray(_LONGEST_NOTICE)
             message.Recv(said)
             notice = MPI.pickle.loads(said)
             if notice.number in self._used:
                 self._heard.setdefault(notice.number, []).append(notice)
+        if door.number not in self._heard:
+            return []
+        found = [one for one in self._heard[door.number] if not door.is_behind(one)]
+        self._heard[door.number] = found
+        return found
 
     def tell_of_the_end(self, failure: BaseException) -> None:
         """Tell the other ranks that this one ends by a failure, whatever they wait for."""

@@ -9,14 +9,18 @@ from typing import Any
 import numpy as np
 
 _running = threading.local()
+# So many things that are gone do not matter.
+_FEW = 64
 
 
 class MemoryMeter:
     """Counts what devices allocate in a thread in the ``with`` statements that this is used in."""
 
     def __init__(self) -> None:
-        self._taken: list[tuple[weakref.ref, str, int]] = []
-        self._pruned = 0
+        # What has been noted: an owner, where, and how many bytes; and how many of these were left
+        # when those that are gone were looked for.
+        self.taken: list[tuple[weakref.ref, str, int]] = []
+        self.pruned = 0
 
     def __enter__(self) -> None:
         self._outer = getattr(_running, "meter", None)
@@ -25,17 +29,10 @@ class MemoryMeter:
     def __exit__(self, *exception: object) -> None:
         _running.meter = self._outer
 
-    def add(self, owner: Any, place: str, size: int) -> None:
-        """Count so many bytes as long as their owner lives."""
-        if len(self._taken) > 2 * self._pruned + 64:
-            self._taken = [one for one in self._taken if one[0]() is not None]
-            self._pruned = len(self._taken)
-        self._taken.append((weakref.ref(owner), place, size))
-
     def total(self) -> dict[str, int]:
         """Return the bytes that are taken now on the "device", a GPU, and on the "host"."""
         result = {"device": 0, "host": 0}
-        for owner, place, size in self._taken:
+        for owner, place, size in self.taken:
             if owner() is not None:
                 result[place] += size
         return result
@@ -43,18 +40,20 @@ class MemoryMeter:
 
 def note(array: Any) -> Any:
     """Count an array that was allocated, if a meter runs; return it."""
-    meter = getattr(_running, "meter", None)
-    if meter is not None:
+    if getattr(_running, "meter", None) is not None:
         owner = array
         while isinstance(owner.base, type(array)):
             owner = owner.base
-        place = "host" if isinstance(array, np.ndarray) else "device"
-        meter.add(owner, place, array.nbytes)
+        note_owned(owner, "host" if isinstance(array, np.ndarray) else "device", array.nbytes)
     return array
 
 
-def note_shared(owner: Any, kind: str, size: int) -> None:
-    """Count memory that is shared with other ranks, of a kind of device, if a meter runs."""
+def note_owned(owner: Any, place: str, size: int) -> None:
+    """Count bytes on the "host" or a "device" for as long as their owner lives, if a meter runs."""
     meter = getattr(_running, "meter", None)
-    if meter is not None:
-        meter.add(owner, "host" if kind == "cpu" else "device", size)
+    if meter is None:
+        return
+    if len(meter.taken) > 2 * meter.pruned + _FEW:
+        meter.taken = [one for one in meter.taken if one[0]() is not None]
+        meter.pruned = len(meter.taken)
+    meter.taken.append((weakref.ref(owner), place, size))

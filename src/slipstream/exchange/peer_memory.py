@@ -22,7 +22,7 @@ import numpy as np
 from slipstream.array_types import Comm
 from slipstream.collective import on_every_rank
 from slipstream.device import Device, address_of
-from slipstream.device.memory_meter import note_shared
+from slipstream.device.memory_meter import note_owned
 from slipstream.exchange.exchange_plan import ExchangePlan, part_of
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -56,7 +56,7 @@ class Segment:
         if device.kind == "cuda":
             from slipstream.exchange.cuda_ipc_memory import CudaMemory as make
         self.memory = on_every_rank(comm, lambda: make(device, size))
-        note_shared(self.memory, device.kind, size)
+        note_owned(self.memory, "host" if device.kind == "cpu" else "device", size)
         offers = comm.allgather((self.memory.where, self.memory.handle, size))
         self.memories: list[Any] = []
         for rank, (where, handle, length) in enumerate(offers):

@@ -94,18 +94,16 @@ class Turns:
 
     def __init__(self, alone: bool) -> None:
         self._alone = alone
-        self._begin_anew(threading.Lock())
+        self._lock: Any = threading.Lock()
+        self._executor: ThreadPoolExecutor | None = None
+        self._last: Future[Array] | None = None
+        self._thread: int | None = None
         renew_in_child(self)
 
     def renew(self) -> None:
         """Be as in a process that was forked: without ranks, or a thread, or calls under way."""
-        self._begin_anew(threading.Lock() if self._alone else _NoRank())
-
-    def _begin_anew(self, lock: Any) -> None:
-        self._lock = lock
-        self._executor: ThreadPoolExecutor | None = None
-        self._last: Future[Array] | None = None
-        self._thread: int | None = None
+        self._lock = threading.Lock() if self._alone else _NoRank()
+        self._executor = self._last = self._thread = None
 
     def __enter__(self) -> None:
         if self._last is not None:
