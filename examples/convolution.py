@@ -5,13 +5,16 @@
 The mean is kept, and printed before and after; a plane is drawn: convolution.png.
 """
 
+import sys
+
 import numpy as np
 from mpi4py import MPI
 
 from slipstream.decomposition import whole
 from slipstream.fft import DistributedFFT, redistribute, section
 
-n, width, comm = 96, 3.0, MPI.COMM_WORLD  # points along each side, and of the Gaussian
+n = int(sys.argv[1]) if sys.argv[1:] else 96  # points along each side
+width, comm = n / 32, MPI.COMM_WORLD  # of the Gaussian, in points
 fft = DistributedFFT((n, n, n), "float32", comm=comm)
 
 noise = np.random.default_rng(comm.rank).random(fft.input_box.shape, "float32")

@@ -7,6 +7,7 @@ host. Any torch.nn.Module may take the place of Smagorinsky's formula. Without P
 """
 
 import sys
+import warnings
 
 import matplotlib.pyplot as plt
 
@@ -19,6 +20,8 @@ except ImportError:
     import numpy as library  # has the functions that are used below
 
 points = int(sys.argv[1]) if sys.argv[1:] else 32
+# A root of squares has modes beyond those of the grid, which are left out.
+warnings.filterwarnings("ignore", "fields.'eddy_viscosity'.: .* leaves out")
 u, eddy = Vector("velocity", solenoidal=True), Scalar("eddy_viscosity")
 # div(eddy (grad(u) + its transpose)), but for a gradient, which the pressure takes
 stress = div(eddy * grad(u)) - dot(u, grad(grad(eddy)))

@@ -14,8 +14,9 @@ points = int(sys.argv[1]) if sys.argv[1:] else 32
 settings = {"viscosity": 0.2 / points, "cfl": 0.5}
 coarse = ss.Turbulence(points=points, initial="taylor-green", **settings)
 coarse.run(until=3)
-coarse.checkpoint("finer_restart")
-fine = ss.Turbulence(points=2 * points, initial={"restart": "finer_restart"}, **settings)
+states = f"finer_restart-{points}"
+coarse.checkpoint(states)
+fine = ss.Turbulence(points=2 * points, initial={"restart": states}, **settings)
 differences = []
 
 

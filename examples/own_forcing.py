@@ -11,8 +11,9 @@ import numpy as np
 import slipstream as ss
 
 points = int(sys.argv[1]) if sys.argv[1:] else 48
+viscosity = 3.6 / points ** (4 / 3)  # the smallest whose eddies have several points
 start = {"flow": "random", "amplitude": 0.5, "peak_wavenumber": 2, "seed": 1}
-sim = ss.Turbulence(points=points, viscosity=0.5 / points, initial=start)
+sim = ss.Turbulence(points=points, viscosity=viscosity, initial=start)
 xp = sim.array_module  # NumPy, or CuPy on GPUs
 kz, ky, kx = map(xp.asarray, sim.wavenumbers)
 is_large = kz**2 + ky**2 + kx**2 < 2.5**2  # shells 1 and 2

@@ -21,7 +21,7 @@ def note(sim):
     rows.append({"viscosity": viscosity, "seed": seed, "time": sim.time, **sim.diagnostics})
 
 
-for viscosity, seed in itertools.product(np.geomspace(0.2, 1.6, 4) / points, (1, 2, 3)):
+for viscosity, seed in itertools.product(np.geomspace(3.4, 13.6, 4) / points ** (4 / 3), (1, 2, 3)):
     start = {"flow": "random", "seed": seed, "peak_wavenumber": 2, "amplitude": 0.5}
     with ss.Turbulence(points=points, viscosity=viscosity, initial=start) as sim:
         sim.every(0.5, note)

@@ -7,12 +7,14 @@ The right-hand side belongs to a known solution, and the largest error is printe
 each if there are any.
 """
 
+import sys
+
 import numpy as np
 from mpi4py import MPI
 
 from slipstream.fft import DistributedFFT
 
-n = 128  # points along each side of length 2 pi
+n = int(sys.argv[1]) if sys.argv[1:] else 128  # points along each side of length 2 pi
 fft = DistributedFFT((n, n, n), comm=MPI.COMM_WORLD)
 xp = fft.device.array_module  # NumPy, or CuPy on GPUs
 

@@ -30,6 +30,7 @@ SERIAL = (
     "tests/unit/test_fft.py",
     "tests/unit/test_box_copies.py",
     "tests/unit/test_advection_kernels.py",
+    "tests/unit/test_examples.py",
     "tests/physics",
 )
 PARALLEL = ("tests/parallel",)

@@ -1,10 +1,12 @@
 """The page of a run: whole, by itself, and harmless whatever the run was called."""
 
+import dataclasses
 import os
 import re
 import shutil
 import signal
 import subprocess
+import types
 from html.parser import HTMLParser
 
 import numpy as np
@@ -15,7 +17,7 @@ from rich.console import Console
 from slipstream.case import parse_case
 from slipstream.errors import InputError
 from slipstream.io.run_record import RunRecord, Segment
-from slipstream.report.compared_runs import differences
+from slipstream.report.compared_runs import comparison_pictures, differences
 from slipstream.report.plane_gather import Plane
 from slipstream.report.report_command import write_report
 from slipstream.report.run_checks import run_checks
@@ -188,6 +190,24 @@ def test_several_runs_stand_side_by_side(run, tmp_path):
     page = check_harmless(write_report([run, other], tmp_path / "page.html").read_text())
     assert [tag for tag, _ in page.found].count("svg") == 2
     assert f"other/{run.name}" in page.text
+
+
+def test_an_energy_that_is_not_kinetic_is_not_called_so_beside_one_that_is(run):
+    def labels(*names):
+        stored = StoredRun(run)
+        runs = {
+            name: types.SimpleNamespace(
+                choice=dataclasses.replace(stored.choice, short_labels={"energy": name}),
+                series=stored.series,
+                spectra=[],
+            )
+            for name in names
+        }
+        (picture,) = comparison_pictures(runs)
+        return picture.draw().axes[0].get_ylabel()
+
+    assert "kinetic energy" in labels("kinetic energy")
+    assert labels("kinetic energy", "energy of all fields") == "energy"
 
 
 @pytest.mark.skipif(shutil.which("chromium") is None, reason="there is no Chromium")

@@ -58,7 +58,8 @@ class Subdomain:
         Which pores of the whole image are connected.
     unmatched : tuple of int
         For each axis that is periodic, how many pore voxels at its two faces have solid across; 0
-        if neighbouring planes of the image differ about as much.
+        if neighbouring planes of the image differ about as much, or the source knows that the faces
+        match.
     narrow : float
         Fraction of the pore voxels that are in pores of one or two voxels from wall to wall.
     velocity_set : VelocitySet
@@ -133,7 +134,9 @@ def decompose(
         source.check_values()
     on_every_rank(comm, lambda: _check_mask(voxels, read[rank]))
     voxels = np.require(voxels, np.uint8, ["C", "W", "O"])
-    unmatched = _unmatched(voxels, read[rank], shape, periodic, comm)
+    matching = getattr(source, "matching", (False, False, False))
+    joined = [ends and not known for ends, known in zip(periodic, matching, strict=True)]
+    unmatched = _unmatched(voxels, read[rank], shape, joined, comm)
     judged = voxels if isolated == "remove" else voxels.copy()
     connectivity = keep_percolating(judged, shape, periodic, axes, comm)
     on_every_rank(comm, lambda: _check_paths(connectivity, axes))
@@ -200,9 +203,9 @@ _AS_MUCH, _PAIRS = 1.5, 16
 
 
 def _unmatched(
-    voxels: np.ndarray, slab: Box, shape: tuple[int, ...], periodic: Sequence[bool], comm: Comm
+    voxels: np.ndarray, slab: Box, shape: tuple[int, ...], joined: Sequence[bool], comm: Comm
 ) -> tuple[int, int, int]:
-    """Return how many pore voxels have solid across the periodic faces of each axis. Collective."""
+    """Return how many pore voxels have solid across the joined faces of each axis. Collective."""
     above = _plane_of_slabs(voxels, shape, 0, comm)
     # Above the last plane comes the first one.
     ends = int(slab.stop[0] == shape[0])
@@ -212,7 +215,7 @@ def _unmatched(
         int(np.count_nonzero(voxels[:, :, :1] != voxels[:, :, -1:])),
     ]
     inside = _steps(voxels, above, slab, shape)
-    totals = sum_over_ranks(comm, np.concatenate([np.where(periodic, faces, 0), inside]))
+    totals = sum_over_ranks(comm, np.concatenate([np.where(joined, faces, 0), inside]))
     steps = [max(1, len(_first_of_pairs(size))) for size in shape]
     usual = [total / count for total, count in zip(totals[3:], steps, strict=True)]
     z, y, x = (

@@ -30,7 +30,7 @@ from slipstream.io.voxel_images import open_image
 from slipstream.lattice.domain_decomposition import NARROW, Subdomain, decompose
 from slipstream.lattice.lattice_memory import check_room
 from slipstream.lattice.pore_sites import check_size
-from slipstream.lattice.samples import check_box, make_sample
+from slipstream.lattice.samples import Sample, check_box, make_sample
 from slipstream.lattice.velocity_set import AXES
 from slipstream.report.number_text import quantity
 from slipstream.simulation.device_memory import ranks_per_device
@@ -87,6 +87,13 @@ class Domain:
         sizes = [n * (1 + m) for n, m in zip(self.crop.shape, self._mirrored, strict=True)]
         self.sample = Box((0, 0, 0), tuple(sizes)).shifted(start)
         self.shape = tuple(b + a for a, b in zip(start, self.sample.stop, strict=True))
+
+    @property
+    def matching(self) -> tuple[bool, ...]:
+        """Along which axes opposite faces are known to match: those of whole synthetic samples."""
+        is_sample = isinstance(self._source, Sample)
+        sizes = zip(self.crop.shape, self._source.shape, strict=True)
+        return tuple(is_sample and used == size for used, size in sizes)
 
     @property
     def added(self) -> int:

@@ -311,15 +311,17 @@ def _style() -> Iterator[tuple[str, str]]:
 def _series_figure(runs: Mapping[str, StoredRun], columns: Sequence[str]) -> Figure:
     drawn = new_figure((6.4, 0.6 + 2.2 * len(columns)), "")
     rows = drawn.subplots(len(columns), 1, sharex=True, squeeze=False)[:, 0]
-    labels: dict[str, str] = {}
-    for run in runs.values():
-        labels = axis_labels(run.series[1], run.choice) | labels
     for axes, column in zip(rows, columns, strict=True):
         for (name, run), (colour, dashes) in zip(runs.items(), _style(), strict=False):
             if _is_in(column, run):
                 series = run.series[0]
                 axes.plot(series["time"], series[column], dashes, color=colour, label=_plain(name))
-        axes.set_ylabel(labels.get(column, column), fontsize="small")
+        labels = [
+            axis_labels(run.series[1], run.choice).get(column, column)
+            for run in runs.values()
+            if _is_in(column, run)
+        ]
+        axes.set_ylabel(_common_label(labels, column), fontsize="small")
         axes.grid(axis="y", color="#e4e4e4", linewidth=0.6)
     rows[-1].set_xlabel(next(iter(runs.values())).choice.time_label)
     legend_inside(rows[0])
@@ -330,7 +332,7 @@ def _series_figure(runs: Mapping[str, StoredRun], columns: Sequence[str]) -> Fig
 def _spectra_figure(runs: Mapping[str, StoredRun], last: Mapping[str, Any]) -> Figure:
     drawn = new_figure((6.4, 4.8), "")
     axes = drawn.subplots()
-    label, cutoffs = "", set[float]()
+    labels, cutoffs = list[str](), set[float]()
     for (name, run), (colour, dashes) in zip(runs.items(), _style(), strict=False):
         if name not in last:
             continue
@@ -344,7 +346,7 @@ def _spectra_figure(runs: Mapping[str, StoredRun], last: Mapping[str, Any]) -> F
         cutoffs.add(cutoff)
         text = f"{_plain(name)}, $t$ = {time:.3g}"
         axes.plot(wavenumber, np.abs(values), dashes, color=colour, label=text)
-        label = label or axis_labels({}, run.choice).get(kind, kind)
+        labels.append(axis_labels({}, run.choice).get(kind, kind))
     axes.set(xscale="log", yscale="log")
     if not any(len(np.asarray(line.get_xdata())) for line in axes.lines):
         set_empty_limits(axes)
@@ -352,9 +354,14 @@ def _spectra_figure(runs: Mapping[str, StoredRun], last: Mapping[str, Any]) -> F
         mark_cutoff(axes, cutoff)
     label_in_plain_numbers(axes.xaxis)
     axes.set_xlabel("wavenumber $k$ (non-dimensional)")
-    axes.set_ylabel(label)
+    axes.set_ylabel(_common_label(labels, "spectrum"))
     legend_inside(axes, "lower left")
     return drawn
+
+
+def _common_label(labels: Sequence[str], name: str) -> str:
+    """Return what runs call a curve, or its name if they differ: not all energy is kinetic."""
+    return labels[0] if len(set(labels)) == 1 else name.replace("_", " ")
 
 
 def _plain(name: str) -> str:
