@@ -141,7 +141,6 @@ def run(
     )
     from slipstream.simulation.output_folder import inputs_of
     from slipstream.simulation.resuming import has_state
-    from slipstream.simulation.wall_limit import own_age
 
     if overwrite and resumes:
         raise InputError("--resume goes on with an earlier run, --overwrite replaces it; give one")
@@ -167,8 +166,7 @@ def run(
 
     if ranks is not None and mpi_launch.should_relaunch(ranks):
         # Mistakes are found before any rank is started, while one line can say them.
-        read()
-        raise typer.Exit(mpi_launch.relaunch(ranks, seconds_before=own_age()))
+        raise typer.Exit(_relaunch(ranks, read()))
     settled = on_first_rank(comm, read)
     if check:
         from slipstream.simulation.run_forecast import check_run
@@ -210,6 +208,16 @@ def _launched_comm(ranks: int | None) -> Comm:
     return None if is_alone else mpi_launch.world_comm()
 
 
+def _relaunch(ranks: int, case: Case) -> int:
+    """Run this command on so many ranks, if there is work for them; return the exit status."""
+    from slipstream.simulation.wall_limit import own_age
+
+    most = case.most_ranks
+    if most is not None and ranks > most:
+        raise InputError(f"--ranks {ranks}: so few points are for {most} ranks at most")
+    return mpi_launch.relaunch(ranks, seconds_before=own_age())
+
+
 class _Output:
     """What a run prints, and what it logs."""
 
@@ -237,14 +245,12 @@ def _resume(
 ) -> None:
     """Go on with a run; by its own case unless one is given."""
     from slipstream.simulation.resuming import read_resumption, resume_run
-    from slipstream.simulation.wall_limit import own_age
 
     with _unfinished():
         # Mistakes are found before any rank is started, while one line can say them.
         wanted = None if case is None else on_first_rank(comm, lambda: load_case(case, overrides))
         if ranks is not None and mpi_launch.should_relaunch(ranks):
-            read_resumption(folder, overrides, wanted)
-            raise typer.Exit(mpi_launch.relaunch(ranks, seconds_before=own_age()))
+            raise typer.Exit(_relaunch(ranks, read_resumption(folder, overrides, wanted).case))
         options = how.options(overrides)
         resume_run(folder, overrides, comm, console=how.console(), case=wanted, options=options)
 

@@ -127,6 +127,10 @@ def test_run_that_cannot_begin_keeps_the_earlier_output(folder, simulation, monk
         (["run", "case.toml", "--ranks", "0"], "--ranks must be at least 1"),
         (["run", "case.toml", "--ranks", "2", "--set", "grid.pionts=8"], "'points'"),
         (
+            ["run", "case.toml", "--ranks", "100", "--set", "grid.points=16"],
+            "--ranks 100: so few points are for 16 ranks at most",
+        ),
+        (
             ["run", "case.toml", "--set", "run.streaming={ tiles = 0 }"],
             "--set: run.streaming.tiles: must be at least 1",
         ),

@@ -208,6 +208,11 @@ class Case(Table):
         raise NotImplementedError
 
     @property
+    def most_ranks(self) -> int | None:
+        """How many ranks can have a part of the work; None if the case does not tell."""
+        return self.points
+
+    @property
     def fixed_step(self) -> float | None:
         """The time step (non-dimensional) where it is always the same."""
         raise NotImplementedError

@@ -523,6 +523,11 @@ class SpectralCase(Case):
         return math.prod(self.grid.points_xyz)
 
     @property
+    def most_ranks(self) -> int:
+        """How many ranks can have planes along z, or modes of some wavenumbers along y."""
+        return max(self.grid.points_xyz[1:])
+
+    @property
     def fixed_step(self) -> float | None:
         """The time step (non-dimensional) where it is always the same."""
         return self.time.step
