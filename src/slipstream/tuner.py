@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 
 from slipstream.array_types import Comm
 from slipstream.collective import largest, together
-from slipstream.device.private_cache import cache_folder, read_own, write_atomically
+from slipstream.device.private_cache import cache_folder, write_atomically
 from slipstream.errors import InputError, OutOfMemory
 
 Candidate = TypeVar("Candidate")
@@ -192,7 +192,7 @@ def _file() -> Path:
 
 def _entries() -> dict[str, Any]:
     try:
-        content = json.loads(read_own(_file()))
+        content = json.loads(_file().read_bytes())
     except (OSError, ValueError):
         return {}
     return content if isinstance(content, dict) else {}

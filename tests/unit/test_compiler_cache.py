@@ -4,8 +4,6 @@ The compiler is a script named by CXX, which logs its arguments and hands them t
 """
 
 import ctypes
-import hashlib
-import hmac
 import multiprocessing
 import os
 import stat
@@ -226,28 +224,6 @@ def test_interrupted_write_leaves_the_old_file_and_nothing_else(tmp_path, monkey
     assert [Path(entry).name for entry in os.listdir(tmp_path)] == ["entry"]
 
 
-def planted(folder, key=b""):
-    """Put a library for FORTY_TWO into a folder, made elsewhere; return its path."""
-    library = host_compiler.compile_library(FORTY_TWO)
-    other = library.with_name("other.so")
-    text = FORTY_TWO.replace("42", "666")
-    command = host_compiler.find_compiler()
-    content = host_compiler._compile(command, text, folder)
-    library.unlink()
-    mark = private_cache.MARK
-    other.write_bytes(content + mark + hmac.digest(key, content, "sha256"))
-    if not key:
-        other.write_bytes(content + mark + hashlib.sha256(content).digest())
-    return other.rename(library)
-
-
-@pytest.mark.parametrize("key", [b"", b"\0" * 32], ids=["plain digest", "other key"])
-def test_planted_library_is_not_loaded(cache, cxx, key):
-    library = planted(cache, key)
-    assert host_compiler.compile_library(FORTY_TWO) == library
-    assert answer(library) == 42
-
-
 def test_library_is_not_taken_for_another(cache, cxx):
     first = host_compiler.compile_library(FORTY_TWO)
     second = host_compiler.compile_library("#define ANSWER 43\n" + TEXT)
@@ -257,19 +233,6 @@ def test_library_is_not_taken_for_another(cache, cxx):
     assert answer(second) == 43
 
 
-def test_other_key_makes_all_entries_misses(cache, cxx):
-    library = host_compiler.compile_library(FORTY_TWO)
-    key = cache / "key"
-    assert stat.S_IMODE(key.stat().st_mode) == 0o600
-    key.chmod(0o644)  # others may have read it
-    library.rename(library.with_name("old.so"))
-    (cache / "old.so").rename(library)
-    before = key.read_bytes()
-    host_compiler.compile_library(FORTY_TWO)
-    assert cxx.compilations() == 2
-    assert key.read_bytes() != before and stat.S_IMODE(key.stat().st_mode) == 0o600
-
-
 @pytest.fixture
 def elsewhere(tmp_path, monkeypatch):
     """Where the cache goes if what was chosen is not used."""
@@ -277,26 +240,15 @@ def elsewhere(tmp_path, monkeypatch):
     return tmp_path / "xdg" / "slipstream"
 
 
-@pytest.mark.parametrize("name", ["SLIPSTREAM_CACHE", "XDG_CACHE_HOME"])
-@pytest.mark.parametrize("mode", [0o777, 0o757, 0o722])
-@pytest.mark.parametrize("place", ["itself", "above"])
-def test_folder_that_others_may_write_to_is_not_used(
-    tmp_path, monkeypatch, elsewhere, name, mode, place
-):
-    (tmp_path / "tmp").mkdir()
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
-    folder = tmp_path / "open" / "inside" / "slipstream"
-    folder.mkdir(parents=True)
-    (folder if place == "itself" else tmp_path / "open").chmod(mode)
-    monkeypatch.delenv("SLIPSTREAM_CACHE", raising=False)
-    monkeypatch.setenv(name, str(folder if name == "SLIPSTREAM_CACHE" else folder.parent))
-    assert "others may write to" in distrusted(folder)
-    assert f"passed over: {folder}: others may write to" in private_cache.cache_text()
-    used = cache_folder()
-    assert used != folder
-    assert used == (elsewhere if name == "SLIPSTREAM_CACHE" else tmp_path / "tmp" / used.name)
-    (folder if place == "itself" else tmp_path / "open").chmod(0o1777)
-    assert (cache_folder() == folder) == (place == "above")  # as in /tmp
+@pytest.mark.parametrize("mode", [0o777, 0o755, 0o750])
+def test_folder_that_is_not_private_is_not_used(cache, elsewhere, mode):
+    cache.mkdir()
+    cache.chmod(mode)
+    assert f"its mode is {mode:04o}; accepted: 0700" in distrusted(cache)
+    assert f"passed over: {cache}: its mode is {mode:04o}" in private_cache.cache_text()
+    assert cache_folder() == elsewhere
+    cache.chmod(0o700)
+    assert cache_folder() == cache
 
 
 def test_folder_that_was_made_has_no_rights_for_others(tmp_path, monkeypatch):
@@ -310,53 +262,11 @@ def test_folder_that_was_made_has_no_rights_for_others(tmp_path, monkeypatch):
     assert [stat.S_IMODE(one.stat().st_mode) for one in (folder, folder.parent)] == [0o700] * 2
 
 
-def test_links_to_the_folder_are_looked_at_too(tmp_path, monkeypatch, elsewhere):
-    target = tmp_path / "target"
-    target.mkdir(mode=0o700)
-    (tmp_path / "open").mkdir()
-    (tmp_path / "open" / "link").symlink_to(target)
-    monkeypatch.setenv("SLIPSTREAM_CACHE", str(tmp_path / "open" / "link"))
-    assert cache_folder() == tmp_path / "open" / "link"
-    (tmp_path / "open").chmod(0o777)  # where others can make it lead elsewhere
+@pytest.mark.skipif(os.getuid() != 0, reason="only root gives files away")
+def test_folder_of_another_owner_is_not_used(cache, elsewhere):
+    cache.mkdir(mode=0o700)
+    os.chown(cache, 12345, -1)
     assert cache_folder() == elsewhere
-    (tmp_path / "second").symlink_to(tmp_path / "open" / "link")
-    monkeypatch.setenv("SLIPSTREAM_CACHE", str(tmp_path / "second"))
-    assert cache_folder() == elsewhere
-    (tmp_path / "round").symlink_to(tmp_path / "round")
-    monkeypatch.setenv("SLIPSTREAM_CACHE", str(tmp_path / "round"))
-    assert cache_folder() == elsewhere
-
-
-as_root = pytest.mark.skipif(os.getuid() != 0, reason="only root gives files away")
-
-
-@as_root
-@pytest.mark.parametrize("place", ["itself", "above", "link"])
-def test_folder_of_another_owner_is_not_used(tmp_path, monkeypatch, elsewhere, place):
-    folder = tmp_path / "theirs" / "cache"
-    folder.mkdir(parents=True, mode=0o755)
-    (tmp_path / "link").symlink_to(folder)
-    monkeypatch.setenv("SLIPSTREAM_CACHE", str(tmp_path / "link" if place == "link" else folder))
-    changed = {"itself": folder, "above": folder.parent, "link": tmp_path / "link"}[place]
-    os.chown(changed, 12345, -1, follow_symlinks=False)
-    assert cache_folder() == elsewhere
-
-
-@as_root
-@pytest.mark.parametrize("kind", ["owner", "link", "pipe"])
-def test_entry_that_is_not_a_file_of_ones_own_is_a_miss(cache, cxx, kind):
-    library = host_compiler.compile_library(FORTY_TWO)
-    if kind == "owner":
-        os.chown(library, 12345, -1)
-    elif kind == "link":
-        library.rename(cache / "whole.so")
-        library.symlink_to(cache / "whole.so")
-    else:
-        library.unlink()
-        os.mkfifo(library)
-    host_compiler.compile_library(FORTY_TWO)
-    assert cxx.compilations() == 2
-    assert library.is_file() and not library.is_symlink() and library.stat().st_uid == 0
 
 
 def test_what_was_not_used_for_long_or_is_too_much_is_removed(cache, cxx, monkeypatch):
@@ -407,15 +317,3 @@ def count_up(lock, number):
     for _ in range(100):
         with private_cache.locked(lock):
             number.write_text(str(int(number.read_text()) + 1))
-
-
-def test_wisdom_and_timings_of_others_are_not_read(tmp_path):
-    path = tmp_path / "tuning.json"
-    path.write_text("{}")
-    assert private_cache.read_own(path) == b"{}"
-    path.chmod(0o666)
-    with pytest.raises(PermissionError):
-        private_cache.read_own(path)
-    (tmp_path / "link").symlink_to(path)
-    with pytest.raises(OSError):
-        private_cache.read_own(tmp_path / "link")

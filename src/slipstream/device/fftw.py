@@ -25,7 +25,7 @@ import pyfftw
 
 from slipstream.device.device_interface import Operation
 from slipstream.device.host_calls import HostCall, RepeatedCall
-from slipstream.device.private_cache import cache_folder, locked, read_own, write_atomically
+from slipstream.device.private_cache import cache_folder, locked, write_atomically
 from slipstream.errors import InputError
 
 MEASURING = "SLIPSTREAM_FFTW"
@@ -322,7 +322,7 @@ def _load_wisdom() -> None:
 
 def _remembered() -> tuple[bytes, ...]:
     paths = [cache_folder() / f"fftw-{part}.wisdom" for part in _PARTS]
-    return tuple(read_own(path) if path.exists() else b"" for path in paths)
+    return tuple(path.read_bytes() if path.exists() else b"" for path in paths)
 
 
 def _save_wisdom() -> None:

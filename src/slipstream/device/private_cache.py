@@ -1,24 +1,18 @@
 """The cache of what is made once per machine: compiled kernels, FFTW's wisdom, timings.
 
-Code is loaded from it, so it is used only if nobody else can have written there: the folder, and
-all that leads to it, belong to this user or to root, and nobody else may write to them. Files that
-are read must belong to this user. Entries that are code carry a digest of their content, keyed by a
-secret of the folder, so a truncated or foreign file is a miss. They are written under a unique
-name, flushed to disk and renamed, so no reader sees half a file. One process per node makes an
-entry, under a file lock; the others wait and load it. What has not been used for long is removed.
+Code is loaded from it, so it is a folder of this user with mode 0700; any other is refused. Entries
+that are code carry a checksum of their name and content, so a truncated or damaged file is a miss.
+They are written under a unique name, flushed to disk and renamed, so no reader sees half a file.
+One process per node makes an entry, under a file lock; the others wait and load it. What has not
+been used for long is removed.
 """
 
 from __future__ import annotations
 
 import contextlib
 import fcntl
-import functools
-import grp
 import hashlib
-import hmac
 import os
-import pwd
-import secrets
 import shutil
 import stat
 import tempfile
@@ -33,18 +27,16 @@ MOST_BYTES, LONGEST_UNUSED = 512 << 20, 180 * 86400.0
 _BETWEEN_PRUNINGS, _LEFT_OVER = 86400.0, 86400.0
 # An entry that was used a moment ago may be about to be loaded.
 _MOMENT = 3600.0
-_KEY, _PRUNED = "key", "pruned"
-KEPT_NAMES = (_KEY, _PRUNED)
+_PRUNED = "pruned"
+KEPT_NAMES = (_PRUNED,)
 SCRATCH = "compiling-"
 CODE_SUFFIXES = (".so", ".cubin")
 MARK = b"slipstream-kernel"
 _FOOTER = len(MARK) + hashlib.sha256().digest_size
-_KEY_BYTES = 32
-_MOST_LINKS = 40
 
 
 def cache_folder() -> Path:
-    """Return a folder that this user, and nobody else, can write to.
+    """Return a folder that this user, and nobody else, can read and write.
 
     The first of ``$SLIPSTREAM_CACHE``, ``$XDG_CACHE_HOME/slipstream`` (``~/.cache/slipstream``)
     and a private folder under the system's temporary one that is such a folder, or can be made.
@@ -96,62 +88,17 @@ def _made(folder: Path) -> str:
 
 
 def distrusted(folder: Path) -> str:
-    """Return who else may have written into a folder; nothing if nobody can."""
+    """Return why a folder is not this user's alone; nothing if it is."""
     try:
-        last = Path(os.path.realpath(folder))
-        for place, status in _way_to(folder):
-            is_last = place == last
-            if status.st_uid not in ((os.getuid(),) if is_last else (0, os.getuid())):
-                return f"{place} belongs to another user"
-            if stat.S_ISLNK(status.st_mode):
-                continue  # of which the owner alone may change where it leads
-            # In a folder such as /tmp nobody can replace what is somebody else's.
-            if _is_open(status) and (is_last or not status.st_mode & stat.S_ISVTX):
-                return f"others may write to {place}"
+        status = folder.stat()
     except OSError as error:
         return error.strerror or str(error)
-    return ""
-
-
-def _is_open(status: os.stat_result) -> bool:
-    """Return whether others than the owner may write to a folder or a file."""
-    if status.st_mode & stat.S_IWGRP and not _is_private_group(status.st_gid):
-        return True
-    return bool(status.st_mode & stat.S_IWOTH)
-
-
-def _way_to(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:
-    """Yield all folders and links that lead to a folder, and the folder itself, as it is."""
-    waiting, here, links = list(reversed(folder.absolute().parts[1:])), Path("/"), 0
-    yield here, os.lstat(here)
-    while waiting:
-        part = waiting.pop()
-        if part == "..":
-            here = here.parent
-            continue
-        place = here / part
-        status = os.lstat(place)
-        yield place, status
-        if not stat.S_ISLNK(status.st_mode):
-            here = place
-            continue
-        links += 1
-        if links > _MOST_LINKS:
-            raise OSError("too many links")
-        target = Path(os.readlink(place))
-        if target.is_absolute():
-            here = Path("/")
-        waiting += [one for one in reversed(target.parts) if one != "/"]
-
-
-@functools.cache
-def _is_private_group(group: int) -> bool:
-    """Return whether a group is that of this user alone, as many systems make for each."""
-    try:
-        name, entry = pwd.getpwuid(os.getuid()).pw_name, grp.getgrgid(group)
-    except KeyError:
-        return False
-    return entry.gr_name == name and set(entry.gr_mem) <= {name}
+    if not stat.S_ISDIR(status.st_mode):
+        return "it is no folder"
+    if status.st_uid != os.getuid():
+        return "it belongs to another user"
+    mode = status.st_mode & 0o777
+    return "" if mode == 0o700 else f"its mode is {mode:04o}; accepted: 0700 (chmod 700)"
 
 
 def find_or_make(name: str, make: Callable[[Path], bytes]) -> tuple[Path, bytes]:
@@ -171,32 +118,21 @@ def find_or_make(name: str, make: Callable[[Path], bytes]) -> tuple[Path, bytes]
 
 
 def _with_footer(content: bytes, path: Path) -> bytes:
-    # Loaders ignore bytes after the last section, so the digest can travel in the file.
-    return content + MARK + digest(path.parent, path.name, content)
+    # Loaders ignore bytes after the last section, so the checksum can travel in the file.
+    return content + MARK + hashlib.sha256(path.name.encode() + b"\0" + content).digest()
 
 
 def _whole(path: Path) -> bytes | None:
     """Return the code in an entry; None if there is none, or it is not what was written."""
     try:
-        data = read_own(path)
+        data = path.read_bytes()
     except OSError:
         return None
     content = data[:-_FOOTER]
-    if not content or not hmac.compare_digest(data, _with_footer(content, path)):
+    if not content or data != _with_footer(content, path):
         return None
     note_use(path)
     return content
-
-
-def read_own(path: Path, most: int = 1 << 28) -> bytes:
-    """Return what is in a file of the cache; an OSError if it is not this user's alone."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    with open(descriptor, "rb") as file:
-        status = os.fstat(descriptor)
-        is_own = stat.S_ISREG(status.st_mode) and status.st_uid == os.getuid()
-        if not is_own or _is_open(status) or status.st_size > most:
-            raise PermissionError(f"{path} is not a file that this user alone writes")
-        return file.read()
 
 
 def write_atomically(path: Path, content: bytes) -> None:
@@ -213,35 +149,12 @@ def write_atomically(path: Path, content: bytes) -> None:
         raise
 
 
-def digest(folder: Path, name: str, content: bytes) -> bytes:
-    """Return the digest of an entry of a folder, which only this user can make."""
-    return hmac.digest(_key(folder), name.encode() + b"\0" + content, "sha256")
-
-
-def _key(folder: Path) -> bytes:
-    path = folder / _KEY
-    for _ in range(3):
-        with contextlib.suppress(OSError):
-            key = read_own(path, _KEY_BYTES)
-            if len(key) == _KEY_BYTES and not os.lstat(path).st_mode & 0o077:
-                return key
-            path.unlink()  # and all entries are made anew
-        handle, temporary = tempfile.mkstemp(dir=folder, prefix=SCRATCH)  # for this user alone
-        with os.fdopen(handle, "wb") as file:
-            file.write(secrets.token_bytes(_KEY_BYTES))
-        # Of several processes that make one, all take the first.
-        with contextlib.suppress(OSError):
-            os.link(temporary, path)
-        os.unlink(temporary)
-    raise RunError(f"{path} cannot be used; remove it, or set SLIPSTREAM_CACHE to another folder")
-
-
 def note_use(path: Path) -> None:
     """Note that an entry is used now, which keeps it from being removed."""
     with contextlib.suppress(OSError):
-        status = os.lstat(path)
+        status = path.stat()
         if time.time() - _used(status) > _MOMENT / 2:
-            os.utime(path, ns=(time.time_ns(), status.st_mtime_ns), follow_symlinks=False)
+            os.utime(path, ns=(time.time_ns(), status.st_mtime_ns))
 
 
 def _used(status: os.stat_result) -> float:
@@ -261,13 +174,13 @@ def locked(path: Path) -> Iterator[None]:
 
 def _lock(path: Path, how: int) -> int | None:
     """Return the descriptor of a lock; None if somebody has it and `how` is not to wait."""
-    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+    flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
     while True:
         descriptor = os.open(path, flags, 0o600)
         try:
             fcntl.flock(descriptor, how)
             # Who had it may have removed the file: then others lock another one of that name.
-            if os.path.samestat(os.fstat(descriptor), os.lstat(path)):
+            if os.path.samestat(os.fstat(descriptor), os.stat(path)):
                 return descriptor
         except BlockingIOError:
             os.close(descriptor)
