@@ -159,6 +159,16 @@ class AdvectionSimulation(Simulation):
         self._set_time(other.step)
         self.solver.set(other.solver.values(), other.step)
 
+    def kept(self) -> dict[str, Any]:
+        """Return the tracer."""
+        return {**super().kept(), "tracer": np.array(self.solver.values())}
+
+    def restore(self, kept: Mapping[str, Any]) -> None:
+        """Go on from what a simulation of the same case has kept."""
+        super().restore(kept)
+        self._set_time(self.step)
+        self.solver.set(kept["tracer"], self.step)
+
     # -- stepping ----------------------------------------------------------------------------
 
     def _set_time(self, step: int) -> None:

@@ -13,6 +13,8 @@ complex quantity is a symbol among the multipliers, and is not the ``i`` of ``i 
 
 from __future__ import annotations
 
+from typing import Any
+
 import sympy
 
 WAVENUMBERS = sympy.symbols("kx ky kz", real=True)
@@ -53,6 +55,10 @@ class Value(sympy.Symbol):
     def _hashable_content(self) -> tuple:
         own = (self.field, self.component, self.solenoidal, self.orders)
         return (*super()._hashable_content(), *own)
+
+    def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
+        # SymPy would make it again by its name and assumptions alone.
+        return Value, (self.field, self.component, self.solenoidal, self.orders)
 
     def with_orders(self, orders: Orders) -> Value:
         """Return the value of this derivative of the component."""

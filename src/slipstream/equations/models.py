@@ -10,6 +10,7 @@ import functools
 import importlib.util
 import inspect
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -194,6 +195,7 @@ def name_of(model: str | Model | Callable[..., Model]) -> str:
     """
     if isinstance(model, str):
         return model
+    given: Callable[..., Model]
     if isinstance(model, Model):
         given, label = _constant(model), "Model"
     elif callable(model):
@@ -213,10 +215,21 @@ def name_of(model: str | Model | Callable[..., Model]) -> str:
     return name
 
 
+@dataclass(frozen=True, eq=False)
+class Constant:
+    """The function without parameters that returns a model."""
+
+    model: Model
+
+    def __call__(self) -> Model:
+        """Return the model."""
+        return self.model
+
+
 @functools.lru_cache(64)
-def _constant(model: Model) -> Callable[..., Model]:
-    """Return the function without parameters that returns a model, always the same function."""
-    return lambda: model
+def _constant(model: Model) -> Constant:
+    """Return the function that returns a model, always the same object."""
+    return Constant(model)
 
 
 def find(name: str) -> Callable[..., Model]:

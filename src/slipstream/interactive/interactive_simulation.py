@@ -26,7 +26,7 @@ from slipstream.argument_checks import (
     whole_number,
 )
 from slipstream.array_types import Array, Comm
-from slipstream.case import Case
+from slipstream.case import Case, validate_case
 from slipstream.collective import (
     check_agreement,
     check_communicator,
@@ -659,6 +659,45 @@ class InteractiveSimulation(ChosenOutput, KnownAttributes, ABC):
         self._copy_state(other)
         return other
 
+    def __copy__(self) -> Self:
+        return self.copy()
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        return self.copy()
+
+    def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
+        """Pickle it by its arguments and its state, without callbacks: of a single rank."""
+        self._check_open()
+        if self.comm is not None:
+            raise InputError(
+                f"pickle: this {type(self).__name__} is on {self.ranks} ranks; accepted: one rank,"
+                " or checkpoint(folder) on all of them"
+            )
+        own = {name: one for name, one in vars(self).items() if name[0] != "_"}
+        for name in ("comm", "rank", "ranks"):
+            del own[name]
+        return _again, (type(self), *self._pickled(), self.device.kind, own)
+
+    def _pickled(self) -> tuple[Any, dict[str, Any], dict[str, Any] | None]:
+        """Return what to make it of: what a case only names, its settings, and its state."""
+        settings, named = self.case.model_dump(exclude_unset=True), self._named()
+        if not self._is_prepared:
+            return named, settings, None
+        start = self._case_from_rest().model_dump(exclude_unset=True)
+        return named, settings, {"case": start, "kept": self.solver.kept()}
+
+    def _named(self) -> Any:
+        """Return what the case of this object only has by name, such as a model of a program."""
+        return None
+
+    def _accept_named(self, named: Any) -> None:
+        """Take over what was pickled of things that a case only names, before it is prepared."""
+        return
+
+    def _take_named(self, named: Any, settings: dict[str, Any]) -> dict[str, Any]:
+        """Return the settings with what was pickled of things that they only name."""
+        return settings
+
     def _case_from_rest(self) -> Case:
         """Return a case like this one that starts without reading an earlier run's state."""
         return self.case
@@ -709,6 +748,30 @@ class InteractiveSimulation(ChosenOutput, KnownAttributes, ABC):
     @abstractmethod
     def _summary(self) -> str:
         """Return what is simulated in a few words."""
+
+
+def _again(
+    kind: type[InteractiveSimulation],
+    named: Any,
+    settings: dict[str, Any],
+    state: dict[str, Any] | None,
+    device: str,
+    attributes: dict[str, Any],
+) -> InteractiveSimulation:
+    """Return a simulation that was pickled."""
+    made = object.__new__(kind)
+    first = settings if state is None else state["case"]
+    case = validate_case(made._take_named(named, first), source=kind.__name__)
+    InteractiveSimulation.__init__(made, case, None, device)
+    made._accept_named(named)
+    for name, value in attributes.items():
+        object.__setattr__(made, name, value)
+    if state is not None:
+        made._ready()
+        settings = made._take_named(named, settings)
+        made.solver.case = validate_case(settings, source=kind.__name__)
+        made.solver.restore(state["kept"])
+    return made
 
 
 def console_for(progress: bool | None) -> Console:

@@ -302,6 +302,12 @@ walls, isolated
             }
         )
 
+    def _named(self) -> Any:
+        return self._lattice.given_image
+
+    def _accept_named(self, named: Any) -> None:
+        self._lattice.given_image = named
+
     def _give(self, other: Self) -> None:
         other._lattice.given_image = self._lattice.given_image
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import functools
 import inspect
+import pickle
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, Self, cast
 
@@ -358,6 +359,32 @@ class Flow(InteractiveSimulation):
     def _case_from_rest(self) -> Case:
         case = self.case
         return case.model_copy(update={"initial": type(self._table).model_validate(_AT_REST)})
+
+    def _named(self) -> Any:
+        from slipstream.equations import models
+
+        if self._given:
+            self._ready()  # the state has what functions and arrays have set
+        name = cast(SpectralCase, self.case).equation.model
+        if not name.startswith("python:"):
+            return None
+        function = models.find(name)
+        model = function.model if isinstance(function, models.Constant) else function
+        try:
+            pickle.dumps(model)
+        except Exception as error:
+            raise InputError(
+                f"pickle: the model cannot be pickled ({error}); accepted: a function that a module"
+                " defines, not one within a function"
+            ) from None
+        return model
+
+    def _take_named(self, named: Any, settings: dict[str, Any]) -> dict[str, Any]:
+        from slipstream.equations import models
+
+        if named is None:
+            return settings
+        return {**settings, "equation": {**settings["equation"], "model": models.name_of(named)}}
 
     @property
     def _table(self) -> Any:

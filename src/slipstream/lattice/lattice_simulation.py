@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -305,6 +305,27 @@ class LatticeSimulation(Simulation):
         self.flow.copy_state(other.flow)
         self.step, self.time, self.finished = other.step, other.time, other.finished
         for permeability in other._steadiness.looks:
+            self._steadiness.add(permeability)
+
+    def kept(self) -> dict[str, Any]:
+        """Return the populations, and what has been found out on the way to a steady flow."""
+        return {
+            **super().kept(),
+            "over": list(self._over),
+            "axis": (self._axis, self._began),
+            "finished": self.finished,
+            "looks": list(self._steadiness.looks),
+            "flow": self.flow.kept(),
+        }
+
+    def restore(self, kept: Mapping[str, Any]) -> None:
+        """Go on from what a simulation of the same case has kept."""
+        super().restore(kept)
+        self._over = list(kept["over"])
+        self._follow(*kept["axis"])
+        self.flow.restore(kept["flow"])
+        self.finished = kept["finished"]
+        for permeability in kept["looks"]:
             self._steadiness.add(permeability)
 
     # -- stepping ----------------------------------------------------------------------------

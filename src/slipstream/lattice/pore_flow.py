@@ -8,7 +8,7 @@ lattices; after a pair every population is stored with the site at which it has 
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -332,6 +332,19 @@ class PoreFlow:
         other.synchronize()
         self.device.run(self.device.copy(self._arrays[0], other._arrays[0]))
         self.steps, self._has_stepped = other.steps, other._has_stepped
+
+    def kept(self) -> dict[str, Any]:
+        """Return the populations on the host, and how many steps have led to them."""
+        self.synchronize()
+        populations = np.array(self.device.to_host(self._arrays[0]))
+        return {"populations": populations, "steps": self.steps, "stepped": self._has_stepped}
+
+    def restore(self, kept: Mapping[str, Any]) -> None:
+        """Take over what a flow with the same subdomain, fluid and storage has kept."""
+        self.synchronize()
+        self.device.run(self.device.copy(self._arrays[0], kept["populations"]))
+        self.synchronize()
+        self.steps, self._has_stepped = kept["steps"], kept["stepped"]
 
     def _kernel(self, header: str, name: str) -> Kernel:
         constants = {**self.storage.constants, **self.subdomain.velocity_set.constants}

@@ -377,6 +377,14 @@ class Simulation(ABC):
     def checkpoint(self) -> Iterator[Field]:
         """Yield the state to go on from, in the same order on all ranks. Collective."""
 
+    def kept(self) -> dict[str, Any]:
+        """Return all that goes on with the same steps, to be pickled: of a single rank."""
+        return {"step": self.step, "time": self.time, "changes": list(self.changes)}
+
+    def restore(self, kept: Mapping[str, Any]) -> None:
+        """Go on from what a simulation of the same case has kept, once this is prepared."""
+        self.step, self.time, self.changes = kept["step"], kept["time"], list(kept["changes"])
+
     def results(self, seconds: float, steps: int) -> dict[str, tuple[str, str]]:
         """Return what the run has found out, and how fast it was, for people. Collective.
 

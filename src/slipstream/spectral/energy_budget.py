@@ -6,7 +6,6 @@ Normalisation: coefficients are those of ``u(x) = sum_k u_hat(k) exp(i k . x)``,
 
 from __future__ import annotations
 
-import copy
 import math
 from collections.abc import Mapping
 
@@ -42,10 +41,6 @@ class EnergyBudget:
         self._has_driving = has_driving
         self._previous: tuple[float, float, float, float] | None = None
         self._residual = math.nan
-
-    def copy(self) -> EnergyBudget:
-        """Return another budget that remembers the same."""
-        return copy.copy(self)
 
     def recall(self, row: Mapping[str, float]) -> None:
         """Take over the diagnostics before the next ones, as another budget has returned them."""

@@ -361,6 +361,21 @@ class SpectralStep:
             )
         self._step_size = step
 
+    def kept(self) -> list[np.ndarray]:
+        """Return the state, and what the last step has found out on each device, on the host."""
+        self.device.synchronize()
+        arrays = [self.device.to_host(self.read_state())]
+        for tables in self.tables_on.values():
+            tables.device.synchronize()
+            arrays.append(tables.device.to_host(tables.found))
+        return [np.array(one) for one in arrays]
+
+    def restore(self, kept: list[np.ndarray]) -> None:
+        """Take over what another step of the same problem has kept."""
+        self._copy(self.device, self.state, kept[0])
+        for tables, found in zip(self.tables_on.values(), kept[1:], strict=True):
+            self._copy(tables.device, tables.found, found)
+
     def copy_measured(self, other: SpectralStep) -> None:
         """Take over what the last step of another one, of the same problem, has found out."""
         for (own, tables), theirs in zip(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
@@ -67,6 +68,17 @@ from slipstream.spectral.wavenumbers import Wavenumbers
 _SYMMETRY_INTERVAL = 8
 # What to do where all is at rest.
 _SOMETHING = "give an initial flow (initial) or a forcing, or set fields"
+# What a copy goes on with, besides the state.
+_REMEMBERED = (
+    "_is_measured",
+    "_measured_at",
+    "_rate",
+    "_looked_at",
+    "_largest_courant",
+    "_budget",
+    "_kmax_eta",
+    "_least_resolved",
+)
 # What to do where the smallest eddies are not resolved.
 _FINER = "use more grid.points, or a larger equation.viscosity"
 
@@ -423,11 +435,26 @@ class SpectralSimulation(Simulation):
         self.step, self.time = other.step, other.time
         self.note_change()
         self.flow.copy_measured(other.flow)
-        self._is_measured, self._measured_at = other._is_measured, other._measured_at
-        self._rate, self._looked_at = other._rate, other._looked_at
-        self._largest_courant = other._largest_courant
-        self._budget = other._budget.copy()
-        self._kmax_eta, self._least_resolved = other._kmax_eta, other._least_resolved
+        self._recall_all(other._remembered())
+
+    def kept(self) -> dict[str, Any]:
+        """Return the state, and what the next steps follow from."""
+        return {**super().kept(), "fields": self.flow.kept(), "remembered": self._remembered()}
+
+    def restore(self, kept: Mapping[str, Any]) -> None:
+        """Go on from what a simulation of the same case has kept."""
+        super().restore(kept)
+        self.note_change()
+        self.flow.restore(kept["fields"])
+        self._recall_all(kept["remembered"])
+
+    def _remembered(self) -> dict[str, Any]:
+        """Return what steps and diagnostics have found out that the next ones follow from."""
+        return {name: copy.copy(getattr(self, name)) for name in _REMEMBERED}
+
+    def _recall_all(self, remembered: Mapping[str, Any]) -> None:
+        for name, value in remembered.items():
+            setattr(self, name, value)
 
     def note_change(self) -> None:
         """Note that the state, or a setting, is another one."""
