@@ -1,4 +1,4 @@
-"""How a typed program uses `slipstream.fft`: mypy accepts it, and finds the mistakes it marks.
+"""How a typed program uses `slipstream`: mypy accepts it, and finds the mistakes it marks.
 
 A mark that nothing is wrong with is an error of its own (`warn_unused_ignores`).
 """
@@ -10,6 +10,7 @@ from typing import Any, assert_type
 import numpy as np
 import numpy.typing as npt
 
+import slipstream as ss
 from slipstream.decomposition import Box
 from slipstream.fft import DistributedFFT, PendingTransform, redistribute, with_halo
 
@@ -54,3 +55,34 @@ def misuse(fft: DistributedFFT) -> None:
     DistributedFFT("8, 6", "float64", None)  # type: ignore[call-arg, arg-type]
     fft.backwards(np.ones(3))  # type: ignore[attr-defined]
     fft.derivative(np.ones(3), axis="z")  # type: ignore[arg-type]
+
+
+def use_simulations() -> None:
+    sim = ss.Turbulence(points=8, viscosity=0.1, rotation=1.0, initial="abc", max_step=0.1)
+    sim.viscosity, sim.cfl = 0.2, 0.5
+    sim.forcing.amplitude = 0.1
+    sim.parameters["rotation"] = 2.0
+    assert_type(sim.viscosity, float)
+    assert_type(sim.copy(), ss.Turbulence)
+    flow = ss.Flow("mhd", points=(8, 8, 1), viscosity=0.1, resistivity=0.1)
+    flow.parameters["resistivity"] = 0.2
+    rock = ss.PorousFlow("rock.tif", voxel_size=2e-6, relaxation_time=0.8)
+    rock.force = 2e-5
+    ss.Advection(points=8, courant=(1.0, 0.5, 0.5)).run(steps=2)
+    with ss.load("case.toml") as loaded:
+        loaded.run(until=1.0)
+
+
+def misuse_simulations(sim: ss.Turbulence, rock: ss.PorousFlow) -> None:
+    ss.Turbulence(points=8, viscosity=0.1, intial="abc")  # type: ignore[call-arg]
+    ss.Turbulence(points=8)  # type: ignore[call-arg]
+    ss.Turbulence(points=8, viscosity="0.1")  # type: ignore[arg-type]
+    ss.Flow("mhd", points=8, intial="abc")  # type: ignore[arg-type]
+    ss.PorousFlow("rock.tif", relaxation_tme=0.8)  # type: ignore[call-arg]
+    ss.Advection(points=8, corant=0.5)  # type: ignore[call-arg]
+    sim.viscosty = 0.1  # type: ignore[attr-defined]
+    sim.viscosity = "0.1"  # type: ignore[assignment]
+    sim.steps = 3  # type: ignore[misc]
+    sim.forcing.amplitud = 0.1  # type: ignore[attr-defined]
+    rock.forc = 1e-5  # type: ignore[attr-defined]
+    ss.Turbulance(points=8)  # type: ignore[attr-defined]

@@ -10,7 +10,7 @@ and what overlaps what is a schedule, chosen afterwards.
 
 import importlib
 import os
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
 
@@ -36,11 +36,25 @@ _OFFERED = {
 __all__ = ["__version__", *(_OFFERED.keys() - {"open"})]  # noqa: PLE0604, PLE0605
 
 
-def __getattr__(name: str) -> Any:
-    if name not in _OFFERED:
-        raise AttributeError(f"module 'slipstream' has no attribute {name!r}")
-    module, _, attribute = _OFFERED[name].partition(":")
-    return getattr(importlib.import_module(module), attribute or name)
+if TYPE_CHECKING:
+    from slipstream.errors import InputError as InputError
+    from slipstream.errors import RunError as RunError
+    from slipstream.fft import DistributedFFT as DistributedFFT
+    from slipstream.interactive import Advection as Advection
+    from slipstream.interactive import Flow as Flow
+    from slipstream.interactive import InteractiveSimulation as InteractiveSimulation
+    from slipstream.interactive import PorousFlow as PorousFlow
+    from slipstream.interactive import Turbulence as Turbulence
+    from slipstream.interactive import load as load
+    from slipstream.interactive.opened_run import open_run as open  # noqa: F401
+    from slipstream.lattice.permeability import permeability as permeability
+else:
+
+    def __getattr__(name: str) -> Any:
+        if name not in _OFFERED:
+            raise AttributeError(f"module 'slipstream' has no attribute {name!r}")
+        module, _, attribute = _OFFERED[name].partition(":")
+        return getattr(importlib.import_module(module), attribute or name)
 
 
 def __dir__() -> list[str]:

@@ -72,9 +72,11 @@ def three_counts(values: Any) -> tuple[int, int, int] | None:
 
 def table_of(name: str, value: Any) -> dict[str, Any]:
     """Return a table of keys, empty for None, or raise `InputError`."""
-    if value is not None and not isinstance(value, Mapping):
+    if value is None:
+        return {}
+    if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
         raise InputError(f"{name} is {value!r}; accepted: a dict of keys and values")
-    return dict(value or {})
+    return dict(value)
 
 
 def name_among(argument: str, value: Any, accepted: Iterable[str]) -> str:

@@ -706,7 +706,7 @@ def test_what_ranks_disagree_on_is_refused_on_all(comm, device, tmp_path):
         ({"initial": 3}, "accepted: taylor-green"),
         ({"cfl": 0.5}, "exactly one of 'step'"),
         ({"drag": 0.5}, "drag"),
-        ({"intial": "abc"}, "did you mean the argument 'initial'"),
+        ({"intial": "abc"}, "there is no argument 'intial'; did you mean 'initial'"),
         ({"forcing": "abd"}, "forcing.kind"),
         ({"forcing": [{"kind": "abc"}, {"kind": "random"}]}, "forcing is list; .* one table"),
         ({"forcing": 3}, "forcing is int; accepted: random, taylor-green, abc, formula, or"),

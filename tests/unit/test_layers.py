@@ -142,6 +142,10 @@ def test_imports_are_found():
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_imports_point_downward(path):
     own = layer_of(path)
+    if path == ROOT / "__init__.py":
+        # For type checkers alone, which it tells of the names that it imports when they are used.
+        assert path.read_text().count("\n    from slipstream.") == len(slipstream._OFFERED)
+        return
     upward = {layer for layer in imported_layers(path) - {own} if LEVEL[layer] >= LEVEL[own]}
     assert not upward
 

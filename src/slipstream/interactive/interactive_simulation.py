@@ -6,6 +6,7 @@ This is what all families share; each adds its constructor, and how its fields a
 from __future__ import annotations
 
 import functools
+import inspect
 import math
 import sys
 import warnings
@@ -22,6 +23,7 @@ from slipstream import mpi_launch
 from slipstream.argument_checks import (
     check_positive,
     finite_number,
+    nearest,
     plain_value,
     whole_number,
 )
@@ -72,15 +74,34 @@ def communicator_of(comm: Comm | Literal["world"], what: str) -> Comm:
 
 
 def made_together(constructor: Method) -> Method:
-    """Make a constructor fail on all ranks if it fails on one, by its argument `comm`."""
+    """Make a constructor fail on all ranks if it fails on one, by its argument `comm`.
+
+    Arguments that it does not have are refused in one line.
+    """
+    signature = inspect.signature(constructor)
 
     @functools.wraps(constructor)
     def call(self: Any, *arguments: Any, comm: Any = "world", **options: Any) -> None:
         comm = communicator_of(comm, type(self).__name__)
         with together(comm):
+            _check_arguments(signature, self, arguments, options)
             constructor(self, *arguments, comm=comm, **options)
 
     return call  # type: ignore[return-value]
+
+
+def _check_arguments(
+    signature: inspect.Signature, made: Any, arguments: Any, options: Mapping[str, Any]
+) -> None:
+    """Refuse arguments that a constructor does not take, with the nearest that it does."""
+    try:
+        signature.bind(made, *arguments, **options)
+    except TypeError as error:
+        accepted = [name for name in signature.parameters if name != "self"]
+        unknown = [name for name in options if name not in accepted]
+        guess = nearest(unknown[0], accepted) if unknown else ""
+        text = str(error).replace("got an unexpected keyword argument", "there is no argument")
+        raise InputError(f"{type(made).__name__}: {text}{guess}") from None
 
 
 def collective(method: Method) -> Method:

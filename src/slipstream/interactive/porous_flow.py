@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, cast
 
 import numpy as np
 
-from slipstream.argument_checks import table_of
+from slipstream.argument_checks import plain_value, table_of
 from slipstream.array_types import Array, Comm
 from slipstream.case import Case, LatticeCase, validate_case
 from slipstream.device import Device
@@ -91,8 +91,6 @@ walls, isolated
         See `slipstream.Flow`.
     numerics : mapping, optional
         Further keys of the table of that name in a case.
-    **options
-        Further keys of the table ``image``.
 
     Raises
     ------
@@ -143,10 +141,9 @@ walls, isolated
         run: Mapping[str, Any] | None = None,
         output: Mapping[str, Any] | None = None,
         numerics: Mapping[str, Any] | None = None,
-        **options: Any,
     ) -> None:
         of_image = {
-            "pore": pore if pore is None or isinstance(pore, int) else tuple(pore),
+            "pore": plain_value(pore),
             "pore_below": pore_below,
             "pore_above": pore_above,
             "shape": _reversed(shape),
@@ -157,10 +154,10 @@ walls, isolated
             "crop": _reversed(crop),
             "mirror": _mirrored(mirror, axis),
             "buffer": buffer or None,
-            "walls": tuple(walls) or None,
+            "walls": plain_value(walls) or None,
             "isolated": isolated,
         }
-        of_image |= {"voxel_size": voxel_size, **options}
+        of_image |= {"voxel_size": voxel_size}
         table = {key: value for key, value in of_image.items() if value is not None}
         source = None
         if isinstance(image, Mapping):

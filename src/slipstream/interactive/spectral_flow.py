@@ -478,10 +478,76 @@ class Turbulence(Flow):
         Number of points along x, y and z.
     viscosity : float
         Kinematic viscosity (non-dimensional).
-    **options
-        Those of `Flow`, and the other parameters of the model "hd": ``viscosity_power``,
-        ``rotation``, ``scalars`` and ``diffusivity``.
+    viscosity_power : int
+        2 and more: hyperviscosity, ``-viscosity (-laplacian)^power``.
+    rotation : float
+        Angular velocity of the frame about z.
+    scalars : int
+        Number of scalars that the flow carries along.
+    diffusivity : float
+        Of the scalars.
+    length, initial, forcing, step, cfl, max_step, integrator, precision, dealiasing, \
+integrating_factor, device, comm, title, run, output, time
+        See `Flow`.
+
+    Raises
+    ------
+    InputError
+        If anything is not accepted; on all ranks, if on one.
     """
+
+    @made_together
+    def __init__(
+        self,
+        *,
+        points: int | Sequence[int],
+        viscosity: float,
+        viscosity_power: int = 1,
+        rotation: float = 0.0,
+        scalars: int = 0,
+        diffusivity: float = 0.0,
+        length: Any = "2 pi",
+        initial: str | Mapping[str, Any] | None = None,
+        forcing: str | Mapping[str, Any] | None = None,
+        step: float | None = None,
+        cfl: float | None = None,
+        max_step: float | None = None,
+        integrator: str = "rk4",
+        precision: str = "float64",
+        dealiasing: str = "2/3",
+        integrating_factor: bool = True,
+        device: str | Device = "auto",
+        comm: Comm | Literal["world"] = "world",
+        title: str = "",
+        run: Mapping[str, Any] | None = None,
+        output: Mapping[str, Any] | None = None,
+        time: Mapping[str, Any] | None = None,
+    ) -> None:
+        super().__init__(
+            "hd",
+            points=points,
+            length=length,
+            initial=initial,
+            forcing=forcing,
+            step=step,
+            cfl=cfl,
+            max_step=max_step,
+            integrator=integrator,
+            precision=precision,
+            dealiasing=dealiasing,
+            integrating_factor=integrating_factor,
+            device=device,
+            comm=comm,
+            title=title,
+            run=run,
+            output=output,
+            time=time,
+            viscosity=viscosity,
+            viscosity_power=viscosity_power,
+            rotation=rotation,
+            scalars=scalars,
+            diffusivity=diffusivity,
+        )
 
     viscosity = Setting[float]("equation.viscosity", "Kinematic viscosity (non-dimensional)")
     viscosity_power = Setting[int](
@@ -494,9 +560,6 @@ class Turbulence(Flow):
     def scalars(self) -> int:
         """Number of scalars that the flow carries along."""
         return int(self.parameters["scalars"])
-
-    def __init__(self, *, points: int | Sequence[int], viscosity: float, **options: Any) -> None:
-        super().__init__("hd", points=points, viscosity=viscosity, **options)
 
 
 class Modes(Mapping[str, Any], KnownAttributes):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, cast
 
 import numpy as np
 
-from slipstream.argument_checks import table_of
+from slipstream.argument_checks import plain_value, table_of
 from slipstream.array_types import Array, Comm
 from slipstream.case import AdvectionCase, validate_case
 from slipstream.device import Device
@@ -73,8 +73,8 @@ class Advection(InteractiveSimulation):
         tables: dict[str, Any] = {
             "solver": "advection",
             "title": title,
-            "grid": {"points": points if isinstance(points, int) else tuple(points)},
-            "flow": {"courant": courant if isinstance(courant, int | float) else tuple(courant)},
+            "grid": {"points": plain_value(points)},
+            "flow": {"courant": plain_value(courant)},
             "initial": initial,
             "time": {"end": NO_END},
             "numerics": {"precision": precision},

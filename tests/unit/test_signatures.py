@@ -1,0 +1,129 @@
+"""Arguments of constructors are keys of cases: both say the same of names, defaults and types."""
+
+import inspect
+
+import pytest
+
+from slipstream import Advection, Flow, InputError, PorousFlow, Turbulence
+from slipstream.case import validate_case
+from slipstream.equations import models
+from slipstream.interactive.settings import ForcingSettings, Setting
+
+# Arguments that are tables of a case, or not in a case.
+TABLES = {"initial", "forcing", "run", "output", "time", "numerics"}
+APART = {"self", "model", "image", "device", "comm", "title", "parameters"}
+SPECTRAL = {
+    "points": "grid",
+    "length": "grid",
+    **dict.fromkeys(("step", "cfl", "max_step", "integrator"), "time"),
+    **dict.fromkeys(("precision", "dealiasing", "integrating_factor"), "numerics"),
+}
+OF_IMAGES = (
+    "voxel_size pore pore_below pore_above shape dtype byte_order offset dataset crop mirror"
+    " buffer walls isolated"
+)
+LATTICE = {
+    **dict.fromkeys(OF_IMAGES.split(), "image"),
+    **dict.fromkeys(("axis", "relaxation_time", "magic", "force", "pressure_drop"), "flow"),
+    **dict.fromkeys(("inertia", "viscosity", "pressure_gradient", "density"), "flow"),
+    **dict.fromkeys(("tolerance", "interval"), "convergence"),
+    "precision": "numerics",
+    **dict.fromkeys(("partition", "schedule", "transport"), "run"),
+    "restart": "initial",
+}
+ADVECTION = {
+    "points": "grid",
+    "courant": "flow",
+    "width": "initial",
+    "precision": "numerics",
+    "restart": "initial",
+}
+# Cases with what has no default, and arguments that are made of several keys, or one by another.
+FAMILIES = {
+    Flow: (SPECTRAL, {"solver": "spectral", "grid": {"points": 8}, "time": {"end": 1, "cfl": 1}}),
+    PorousFlow: (LATTICE, {"solver": "lattice", "image": {"path": "a.npy"}, "time": {"end": 2}}),
+    Advection: (ADVECTION, {"solver": "advection", "grid": {"points": 8}, "time": {"end": 1}}),
+}
+MADE_OF_OTHERS = {"max_steps", "storage"}
+# Of these an argument says "as the case does" by None, False or "".
+EMPTY = (None, False, "", 0)
+
+
+def arguments_of(kind):
+    return dict(inspect.signature(kind.__init__).parameters)
+
+
+def case_of(kind, tables):
+    if kind is Flow:
+        start = {"equation": {"viscosity": 1.0}, "initial": {"flow": "taylor-green"}}
+        tables = {**tables, **start}
+    return validate_case(tables)
+
+
+@pytest.mark.parametrize("kind", FAMILIES)
+def test_defaults_are_those_of_cases(kind):
+    keys, tables = FAMILIES[kind]
+    case, arguments = case_of(kind, tables), arguments_of(kind)
+    assert arguments.keys() - TABLES - APART - MADE_OF_OTHERS == keys.keys()
+    for name, table in keys.items():
+        field = type(getattr(case, table)).model_fields[name]
+        argument = arguments[name]
+        assert argument.kind == argument.KEYWORD_ONLY
+        if argument.default is argument.empty:
+            assert field.is_required(), name
+        elif argument.default not in EMPTY:
+            assert argument.default == field.default, name
+
+
+def test_turbulence_has_the_arguments_of_flows_and_of_its_model():
+    flow, turbulence = arguments_of(Flow), arguments_of(Turbulence)
+    parameters = models.parameters_of(models.find("hd"))
+    assert turbulence.keys() - parameters.keys() == flow.keys() - {"model", "parameters"}
+    for name, argument in turbulence.items():
+        if name in flow:
+            assert (argument.default, argument.annotation) == (
+                flow[name].default,
+                flow[name].annotation,
+            )
+    for name, (_, default) in parameters.items():
+        own = turbulence[name].default
+        assert own == (inspect.Parameter.empty if default is ... else default)
+        assert hasattr(Turbulence, name)
+
+
+@pytest.mark.parametrize("kind", [Flow, Turbulence, PorousFlow, Advection, ForcingSettings])
+def test_settings_that_can_be_changed_are_keys_of_cases(kind):
+    family = {Turbulence: Flow, ForcingSettings: Flow}.get(kind, kind)
+    tables = FAMILIES[family][1]
+    if kind is ForcingSettings:
+        tables = {**tables, "forcing": {"kind": "abc"}}
+    case = case_of(family, tables)
+    for name in dir(kind):
+        setting = inspect.getattr_static(kind, name)
+        if isinstance(setting, Setting):
+            table, _, key = setting.key.partition(".")
+            assert key in type(getattr(case, table)).model_fields
+            assert key == name
+            assert setting.__doc__
+
+
+@pytest.mark.parametrize(
+    ("kind", "given"),
+    [
+        (Turbulence, {"points": 8, "viscosity": 0.1, "intial": "abc"}),
+        (PorousFlow, {"image": "a.npy", "relaxation_tme": 0.8}),
+        (Advection, {"points": 8, "corant": 0.5}),
+    ],
+)
+def test_arguments_that_do_not_exist_are_refused_with_the_nearest(kind, given):
+    with pytest.raises(InputError, match="there is no argument '.*'; did you mean '.*'"):
+        kind(**given, comm=None)
+    with pytest.raises(InputError, match="missing a required argument"):
+        kind(comm=None)
+
+
+@pytest.mark.parametrize("name", ["run", "output", "time"])
+@pytest.mark.parametrize("value", [3, "text", [("a", 1)], {1: 2}])
+def test_tables_of_other_kinds_are_refused(name, value):
+    with pytest.raises(InputError, match=f"{name} is .*; accepted: a dict"):
+        Turbulence(points=8, viscosity=0.1, comm=None, **{name: value})
