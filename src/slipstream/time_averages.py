@@ -349,3 +349,127 @@ def _end_of_spin_up(
         total += (errors / np.where(scale > 0, scale, 1.0)).sum(axis=1)
     best = int(np.argmin(total[: cells // 2 + 1]))
     return min(int(round(best * count / cells)), count // 2)
+
+
+# Numbers of a running average beside its arrays, in this order.
+_NUMBERS = ("duration", "batch_duration", "completed", "batches", "samples", "last")
+_ARRAYS = ("mean", "square", "batch", "between")
+# An error from fewer batches, or from batches of fewer correlation times, is not to be trusted.
+_FEWEST_BATCHES, _SHORTEST_BATCH = 8, 6.0
+
+
+class RunningAverage:
+    """Averages of arrays that are seen one after the other, none of which is kept.
+
+    A sample counts for the time since the one before it. Errors come from the scatter of averages
+    over batches of some duration each, which are to be longer than the flow remembers. Sums are of
+    distances from the mean so far, in double precision (Welford, Technometrics 4, 419 (1962)).
+
+    Parameters
+    ----------
+    shape : tuple of int
+        Of each sample.
+    batch : float
+        Duration of a batch.
+    start : float
+        When the average begins.
+    """
+
+    def __init__(self, shape: tuple[int, ...], batch: float, start: float) -> None:
+        self.batch_length, self.start = batch, start
+        self.arrays = {name: np.zeros(shape) for name in _ARRAYS}
+        self._number = dict.fromkeys(_NUMBERS, 0.0) | {"last": start}
+
+    @property
+    def numbers(self) -> np.ndarray:
+        """What goes with `arrays`: both make the average, if they are kept."""
+        return np.array([self._number[name] for name in _NUMBERS])
+
+    @numbers.setter
+    def numbers(self, values: np.ndarray) -> None:
+        self._number = dict(zip(_NUMBERS, map(float, values), strict=True))
+
+    @property
+    def samples(self) -> int:
+        """How many samples there have been."""
+        return int(self._number["samples"])
+
+    @property
+    def batches(self) -> int:
+        """How many batches are complete."""
+        return int(self._number["batches"])
+
+    @property
+    def duration(self) -> float:
+        """Time for which the samples stand."""
+        return self._number["duration"]
+
+    @property
+    def last(self) -> float:
+        """Time of the last sample."""
+        return self._number["last"]
+
+    def add(self, values: np.ndarray, time: float) -> None:
+        """Add a sample; one that is not later than the last counts for no time."""
+        number, arrays = self._number, self.arrays
+        weight = time - number["last"]
+        if weight <= 0:
+            return
+        number["last"] = time
+        number["samples"] += 1
+        number["duration"] += weight
+        number["batch_duration"] += weight
+        away = values - arrays["mean"]
+        arrays["mean"] += away * (weight / number["duration"])
+        arrays["square"] += weight * away * (values - arrays["mean"])
+        arrays["batch"] += (values - arrays["batch"]) * (weight / number["batch_duration"])
+        if number["batch_duration"] >= self.batch_length * (1 - 1e-9):
+            self._complete_batch()
+
+    def _complete_batch(self) -> None:
+        number, arrays = self._number, self.arrays
+        before, weight = number["completed"], number["batch_duration"]
+        number["completed"] = before + weight
+        number["batches"] += 1
+        if before > 0:
+            factor = weight * number["completed"] / before
+            arrays["between"] += factor * (arrays["batch"] - arrays["mean"]) ** 2
+        arrays["batch"][...] = 0
+        number["batch_duration"] = 0.0
+
+    @property
+    def mean(self) -> np.ndarray:
+        """The average; not-a-number without samples."""
+        return self.arrays["mean"] if self.samples else np.full_like(self.arrays["mean"], np.nan)
+
+    @property
+    def variance(self) -> np.ndarray:
+        """Mean square distance from the mean."""
+        if not self.samples:
+            return np.full_like(self.arrays["square"], np.nan)
+        return self.arrays["square"] / self.duration
+
+    @property
+    def variance_of_mean(self) -> np.ndarray:
+        """The square of the standard error of the mean; not-a-number without two batches."""
+        if self.batches < 2:
+            return np.full_like(self.arrays["between"], np.nan)
+        return self.arrays["between"] / (self.duration * (self.batches - 1))
+
+    def doubts(self, variance: float, variance_of_mean: float) -> list[str]:
+        """Return reasons to doubt the errors, given both as means over all values.
+
+        These may be those of all ranks.
+        """
+        if self.batches < _FEWEST_BATCHES:
+            return [f"{self.batches} batches of {self.batch_length:g} only: errors are rough"]
+        if not variance > 0:
+            return []
+        correlation = self.duration / 2 * variance_of_mean / variance
+        if self.batch_length >= _SHORTEST_BATCH * correlation:
+            return []
+        return [
+            f"batches of {self.batch_length:g} are {self.batch_length / correlation:.2g}"
+            f" correlation times long, fewer than {_SHORTEST_BATCH:g}: errors are too small; make"
+            " batch longer"
+        ]

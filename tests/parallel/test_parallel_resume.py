@@ -17,7 +17,11 @@ SETTINGS = (
     "output.fields_interval=0.02",
     "output.spectra_interval=0.02",
     "output.fields=[{ of = 'velocity_x', plane = { axis = 'y', position = 0 }, interval = 0.02 }]",
+    "output.averages=[{ of = 'velocity', interval = 0.01, batch = 0.02, file = 'mean' },"
+    " { of = 'velocity', interval = 0.01, profile = 'z', batch = 0.02, file = 'profile' },"
+    " { of = 'velocity', interval = 0.01, points = [[1, 2, 3]], batch = 0.02, file = 'place' }]",
 )
+AVERAGES = ("outputs/mean.zarr", "outputs/profile.zarr", "outputs/place.zarr")
 QUIET = Console(quiet=True)
 
 
@@ -48,7 +52,7 @@ def test_segments_may_have_any_number_of_ranks(comm, device, shared_folder, tmp_
     ours, theirs = diagnostics(run), diagnostics(tmp_path / "alone")
     assert ours["step"].tolist() == list(range(7))
     np.testing.assert_allclose(ours["energy"], theirs["energy"], rtol=1e-12)
-    for name in ("fields.zarr", "spectra.zarr", "outputs/velocity_x-plane.zarr"):
+    for name in ("fields.zarr", "spectra.zarr", "outputs/velocity_x-plane.zarr", *AVERAGES):
         found, expected = (
             xarray.open_zarr(folder / name).load() for folder in (run, tmp_path / "alone")
         )

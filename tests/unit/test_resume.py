@@ -48,13 +48,23 @@ scalars = [
   {{ of = "velocity_x", reduce = "rms", interval = 0.1 }},
   {{ of = "velocity_y", reduce = "max" }},
 ]
+averages = [
+  {{ of = ["velocity", "velocity_x * velocity_y"], interval = 0.05, since = 0.1, batch = 0.1 }},
+  {{ of = "velocity", profile = "y", interval = 0.1, file = "profile.h5" }},
+]
 """,
-    "advection": f'fields = [{{ of = "tracer", {PLANE}, interval = 0.1 }}]\n',
-    "lattice": 'fields = [{ of = "velocity", interval = 4, stride = 2 }]\n',
+    "advection": f"""
+fields = [{{ of = "tracer", {PLANE}, interval = 0.1 }}]
+averages = [{{ of = "tracer", interval = 0.05, batch = 0.1 }}]
+""",
+    "lattice": """
+fields = [{ of = "velocity", interval = 4, stride = 2 }]
+averages = [{ of = "velocity", interval = 2, batch = 6, plane = { axis = "x", position = 0 } }]
+""",
 }
 
 
-PLAIN = ("output.fields=[]", "output.scalars=[]")
+PLAIN = ("output.fields=[]", "output.scalars=[]", "output.averages=[]")
 
 
 def text(family):

@@ -1,10 +1,11 @@
-"""``[[output.fields]]``, ``[[output.scalars]]`` and ``[[output.movies]]``: what users choose.
+"""``[[output.fields]]``, ``scalars``, ``averages`` and ``movies``: output that users choose.
 
 Here is what can be told without a simulation; names, expressions and places are judged with one.
 """
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Self
@@ -261,6 +262,61 @@ class FieldsOutput(_Recurring):
         return x, y, z
 
 
+class AveragesOutput(FieldsOutput):
+    """``[[output.averages]]``: averages over time of fields or expressions, while the run goes on.
+
+    Mean, root mean square of the fluctuation and standard error of the mean are written at the end.
+    What has been summed up is kept with states, so that a run that goes on adds to it.
+
+    Attributes
+    ----------
+    interval : float
+        Time between two samples.
+    since : float or None
+        When the average begins: after the spin-up. By default with the run.
+    batch : float or None
+        Time of each of the batches from whose scatter the error comes: longer than some ten
+        correlation times. By default a 16th of the time until the end.
+    profile : str or None
+        Only along this axis: each sample is the mean over the other two.
+    """
+
+    interval: Positive
+    since: float | None = None
+    batch: Positive | None = None
+    profile: Axis | None = None
+
+    @model_validator(mode="after")
+    def _suits_averages(self) -> Self:
+        if self.times is not None:
+            raise ValueError("averages have an interval, no times")
+        if self.batch is not None and self.batch < 2 * self.interval:
+            raise ValueError(
+                f"batch = {self.batch:g} is too short for interval = {self.interval:g}; accepted:"
+                " twice the interval or more"
+            )
+        given = [key for key in ("plane", "line", "points", "box") if getattr(self, key)]
+        if self.profile is not None and (given or self.stride_xyz != (1, 1, 1)):
+            other = given[0] if given else "stride"
+            raise ValueError(f"profile and {other} exclude each other; accepted: one of them")
+        if self.precision == "float16":
+            raise ValueError("precision 'float16' is none of averages; accepted: float32, float64")
+        return self
+
+    @property
+    def stem(self) -> str:
+        """The file's name without its ending."""
+        if self.file is not None:
+            return super().stem
+        return f"{super().stem}{'-profile' if self.profile else ''}-average"
+
+    @property
+    def identity(self) -> str:
+        """What tells whether sums of before may go on: what is averaged, and how."""
+        how = self.model_dump(mode="json", exclude={"precision", "format", "file", "interval"})
+        return json.dumps(how, sort_keys=True)
+
+
 class ScalarsOutput(_Recurring):
     """``[[output.scalars]]``: an expression, reduced to a number.
 
@@ -351,12 +407,16 @@ class MovieOutput(Table):
 
 
 def check_names(
-    fields: Sequence[FieldsOutput], scalars: Sequence[ScalarsOutput], movies: Sequence[MovieOutput]
+    fields: Sequence[FieldsOutput],
+    scalars: Sequence[ScalarsOutput],
+    movies: Sequence[MovieOutput],
+    averages: Sequence[AveragesOutput] = (),
 ) -> None:
     """Refuse two outputs that would be written into one file, or one column."""
     taken: dict[str, str] = {}
     named = [
         *((f"fields[{n}].file", one.stem) for n, one in enumerate(fields, 1)),
+        *((f"averages[{n}].file", one.stem) for n, one in enumerate(averages, 1)),
         *((f"movies[{n}].file", one.file_name) for n, one in enumerate(movies, 1)),
         *((f"scalars[{n}].name", one.column) for n, one in enumerate(scalars, 1)),
     ]

@@ -10,7 +10,7 @@ from pydantic import (
 )
 
 from slipstream.accepted import DEVICES
-from slipstream.case.chosen_outputs import FieldsOutput, MovieOutput, ScalarsOutput
+from slipstream.case.chosen_outputs import AveragesOutput, FieldsOutput, MovieOutput, ScalarsOutput
 from slipstream.case.durations import seconds_of
 from slipstream.case.table import (
     Positive,
@@ -122,6 +122,8 @@ class Output(Table):
         Fields and expressions, of all points or some, into files of their own.
     scalars : tuple of ScalarsOutput
         Expressions that are reduced to numbers.
+    averages : tuple of AveragesOutput
+        Averages over time of fields and expressions, with errors.
     movies : tuple of MovieOutput
         Planes, frame by frame.
     """
@@ -136,6 +138,7 @@ class Output(Table):
     keep_checkpoints: Annotated[int, Field(ge=1)] = 2
     fields: Annotated[tuple[FieldsOutput, ...], BeforeValidator(as_tuple)] = ()
     scalars: Annotated[tuple[ScalarsOutput, ...], BeforeValidator(as_tuple)] = ()
+    averages: Annotated[tuple[AveragesOutput, ...], BeforeValidator(as_tuple)] = ()
     movies: Annotated[tuple[MovieOutput, ...], BeforeValidator(as_tuple)] = ()
 
     def interval(self, kind: str) -> float | None:

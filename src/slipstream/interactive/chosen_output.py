@@ -16,7 +16,8 @@ from slipstream.case.validation_messages import explain
 from slipstream.collective import check_agreement, on_every_rank, together
 from slipstream.errors import InputError
 from slipstream.interactive.callbacks import Callback, occasions_of
-from slipstream.simulation.chosen_outputs import ChosenFields, ChosenMovie
+from slipstream.simulation.chosen_fields import ChosenFields
+from slipstream.simulation.chosen_outputs import ChosenMovie
 from slipstream.simulation.occasions import Occasions
 
 if TYPE_CHECKING:

@@ -42,6 +42,8 @@ from slipstream.io.zarr_store import FieldStore, all_finite, read_field
 
 CHECKPOINTS_NAME = "checkpoints"
 KEPT = 2
+# What the names of arrays begin with that are sums of averages, and no part of the flow.
+AVERAGE = "average."
 DAMAGED = ".damaged"  # in place of ``.zarr``
 # The step, and a number if a run has more than one state of it.
 _GENERATION = re.compile(r"(\d{1,19})(?:-(\d{1,9}))?\.zarr")

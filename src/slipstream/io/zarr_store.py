@@ -34,7 +34,7 @@ from slipstream.decomposition import Box
 from slipstream.errors import InputError
 from slipstream.field import Field
 from slipstream.io.aggregation import Aggregation
-from slipstream.io.durable_files import errors_name, flush_file, flush_folder, replace_file
+from slipstream.io.durable_files import PARTIAL, errors_name, flush_file, flush_folder, replace_file
 from slipstream.io.shards import SHARD_SEPARATOR, shard_content, shard_name
 from slipstream.io.stored_layout import StoredLayout, file_box, file_indices, stored_layout
 
@@ -169,7 +169,7 @@ class FieldStore:
     def _cut(self) -> None:
         """Remove later snapshots, on rank 0 only: first readers are told, then arrays shortened."""
         for path in self._later:
-            shutil.rmtree(path)
+            _remove(path)
             flush_folder(path.parent)
         if not self._is_continued:
             self._begin()
@@ -235,8 +235,7 @@ class FieldStore:
         return self._files.flush()
 
     def _begin(self) -> None:
-        if self.path.exists():
-            shutil.rmtree(self.path)
+        _remove(self.path)
         self._group = zarr.create_group(store=self._files, attributes=self._attributes)
 
     def _append_time(self, time: float) -> None:
@@ -412,6 +411,16 @@ class FieldStore:
         # Every chunk is a file, also one that equals what readers take for a missing one.
         with errors_name(self.path), zarr.config.set({"array.write_empty_chunks": True}):
             yield
+
+
+def _remove(path: Path) -> None:
+    """Remove a group: as a whole for those who look, whatever kills the process meanwhile."""
+    aside = path.with_name(path.name + PARTIAL)
+    if aside.exists():
+        shutil.rmtree(aside)
+    if path.exists():
+        path.rename(aside)
+        shutil.rmtree(aside)
 
 
 def _let_go(first: list[Field], rest: Iterator[Field]) -> Iterator[Field]:

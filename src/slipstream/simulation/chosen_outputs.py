@@ -1,241 +1,38 @@
-"""Output that users choose: fields of some points into files, expressions as numbers, movies.
+"""Output that users choose: fields of some points into files, averages, numbers, movies.
 
 Each is judged when it is made, before anything runs: names, expressions, places, and whether steps
-of one size hit its times. What is written is made chunk by chunk, so that no more is in memory than
-what goes into the file.
+of one size hit its times.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from slipstream.case import Case
-from slipstream.case.chosen_outputs import FieldsOutput, MovieOutput, ScalarsOutput, check_names
-from slipstream.collective import on_every_rank, on_first_rank, sum_over_ranks
-from slipstream.decomposition import Box
+from slipstream.case.chosen_outputs import MovieOutput, ScalarsOutput, check_names
+from slipstream.collective import on_first_rank
 from slipstream.errors import InputError
-from slipstream.io.snapshot_files import SNAPSHOTS, SampledArray, SampledPoints, SnapshotFiles
+from slipstream.field import Field
+from slipstream.io.checkpoint import (
+    CHECKPOINTS_NAME,
+    Checkpoint,
+    generations,
+    open_checkpoint,
+)
 from slipstream.io.time_series import Series
 from slipstream.io.zarr_store import NUMBER_SIGN
 from slipstream.report.movies import Movie, check_movie
+from slipstream.simulation.chosen_fields import ChosenAverages, ChosenFields
 from slipstream.simulation.earlier_segments import EarlierSegments
 from slipstream.simulation.occasions import AtIntervals, AtTimes, Occasions
-from slipstream.simulation.point_values import AXES, Layout, PointValues, interpolated, on_host
-from slipstream.simulation.regions import Region, check_places
+from slipstream.simulation.point_sampling import RegionSampling
+from slipstream.simulation.regions import Region
 from slipstream.simulation.simulation_base import Simulation
-
-
-class _Sampling:
-    """Takes the values at some points from all of this rank's."""
-
-    def __init__(self, simulation: Simulation) -> None:
-        self.simulation = simulation
-        self.layout: Layout = simulation.layout()
-        self._box = self.layout.boxes[simulation.rank]
-
-    def chunk_box(self, values: Any, plane: int) -> Box:
-        """Return which points a chunk of values is of."""
-        low = self._box.start[0] + plane
-        return self._box.with_range(0, low, low + values.shape[1])
-
-
-class RegionSampling(_Sampling):
-    """The points of a region, each rank its own."""
-
-    def __init__(self, simulation: Simulation, region: Region) -> None:
-        super().__init__(simulation)
-        self.region = region
-        sections = [region.section(box)[0] for box in self.layout.boxes]
-        self._own = sections[simulation.rank]
-        kept = [place for place, axis in enumerate(AXES) if axis not in region.fixed]
-        self._kept = kept
-        lines = region.coordinates
-
-        def of_kept(values: Sequence[int]) -> tuple[int, ...]:
-            return tuple(values[place] for place in kept)
-
-        boxes = [
-            Box(of_kept(one.start), of_kept(one.stop))
-            if one.size
-            else Box((0,) * len(kept), (0,) * len(kept))
-            for one in sections
-        ]
-        self.points = SampledPoints(
-            dims=tuple(AXES[place] for place in kept),
-            shape=of_kept(region.shape),
-            boxes=tuple(boxes),
-            coordinates={AXES[place]: lines[AXES[place]] for place in kept},
-            coordinate_unit=self.layout.unit,
-            origin=region.origin,
-            spacing=region.spacing,
-            are_cells=self.layout.are_cells,
-            attributes={axis: float(lines[axis][0]) for axis in region.fixed},
-        )
-
-    def take(self, values: PointValues, components: slice, dtype: np.dtype) -> np.ndarray:
-        """Return this rank's part of some components. Collective."""
-        count = len(values.suffixes[components])
-        part = np.empty((count, *self._own.shape), dtype)
-
-        def keep(chunk: Any, plane: int) -> None:
-            inner, slices = self.region.section(self.chunk_box(chunk, plane))
-            if inner.size:
-                part[(slice(None), *inner.slices(self._own))] = on_host(
-                    chunk[(slice(None), *slices)]
-                )
-
-        with np.errstate(over="ignore"):
-            values.each_chunk(keep, components)
-        shape = [self._own.shape[place] for place in self._kept]
-        return (
-            part.reshape(count, *shape)
-            if self._own.size
-            else part[..., :0].reshape(count, *([0] * len(shape)))
-        )
-
-
-class PlaceSampling(_Sampling):
-    """Places between the points, by cubic interpolation: the first rank has them all."""
-
-    def __init__(self, simulation: Simulation, places: np.ndarray) -> None:
-        super().__init__(simulation)
-        self._places = places
-        nothing = Box((0,), (0,))
-        ranks = len(self.layout.boxes)
-        self.points = SampledPoints(
-            dims=("point",),
-            shape=(len(places),),
-            boxes=(Box((0,), (len(places),)), *[nothing] * (ranks - 1)),
-            coordinates={
-                "point": np.arange(len(places), dtype=float),
-                **{axis: places[:, number] for number, axis in enumerate("xyz")},
-            },
-            coordinate_unit=self.layout.unit,
-            attributes={"coordinates": "x y z"},
-        )
-
-    def take(self, values: PointValues, components: slice, dtype: np.dtype) -> np.ndarray:
-        """Return this rank's part of some components. Collective."""
-        found: dict[int, np.ndarray] = {}
-
-        def keep(chunk: Any, plane: int) -> None:
-            box = self.chunk_box(chunk, plane)
-            found[plane] = interpolated(chunk, self._places, self.layout, box)
-
-        values.each_chunk(keep, components)
-        own = np.zeros((len(self._places), len(values.suffixes[components])))
-        for plane in sorted(found):
-            own += found[plane]
-        total = sum_over_ranks(self.simulation.comm, own).T
-        part = total if self.simulation.rank == 0 else total[:, :0]
-        with np.errstate(over="ignore"):
-            return np.ascontiguousarray(part, dtype)
-
-
-class ChosenFields:
-    """Fields and expressions of some points, which are written into files when asked.
-
-    Parameters
-    ----------
-    simulation : Simulation
-        Of which they are.
-    settings : FieldsOutput
-        What is asked for.
-    where : str
-        What messages begin with: a key or a method.
-    quantities : mapping, optional
-        Expressions by the names of their arrays, in place of those of the settings.
-    """
-
-    def __init__(
-        self,
-        simulation: Simulation,
-        settings: FieldsOutput,
-        where: str,
-        quantities: Mapping[str, Any] | None = None,
-    ) -> None:
-        self._simulation, self._where = simulation, where
-        self.settings = settings
-        of = settings.named if quantities is None else quantities
-        self._values = {
-            name: simulation.point_values(one, f"{where}.of") for name, one in of.items()
-        }
-        names = [name + suffix for name, one in self._values.items() for suffix in one.suffixes]
-        for name in names:
-            if names.count(name) > 1 or name in ("time", "point", *AXES):
-                raise InputError(f"{where}.of: {name!r} is taken; accepted: a table of others")
-        layout = simulation.layout()
-        self._sampling: RegionSampling | PlaceSampling
-        if settings.points is not None:
-            places = np.array(settings.points, dtype=float)
-            check_places(layout, places, f"{where}.points")
-            self._sampling = PlaceSampling(simulation, places)
-        else:
-            region = Region(
-                layout, where, settings.plane, settings.line, settings.box, settings.stride_xyz
-            )
-            self._sampling = RegionSampling(simulation, region)
-        self._files: SnapshotFiles | None = None
-        self._has_warned = False
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """Names of the files or folders that are written."""
-        stem = self.settings.stem
-        by_format = {"zarr": (f"{stem}.zarr",), "hdf5": (stem,), "vtk": (stem, f"{stem}.pvd")}
-        return by_format[self.settings.kind]
-
-    def open(self, folder: Path, until: float | None = None) -> None:
-        """Make the files in a folder, in place of earlier ones; unless that is done. Collective.
-
-        With `until`, those that are there up to this time go on, if there are any.
-        """
-        if self._files is not None:
-            return
-        settings, simulation = self.settings, self._simulation
-        arrays = [
-            SampledArray(name, one.suffixes, self._dtype(one), one.long_name, one.unit)
-            for name, one in self._values.items()
-        ]
-        self._files = SNAPSHOTS[settings.kind](
-            folder / self.names[0],
-            arrays,
-            self._sampling.points,
-            simulation.comm,
-            {"title": simulation.case.title},
-            until,
-        )
-
-    @property
-    def files(self) -> SnapshotFiles | None:
-        """What has been opened."""
-        return self._files
-
-    def write(self) -> None:
-        """Write a snapshot of the state. Collective."""
-        if self._files is None:
-            raise RuntimeError("files have not been opened")
-        self._files.append(self._simulation.time, self._simulation.step, self._part)
-
-    def _part(self, array: SampledArray, components: slice) -> np.ndarray:
-        part = self._sampling.take(self._values[array.name], components, array.dtype)
-        if array.dtype == np.float16 and not self._has_warned:
-            is_wrong = on_every_rank(self._simulation.comm, lambda: bool(np.isinf(part).any()))
-            everyone = self._simulation.comm and self._simulation.comm.allgather(is_wrong)
-            if any(everyone or [is_wrong]):
-                self._has_warned = True
-                text = f"{self._where}.precision: {array.name} has values beyond 65504, the largest"
-                self._simulation.warn([f"{text} of float16; they are infinite in the file"])
-        return part
-
-    def _dtype(self, values: PointValues) -> np.dtype:
-        wanted = self.settings.precision
-        return np.dtype(wanted) if wanted and values.dtype.kind == "f" else values.dtype
 
 
 class ChosenScalars:
@@ -387,7 +184,7 @@ class ChosenOutputs:
     def __init__(self, simulation: Simulation, earlier: EarlierSegments | None = None) -> None:
         self._simulation, self._earlier = simulation, earlier
         output, case = simulation.case.output, simulation.case
-        check_names(output.fields, output.scalars, output.movies)
+        check_names(output.fields, output.scalars, output.movies, output.averages)
         self._fields = [
             ChosenFields(simulation, one, f"output.fields[{number}]")
             for number, one in enumerate(output.fields, 1)
@@ -396,6 +193,11 @@ class ChosenOutputs:
             ChosenScalars(simulation, one, f"output.scalars[{number}]")
             for number, one in enumerate(output.scalars, 1)
         ]
+        start = None if earlier is None else earlier.time
+        self._averages = [
+            ChosenAverages(simulation, one, f"output.averages[{number}]", start=start)
+            for number, one in enumerate(output.averages, 1)
+        ]
         self._movies = [
             ChosenMovie(simulation, one, f"output.movies[{number}]")
             for number, one in enumerate(output.movies, 1)
@@ -403,13 +205,18 @@ class ChosenOutputs:
         kinds: dict[str, Sequence[Any]] = {
             "fields": self._fields,
             "scalars": self.scalars,
+            "averages": self._averages,
             "movies": self._movies,
         }
         self._due: list[tuple[Any, Occasions]] = []
         self._keyed: list[tuple[str, Occasions]] = []
+        # Whose sums are in a state of the folder in which the run goes on.
+        self._not_restored: list[ChosenAverages] = []
         for kind, members in kinds.items():
             for number, one in enumerate(members, 1):
                 occasions = occasions_of(one.settings, simulation.time, earlier)
+                if isinstance(one, ChosenAverages):
+                    occasions = self._occasions_of_average(one)
                 if occasions is None:
                     continue
                 self._due.append((one, occasions))
@@ -430,12 +237,57 @@ class ChosenOutputs:
     @property
     def is_empty(self) -> bool:
         """Whether nothing has been asked for."""
-        return not (self._fields or self.scalars or self._movies)
+        return not (self._fields or self.scalars or self._averages or self._movies)
 
     @property
     def has_files(self) -> bool:
         """Whether there are files of its own."""
-        return bool(self._fields or self._movies) or len(self.with_diagnostics) < len(self.scalars)
+        own = self._fields or self._averages or self._movies
+        return bool(own) or len(self.with_diagnostics) < len(self.scalars)
+
+    def _occasions_of_average(self, one: ChosenAverages) -> Occasions:
+        """Return when samples are due, after those that the state has already.
+
+        Another run that begins from a state takes its samples only if it names a time that is over.
+        """
+        simulation = self._simulation
+        if one.start < simulation.time:
+            state = simulation.restored
+            if state is not None and state.step == simulation.step:
+                self._go_on_with(one, state)
+            elif self._earlier is None:
+                self._go_on_with(one, None)
+            else:
+                self._not_restored.append(one)
+        occasions = AtIntervals(one.settings.interval, one.start)
+        occasions.go_on(simulation.time, one.last, occasions)
+        return occasions
+
+    def _go_on_with(self, one: ChosenAverages, state: Checkpoint | None) -> None:
+        """Take over the sums of a state, or begin now if it has none."""
+        now = self._simulation.time
+        problem = "no state has its samples" if state is None else one.restore(state)
+        if problem:
+            one.begin_at(now)
+            text = f"{one.where}: {problem}; the average begins at t = {now:.6g}"
+            self._simulation.warn([text])
+
+    def _state_at(self, folder: Path) -> Checkpoint | None:
+        """Return the state in a run's folder that the simulation is in, if there is one."""
+        simulation = self._simulation
+
+        def find() -> Path | None:
+            checkpoints = folder / CHECKPOINTS_NAME
+            states = generations(checkpoints) if checkpoints.is_dir() else []
+            return next((one for one in states if int(one.stem[:9]) == simulation.step), None)
+
+        path = on_first_rank(simulation.comm, find)
+        return None if path is None else open_checkpoint(path, simulation.comm)
+
+    def checkpoint(self) -> Iterator[Field]:
+        """Yield what averages have summed up, as part of a state. Collective."""
+        for one in self._averages:
+            yield from one.checkpoint()
 
     def check_hits(self, start: float, end: float, step_size: float) -> None:
         """Refuse steps of one size that miss a time at which something is to be written."""
@@ -467,8 +319,16 @@ class ChosenOutputs:
         if earlier is None or not on_first_rank(simulation.comm, folder.is_dir):
             return
         due = {id(one): occasions for one, occasions in self._due}
-        for one in [*self._fields, *self.scalars]:
+        for one in [*self._fields, *self.scalars, *self._averages]:
             if one in self.with_diagnostics:
+                continue
+            if isinstance(one, ChosenAverages):
+                if one in self._not_restored:
+                    self._go_on_with(one, self._state_at(folder.parent))
+                    due[id(one)].go_on(simulation.time, one.last, due[id(one)])
+                # What was written is of the end of a segment.
+                if self._found(one, folder):
+                    self._goes_on[id(one)].replace_last()
                 continue
             before = _settings_before(one, earlier.case)
             asked = None if before is None else occasions_of(before, 0.0, earlier)
@@ -534,19 +394,25 @@ class ChosenOutputs:
         """Write into a folder what is due. Collective."""
         time, step = self._simulation.time, self._simulation.step
         for one, occasions in self._due:
-            if occasions.due(time, step):
+            if not occasions.due(time, step):
+                continue
+            if isinstance(one, ChosenAverages):
+                one.sample()
+            else:
                 self._write(one, folder, step_size)
 
     def record_last(self, folder: Path, step_size: float) -> None:
         """Write of the last state what recurs, or is asked for at the end. Collective."""
         at_times = [one for one, occasions in self._due if isinstance(occasions, AtTimes)]
-        for one in [*self._fields, *self.scalars]:
+        for one in [*self._fields, *self.scalars, *self._averages]:
             if one in at_times or one in self.with_diagnostics:
                 continue
             if self._written.get(id(one)) != self._simulation.time:
                 self._write(one, folder, step_size)
 
     def _write(self, one: Any, folder: Path, step_size: float) -> None:
+        if isinstance(one, ChosenAverages) and not one.samples:
+            return
         self._open(folder)
         self._written[id(one)] = self._simulation.time
         if isinstance(one, ChosenScalars):

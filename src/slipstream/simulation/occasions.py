@@ -49,7 +49,10 @@ class Occasions(ABC):
 
 
 class AtIntervals(Occasions):
-    """At the start and at intervals of time from there; never if the interval is None."""
+    """At the start and at intervals of time from there; never if the interval is None.
+
+    The start may be yet to come.
+    """
 
     def __init__(self, interval: float | None, start: float) -> None:
         self._interval = interval
@@ -73,7 +76,8 @@ class AtIntervals(Occasions):
             self._occasions = min(passed, self._passed(last, self._interval))
         elif not (last is not None and _same(last, time)):
             hit = self._start + (passed - 1) * self._interval
-            self._occasions = passed - (abs(time - hit) <= 1e-9 * max(abs(time), self._interval))
+            is_hit = passed > 0 and abs(time - hit) <= 1e-9 * max(abs(time), self._interval)
+            self._occasions = passed - is_hit
 
     def is_occasion(self, time: float, previous: float | None) -> bool:
         if self._interval is None:
@@ -91,10 +95,13 @@ class AtIntervals(Occasions):
             check_hits(key, [self._start + self._interval], self._start, step_size, "interval")
             if start > self._start:
                 check_hits(key, [self.after(start)], start, step_size, "time")
+            elif start < self._start:
+                check_hits(key, [self._start], start, step_size, "time")
 
     def _passed(self, time: float, interval: float) -> int:
         # Steps that add up to an occasion may fall short of it by rounding.
-        return math.floor((time - self._start) / interval * (1 + 1e-12) + 1e-9) + 1
+        passed = math.floor((time - self._start) / interval * (1 + 1e-12) + 1e-9) + 1
+        return max(passed, 0)
 
 
 class EverySteps(Occasions):

@@ -7,6 +7,7 @@ A GPU goes on meanwhile: what it has copied to the host is written by a thread (
 Several ranks write at once, as they have to meet.
 """
 
+import itertools
 import math
 import time as clock
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -355,7 +356,8 @@ class OutputWriter:
             self.last_state = step
             self.after_state(step, time)
 
-        self._queue.write(write, simulation.checkpoint(), then)
+        fields = itertools.chain(simulation.checkpoint(), self.chosen.checkpoint())
+        self._queue.write(write, fields, then)
 
     def _flush(self) -> None:
         """Bring to the device what has been written: no state is to be later than its series."""

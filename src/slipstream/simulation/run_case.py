@@ -306,6 +306,9 @@ class _CaseRun:
             self._warn(simulation.warnings(), progress)
             loop.run(interruption, show, writer.is_overdue, writer.record_state, is_wall_over)
         self._effort.time_writing(writer.record_last, loop.step_size)
+        late = simulation.warnings()
+        self._warn(late)
+        self._recorder.warn(late)
         return loop
 
     def _began_text(self) -> str:

@@ -23,6 +23,7 @@ from slipstream.device import Device
 from slipstream.errors import InputError, RunError
 from slipstream.exchange import open_matching_device
 from slipstream.field import Field
+from slipstream.io.checkpoint import Checkpoint
 from slipstream.io.run_record import Change
 from slipstream.report.picture_choice import PictureChoice
 from slipstream.schedule import Timeline
@@ -64,6 +65,8 @@ class Simulation(ABC):
         says of the initial state.
     changes : list of Change
         Settings that have been changed since the initial state.
+    restored : Checkpoint or None
+        The state from which it began, if it did not begin anew.
     is_timed : bool
         Whether some steps are timed node by node, for `timers`.
     courant : float or None
@@ -102,6 +105,7 @@ class Simulation(ABC):
         self.resumed: str | None = None
         # What `TimeLoop` says of steps of one size, while it runs.
         self.check_step: Callable[[], Callable[[float], None] | None] = lambda: None
+        self.restored: Checkpoint | None = None
         # How often fields or settings have been set: a step chosen before may not suit them.
         self.times_set = 0
         # Whether what looks on between two steps wants the run to end there.
@@ -110,6 +114,7 @@ class Simulation(ABC):
 
     def _begin_anew(self) -> None:
         self.step, self.time, self.finished = 0, 0.0, ""
+        self.restored = None
         self._warnings: list[str] = []
         self.changes: list[Change] = []
         self._timer = StepTimer(eager=self.case.run.timeline)

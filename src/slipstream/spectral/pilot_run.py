@@ -77,6 +77,7 @@ def run_pilot(simulation: SpectralSimulation, seconds: float) -> Pilot | None:
         f"grid.points={list(points)}",
         "output.fields=[]",
         "output.scalars=[]",
+        "output.averages=[]",
         "output.movies=[]",
     ]
     if case.time.max_step is not None:

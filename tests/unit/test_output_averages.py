@@ -1,0 +1,246 @@
+"""Averages over time that a run accumulates, against snapshots of the same times."""
+
+import numpy as np
+import pytest
+import xarray
+from rich.console import Console
+from test_time_averages import process
+
+import slipstream as ss
+from slipstream.case import parse_case
+from slipstream.errors import InputError, RunError
+from slipstream.io import open_checkpoint
+from slipstream.io.run_record import read_run_record
+from slipstream.simulation import make_simulation, resume_run, run_case
+from slipstream.time_averages import RunningAverage
+
+CASE = """
+solver = "spectral"
+[grid]
+points = [8, 12, 10]
+[equation]
+viscosity = 0.05
+[initial]
+flow = "random"
+seed = 3
+[time]
+end = 0.8
+step = 0.05
+[output]
+pictures = false
+report = false
+"""
+SNAPSHOTS = '{ of = "velocity", interval = 0.05, file = "snapshots" }'
+QUIET = Console(quiet=True)
+
+
+def run(folder, averages, *settings, text=CASE):
+    case = parse_case(
+        f"{text}fields = [{SNAPSHOTS}]\naverages = [{averages}]\n", ("run.device=cpu", *settings)
+    )
+    simulation = make_simulation(case)
+    run_case(simulation, folder, QUIET)
+    return simulation
+
+
+def stored(folder, name):
+    return xarray.open_zarr(folder / "outputs" / f"{name}.zarr").load()
+
+
+# -- the sums -----------------------------------------------------------------------------------
+
+
+def test_sums_are_those_of_all_samples():
+    random = np.random.default_rng(1)
+    values = 1e6 + random.standard_normal((40, 3, 2))
+    sums = RunningAverage((3, 2), 0.5, 1.0)
+    for number, one in enumerate(values, 1):
+        sums.add(one, 1.0 + 0.1 * number)
+    np.testing.assert_allclose(sums.mean, values.mean(axis=0), rtol=1e-14)
+    np.testing.assert_allclose(sums.variance, values.var(axis=0), rtol=1e-8)
+    means = values.reshape(8, 5, 3, 2).mean(axis=1)
+    np.testing.assert_allclose(sums.variance_of_mean, means.var(axis=0, ddof=1) / 8, rtol=1e-7)
+    assert (sums.samples, sums.batches, sums.duration) == (40, 8, pytest.approx(4))
+
+
+def test_samples_of_unequal_distances_count_by_their_time():
+    times = np.cumsum(np.random.default_rng(2).gamma(2, 0.1, 50))
+    sums = RunningAverage((), 1.0, 0.0)
+    for time in times:
+        sums.add(np.array(np.sin(time)), time)
+    weights = np.diff(times, prepend=0)
+    mean = weights @ np.sin(times) / times[-1]
+    assert sums.mean == pytest.approx(mean)
+    assert sums.variance == pytest.approx(weights @ (np.sin(times) - mean) ** 2 / times[-1])
+    sums.add(np.array(99.0), times[-1])  # the same moment once more
+    assert sums.mean == pytest.approx(mean)
+
+
+def test_errors_are_as_large_as_they_are_said_to_be():
+    """Each point is a process of its own: of many, errors and distances are known."""
+    random = np.random.default_rng(3)
+    times = np.arange(1, 1601) * 0.25
+    records = process(times, 1.0, 3000, random)
+    sums = RunningAverage((3000,), 20.0, 0.0)
+    for time, one in zip(times, records, strict=True):
+        sums.add(one, time)
+    assert sums.batches == 20
+    error = np.sqrt(sums.variance_of_mean)
+    away = np.abs(sums.mean) / error
+    assert 0.63 < (away < 1).mean() < 0.70
+    assert 0.92 < (away < 2).mean() < 0.96
+    assert np.sqrt(np.mean(error**2)) == pytest.approx(np.sqrt(2 / 400), rel=0.06)
+    assert not sums.doubts(sums.variance.mean(), sums.variance_of_mean.mean())
+
+
+@pytest.mark.parametrize(
+    ("batch", "said"), [(2.0, "correlation times long, fewer than 6"), (100.0, "4 batches of 100")]
+)
+def test_batches_that_are_too_short_or_too_few_are_warned_of(batch, said):
+    times = np.arange(1, 1601) * 0.25
+    sums = RunningAverage((100,), batch, 0.0)
+    for time, one in zip(times, process(times, 1.0, 100, np.random.default_rng(4)), strict=True):
+        sums.add(one, time)
+    (text,) = sums.doubts(sums.variance.mean(), sums.variance_of_mean.mean())
+    assert said in text
+
+
+# -- in runs ------------------------------------------------------------------------------------
+
+
+def test_averages_are_those_of_snapshots(tmp_path):
+    averages = """
+      { of = "velocity", interval = 0.05, batch = 0.1, file = "whole" },
+      { of = "velocity", interval = 0.1, since = 0.4, batch = 0.2, file = "later" },
+      { of = "velocity", interval = 0.05, profile = "z", file = "profile" },
+      { of = { uv = "velocity_x * velocity_y" }, interval = 0.05, stride = 2, file = "uv" },
+    """
+    run(tmp_path, averages)
+    snapshots = stored(tmp_path, "snapshots")
+    assert len(snapshots.time) == 17
+    own = snapshots.isel(time=slice(1, None))
+    whole = stored(tmp_path, "whole").isel(time=0)
+    for axis in "xyz":
+        values = own[f"velocity_{axis}"].values
+        np.testing.assert_allclose(whole[f"velocity_mean_{axis}"], values.mean(0), atol=1e-15)
+        np.testing.assert_allclose(whole[f"velocity_fluctuation_{axis}"], values.std(0), atol=1e-14)
+        batches = values.reshape(8, 2, *values.shape[1:]).mean(axis=1)
+        error = batches.std(axis=0, ddof=1) / np.sqrt(8)
+        np.testing.assert_allclose(whole[f"velocity_error_{axis}"], error, atol=1e-14)
+    assert whole.time == pytest.approx(0.8)
+    assert whole.velocity_mean_x.attrs["long_name"].startswith("time average of ")
+
+    # What is found out at the end is said, and kept.
+    said = "output.averages[2]: velocity: 2 batches of 0.2 only: errors are rough"
+    assert said in (tmp_path / "run.log").read_text()
+    assert said in read_run_record(tmp_path).segments[-1].warnings
+
+    later = stored(tmp_path, "later")
+    expected = own.velocity_x.values[[9, 11, 13, 15]].mean(axis=0)
+    np.testing.assert_allclose(later.velocity_mean_x[0], expected, atol=1e-15)
+    assert later.attrs["since"] == 0.4
+
+    profile = stored(tmp_path, "profile").isel(time=0)
+    assert profile.velocity_mean_x.dims == ("z",)
+    values = own.velocity_x.values
+    mean = values.mean(axis=(0, 2, 3))
+    np.testing.assert_allclose(profile.velocity_mean_x, mean, atol=1e-15)
+    square = ((values - mean[:, None, None]) ** 2).mean(axis=(0, 2, 3))
+    np.testing.assert_allclose(profile.velocity_fluctuation_x, np.sqrt(square), atol=1e-14)
+
+    product = (own.velocity_x * own.velocity_y).values[:, ::2, ::2, ::2]
+    np.testing.assert_allclose(stored(tmp_path, "uv").uv_mean[0], product.mean(0), atol=1e-15)
+
+
+def test_nothing_is_written_before_there_are_samples(tmp_path):
+    average = '{ of = "velocity", interval = 0.05, since = 0.4, batch = 0.1, file = "mean" }'
+    run(tmp_path, average, "time.max_steps=4")
+    assert [one.name for one in (tmp_path / "outputs").iterdir()] == ["snapshots.zarr"]
+    resume_run(tmp_path, ["time.max_steps=100"], console=QUIET)
+    run(tmp_path / "whole", average)
+    assert stored(tmp_path, "mean").equals(stored(tmp_path / "whole", "mean"))
+
+
+def test_adaptive_steps_hit_the_samples(tmp_path):
+    text = CASE.replace("step = 0.05", "cfl = 0.3\nmax_step = 0.04")
+    run(tmp_path, '{ of = "velocity", interval = 0.05, since = 0.25, batch = 0.1 }', text=text)
+    snapshots = stored(tmp_path, "snapshots")
+    mean = snapshots.velocity_x.values[snapshots.time.values > 0.26].mean(axis=0)
+    np.testing.assert_allclose(stored(tmp_path, "velocity-average").velocity_mean_x[0], mean)
+
+
+def test_a_run_from_a_state_takes_its_samples_if_it_says_since_when(tmp_path):
+    averages = '{ of = "velocity", interval = 0.05, since = 0.1, batch = 0.1, file = "mean" }'
+    run(tmp_path / "whole", averages)
+    run(tmp_path / "first", averages, "time.end=0.4")
+    restart = f"initial.restart={tmp_path / 'first'}"
+    run(tmp_path / "second", averages, restart)
+    assert stored(tmp_path / "second", "mean").equals(stored(tmp_path / "whole", "mean"))
+    # Without it the average is of this run alone.
+    anew = averages.replace("since = 0.1, ", "")
+    run(tmp_path / "anew", anew, restart)
+    assert stored(tmp_path / "anew", "mean").attrs["since"] == pytest.approx(0.4)
+    snapshots = stored(tmp_path / "anew", "snapshots").isel(time=slice(1, None))
+    mean = stored(tmp_path / "anew", "mean").velocity_mean_x[0]
+    np.testing.assert_allclose(mean, snapshots.velocity_x.mean("time"), atol=1e-15)
+    # What is averaged otherwise, or of other points, begins anew, and that is said.
+    for other in (
+        averages.replace("batch = 0.1", "batch = 0.15"),
+        averages.replace("0.1,", "0.2,"),
+    ):
+        run(tmp_path / "other", other, restart, "time.end=0.6")
+        said = (tmp_path / "other" / "run.log").read_text()
+        assert "output.averages[1]: it is not what was averaged before; the average begins" in said
+
+
+def test_states_hold_sums_that_are_not_the_flow(tmp_path, recwarn):
+    run(tmp_path / "a", '{ of = "velocity", interval = 0.05, batch = 0.1 }', "time.end=0.4")
+    names = open_checkpoint(tmp_path / "a").arrays
+    assert "average.velocity-average.velocity_x.mean" in names
+    with ss.Flow(
+        "hd", points=(8, 12, 10), viscosity=0.05, initial={"restart": str(tmp_path / "a")}
+    ) as flow:
+        flow.step()
+    assert not [one for one in recwarn if "average" in str(one.message)]
+
+
+def test_from_python_into_a_folder(tmp_path):
+    flow = ss.Turbulence(
+        points=8,
+        viscosity=0.05,
+        initial="taylor-green",
+        step=0.05,
+        output={"averages": [{"of": "velocity", "interval": 0.05, "since": 0.1, "batch": 0.1}]},
+    )
+    flow.run(until=0.5, output=tmp_path / "run")
+    mean = stored(tmp_path / "run", "velocity-average").velocity_mean_x
+    with pytest.warns(RuntimeWarning, match="1 sample only"):
+        found = ss.open(tmp_path / "run").average("velocity_mean_x", since=0)
+    np.testing.assert_array_equal(found.mean, mean[0])
+
+
+@pytest.mark.parametrize(
+    ("averages", "message"),
+    [
+        ('{ of = "velocity" }', r"averages\[1\].interval: is required"),
+        ('{ of = "velocity", interval = 0.1, times = [1] }', "interval and times exclude"),
+        ('{ of = "velocity", interval = 0.1, batch = 0.1 }', "twice the interval or more"),
+        ('{ of = "velocity", interval = 0.1, profile = "r" }', r"\.profile: .*accepted: x, y"),
+        ('{ of = "velocity", interval = 0.1, profile = "z", stride = 2 }', "exclude each other"),
+        ('{ of = "velocity", interval = 0.1, since = 0.9 }', "since: is 0.9; accepted: less than"),
+        ('{ of = "velocity", interval = 0.1, since = 0.12 }', "do not hit time 0.12; nearest"),
+        ('{ of = "velocity", interval = 0.12 }', r"averages\[1\].interval: .* do not hit interval"),
+        ('{ of = "velocty", interval = 0.1 }', r"averages\[1\].of: .*velocty"),
+        ('{ of = "velocity", interval = 0.1, file = "snapshots" }', "'snapshots' is that of"),
+        ('{ of = "velocity", interval = 0.1, precision = "float16" }', "float16"),
+    ],
+)
+def test_what_is_not_accepted_is_one_line(tmp_path, averages, message):
+    with pytest.raises(InputError, match=message):
+        run(tmp_path, averages)
+    assert not (tmp_path / "outputs").exists()
+
+
+def test_what_has_no_mean_ends_the_run(tmp_path):
+    with pytest.raises(RunError, match="no number at t = 0.1, so it has no average"):
+        run(tmp_path, '{ of = "exp(2000 + velocity_x)", interval = 0.1, file = "none" }')
