@@ -184,6 +184,8 @@ MOVIE_FORMATS: Names = {
     "gif": "GIF",
     "mp4": "MP4, written by ffmpeg",
 }
+# Pixels of the longer side of a movie.
+SMALLEST_MOVIE, LARGEST_MOVIE = 320, 4096
 
 # The advection family.
 STRATEGIES: Names = {

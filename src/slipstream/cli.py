@@ -467,6 +467,10 @@ def plot(
     format: Annotated[
         str | None, one_of([*PICTURE_FORMATS, *MOVIE_FORMATS], "{} (the last two: --movie)")
     ] = None,
+    size: Annotated[
+        int | None,
+        typer.Option(metavar="PIXELS", help="Of --movie: its longer side (default: by the grid)."),
+    ] = None,
     spectrum: Annotated[
         str | None,
         typer.Option(metavar="NAME", help="Draw this spectrum alone (with the next: the first)."),
@@ -506,7 +510,7 @@ def plot(
     of_spectrum = spectrum_wishes(spectrum, compensate, average, since)
     folder_out = out or usual_folder(*folders)
     if len(folders) > 1:
-        if field is not None or movie or not wishes.is_empty:
+        if field is not None or movie or size is not None or not wishes.is_empty:
             raise InputError(
                 "several runs are drawn in one figure of series and spectra: without --field,"
                 " --plane, --time, --range, --colormap and --movie"
@@ -520,6 +524,7 @@ def plot(
             wishes=wishes,
             format=format,
             movie=movie,
+            size=size,
             spectrum=of_spectrum,
             tell=tell,
         )

@@ -17,7 +17,7 @@ from slipstream import Turbulence
 from slipstream.case import parse_case
 from slipstream.errors import InputError, RunError
 from slipstream.report.movies import Movie
-from slipstream.simulation import make_simulation, run_case
+from slipstream.simulation import make_simulation, resume_run, run_case
 
 pytestmark = pytest.mark.filterwarnings("ignore:kmax_eta")
 
@@ -140,6 +140,11 @@ def frames_of(path):
             yield np.asarray(movie.convert("RGB")).astype(int)
 
 
+def plane_of(frame):
+    """Return the part of a frame that is the plane."""
+    return frame[34:-54, 70:-112]
+
+
 def test_a_movie_is_whole_after_each_frame_and_signs_have_colours(tmp_path):
     movie = Movie(tmp_path / "a.gif", kind="gif")
     values = np.linspace(-1, 1, 12).reshape(3, 4)
@@ -147,14 +152,46 @@ def test_a_movie_is_whole_after_each_frame_and_signs_have_colours(tmp_path):
         movie.add(values * (1 + 0.1 * number), 0.1 * number)
         frames = list(frames_of(tmp_path / "a.gif"))
         assert len(frames) == number + 1
-    low, high = frames[7][-2, 1], frames[7][20, -2]  # from the bottom up
+    low, high = plane_of(frames[7])[-2, 1], plane_of(frames[7])[2, -2]  # from the bottom up
     assert low[2] > low[0] + 50  # blue
     assert high[0] > high[2] + 50  # red
     assert not np.array_equal(frames[0], frames[7])
     fixed = Movie(tmp_path / "b.gif", kind="gif", limits=(0, 1))
     fixed.add(np.array([[0.0, np.nan], [0.5, 2.0]]), 0.0)
     (frame,) = frames_of(tmp_path / "b.gif")
-    assert frame[-2, -2].max() == 0  # nothing is known
+    nothing = plane_of(frame)[-2, -2]
+    assert 100 < nothing.min() == nothing.max() < 250  # grey: nothing is known
+    # The bar has all colours, and axes and the time are beside it.
+    bar = frame[34:-54, -112 + 12 + 8]
+    np.testing.assert_allclose(bar[0], plane_of(frame)[2, -2], atol=8)
+    np.testing.assert_allclose(bar[-1], plane_of(frame)[-2, 1], atol=8)
+    assert frame[-54:].min() < 100
+    assert frame[:30, 70:200].min() < 100
+
+
+def test_a_movie_has_the_size_that_is_asked_for(tmp_path):
+    for shape, size in (((4, 8), 700), ((16, 4), 501), ((300, 200), None)):
+        movie = Movie(tmp_path / "a.gif", kind="gif", size=size)
+        movie.add(np.random.default_rng(1).random(shape), 0.0)
+        (frame,) = frames_of(tmp_path / "a.gif")
+        longer = max(frame.shape)
+        assert 0 <= (size or 640) - longer < 2
+        assert frame.shape[0] % 2 == frame.shape[1] % 2 == 0
+        height, width, _ = plane_of(frame).shape
+        assert height / width == pytest.approx(shape[0] / shape[1], rel=0.05)
+
+
+def test_all_segments_of_a_movie_have_the_same_colours(tmp_path):
+    """Of a flow that decays, the second would begin with fainter ones."""
+    movie = '[[output.movies]]\nof = "velocity_x"\ninterval = 0.1\n' + PLANE
+    run(tmp_path / "run", movie, "time.end=0.3")
+    resume_run(tmp_path / "run", ["time.end=0.6"], console=Console(quiet=True))
+    names = sorted(one.name for one in (tmp_path / "run" / "outputs").iterdir())
+    assert names == ["velocity_x.gif", "velocity_x~2.gif"]
+    first, second = (list(frames_of(tmp_path / "run" / "outputs" / name)) for name in names)
+    assert [len(first), len(second)] == [4, 3]
+    # The bars, with their numbers.
+    np.testing.assert_array_equal(first[0][:, -112:], second[0][:, -112:])
 
 
 def test_ffmpeg_gets_the_pictures(tmp_path, monkeypatch):

@@ -12,7 +12,14 @@ from typing import Annotated, Any, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
 
-from slipstream.accepted import MOVIE_FORMATS, OUTPUT_FORMATS, OUTPUT_PRECISIONS, REDUCTIONS
+from slipstream.accepted import (
+    LARGEST_MOVIE,
+    MOVIE_FORMATS,
+    OUTPUT_FORMATS,
+    OUTPUT_PRECISIONS,
+    REDUCTIONS,
+    SMALLEST_MOVIE,
+)
 from slipstream.case.table import Positive, Table, as_tuple, as_tuples, one_of, three
 from slipstream.errors import InputError
 
@@ -360,6 +367,8 @@ class MovieOutput(Table):
         Values of the first and the last colour; by default those of the first frames.
     frames_per_second : float
         How fast it is played.
+    size : int or None
+        Pixels of the longer side; by default as many as the plane has points, from 640 to 1080.
     file : str or None
         Name within the folder ``outputs`` of the run; by default made from `of`.
     """
@@ -370,6 +379,7 @@ class MovieOutput(Table):
     format: Annotated[str, one_of(MOVIE_FORMATS)] | None = None
     range: Annotated[Any, BeforeValidator(as_tuple)] = None
     frames_per_second: Annotated[float, Field(gt=0, le=50)] = 12.0
+    size: Annotated[int, Field(ge=SMALLEST_MOVIE, le=LARGEST_MOVIE)] | None = None
     file: PlainName | None = None
 
     @field_validator("range")

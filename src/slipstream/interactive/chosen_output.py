@@ -161,6 +161,7 @@ class ChosenOutput:
         times: Any = None,
         range: Sequence[float] | None = None,
         frames_per_second: float = 12.0,
+        size: int | None = None,
         format: str | None = None,
     ) -> Callback:
         """Make a movie of a plane while the simulation is stepped, from now on.
@@ -185,6 +186,8 @@ class ChosenOutput:
             sides of zero alike where values have both signs.
         frames_per_second : float
             How fast it is played.
+        size : int, optional
+            Pixels of the longer side; by default as many as the plane has points, from 640 to 1080.
         format : {"gif", "mp4"}, optional
             By default what `file` ends with, or gif.
 
@@ -211,6 +214,7 @@ class ChosenOutput:
                 "file": path.name,
                 "range": plain_value(range),
                 "frames_per_second": frames_per_second,
+                "size": plain_value(size),
                 "format": format,
             }
             settings = _validated(MovieOutput, given, "movie")

@@ -42,8 +42,9 @@ from slipstream.io.zarr_store import FieldStore, all_finite, read_field
 
 CHECKPOINTS_NAME = "checkpoints"
 KEPT = 2
-# What the names of arrays begin with that are sums of averages, and no part of the flow.
-AVERAGE = "average."
+# What the names of arrays begin with that belong to output, and are no part of the flow: sums of
+# averages, and the colours of movies.
+AVERAGE, MOVIE = "average.", "movie."
 DAMAGED = ".damaged"  # in place of ``.zarr``
 # The step, and a number if a run has more than one state of it.
 _GENERATION = re.compile(r"(\d{1,19})(?:-(\d{1,9}))?\.zarr")

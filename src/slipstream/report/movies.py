@@ -1,12 +1,14 @@
 """Movies of a plane, frame by frame: GIF by Pillow, MP4 by ffmpeg.
 
 A GIF is whole after each frame, whatever ends the run. Its colours are those of one map, chosen by
-the first frames: from dark to bright, or to both sides of zero where values have both signs.
+the first frames: from dark to bright, or to both sides of zero where values have both signs. Around
+the plane are its axes, a bar of the colours with their values, and the time.
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import io
 import os
 import shutil
@@ -22,13 +24,20 @@ from slipstream.errors import InputError, RunError
 from slipstream.io.durable_files import errors_name
 from slipstream.printable_text import one_line
 from slipstream.report.colour_scale import ColourScale, colour_scale
+from slipstream.report.plane_gather import Plane
 
 # Frames by which the colours are chosen.
 _FIRST_FRAMES = 8
-_COLOURS = 254  # and black and white
-_BLACK, _WHITE = 254, 255
-# Pixels of the longer side, at least and at most, and of the line of text.
-_SMALLEST, _LARGEST, _TEXT_HEIGHT = 360, 1080, 16
+_COLOURS = 220
+# Greys follow the colours in the palette, from black to white.
+_GREYS = 32
+_BLACK, _WHITE = _COLOURS, _COLOURS + _GREYS - 1
+# Where nothing is known.
+_NOTHING = _COLOURS + 24
+# Pixels of the longer side of a frame, at least and at most, where none are asked for.
+_SMALLEST, _LARGEST = 640, 1080
+# Pixels at 100 dots an inch: left, right, above and below the plane; the bar, and its distance.
+_MARGINS, _BAR, _GAP, _DOTS = (70, 112, 34, 54), 16, 12, 100
 
 
 def check_movie(kind: str, where: str) -> None:
@@ -48,11 +57,13 @@ class Movie:
         limits: Sequence[float] | None = None,
         frames_per_second: float = 12.0,
         label: str = "",
-        aspect: float = 1.0,
+        plane: Plane | None = None,
+        size: int | None = None,
         colours: str = "",
     ) -> None:
         self.path = path
-        self._label, self._aspect = one_line(label, 60), aspect
+        self._label, self._plane, self._size = one_line(label, 60), plane, size
+        self._canvas: _Canvas | None = None
         self._limits = None if limits is None else (float(limits[0]), float(limits[1]))
         self._file: _GifFile | _Mp4File
         make = _GifFile if kind == "gif" else _Mp4File
@@ -88,36 +99,132 @@ class Movie:
         for values, time in self._first or ():
             self._write(values, time)
 
+    @property
+    def scale(self) -> tuple[float, float, str] | None:
+        """The values of the first and the last colour, and the map; None before any frame."""
+        return None if self._limits is None or not self._map else (*self._limits, self._map)
+
     def _write(self, values: np.ndarray, time: float) -> None:
         low, high = self._limits or (0.0, 1.0)
         if not self._map:
             self._map = self._wanted_map or ColourScale.between(low, high).map_name
+        if self._canvas is None or self._canvas.limits != (low, high):
+            plane = self._plane or _of_numbers(values)
+            self._canvas = _Canvas(plane, values.shape, (low, high), self._label, self._size)
         scaled = (values.astype(float) - low) / (high - low) * (_COLOURS - 1)
-        scaled = np.nan_to_num(scaled, nan=_BLACK, posinf=_COLOURS - 1, neginf=0)
+        scaled = np.nan_to_num(scaled, nan=_NOTHING, posinf=_COLOURS - 1, neginf=0)
         known = np.clip(np.rint(scaled), 0, _COLOURS - 1)
-        indices = np.where(np.isnan(values), _BLACK, known).astype(np.uint8)
-        text = f"{self._label}  t = {time:.4g}  colours {low:.3g} to {high:.3g}"
-        self._file.add(_picture(indices, text, self._aspect), _palette(self._map))
+        indices = np.where(np.isnan(values), _NOTHING, known).astype(np.uint8)
+        self._file.add(self._canvas.frame(indices, f"t = {time:.4g}"), _palette(self._map))
 
 
-def _picture(indices: np.ndarray, text: str, aspect: float) -> Any:
-    """Return a picture of colours by their numbers, with a line of text above."""
-    from PIL import Image, ImageDraw
+def _of_numbers(values: np.ndarray) -> Plane:
+    """Return a plane whose points are numbered."""
+    rows, columns = (np.arange(float(size)) for size in values.shape)
+    return Plane("", values, "row", "column", rows, columns, "", 0.0, "", 0.0)
 
-    rows, columns = indices.shape
-    longest = min(max(rows, columns, _SMALLEST), _LARGEST)
-    width = longest if aspect <= 1 else round(longest / aspect)
-    height = round(width * aspect)
-    # Even numbers of pixels, which codecs need.
-    size = max(2, width - width % 2), max(2, height - height % 2)
-    plane = Image.fromarray(np.ascontiguousarray(indices[::-1]))
-    # Numbers between those of colours are colours between them, but for black.
-    is_whole = bool((indices < _COLOURS).all())
-    plane = plane.resize(size, Image.Resampling.BILINEAR if is_whole else Image.Resampling.NEAREST)
-    whole = Image.new("L", (size[0], size[1] + _TEXT_HEIGHT), _WHITE)
-    whole.paste(plane, (0, _TEXT_HEIGHT))
-    ImageDraw.Draw(whole).text((3, 2), text.encode("latin-1", "replace").decode("latin-1"), _BLACK)
-    return whole
+
+class _Canvas:
+    """What is around a plane in each frame, drawn once, and where the plane is in it.
+
+    `size` are the pixels of the longer side.
+    """
+
+    def __init__(
+        self,
+        plane: Plane,
+        shape: tuple[int, ...],
+        limits: tuple[float, float],
+        label: str,
+        size: int | None,
+    ) -> None:
+        from slipstream.report.run_pictures import height_over_width, in_handy_unit
+
+        self.limits = limits
+        plane = in_handy_unit(plane)
+        aspect = height_over_width(plane)
+        size = size or min(max(*shape, _SMALLEST), _LARGEST)
+        left, right, above, below = _MARGINS
+        room = max(16, size - left - right), max(16, size - above - below)
+        width = min(room[0], room[1] / aspect)
+        # Even numbers of pixels, which codecs need.
+        self._shape = max(2, round(width * aspect / 2) * 2), max(2, round(width / 2) * 2)
+        self._corner = above, left
+        whole = self._shape[0] + above + below, self._shape[1] + left + right
+        self._frame = self._drawn(plane, limits, label, whole)
+        bar = np.rint(np.linspace(_COLOURS - 1, 0, self._shape[0])).astype(np.uint8)
+        start = left + self._shape[1] + _GAP
+        self._frame[above : above + self._shape[0], start : start + _BAR] = bar[:, None]
+
+    def _drawn(
+        self, plane: Plane, limits: tuple[float, float], label: str, whole: tuple[int, int]
+    ) -> np.ndarray:
+        """Return the greys of axes and of a bar that is still white."""
+        import matplotlib
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
+
+        from slipstream.report.figure_style import STYLE
+        from slipstream.report.run_pictures import extent_of, label_axes
+
+        rows, columns = whole
+        (height, width), (above, left) = self._shape, self._corner
+        bottom = (rows - above - height) / rows
+        style = STYLE | {"font.size": 9, "axes.labelsize": 9, "axes.titlesize": 9}
+        style |= {"figure.constrained_layout.use": False, "figure.dpi": _DOTS}
+        with matplotlib.rc_context(style):
+            figure = Figure(figsize=(columns / _DOTS, rows / _DOTS), dpi=_DOTS)
+            canvas = FigureCanvasAgg(figure)
+            axes = figure.add_axes((left / columns, bottom, width / columns, height / rows))
+            axes.set_xlim(extent_of(plane.columns))
+            axes.set_ylim(extent_of(plane.rows))
+            position = label_axes(axes, plane)
+            start = (left + width + _GAP) / columns
+            bar = figure.add_axes((start, bottom, _BAR / columns, height / rows))
+            bar.set_ylim(limits)
+            bar.yaxis.tick_right()
+            bar.yaxis.set_label_position("right")
+            bar.set_xticks([])
+            bar.ticklabel_format(axis="y", scilimits=(-2, 4), useMathText=True)
+            bar.set_ylabel(label, parse_math=False)
+            for spine in (*axes.spines.values(), *bar.spines.values()):
+                spine.set_visible(False)
+            if plane.normal_name:
+                where = f"${plane.normal_name}$ = {position}"
+                axes.set_title(where, loc="right")
+            canvas.draw()
+            pixels = np.asarray(canvas.buffer_rgba())[:rows, :columns, :3].astype(float)
+        greys = np.rint(pixels.mean(axis=2) / 255 * (_GREYS - 1)).astype(np.uint8)
+        return (_COLOURS + greys).astype(np.uint8)
+
+    def frame(self, indices: np.ndarray, text: str) -> Any:
+        """Return a picture of colours by their numbers, with a text above the plane."""
+        from PIL import Image, ImageDraw
+
+        plane = Image.fromarray(np.ascontiguousarray(indices[::-1]))
+        # Numbers between those of colours are colours between them, but for greys.
+        is_whole = bool((indices < _COLOURS).all())
+        how = Image.Resampling.BILINEAR if is_whole else Image.Resampling.NEAREST
+        (height, width), (above, left) = self._shape, self._corner
+        words = Image.new("L", (width, above - 4), 255)
+        ImageDraw.Draw(words).text((0, 11), text, 0, font=_font())
+        greys = np.rint(np.asarray(words) / 255 * (_GREYS - 1)).astype(np.uint8)
+        frame = self._frame.copy()
+        # The position of the plane, which is at the right, stays.
+        own = frame[: above - 4, left : left + width]
+        own[...] = np.minimum(own, _COLOURS + greys)
+        frame[above : above + height, left : left + width] = plane.resize((width, height), how)
+        return Image.fromarray(frame)
+
+
+@functools.cache
+def _font() -> Any:
+    """Return the letters of Matplotlib's pictures."""
+    import matplotlib
+    from PIL import ImageFont
+
+    path = Path(matplotlib.get_data_path()) / "fonts" / "ttf" / "DejaVuSans.ttf"
+    return ImageFont.truetype(str(path), round(9 / 72 * _DOTS))
 
 
 def _palette(name: str) -> np.ndarray:
@@ -125,7 +232,9 @@ def _palette(name: str) -> np.ndarray:
     import matplotlib
 
     colours = matplotlib.colormaps[name](np.linspace(0, 1, _COLOURS))[:, :3]
-    return np.vstack([np.rint(255 * colours), [[0, 0, 0], [255, 255, 255]]]).astype(np.uint8)
+    greys = np.repeat(np.linspace(0, 1, _GREYS)[:, None], 3, axis=1)
+    rest = np.ones((256 - _COLOURS - _GREYS, 3))
+    return np.rint(255 * np.vstack([colours, greys, rest])).astype(np.uint8)
 
 
 class _GifFile:

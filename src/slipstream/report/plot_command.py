@@ -11,7 +11,13 @@ from pathlib import Path
 import matplotlib
 import numpy as np
 
-from slipstream.accepted import MOVIE_FORMATS, PICTURE_FORMATS, listed
+from slipstream.accepted import (
+    LARGEST_MOVIE,
+    MOVIE_FORMATS,
+    PICTURE_FORMATS,
+    SMALLEST_MOVIE,
+    listed,
+)
 from slipstream.errors import InputError
 from slipstream.io.durable_files import errors_name
 from slipstream.printable_text import one_line, shortened, shown
@@ -25,7 +31,6 @@ from slipstream.report.run_pictures import (
     Picture,
     SpectrumWishes,
     axis_labels,
-    height_over_width,
     plane_figure,
     spectrum_figure,
 )
@@ -79,6 +84,7 @@ def plot(
     wishes: PlaneWishes | None = None,
     format: str | None = None,
     movie: bool = False,
+    size: int | None = None,
     spectrum: SpectrumWishes | None = None,
     tell: Callable[[str], None] = lambda text: None,
 ) -> list[Path]:
@@ -98,6 +104,8 @@ def plot(
         A name of `slipstream.accepted.PICTURE_FORMATS`, or `MOVIE_FORMATS` for a movie.
     movie : bool
         Whether a plane is drawn at the times of all snapshots.
+    size : int, optional
+        Pixels of the longer side of a movie.
     spectrum : SpectrumWishes, optional
         Which spectrum is drawn, alone, and how.
     tell : callable, optional
@@ -114,6 +122,13 @@ def plot(
     if format not in accepted:
         kind = "movies" if movie else "pictures"
         raise InputError(f"--format: {shown(format)}; accepted for {kind}: {listed(accepted)}")
+    if size is not None:
+        if not movie:
+            raise InputError("--size is of movies: give --movie with it")
+        if not SMALLEST_MOVIE <= size <= LARGEST_MOVIE:
+            raise InputError(
+                f"--size: {size}; accepted: {SMALLEST_MOVIE} to {LARGEST_MOVIE} pixels"
+            )
     if spectrum is not None:
         if field is not None or movie or not wishes.is_empty:
             raise InputError(
@@ -135,7 +150,7 @@ def plot(
             raise InputError("--time and --movie exclude each other: a movie has all snapshots")
         check_movie(format, "--format")
         _make(out)
-        return [_movie(run, one, wishes, out, format) for one in choices]
+        return [_movie(run, one, wishes, out, format, size) for one in choices]
     drawn = [(one, _wanted(run, one, wishes)) for one in choices]
     if wishes.time is not None:
         _tell_time(run, wishes.time, tell)
@@ -256,7 +271,12 @@ def _picture(run: StoredRun, choice: PlaneChoice, plane: Plane, wishes: PlaneWis
 
 
 def _movie(
-    run: StoredRun, choice: PlaneChoice, wishes: PlaneWishes, out: Path, format: str
+    run: StoredRun,
+    choice: PlaneChoice,
+    wishes: PlaneWishes,
+    out: Path,
+    format: str,
+    size: int | None,
 ) -> Path:
     count = len(run.times)
     if count < 2:
@@ -282,7 +302,8 @@ def _movie(
         kind=format,
         limits=(low, high),
         label=choice.field,
-        aspect=height_over_width(last),
+        plane=last,
+        size=size,
         colours=wishes.colours,
     )
     try:

@@ -560,7 +560,7 @@ def draw_plane(
     scale: ColourScale | None = None,
 ) -> None:
     """Draw a plane of a field, grey where there is nothing; what is only a line, as a curve."""
-    plane, labels = _in_handy_unit(plane), labels or {}
+    plane, labels = in_handy_unit(plane), labels or {}
     choice = choice or PlaneChoice(plane.name, plane.name)
     label = labels.get(plane.name, _in_lines(plane.label))
     if min(plane.values.shape) == 1 and max(plane.values.shape) > 1:
@@ -570,7 +570,7 @@ def draw_plane(
     image = axes.imshow(
         plane.values,
         origin="lower",
-        extent=(*_extent(plane.columns), *_extent(plane.rows)),
+        extent=(*extent_of(plane.columns), *extent_of(plane.rows)),
         cmap=matplotlib.colormaps[scale.map_name].with_extremes(bad=NOTHING),
         vmin=scale.low,
         vmax=scale.high,
@@ -579,7 +579,7 @@ def draw_plane(
     )
     for spine in axes.spines.values():
         spine.set_visible(False)
-    _set_plane_title(axes, plane, _label_axes(axes, plane), choice.remark)
+    _set_plane_title(axes, plane, label_axes(axes, plane), choice.remark)
     bar = axes.figure.colorbar(image, ax=axes, extend=scale.extend, fraction=0.046, pad=0.02)
     bar.outline.set_visible(False)
     bar.ax.ticklabel_format(axis="y", scilimits=(-2, 4), useMathText=True)
@@ -619,7 +619,7 @@ def _unit_text(plane: Plane) -> str:
     return f" ({'non-dimensional' if plane.unit == '1' else plane.unit})"
 
 
-def _label_axes(axes: Axes, plane: Plane) -> str:
+def label_axes(axes: Axes, plane: Plane) -> str:
     """Label the axes of a plane, and return its position as text."""
     axes.set_xlabel(f"${plane.column_name}${_unit_text(plane)}")
     axes.set_ylabel(f"${plane.row_name}${_unit_text(plane)}")
@@ -630,7 +630,7 @@ def _label_axes(axes: Axes, plane: Plane) -> str:
     return pi_text(plane.position / math.pi) if is_in_pi else f"{plane.position:.3g}"
 
 
-def _in_handy_unit(plane: Plane) -> Plane:
+def in_handy_unit(plane: Plane) -> Plane:
     """Return a plane whose coordinates are neither tiny nor huge, if their unit can be changed."""
     longest = max(abs(plane.columns[-1]), abs(plane.rows[-1]))
     factor, unit = scaled_unit(plane.unit, float(longest))
@@ -657,11 +657,11 @@ def height_over_width(plane: Plane) -> float:
     """Return the shape of the picture of a plane."""
     if min(plane.values.shape) == 1:
         return 0.8
-    (left, right), (bottom, top) = _extent(plane.columns), _extent(plane.rows)
+    (left, right), (bottom, top) = extent_of(plane.columns), extent_of(plane.rows)
     return (top - bottom) / (right - left)
 
 
-def _extent(coordinates: np.ndarray) -> tuple[float, float]:
+def extent_of(coordinates: np.ndarray) -> tuple[float, float]:
     """Return where the cells around equally spaced points begin and end."""
     spacing = coordinates[1] - coordinates[0] if len(coordinates) > 1 else 1.0
     return float(coordinates[0] - spacing / 2), float(coordinates[-1] + spacing / 2)

@@ -20,13 +20,16 @@ from slipstream.errors import InputError
 from slipstream.field import Field
 from slipstream.io.checkpoint import (
     CHECKPOINTS_NAME,
+    MOVIE,
     Checkpoint,
     generations,
     open_checkpoint,
 )
 from slipstream.io.time_series import Series
 from slipstream.io.zarr_store import NUMBER_SIGN
+from slipstream.report.colour_scale import DIVERGING, INTENSITY
 from slipstream.report.movies import Movie, check_movie
+from slipstream.report.plane_gather import Plane
 from slipstream.simulation.chosen_fields import ChosenAverages, ChosenFields
 from slipstream.simulation.earlier_segments import EarlierSegments
 from slipstream.simulation.occasions import AtIntervals, AtTimes, Occasions
@@ -84,7 +87,10 @@ class ChosenMovie:
         region = Region(simulation.layout(), where, plane=settings.plane)
         self._sampling = RegionSampling(simulation, region)
         self.names = (settings.file_name,)
+        self._first_name = settings.file_name
         self._movie: Movie | None = None
+        # Of the segments before: the first and the last value, and the map.
+        self._scale_before: tuple[float, float, str] | None = None
 
     def open(self, folder: Path) -> None:
         """Begin the file in a folder, in place of an earlier one. Collective."""
@@ -92,16 +98,70 @@ class ChosenMovie:
             # A movie that is closed cannot go on: that of a run that does is in several parts.
             if self._simulation.resumed is not None:
                 self.settings = self.settings.model_copy(update={"file": self._free_name(folder)})
-            points, settings = self._sampling.points, self.settings
-            lengths = [abs(float(one[-1] - one[0])) for one in points.coordinates.values()]
+            settings, before = self.settings, self._scale_before
+            limits, colours = settings.range, ""
+            if limits is None and before is not None:
+                limits, colours = before[:2], before[2]
             self._movie = Movie(
                 folder / settings.file_name,
                 kind=settings.kind,
-                limits=settings.range,
+                limits=limits,
                 frames_per_second=settings.frames_per_second,
                 label=settings.of,
-                aspect=lengths[0] / lengths[1] if all(lengths) else 1.0,
+                plane=self._plane(),
+                size=settings.size,
+                colours=colours,
             )
+
+    def _plane(self) -> Plane:
+        """Return where the points of the plane are."""
+        points, unit = self._sampling.points, self._values.unit
+        row, column = points.dims
+        axis, position = next(iter(points.attributes.items()))
+        label = f"{self._values.long_name} ({'non-dimensional' if unit == '1' else unit})"
+        return Plane(
+            self.settings.of,
+            np.zeros(points.shape),
+            row,
+            column,
+            points.coordinates[row],
+            points.coordinates[column],
+            axis,
+            position,
+            label,
+            0.0,
+            points.coordinate_unit,
+        )
+
+    # -- what states keep ----------------------------------------------------------------------
+
+    @property
+    def _kept_name(self) -> str:
+        return f"{MOVIE}{self._first_name}.colours"
+
+    def checkpoint(self) -> Iterator[Field]:
+        """Yield the colours so far, as part of a state, so that all segments have the same."""
+        scale = self._scale_before
+        if self._movie is not None and self._movie.scale is not None:
+            scale = self._movie.scale
+        is_first = self._simulation.rank == 0
+        # Collective: all ranks yield it, or none.
+        comm = self._simulation.comm
+        if comm is not None:
+            scale = comm.bcast(scale, root=0)
+        if scale is None:
+            return
+        numbers = np.array([scale[0], scale[1], float(scale[2] == DIVERGING)])
+        shape = numbers.shape
+        yield Field(
+            self._kept_name, (f"{self._kept_name}.0",), shape, (0,), numbers[: 3 * is_first]
+        )
+
+    def restore(self, state: Checkpoint) -> None:
+        """Take the colours of the segments before. Collective."""
+        if state.shapes.get(self._kept_name) == (3,):
+            low, high, is_diverging = state.read(self._kept_name).tolist()
+            self._scale_before = low, high, DIVERGING if is_diverging else INTENSITY
 
     def _free_name(self, folder: Path) -> str:
         path, number = folder / self.settings.file_name, 1
@@ -202,6 +262,9 @@ class ChosenOutputs:
             ChosenMovie(simulation, one, f"output.movies[{number}]")
             for number, one in enumerate(output.movies, 1)
         ]
+        if earlier is not None and simulation.restored is not None:
+            for movie in self._movies:
+                movie.restore(simulation.restored)
         kinds: dict[str, Sequence[Any]] = {
             "fields": self._fields,
             "scalars": self.scalars,
@@ -285,9 +348,11 @@ class ChosenOutputs:
         return None if path is None else open_checkpoint(path, simulation.comm)
 
     def checkpoint(self) -> Iterator[Field]:
-        """Yield what averages have summed up, as part of a state. Collective."""
+        """Yield sums of averages and colours of movies, as part of a state. Collective."""
         for one in self._averages:
             yield from one.checkpoint()
+        for movie in self._movies:
+            yield from movie.checkpoint()
 
     def check_hits(self, start: float, end: float, step_size: float) -> None:
         """Refuse steps of one size that miss a time at which something is to be written."""
