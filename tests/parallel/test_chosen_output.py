@@ -187,6 +187,35 @@ def test_a_case_writes_what_it_asks_for_at_its_times(comm, device, shared_folder
     on_first_rank(comm, check)
 
 
+@pytest.mark.filterwarnings("ignore:average")
+def test_averages_are_those_of_whole_fields(sim, shared_folder):
+    index = REGIONS["box"][1]
+    inside = sim.average("velocity", every=0.05, batch=0.1, **REGIONS["box"][0])
+    profiles = {axis: sim.average("velocity", every=0.05, profile=axis) for axis in "xyz"}
+    values = []
+    sim.every(0.05, lambda one: values.append(whole(one, "velocity")))
+    sim.run(until=0.2)
+    mean, square = (np.mean([one**n for one in values[1:]], axis=0) for n in (1, 2))
+    inside.write(shared_folder / "inside.zarr")
+    for axis, one in profiles.items():
+        one.write(shared_folder / f"{axis}.zarr")
+
+    def check():
+        group = zarr.open_group(shared_folder / "inside.zarr", mode="r")
+        for component, axis in enumerate("xyz"):
+            found = group[f"velocity_mean_{axis}"][0]
+            np.testing.assert_allclose(found, mean[component][index], atol=1e-14)
+        for number, axis in enumerate("zyx"):
+            others = tuple(one for one in range(3) if one != number)
+            group = zarr.open_group(shared_folder / f"{axis}.zarr", mode="r")
+            line = mean[0].mean(axis=others)
+            np.testing.assert_allclose(group["velocity_mean_x"][0], line, atol=1e-14)
+            scatter = np.sqrt(square[0].mean(axis=others) - line**2)
+            np.testing.assert_allclose(group["velocity_fluctuation_x"][0], scatter, atol=1e-12)
+
+    on_first_rank(sim.comm, check)
+
+
 def test_other_families_write_their_fields(comm, device, shared_folder):
     tracer = Advection(points=(10, 12, 14), courant=0.5, comm=comm, device=device)
     porous = PorousFlow(

@@ -244,3 +244,51 @@ def test_what_is_not_accepted_is_one_line(tmp_path, averages, message):
 def test_what_has_no_mean_ends_the_run(tmp_path):
     with pytest.raises(RunError, match="no number at t = 0.1, so it has no average"):
         run(tmp_path, '{ of = "exp(2000 + velocity_x)", interval = 0.1, file = "none" }')
+
+
+# -- from Python, without a folder --------------------------------------------------------------
+
+
+def test_averages_while_stepping_from_python(tmp_path):
+    flow = ss.Turbulence(points=8, viscosity=0.05, initial="taylor-green", step=0.05)
+    samples = []
+    average = flow.average(["velocity", "velocity_x**2"], every=0.1, batch=0.2)
+    thinner = flow.average("velocity", steps=2, batch=0.2, profile="z")
+    flow.every(0.1, lambda sim: samples.append(np.array(sim.fields["velocity"][...])))
+    with pytest.raises(InputError, match="there are no samples yet"):
+        average.write(tmp_path / "a.zarr")
+    flow.run(until=1.0)
+    expected = np.mean(samples[1:], axis=0)
+    assert average.samples == 10
+    np.testing.assert_allclose(average.mean["velocity"], expected, atol=1e-15)
+    np.testing.assert_allclose(average.mean["velocity_x_2"].shape, (8, 8, 8))
+    np.testing.assert_allclose(
+        average.fluctuation["velocity"], np.std(samples[1:], axis=0), atol=1e-14
+    )
+    np.testing.assert_allclose(thinner.mean["velocity"], expected.mean(axis=(2, 3)), atol=1e-15)
+    with pytest.warns(RuntimeWarning, match="5 batches of 0.2 only: errors are rough"):
+        average.write(tmp_path / "a.zarr")
+    kept = xarray.open_zarr(tmp_path / "a.zarr").load()
+    np.testing.assert_array_equal(kept.velocity_error_x[0], average.error["velocity"][0])
+    # It goes on, and stops.
+    average.cancel()
+    flow.run(until=1.2)
+    assert (average.samples, thinner.samples) == (10, 12)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({}, "exactly one of interval"),
+        ({"steps": 3}, "batch is needed with steps"),
+        ({"steps": 3, "batch": "x"}, "batch: .*number"),
+        ({"every": 0.1, "batch": 0.1}, "twice the interval"),
+        ({"every": 0.1, "profile": "q"}, "profile.*accepted: x, y"),
+        ({"every": 0.1, "profile": "x", "plane": ("z", 0)}, "profile and plane exclude"),
+        ({"every": -1}, "interval is -1"),
+    ],
+)
+def test_wrong_arguments_are_one_line(options, message):
+    flow = ss.Turbulence(points=8, viscosity=0.05, initial="taylor-green", step=0.05)
+    with pytest.raises(InputError, match=message):
+        flow.average("velocity", **options)

@@ -1,4 +1,4 @@
-"""Output into files while a simulation is stepped from Python: `output` and `movie`."""
+"""What is kept while a simulation is stepped from Python: `output`, `average` and `movie`."""
 
 from __future__ import annotations
 
@@ -9,14 +9,19 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 import numpy as np
 from pydantic import ValidationError
 
-from slipstream.argument_checks import plain_value
-from slipstream.case.chosen_outputs import FieldsOutput, MovieOutput, plain_name
+from slipstream.argument_checks import is_finite, plain_value
+from slipstream.case.chosen_outputs import (
+    AveragesOutput,
+    FieldsOutput,
+    MovieOutput,
+    plain_name,
+)
 from slipstream.case.table import Table
 from slipstream.case.validation_messages import explain
 from slipstream.collective import check_agreement, on_every_rank, together
 from slipstream.errors import InputError
 from slipstream.interactive.callbacks import Callback, occasions_of
-from slipstream.simulation.chosen_fields import ChosenFields
+from slipstream.simulation.chosen_fields import ChosenAverages, ChosenFields
 from slipstream.simulation.chosen_outputs import ChosenMovie
 from slipstream.simulation.occasions import Occasions
 
@@ -45,6 +50,68 @@ class _Writing(Callback):
         """Stop writing, and complete the file."""
         super().cancel()
         self._close()
+
+
+class Averaging(Callback):
+    """Averages over time of fields or expressions: samples are added until it is cancelled.
+
+    Attributes
+    ----------
+    mean, fluctuation, error : dict of str to numpy.ndarray
+        Of this rank's part, on the host: the average, the root mean square of the distance from it,
+        and the standard error of the average. Components are the first axis, where there are
+        several. Profiles and places are those of the first rank.
+    samples : int
+        How many samples there have been.
+    """
+
+    def __init__(self, simulation: Any, averages: ChosenAverages, occasions: Occasions) -> None:
+        super().__init__(simulation, lambda _: averages.sample(), occasions)
+        self._averages = averages
+
+    @property
+    def samples(self) -> int:
+        """How many samples there have been."""
+        return self._averages.samples
+
+    @property
+    def mean(self) -> dict[str, np.ndarray]:
+        """The averages, by name."""
+        return self._all("mean")
+
+    @property
+    def fluctuation(self) -> dict[str, np.ndarray]:
+        """The root mean squares of the distances from the averages, by name."""
+        return self._all("fluctuation")
+
+    @property
+    def error(self) -> dict[str, np.ndarray]:
+        """The standard errors of the averages, by name."""
+        return self._all("error")
+
+    def _all(self, kind: str) -> dict[str, np.ndarray]:
+        found = {name: self._averages.statistic(name, kind) for name in self._averages.sums}
+        return {name: np.array(one[0] if len(one) == 1 else one) for name, one in found.items()}
+
+    def write(self, file: str | Path) -> None:
+        """Write them into a file: zarr, HDF5 or VTK, as its name ends. Collective.
+
+        Raises
+        ------
+        InputError
+            If there are no samples yet, or the file is none that may be replaced.
+        """
+        simulation, path = self._simulation(), Path(file)
+        if simulation is None:
+            raise InputError("write: the simulation is gone")
+        with together(simulation.comm):
+            if not self.samples:
+                raise InputError("write: there are no samples yet; accepted: after some time")
+            given = {"of": "x", "interval": 1.0, "file": path.name}
+            _validated(AveragesOutput, given, "write")
+            on_every_rank(simulation.comm, lambda: _check_folder(path))
+            self._averages.write_now(path)
+            simulation._tell()
 
 
 class ChosenOutput:
@@ -149,6 +216,86 @@ class ChosenOutput:
         writing = _Writing(simulation, chosen.write, lambda: None, occasions)
         simulation._callbacks.append(writing)
         return writing
+
+    def average(
+        self,
+        of: Any,
+        every: float | None = None,
+        *,
+        steps: int | None = None,
+        times: Any = None,
+        batch: float | None = None,
+        profile: str | None = None,
+        plane: Place | None = None,
+        line: Place | None = None,
+        points: Any = None,
+        box: Mapping[str, Sequence[float]] | None = None,
+        stride: int | Sequence[int] = 1,
+    ) -> Averaging:
+        """Average fields or expressions over time from now on, with standard errors. Collective.
+
+        >>> average = sim.average("velocity", every=0.1, profile="z")
+        >>> sim.run(until=50)
+        >>> average.mean["velocity"], average.error["velocity"]
+
+        Nothing but sums is kept: 32 bytes for each value, on the host. A sample counts for the time
+        since the one before. They last as long as the simulation; ``output={"averages": [...]}``
+        and ``run(output=)`` keep them with states.
+
+        Parameters
+        ----------
+        of : str, Quantity, sequence or mapping
+            As for `output`.
+        every, steps, times
+            When samples are taken, as for `every`; one of them is needed.
+        batch : float, optional
+            Time of the batches from whose scatter errors come: longer than some ten correlation
+            times. By default a 16th of the time until the end of the case, or 50 samples where it
+            has none; needed with `steps` and `times`.
+        profile : {"x", "y", "z"}, optional
+            Only along this axis: each sample is the mean over the other two.
+        plane, line, points, box, stride
+            Which points, as for `output`.
+
+        Returns
+        -------
+        Averaging
+            With `mean`, `fluctuation` and `error` by name, `write` and `cancel`.
+
+        Raises
+        ------
+        InputError
+            If anything is not accepted.
+        """
+        simulation = cast("InteractiveSimulation", self)
+        solver = simulation._ready()
+        quantities = _quantities(of)
+        with together(simulation.comm):
+            occasions = occasions_of(every, steps, times, solver.time, solver.step)
+            if every is None and batch is None:
+                raise InputError("average: batch is needed with steps and times; accepted: a time")
+            # Where steps or times say when, any interval that suits the batch.
+            half = float(plain_value(batch)) / 2 if is_finite(plain_value(batch)) else 1.0
+            settings = _validated(
+                AveragesOutput,
+                {
+                    "of": {name: _text(one) for name, one in quantities.items()},
+                    "interval": half if every is None else plain_value(every),
+                    "batch": plain_value(batch),
+                    "profile": profile,
+                    "plane": _place(plane),
+                    "line": _place(line),
+                    "points": None if points is None else plain_value(np.asarray(points)),
+                    "box": None if box is None else {k: plain_value(v) for k, v in box.items()},
+                    "stride": plain_value(stride),
+                },
+                "average",
+            )
+            check_agreement(simulation.comm, {"average": (settings, every, steps, times)})
+            averages = ChosenAverages(solver, settings, "average", quantities)
+        averaging = Averaging(simulation, averages, occasions)
+        simulation._callbacks.append(averaging)
+        return averaging
 
     def movie(
         self,

@@ -186,6 +186,7 @@ class _Canvas:
             bar.yaxis.set_label_position("right")
             bar.set_xticks([])
             bar.ticklabel_format(axis="y", scilimits=(-2, 4), useMathText=True)
+            bar.yaxis.get_offset_text().set_horizontalalignment("left")
             bar.set_ylabel(label, parse_math=False)
             for spine in (*axes.spines.values(), *bar.spines.values()):
                 spine.set_visible(False)

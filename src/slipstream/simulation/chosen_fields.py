@@ -163,7 +163,7 @@ class ChosenAverages(ChosenFields):
         if settings.since is not None:
             self.start = settings.since
         end = simulation.case.time.end
-        if self.start >= end:
+        if settings.since is not None and self.start >= end:
             raise InputError(f"{where}.since: is {self.start:g}; accepted: less than time.end")
         self.batch = settings.batch or self._usual_batch(end)
         shape = self._sampling.points.boxes[simulation.rank].shape
@@ -177,7 +177,7 @@ class ChosenAverages(ChosenFields):
 
     def _usual_batch(self, end: float) -> float:
         interval = self.settings.interval
-        if end >= _NO_END:
+        if end >= _NO_END or end <= self.start:
             return _USUAL_BATCH * interval
         return max(2, math.ceil((end - self.start) / interval / _BATCHES * (1 - 1e-9))) * interval
 
@@ -202,6 +202,22 @@ class ChosenAverages(ChosenFields):
     def last(self) -> float:
         """Time of the last sample, or of the start."""
         return next(iter(self._sums.values())).last
+
+    def statistic(self, name: str, kind: str) -> np.ndarray:
+        """Return the mean, the fluctuation or the error of this rank's part, component first."""
+        sums = self._sums[name]
+        if kind == "mean":
+            return sums.mean
+        if kind == "fluctuation":
+            return np.sqrt(sums.variance + self._spread[name])
+        return np.sqrt(sums.variance_of_mean)
+
+    def write_now(self, path: Path) -> None:
+        """Write the averages so far into a file of this name. Collective."""
+        self.settings = self.settings.model_copy(update={"file": path.name})
+        self._files = None
+        self.open(path.parent)
+        self.write()
 
     @property
     def samples(self) -> int:
@@ -261,13 +277,7 @@ class ChosenAverages(ChosenFields):
 
     def _part(self, array: SampledArray, components: slice) -> np.ndarray:
         name, _, end = array.name.rpartition("_")
-        sums = self._sums[name]
-        if end == "mean":
-            found = sums.mean
-        elif end == "fluctuation":
-            found = np.sqrt(sums.variance + self._spread[name])
-        else:
-            found = np.sqrt(sums.variance_of_mean)
+        found = self.statistic(name, end)
         return np.ascontiguousarray(found[components], array.dtype)
 
     def write(self) -> None:
