@@ -4,6 +4,7 @@ Started under an MPI launcher, every rank runs the same tests in the same order.
 fails on one rank would leave the others waiting for it for ever, so it ends all of them.
 """
 
+import atexit
 import gc
 import importlib
 import math
@@ -27,6 +28,7 @@ from slipstream.exchange import local_rank
 from slipstream.report import picture_process
 
 DEVICE_VARIABLE = "SLIPSTREAM_TEST_DEVICE"
+OWN_FOLDER = pytest.StashKey[str | None]()
 
 # Some examples compile kernels, and other ranks take the cores: time says nothing about a test.
 # Every run draws other examples; --hypothesis-profile=thorough draws many at once.
@@ -59,7 +61,7 @@ def pytest_configure(config):
     # Who runs the tests by nohup wants them to ignore a hang-up; what they start heeds it.
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGHUP, signal.SIG_DFL)
-    keep_files_in_memory()
+    config.stash[OWN_FOLDER] = use_own_folder()
     if several_ranks() and world().rank:
         # All ranks do the same: one of them tells of it.
         reporter = config.pluginmanager.getplugin("terminalreporter")
@@ -68,15 +70,43 @@ def pytest_configure(config):
         config.pluginmanager.register(silent, "terminalreporter")
 
 
-def keep_files_in_memory(folder="/dev/shm", needed=4 * 2**30):
-    """Let tests write to memory, if it has room: runs flush every file, and would await a disk."""
+FOLDER = "SLIPSTREAM_TEST_FOLDER"
+
+
+def use_own_folder():
+    """Let this run, with all processes that it starts, write to a temporary folder of its own.
+
+    Other runs of the tests at the same time tidy up theirs. It is removed when nothing has failed.
+    Ranks take one that all of them know.
+    """
+    if FOLDER in os.environ:
+        return None
+    place = quick_folder() or tempfile.gettempdir()
+    own = None if several_ranks() else tempfile.mkdtemp(prefix="slipstream-tests-", dir=place)
+    os.environ[FOLDER] = os.environ["TMPDIR"] = own or place
+    tempfile.tempdir = None
+    return own
+
+
+def quick_folder(folder="/dev/shm", needed=4 * 2**30):
+    """Return memory, if it has room: runs flush every file, and would await a disk; else None."""
     if "TMPDIR" in os.environ or not os.access(folder, os.W_OK):
-        return
+        return None
     # Compiled kernels are among the files.
     executable = not os.statvfs(folder).f_flag & os.ST_NOEXEC
-    if executable and shutil.disk_usage(folder).free > needed:
-        os.environ["TMPDIR"] = folder
-        tempfile.tempdir = None
+    return folder if executable and shutil.disk_usage(folder).free > needed else None
+
+
+def pytest_sessionfinish(session, exitstatus):
+    folder = session.config.stash[OWN_FOLDER]
+    if folder and exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
+        atexit.register(_remove, folder, os.getpid())
+
+
+def _remove(folder, process):
+    # What this process forks ends as it does.
+    if os.getpid() == process:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def pytest_collection_modifyitems(config, items):

@@ -11,7 +11,7 @@ import tempfile
 from pathlib import Path
 
 import moments
-from flows import environment
+from flows import PATIENCE, environment
 from slipstream.mpi_launch import find_mpiexec
 from small_shards import set_if_asked_for
 
@@ -27,11 +27,11 @@ def start(ranks, family, folder, report, **options):
     script = [sys.executable, moments.__file__, family, str(folder), str(report), *given]
     return subprocess.run(
         [find_mpiexec(), "-n", str(ranks), *script],
-        env={**environment(ranks), "OMP_NUM_THREADS": "1", "SLIPSTREAM_TIMEOUT": "30"},
+        env={**environment(ranks), "OMP_NUM_THREADS": "1", "SLIPSTREAM_TIMEOUT": "300"},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
-        timeout=100,
+        timeout=PATIENCE,
     ).returncode
 
 

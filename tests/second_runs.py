@@ -15,7 +15,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from flows import RANDOM, environment
+from flows import PATIENCE, RANDOM, environment
 
 CASES = {
     "spectral": RANDOM,
@@ -51,7 +51,7 @@ def fault_of(folder, pair, overwrite, delay):
     try:
         began = time.monotonic()
         while all(run.poll() is None for run in runs):
-            if time.monotonic() - began > 60:
+            if time.monotonic() - began > PATIENCE:
                 return "both run"
             time.sleep(0.05)
         loser = next(run for run in runs if run.poll() is not None)
@@ -63,11 +63,11 @@ def fault_of(folder, pair, overwrite, delay):
             return f"the loser said: {said}"
         # Rows of its own, not those of the pair before.
         while not any(path.stat().st_mtime > wall for path in folder.glob("out/diagnostics.csv")):
-            if winner.poll() is not None or time.monotonic() - began > 60:
+            if winner.poll() is not None or time.monotonic() - began > PATIENCE:
                 return f"nobody runs; the winner said: {winner.stderr.read()}"
             time.sleep(0.05)
         winner.send_signal(signal.SIGTERM)
-        said = winner.communicate(timeout=60)[1]
+        said = winner.communicate(timeout=PATIENCE)[1]
         if winner.returncode != 75 or said.count("\n") != 1 or "interrupted" not in said:
             return f"the winner ended with {winner.returncode}: {said}"
         left = {path.name for path in (folder / "out").iterdir()}

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from flows import RANDOM, REPOSITORY, diagnostics, environment, slipstream
+from flows import PATIENCE, RANDOM, REPOSITORY, diagnostics, environment, slipstream
 from slipstream.errors import InputError
 from slipstream.exchange.communicators import RANKS_PER_NODE
 from slipstream.io import open_checkpoint
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.mpi
 ENDS = {
     "is killed": "os.kill(os.getpid(), signal.SIGKILL)",
     "ends early": "sys.exit(0)",
-    "sleeps": "time.sleep(60)",
+    "sleeps": "time.sleep(3000)",
 }
 
 SCRIPT = """
@@ -59,21 +59,20 @@ say("nothing was noticed")
 
 
 def run_with(folder, end, transport, schedule="overlap", layout="slab"):
-    """Run the script on two ranks; return its status, what they said, and the seconds it took."""
+    """Run the script on two ranks; return its status, and what they said."""
     said = folder / "said.txt"
     said.touch()
     command = [find_mpiexec(), "-n", "2", sys.executable, "-c", SCRIPT.format(end=ENDS[end])]
     # Each rank is a node, if that makes a difference to the transport.
     nodes = {RANKS_PER_NODE: "1"} if transport == "mpi-hierarchical" else {}
-    began = time.monotonic()
     result = subprocess.run(
         [*command, said, transport, schedule, layout],
         cwd=REPOSITORY,
         capture_output=True,
         env={**environment(2), "OMP_NUM_THREADS": "1", "SLIPSTREAM_TIMEOUT": "1", **nodes},
-        timeout=50,
+        timeout=PATIENCE,  # which is less than a rank sleeps
     )
-    return result.returncode, said.read_text(), time.monotonic() - began
+    return result.returncode, said.read_text()
 
 
 @pytest.mark.parametrize(
@@ -88,26 +87,24 @@ def run_with(folder, end, transport, schedule="overlap", layout="slab"):
 def test_a_rank_that_never_comes_is_waited_for_no_longer_than_allowed(
     transport, schedule, layout, tmp_path
 ):
-    status, said, seconds = run_with(tmp_path, "sleeps", transport, schedule, layout)
+    status, said = run_with(tmp_path, "sleeps", transport, schedule, layout)
     assert status != 0
     assert "RunError: " in said
     assert " for 1 s" in said
     assert "SLIPSTREAM_TIMEOUT" in said
     assert "nothing was noticed" not in said
-    # Rank 1 would have slept for longer.
-    assert seconds < 40
 
 
 @pytest.mark.parametrize(
     ("end", "transport"), [("is killed", "peer"), ("is killed", "mpi-p2p"), ("ends early", "peer")]
 )
 def test_a_rank_that_dies_ends_the_job_with_an_error(end, transport, tmp_path):
-    status, said, _ = run_with(tmp_path, end, transport)
+    status, said = run_with(tmp_path, end, transport)
     assert status != 0
     assert "nothing was noticed" not in said
 
 
-def wait_until(condition, seconds=100):
+def wait_until(condition, seconds=PATIENCE):
     began = time.monotonic()
     while not condition():
         assert time.monotonic() - began < seconds

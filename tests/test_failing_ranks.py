@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from flows import REPOSITORY, environment
+from flows import PATIENCE, REPOSITORY, environment
 from slipstream.exchange.communicators import RANKS_PER_NODE
 from slipstream.mpi_launch import find_mpiexec
 
@@ -37,10 +37,10 @@ def said_by_rank_1(*cases, **variables):
         [find_mpiexec(), "-n", "2", sys.executable, "tests/rank_fails.py", *cases],
         cwd=REPOSITORY,
         # Whoever waited in vain would say so only when this test has given up.
-        env={**environment(2), "OMP_NUM_THREADS": "1", "SLIPSTREAM_TIMEOUT": "100", **variables},
+        env={**environment(2), "OMP_NUM_THREADS": "1", "SLIPSTREAM_TIMEOUT": "3000", **variables},
         capture_output=True,
         text=True,
-        timeout=80,
+        timeout=PATIENCE,
     )
     parts = [line.partition(" on rank 1: ") for line in result.stdout.splitlines()]
     said = {case: text for case, of_rank_1, text in parts if of_rank_1}

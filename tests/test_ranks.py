@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from flows import RANDOM, REPOSITORY, diagnostics, environment, slipstream
+from flows import PATIENCE, RANDOM, REPOSITORY, diagnostics, environment, slipstream
 from slipstream import cli
 from slipstream.io import open_checkpoint
 from slipstream.mpi_launch import find_mpiexec
@@ -74,18 +74,18 @@ def run_tests(ranks, *arguments, launcher=(), **variables):
         "--color=no",
         "-p",
         "no:cacheprovider",
-        "--timeout=120",
+        "--timeout=500",
         "--timeout-method=thread",
         *arguments,
     ]
-    settings = {"OMP_NUM_THREADS": "1", "SLIPSTREAM_TIMEOUT": "60", **variables}
+    settings = {"OMP_NUM_THREADS": "1", "SLIPSTREAM_TIMEOUT": "300", **variables}
     return subprocess.run(
         command,
         cwd=REPOSITORY,
         env={**environment(ranks), **settings},
         capture_output=True,
         text=True,
-        timeout=800,
+        timeout=3000,
     )
 
 
@@ -164,7 +164,7 @@ def test_all_that_is_named_is_there():
 
 
 # The longest first.
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(3200)
 @pytest.mark.parametrize("ranks", ["3", "2", "3 tiled", "4"])
 def test_parallel_tests_hold_on_several_ranks(ranks):
     tests = itertools.chain(*(runs_on(ranks, path) for path in PARALLEL))
@@ -290,7 +290,7 @@ def test_stopped_run_goes_on_with_the_numbers_of_an_uninterrupted_one(folder, nu
     try:
         _wait_for_rows(folder / "stopped" / "diagnostics.csv", 3, process)
         process.send_signal(number)
-        output, errors = process.communicate(timeout=60)
+        output, errors = process.communicate(timeout=PATIENCE)
     finally:
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)
@@ -317,7 +317,7 @@ def test_stopped_run_goes_on_with_the_numbers_of_an_uninterrupted_one(folder, nu
         assert_same_series(diagnostics(folder / name), later, 1e-11)
 
 
-def _wait_for_rows(path, count, process, seconds=60):
+def _wait_for_rows(path, count, process, seconds=PATIENCE):
     """Wait until a running process has written some rows of its time series."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:

@@ -3,7 +3,7 @@
 import subprocess
 import sys
 
-from flows import REPOSITORY, environment
+from flows import PATIENCE, REPOSITORY, environment
 
 
 def test_damaged_and_forged_states_end_in_one_line():
@@ -13,7 +13,7 @@ def test_damaged_and_forged_states_end_in_one_line():
         env=environment(1),
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=PATIENCE,
     )
     assert result.returncode == 0, result.stdout + result.stderr
     assert "0 defects" in result.stdout

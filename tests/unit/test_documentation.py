@@ -12,7 +12,7 @@ import pytest
 import tifffile
 import typer
 
-from flows import REPOSITORY, diagnostics, environment, slipstream
+from flows import PATIENCE, REPOSITORY, diagnostics, environment, slipstream
 from slipstream import cli
 from slipstream.case import load_case
 from slipstream.lattice import make_sample
@@ -137,7 +137,7 @@ def test_python_blocks_run(document, folder):
         env={**environment(ranks), "OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=PATIENCE,
     )
     assert result.returncode == 0, result.stdout + result.stderr
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import xarray
 
-from flows import RANDOM, diagnostics, environment, make_case, slipstream
+from flows import PATIENCE, RANDOM, diagnostics, environment, make_case, slipstream
 from slipstream import cli
 from slipstream.device import HostDevice
 from slipstream.io import open_checkpoint
@@ -189,14 +189,14 @@ def test_signal_ends_a_run_in_order(folder, number):
         command, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
     try:
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + PATIENCE
         series = folder / "out" / "diagnostics.csv"
         while not (series.exists() and series.read_text().count("\n") > 20):
             assert process.poll() is None, process.communicate()
             assert time.monotonic() < deadline
             time.sleep(0.05)
         process.send_signal(number)
-        output, errors = process.communicate(timeout=60)
+        output, errors = process.communicate(timeout=PATIENCE)
     finally:
         process.kill()
     assert process.returncode == 75, output + errors

@@ -9,7 +9,7 @@ import warnings
 import matplotlib
 import pytest
 
-from flows import REPOSITORY, environment
+from flows import PATIENCE, REPOSITORY, environment
 from slipstream.mpi_launch import find_mpiexec
 
 # Size, what is written, what is printed.
@@ -84,7 +84,7 @@ def test_an_example_runs_on_ranks_without_a_warning(name, ranks, tmp_path):
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=PATIENCE,
     )
     assert result.returncode == 0, result.stderr
     check_result(name, tmp_path, result.stdout)

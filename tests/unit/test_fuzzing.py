@@ -3,14 +3,19 @@
 import subprocess
 import sys
 
-from flows import REPOSITORY, environment
+from flows import PATIENCE, REPOSITORY, environment
 from fuzzing import Outcome
 
 
 def test_damaged_cases_and_formulas_end_in_one_line():
     command = [sys.executable, "tests/fuzzing.py", "--quick", "--cases", "60", "--formulas", "25"]
     result = subprocess.run(
-        command, cwd=REPOSITORY, env=environment(1), capture_output=True, text=True, timeout=300
+        command,
+        cwd=REPOSITORY,
+        env=environment(1),
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
     )
     assert result.returncode == 0, result.stdout + result.stderr
     assert "0 defects" in result.stdout

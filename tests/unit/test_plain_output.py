@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from flows import RANDOM, environment
+from flows import PATIENCE, RANDOM, environment
 from slipstream import plain_output
 
 # Every command in one process, which takes as long to start as all of them to run.
@@ -71,7 +71,7 @@ def test_every_command_writes_in_any_encoding(tmp_path, variables, lines):
         cwd=tmp_path,
         env={**environment(), **variables},
         capture_output=True,
-        timeout=100,
+        timeout=PATIENCE,
     )
     said = (done.stdout + done.stderr).decode("latin-1")
     assert done.returncode == 0, said

@@ -9,7 +9,7 @@ import threading
 import numpy as np
 import pytest
 
-from flows import REPOSITORY, environment
+from flows import PATIENCE, REPOSITORY, environment
 from slipstream.device.cpu_device import HostStream
 from slipstream.errors import RunError
 from slipstream.fft import DistributedFFT
@@ -23,7 +23,7 @@ def test_a_sweep_ends_with_the_results_of_one_process(how):
         env={**environment(), "OMP_NUM_THREADS": "2"},
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=PATIENCE,
     )
     assert result.returncode == 0, result.stdout + result.stderr
     assert result.stdout == "the same\n"

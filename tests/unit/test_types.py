@@ -4,7 +4,7 @@ import os
 import subprocess
 import sys
 
-from flows import REPOSITORY
+from flows import PATIENCE, REPOSITORY
 
 
 def test_a_typed_program_is_understood_and_its_mistakes_are_found():
@@ -16,7 +16,7 @@ def test_a_typed_program_is_understood_and_its_mistakes_are_found():
         env={**os.environ, "MYPYPATH": str(REPOSITORY / "src")},
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=PATIENCE,
     )
     assert result.returncode == 0, result.stdout + result.stderr
     assert "no issues found" in result.stdout
