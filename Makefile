@@ -60,7 +60,7 @@ format: $(VENV)/.stamp-test
 	$(VENV)/bin/ruff format .
 
 gpu-check: $(GPU_CHECK_NEEDS)
-	PYTHONPATH=src$${PYTHONPATH:+:$$PYTHONPATH} $(PYTHON) -m slipstream.gpu_check
+	PYTHONPATH=src$${PYTHONPATH:+:$$PYTHONPATH} $(PYTHON) tools/gpu_check.py
 
 gpu-bench: $(GPU_CHECK_NEEDS)
 	PYTHONPATH=src$${PYTHONPATH:+:$$PYTHONPATH} $(PYTHON) -m slipstream bench headlines --device cuda \

@@ -112,7 +112,7 @@ def _remove(folder, process):
 def pytest_collection_modifyitems(config, items):
     """Leave out what needs a GPU where none was asked for, and what other numbers of ranks show.
 
-    `slipstream.gpu_check` runs the former, and test_ranks.py the latter.
+    `tools/gpu_check.py` runs the former, and test_ranks.py the latter.
     """
     # What starts ranks comes first: several of these at a time would wait for each other's cores.
     items.sort(key=lambda item: item.get_closest_marker("mpi") is None)

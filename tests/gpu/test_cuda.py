@@ -1,4 +1,4 @@
-"""What only a GPU shows. Run by `python -m slipstream.gpu_check`, left out elsewhere."""
+"""What only a GPU shows. Run by `tools/gpu_check.py`, left out elsewhere."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""A GPU as a device: copies, streams, graphs, memory. Run by `python -m slipstream.gpu_check`."""
+"""A GPU as a device: copies, streams, graphs, memory. Run by `tools/gpu_check.py`."""
 
 import gc
 import time

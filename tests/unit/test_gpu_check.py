@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from slipstream import gpu_check
+import gpu_check
 
 GOOD = [(["passed"], 0)] * 4
 

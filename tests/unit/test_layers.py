@@ -40,7 +40,7 @@ LAYERS = (
     {"bench"},
     {"option_values"},
     {"cli"},
-    {"__main__", "gpu_check"},
+    {"__main__"},
 )
 FAMILIES = ("spectral", "lattice", "advection")
 # Of the package `simulation`, what runs a case: it knows what all simulations have, but simulations

@@ -1,4 +1,4 @@
-"""Everything that needs a GPU, in one command: ``python -m slipstream.gpu_check``.
+"""Everything that needs a GPU, in one command: ``python tools/gpu_check.py``.
 
 Runs the tests that hold on any device on a GPU, those that only a GPU can run, and the parallel
 ones on 2 and 4 MPI ranks, which share the GPUs in turn. What does not disturb each other runs at
@@ -108,7 +108,7 @@ def _failures(record: Path) -> Path:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run everything, or with ``--record`` the given tests as one rank; return the exit status."""
     allow_plain_output()
-    parser = argparse.ArgumentParser(prog="python -m slipstream.gpu_check", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python tools/gpu_check.py", description=__doc__)
     parser.add_argument("--record", help=argparse.SUPPRESS)
     parser.add_argument("tests", nargs="*", help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
@@ -186,7 +186,7 @@ def _launch(ranks: int, tests: Sequence[str], record: Path, seconds: float, log:
     except InputError as error:
         log.write_text(f"gpu-check: {error}")
         return error.exit_status
-    module = [sys.executable, "-m", "slipstream.gpu_check", "--record", str(record)]
+    module = [sys.executable, __file__, "--record", str(record)]
     # Several parts share the cores.
     threads = {"OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "2")}
     with log.open("w") as said:
