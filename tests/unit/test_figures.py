@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from advection_lines import lines_of
 from slipstream.accepted import STRATEGIES
-from slipstream.bench.advection_lines import lines_of
 from slipstream.case import validate_case
 from slipstream.forecast import load_machine, spectral_counts, step_time
 

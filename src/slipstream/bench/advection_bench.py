@@ -14,7 +14,6 @@ import numpy as np
 from slipstream.advection import FLOPS, STRATEGIES, Advection, gaussian, tuned_shell
 from slipstream.advection.overlap_strategies import checked_strategy
 from slipstream.array_types import Comm
-from slipstream.bench.advection_lines import lines_of
 from slipstream.bench.comparison import headline
 from slipstream.bench.harness import (
     Draw,
@@ -136,10 +135,6 @@ def measure_advection(
         "copy bandwidth (B/s)": bandwidths,
         "rows": rows,
         "same bits": len(digests) == 1,
-        "lines": {
-            "first two strategies": lines_of(tuple(STRATEGIES)[:2]),
-            "all strategies": lines_of(STRATEGIES),
-        },
         "left out": left_out,
     }
 
@@ -217,7 +212,6 @@ def _row(
         "bytes per second": moved,
         "fraction of copy": moved / bound,
         "exposed (s per step)": uncovered,
-        "lines": lines_of([name]),
         "error": error,
         "digest": digest[:16],
     }
@@ -244,8 +238,7 @@ def print_advection(title: str, result: Mapping[str, Any]) -> None:
     """Print a row for each strategy, and what they are measured against."""
     copies = result["copy bandwidth (B/s)"].items()
     bound = ", ".join(f"{name} {rate / 1e9:.4g} GB/s" for name, rate in copies)
-    lines, rows = result["lines"], result["rows"]
-    ratio = lines["all strategies"] / lines["first two strategies"]
+    rows = result["rows"]
     show_table(
         title,
         {
@@ -254,15 +247,12 @@ def print_advection(title: str, result: Mapping[str, Any]) -> None:
             "GF": number_of("GF", ".4g"),
             "of copy": number_of("fraction of copy", ".2f"),
             "exposed": seconds_of("exposed (s per step)"),
-            "lines": text_of("lines"),
             "error": number_of("error", ".2e"),
         },
         rows,
         [
             f"copy bandwidth of all ranks in this run: {bound}",
             "all strategies give the same bits" if result["same bits"] else "strategies DIFFER",
-            f"lines of the strategies file: {lines['first two strategies']} for the first two, "
-            f"{lines['all strategies']} for all ({ratio:.2f} times)",
             *(f"{row['strategy']}: shell of {row['shell']}" for row in rows if "shell" in row),
             *left_out(result),
         ],

@@ -1,4 +1,6 @@
-"""How many lines of `advection.strategies` each strategy needs, counted by the program itself.
+"""How many lines of `overlap_strategies.py` each strategy of advection needs, counted as it runs.
+
+    python tools/advection_lines.py
 
 A strategy's step is placed and recorded while Python tells which lines run. A statement counts with
 all its lines, comments and docstrings never; what the module does when it is imported belongs to
@@ -109,3 +111,17 @@ def _statements(tree: ast.AST) -> list[set[int]]:
         last = body[0].lineno - 1 if body else _last_line(node)
         extents.append(set(range(node.lineno, last + 1)))
     return extents
+
+
+def main() -> None:
+    """Print the lines of each strategy, of the first two together, and of all."""
+    for name in STRATEGIES:
+        print(f"{name:16} {lines_of([name])}")
+    first, second = list(STRATEGIES)[:2]
+    print(
+        f"{first} and {second} together: {lines_of([first, second])}; all: {lines_of(STRATEGIES)}"
+    )
+
+
+if __name__ == "__main__":
+    main()
