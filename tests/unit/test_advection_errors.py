@@ -5,8 +5,8 @@ import pytest
 
 from slipstream.advection import STRATEGIES, Advection, gaussian
 from slipstream.advection.advection_solver import checked_grid
-from slipstream.advection.lax_wendroff import check_courant
 from slipstream.advection.overlap_strategies import checked_strategy
+from slipstream.advection.stencil import check_courant
 from slipstream.decomposition import Box
 from slipstream.device import HostDevice
 from slipstream.errors import InputError

@@ -11,13 +11,13 @@ import numpy as np
 from slipstream.advection.advection_memory import memory_needed
 from slipstream.advection.device_regions import DeviceRegion, Region, record_copies
 from slipstream.advection.exact_solution import gaussian
-from slipstream.advection.lax_wendroff import check_courant
 from slipstream.advection.overlap_strategies import (
     Strategy,
     checked_strategy,
     place,
     record_step,
 )
+from slipstream.advection.stencil import check_courant
 from slipstream.argument_checks import three_counts, whole_number
 from slipstream.array_types import Comm
 from slipstream.collective import check_agreement, collectively, on_every_rank
