@@ -5,6 +5,7 @@ fails on one rank would leave the others waiting for it for ever, so it ends all
 """
 
 import atexit
+import contextlib
 import gc
 import importlib
 import math
@@ -14,8 +15,10 @@ import signal
 import sys
 import tempfile
 import threading
+import time
 import unittest.mock
 from concurrent.futures import Future
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
@@ -76,12 +79,16 @@ FOLDER = "SLIPSTREAM_TEST_FOLDER"
 def use_own_folder():
     """Let this run, with all processes that it starts, write to a temporary folder of its own.
 
-    Other runs of the tests at the same time tidy up theirs. It is removed when nothing has failed.
-    Ranks take one that all of them know.
+    Other runs of the tests at the same time tidy up theirs. It stays for three days if a test has
+    failed. Ranks take one that all of them know.
     """
     if FOLDER in os.environ:
         return None
     place = quick_folder() or tempfile.gettempdir()
+    for old in Path(place).glob("slipstream-tests-*"):
+        with contextlib.suppress(OSError):
+            if time.time() - old.stat().st_mtime > 3 * 86400:
+                shutil.rmtree(old)
     own = None if several_ranks() else tempfile.mkdtemp(prefix="slipstream-tests-", dir=place)
     os.environ[FOLDER] = os.environ["TMPDIR"] = own or place
     tempfile.tempdir = None
@@ -99,7 +106,7 @@ def quick_folder(folder="/dev/shm", needed=4 * 2**30):
 
 def pytest_sessionfinish(session, exitstatus):
     folder = session.config.stash[OWN_FOLDER]
-    if folder and exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
+    if folder and exitstatus != pytest.ExitCode.TESTS_FAILED:
         atexit.register(_remove, folder, os.getpid())
 
 

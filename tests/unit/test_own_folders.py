@@ -1,5 +1,6 @@
 """Runs of the tests at the same time do not meet: each has a temporary folder of its own."""
 
+import os
 import subprocess
 import sys
 
@@ -18,6 +19,9 @@ print(made)
 
 def test_runs_at_the_same_time_have_folders_of_their_own(tmp_path):
     outside = {"TMPDIR": str(tmp_path), "PYTHONPATH": f"{REPOSITORY}/src:{REPOSITORY}/tests"}
+    old = tmp_path / "slipstream-tests-of-last-week"
+    old.mkdir()
+    os.utime(old, (0, 0))
     variables = {k: v for k, v in environment().items() if k != conftest.FOLDER} | outside
     made = [
         subprocess.run(
@@ -31,4 +35,5 @@ def test_runs_at_the_same_time_have_folders_of_their_own(tmp_path):
         for _ in range(2)
     ]
     assert made[0] != made[1]
+    assert not old.exists()
     assert all(one.startswith(str(tmp_path / "slipstream-tests-")) for one in made)
