@@ -121,6 +121,8 @@ ON = {
     "parallel_output::test_checkpoint_of_one_rank_is_read_by_several": ("2", "3 tiled"),
     "peer_transport": ("2", "3 tiled"),
     "peer_transport::test_memory_of_plans_that_are_gone_is_freed": ("2",),
+    # Eight, see below.
+    "counted_messages": ("2", "4"),
     # What measures takes its time on every rank.
     "fft_tuning": ("2",),
     "calibration": ("2",),
@@ -179,6 +181,12 @@ def test_more_ranks_than_points_or_planes_give_the_same():
     """Six, of which process grids are 2 x 3, and which may be on six, three or two nodes."""
     tests = [f"tests/parallel/test_{name}.py" for name in ("fft_layouts", "lattice_flow", "nodes")]
     result = run_tests(6, *tests, "-k", "any and not workers")
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert " passed" in result.stdout
+
+
+def test_messages_of_eight_ranks_are_those_that_are_noted():
+    result = run_tests(8, "tests/parallel/test_counted_messages.py", "-k", "rk4 or lattice")
     assert result.returncode == 0, result.stdout + result.stderr
     assert " passed" in result.stdout
 

@@ -263,6 +263,15 @@ def test_fewer_columns_stay_where_a_device_has_less_room_than_it_said(comm, devi
     assert modes_of(advance(some, 3)).tobytes() == expected.tobytes()
 
 
+@pytest.mark.several_ranks
+@pytest.mark.parametrize("how", ["{ tiles = 3 }", "{ tiles = 3, resident = false }"])
+def test_messages_of_mpi_give_the_same_bits_as_shared_memory(comm, device, how):
+    settings = (*BOX, *MODELS["mhd"], f"run.streaming={how}")
+    expected = modes_of(advance(in_core(device, *BOX, *MODELS["mhd"], comm=comm), 3))
+    found = modes_of(advance(start(device, *settings, *BY_MPI, comm=comm), 3))
+    assert found.tobytes() == expected.tobytes()
+
+
 def test_a_step_of_flow_takes_its_state_over_the_bus_once_in_a_substage(device):
     """A midpoint step reads its state in each substage, and writes it once."""
     problem = SpectralSimulation(

@@ -45,10 +45,25 @@ def case_of(points, schedule="overlap", **run):
     )
 
 
-def test_most_published_figures_are_within_thirty_percent():
-    errors = [abs(one.error) for one in published_runs()]
-    assert np.mean([error <= 0.3 for error in errors]) >= 0.8
-    assert max(errors) < 0.5
+def test_most_held_out_figures_are_within_thirty_percent():
+    """Only of figures to which nothing was fitted does that say anything."""
+    held_out = [abs(one.error) for one in published_runs() if one.known == "held out"]
+    assert len(held_out) == 8
+    assert sum(error <= 0.3 for error in held_out) >= 7
+    assert sum(error <= 0.2 for error in held_out) >= 5
+    assert max(abs(one.error) for one in published_runs()) < 0.5
+
+
+def test_the_command_counts_held_out_figures_and_shows_misses(capsys):
+    with pytest.raises(SystemExit) as ended:
+        main(["project", "--papers"])
+    assert not ended.value.code
+    said = " ".join(capsys.readouterr().out.split())
+    assert "of 8 held-out figures 7 are within 30% and 5 within 20%" in said
+    assert "fitted to 12 others, and chosen by who had seen 4" in said
+    misses = [one for one in published_runs() if abs(one.error) > 0.3]
+    assert said.count("missed by more than 30%") == len(misses) == 2
+    assert "12288^3, 1024 nodes, +39% (held out)" in said
 
 
 def test_the_variant_that_won_is_the_one_foretold():
@@ -80,6 +95,7 @@ def test_the_middle_of_a_torus_holds_up_what_must_cross_it():
     narrow = network.model_copy(update={"bisection_gb_per_s": 1.0})
     found = step_time(counts, machine.model_copy(update={"network": narrow}))
     waits = counts.exchanges * network.latency_us * 1e-6
+    waits += counts.off_node_messages * network.message_us * 1e-6
     assert found.network == pytest.approx(crossing / narrow.bisection(512) + waits)
     assert load_machine("summit").network.bisection(4000) == np.inf
 
@@ -132,12 +148,34 @@ def test_aggregated_messages_pay_where_they_are_small(points, pays):
         spectral_counts(case_of(points, transport=name), machine, 192)
         for name in ("auto", "mpi-hierarchical")
     )
-    assert aggregated.off_node_bytes == direct.off_node_bytes
-    assert aggregated.message_bytes == 36 * direct.message_bytes
-    assert direct.off_node_messages == 186 * direct.exchanges
-    assert aggregated.off_node_messages == 6 * direct.exchanges
+    # Of the 31 other nodes, the first rank carries what goes to six.
+    assert aggregated.off_node_bytes == pytest.approx(direct.off_node_bytes * 36 / 31, rel=0.05)
+    assert aggregated.message_bytes == pytest.approx(36 * direct.message_bytes, rel=0.05)
+    assert direct.off_node_messages == 31 * aggregated.off_node_messages
+    assert aggregated.relayed_bytes > 1.5 * direct.off_node_bytes
     times = [step_time(counts, machine).network for counts in (direct, aggregated)]
     assert (times[1] < times[0]) == pays
+
+
+def test_small_steps_take_as_long_as_their_launches():
+    machine = load_machine("h200-nvl8-ib")
+    counts = spectral_counts(case_of(8), machine, 1)
+    found = step_time(counts, machine)
+    assert found.launches == pytest.approx(1e-6 * machine.device.launch_us * counts.launches)
+    assert found.total == pytest.approx(found.memory + found.launches)
+    assert found.launches > 50 * found.memory
+
+
+def test_each_message_takes_its_time():
+    machine = load_machine("summit")
+    counts = spectral_counts(case_of(64), machine, 48)
+    slow = machine.model_copy(
+        update={"network": machine.network.model_copy(update={"message_us": 10.5})}
+    )
+    more = step_time(counts, slow).network - step_time(counts, machine).network
+    assert more == pytest.approx(1e-5 * counts.off_node_messages)
+    # Of 42 ranks of other nodes some have no modes; products go in chunks.
+    assert counts.off_node_messages > 2 * (3 + 5) * 36
 
 
 @pytest.mark.parametrize("strategy", ["gpu-peer", "gpu-mpi", "mpi"])
@@ -149,7 +187,8 @@ def test_halos_of_a_cube_are_what_surrounds_it(strategy):
     assert counts.in_node_bytes + counts.off_node_bytes == halo
     assert counts.in_node_messages + counts.off_node_messages == 26
     assert counts.message_bytes == 8 * edge**2
-    # One reads and one writes each point, and each value of a halo, there and back.
+    # One reads and one writes each point, and each value of a halo, there and back: where it is
+    # stored by who has it, nobody packs it.
     passes = counts.host_bytes if strategy == "mpi" else counts.memory_bytes
     assert passes == 2 * (8 * edge**3 + 2 * halo)
     through_host = halo if strategy == "gpu-mpi" else 0
@@ -182,8 +221,10 @@ def test_what_leaves_a_rank_is_what_its_plan_sends(ranks):
     machine, case = load_machine("summit"), case_of([24, 20, 32])
     counts = spectral_counts(case, machine, ranks)
     problem = problem_of_case(case, 0, ranks, 128).problem
-    fields = len(problem.model.inputs) + len(problem.model.products)
-    sent = problem.geometry.plan.off_rank_elements() * fields * 2 * 16
+    plan, model = problem.geometry.plan, problem.model
+    elements = plan.off_rank_elements() * len(model.products)
+    elements += plan.reversed().off_rank_elements() * len(model.inputs)
+    sent = elements * 2 * 16
     assert counts.in_node_bytes + counts.off_node_bytes == sent
     assert (counts.off_node_bytes > 0) == (ranks > 6)
     assert (counts.in_node_bytes > 0) == (ranks > 1)
@@ -195,8 +236,9 @@ def test_parts_add_up_one_after_the_other_and_hide_side_by_side():
         step_time(spectral_counts(case_of(64, one), machine, 12), machine)
         for one in ("serial", "overlap")
     )
-    assert serial.total == pytest.approx(serial.memory + max(serial.in_node, serial.network))
-    parts = overlap.memory, max(overlap.in_node, overlap.network)
+    work = serial.memory + serial.launches
+    assert serial.total == pytest.approx(work + max(serial.in_node, serial.network))
+    parts = overlap.memory + overlap.launches, max(overlap.in_node, overlap.network)
     assert max(parts) < overlap.total < sum(parts)
 
 
@@ -291,15 +333,23 @@ def test_messages_of_mpi_cross_the_bus_of_gpus(case):
         return forecast(loaded, where, [2])[0].counts
 
     direct = counts("auto")
-    assert direct == counts("peer") == counts("mpi-device-p2p")
+    for name in ("peer", "mpi-device-p2p"):
+        same = counts(name)
+        assert (same.in_node_bytes, same.off_node_bytes) == (
+            direct.in_node_bytes,
+            direct.off_node_bytes,
+        )
+        assert not same.is_from_host and not same.bus_in_bytes
     assert not direct.is_from_host and not direct.bus_in_bytes
     sent = direct.in_node_bytes + direct.off_node_bytes
     for kind, crossing in (("gpu", sent), ("cpu", 0)):
         staged = counts("mpi-p2p", kind)
         assert staged.is_from_host
-        assert (staged.bus_in_bytes, staged.bus_out_bytes) == (crossing, crossing)
-        # On CPUs populations are stored in another way.
-        assert staged.memory_bytes == direct.memory_bytes or kind == "cpu"
+        assert staged.bus_out_bytes == crossing
+        # What comes to a rank is about as much as what it sends.
+        assert staged.bus_in_bytes == pytest.approx(crossing, rel=0.05)
+        # Of populations, those that leave are packed.
+        assert staged.memory_bytes == pytest.approx(direct.memory_bytes, rel=0.03) or kind == "cpu"
     assert step_time(counts("mpi-p2p"), machine).total > step_time(direct, machine).total
 
 

@@ -9,7 +9,7 @@ from slipstream.case import validate_case
 from slipstream.decomposition import Box
 from slipstream.errors import InputError
 from slipstream.forecast import forecast, lattice_counter, load_machine, step_time
-from slipstream.forecast import lattice_counts as module
+from slipstream.forecast import noted_lattice as module
 from slipstream.lattice import make_sample
 from slipstream.lattice.d3q19 import D3Q19
 from slipstream.lattice.domain_decomposition import (
@@ -17,6 +17,8 @@ from slipstream.lattice.domain_decomposition import (
     divided_pores,
     percolating_pores,
 )
+from slipstream.lattice.population_layout import ENCODINGS
+from slipstream.lattice.pore_sites import stored_sites
 
 MACHINE = load_machine("summit")
 
@@ -57,6 +59,13 @@ def links_between(pores, boxes, periodic):
     return found
 
 
+def bytes_of_update(sites):
+    """Return what the sites of a rank move in a step, on average over a pair."""
+    links = ENCODINGS["compact"].bytes_per_site(D3Q19)
+    of_pair = module.Storage(layout="vector-collision").bytes_per_update(links)
+    return stored_sites(sites) * sum(of_pair) / 2
+
+
 @pytest.mark.parametrize("partition", ["bisection", "cartesian"])
 @pytest.mark.parametrize("periodic", [(True, True, True), (True, False, False)])
 @pytest.mark.parametrize("ranks", [2, 5, 12])
@@ -80,8 +89,11 @@ def test_a_step_moves_the_sites_and_links_of_its_busiest_ranks(ranks):
     links = links_between(pores, boxes, np.array([True] * 3)).sum(axis=1).max()
     counts = lattice_counter(case, MACHINE)(ranks)
     assert counts.in_node_bytes + counts.off_node_bytes == 8 * links
-    storage = module.Storage(layout="vector-collision")
-    assert counts.memory_bytes == sites * module.bytes_of_update(storage) + 4 * 8 * links
+    # What others get is gathered and stored there, or packed on its way to another node; what comes
+    # is put in its place. Each time an address is read.
+    packings = 0 if ranks == 1 else 1 if ranks <= MACHINE.devices_per_node else 2
+    packed = packings * (8 + 8 + 8) * links
+    assert counts.memory_bytes == pytest.approx(bytes_of_update(sites) + packed)
     assert (counts.off_node_bytes > 0) == (ranks > MACHINE.devices_per_node)
 
 
@@ -126,8 +138,7 @@ def test_an_image_too_large_to_be_read_is_like_its_middle(monkeypatch):
     # in a row; at the four edges, rows have one direction that leaves by two faces.
     links = 4 * 10 * (3 * 8 + 2 * 7) - 4 * 8
     assert counts.in_node_bytes + counts.off_node_bytes == 8 * links
-    of_update = module.bytes_of_update(module.Storage(layout="vector-collision"))
-    assert counts.memory_bytes == pytest.approx(800 * of_update + 4 * 8 * links)
+    assert counts.memory_bytes == pytest.approx(bytes_of_update(800) + 2 * (8 + 8 + 8) * links)
     # Of larger parts some planes tell all.
     monkeypatch.setattr(module, "_COUNTED", 2**9)
     assert lattice_counter(case, MACHINE)(16) == counts

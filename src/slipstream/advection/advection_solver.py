@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -24,7 +25,7 @@ from slipstream.collective import check_agreement, collectively, on_every_rank
 from slipstream.decomposition import Box, grid_boxes, process_grid
 from slipstream.device import Device, HostDevice, open_device
 from slipstream.errors import InputError
-from slipstream.exchange import HaloExchange, HaloPlan, local_rank, make_transport
+from slipstream.exchange import HaloExchange, HaloPlan, Transport, local_rank, make_transport
 from slipstream.schedule import StepGraph, Timeline, commit
 from slipstream.simulation.device_memory import check_memory, ranks_per_device
 
@@ -101,26 +102,20 @@ class Advection:
         self.devices = open_devices(self.strategy, devices or {}, threads, comm)
         self._divided = tuple(int(count > 1) for count in self.grid)
         self._check_memory()
-        regions = self._place(self.box)
-        # The first device has the points that other ranks read.
-        outermost = self.devices[next(iter(regions))]
-        transport = self.strategy.transport if ranks > 1 else "none"
-        self._transport = make_transport(transport, comm, outermost)
-        self._regions = {
-            name: DeviceRegion(
-                self.devices[name], region, self.dtype, self.courant, self._empty(name, regions)
-            )
-            for name, region in regions.items()
-        }
-        self._halos = None
-        if self._transport is not None:
-            layouts = [next(iter(self._place(box).values())).layout for box in self.boxes]
-            plan = HaloPlan.make(self.boxes, self.shape, self._divided, rank)
-            arrays = next(iter(self._regions.values())).arrays
-            self._halos = HaloExchange(outermost, plan, layouts, arrays, self._transport)
-        graphs = [
-            record_step(self.strategy, self._regions, self._halos, target) for target in (0, 1)
-        ]
+        steps = record_steps(
+            self.strategy,
+            self.devices,
+            self.boxes,
+            rank,
+            self._divided,
+            self.shape,
+            self.dtype,
+            self.courant,
+            self.shell,
+            lambda device, name: make_transport(name, comm, device),
+        )
+        self._regions, self._halos, self._transport = steps.regions, steps.halos, steps.transport
+        graphs = steps.graphs
         self._steps = [commit(graph, self.strategy.policy) for graph in graphs]
         self._newest, self.steps = 0, 0
 
@@ -134,17 +129,6 @@ class Advection:
             for name, device in self.devices.items()
         ]
         check_memory(self.comm, needs, "shape: this grid")
-
-    def _place(self, box: Box) -> dict[str, Region]:
-        return place(self.strategy, self.devices, box, self._divided, self.dtype, self.shell)
-
-    def _empty(self, name: str, regions: Mapping[str, Region]) -> Callable:
-        """Return what allocates memory that everything that moves this device's data can access."""
-        if name == "cpu" and len(regions) == 2:
-            return self.devices["gpu"].pinned
-        if self._transport is not None and name == next(iter(regions)):
-            return self._transport.empty
-        return self.devices[name].empty
 
     def set(self, values: np.ndarray, steps: int = 0) -> None:
         """Set the values of this rank's points. Collective.
@@ -247,6 +231,64 @@ class Advection:
     def timeline(self, forget: bool = False) -> Timeline:
         """Return what ran when in the profiled steps; `forget` clears the record."""
         return Timeline.merged([step.timeline for step in self._steps], forget)
+
+
+@dataclass(frozen=True)
+class RecordedSteps:
+    """The two steps of a rank that take turns, and what they work on."""
+
+    regions: Mapping[str, DeviceRegion]
+    halos: HaloExchange | None
+    transport: Transport | None
+    graphs: list[StepGraph]
+
+
+def record_steps(
+    strategy: Strategy,
+    devices: Mapping[str, Device],
+    boxes: Sequence[Box],
+    rank: int,
+    divided: Sequence[int],
+    shape: tuple[int, int, int],
+    dtype: np.dtype,
+    courant: Sequence[float],
+    shell: int,
+    make_transport: Callable[[Device, str], Transport | None],
+) -> RecordedSteps:
+    """Allocate the points of a rank, and record its steps. Collective if `make_transport` is.
+
+    That makes a transport of a name for the device whose points other ranks read.
+    """
+
+    def placed(box: Box) -> dict[str, Region]:
+        return place(strategy, devices, box, divided, dtype, shell)
+
+    regions = placed(boxes[rank])
+    # The first device has the points that other ranks read.
+    outermost = next(iter(regions))
+    transport = make_transport(devices[outermost], strategy.transport if len(boxes) > 1 else "none")
+
+    def empty(name: str) -> Callable:
+        """Return what allocates memory that everything that moves this device's data can access."""
+        if name == "cpu" and len(regions) == 2:
+            return devices["gpu"].pinned
+        if transport is not None and name == outermost:
+            return transport.empty
+        return devices[name].empty
+
+    on_devices = {
+        name: DeviceRegion(devices[name], region, dtype, courant, empty(name))
+        for name, region in regions.items()
+    }
+    halos = None
+    if transport is not None:
+        layouts = [next(iter(placed(box).values())).layout for box in boxes]
+        plan = HaloPlan.make(boxes, shape, divided, rank)
+        halos = HaloExchange(
+            devices[outermost], plan, layouts, on_devices[outermost].arrays, transport
+        )
+    graphs = [record_step(strategy, on_devices, halos, target) for target in (0, 1)]
+    return RecordedSteps(on_devices, halos, transport, graphs)
 
 
 def checked_shape(shape: Sequence[int]) -> tuple[int, int, int]:

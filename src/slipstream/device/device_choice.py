@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from slipstream.accepted import DEVICES
 from slipstream.device.cpu_device import HostDevice, lane_count
 from slipstream.device.device_interface import Device
+from slipstream.device.noting_device import NotingDevice
 from slipstream.errors import InputError
 from slipstream.thread_count import thread_count
 
@@ -123,6 +124,8 @@ def _open_hip(local_rank: int) -> Device:
 
 def open_devices(first: Device, local_rank: int, count: int) -> list[Device]:
     """Return several devices for one rank: GPUs, or objects of the CPU that stand for as many."""
+    if isinstance(first, NotingDevice):
+        return [first, *(first.alike() for _ in range(1, count))]
     if first.kind == "cpu":
         alike = first.tiled_transforms()
         threads = thread_count()

@@ -163,6 +163,8 @@ class Device(ABC):
         Seconds for which a thread that polls leaves its core to the kernels, between two polls.
     row_bytes : int
         Rows of large arrays are best accessed where they start at multiples of this.
+    notes : bool
+        Whether nothing runs: graphs are recorded to count what their nodes access, which they keep.
     """
 
     name: str
@@ -171,6 +173,7 @@ class Device(ABC):
     lanes: int
     shared_memory_limit: int
     inline: bool = False
+    notes: bool = False
     pause: float
     row_bytes: int
     array_module: ModuleType
@@ -184,6 +187,10 @@ class Device(ABC):
     @abstractmethod
     def empty(self, shape: tuple[int, ...], dtype: Any) -> Any:
         """Return an uninitialised, aligned, C-ordered array in device memory."""
+
+    def in_cache(self, shape: tuple[int, ...], dtype: Any) -> Any:
+        """Return the same for what is worked on batch by batch, on a CPU in the cache of a core."""
+        return self.empty(shape, dtype)
 
     @abstractmethod
     def pinned(self, shape: tuple[int, ...], dtype: Any) -> np.ndarray:

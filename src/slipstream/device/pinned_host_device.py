@@ -9,6 +9,7 @@ import numpy as np
 
 from slipstream.device.cpu_device import HostDevice
 from slipstream.device.device_interface import Device
+from slipstream.device.noting_device import NotingDevice
 
 if TYPE_CHECKING:
     from slipstream.device.cuda_device import CudaDevice
@@ -47,4 +48,6 @@ def home_of(device: Device) -> Device:
 
     A CPU is its own home.
     """
+    if isinstance(device, NotingDevice):
+        return device.home
     return device if device.kind == "cpu" else _pinned_host(cast("CudaDevice", device))

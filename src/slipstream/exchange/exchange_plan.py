@@ -66,9 +66,18 @@ class ExchangePlan:
         if count == 1:
             return [self]
 
+        ranges: dict[int, list[tuple[int, int]]] = {}
+
         def chunks(blocks: tuple[Block, ...], number: int) -> tuple[Block, ...]:
-            cut = (_range(block, *split(block.box.shape[0], count)[number]) for block in blocks)
-            return tuple(block for block in cut if block.count)
+            cut = []
+            for block in blocks:
+                length = block.box.stop[0] - block.box.start[0]
+                if length not in ranges:
+                    ranges[length] = split(length, count)
+                low, high = ranges[length][number]
+                if low < high:
+                    cut.append(_range(block, low, high))
+            return tuple(cut)
 
         return [
             ExchangePlan(
@@ -97,6 +106,44 @@ class ExchangePlan:
 def part_of(array: Array, block: Block) -> Array:
     """Return the part of a flat packed array that a block describes."""
     return array[block.offset : block.offset + block.count]
+
+
+def ranges_of(blocks: Iterable[Block]) -> list[tuple[int, int]]:
+    """Return the ranges of elements that blocks cover, neighbours as one."""
+    ranges: list[list[int]] = []
+    for block in blocks:
+        if ranges and ranges[-1][1] == block.offset:
+            ranges[-1][1] += block.count
+        else:
+            ranges.append([block.offset, block.offset + block.count])
+    return [(low, high) for low, high in ranges]
+
+
+def views_of_ranges(array: Array, ranges: Sequence[tuple[int, int]]) -> list[Array]:
+    """Return views of a flat array that cover ranges: of equal ones at equal distances, one view.
+
+    Thousands of ranks may get a block each, of a few sizes.
+    """
+    views, first = [], 0
+    while first < len(ranges):
+        low, high = ranges[first]
+        count, distance = 1, 0
+        while first + count < len(ranges):
+            start, stop = ranges[first + count]
+            step = start - ranges[first + count - 1][0]
+            if stop - start != high - low or count > 1 and step != distance:
+                break
+            count, distance = count + 1, step
+        if low + count * distance > array.size:  # the last one ends with the array
+            count -= 1
+        if count > 1:
+            rows = array[low : low + count * distance].reshape(count, distance)
+            views.append(rows[:, : high - low])
+        else:
+            count = 1
+            views.append(array[low:high])
+        first += count
+    return views
 
 
 def _common_parts(own: Box, boxes: Sequence[Box]) -> Iterator[tuple[int, Box]]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import ctypes
 import math
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,7 +21,13 @@ from slipstream.collective.time_limit import abandoned
 from slipstream.device import Device
 from slipstream.exchange.communicators import node_numbers
 from slipstream.exchange.exchange_order import ExchangeOrder
-from slipstream.exchange.exchange_plan import Block, ExchangePlan, part_of
+from slipstream.exchange.exchange_plan import (
+    Block,
+    ExchangePlan,
+    part_of,
+    ranges_of,
+    views_of_ranges,
+)
 from slipstream.exchange.failure_notice import FailureNotice
 from slipstream.exchange.transport_base import Exchange, Transport
 from slipstream.schedule import StepGraph
@@ -94,11 +100,81 @@ class MpiTransport(Transport):
         return self._staging_arrays[key][1]
 
 
-class MpiExchange(Exchange):
-    """The messages of an exchange, as a transfer of the host, and the copies that they need."""
+class MessageExchange(Exchange):
+    """An exchange that the host starts and polls, and the copies that its messages need.
+
+    `staged` are the pairs of which messages are sent, and to which they come: arrays of the host
+    for what is on a device.
+    """
 
     # Whether all ranks must start their transfers in the same order.
     ordered = False
+
+    def __init__(
+        self,
+        device: Device,
+        plan: ExchangePlan,
+        pairs: Sequence[tuple[Array, Array]],
+        whole: bool,
+        staging: Callable[[Array], Array],
+    ) -> None:
+        super().__init__(device, plan, pairs, whole)
+        self._staged = [(staging(source), staging(target)) for source, target in self.pairs]
+        # Arrays of its own that its messages go through.
+        self._scratch: list[Array] = []
+        self._ranges = ranges_of(self.sends), ranges_of(self.receives)
+
+    def start(self) -> None:
+        """Start sending and receiving."""
+        raise NotImplementedError
+
+    def test(self) -> bool:
+        """Return whether all has been sent and received."""
+        raise NotImplementedError
+
+    def give_up(self, failure: BaseException) -> None:
+        """Note that a step with this exchange has failed, and tell the other ranks."""
+        raise NotImplementedError
+
+    def _record_messages(self, graph: StepGraph, label: str) -> None:
+        self._record_copies(graph, f"{label}: copy out", 0)
+        graph.add_transfer(
+            self,
+            reads=[part for source, _ in self._staged for part in self._parts(source, 0)],
+            writes=[
+                *(part for _, target in self._staged for part in self._parts(target, 1)),
+                *(array for array in self._scratch if array.size),
+            ],
+            label=label,
+        )
+        self._record_copies(graph, f"{label}: copy in", 1)
+
+    def _parts(self, array: Array, side: int) -> list[Array]:
+        """Return the parts of a source (side 0), or target, that messages take."""
+        return views_of_ranges(array, self._ranges[side])
+
+    def _record_copies(self, graph: StepGraph, label: str, side: int) -> None:
+        """Record copies of the sources to the host (side 0), or of the targets back (side 1)."""
+        for arrays, staged in zip(self.pairs, self._staged, strict=True):
+            if arrays[side] is staged[side]:
+                continue
+            pairs = (self._parts(each[side], side) for each in (arrays, staged))
+            for on_device, on_host in zip(*pairs, strict=True):
+                parts = on_device, on_host
+                source, target = parts if side == 0 else parts[::-1]
+                graph.add_copy(
+                    target,
+                    source,
+                    label=label,
+                    category="copy",
+                    lane=label.split(": ")[1],
+                    device=self.device,
+                )
+
+
+class MpiExchange(MessageExchange):
+    """The messages of an exchange, as requests of MPI."""
+
     # How many tags it needs for each array.
     tags = 1
 
@@ -111,12 +187,9 @@ class MpiExchange(Exchange):
     ) -> None:
         from mpi4py import MPI
 
-        super().__init__(transport.device, plan, pairs, whole)
-        self._transport, self._comm, staging = transport, transport.comm, transport.staging
+        super().__init__(transport.device, plan, pairs, whole, transport.staging)
+        self._transport, self._comm = transport, transport.comm
         self._polls, self._flying = 0, False
-        self._staged = [(staging(source), staging(target)) for source, target in self.pairs]
-        # Arrays of its own that its messages go through.
-        self._scratch: list[np.ndarray] = []
         blocks = (*self.sends, *self.receives)
         # Counting in the largest common unit keeps all counts and offsets far below 2^31.
         self._unit = max(1, math.gcd(*(n for block in blocks for n in (block.offset, block.count))))
@@ -157,34 +230,6 @@ class MpiExchange(Exchange):
         if self._flying:
             abandoned.append(self)  # whose arrays MPI may still write to
         self._transport.give_up(failure)
-
-    def _record_messages(self, graph: StepGraph, label: str) -> None:
-        self._record_copies(graph, f"{label}: copy out", 0)
-        arriving = [part_of(target, b) for _, target in self._staged for b in self.receives]
-        graph.add_transfer(
-            self,
-            reads=[part_of(source, b) for source, _ in self._staged for b in self.sends],
-            writes=[*arriving, *(array for array in self._scratch if array.size)],
-            label=label,
-        )
-        self._record_copies(graph, f"{label}: copy in", 1)
-
-    def _record_copies(self, graph: StepGraph, label: str, side: int) -> None:
-        """Record copies of the sources to the host (side 0), or of the targets back (side 1)."""
-        for arrays, staged in zip(self.pairs, self._staged, strict=True):
-            if arrays[side] is staged[side]:
-                continue
-            for block in (self.sends, self.receives)[side]:
-                parts = part_of(arrays[side], block), part_of(staged[side], block)
-                source, target = parts if side == 0 else parts[::-1]
-                graph.add_copy(
-                    target,
-                    source,
-                    label=label,
-                    category="copy",
-                    lane=label.split(": ")[1],
-                    device=self.device,
-                )
 
 
 def _free(handles: list[Any]) -> None:

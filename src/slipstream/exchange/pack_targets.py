@@ -50,11 +50,15 @@ class PackTargets:
     def __init__(self, plan: ExchangePlan, blocks: Sequence[dict[int, Array]]) -> None:
         self.plan, self.blocks = plan, list(blocks)
 
-    def views(self, number: int, box: Box) -> Views:
-        """Return where the parts of a box of the `number`-th pair are written, block by block."""
+    def views(self, number: int, box: Box, peer: int | None = None) -> Views:
+        """Return where the parts of a box of the `number`-th pair are written, block by block.
+
+        Of all blocks, or of that for one rank.
+        """
         return [
             view
             for block in self.plan.sends
+            if peer is None or block.peer == peer
             for view in views_of(self.blocks[number][block.peer], block, box)
         ]
 

@@ -31,6 +31,8 @@ from slipstream.schedule import StepGraph
 
 # A rank that waits looks in every so many polls whether another has given up.
 _LOOK = 16
+# Lanes of a GPU in which it tells other ranks, and waits for them.
+HANDSHAKE_LANES = ("ready", "signal", "arrival")
 
 
 class PeerTransport(Transport):
@@ -171,12 +173,12 @@ class StoredTargets(PackTargets):
     def record_open(self, graph: StepGraph, label: str) -> None:
         """Record that this rank's targets are free, and the wait for those of others."""
         if self._ready:
-            lanes = ("ready", "ready")
+            lanes = HANDSHAKE_LANES[0], HANDSHAKE_LANES[0]
             self._ready.record(graph, [], self._arriving, self._stored, f"{label}: ready", lanes)
 
     def record_close(self, graph: StepGraph, label: str) -> None:
         """Record that this rank has stored all, and the wait for what others store."""
-        lanes = ("signal", "arrival")
+        lanes = HANDSHAKE_LANES[1], HANDSHAKE_LANES[2]
         self._arrived.record(graph, self._stored, [], self._arriving, f"{label}: wait", lanes)
 
 

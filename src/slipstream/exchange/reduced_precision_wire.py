@@ -17,7 +17,7 @@ from slipstream.array_types import Array
 from slipstream.decomposition import split
 from slipstream.device import Device, Kernel, RowLaunch, address_of
 from slipstream.errors import InputError
-from slipstream.exchange.exchange_plan import Block, ExchangePlan
+from slipstream.exchange.exchange_plan import Block, ExchangePlan, ranges_of
 from slipstream.exchange.transport_base import Exchange, Transport
 from slipstream.schedule import StepGraph
 
@@ -196,16 +196,9 @@ class NarrowExchange(Exchange):
 
 def _chunks(blocks: Sequence[Block], lanes: int) -> list[tuple[int, int]]:
     """Return the ranges that blocks cover, neighbours as one, divided by rows among lanes."""
-    ranges: list[list[int]] = []
-    for block in blocks:
-        stop = block.offset + block.count
-        if ranges and ranges[-1][1] == block.offset:
-            ranges[-1][1] = stop
-        else:
-            ranges.append([block.offset, stop])
     return [
         (start + low * _ROW, min(stop, start + high * _ROW))
-        for start, stop in ranges
+        for start, stop in ranges_of(blocks)
         for low, high in split(_rows(start, stop), lanes)
         if low < high
     ]

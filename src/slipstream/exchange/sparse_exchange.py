@@ -92,9 +92,15 @@ class _Swap:
                 category=category,
                 device=self._device,
                 lane="exchange",
+                moves=self._moves(self._plan.send_size),
             )
         self._targets.record_close(graph, label)
         self._record_scatter(graph, places, label)
+
+    def _moves(self, count: int) -> tuple[int, int]:
+        """Return the bytes of so many numbers, and of the addresses by which they are found."""
+        item = self._array.itemsize
+        return count * (item + self._addresses.itemsize), count * item
 
     def _kernel(self, name: str, launch: RowLaunch, *arguments: Any) -> Operation:
         return self._device.kernel("indexed_gather.hpp", name, **self._constants).bind(
@@ -146,4 +152,5 @@ class _Swap:
             category="pack",
             device=self._device,
             lane="exchange",
+            moves=self._moves(count),
         )

@@ -44,6 +44,7 @@ class ColumnPass:
         self.line = LineTransform(device, "z", nz, complex_dtype, count, tiled, scratch)
         self._tables = RowTables(device, geometry.column_rows(ky))
         kept = geometry.modes[0].positions() >= 0
+        self._kept = float(kept.mean())
         offset = np.where(kept, self._ky * row * np.arange(nz, dtype=np.int64), NOT_KEPT)
         self._in_place = RowTables(device, (offset, np.full_like(offset, row)))
         row_bytes = fields * nz * row * np.dtype(complex_dtype).itemsize
@@ -126,7 +127,11 @@ class ColumnPass:
             target, tables = spectral[:, :, low:high], tables or self._tables
             self.line.record_forward(graph, points, target, tables, 0, [target], lane)
         elif self.line.tiled:
-            self.line.record_forward(graph, points, points, self._in_place, 0, [points], lane)
+            # Only the modes that are kept are stored.
+            moves = points.nbytes, points.nbytes * self._kept
+            self.line.record_forward(
+                graph, points, points, self._in_place, 0, [points], lane, moves
+            )
         else:
             self.line.record_in_place(graph, points, True, lane)
 

@@ -53,16 +53,18 @@ class LineTransform:
         first: int,
         accessed: list[Array],
         lane: str,
+        moves: tuple[float, float] | None = None,
     ) -> None:
         """Record points -> packed modes.
 
         Points are (fields, outer, n, columns), and may be overwritten. The fields of the packed
         array are addressed by its leading stride, its rows by the tables, which lead to the memory
-        `accessed`; plane 0 of the points is plane `first` of the modes.
+        `accessed`; plane 0 of the points is plane `first` of the modes. For what a tiled kernel
+        `moves` see `StepGraph.add`.
         """
         if self.tiled:
             operation = self._kernel.bind(packed, points, tables, first, True)
-            self._add(graph, operation, [points], accessed, "fft", lane)
+            self._add(graph, operation, [points], accessed, "fft", lane, moves)
             return
         self.record_in_place(graph, points, True, lane)
         scatter = self.mover.scatter(points, packed, tables, first)
@@ -131,6 +133,14 @@ class LineTransform:
         writes: list[Array],
         category: str,
         lane: str,
+        moves: tuple[float, float] | None = None,
     ) -> None:
-        label = f"fft {self._axis}" if category == "fft" else f"pack {self._axis}"
-        graph.add(operation, reads=reads, writes=writes, label=label, category=category, lane=lane)
+        graph.add(
+            operation,
+            reads=reads,
+            writes=writes,
+            label=f"fft {self._axis}" if category == "fft" else f"pack {self._axis}",
+            category=category,
+            lane=lane,
+            moves=moves,
+        )

@@ -146,7 +146,7 @@ class PlanePass:
             LineTransform(device, "y", ny, complex_dtype, one.modes[2].count, tiled, scratch)
             for one in geometries
         ]
-        self._blocks = [one.packed_blocks(self._held) for one in geometries]
+        self._runs = [one.packed_runs(self._held) for one in geometries]
         self._tables = [RowTables(device, one.plane_rows(self._held)) for one in geometries]
         self._roots = device.array(gpu_fft_launch.roots(nx, self._real_dtype))
         self._rows: RealRows | None = None
@@ -176,10 +176,10 @@ class PlanePass:
 
     def packed(self, number: int, array: Array) -> PackedPlanes:
         """Return the planes (fields, planes_size) of a range of kx, packed in this rank's order."""
-        blocks = self._blocks[number]
+        runs, of_run = self._runs[number], self._geometry.planes_of_run
 
         def accessed(low: int, high: int) -> list[Array]:
-            return [array[:, at + low * size : at + high * size] for at, size in blocks]
+            return [of_run(array, run, self._held, low, high) for run in runs]
 
         return PackedPlanes(array, self._tables[number], accessed)
 
@@ -476,10 +476,10 @@ class BatchArrays:
         nx: int | None = None,
     ) -> None:
         rows = math.prod(size)
-        self.memory = device.empty((rows * max(row, most),), complex_dtype)
+        self.memory = device.in_cache((rows * max(row, most),), complex_dtype)
         self.modes = self.memory[: rows * row].reshape(*size, row)[..., :width]
         real_dtype = np.zeros(0, complex_dtype).real.dtype
-        self.points: Array = None if nx is None else device.empty((*size, nx), real_dtype)
+        self.points: Array = None if nx is None else device.in_cache((*size, nx), real_dtype)
 
 
 @dataclass(frozen=True)

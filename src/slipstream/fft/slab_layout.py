@@ -123,6 +123,38 @@ class SlabGeometry:
         starts = itertools.accumulate(sizes, initial=0)
         return [(planes * start, size) for start, size in zip(starts, sizes, strict=False)]
 
+    def packed_runs(
+        self, planes: int | None = None, apart: int | None = None
+    ) -> list[tuple[int, int, int]]:
+        """Return where blocks of equal size follow each other: the first's start, size and count.
+
+        Sizes are those per plane, as in `packed_blocks`. Of thousands of ranks there are two or
+        three runs; the block for rank `apart` is in none.
+        """
+        runs: list[tuple[int, int, int]] = []
+        joins = False
+        for rank, (start, size) in enumerate(self.packed_blocks(planes)):
+            if rank == apart or not size:
+                joins = False
+            elif joins and runs[-1][1] == size:
+                runs[-1] = *runs[-1][:2], runs[-1][2] + 1
+            else:
+                runs.append((start, size, 1))
+                joins = True
+        return runs
+
+    @staticmethod
+    def planes_of_run(
+        packed: Any, run: tuple[int, int, int], held: int, low: int, high: int
+    ) -> Any:
+        """Return planes of a run of blocks, (fields, blocks, elements), of arrays (fields, all).
+
+        The arrays hold so many planes.
+        """
+        start, size, count = run
+        part = packed[:, start : start + count * held * size]
+        return part.reshape(len(packed), count, held * size)[:, :, low * size : high * size]
+
     def packed_size(self, planes: int) -> int:
         """Return the number of complex elements of so many packed planes of one field."""
         return planes * self.spectral_shape[1] * self.row

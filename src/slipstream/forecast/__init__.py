@@ -6,11 +6,11 @@ the plans that would be made on so many ranks, without allocating a field (`spec
 are figures of papers, beside which the forecast is put.
 """
 
-from slipstream.forecast.advection_counts import advection_counts
 from slipstream.forecast.case_forecast import Forecast, forecast
-from slipstream.forecast.lattice_counts import lattice_counter
 from slipstream.forecast.machine_description import Machine, load_machine
-from slipstream.forecast.spectral_counts import spectral_counts
+from slipstream.forecast.noted_advection import advection_counts
+from slipstream.forecast.noted_lattice import lattice_counter
+from slipstream.forecast.noted_spectral import spectral_counts
 from slipstream.forecast.step_counts import StepCounts
 from slipstream.forecast.step_time import StepTime, step_time
 

@@ -45,6 +45,8 @@ class Processor(Table):
     share_of_bound, lattice_share, advection_share : float
         Which share of that the passes of a step reach: of a spectral one, and of the other
         families.
+    launch_us : float
+        Microseconds that an operation takes, one after the other, however little it moves.
     """
 
     name: str
@@ -54,6 +56,7 @@ class Processor(Table):
     share_of_bound: _Share = 0.75
     lattice_share: _Share = 0.85
     advection_share: _Share = 0.85
+    launch_us: Annotated[float, Field(ge=0)] = 2.0
 
     def share(self, family: Family) -> float:
         """Return which share of the bound the steps of a family reach."""
@@ -93,12 +96,15 @@ class Node(Table):
         What each rank sends to the others of its node by MPI, from memory of the host.
     latency_us : float
         Microseconds that an exchange within the node takes, however little it moves.
+    message_us : float
+        Microseconds that a rank takes to send a message by MPI, one after the other, however short.
     """
 
     memory_gib: Positive
     gb_per_s: Positive
     host_gb_per_s: Positive = 5.0
     latency_us: Annotated[float, Field(ge=0)] = 0.0
+    message_us: Annotated[float, Field(ge=0)] = 0.5
 
 
 class Network(Table):
@@ -108,6 +114,8 @@ class Network(Table):
     ----------
     latency_us : float
         Microseconds until a message arrives, however short.
+    message_us : float
+        Microseconds that a rank takes to send a message, one after the other, however short.
     message_bytes, node_gb_per_s : tuple of float
         What a node sends while all exchange with all, by the size of a message; straight lines of
         logarithms in between, and beyond the smallest message.
@@ -118,6 +126,7 @@ class Network(Table):
     """
 
     latency_us: Annotated[float, Field(ge=0)]
+    message_us: Annotated[float, Field(ge=0)] = 0.5
     message_bytes: _Rates
     node_gb_per_s: _Rates
     bisection_gb_per_s: Positive | None = None

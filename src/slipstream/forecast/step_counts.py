@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from slipstream.decomposition import Box
+from slipstream.device.noting_device import NotingDevice
 from slipstream.errors import InputError
+from slipstream.exchange.noting_transport import RankPlace
 from slipstream.forecast.machine_description import Family, Machine
+from slipstream.forecast.step_walk import traffic_of
 from slipstream.io.stored_layout import stored_layout
+from slipstream.schedule import StepGraph
+from slipstream.schedule.step_graph import Node
 
 
 @dataclass(frozen=True)
@@ -34,7 +39,7 @@ def output_size(
 
 @dataclass(frozen=True)
 class StepCounts:
-    """What the rank that has most to do moves in a step.
+    """What a rank moves in a step, on average over the steps that take turns.
 
     Attributes
     ----------
@@ -45,19 +50,21 @@ class StepCounts:
     ranks_of_node, devices_of_rank : int
         How many of them a node has, and each of them devices.
     memory_bytes : float
-        Read and written in the memory of its device, by passes that take each number once.
+        Read and written in the memory of its device.
     fields_bytes : float
         What it keeps, on the device or on the host.
     is_overlapped : bool
         Whether all that follows goes on at the same time.
+    launches : float
+        Operations of its device, one after the other.
     host_bytes : float
         Read and written in the memory of the host, by the host's cores.
     bus_in_bytes, bus_out_bytes : float
         Copied to its device from the host, and back.
     in_node_bytes, off_node_bytes : float
         Sent to ranks of its node, and of others.
-    in_node_messages, off_node_messages : int
-        In so many messages.
+    in_node_messages, off_node_messages : float
+        In so many messages; each block that is stored in another rank's memory counts as one.
     message_bytes : float
         The largest of those to a rank of another node.
     relayed_bytes : float
@@ -79,13 +86,14 @@ class StepCounts:
     memory_bytes: float
     fields_bytes: float
     is_overlapped: bool
+    launches: float = 0.0
     host_bytes: float = 0.0
     bus_in_bytes: float = 0.0
     bus_out_bytes: float = 0.0
     in_node_bytes: float = 0.0
     off_node_bytes: float = 0.0
-    in_node_messages: int = 0
-    off_node_messages: int = 0
+    in_node_messages: float = 0.0
+    off_node_messages: float = 0.0
     message_bytes: float = 0.0
     relayed_bytes: float = 0.0
     is_from_host: bool = False
@@ -94,38 +102,66 @@ class StepCounts:
     outputs: Mapping[str, OutputSize] = field(default_factory=dict)
 
 
-def carried_by(transport: str, counts: StepCounts, machine: Machine) -> StepCounts:
-    """Return the counts if messages are carried by a transport of a name as in cases.
+@dataclass(frozen=True)
+class NotedSteps:
+    """Steps that take turns, recorded for one rank of many where nothing is allocated.
 
-    Unless it is told to leave them on devices, MPI takes messages from the host. "auto" is taken to
-    find a transport from device to device.
+    `fields_bytes` is what the rank keeps; see `StepCounts`.
     """
-    if not transport.startswith("mpi") or transport.startswith("mpi-device") or counts.ranks == 1:
-        return counts
-    # Fields that are on the host are exchanged there.
-    crosses = machine.device.kind == "gpu" and not counts.bus_in_bytes
-    staged = counts.in_node_bytes + counts.off_node_bytes if crosses else 0.0
-    counts = replace(
-        counts,
-        is_from_host=True,
-        bus_in_bytes=counts.bus_in_bytes + staged,
-        bus_out_bytes=counts.bus_out_bytes + staged,
-    )
-    return aggregated(counts) if transport == "mpi-hierarchical" else counts
+
+    family: Family
+    graphs: Sequence[StepGraph]
+    place: RankPlace
+    fields_bytes: float
+    is_overlapped: bool
+
+    @property
+    def nodes(self) -> list[Node]:
+        """The nodes of all steps."""
+        return [node for graph in self.graphs for node in graph.nodes]
 
 
-def aggregated(counts: StepCounts) -> StepCounts:
-    """Return what an exchange of all with all moves whose messages are aggregated on each node."""
-    ranks, nodes = counts.ranks_of_node, -(-counts.ranks // counts.ranks_of_node)
-    exchanges = round(counts.exchanges) if counts.off_node_bytes else 0
-    # Each rank deals with some of the other nodes; it gathers from the others, and scatters.
-    return replace(
-        counts,
-        message_bytes=counts.message_bytes * ranks**2,
-        relayed_bytes=2 * counts.off_node_bytes * (ranks - 1) / ranks,
-        off_node_messages=-(-(nodes - 1) // ranks) * exchanges,
-        in_node_messages=counts.in_node_messages + 2 * (ranks - 1) * exchanges,
+def counts_of(
+    noted: NotedSteps, machine: Machine, outputs: Mapping[str, OutputSize], remark: str = ""
+) -> StepCounts:
+    """Return what noted steps move."""
+    place, steps = noted.place, len(noted.graphs)
+    traffic = traffic_of(noted.nodes, place)
+    (in_node, near), (off_node, far) = (traffic.sent(is_near) for is_near in (True, False))
+    # The host's cores are the devices of a machine without GPUs.
+    on_gpus = machine.device.kind == "gpu"
+    own, other = traffic.device_bytes, traffic.host_bytes
+    memory, host = (own, other) if on_gpus else (own + other, 0.0)
+    return StepCounts(
+        family=noted.family,
+        ranks=place.ranks,
+        ranks_of_node=place.ranks_of_node,
+        devices_of_rank=1,
+        memory_bytes=memory / steps,
+        fields_bytes=noted.fields_bytes,
+        is_overlapped=noted.is_overlapped,
+        launches=(traffic.launches if on_gpus else traffic.host_calls) / steps,
+        host_bytes=host / steps,
+        bus_in_bytes=traffic.bus_in_bytes / steps,
+        bus_out_bytes=traffic.bus_out_bytes / steps,
+        in_node_bytes=in_node / steps,
+        off_node_bytes=off_node / steps,
+        in_node_messages=near / steps,
+        off_node_messages=far / steps,
+        message_bytes=traffic.largest(False),
+        relayed_bytes=traffic.relayed_bytes / steps,
+        is_from_host=traffic.is_from_host,
+        exchanges=traffic.exchanges / steps,
+        remark=remark,
+        outputs=outputs,
     )
+
+
+def noting_device(machine: Machine, ranks: int) -> NotingDevice:
+    """Return what stands for the device of a rank, and of its host."""
+    kind = "cpu" if machine.device.kind == "cpu" else "cuda"
+    device, host = (room_of_rank(machine, ranks, where) for where in ("device", "host"))
+    return NotingDevice(kind, device, host)
 
 
 def room_of_rank(machine: Machine, ranks: int, where: str, devices_of_rank: int = 1) -> float:

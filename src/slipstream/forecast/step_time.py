@@ -23,15 +23,16 @@ class StepTime:
 
     Attributes
     ----------
-    memory, host, bus, in_node, network : float
-        The passes over the device's memory; those over the host's, by its cores; copies between
-        host and device; exchanges within a node; those between nodes, with their latency and what
-        is relayed for them.
+    memory, launches, host, bus, in_node, network : float
+        The passes over the device's memory; what each operation takes however little it moves;
+        passes over the host's memory, by its cores; copies between host and device; exchanges
+        within a node; those between nodes, with their latency and what is relayed for them.
     total : float
         All, with what hides.
     """
 
     memory: float
+    launches: float
     host: float
     bus: float
     in_node: float
@@ -50,7 +51,7 @@ def step_time(counts: StepCounts, machine: Machine) -> StepTime:
         one_way / (machine.bus.device_gb_per_s * 1e9 * devices),
         ranks * both_ways / (machine.bus.node_gb_per_s * 1e9),
     )
-    network = 0.0
+    node, network = machine.node, 0.0
     if counts.off_node_bytes:
         if machine.network is None:
             raise InputError(f"{machine.title} is described as one node; add a table [network]")
@@ -59,19 +60,22 @@ def step_time(counts: StepCounts, machine: Machine) -> StepTime:
             # Whether all exchange with all, or neighbours lie anywhere: half must cross the middle.
             counts.ranks * counts.off_node_bytes / 2 / machine.network.bisection(nodes),
         )
-        network += machine.network.latency_us * 1e-6 * counts.exchanges
+        network += 1e-6 * machine.network.latency_us * counts.exchanges
+        network += 1e-6 * machine.network.message_us * counts.off_node_messages
         if counts.relayed_bytes:
-            network += counts.relayed_bytes / (machine.node.host_gb_per_s * 1e9)
-            network += 2 * machine.node.latency_us * 1e-6 * counts.exchanges
+            network += counts.relayed_bytes / (node.host_gb_per_s * 1e9)
+            network += 2 * node.latency_us * 1e-6 * counts.exchanges
     memory = counts.memory_bytes / passes
+    launches = 1e-6 * machine.device.launch_us * counts.launches / devices
     # What all devices of a node copy at once is what the host's memory allows.
     host = ranks * counts.host_bytes / (machine.bus.node_gb_per_s * 1e9)
-    node = machine.node
     reach = node.host_gb_per_s if counts.is_from_host else node.gb_per_s * devices
     in_node = 0.0
-    if counts.in_node_bytes:
-        in_node = counts.in_node_bytes / (reach * 1e9) + node.latency_us * 1e-6 * counts.exchanges
+    if sent := counts.in_node_bytes - counts.relayed_bytes:
+        in_node = sent / (reach * 1e9) + 1e-6 * node.latency_us * counts.exchanges
+        if counts.is_from_host:
+            in_node += 1e-6 * node.message_us * counts.in_node_messages
     # Within a node and between nodes, messages travel at the same time.
-    parts = memory, host, bus, max(in_node, network)
+    parts = memory + launches, host, bus, max(in_node, network)
     hidden = (1 - _REMAINS) * (sum(parts) - max(parts)) if counts.is_overlapped else 0.0
-    return StepTime(memory, host, bus, in_node, network, sum(parts) - hidden)
+    return StepTime(memory, launches, host, bus, in_node, network, sum(parts) - hidden)

@@ -8,15 +8,16 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from slipstream.array_types import Array
-from slipstream.device import BlockLaunch, Operation, RowLaunch
+from slipstream.device import BlockLaunch, Device, Operation, RowLaunch
 from slipstream.lattice.population_layout import BASE_BLOCK, ENCODINGS, SEGMENT, Storage
 from slipstream.lattice.pore_sites import Sites
 from slipstream.lattice.propagation import AA_ODD, Step
+from slipstream.lattice.velocity_set import VelocitySet
 
 # Segments that a block of a GPU's threads advances; the registers suffice for one such block.
 _SEGMENTS_PER_BLOCK = 32
@@ -24,16 +25,31 @@ _SEGMENTS_PER_BLOCK = 32
 _STRIP_BLOCK = 4096
 
 
+class StoredSites(Protocol):
+    """What steps ask of sites: where they are stored, how many, and how they are linked."""
+
+    @property
+    def device(self) -> Device: ...
+
+    @property
+    def stored(self) -> int: ...
+
+    @property
+    def velocity_set(self) -> VelocitySet: ...
+
+
 class Units(ABC):
     """Groups of sites that can be advanced separately: `count` of them."""
 
     count: int
+    # On average.
+    sites_per_unit: float
     _header: str
     _name: str
     # What the kernel needs besides populations: links.
     _tables: tuple[Array, ...]
 
-    def __init__(self, sites: Sites, storage: Storage) -> None:
+    def __init__(self, sites: StoredSites, storage: Storage) -> None:
         self._device, self._stored = sites.device, sites.stored
         self._constants = {
             **storage.constants,
@@ -77,9 +93,10 @@ class Segments(Units):
 
     _header, _name = "collide_and_stream.hpp", "advance"
 
-    def __init__(self, sites: Sites, storage: Storage, tables: tuple[Array, ...]) -> None:
+    def __init__(self, sites: StoredSites, storage: Storage, tables: tuple[Array, ...]) -> None:
         super().__init__(sites, storage)
         self._tables, self.count = tables, sites.stored // SEGMENT
+        self.sites_per_unit = SEGMENT
         self._threads = _SEGMENTS_PER_BLOCK * SEGMENT
         if sites.device.kind != "cpu":
             self._constants |= {"THREADS": self._threads, "BLOCKS_PER_SM": 1}
@@ -111,6 +128,7 @@ class Strips(Units):
 
         make(np.int64(0), np.int64(0))
         self.count = int(counts.sum())
+        self.sites_per_unit = self._stored / max(1, self.count)
         self._run("strip_words", 1, words)
         self._strips = self._device.empty((self.count, int(words[0])), np.uint32)
         self._tables = (self._strips,)

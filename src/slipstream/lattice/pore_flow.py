@@ -8,7 +8,7 @@ lattices; after a pair every population is stored with the site at which it has 
 from __future__ import annotations
 
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -16,14 +16,14 @@ import numpy as np
 from slipstream.accepted import SCHEDULES
 from slipstream.argument_checks import check_type, name_among, whole_number
 from slipstream.array_types import Array
-from slipstream.decomposition import split
 from slipstream.device import Device, Kernel, RowLaunch
 from slipstream.errors import InputError
-from slipstream.exchange import SparseExchange, Transport, swap_plan
+from slipstream.exchange import Transport
 from slipstream.lattice.domain_decomposition import Subdomain
 from slipstream.lattice.neighbour_tables import make_links
 from slipstream.lattice.population_layout import SEGMENT, Storage
 from slipstream.lattice.pore_sites import Sites
+from slipstream.lattice.pore_step import PoreStep, SwappedSites
 from slipstream.lattice.pressure_boundary import face_pores, inlets
 from slipstream.lattice.propagation import PROPAGATIONS
 from slipstream.lattice.relaxation_rates import Fluid
@@ -31,8 +31,6 @@ from slipstream.schedule import StepGraph, Timeline, commit
 
 # Sites that one row of threads sums over.
 _SUM_COLUMNS = 4096
-# Units that a rank with one core advances before it checks for messages.
-_CHUNK = 1 << 15
 
 
 class PoreFlow:
@@ -111,14 +109,17 @@ class PoreFlow:
         self.sites.release()
         populations = [self._empty() for _ in range(self._propagation.arrays)]
         self._arrays = [populations[0], populations[-1]]
-        self._swap = None
-        if transport is not None:
-            counts = {peer: len(one) for peer, one in zip(subdomain.neighbours, slots, strict=True)}
-            plan = swap_plan(counts, subdomain.rank)
-            targets = [self._arrays[1], self._arrays[0]]
-            self._swap = SparseExchange(device, plan, places, targets, transport)
-        # Represent edge sites and inner sites as dependencies of the step graph.
-        self._tokens = [device.zeros((device.lanes,), np.float64) for _ in range(2)]
+        counts = {peer: len(one) for peer, one in zip(subdomain.neighbours, slots, strict=True)}
+        self._step = PoreStep(
+            self.links,
+            self._arrays,
+            storage,
+            device,
+            SwappedSites(self._edges, places, counts),
+            subdomain.rank,
+            transport,
+            policy,
+        )
         self.steps = 0
         # Whether the populations are what a step under the present drive has left.
         self._has_stepped = False
@@ -216,56 +217,10 @@ class PoreFlow:
 
     def _record(self, number: int) -> StepGraph:
         """Record the first or the second step of a pair."""
-        graph = StepGraph(self.device)
-        if self._swap is None or self._policy == "serial":
-            self._advance(graph, number, None, "all sites", self._tokens)
-            if self._swap is not None:
-                self._swap.record(graph, number, self._tokens[0], "populations")
-        else:
-            units = self.links.units(self._propagation.steps[number])
-            edge = units.of_sites(self._edges)
-            inner = np.setdiff1d(np.arange(units.count), edge)
-            self._advance(graph, number, edge, "edge sites", self._tokens[:1])
-            self._swap.record(graph, number, self._tokens[0], "populations")
-            self._advance(graph, number, inner, "inner sites", self._tokens[1:])
+        graph = self._step.record(number, self.fluid)
         if self._jump is not None:
             self._add_jump(graph, number)
         return graph
-
-    def _advance(
-        self,
-        graph: StepGraph,
-        number: int,
-        chosen: np.ndarray | None,
-        label: str,
-        tokens: Sequence[Array],
-    ) -> None:
-        kind = self._propagation.steps[number]
-        units = self.links.units(kind)
-        count = units.count if chosen is None else len(chosen)
-        listed = None if chosen is None else self.device.array(chosen, np.uint32)
-        source, target = self._arrays[number], self._arrays[1 - number]
-        for lane in range(self.device.lanes):
-            low, high = split(count, self.device.lanes)[lane]
-            step = _CHUNK if self.device.inline else max(1, high - low)
-            for first in range(low, high, step):
-                graph.add(
-                    units.advance(
-                        kind,
-                        self.fluid.inertia,
-                        source,
-                        target,
-                        listed,
-                        first,
-                        min(step, high - first),
-                        self.fluid.numbers,
-                    ),
-                    writes=[token[lane : lane + 1] for token in tokens],
-                    label=label,
-                    category="compute",
-                    device=self.device,
-                    lane=graph.lane_of_batch(lane)[1],
-                )
 
     def _add_jump(self, graph: StepGraph, number: int) -> None:
         # A step without links leaves populations where the links of the next step lead.
@@ -276,7 +231,7 @@ class PoreFlow:
         rows = RowLaunch(-(-len(places) // SEGMENT), SEGMENT)
         graph.add(
             kernel.bind(rows, self._arrays[1 - number], places, self._jump, len(places)),
-            writes=self._tokens,
+            writes=self._step.tokens,
             label="pressure drop",
             category="compute",
             device=self.device,

@@ -65,9 +65,7 @@ class Sites:
         )
         self._counts = counts
         self._number(device.to_host(counts).reshape(voxels.shape[:2]), own, order)
-        segments = -(-self.count // SEGMENT)
-        # The number of sites for which memory is allocated.
-        self.stored = SEGMENT * (segments + (_OVER - segments) % _TURN)
+        self.stored = stored_sites(self.count)
         check_size(self.box_shape[2], self.count)
 
     def _number(self, counts: np.ndarray, own: Sequence[tuple[Box, Box]], order: str) -> None:
@@ -121,6 +119,12 @@ class Sites:
         constants = {**Storage().constants, **self.velocity_set.constants}
         kernel = self.device.kernel("neighbour_tables.hpp", name, **constants)
         self.device.run(kernel.bind(launch, *arguments))
+
+
+def stored_sites(count: int) -> int:
+    """Return for how many sites memory is allocated, for so many."""
+    segments = -(-count // SEGMENT)
+    return SEGMENT * (segments + (_OVER - segments) % _TURN)
 
 
 def check_size(columns: int, sites: int) -> None:

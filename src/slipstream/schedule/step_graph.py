@@ -53,6 +53,11 @@ class Node:
     # The nodes that must be complete before this one starts, in order. Each tile of a pass waits
     # for all of the pass before: as objects of Python these would take as much as some fields.
     dependencies: Sequence[int] = ()
+    # What it accesses, where steps are only counted (`Device.notes`); and how many bytes it reads
+    # and writes in its device's memory, where these are not all of what it accesses.
+    reads: Sequence[Array] = ()
+    writes: Sequence[Array] = ()
+    moves: tuple[float, float] | None = None
 
 
 class StepGraph:
@@ -82,21 +87,24 @@ class StepGraph:
         lane: str = MAIN_LANE,
         device: Device | None = None,
         transfer: Transfer | None = None,
+        moves: tuple[float, float] | None = None,
     ) -> None:
         """Record an operation, or a transfer: see `add_transfer`.
 
         `reads` and `writes` are all arrays, or views, that it accesses. Operations of one lane are
         never reordered into each other's time; copies to and from a GPU have lanes of their own.
-        The device, if it is not the graph's, waits for others through the host.
+        The device, if it is not the graph's, waits for others through the host. An operation
+        `moves` so many bytes, read and written, if not just the arrays that it accesses.
         """
         if category not in CATEGORIES:
             raise ValueError(f"category {category!r} is unknown; accepted: {CATEGORIES}")
         index = len(self.nodes)
         dependencies = array("i", sorted(self._history.record(index, reads, writes)))
         lane, device = self._lane or lane, device or self.device
-        self.nodes.append(
-            Node(index, label, category, lane, device, operation, transfer, dependencies)
-        )
+        node = Node(index, label, category, lane, device, operation, transfer, dependencies)
+        if device.notes:
+            node.reads, node.writes, node.moves = tuple(reads), tuple(writes), moves
+        self.nodes.append(node)
 
     def add_copy(
         self,

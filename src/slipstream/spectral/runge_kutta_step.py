@@ -256,6 +256,7 @@ class SpectralStep:
         lasting = problem.lasting
         feed = 0.0 if last else method.feeds[substage]
         nz, _, nx = problem.geometry.spectral_box.shape
+        product_count = len(problem.model.products)
         scale = 1.0 / math.prod(problem.geometry.shape)
 
         def update(tile: ColumnTile) -> TileUpdate:
@@ -302,7 +303,11 @@ class SpectralStep:
             )
             if last:
                 writes.append(tables.marks[tile.low : tile.high])
-            return TileUpdate(operation, reads, writes, kept)
+            # Of the columns only the modes that are kept are read.
+            kept_part = nz / max(1, products.shape[1]) * product_count / len(products)
+            read_bytes = kept_part * products.nbytes + sum(one.nbytes for one in reads[1:])
+            moves = read_bytes, sum(one.nbytes for one in writes)
+            return TileUpdate(operation, reads, writes, kept, moves)
 
         return update
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -161,9 +161,18 @@ class StreamedColumnTile(ColumnTile):
         first = self._geometry.spectral_box.start[1] + self.low
         columns = self.columns[fields]
         _, nz, ky, row = columns.shape
-        box = Box((0, first, 0), (nz, first + ky, row))
-        for field, values in enumerate(columns):
-            for part, target in targets.views(field, box):
+        mine = self._geometry.physical_box
+        low, high = 0, nz
+        peer: int | None = None
+        if not targets.stores:
+            # Columns are packed as they are, but for what this rank sends to itself.
+            low, high, peer = mine.start[0], mine.stop[0], self._geometry.rank
+            for z in (slice(0, low), slice(high, nz)):
+                if z.start < z.stop:
+                    self._slot.record_out(self._graph, self._on_host[fields, z], columns[:, z])
+        box = Box((low, first, 0), (high, first + ky, row))
+        for field, values in enumerate(columns[:, low:high]):
+            for part, target in targets.views(field, box, peer):
                 if not self._resident.is_here(self.low, part.start[0]):
                     self._slot.record_out(self._graph, target, values[part.slices(box)])
 
@@ -192,7 +201,7 @@ class StreamedPlaneTile(PlaneTile):
         self._on_host = host.transforms.planes
         size = self._geometry.packed_size(host.planes)
         packed = slot.place((host.fields, size), self._on_host.dtype)
-        self._blocks = self._geometry.packed_blocks(host.planes)
+        self._held, self._blocks = host.planes, self._geometry.packed_blocks(host.planes)
         super().__init__(slot.worker.planes, slot.work(graph), packed, 0, high - low)
 
     def record_through(self, product: PointProduct | None, inputs: int, outputs: int) -> None:
@@ -202,30 +211,51 @@ class StreamedPlaneTile(PlaneTile):
         super().record_through(product, inputs, outputs)
 
     def record_in(self, fields: int) -> None:
-        g, (low, high), kept = self._geometry, self._planes, self._resident.ky
-        blocks = zip(self._blocks, g.packed_blocks(), strict=True)
-        for rank, ((start, size), (start_on_host, _)) in enumerate(blocks):
-            packed = _planes_of(self.packed[:fields], start, size, 0, high - low, g.row)
-            own = _planes_of(self._on_host[:fields], start_on_host, size, low, high, g.row)
-            if rank == g.rank:
-                self._resident.record_in(self.work, packed, low)
-                packed, own = packed[:, :, kept:], own[:, :, kept:]
-            if own.size:
-                self._slot.record_in(self._graph, packed, own)
+        g, kept = self._geometry, self._resident.ky
+        for packed, own in self._pairs(fields):
+            self._slot.record_in(self._graph, packed, own)
+        packed, own = self._mine(self.packed[:fields]), self._mine(self._on_host[:fields], g.planes)
+        self._resident.record_in(self.work, packed, self._planes[0])
+        if packed[:, :, kept:].size:
+            self._slot.record_in(self._graph, packed[:, :, kept:], own[:, :, kept:])
 
     def record_blocks_out(self, fields: int, targets: PackTargets) -> None:
-        g, (low, high), ky = self._geometry, self._planes, 0
-        z = g.physical_box.start[0]
+        g, low, ky = self._geometry, self._planes[0], 0
+        if not targets.stores:
+            # They are packed as they came, but for what this rank sends to itself.
+            for packed, own in self._pairs(fields):
+                self._slot.record_out(self._graph, own, packed)
+        z, planes = g.physical_box.start[0] + low, self._planes[1] - low
         for rank, (start, size) in enumerate(self._blocks):
-            packed = _planes_of(self.packed[:fields], start, size, 0, high - low, g.row)
-            first, ky = ky, ky + packed.shape[2]
+            first, ky = ky, ky + size // g.row
+            if rank != g.rank and not targets.stores:
+                continue
+            packed = _planes_of(self.packed[:fields], start, size, 0, planes, g.row)
             if rank == g.rank:
                 self._resident.record_out(self.work, packed, low)
                 packed, first = packed[:, :, self._resident.ky :], first + self._resident.ky
-            box = Box((z + low, first, 0), (z + high, ky, g.row))
+            box = Box((z, first, 0), (z + planes, ky, g.row))
             for field, values in enumerate(packed):
-                for part, target in targets.views(field, box):
+                for part, target in targets.views(field, box, rank):
                     self._slot.record_out(self._graph, target, values[part.slices(box)])
+
+    def _pairs(self, fields: int) -> Iterator[tuple[Array, Array]]:
+        """Yield what the tile has of blocks of other ranks, and these on the host, run by run."""
+        g, (low, high), held = self._geometry, self._planes, self._held
+        runs = zip(g.packed_runs(held, g.rank), g.packed_runs(None, g.rank), strict=True)
+        for run, run_on_host in runs:
+            yield (
+                g.planes_of_run(self.packed[:fields], run, held, 0, high - low),
+                g.planes_of_run(self._on_host[:fields], run_on_host, g.planes, low, high),
+            )
+
+    def _mine(self, packed: Array, held: int | None = None) -> Array:
+        """Return planes of this rank's block, of the tile or, if so many are held, of the host."""
+        g, (low, high) = self._geometry, self._planes
+        if held is None:
+            held, low, high = self._held, 0, high - low
+        start, size = g.packed_blocks(held)[g.rank]
+        return _planes_of(packed, start, size, low, high, g.row)
 
 
 def _planes_of(packed: Array, start: int, size: int, low: int, high: int, row: int) -> Array:

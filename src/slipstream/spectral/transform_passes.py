@@ -45,13 +45,15 @@ class TileUpdate:
     """An operation that advances modes of a tile, to be recorded.
 
     It accesses `reads` and `writes`: parts of fields, products, and what is constant. Later passes
-    read `kept`: the rest of what it writes need not leave a device.
+    read `kept`: the rest of what it writes need not leave a device. It `moves` so many bytes, see
+    `StepGraph.add`.
     """
 
     operation: Operation
     reads: list[Array]
     writes: list[Array]
     kept: list[Array]
+    moves: tuple[float, float] | None = None
 
 
 class ColumnTile:
@@ -93,6 +95,7 @@ class ColumnTile:
             writes=done.writes,
             label="substage",
             category="compute",
+            moves=done.moves,
         )
         return done
 
@@ -278,6 +281,7 @@ class FieldTransforms:
         self.geometry, self.devices, self._transport = geometry, [device], transport
         self.sends_field_by_field = transport is not None
         self.plane_chunks = PLANE_CHUNKS if transport else 1
+        self._plans: dict[int, list[ExchangePlan]] = {}
         empty = transport.empty if transport else device.empty
         self.columns = empty((fields, *geometry.columns_shape), complex_dtype)
         self.planes = self.columns.reshape(fields, -1)
@@ -324,7 +328,9 @@ class FieldTransforms:
         It goes from planes to columns if `forward`, else back, and may be one chunk of planes of
         so many.
         """
-        plan = self.geometry.plan.split(chunks)[chunk] if chunks > 1 else self.geometry.plan
+        if chunks not in self._plans:
+            self._plans[chunks] = self.geometry.plan.split(chunks)
+        plan = self._plans[chunks][chunk]
         pairs = [(self.planes[field], self.columns[field]) for field in fields]
         if forward:
             return plan, pairs

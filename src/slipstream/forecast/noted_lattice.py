@@ -1,8 +1,8 @@
-"""What a lattice Boltzmann step moves, counted from the division of the image itself.
+"""The steps of a case of the lattice, recorded for one rank of many without any population.
 
-An image is read and divided as for a run, and the links of a rank are followed to its neighbours;
-no population is allocated. An image that is too large for that is divided into equal boxes, which
-are taken to be alike: of a file one of them is looked at, of a sample a smaller one of its kind.
+An image is read and divided as for a run, and the links of a rank are followed to its neighbours.
+An image that is too large for that is divided into equal boxes, which are taken to be alike: of a
+file one of them is looked at, of a sample a smaller one of its kind.
 """
 
 from __future__ import annotations
@@ -10,22 +10,25 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
 from slipstream.case import LatticeCase
 from slipstream.case.lattice_case import Image
 from slipstream.decomposition import Box, grid_boxes, process_grid, slabs
+from slipstream.device.noting_device import NotingDevice
 from slipstream.errors import InputError
+from slipstream.exchange.noting_transport import RankPlace, noting_transport
 from slipstream.forecast.machine_description import Machine
 from slipstream.forecast.step_counts import (
+    NotedSteps,
     OutputSize,
     StepCounts,
-    carried_by,
     check_fit,
+    counts_of,
+    noting_device,
     output_size,
-    room_of_rank,
 )
 from slipstream.io.image_errors import CASES, in_terms_of
 from slipstream.lattice.d3q19 import D3Q19
@@ -33,9 +36,14 @@ from slipstream.lattice.domain_decomposition import crossing_links, divided_pore
 from slipstream.lattice.flow_domain import Domain, open_domain
 from slipstream.lattice.lattice_checkpoint import padded_sizes
 from slipstream.lattice.lattice_memory import memory_with_output
+from slipstream.lattice.neighbour_tables import Links, Segments
 from slipstream.lattice.population_layout import ENCODINGS, Storage
+from slipstream.lattice.pore_sites import stored_sites
+from slipstream.lattice.pore_step import PoreStep, SwappedSites
+from slipstream.lattice.propagation import PROPAGATIONS
+from slipstream.lattice.relaxation_rates import Fluid
 from slipstream.lattice.storage_tuning import storage_wishes, worth_a_try
-from slipstream.lattice.velocity_set import AXES, axes_of
+from slipstream.lattice.velocity_set import AXES, VelocitySet, axes_of
 
 # Voxels of an image that is read as a whole, and of a part whose pores are counted.
 _WHOLE, _COUNTED = 1 << 27, 1 << 27
@@ -45,8 +53,6 @@ _ALIKE = ("random-pack", "sandstone")
 _EDGE, _EDGE_IN_RADII = 256, 16
 # Ranks whose links are counted, besides the one with most sites.
 _SOME = 8
-# Reads and writes of what is exchanged: where it lies, packed, and the same where it arrives.
-_PACKING = 4
 
 Read = Callable[[Box], np.ndarray]
 
@@ -95,54 +101,67 @@ def lattice_counter(case: LatticeCase, machine: Machine) -> Callable[[int], Step
         sites, voxels = division.sites[busiest], division.boxes[busiest].size
         if not sites:
             raise InputError(f"{ranks} ranks: one would have no pore; take fewer nodes")
-        counts, storage = _counts(
-            case, machine, ranks, sites, voxels, found, owner, division.remark
+        device = noting_device(machine, ranks)
+        room = device.memory_free()
+        candidates = worth_a_try(storage_wishes(case.numerics), device.processor)
+        needs = {
+            one: memory_with_output(sites, voxels, one, device.processor) for one in candidates
+        }
+        storage = next((one for one in candidates if needs[one] <= room), candidates[0])
+        check_fit(ranks, needs[storage], room, "device")
+        place = RankPlace(owner, ranks, min(ranks, machine.devices_per_node))
+        noted = note_lattice(
+            sites, found, storage, place, device, case.run.transport, case.run.schedule
         )
-        return dataclasses.replace(counts, outputs=_outputs(domain.shape, division.sites, storage))
+        noted = dataclasses.replace(noted, fields_bytes=needs[storage])
+        outputs = _outputs(domain.shape, division.sites, storage)
+        return counts_of(noted, machine, outputs, division.remark)
 
     return count
 
 
-def _counts(
-    case: LatticeCase,
-    machine: Machine,
-    ranks: int,
+def note_lattice(
     sites: int,
-    voxels: int,
-    links: dict[int, int],
-    owner: int,
-    remark: str,
-) -> tuple[StepCounts, Storage]:
-    """Return the counts of a rank with so many sites and links to others, and how it stores."""
-    room = room_of_rank(machine, ranks, "device")
-    kind = machine.device.kind
-    candidates = worth_a_try(storage_wishes(case.numerics), kind)
-    needs = {one: memory_with_output(sites, voxels, one, kind) for one in candidates}
-    storage = next((one for one in candidates if needs[one] <= room), candidates[0])
-    check_fit(ranks, needs[storage], room, "device")
-    ranks_of_node = min(ranks, machine.devices_per_node)
-    item, node = storage.dtype.itemsize, owner // ranks_of_node
-    in_node = [count for peer, count in links.items() if peer // ranks_of_node == node]
-    off_node = [count for peer, count in links.items() if peer // ranks_of_node != node]
-    counts = StepCounts(
-        family="lattice",
-        ranks=ranks,
-        ranks_of_node=ranks_of_node,
-        devices_of_rank=1,
-        memory_bytes=sites * bytes_of_update(storage) + _PACKING * sum(links.values()) * item,
-        fields_bytes=needs[storage],
-        is_overlapped=case.run.schedule == "overlap",
-        in_node_bytes=sum(in_node) * item,
-        off_node_bytes=sum(off_node) * item,
-        in_node_messages=len(in_node),
-        off_node_messages=len(off_node),
-        message_bytes=max(off_node, default=0) * item,
-        exchanges=1 if links else 0,
-        remark=remark,
+    links: Mapping[int, int],
+    storage: Storage,
+    place: RankPlace,
+    device: NotingDevice,
+    transport: str,
+    schedule: str,
+) -> NotedSteps:
+    """Return the pair of steps of a rank with so many sites, and links to others."""
+    found = noting_transport(transport if links else "none", place, device)
+    numbered = _NumberedSites(device, stored_sites(sites))
+    segments = Segments(numbered, storage, ())
+    arrays = [
+        device.empty((D3Q19.directions, numbered.stored), storage.dtype)
+        for _ in range(PROPAGATIONS[storage.propagation].arrays)
+    ]
+    swapped = sum(links.values())
+    step = PoreStep(
+        Links(segments, segments, ENCODINGS[storage.encoding].bytes_per_site(D3Q19)),
+        [arrays[0], arrays[-1]],
+        storage,
+        device,
+        # Which sites they are is not known; it makes no difference to what all of them move.
+        SwappedSites(
+            np.arange(min(swapped, sites)), device.empty((swapped,), np.int64), dict(links)
+        ),
+        place.rank,
+        found,
+        schedule,
     )
-    # Halos of few neighbours are not aggregated.
-    transport = case.run.transport.replace("hierarchical", "p2p")
-    return carried_by(transport, counts, machine), storage
+    graphs = [step.record(number, Fluid()) for number in (0, 1)]
+    return NotedSteps("lattice", graphs, place, 0.0, schedule == "overlap")
+
+
+@dataclasses.dataclass(frozen=True)
+class _NumberedSites:
+    """What is known of sites, beside their links, when steps are recorded."""
+
+    device: NotingDevice
+    stored: int
+    velocity_set: VelocitySet = D3Q19
 
 
 def _outputs(shape: Sequence[int], sites: Sequence[int], storage: Storage) -> dict[str, OutputSize]:
@@ -157,12 +176,6 @@ def _outputs(shape: Sequence[int], sites: Sequence[int], storage: Storage) -> di
         "fields": output_size(shape, slabs(shape, 0, len(sites)), [*[item] * 5, 1]),
         "checkpoint": OutputSize(state.bytes + 64 * len(sites), state.files + 1),
     }
-
-
-def bytes_of_update(storage: Storage) -> float:
-    """Return the bytes that a site moves in a step, on average over a pair of steps."""
-    links = ENCODINGS[storage.encoding].bytes_per_site(D3Q19)
-    return sum(storage.bytes_per_update(links)) / 2
 
 
 def _divider(

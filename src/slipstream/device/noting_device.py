@@ -1,0 +1,178 @@
+"""A device that allocates and computes nothing: steps are recorded on it to count what they do.
+
+Its arrays have shapes, types and addresses, so that dependencies between nodes are found as ever,
+but there is no memory at these addresses. One rank of thousands is so recorded on any machine, as
+it would be on a GPU or on a CPU. Graphs on such a device keep what their nodes access.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from typing import Any
+
+import numpy as np
+
+from slipstream.device import gpu_fft_launch
+from slipstream.device.array_addresses import address_of
+from slipstream.device.cpu_device import InlineStream
+from slipstream.device.device_interface import Device, Kernel, Operation, Scratch, Stream
+
+# Where memory is: of the device, of the host, of other ranks of the node; or a core's cache.
+DEVICE, HOST, PEER, CACHE = range(4)
+# Addresses that no processor maps: whoever touches one by mistake gets no memory of another array.
+_FIRST_ADDRESS, _ZONE_BITS, _ALIGNMENT = 1 << 62, 56, 4096
+
+
+class _Address:
+    """What NumPy takes for the memory of an array."""
+
+    def __init__(self, address: int, shape: tuple[int, ...], dtype: np.dtype) -> None:
+        self.__array_interface__ = {
+            "version": 3,
+            "shape": shape,
+            "typestr": dtype.str,
+            "data": (address, False),
+        }
+
+
+class NotedArray(np.ndarray):
+    """An array without memory; setting elements does nothing, and it cannot be computed with."""
+
+    def __setitem__(self, where: Any, value: Any) -> None:
+        return
+
+    def __array_ufunc__(self, *arguments: Any, **options: Any) -> Any:
+        raise TypeError("this array has no memory: steps are only counted on its device")
+
+
+class NotedMemory:
+    """The addresses that arrays of one rank have, and those of other ranks that it sees."""
+
+    def __init__(self) -> None:
+        self._used = [_FIRST_ADDRESS + (zone << _ZONE_BITS) for zone in range(4)]
+        # Where the memory of other ranks begins, and whose it is.
+        self._starts: list[int] = []
+        self._owners: list[int] = []
+
+    def empty(self, shape: tuple[int, ...], dtype: Any, place: int, owner: int = 0) -> NotedArray:
+        """Return an array at addresses that no other one has."""
+        shape, dtype = tuple(map(int, shape)), np.dtype(dtype)
+        address = self._used[place]
+        size = math.prod(shape) * dtype.itemsize
+        self._used[place] += -(-max(size, 1) // _ALIGNMENT) * _ALIGNMENT
+        if place == PEER:
+            self._starts.append(address)
+            self._owners.append(owner)
+        return np.asarray(_Address(address, shape, dtype)).view(NotedArray)
+
+    def owner_of(self, array: Any) -> int:
+        """Return the rank whose memory an array in the place `PEER` is in."""
+        return self._owners[bisect_right(self._starts, address_of(array)) - 1]
+
+
+def place_of(array: Any) -> int:
+    """Return where the memory of an array is; small tables have real memory, of the device."""
+    address = address_of(array)
+    return (address - _FIRST_ADDRESS) >> _ZONE_BITS if address >= _FIRST_ADDRESS else DEVICE
+
+
+class _NotedKernel(Kernel):
+    def bind(self, launch: Any, *arguments: Any) -> Operation:
+        return nothing
+
+
+def nothing(stream: Stream) -> None:
+    """Be an operation that does nothing."""
+
+
+class NotingDevice(Device):
+    """Stands for a GPU, or for a CPU of one thread, of so many bytes of memory.
+
+    A GPU has a `home`, which stands for the host with as many bytes as `host_bytes`. Both have
+    addresses of the same `memory`.
+    """
+
+    notes = True
+    array_module = np
+    pause = 0.0
+    shared_memory_limit = gpu_fft_launch.SHARED_LIMIT
+
+    def __init__(
+        self,
+        kind: str,
+        bytes_free: float = math.inf,
+        host_bytes: float = math.inf,
+        memory: NotedMemory | None = None,
+        lanes: int = 1,
+    ) -> None:
+        self.kind = kind
+        self.memory = memory or NotedMemory()
+        self.lanes, self.inline = lanes, kind == "cpu" and lanes == 1
+        self.row_bytes = 1 if kind == "cpu" else 128
+        self.name, self.identity = f"a {kind} that only notes", kind
+        self.default_stream = InlineStream()
+        self._bytes = bytes_free
+        self._place = HOST if kind == "cpu" else DEVICE
+        self.home: NotingDevice = self
+        if kind != "cpu":
+            self.home = NotingDevice("cpu", host_bytes, memory=self.memory)
+
+    def alike(self) -> NotingDevice:
+        """Return another device of the same rank, such as this."""
+        other = NotingDevice(self.kind, self._bytes, memory=self.memory, lanes=self.lanes)
+        other.home = self.home
+        return other
+
+    def empty(self, shape: tuple[int, ...], dtype: Any) -> NotedArray:
+        return self.memory.empty(shape, dtype, self._place)
+
+    zeros = empty
+
+    def in_cache(self, shape: tuple[int, ...], dtype: Any) -> NotedArray:
+        place = CACHE if self.kind == "cpu" else DEVICE
+        return self.memory.empty(shape, dtype, place)
+
+    def pinned(self, shape: tuple[int, ...], dtype: Any) -> NotedArray:
+        return self.memory.empty(shape, dtype, HOST)
+
+    def array(self, values: Any, dtype: Any = None) -> np.ndarray:
+        # Tables are small, and some are looked into.
+        return np.array(values, dtype=dtype, order="C")
+
+    def stream(self, urgent: bool = False) -> Stream:
+        return InlineStream()
+
+    def kernel(self, header: str, name: str, **constants: Any) -> Kernel:
+        return _NotedKernel()
+
+    def copy(self, target: Any, source: Any) -> Operation:
+        if target.shape != source.shape or target.dtype != source.dtype:
+            raise ValueError(f"cannot copy {source.shape} {source.dtype} to {target.shape}")
+        return nothing
+
+    def fill(self, target: Any, value: float) -> Operation:
+        return nothing
+
+    def fft(
+        self, source: Any, target: Any, axis: int, forward: bool, scratch: Scratch | None = None
+    ) -> Operation:
+        return nothing
+
+    def fft_all(self, source: Any, target: Any, forward: bool) -> Operation:
+        return nothing
+
+    def tiled_transforms(self) -> bool:
+        return self.kind != "cpu"
+
+    def memory_total(self) -> int:
+        return self.memory_free()
+
+    def memory_free(self) -> int:
+        return int(min(self._bytes, 1 << 62))
+
+    def run(self, operation: Operation) -> None:
+        return
+
+    def synchronize(self) -> None:
+        return

@@ -1,0 +1,222 @@
+"""Transports that send nothing: exchanges of one rank of many are recorded to be counted.
+
+They record what those of the same names do, for ranks in order on nodes of equal size: which of
+their nodes copy, pack and wait, and which messages go to whom. No other rank is asked, so of what
+only others know (how much the ranks of a node send, where they aggregate) all are taken to be like
+this one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+import numpy as np
+
+from slipstream.array_types import Array
+from slipstream.device import Device, Stream
+from slipstream.device.noting_device import HOST, PEER, NotingDevice, place_of
+from slipstream.exchange.exchange_plan import ExchangePlan, part_of, ranges_of, views_of_ranges
+from slipstream.exchange.hierarchical_transport import Carriers, Leg, Legs, counts_of
+from slipstream.exchange.mpi_transport import MessageExchange
+from slipstream.exchange.peer_memory import FLAGS
+from slipstream.exchange.peer_transport import PeerTransport
+from slipstream.exchange.transport_base import Exchange, Transport
+from slipstream.schedule import StepGraph
+
+
+@dataclass(frozen=True)
+class RankPlace:
+    """Which of how many ranks is noted, and how many ranks a node has."""
+
+    rank: int
+    ranks: int
+    ranks_of_node: int
+
+    @property
+    def node(self) -> int:
+        """The number of its node."""
+        return self.rank // self.ranks_of_node
+
+    def is_near(self, peer: int) -> bool:
+        """Return whether a rank is on the same node."""
+        return peer // self.ranks_of_node == self.node
+
+    @property
+    def is_one_node(self) -> bool:
+        """Whether all ranks are on one node."""
+        return self.ranks <= self.ranks_of_node
+
+
+def usual_transport(place: RankPlace, device: Device) -> str:
+    """Return what `auto` stands for where each rank has a device of its own, of NVIDIA if GPUs."""
+    if place.is_one_node:
+        return "peer"
+    return _far_transport(device)
+
+
+def _far_transport(device: Device) -> str:
+    return "mpi-p2p" if device.kind == "cpu" else "nccl"
+
+
+def noting_transport(name: str, place: RankPlace, device: NotingDevice) -> Transport | None:
+    """Return what notes the exchanges of a transport of this name; None for a single rank."""
+    if place.ranks == 1 or name == "none":
+        return None
+    if name == "auto":
+        name = usual_transport(place, device)
+    if name == "peer":
+        return _noted_peers(place, device)
+    return _NotingTransport(name, place, device)
+
+
+class _NotingTransport(Transport):
+    """Exchanges by messages."""
+
+    def __init__(self, name: str, place: RankPlace, device: NotingDevice) -> None:
+        super().__init__(device)
+        self.name, self.place, self._notes = name, place, device
+        self._is_staged = device.kind != "cpu" and name in ("mpi", "mpi-p2p", "mpi-hierarchical")
+        self._staging: dict[tuple[int, int], Array] = {}
+        self._carriers: Carriers | None = None
+        if name == "mpi-hierarchical":
+            nodes = [rank // place.ranks_of_node for rank in range(place.ranks)]
+            self._carriers = Carriers(nodes, place.rank)
+
+    def prepare(
+        self, plan: ExchangePlan, pairs: Sequence[tuple[Any, Any]], whole: bool = False
+    ) -> Exchange:
+        if self.name == "nccl":
+            return _NotedGroup(self.device, plan, pairs, whole)
+        exchange = _NotedMessages(self.device, plan, pairs, whole, self.staging)
+        if self._carriers is not None:
+            exchange.aggregate(self._carriers, self._notes)
+        return exchange
+
+    def staging(self, array: Array) -> Array:
+        """Return what MPI takes for an array, always the same."""
+        if not self._is_staged or place_of(array) == HOST:
+            return array
+        key = array.ctypes.data, array.nbytes
+        if key not in self._staging:
+            self._staging[key] = self.device.pinned(array.shape, array.dtype)
+        return self._staging[key]
+
+
+class _NotedMessages(MessageExchange):
+    """Messages that are never sent."""
+
+    _legs: list[Leg] | None = None
+
+    def aggregate(self, carriers: Carriers, device: NotingDevice) -> None:
+        """Let messages to other nodes be those of all ranks of this node together."""
+        counts = counts_of(carriers, self.sends, self.receives)
+        said = dict.fromkeys(carriers.members[carriers.here], counts)
+        legs = Legs(carriers, self.sends, self.receives, said)
+        self._legs = [leg for leg in legs.sends if leg.peer != self.plan.rank]
+        self._scratch = [
+            device.pinned((legs.relay_size,), source.dtype) for source, _ in self._staged
+        ]
+
+    def messages(self) -> list[tuple[int, int]]:
+        if self._legs is None:
+            return super().messages()
+        itemsize = self.pairs[0][0].itemsize
+        return [(leg.peer, leg.elements() * itemsize) for leg in self._legs] * len(self.pairs)
+
+    @property
+    def relayed_bytes(self) -> int:
+        """Bytes of messages within the node, before and after others travel between nodes."""
+        relayed = [leg for leg in self._legs or () if leg.stage in ("gather", "scatter")]
+        itemsize = self.pairs[0][0].itemsize
+        return len(self.pairs) * itemsize * sum(leg.elements() for leg in relayed)
+
+
+class _NotedGroup(Exchange):
+    """Messages from device to device, as one node of the device; also its operation."""
+
+    def _record_messages(self, graph: StepGraph, label: str) -> None:
+        if not self.sends and not self.receives:
+            return
+        sent, arriving = (
+            [part for array in arrays for part in views_of_ranges(array, ranges)]
+            for arrays, ranges in zip(
+                zip(*self.pairs, strict=True),
+                (ranges_of(self.sends), ranges_of(self.receives)),
+                strict=True,
+            )
+        )
+        graph.add(
+            self,
+            reads=sent,
+            writes=arriving,
+            label=label,
+            category="communication",
+            lane="communication",
+            device=self.device,
+        )
+
+    def __call__(self, stream: Stream) -> None:
+        raise RuntimeError("an exchange that is only noted cannot be run")
+
+
+class _Flags:
+    """Flags of all ranks; those of other nodes are not seen."""
+
+    def __init__(self, place: RankPlace, device: NotingDevice) -> None:
+        self.memories: list[Any] = [None] * place.ranks
+        for rank in range(place.ranks):
+            if place.is_near(rank):
+                self.memories[rank] = device.pinned((8 * FLAGS,), np.uint8)
+
+
+class _NotedSharedArrays:
+    """Memory of the ranks of a node, as `SharedArrays` has it."""
+
+    def __init__(self, place: RankPlace, device: NotingDevice) -> None:
+        self._place, self._device = place, device
+        self.near = [place.is_near(rank) for rank in range(place.ranks)]
+        self.everywhere = place.is_one_node
+        self.new_flags(None)
+
+    def new_flags(self, comm: Any) -> None:
+        self.flags, self.flags_used = _Flags(self._place, self._device), 0
+
+    def empty(self, comm: Any, shape: Sequence[int], dtype: Any) -> Array:
+        return self._device.empty(tuple(shape), dtype)
+
+    def exchange_places(
+        self, comm: Any, plan: ExchangePlan, targets: Sequence[Any]
+    ) -> list[dict[int, Any]]:
+        own = {block.peer: block for block in plan.receives if block.peer == plan.rank}
+        memory = self._device.memory
+        return [
+            {
+                block.peer: part_of(target, own[block.peer])
+                if block.peer in own
+                else memory.empty((block.count,), target.dtype, PEER, block.peer)
+                for block in plan.sends
+            }
+            for target in targets
+        ]
+
+
+@dataclass(frozen=True)
+class _SilentComm:
+    """What a transport asks of the communicator that it is made for."""
+
+    rank: int
+    size: int
+
+    def new_topic(self) -> int:
+        """Return what failures are told under, if there were anybody."""
+        return 0
+
+
+def _noted_peers(place: RankPlace, device: NotingDevice) -> Transport:
+    """Return the transport itself, with memory of other ranks that only has addresses."""
+    comm: Any = _SilentComm(place.rank, place.ranks)
+    memory = cast(Any, _NotedSharedArrays(place, device))
+    far = _far_transport(device)
+    return PeerTransport(comm, device, memory, lambda: _NotingTransport(far, place, device))

@@ -1,0 +1,116 @@
+"""What a recorded step moves: a walk over its nodes, which were recorded where nothing runs.
+
+A node of a GPU moves bytes in the memory of its device, and over the bus where it accesses that of
+the host; one of the host moves bytes there. Messages are those that the exchanges of the step send.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+from slipstream.device.noting_device import DEVICE, HOST, PEER, NotingDevice, place_of
+from slipstream.exchange.noting_transport import RankPlace
+from slipstream.exchange.peer_transport import HANDSHAKE_LANES
+from slipstream.schedule.step_graph import Node
+
+
+@dataclass
+class StepTraffic:
+    """What one rank does in a step.
+
+    Attributes
+    ----------
+    device_bytes, host_bytes : float
+        Read and written by GPUs in their memory, and by the host's cores in its memory.
+    bus_in_bytes, bus_out_bytes : float
+        Copied to its devices from the host, and back.
+    messages : dict of (bool, int) to int
+        How many messages it sends, by whether they stay on its node, and by their bytes. What it
+        stores into the memory of other ranks counts as a message for each store.
+    relayed_bytes : float
+        Of messages within the node, those before and after others that travel between nodes.
+    exchanges : int
+        How many times it waits for what others send.
+    launches, host_calls : int
+        Operations of its GPUs, and of the host's cores.
+    is_from_host : bool
+        Whether messages leave from memory of the host, by requests of the host.
+    """
+
+    device_bytes: float = 0.0
+    host_bytes: float = 0.0
+    bus_in_bytes: float = 0.0
+    bus_out_bytes: float = 0.0
+    relayed_bytes: float = 0.0
+    exchanges: int = 0
+    launches: int = 0
+    host_calls: int = 0
+    is_from_host: bool = False
+    messages: dict[tuple[bool, int], int] = field(default_factory=dict)
+
+    def sent(self, near: bool) -> tuple[int, int]:
+        """Return bytes and number of messages to ranks of its node, or of others."""
+        some = [
+            (size, count) for (is_near, size), count in self.messages.items() if is_near == near
+        ]
+        return sum(size * count for size, count in some), sum(count for _, count in some)
+
+    def largest(self, near: bool) -> int:
+        """Return the bytes of the largest message to a rank of its node, or of others."""
+        return max((size for is_near, size in self.messages if is_near == near), default=0)
+
+    def note(self, node: Node, place: RankPlace) -> None:
+        """Add what a node moves."""
+        sender: Any = node.transfer or node.operation
+        if node.operation is not None:
+            self.launches += node.device.kind != "cpu"
+            self.host_calls += node.device.kind == "cpu"
+        if hasattr(sender, "messages"):
+            self.exchanges += 1
+            self.relayed_bytes += getattr(sender, "relayed_bytes", 0)
+            for peer, size in sender.messages():
+                self._note_message(place.is_near(peer), size)
+            self.is_from_host |= bool(
+                node.transfer and node.reads and place_of(node.reads[0]) == HOST
+            )
+        elif node.transfer or node.lane in HANDSHAKE_LANES:
+            self.exchanges += node.lane != "signal" and node.label.endswith(": wait")
+        else:
+            self._note_work(node, place)
+
+    def _note_message(self, is_near: bool, size: int) -> None:
+        key = is_near, size
+        self.messages[key] = self.messages.get(key, 0) + 1
+
+    def _note_work(self, node: Node, place: RankPlace) -> None:
+        is_gpu = node.device.kind != "cpu"
+        own, crossing = 0.0, [0.0, 0.0]
+        for is_written, arrays in enumerate((node.reads, node.writes)):
+            for array in arrays:
+                where = place_of(array)
+                if where == PEER:
+                    owner = cast(NotingDevice, node.device).memory.owner_of(array)
+                    self._note_message(place.is_near(owner), array.nbytes)
+                if is_gpu and (where == HOST or where == PEER and node.category == "copy"):
+                    crossing[is_written] += array.nbytes
+                elif where in (DEVICE, HOST):
+                    own += array.nbytes
+        self.bus_in_bytes += crossing[0]
+        self.bus_out_bytes += crossing[1]
+        if node.category == "communication":
+            return
+        own = own if node.moves is None else sum(node.moves)
+        if not is_gpu:
+            self.host_bytes += own
+        elif not any(crossing):
+            self.device_bytes += own
+
+
+def traffic_of(nodes: Iterable[Node], place: RankPlace) -> StepTraffic:
+    """Return what a rank moves by nodes that were recorded on noting devices."""
+    found = StepTraffic()
+    for node in nodes:
+        found.note(node, place)
+    return found
