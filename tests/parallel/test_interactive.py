@@ -4,6 +4,7 @@ import gc
 import itertools
 import math
 import os
+import re
 import signal
 import warnings
 import weakref
@@ -252,6 +253,50 @@ def test_runs_with_output_say_what_they_need(comm, device, shared_folder):
             adaptive.run(**options, output=shared_folder / "adaptive")
     adaptive.run(until=1.0, steps=5, output=shared_folder / "adaptive", progress=False)
     assert adaptive.steps == 5
+
+
+@pytest.mark.several_ranks
+@pytest.mark.parametrize(
+    ("what", "read"),
+    [
+        ("diagnostics", lambda sim: sim.diagnostics),
+        ("spectra", lambda sim: sim.spectra),
+        ("fields['velocity']", lambda sim: sim.fields["velocity"][...]),
+        ("fields['vorticity'].max", lambda sim: sim.fields["vorticity"].max()),
+        ("describe", lambda sim: sim.describe()),
+        ("_read_modes", lambda sim: sim.modes["velocity"].shape),
+    ],
+)
+def test_what_one_rank_reads_alone_is_refused_on_all(comm, device, what, read):
+    sim = turbulence(comm, device)
+    sim.step(2)
+    said = rf"^rank 0 calls {re.escape(what)}, rank 1 calls step: what is collective has to be"
+    with pytest.raises(InputError, match=said):
+        if sim.rank == 0:
+            read(sim)
+        sim.step(2)
+    # Also by a function that is called between steps.
+    sim = turbulence(comm, device)
+    callback = sim.every(steps=1, call=lambda one: read(one) if one.rank == 0 else None)
+    with pytest.raises(InputError, match=said):
+        sim.step(2)
+    callback.cancel()
+    sim.step(2)
+    assert sim.diagnostics["energy"] > 0
+
+
+def test_what_is_known_is_read_by_any_rank(comm, device):
+    sim = turbulence(comm, device)
+    sim.step(2)
+    energy = sim.diagnostics["energy"]
+    if sim.rank == 0:
+        assert sim.diagnostics["energy"] == energy
+        assert sim.time == pytest.approx(0.02)
+        assert (sim.steps, sim.finished) == (2, "")
+        assert "velocity" in sim.fields and sim.fields["vorticity_z"].global_shape == (N, N, N)
+        repr(sim), repr(sim.fields["velocity"]), sim.labels, sim.wavenumbers
+    sim.step(2)
+    assert sim.steps == 4
 
 
 def test_who_steps_through_nothing_is_told_so(comm, device):

@@ -79,28 +79,35 @@ def collectively(function: Callable[Parameters, Result]) -> Callable[Parameters,
 
 
 @contextlib.contextmanager
-def together(comm: Comm) -> Iterator[None]:
+def together(comm: Comm, call: str = "") -> Iterator[None]:
     """Fail on all ranks if what follows fails on one of them. Collective.
 
     The communicator is one from `own`, through which the ranks do all that they do together in
-    between. With any other, or None, this does nothing.
+    between. With any other, or None, this does nothing. A `call` of the user's by its name is
+    refused if not all ranks make it.
     """
     if not hasattr(comm, "meet"):
         yield
         return
     comm.check()
+    outer, comm.call = comm.call, call or comm.call
     try:
-        yield
-    except Exception as failure:
-        if not is_on_all_ranks(failure):
-            comm.fail(failure)
-            on_all_ranks(failure)
-        raise
-    except BaseException as failure:
-        if not is_on_all_ranks(failure):
-            comm.tell(failure)
-        raise
-    comm.meet()
+        if call:
+            comm.meet()
+        try:
+            yield
+        except Exception as failure:
+            if not is_on_all_ranks(failure):
+                comm.fail(failure)
+                on_all_ranks(failure)
+            raise
+        except BaseException as failure:
+            if not is_on_all_ranks(failure):
+                comm.tell(failure)
+            raise
+        comm.meet()
+    finally:
+        comm.call = outer
 
 
 def give_up(comm: Comm, failure: BaseException | None) -> None:

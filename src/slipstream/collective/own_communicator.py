@@ -29,7 +29,9 @@ from slipstream.errors import InputError, RunError
 from slipstream.forked_process import renew_in_child
 
 # Bytes that every rank brings to a meeting: how many it has to say, and those if they are few.
-_SLOT, _HEADER = 128, 8
+_SLOT, _NAME = 168, 40
+# Before that stand its length, and the call in which the rank is.
+_HEADER = 8 + _NAME
 # Most meetings are over within so many seconds, in which ranks do not sleep.
 _BRISK, _PAUSE = 1e-3, 5e-5
 # So many live duplicates are suspicious: reference cycles might keep some of them.
@@ -112,11 +114,18 @@ class Door:
         return past_call or (notice.meeting is not None and notice.meeting < self.met)
 
 
+def _called(text: np.ndarray) -> str:
+    return text.tobytes().rstrip(b"\0").decode(errors="replace") or "something else"
+
+
 class OwnCommunicator(MPI.Intracomm):
     """A communicator whose collective calls begin with a meeting.
 
     Python's own are given back when this object is dropped: use `own`.
     """
+
+    # What the user has called, where that has a name: ranks that meet have to be in the same.
+    call = ""
 
     # Why ranks cannot do anything together any more, such as that they are at different points.
     _given_up = ""
@@ -165,7 +174,9 @@ class OwnCommunicator(MPI.Intracomm):
         self.check()
         self.door.begun += 1
         mine, everyone = np.zeros(_SLOT, np.uint8), np.empty((self.size, _SLOT), np.uint8)
-        mine[:_HEADER].view(np.int64)[0] = 2 * len(said) + failed
+        mine[:8].view(np.int64)[0] = 2 * len(said) + failed
+        name = self.call.encode()[:_NAME]
+        mine[8 : 8 + len(name)] = np.frombuffer(name, np.uint8)
         if len(said) <= _SLOT - _HEADER:
             mine[_HEADER : _HEADER + len(said)] = np.frombuffer(said, np.uint8)
         request = self.Iallgather(mine, everyone)
@@ -180,7 +191,7 @@ class OwnCommunicator(MPI.Intracomm):
                 self._given_up = "ranks have lost each other here before; make the plan anew"
             raise
         self.door.met += 1
-        headers = everyone[:, :_HEADER].copy().view(np.int64)[:, 0]
+        headers = everyone[:, :8].copy().view(np.int64)[:, 0]
         lengths, failures = headers // 2, headers % 2
         if lengths.max() <= _SLOT - _HEADER:
             slots = everyone[:, _HEADER:]
@@ -197,6 +208,16 @@ class OwnCommunicator(MPI.Intracomm):
             rank = int(failures.argmax())
             kind, text = MPI.pickle.loads(heard[rank])
             raise failure_of(kind, text, rank)
+        others = (everyone[:, 8:_HEADER] != everyone[0, 8:_HEADER]).any(axis=1)
+        if others.any() and not failures.any():
+            rank = int(others.argmax())
+            first, other = (_called(everyone[one, 8:_HEADER]) for one in (0, rank))
+            raise on_all_ranks(
+                InputError(
+                    f"rank 0 calls {first}, rank {rank} calls {other}: what is collective has to be"
+                    " called by all ranks, in the same order"
+                )
+            )
         return heard
 
     def fail(self, failure: BaseException) -> None:

@@ -145,7 +145,7 @@ class FieldView(KnownAttributes, np.lib.mixins.NDArrayOperatorsMixin):
     def _read(self) -> Array:
         simulation = self._simulation
         simulation._ready()
-        with together(simulation.comm):
+        with together(simulation.comm, f"fields[{self.name!r}]"):
             if self._derived is not None:
                 return self._derived.at_points()
             return simulation._read(self.name)
@@ -223,7 +223,7 @@ class FieldView(KnownAttributes, np.lib.mixins.NDArrayOperatorsMixin):
     def _reduce(self, how: str) -> Any:
         simulation = self._simulation
         simulation._ready()
-        with together(simulation.comm):
+        with together(simulation.comm, f"fields[{self.name!r}].{how}"):
             if self._derived is not None:
                 return self._derived.reduce(how)
             return simulation._reduced(self, how)
@@ -330,7 +330,7 @@ class FieldView(KnownAttributes, np.lib.mixins.NDArrayOperatorsMixin):
     def __setitem__(self, index: Any, values: Any) -> None:
         simulation = self._simulation
         simulation._ready()
-        with together(simulation.comm):
+        with together(simulation.comm, f"fields[{self.name!r}] = ..."):
             if self._derived is not None:
                 raise InputError(f"fields[{self.name!r}] can be read only")
             is_whole = index is Ellipsis or (isinstance(index, slice) and index == slice(None))

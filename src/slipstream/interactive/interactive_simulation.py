@@ -110,7 +110,7 @@ def collective(method: Method) -> Method:
     @functools.wraps(method)
     def call(self: InteractiveSimulation, *arguments: Any, **options: Any) -> Any:
         self._check_open()
-        with together(self.comm):
+        with together(self.comm, method.__name__):
             return method(self, *arguments, **options)
 
     return call  # type: ignore[return-value]
@@ -557,17 +557,19 @@ class InteractiveSimulation(ChosenOutput, KnownAttributes, ABC):
     # -- looking -------------------------------------------------------------------------------
 
     @property
-    @collective
     def diagnostics(self) -> Mapping[str, float]:
-        """Named numbers of the state, such as ``"energy"``: the same on all ranks. Collective.
+        """Named numbers of the state, such as ``"energy"``: the same on all ranks.
+
+        Collective where the state is another one than when they were last read.
 
         The energy is that of all fields, scalars included; where there are several, that of each is
         there too, as ``"velocity_energy"``.
         """
-        solver = self._ready()
+        self._ready()
         state = self._state_mark()
         if self._diagnosed is None or self._diagnosed[0] != state:
-            self._diagnosed = state, solver.diagnostics()
+            with together(self.comm, "diagnostics"):
+                self._diagnosed = state, self.solver.diagnostics()
         return dict(self._diagnosed[1])
 
     @property
