@@ -200,8 +200,9 @@ def run_to(family, folder, report, restart=None, last=0, act=None, rank=0, resum
     write = output_writer.write_checkpoint
 
     def write_and_tell(*arguments, **options):
-        write(*arguments, **options)
+        path = write(*arguments, **options)
         tell(state=options["step"])
+        return path
 
     moments = Moments(last if mine == rank else 0, act or kill)
     moments.watch()

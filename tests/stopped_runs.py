@@ -25,8 +25,8 @@ import xarray
 import moments
 from slipstream import cli
 from slipstream.io import open_checkpoint
+from slipstream.io.folder_lock import is_locked
 from slipstream.io.run_record import read_run_record
-from slipstream.simulation.folder_lock import is_locked
 
 # Of about the same time each.
 _STEPS = {"spectral": 600, "advection": 2400, "lattice": 900}

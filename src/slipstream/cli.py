@@ -192,10 +192,14 @@ def resume(
     device: _Device = None,
     quiet: _Quiet = False,
     log_level: _LogLevel = "info",
+    from_state: Annotated[
+        bool,
+        typer.Option("--from-state", help="Take the case of the state, not that of the folder."),
+    ] = False,
 ) -> None:
     """Go on with a run where it stopped, in its folder, on any number of ranks."""
-    how = _Output(quiet, log_level)
-    _resume(folder, _overrides(settings, device), ranks, _launched_comm(ranks), how)
+    how, comm = _Output(quiet, log_level), _launched_comm(ranks)
+    _resume(folder, _overrides(settings, device), ranks, comm, how, from_state=from_state)
 
 
 def _overrides(settings: list[str] | None, device: str | None) -> list[str]:
@@ -242,6 +246,7 @@ def _resume(
     comm: Comm,
     how: _Output,
     case: Path | None = None,
+    from_state: bool = False,
 ) -> None:
     """Go on with a run; by its own case unless one is given."""
     from slipstream.simulation.resuming import read_resumption, resume_run
@@ -250,9 +255,18 @@ def _resume(
         # Mistakes are found before any rank is started, while one line can say them.
         wanted = None if case is None else on_first_rank(comm, lambda: load_case(case, overrides))
         if ranks is not None and mpi_launch.should_relaunch(ranks):
-            raise typer.Exit(_relaunch(ranks, read_resumption(folder, overrides, wanted).case))
+            found = read_resumption(folder, overrides, wanted, from_state)
+            raise typer.Exit(_relaunch(ranks, found.case))
         options = how.options(overrides)
-        resume_run(folder, overrides, comm, console=how.console(), case=wanted, options=options)
+        resume_run(
+            folder,
+            overrides,
+            comm,
+            console=how.console(),
+            case=wanted,
+            options=options,
+            from_state=from_state,
+        )
 
 
 @contextlib.contextmanager

@@ -125,11 +125,11 @@ def test_a_file_that_one_rank_cannot_write_ends_all(comm, device, shared_folder,
     last = simulation.ranks - 1
     write = getattr(zarr_store, name)
 
-    def fail(path, *content):
+    def fail(path, *content, **options):
         if simulation.rank == last and "velocity_y_hat/c" in str(path):
             with durable_files.errors_name(path):
                 raise OSError(28, "No space left on device")
-        write(path, *content)
+        write(path, *content, **options)
 
     with monkeypatch.context() as patch:
         patch.setattr(zarr_store, name, fail)

@@ -28,8 +28,9 @@ def run_with_looks(monkeypatch, folder, every, look):
     write = output_writer.write_checkpoint
 
     def write_and_promise(*arguments, **options):
-        write(*arguments, **options)
+        path = write(*arguments, **options)
         promised[0] = options["step"]
+        return path
 
     def act():
         if passed.count % every == 0:

@@ -52,7 +52,6 @@ RUNNING = (
     "run_log",
     "wall_limit",
     "resuming",
-    "folder_lock",
     "output_counts",
     "output_folder",
     "output_writer",

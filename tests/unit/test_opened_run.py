@@ -13,8 +13,8 @@ from slipstream import Advection, Flow, PorousFlow, Turbulence
 from slipstream.equations.models import hd
 from slipstream.errors import InputError
 from slipstream.io import FieldStore
+from slipstream.io.folder_lock import FolderLock
 from slipstream.io.time_series import whole_field
-from slipstream.simulation.folder_lock import FolderLock
 
 pytestmark = pytest.mark.filterwarnings("ignore:kmax_eta")
 ONE = {"comm": None, "device": "cpu"}

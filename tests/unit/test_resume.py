@@ -5,6 +5,7 @@ import csv
 import io
 import shutil
 import weakref
+from pathlib import Path
 
 import h5py
 import numpy as np
@@ -116,7 +117,7 @@ def contents(folder):
 
 
 def assert_same(folder, other, names=None):
-    mine, theirs = contents(folder), contents(other)
+    mine, theirs = (one if isinstance(one, dict) else contents(one) for one in (folder, other))
     assert mine.keys() == theirs.keys()
     for name in mine if names is None else names:
         if isinstance(mine[name], xarray.Dataset):
@@ -351,9 +352,6 @@ def test_a_run_that_cannot_go_on_is_left_as_it_is(tmp_path, whole):
         assert files(folder) == before
     with claim_folder(folder), pytest.raises(InputError, match="wait for it, or stop it$"):
         resume(folder, "time.end=2")
-    (folder / "diagnostics.csv").write_text("no series\n")
-    with pytest.raises(InputError, match=r"diagnostics\.csv: not a series"):
-        resume(folder, "time.end=2")
     for place, said in (("nowhere", "no such folder"), (".", "no state of a run")):
         with pytest.raises(InputError, match=said):
             resume(tmp_path / place)
@@ -367,6 +365,106 @@ def test_a_damaged_case_is_taken_from_the_state(tmp_path, whole, damaged):
         (tmp_path / "case.toml").write_bytes(damaged)
     resume(tmp_path, "time.max_steps=100")
     assert_same(tmp_path, whole("advection"))
+
+
+def said_by(folder, *settings):
+    """Return what is printed while a run goes on, without line breaks."""
+    printed = io.StringIO()
+    resume(folder, *settings, console=Console(file=printed, width=400))
+    return " ".join(printed.getvalue().split())
+
+
+def _half(path):
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+def _flipped(path):
+    content = bytearray(path.read_bytes())
+    content[min(500, len(content) // 2)] ^= 1  # a chunk has room for later snapshots
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize(
+    ("name", "place", "damage"),
+    [
+        ("fields.zarr", "zarr.json", lambda path: path.write_text("{}")),
+        ("fields.zarr", "zarr.json", _half),
+        ("fields.zarr", "time/c/0", lambda path: path.unlink()),
+        ("fields.zarr", "tracer/c/1/0/0/0", _flipped),
+        ("fields.zarr", "x/c/0", _flipped),
+        ("diagnostics.csv", "", _half),
+        ("diagnostics.csv", "", _flipped),
+        ("outputs/tracer-plane.zarr", "tracer/c/0/0/0", _flipped),
+        ("run.json", "", _flipped),
+    ],
+)
+def test_output_that_is_not_as_it_was_written_is_set_aside(tmp_path, whole, name, place, damage):
+    run("advection", tmp_path, "time.max_steps=7")
+    damage(tmp_path / name / place)
+    damaged = files(tmp_path / name) or {tmp_path / name: (tmp_path / name).read_bytes()}
+    said = said_by(tmp_path, "time.max_steps=100")
+    assert f"{tmp_path / name}: " in said
+    assert f"it is kept as {name}.damaged, and begins anew" in said
+    # It is all there, under another name, and everything else is as it would have been.
+    for path, content in damaged.items():
+        kept = str(path).replace(str(tmp_path / name), f"{tmp_path / name}.damaged")
+        assert Path(kept).read_bytes() == content
+    mine, theirs = contents(tmp_path), contents(whole("advection"))
+    for one in [one for one in mine if ".damaged" in one]:
+        del mine[one]
+    assert_same(mine, theirs, theirs.keys() - {name, name.replace(".csv", ".zarr")})
+    if name.endswith(".zarr"):
+        # A new one begins with the state, which here is not when anything would be due.
+        times = [one for one in mine[name].time.values if one in theirs[name].time.values]
+        assert 0 < len(times) < theirs[name].time.size
+        both = [one[name].sel(time=times).drop_attrs() for one in (mine, theirs)]
+        assert both[0].equals(both[1])
+    # And it goes on as ever.
+    assert "damaged" not in said_by(tmp_path, "time.max_steps=100", "time.end=0.8")
+
+
+def test_a_state_of_another_run_is_not_gone_on_from_unasked(tmp_path, whole):
+    run("spectral", tmp_path / "run", "time.max_steps=3", *PLAIN)
+    run("spectral", tmp_path / "other", "time.max_steps=4", "equation.viscosity=0.02", *PLAIN)
+    shutil.rmtree(tmp_path / "run" / "checkpoints")
+    shutil.copytree(tmp_path / "other" / "checkpoints", tmp_path / "run" / "checkpoints")
+    before = files(tmp_path / "run")
+    for settings in ((), ("equation.viscosity=0.02",)):
+        with pytest.raises(InputError, match=r"equation\.viscosity: 0\.02 -> 0\.05.*--from-state"):
+            resume(tmp_path / "run", *settings)
+    assert files(tmp_path / "run") == before
+    quiet, device = Console(quiet=True), HostDevice(threads=1)
+    settings = ["time.max_steps=100"]
+    resume_run(tmp_path / "run", settings, None, device, quiet, from_state=True)
+    assert "viscosity = 0.02" in (tmp_path / "run" / "case.toml").read_text()
+    assert (tmp_path / "run" / "diagnostics.csv.damaged").exists()
+
+
+def test_a_case_that_was_changed_by_hand_is_gone_on_with_only_if_that_is_said(tmp_path):
+    run("advection", tmp_path, "time.max_steps=3")
+    path = tmp_path / "case.toml"
+    path.write_text(path.read_text().replace("end = 0.6", "end = 0.3"))
+    with pytest.raises(InputError, match=r"time\.end: 0\.6 -> 0\.3\).* --set time\.end=\.\.\. for"):
+        resume(tmp_path)
+    resume(tmp_path, "time.end=0.3", "time.max_steps=100")
+    assert open_checkpoint(tmp_path).time == pytest.approx(0.3)
+
+
+def test_a_run_writes_where_its_folder_has_been_moved(tmp_path, whole, monkeypatch):
+    moved = []
+
+    def look():
+        if passed.count == 100:
+            (tmp_path / "run").rename(tmp_path / "moved")
+            moved.append(passed.count)
+
+    with monkeypatch.context() as patch:
+        passed = moments.Moments(moments.ALL, look)
+        passed.watch(patch.setattr)
+        run("advection", tmp_path / "run")
+    assert moved
+    assert not (tmp_path / "run").exists()
+    assert_same(tmp_path / "moved", whole("advection"))
 
 
 def test_a_run_goes_on_from_python(tmp_path, whole):

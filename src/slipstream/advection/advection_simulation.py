@@ -128,7 +128,7 @@ class AdvectionSimulation(Simulation):
         if folder is None:
             values = gaussian(self._box, self._shape, (0.0, 0.0, 0.0), settings.width)
         else:
-            checkpoint, earlier = open_earlier_run(folder, self.case, self.comm)
+            checkpoint, earlier = open_earlier_run(self.resumed or folder, self.case, self.comm)
             self.restored = checkpoint
             self._warnings += checkpoint.warnings
             values = on_every_rank(self.comm, lambda: self._read(checkpoint, earlier, folder))

@@ -9,7 +9,6 @@ from __future__ import annotations
 import base64
 import functools
 import os
-import tomllib
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -28,24 +27,23 @@ from slipstream.errors import InputError
 from slipstream.interactive.interactive_simulation import InteractiveSimulation, console_for
 from slipstream.interactive.loading import load, overrides_of
 from slipstream.interactive.porous_flow import ARRAY
-from slipstream.io.checkpoint import CHECKPOINTS_NAME, generations
-from slipstream.io.checkpoint_manifest import Damage, read_manifest
+from slipstream.io.checkpoint import CHECKPOINTS_NAME
+from slipstream.io.folder_lock import is_locked
 from slipstream.io.foreign_files import content_of
-from slipstream.io.stored_arrays import StoredArrays, read_store, reason_of
-from slipstream.io.time_series import read_series
-from slipstream.printable_text import one_line, shown
+from slipstream.io.run_folder import CASE_NAME, FIELDS_NAME, SERIES_NAME, RunFolder
+from slipstream.io.stored_arrays import StoredArrays, read_store
+from slipstream.printable_text import one_line, printable, shown
 from slipstream.report.html_tables import html_table
 from slipstream.simulation import resume_run
 from slipstream.simulation.earlier_run import tables_at_state
-from slipstream.simulation.folder_lock import is_locked
 from slipstream.time_averages import TimeAverage
 
 if TYPE_CHECKING:
     from slipstream.equations import Model
 
-_CASE, _SERIES, _STORE = "case.toml", "diagnostics.csv", ".zarr"
-# Most bytes of a case, and of a picture in a notebook.
-_MOST_CASE, _MOST_PICTURE = 1 << 20, 4 << 20
+_STORE = ".zarr"
+# Most bytes of a picture in a notebook.
+_MOST_PICTURE = 4 << 20
 
 
 def open_run(
@@ -164,35 +162,22 @@ class OpenedRun:
         model: str | Model | Callable[..., Model] | None = None,
     ) -> None:
         self.path, self._model = Path(folder), model
+        self._folder = RunFolder(folder)
         self._series: tuple[Any, Series] | None = None
-        if not self.path.is_dir():
-            reason = "is a file" if self.path.exists() else "no such folder"
-            raise InputError(f"{folder}: {reason}; expected the output folder of a run")
-        if not self._has(_CASE) and not self._generations():
-            raise InputError(
-                f"{folder}: holds no output of a run; expected {_CASE}, which runs write, or"
-                f" {CHECKPOINTS_NAME}"
-            )
+        self._folder.check_is_a_run()
+        for fault in self._folder.faults():
+            warnings.warn(printable(fault), stacklevel=3)
 
     # -- what was run --------------------------------------------------------------------------
 
     @property
     def settings(self) -> dict[str, Any]:
         """The tables of the case as written, for any model and without validation."""
-        path = self.path / _CASE
-        try:
-            if self._has(_CASE):
-                text = content_of(path, _MOST_CASE).decode()
-            else:
-                path = self._generations()[0]
-                text = read_manifest(path).case
-            return tomllib.loads(text)
-        except (ValueError, RecursionError, OSError, IndexError, Damage) as error:
-            raise InputError(f"{path}: cannot be read as a case: {reason_of(error)}") from error
+        return self._folder.case_tables()
 
     def _settings_at(self, state: State | None = None) -> dict[str, Any]:
         """Return the same as they were at a state, the last by default."""
-        states = self._generations() if state is None else [state.path]
+        states = self._folder.states() if state is None else [state.path]
         return tables_at_state(self.settings, self.path, states)
 
     @property
@@ -221,7 +206,7 @@ class OpenedRun:
                     " from there; give model= to open"
                 )
         # The case was written in full, and may have been validated by another version.
-        return validate_case(tables, overrides, source=str(self.path / _CASE))
+        return validate_case(tables, overrides, source=str(self.path / CASE_NAME))
 
     @property
     def is_running(self) -> bool:
@@ -233,29 +218,27 @@ class OpenedRun:
     @property
     def series(self) -> Series:
         """The diagnostics against time; without rows if none have been written yet."""
-        path = self.path / _SERIES
         try:
-            status = os.stat(path, follow_symlinks=False)
+            status = os.stat(self._folder.path / SERIES_NAME, follow_symlinks=False)
             mark = status.st_ino, status.st_size, status.st_mtime_ns
-            if self._series is None or self._series[0] != mark:
-                self._series = mark, Series(*read_series(path))
-            return self._series[1]
-        except FileNotFoundError:
-            return Series({}, {})
-        except OSError as error:
-            raise InputError(f"{path}: {reason_of(error)}") from error
+        except OSError:
+            mark = None
+        if self._series is None or self._series[0] != mark:
+            self._series = mark, Series(*self._folder.series())
+        return self._series[1]
 
     @property
     def times(self) -> np.ndarray:
         """The times of the snapshots in `fields`."""
         if "fields" not in self.stores:
             return np.zeros(0)
-        return read_store(self.path / f"fields{_STORE}", lambda path: StoredArrays(path).times)
+        stored = self._folder.store(FIELDS_NAME)
+        return np.zeros(0) if stored is None else read_store(stored.path, lambda _: stored.times)
 
     @property
     def stores(self) -> Stores:
         """Output on grids and shells, by name: ``stores["transfer"]`` is a Dataset."""
-        return Stores(self.path)
+        return Stores(self._folder)
 
     @property
     def fields(self) -> Any:
@@ -297,7 +280,7 @@ class OpenedRun:
         """
         from slipstream.report.run_averages import average_of_run
 
-        found = average_of_run(self.path, name, since, until)
+        found = average_of_run(self._folder.path, name, since, until)
         for text in found.warnings:
             warnings.warn(f"average of {one_line(name)}: {text}", RuntimeWarning, stacklevel=2)
         return found
@@ -305,20 +288,18 @@ class OpenedRun:
     @property
     def pictures(self) -> dict[str, Path]:
         """The pictures, by name."""
-        return {name.removesuffix(".png"): self.path / name for name in self._names(".png")}
+        names = [one for one in self._folder.names() if one.endswith(".png") and one[0] != "."]
+        return {name.removesuffix(".png"): self.path / name for name in names}
 
     @property
     def states(self) -> tuple[State, ...]:
         """The states to restart from, earliest first, without those found to be damaged."""
-        found = []
-        for path in reversed(self._generations()):
-            # A run under way removes older ones.
-            try:
-                said = read_manifest(path)
-            except (Damage, OSError):
-                continue
-            found.append(State(path, said.step, said.time))
-        return tuple(found)
+        # A run under way removes older ones.
+        found = [
+            State(self.path / CHECKPOINTS_NAME / path.name, said.step, said.time)
+            for path, said in self._folder.manifests()
+        ]
+        return tuple(reversed(found))
 
     def restart(
         self,
@@ -371,6 +352,7 @@ class OpenedRun:
         device: str | Device = "auto",
         comm: Comm | Literal["world"] = "world",
         progress: bool | None = None,
+        from_state: bool = False,
     ) -> None:
         """Go on with the run in its folder, to the end of its case. Collective.
 
@@ -384,6 +366,8 @@ class OpenedRun:
             See `slipstream.Flow`.
         progress : bool, optional
             Whether to print how far it is; by default where somebody looks on.
+        from_state : bool
+            Whether the case of the last state is taken where the folder has another one.
 
         Raises
         ------
@@ -406,7 +390,8 @@ class OpenedRun:
             case = on_every_rank(shared, made)
         is_first = shared is None or shared.rank == 0
         console = console_for(progress if is_first else False)
-        resume_run(self.path, changes, shared, device, console, case=case)
+        given = None if self._model is None else case
+        resume_run(self.path, changes, shared, device, console, case=given, from_state=from_state)
 
     # -- for people ----------------------------------------------------------------------------
 
@@ -446,48 +431,27 @@ class OpenedRun:
             rows["now"] = "running"
         if len(self.stores):
             rows["stores"] = ", ".join(map(one_line, self.stores))
-        count = len(self._generations())
+        count = len(self._folder.states())
         rows["states"] = f"{count} state{'s' * (count != 1)}"
         if self.pictures:
             rows["pictures"] = f"pictures: {', '.join(map(one_line, self.pictures))}"
         return rows
 
-    def _has(self, name: str) -> bool:
-        return os.path.lexists(self.path / name)
-
-    def _names(self, ending: str) -> list[str]:
-        try:
-            return sorted(
-                one.name
-                for one in os.scandir(self.path)
-                if one.name.endswith(ending) and not one.name.startswith(".")
-            )
-        except OSError as error:
-            raise InputError(f"{self.path}: {reason_of(error)}") from error
-
-    def _generations(self) -> list[Path]:
-        try:
-            return generations(self.path / CHECKPOINTS_NAME)
-        except OSError:
-            return []
-
 
 class Stores(Mapping[str, Any]):
     """The zarr stores of a run, by name; each opens as an ``xarray.Dataset``."""
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._names = sorted(
-            one.name.removesuffix(_STORE)
-            for one in os.scandir(path)
-            if one.name.endswith(_STORE) and one.is_dir(follow_symlinks=False)
-        )
+    def __init__(self, folder: RunFolder) -> None:
+        self._folder = folder
+        self._names = [one.removesuffix(_STORE) for one in folder.stores()]
 
     def __getitem__(self, name: str) -> Any:
         if name not in self._names:
             there = ", ".join(map(one_line, self._names)) or "none"
-            raise InputError(f"{self._path}: there is no store {shown(name)}; there are: {there}")
-        return read_store(self._path / f"{name}{_STORE}", _dataset)
+            raise InputError(
+                f"{self._folder.path}: there is no store {shown(name)}; there are: {there}"
+            )
+        return read_store(self._folder.path / f"{name}{_STORE}", _dataset)
 
     def __contains__(self, name: object) -> bool:
         return name in self._names

@@ -31,13 +31,17 @@ from slipstream.io.checkpoint_manifest import (
     read_manifest,
 )
 from slipstream.io.durable_files import (
+    DAMAGED,
     PARTIAL,
     errors_name,
     flush_file,
     flush_folder,
+    free_name,
     make_folder,
     replace_file,
 )
+from slipstream.io.folder_seals import Seal
+from slipstream.io.held_paths import as_path
 from slipstream.io.zarr_store import FieldStore, all_finite, read_field
 
 CHECKPOINTS_NAME = "checkpoints"
@@ -45,7 +49,6 @@ KEPT = 2
 # What the names of arrays begin with that belong to output, and are no part of the flow: sums of
 # averages, and the colours of movies.
 AVERAGE, MOVIE = "average.", "movie."
-DAMAGED = ".damaged"  # in place of ``.zarr``
 # The step, and a number if a run has more than one state of it.
 _GENERATION = re.compile(r"(\d{1,19})(?:-(\d{1,9}))?\.zarr")
 _FORMER_NAME = "checkpoint.zarr"
@@ -73,6 +76,10 @@ class Checkpoint:
         Global shape and dtype of each stored array, by its name.
     warnings : tuple of str
         Of each later state of the run, what is wrong with it.
+    seals : dict of str to Seal, or None
+        What is known of the run's other output; None if an earlier version wrote the state.
+    began : (int, float), or None
+        Step and time at which the run began.
     """
 
     path: Path
@@ -81,6 +88,8 @@ class Checkpoint:
     case: str
     arrays: dict[str, StoredArray]
     warnings: tuple[str, ...] = ()
+    seals: dict[str, Seal] | None = None
+    began: tuple[int, float] | None = None
 
     @property
     def shapes(self) -> dict[str, tuple[int, ...]]:
@@ -119,6 +128,8 @@ def write_checkpoint(
     time: float,
     case: str,
     keep: int = KEPT,
+    seals: dict[str, Seal] | None = None,
+    began: tuple[int, float] | None = None,
 ) -> Path:
     """Write a state, the same fields on all ranks, into a run's output folder. Collective.
 
@@ -136,6 +147,8 @@ def write_checkpoint(
         The effective case as TOML.
     keep : int
         How many states of the run are kept, this one included.
+    seals, began
+        See `Checkpoint`.
 
     Returns
     -------
@@ -147,20 +160,23 @@ def write_checkpoint(
     RunError
         If it cannot be written, or has values that are no number; states from before stay.
     """
-    checkpoints = Path(folder) / CHECKPOINTS_NAME
+    checkpoints = as_path(folder) / CHECKPOINTS_NAME
     path = _on_first_rank(comm, checkpoints, lambda: _new_generation(checkpoints, step))
     partial = path.with_suffix(PARTIAL)
     try:
         said: dict[str, Any] = {"step": step, "time": time, "case": case}
         store = FieldStore(partial, comm, said)
-        store.write(_finite(fields, comm, f"step {step}, t = {time:.6g}"))
+        when = f"step {step}, t = {time:.6g}"
+        store.write(_finite(fields, comm, when), is_flushed_later=True)
         files = on_every_rank(comm, store.flush)
         parts = [files] if comm is None else comm.gather(files, root=0) or []
 
         def complete() -> None:
             arrays = arrays_of(partial)
             manifest = Manifest(
-                format=format_of(arrays),
+                format=format_of(arrays, seals),
+                seals=seals,
+                began=began,
                 library=__version__,
                 arrays=arrays,
                 files={name: file for part in parts for name, file in part.items()},
@@ -180,6 +196,17 @@ def write_checkpoint(
         raise
     _on_first_rank(comm, checkpoints, lambda: _remove_oldest(checkpoints, keep))
     return path
+
+
+def reseal(state: Path, seals: dict[str, Seal]) -> None:
+    """Let a state that has been written know of what was written after it."""
+    with errors_name(state):
+        try:
+            said = read_manifest(state)
+        except Damage as damage:
+            raise RunError(f"{state} has been changed while the run goes on: {damage}") from damage
+        changed = said.model_copy(update={"seals": seals, "format": format_of(said.arrays, seals)})
+        replace_file(state / MANIFEST, changed.sealed().text().encode())
 
 
 def _finite(fields: Iterable[Field], comm: Comm, when: str) -> Iterator[Field]:
@@ -213,12 +240,19 @@ def open_checkpoint(folder: str | Path, comm: Comm = None) -> Checkpoint:
         If there is none, or all are damaged.
     """
     damaged: list[str] = []
-    for path in on_first_rank(comm, lambda: _generations_at(Path(folder))):
+    for path in on_first_rank(comm, lambda: _generations_at(as_path(folder))):
         found = _read(path, comm)
         if isinstance(found, Manifest):
             warnings = (f"{one}; going on from {path.name}" for one in damaged)
             return Checkpoint(
-                path, found.step, found.time, found.case, found.arrays, tuple(warnings)
+                path,
+                found.step,
+                found.time,
+                found.case,
+                found.arrays,
+                tuple(warnings),
+                found.seals,
+                found.began,
             )
         damaged.append(f"initial.restart: {path} is damaged: {found}")
     raise InputError(f"{'; '.join(damaged)}; there is no other state to go on from")
@@ -277,8 +311,7 @@ def _generations_at(folder: Path) -> list[Path]:
 def _new_generation(checkpoints: Path, step: int) -> Path:
     """Return the path of a new generation; remove what writes that failed have left."""
     make_folder(checkpoints)
-    for partial in checkpoints.glob(f"*{PARTIAL}"):
-        shutil.rmtree(partial)
+    remove_partial(checkpoints)
     path = checkpoints / f"{step:09d}.zarr"
     number = 1
     while path.exists():
@@ -287,16 +320,19 @@ def _new_generation(checkpoints: Path, step: int) -> Path:
     return path
 
 
+def remove_partial(checkpoints: Path) -> None:
+    """Remove what writes that were cut short have left of states, and of old ones that went."""
+    for partial in checkpoints.glob(f"*{PARTIAL}"):
+        shutil.rmtree(partial)
+
+
 def set_aside_later(folder: Path, step: int) -> None:
     """Take from the states of a run those later than a step, which are damaged if there are any."""
     checkpoints = folder / CHECKPOINTS_NAME
     for path in generations(checkpoints) if checkpoints.is_dir() else []:
         if int(path.stem.partition("-")[0]) > step:
             with errors_name(path):
-                aside = path.with_suffix(DAMAGED)
-                if aside.is_dir():
-                    shutil.rmtree(aside)
-                path.rename(aside)
+                path.rename(free_name(path.with_suffix(DAMAGED)))
                 flush_folder(checkpoints)
 
 

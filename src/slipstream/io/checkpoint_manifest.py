@@ -22,6 +22,8 @@ import numpy as np
 import zarr
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from slipstream.io.folder_seals import Seal
+from slipstream.io.foreign_files import kind_of, open_file
 from slipstream.io.shards import (
     CODECS,
     INDEX_CODECS,
@@ -31,23 +33,19 @@ from slipstream.io.shards import (
     shard_size,
     shard_values,
 )
+from slipstream.io.stored_arrays import reason_of
 from slipstream.io.zarr_store import all_finite
 from slipstream.printable_text import printable, shortened
 
 MANIFEST = "manifest.json"
-# Of states with shards, and of others.
+# Of states that know of the rest of the folder, of others with shards, and of all others.
+_SEALING: Literal[3] = 3
 _SHARDED: Literal[2] = 2
 _PLAIN: Literal[1] = 1
 _DESCRIPTION = "zarr.json"
 _DTYPES = ("int64", "float32", "float64", "complex64", "complex128")
 # A larger file is nothing that is written here, and would only fill the memory.
 _MOST_BYTES = 1 << 30
-_KINDS = {
-    stat.S_ISLNK: "a symbolic link",
-    stat.S_ISDIR: "a folder",
-    stat.S_ISFIFO: "a FIFO",
-    stat.S_ISSOCK: "a socket",
-}
 
 Count = Annotated[int, Field(ge=0, lt=1 << 62)]
 Length = Annotated[int, Field(ge=1, lt=1 << 62)]
@@ -117,7 +115,8 @@ class Manifest(_Strict):
     Attributes
     ----------
     format : int
-        Version of what is described here: 2 if there are shards, which 1 does not know.
+        Version of what is described here: 3 if the rest of the folder is sealed, else 2 if there
+        are shards, which 1 does not know.
     library : str
         Version of Slipstream that wrote it.
     step, time, case
@@ -126,17 +125,23 @@ class Manifest(_Strict):
         By name.
     files : dict of str to (int, int)
         Size and CRC-32 of each file, by its path in the checkpoint.
+    seals : dict of str to Seal, or None
+        What is known of the run's other output, by its path in the run's folder.
+    began : (int, float), or None
+        Step and time at which the run began.
     checksum : str
         Of all of the above.
     """
 
-    format: Literal[1, 2]
+    format: Literal[1, 2, 3]
     library: str
     step: Count
     time: float
     case: str
     arrays: dict[str, StoredArray]
     files: dict[str, tuple[Count, Count]]
+    seals: dict[str, Seal] | None = None
+    began: tuple[Count, float] | None = None
     checksum: str = ""
 
     def text(self) -> str:
@@ -165,8 +170,12 @@ def arrays_of(path: Path) -> dict[str, StoredArray]:
     }
 
 
-def format_of(arrays: Mapping[str, StoredArray]) -> Literal[1, 2]:
+def format_of(
+    arrays: Mapping[str, StoredArray], seals: Mapping[str, Seal] | None = None
+) -> Literal[1, 2, 3]:
     """Return the format of a manifest of arrays."""
+    if seals is not None:
+        return _SEALING
     return _PLAIN if all(array.inner is None for array in arrays.values()) else _SHARDED
 
 
@@ -176,7 +185,7 @@ def read_manifest(path: Path) -> Manifest:
     The content of chunks remains to be checked, by `check_chunks`. Raises `Damage`.
     """
     if not stat.S_ISDIR(_status(path).st_mode):
-        raise Damage(f"it is {_kind(_status(path).st_mode)}, not a folder")
+        raise Damage(f"it is {kind_of(_status(path).st_mode)}, not a folder")
     found = dict(_files_in(path))
     size = found.pop(MANIFEST, None)
     if size is None:
@@ -216,10 +225,10 @@ def _parsed(content: bytes) -> Manifest:
         version = said["format"]
     except (ValueError, RecursionError, KeyError, TypeError):
         raise Damage(f"{MANIFEST} is no manifest of a checkpoint") from None
-    if isinstance(version, int) and version not in (_PLAIN, _SHARDED):
+    if isinstance(version, int) and version not in (_PLAIN, _SHARDED, _SEALING):
         raise Damage(
-            f"{MANIFEST}: format {_printable(str(version))}; this version reads {_PLAIN} and"
-            f" {_SHARDED}"
+            f"{MANIFEST}: format {_printable(str(version))}; this version reads {_PLAIN} to"
+            f" {_SEALING}"
         )
     try:
         manifest = Manifest.model_validate_json(content)
@@ -228,7 +237,7 @@ def _parsed(content: bytes) -> Manifest:
         raise Damage(f"{MANIFEST}: {_printable(where)} is not as it was written") from None
     if manifest.sealed().checksum != manifest.checksum:
         raise Damage(f"{MANIFEST}: its checksum differs")
-    if manifest.format != format_of(manifest.arrays):
+    if manifest.format != format_of(manifest.arrays, manifest.seals):
         raise Damage(f"{MANIFEST}: format {manifest.format} is not that of its arrays")
     return manifest
 
@@ -328,14 +337,10 @@ def _content(path: Path, name: str, size: int) -> bytes:
     if size > _MOST_BYTES:
         raise Damage(f"{_described(name)} has {size} bytes, more than are ever written")
     try:
-        # What has taken its place meanwhile must neither lead elsewhere nor let us wait.
-        descriptor = os.open(path / name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-        with open(descriptor, "rb") as file:
-            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                raise Damage(f"{_described(name)} is no file")
+        with open_file(path / name) as file:
             content = file.read(size + 1)
     except OSError as error:
-        raise Damage(f"{_described(name)} cannot be read: {error.strerror}") from None
+        raise Damage(f"{_described(name)} cannot be read: {reason_of(error)}") from None
     if len(content) != size:
         raise Damage(f"{_described(name)} has not {size} bytes")
     return content
@@ -354,7 +359,7 @@ def _files_in(path: Path, below: str = "") -> Iterator[tuple[str, int]]:
         elif stat.S_ISREG(status.st_mode):
             yield name, status.st_size
         else:
-            raise Damage(f"{_described(name)} is {_kind(status.st_mode)}, not a file")
+            raise Damage(f"{_described(name)} is {kind_of(status.st_mode)}, not a file")
 
 
 def _status(path: Path) -> os.stat_result:
@@ -362,10 +367,6 @@ def _status(path: Path) -> os.stat_result:
         return path.lstat()
     except OSError as error:
         raise Damage(f"it cannot be read: {error.strerror}") from None
-
-
-def _kind(mode: int) -> str:
-    return next((kind for is_kind, kind in _KINDS.items() if is_kind(mode)), "a device or the like")
 
 
 def _described(name: str) -> str:

@@ -9,8 +9,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from slipstream.errors import RunError
+from slipstream.io.held_paths import plain_name
 
-PARTIAL = ".partial"
+# What is not whole yet, and what was set aside because it is not as it was written.
+PARTIAL, DAMAGED = ".partial", ".damaged"
 # Of folders: file systems that cannot flush them, and folders that may be written but not read.
 _CANNOT_FLUSH = (errno.EINVAL, errno.ENOTSUP, errno.EACCES)
 
@@ -21,7 +23,7 @@ def errors_name(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        where = path if error.filename is None else os.fsdecode(error.filename)
+        where = path if error.filename is None else plain_name(error.filename)
         raise RunError(f"{where} cannot be written: {error.strerror or error}") from error
 
 
@@ -45,6 +47,15 @@ def replace_file(path: Path, content: bytes | memoryview, is_flushed_later: bool
             with contextlib.suppress(OSError):
                 partial.unlink()
             raise
+
+
+def free_name(path: Path) -> Path:
+    """Return a path, or the same with a number if something has that name."""
+    free, number = path, 1
+    while os.path.lexists(free):
+        number += 1
+        free = path.with_name(f"{path.name}~{number}")
+    return free
 
 
 def flush_file(path: Path) -> None:

@@ -7,6 +7,18 @@ import stat
 from pathlib import Path
 from typing import BinaryIO
 
+_KINDS = {
+    stat.S_ISLNK: "a symbolic link",
+    stat.S_ISDIR: "a folder",
+    stat.S_ISFIFO: "a FIFO",
+    stat.S_ISSOCK: "a socket",
+}
+
+
+def kind_of(mode: int) -> str:
+    """Return what something is that is no file, by its mode."""
+    return next((kind for is_kind, kind in _KINDS.items() if is_kind(mode)), "a device or the like")
+
 
 def open_file(path: str | Path) -> BinaryIO:
     """Open a regular file to be read; an OSError for anything else, such as a link or a FIFO."""

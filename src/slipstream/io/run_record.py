@@ -8,6 +8,9 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
+import re
+import zlib
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -17,6 +20,7 @@ from pydantic import TypeAdapter, ValidationError
 from slipstream.errors import InputError
 from slipstream.io.durable_files import flush_folder, replace_file
 from slipstream.io.foreign_files import content_of
+from slipstream.io.held_paths import as_path
 from slipstream.printable_text import one_line
 
 RUN_RECORD_NAME = "run.json"
@@ -154,6 +158,8 @@ class RunRecord:
     format: int = FORMAT
 
 
+# At the end of the file, of all that is before it.
+_CHECKSUM = re.compile(rb',\n "checksum": "([0-9a-f]{8})"\n\}\s*\Z')
 _RECORDS: TypeAdapter[RunRecord] = TypeAdapter(RunRecord)
 
 
@@ -162,7 +168,7 @@ def read_run_record(folder: str | Path) -> RunRecord:
 
     The run may be under way, and the file somebody else's: an `InputError` tells if it is none.
     """
-    path = Path(folder) / RUN_RECORD_NAME
+    path = as_path(folder) / RUN_RECORD_NAME
     try:
         content = content_of(path, _MOST_BYTES)
     except (FileNotFoundError, NotADirectoryError):
@@ -178,6 +184,13 @@ def read_run_record(folder: str | Path) -> RunRecord:
         raise InputError(f"{path}: not the record of a run: {one_line(reason)}") from error
     if record.format != FORMAT:
         raise InputError(f"{path}: format {record.format}; this version reads {FORMAT}")
+    sealed = _CHECKSUM.search(content)
+    if sealed and int(sealed[1], 16) != zlib.crc32(content[: sealed.start()]):
+        raise InputError(f"{path}: not as it was written: its checksum differs")
+    for number, one in enumerate(record.segments):
+        times = one.from_time, one.to_time
+        if not (0 <= one.from_step <= one.to_step < 1 << 62 and all(map(math.isfinite, times))):
+            raise InputError(f"{path}: not the record of a run: steps of segments.{number}")
     return record
 
 
@@ -185,5 +198,7 @@ def write_run_record(folder: Path, record: RunRecord) -> None:
     """Write ``run.json``: others see it as it was or whole."""
     content = json.dumps(dataclasses.asdict(record), indent=1, ensure_ascii=False)
     # Names of files may hold what is no text.
-    replace_file(folder / RUN_RECORD_NAME, content.encode("utf-8", "replace"))
+    text = content.removesuffix("\n}").encode("utf-8", "replace")
+    checksum = f',\n "checksum": "{zlib.crc32(text):08x}"\n}}\n'
+    replace_file(folder / RUN_RECORD_NAME, text + checksum.encode())
     flush_folder(folder)

@@ -9,6 +9,9 @@ from pathlib import Path
 
 import numpy as np
 
+from slipstream.io.foreign_files import open_file
+from slipstream.io.held_paths import as_path
+
 # Rows that are kept: of more, every other is left out. And bytes that are read at once.
 _MOST_ROWS, _AT_ONCE = 4096, 1 << 24
 
@@ -28,7 +31,7 @@ class SeriesTail:
     """
 
     def __init__(self, path: str | Path) -> None:
-        self._path = Path(path)
+        self._path = as_path(path)
         self._begin_anew()
 
     def _begin_anew(self) -> None:
@@ -43,7 +46,7 @@ class SeriesTail:
     def read(self) -> bool:
         """Take over what has been added; return whether anything has."""
         try:
-            with self._path.open("rb") as file:
+            with open_file(self._path) as file:
                 about = os.fstat(file.fileno())
                 identity = about.st_dev, about.st_ino
                 # A run that goes on may have dropped rows after its last state.

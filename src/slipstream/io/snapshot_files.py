@@ -40,11 +40,14 @@ from slipstream.io.durable_files import (
     flush_folder,
     replace_file,
 )
+from slipstream.io.folder_seals import KeptOutput, Seal, file_seal
+from slipstream.io.foreign_files import content_of
 from slipstream.io.vtk_files import ImageDataFile
 from slipstream.io.zarr_store import FieldStore
 
 # Elements of an attribute in HDF5.
 _LONGEST_ATTRIBUTE = 4096
+_MOST_COLLECTION = 1 << 26
 # Snapshots of small arrays in one chunk, at most.
 _TIMES_TOGETHER = 256
 
@@ -102,7 +105,7 @@ class SnapshotFiles(ABC):
     """Files of a format, into which snapshots go. All methods are collective.
 
     What is there is replaced, if it was written by one of these. With `until`, a time, it goes on:
-    what is later is left out from `go_on` on.
+    what is later, or not `kept`, is left out from `go_on` on.
 
     Attributes
     ----------
@@ -118,7 +121,9 @@ class SnapshotFiles(ABC):
         comm: Comm,
         attributes: Mapping[str, Any],
         until: float | None = None,
+        kept: KeptOutput | None = None,
     ) -> None:
+        self._kept = kept or KeptOutput()
         self.path, self._arrays, self._points = path, list(arrays), points
         self._comm, self._attributes = comm, dict(attributes)
         self._rank = 0 if comm is None else comm.rank
@@ -153,6 +158,10 @@ class SnapshotFiles(ABC):
     def append(self, time: float, step: int, make: Make) -> None:
         """Write a snapshot."""
 
+    @abstractmethod
+    def seal(self) -> Seal:
+        """Return what is known of the snapshots; of use on rank 0."""
+
 
 class ZarrSnapshots(SnapshotFiles):
     """A zarr group with an axis of time, an array for each component."""
@@ -165,7 +174,7 @@ class ZarrSnapshots(SnapshotFiles):
 
     def _find(self, until: float) -> None:
         self._store = FieldStore(
-            self.path, self._comm, self._attributes, _TIMES_TOGETHER, until=until
+            self.path, self._comm, self._attributes, _TIMES_TOGETHER, until, kept=self._kept
         )
         self.times = self._store.times
 
@@ -180,6 +189,10 @@ class ZarrSnapshots(SnapshotFiles):
     def append(self, time: float, step: int, make: Make) -> None:
         """Write a snapshot."""
         self._store.append(time, self._fields(make))
+
+    def seal(self) -> Seal:
+        """Return what is known of the snapshots; of use on rank 0."""
+        return self._store.seal()
 
     def _fields(self, make: Make) -> Iterator[Field]:
         points = self._points
@@ -222,6 +235,8 @@ class _FileForEach(SnapshotFiles):
         number = number.removeprefix(f"{self.path.name}_")
         return path.is_file() and number.isdigit() and not path.is_symlink()
 
+    _seal = Seal(length=0, snapshots=())
+
     def _begin(self) -> None:
         self._count = 0
 
@@ -243,6 +258,9 @@ class _FileForEach(SnapshotFiles):
                 return [time for time in times if time is not None]
 
         self.times = on_first_rank(self._comm, look)
+        seal = (self._kept.seals or {}).get(self.path.name)
+        if seal is not None:
+            del self.times[len(seal.snapshots or ()) :]
         self._count = len(self.times)
 
     @abstractmethod
@@ -265,6 +283,13 @@ class _FileForEach(SnapshotFiles):
     def replace_last(self) -> None:
         """Replace the last of the snapshots that go on by the next one."""
         self._count = max(0, len(self.times) - 1)
+        self._seal = Seal(length=0, snapshots=())
+
+    def seal(self) -> Seal:
+        """Return what is known of the snapshots; of use on rank 0."""
+        known = self._seal if self._count > len(self._seal.snapshots or ()) else None
+        self._seal = on_first_rank(self._comm, lambda: file_seal(self.path, self._count, known))
+        return self._seal
 
     def _file(self, number: int) -> Path:
         return self.path / f"{self.path.name}_{number:06d}{self.ending}"
@@ -327,7 +352,7 @@ class VtkSnapshots(_FileForEach):
 
     def _stored(self) -> Iterator[float | None]:
         collection = self.path.with_name(f"{self.path.name}.pvd")
-        text = collection.read_text("utf-8") if collection.exists() else ""
+        text = content_of(collection, _MOST_COLLECTION).decode() if collection.exists() else ""
         for number, time in enumerate(re.findall(r'<DataSet timestep="([^"]*)"', text)):
             try:
                 yield float(time) if self._file(number).exists() else None

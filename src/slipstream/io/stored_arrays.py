@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from slipstream.errors import InputError
+from slipstream.errors import InputError, SlipstreamError
 from slipstream.io.foreign_zarr import ForeignArray, foreign_arrays, published_shapes
 from slipstream.printable_text import one_line, shown
 
@@ -104,7 +104,9 @@ def read_store(path: Path, function: Callable[[Path], Result]) -> Result:
     """Return what a function reads of a store; an `InputError` tells why it cannot be read."""
     try:
         return function(path)
-    except (ValueError, OSError, KeyError) as error:
+    except SlipstreamError:
+        raise
+    except Exception as error:  # of zarr, and of its codecs
         raise InputError(f"{path}: cannot be read: {reason_of(error)}") from error
 
 

@@ -10,7 +10,9 @@ from __future__ import annotations
 import csv
 import itertools
 import os
+import sys
 import tempfile
+import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +24,9 @@ import zarr
 from slipstream.errors import InputError
 from slipstream.field import Field
 from slipstream.io.durable_files import PARTIAL, errors_name, flush_file, flush_folder
+from slipstream.io.folder_seals import Seal, file_checksum
 from slipstream.io.foreign_files import open_file
+from slipstream.io.held_paths import as_path
 from slipstream.io.zarr_store import FieldStore, read_field
 from slipstream.printable_text import one_line
 
@@ -42,8 +46,8 @@ class Series:
 
     Comment lines (``#``) at the head of the CSV explain the columns by their `labels`; pandas reads
     it with ``read_csv(path, comment="#")``. With `until`, a step, the series that is there goes on:
-    its later rows are left out from `begin` on. Columns that only some rows have are not-a-number
-    in the others.
+    its later rows, and those beyond what is `sealed`, are left out from `begin` on. Columns that
+    only some rows have are not-a-number in the others.
     """
 
     def __init__(
@@ -52,17 +56,21 @@ class Series:
         labels: Mapping[str, str],
         name: str = "diagnostics",
         until: int | None = None,
+        sealed: Seal | None = None,
     ) -> None:
-        self.folder, self._name = Path(folder), name
+        self.folder = as_path(folder)
+        self._name = name
         self._path = self.folder / f"{name}.csv"
         self.labels = {**_LEADING, **labels}
         self._columns: list[str] = []
         self._rows = 0
-        self._csv: tuple[IO[str], csv.DictWriter] | None = None
+        self._csv: tuple[_SealedLines, csv.DictWriter] | None = None
         self._earlier: _Earlier | None = None
         self._replaces_last = self._is_closed = False
+        # What is known of the rows before, if they have been given columns more.
+        self.rewritten: Seal | None = None
         if until is not None and self._path.exists():
-            self._earlier = _rows_until(self._path, until)
+            self._earlier = _rows_until(self._path, until, sealed)
 
     @property
     def last_rows(self) -> list[dict[str, float]]:
@@ -95,7 +103,7 @@ class Series:
             self._csv = self._open(self._columns)
         elif not row.keys() <= set(self._columns):
             # A setting has been changed, with which the equations have more diagnostics.
-            self._csv[0].close()
+            self._csv[0].file.close()
             self._replaces_last = False
             self._csv = self._open_again(_rows_until(self._path, step), list(row))
         file, writer = self._csv
@@ -105,29 +113,46 @@ class Series:
             writer.writerow({k: v if k == "step" else repr(float(v)) for k, v in row.items()})
             file.flush()
 
-    def _open(self, columns: list[str]) -> tuple[IO[str], csv.DictWriter]:
+    def seal(self) -> Seal | None:
+        """Return what is known of the rows so far; None if there are none."""
+        if self._csv is not None:
+            return self._csv[0].seal()
+        if self._earlier is None:
+            return None
+        last = -2 if self._replaces_last else -1
+        return Seal(length=self._earlier.ends[last], checksum=self._earlier.checksums[last])
+
+    def _open(self, columns: list[str]) -> tuple[_SealedLines, csv.DictWriter]:
         if self._earlier is not None:
             return self._open_again(self._earlier, columns)
         with errors_name(self._path):
-            file = self._path.open("w", newline="", encoding="utf-8")
+            # Not written to where something else has the name.
+            self._path.unlink(missing_ok=True)
+            file = _SealedLines(self._path.open("xb"))
         for name in columns:
             file.write(f"# {name}: {self.labels.get(name, name)}\n")
         writer = csv.DictWriter(file, columns, restval="nan", lineterminator="\n")
         writer.writeheader()
         return file, writer
 
-    def _open_again(self, earlier: _Earlier, columns: list[str]) -> tuple[IO[str], csv.DictWriter]:
+    def _open_again(
+        self, earlier: _Earlier, columns: list[str]
+    ) -> tuple[_SealedLines, csv.DictWriter]:
         """Open the series that goes on, with the columns of before and those that are new."""
         if self._replaces_last:
             earlier.ends.pop()
+            earlier.checksums.pop()
             earlier.rows -= 1
         self._cut(earlier.ends[-1])
         self._rows = earlier.rows
         self._columns = [*earlier.columns, *(one for one in columns if one not in earlier.columns)]
+        known = earlier.ends[-1], earlier.checksums[-1]
         if self._columns != earlier.columns:
             self._rewrite(earlier)
+            known = file_checksum(self._path, sys.maxsize)
+            self.rewritten = Seal(length=known[0], checksum=known[1])
         with errors_name(self._path):
-            file = self._path.open("a", newline="", encoding="utf-8")
+            file = _SealedLines(self._path.open("ab"), *known)
         return file, csv.DictWriter(file, self._columns, restval="nan", lineterminator="\n")
 
     def _rewrite(self, earlier: _Earlier) -> None:
@@ -151,7 +176,7 @@ class Series:
         """Wait until the rows are on the device."""
         if self._csv is not None:
             with errors_name(self._path):
-                os.fsync(self._csv[0].fileno())
+                os.fsync(self._csv[0].file.fileno())
             flush_folder(self.folder)
 
     def read(self, names: Iterable[str]) -> dict[str, np.ndarray]:
@@ -170,7 +195,7 @@ class Series:
         self._is_closed = True
         if self._csv is not None:
             with errors_name(self._path):
-                self._csv[0].close()
+                self._csv[0].file.close()
         with errors_name(self.folder), tempfile.TemporaryFile(dir=self.folder) as file:
             columns = self._transposed(file)
             time = columns.pop("time")
@@ -203,41 +228,64 @@ class Series:
             yield from _row_blocks(csv.reader(line for line in file if not line.startswith("#")))
 
 
+class _SealedLines:
+    """A file of text to which lines are added, with the length and the checksum of all of it."""
+
+    def __init__(self, file: BinaryIO, length: int = 0, checksum: int = 0) -> None:
+        self.file, self._length, self._checksum = file, length, checksum
+
+    def write(self, text: str) -> int:
+        content = text.encode("utf-8", "replace")
+        self._length += len(content)
+        self._checksum = zlib.crc32(content, self._checksum)
+        return self.file.write(content)
+
+    def flush(self) -> None:
+        self.file.flush()
+
+    def seal(self) -> Seal:
+        return Seal(length=self._length, checksum=self._checksum)
+
+
 @dataclass
 class _Earlier:
     """The rows of a series that goes on: how many, and the size of the file up to each of the last.
 
-    `ends` are as many as the `last_rows`, and the one before them.
+    `ends` are as many as the `last_rows`, and the one before them; so are the checksums up to each.
     """
 
     columns: list[str]
     labels: dict[str, str]
     rows: int
     ends: list[int]
+    checksums: list[int]
     last_rows: list[dict[str, float]]
 
 
-def _rows_until(path: Path, step: int) -> _Earlier:
+def _rows_until(path: Path, step: int, sealed: Seal | None = None) -> _Earlier:
     """Look through a series up to a step; an `InputError` if it is none."""
     columns, labels = _heading(path)
-    found = _Earlier(columns, labels, 0, [], [])
+    found = _Earlier(columns, labels, 0, [], [], [])
+    most = None if sealed is None else sealed.length
     with open_file(path) as file:
-        size = 0
+        size = checksum = 0
         while (line := file.readline(_LONGEST_LINE)).startswith(b"#"):
-            size += len(line)
-        size += len(line)
+            size, checksum = size + len(line), zlib.crc32(line, checksum)
+        size, checksum = size + len(line), zlib.crc32(line, checksum)
         found.ends.append(size)
+        found.checksums.append(checksum)
         # A power cut may have left zeros, or half a row.
         while (line := file.readline(_LONGEST_LINE)).endswith(b"\n"):
             try:
                 row = dict(zip(columns, map(float, line.split(b",")), strict=True))
             except ValueError:
                 break
-            if not row["step"] <= step:
+            if not row["step"] <= step or (most is not None and size + len(line) > most):
                 break
-            size += len(line)
+            size, checksum = size + len(line), zlib.crc32(line, checksum)
             found.rows += 1
             found.ends, found.last_rows = [*found.ends[-2:], size], [*found.last_rows[-1:], row]
+            found.checksums = [*found.checksums[-2:], checksum]
     return found
 
 
@@ -305,7 +353,7 @@ class StoredSpectra(Sequence[tuple[float, dict[str, tuple[np.ndarray, np.ndarray
     """
 
     def __init__(self, path: str | Path, names: Iterable[str]) -> None:
-        self._path, self._names = Path(path), tuple(names)
+        self._path, self._names = as_path(path), tuple(names)
         self._times = read_field(self._path, "time")
         group: Any = zarr.open_group(self._path, mode="r")
         self._axes = {name: group[name].metadata.dimension_names[-1] for name in self._names}

@@ -11,15 +11,16 @@ a run, the group can be read.
 
 import asyncio
 import contextlib
+import functools
 import itertools
 import json
 import math
+import operator
 import re
 import shutil
 import warnings
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +36,19 @@ from slipstream.errors import InputError
 from slipstream.field import Field
 from slipstream.io.aggregation import Aggregation
 from slipstream.io.durable_files import PARTIAL, errors_name, flush_file, flush_folder, replace_file
+from slipstream.io.folder_seals import (
+    KeptOutput,
+    Seal,
+    array_seals,
+    part_checksum,
+    piece_checksum,
+    snapshot_checksums,
+    time_checksum,
+)
+from slipstream.io.foreign_zarr import published_shapes
+from slipstream.io.held_paths import as_path
 from slipstream.io.shards import SHARD_SEPARATOR, shard_content, shard_name
+from slipstream.io.stored_arrays import StoredArrays, read_store
 from slipstream.io.stored_layout import StoredLayout, file_box, file_indices, stored_layout
 
 _TIMES_PER_CHUNK = 1024
@@ -54,10 +67,11 @@ class FieldStore:
     A chunk has one snapshot of an array, or several `times_together` if they are small: then each
     writes again what the chunk has already.
 
-    With `until`, a time, a store that is there goes on: its later snapshots are left out from
-    `go_on` on. Snapshots of other points go into another store beside it, whose name has a number,
-    and `begins` is called with that on rank 0 before it is made. An array that only some snapshots
-    have is not-a-number in the others.
+    With `until`, a time, a store that is there goes on: its later snapshots, and those that are not
+    `kept`, are left out from `go_on` on, which begins it anew if nothing of it goes on. Snapshots
+    of other points go into another store beside it, whose name has a number, and `begins` is called
+    with that on rank 0 before it is made. An array that only some snapshots have is not-a-number in
+    the others.
     """
 
     def __init__(
@@ -68,8 +82,9 @@ class FieldStore:
         times_together: int = 1,
         until: float | None = None,
         begins: Callable[[str], None] = lambda name: None,
+        kept: KeptOutput | None = None,
     ) -> None:
-        self.path = Path(path)
+        self.path = as_path(path)
         self._times_together = times_together
         self._comm = comm
         self._attributes, self._begins = dict(attributes or {}), begins
@@ -89,9 +104,13 @@ class FieldStore:
         self._layouts: dict[str, StoredLayout] = {}
         self._aggregations: dict[str, Aggregation] = {}
         self._last_aggregation: tuple[Any, Aggregation] | None = None
+        # Snapshots in a file, and their type, by array; and what this rank adds to each checksum.
+        self._together: dict[str, tuple[int, np.dtype]] = {}
+        self._checksums: list[int] = []
+        self._sealed_arrays: dict[str, int] = {}
         if until is not None:
-            self._find(until)
-        if not self._is_continued and not self._later:
+            self._find(until, kept or KeptOutput())
+        else:
             self._on_first_rank(self._begin)
 
     def append(self, time: float, fields: Iterable[Field]) -> None:
@@ -117,17 +136,22 @@ class FieldStore:
             self._write_box(field, (index,))
             del field
         # What is described below is on the device: not even a power cut leaves half a snapshot.
-        on_every_rank(self._comm, self.flush)
+        written = on_every_rank(self._comm, self.flush)
+        own = on_every_rank(self._comm, lambda: self._checksum(written, index))
+        is_first = self._comm is None or self._comm.rank == 0
+        self._checksums[index:] = [own ^ time_checksum(index, time) if is_first else own]
         if is_longer_only:
             self._on_first_rank(self._publish_length)
         else:
             self._publish()
 
-    def write(self, fields: Iterable[Field]) -> None:
+    def write(self, fields: Iterable[Field], is_flushed_later: bool = False) -> None:
         """Write static arrays: the same fields in the same order on all ranks."""
         for field in fields:
             self._create(field, snapshots=None)
             self._write_box(field, ())
+        if not is_flushed_later:
+            on_every_rank(self._comm, self.flush)
         self._publish()
 
     def go_on(self) -> None:
@@ -140,28 +164,74 @@ class FieldStore:
         if self._is_continued:
             self._snapshots -= 1
 
-    def _find(self, until: float) -> None:
+    def seal(self) -> Seal:
+        """Return what is known of what has been written. Collective; of use on rank 0."""
+        parts = [self._checksums] if self._comm is None else self._comm.gather(self._checksums)
+        if not self._sealed_arrays.keys() >= {"", *self._together}:
+            self._sealed_arrays = on_first_rank(self._comm, lambda: array_seals(self.path))
+        found = [functools.reduce(operator.xor, one) for one in zip(*parts or (), strict=True)]
+        # Without a last one that will be replaced.
+        return Seal(arrays=self._sealed_arrays, snapshots=tuple(found[: self._snapshots]))
+
+    def _checksum(self, written: Mapping[str, tuple[int, int]], index: int) -> int:
+        """Return what this rank adds to the checksum of a snapshot that it has just written."""
+        found = 0
+        for key, known in written.items():
+            together, dtype = self._together.get(key.partition("/")[0], (0, np.dtype(float)))
+            if together == 0 or key.endswith(_DESCRIPTION):
+                continue
+            if together == 1:
+                found ^= piece_checksum(key, index, *known)
+            else:
+                content = (self.path / key).read_bytes()
+                found ^= part_checksum(content, key, index, together, dtype)
+        return found
+
+    def _find(self, until: float, kept: KeptOutput) -> None:
         """Find what goes on: the last of the stores with snapshots up to a time. Collective."""
 
-        def look() -> tuple[Path, list[float], dict[str, StoredLayout], list[Path]]:
+        def look() -> tuple[str, list[float], dict[str, StoredLayout], Any, list[int], list[Path]]:
             later: list[Path] = []
             for path in reversed(numbered_stores(self.path)):
-                times = published_times(path)
-                kept = [one for one in times if one <= until * (1 + 1e-12)]
-                if kept:
+                if not kept.goes_on(path.name):
+                    continue
+                seal = (kept.seals or {}).get(path.name)
+                times: list[float] = []
+                if (seal or kept.seals is None) and published_shapes(path) is not None:
+                    most = None if seal is None else len(seal.snapshots or ())
+                    stored = StoredArrays(path)
+                    times = [one for one in stored.times[:most] if one <= until * (1 + 1e-12)]
+                if times:
                     group: Any = zarr.open_group(path, mode="r")
+                    growing = {
+                        name: array
+                        for name, array in group.arrays()
+                        if array.metadata.dimension_names[0] == "time"
+                    }
                     layouts = {
                         name: StoredLayout(
                             tuple((array.shards or array.chunks)[1:]), tuple(array.chunks[1:])
                         )
-                        for name, array in group.arrays()
-                        if name != "time" and array.metadata.dimension_names[0] == "time"
+                        for name, array in growing.items()
+                        if name != "time"
                     }
-                    return path, kept, layouts, later
+                    together = {
+                        name: ((array.shards or array.chunks)[0], array.dtype)
+                        for name, array in growing.items()
+                        if name != "time"
+                    }
+                    sealed = None if seal is None else seal.snapshots
+                    checksums = list(sealed or snapshot_checksums(path, times))[: len(times)]
+                    return path.name, list(map(float, times)), layouts, together, checksums, later
                 later.append(path)
-            return self.path, [], {}, later
+            return self.path.name, [], {}, {}, [], later
 
-        self.path, self.times, self._layouts, self._later = on_first_rank(self._comm, look)
+        name, self.times, self._layouts, self._together, self._checksums, self._later = (
+            on_first_rank(self._comm, lambda: read_store(self.path, lambda _: look()))
+        )
+        if self._comm is not None and self._comm.rank:
+            self._checksums = [0] * len(self._checksums)
+        self.path = self.path.with_name(name)
         self._is_continued = bool(self.times)
         self._files = _WholeFiles(self.path)
         self._snapshots, self._names = len(self.times), set(self._layouts)
@@ -183,7 +253,8 @@ class FieldStore:
         self._shorten(len(self.times))
 
     def _shorten(self, snapshots: int) -> None:
-        if snapshots < len(published_times(self.path)):
+        told = (published_shapes(self.path) or {}).get("time", (0,))
+        if snapshots < told[0]:
             self._publish_lengths(snapshots)
             self._files.flush()
         for name in ("time", *sorted(self._names)):
@@ -200,6 +271,7 @@ class FieldStore:
             self._files = _WholeFiles(self.path)
             self._snapshots, self._names, self._layouts = 0, set(), {}
             self._arrays, self._aggregations = {}, {}
+            self._together, self._checksums, self._sealed_arrays = {}, [], {}
             self._on_first_rank(lambda: self._begins(name))
             self._on_first_rank(self._begin)
         elif self._snapshots < len(self.times):
@@ -268,6 +340,10 @@ class FieldStore:
         self._layouts[field.name] = layout
         self.files_each_time += layout.files(field.shape)
         self._aggregations[field.name] = self._aggregation(field, boxes, layout)
+        if snapshots is not None:
+            dtype = field.data.dtype
+            times = 1 if layout.is_sharded else self._times_in(layout.chunk, dtype)
+            self._together[field.name] = times, dtype
         self._on_first_rank(lambda: self._create_array(field, snapshots, layout))
 
     def _boxes(self, field: Field) -> tuple[Box, ...]:
@@ -292,7 +368,7 @@ class FieldStore:
             key: value.tolist() if isinstance(value, np.ndarray | np.generic) else value
             for key, value in field.attributes.items()
         }
-        times = 1 if layout.is_sharded else self._times_in(layout.chunk, dtype)
+        times = self._together.get(field.name, (1, dtype))[0]
         lying: dict[str, Any] = {"chunks": (times,) * len(leading) + layout.chunk}
         if layout.is_sharded:
             lying["shards"] = (times,) * len(leading) + layout.file
@@ -343,7 +419,8 @@ class FieldStore:
             self._aggregations[field.name] = self._aggregation(field, boxes, layout)
         for box, values in self._aggregations[field.name].parts(field.data, self._comm):
             on_every_rank(
-                self._comm, partial(self._write_part, field.name, layout, leading, box, values)
+                self._comm,
+                functools.partial(self._write_part, field.name, layout, leading, box, values),
             )
 
     def _write_part(
@@ -444,18 +521,6 @@ def numbered_stores(path: Path) -> list[Path]:
     return [one for _, one in sorted((int(match[1] or 1), one) for match, one in found if match)]
 
 
-def published_times(path: Path) -> list[float]:
-    """Return the times of the snapshots of which a store tells readers."""
-    try:
-        described = json.loads((path / _DESCRIPTION).read_bytes())
-        shapes = described["consolidated_metadata"]["metadata"]
-        count = int(shapes["time"]["shape"][0]) if "time" in shapes else 0
-        array: Any = zarr.open_array(path, path="time", mode="r") if count else ()
-        return [float(one) for one in array[:count]] if count else []
-    except (OSError, ValueError, KeyError, TypeError, IndexError):
-        return []
-
-
 class _WholeFiles(LocalStore):
     """Zarr's way to files: each is replaced as a whole, and what was written is remembered."""
 
@@ -550,7 +615,7 @@ def read_field(
         If there is no such array, or the box reaches beyond it.
     """
     try:
-        array = zarr.open_array(Path(path), path=name, mode="r")
+        array = zarr.open_array(as_path(path), path=name, mode="r")
     except (FileNotFoundError, KeyError, ValueError) as error:
         raise InputError(f"{path}: holds no array {name!r}") from error
     start = tuple(offset) if offset is not None else (0,) * array.ndim

@@ -233,7 +233,7 @@ class LatticeSimulation(Simulation):
         doubt = narrow_doubt(self.subdomain)
         self._warnings += [doubt] if doubt else []
         if folder is not None:
-            checkpoint, earlier = open_earlier_run(folder, self.case, self.comm)
+            checkpoint, earlier = open_earlier_run(self.resumed or folder, self.case, self.comm)
             self.restored = checkpoint
             self._warnings += checkpoint.warnings
             on_every_rank(self.comm, lambda: self._restart_from(checkpoint, earlier, folder))

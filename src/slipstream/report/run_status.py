@@ -22,10 +22,11 @@ import numpy as np
 
 from slipstream.errors import InputError
 from slipstream.io.checkpoint import CHECKPOINTS_NAME, generations
+from slipstream.io.held_paths import as_path
+from slipstream.io.run_folder import SERIES_NAME, RunFolder
 from slipstream.io.run_record import RUN_RECORD_NAME, RunRecord, Segment, read_run_record
 from slipstream.io.series_tail import SeriesTail
 
-SERIES_NAME = "diagnostics.csv"
 # What shows that a run is alive, and for how many seconds it may be silent: a log has a line every
 # ten minutes at least.
 _SIGNS = (SERIES_NAME, RUN_RECORD_NAME, "run.log", CHECKPOINTS_NAME)
@@ -113,7 +114,8 @@ class RunWatcher:
     """Looks at the folder of a run again and again; it reads files, and nothing else."""
 
     def __init__(self, folder: str | Path) -> None:
-        self.folder = Path(folder)
+        self.folder = as_path(folder)
+        self._faults: list[str] | None = None
         self.series = SeriesTail(self.folder / SERIES_NAME)
         # When the run was how far, as far as it was watched: by the clock, step and time.
         self._seen: list[tuple[float, float, float]] = []
@@ -122,6 +124,7 @@ class RunWatcher:
         """Return how far the run is now."""
         status = RunStatus()
         record = RunRecord()
+        self._enter()
         try:
             record = read_run_record(self.folder)
         except InputError as error:
@@ -142,9 +145,16 @@ class RunWatcher:
             devices = ", ".join(segment.devices)
             ranks = f"{segment.ranks} ranks" if segment.ranks != 1 else ""
             status.where = "; ".join(filter(None, (segment.host, devices, ranks)))
-            status.warnings = list(dict.fromkeys(segment.warnings))
+            status.warnings = list(dict.fromkeys([*segment.warnings, *(self._faults or ())]))
             status.error = status.error or (segment.error or "")
         return status
+
+    def _enter(self) -> None:
+        """Look once whether the folder is one of files, as the last state knows them."""
+        if self._faults is None and os.path.lexists(self.folder):
+            entered = RunFolder(self.folder)
+            self._faults = entered.faults((SERIES_NAME,))
+            entered.close()
 
     def _add_place(self, status: RunStatus, segment: Segment | None) -> None:
         """Add step and time: of the last row, or of the last state if that is later."""

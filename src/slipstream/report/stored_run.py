@@ -6,8 +6,7 @@ The run may be finished, interrupted or under way, and the folder somebody else'
 from __future__ import annotations
 
 import math
-import os
-import tomllib
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property, partial
 from pathlib import Path
@@ -19,11 +18,10 @@ from slipstream.accepted import STATISTICS
 from slipstream.case.chosen_outputs import ScalarsOutput
 from slipstream.errors import InputError
 from slipstream.field import Field
-from slipstream.io.foreign_files import content_of
-from slipstream.io.run_record import RunRecord, read_run_record
-from slipstream.io.stored_arrays import StoredArrays, read_store, reason_of, spectra_of
-from slipstream.io.time_series import read_series
-from slipstream.printable_text import one_line, shown
+from slipstream.io.run_folder import FIELDS_NAME, OUTPUTS_NAME, SPECTRA_NAME, RunFolder
+from slipstream.io.run_record import RunRecord
+from slipstream.io.stored_arrays import StoredArrays, read_store, spectra_of
+from slipstream.printable_text import one_line, printable, shown
 from slipstream.report.picture_choice import (
     PictureChoice,
     PlaneChoice,
@@ -37,9 +35,6 @@ from slipstream.report.run_pictures import Picture, run_pictures, scalar_picture
 from slipstream.report.run_status import RUNNING, RunWatcher
 from slipstream.report.statistics_pictures import statistics_pictures
 
-CASE_NAME, SERIES_NAME = "case.toml", "diagnostics.csv"
-_FIELDS, _SPECTRA, _OUTPUTS = "fields.zarr", "spectra.zarr", "outputs"
-_MOST_CASE = 1 << 20
 # Values of a field that are in memory while its liveliest plane is looked for.
 _MOST_VALUES = 1 << 23
 _DIMS = ("z", "y", "x")
@@ -65,35 +60,25 @@ class StoredRun:
     """
 
     def __init__(self, folder: str | Path) -> None:
-        self.path = Path(folder)
-        if not self.path.is_dir():
-            reason = "is a file" if self.path.exists() else "no such folder"
-            raise InputError(f"{folder}: {reason}; expected the output folder of a run")
-        if not os.path.lexists(self.path / CASE_NAME):
-            raise InputError(f"{folder}: holds no output of a run; expected {CASE_NAME}")
+        self.path, self._folder = Path(folder), RunFolder(folder)
+        self._folder.check_is_a_run()
+        for fault in self._folder.faults():
+            print(printable(f"slipstream: warning: {fault}"), file=sys.stderr)
 
     @cached_property
     def case_text(self) -> str:
         """The case as written."""
-        path = self.path / CASE_NAME
-        try:
-            return content_of(path, _MOST_CASE).decode()
-        except (ValueError, OSError) as error:
-            raise InputError(f"{path}: cannot be read as a case: {reason_of(error)}") from error
+        return self._folder.case_text()
 
     @cached_property
     def case(self) -> dict[str, Any]:
         """The tables of the case as written, without validation."""
-        path = self.path / CASE_NAME
-        try:
-            return tomllib.loads(self.case_text)
-        except (ValueError, RecursionError) as error:
-            raise InputError(f"{path}: cannot be read as a case: {reason_of(error)}") from error
+        return self._folder.case_tables()
 
     @property
     def is_running(self) -> bool:
         """Whether the run is under way, as far as its files show."""
-        return RunWatcher(self.path).look().state == RUNNING
+        return RunWatcher(self._folder.path).look().state == RUNNING
 
     @property
     def title(self) -> str:
@@ -103,7 +88,7 @@ class StoredRun:
     @cached_property
     def record(self) -> RunRecord:
         """What has run; without segments if an earlier version has written the folder."""
-        return read_run_record(self.path)
+        return self._folder.record()
 
     @cached_property
     def choice(self) -> PictureChoice:
@@ -118,30 +103,17 @@ class StoredRun:
     @cached_property
     def series(self) -> Series:
         """The columns of the time series, and their labels; none if it has not begun."""
-        return self._series(SERIES_NAME)
-
-    def _series(self, name: str) -> Series:
-        path = self.path / name
-        try:
-            return read_series(path)
-        except FileNotFoundError:
-            return {}, {}
-        except OSError as error:
-            raise InputError(f"{path}: {reason_of(error)}") from error
+        return self._folder.series()
 
     @cached_property
     def fields(self) -> StoredArrays | None:
         """The snapshots of fields, if there are any."""
-        return self._store(_FIELDS)
-
-    def _store(self, name: str) -> StoredArrays | None:
-        path = self.path / name
-        return read_store(path, StoredArrays) if path.is_dir() else None
+        return self._folder.store(FIELDS_NAME)
 
     @property
     def spectra(self) -> Spectra:
         """The spectra that pictures show, in the order of time."""
-        stored = self._store(_SPECTRA)
+        stored = self._folder.store(SPECTRA_NAME)
         if stored is None:
             return []
         return read_store(stored.path, lambda _: shown_spectra(_StoredSpectra(stored)))
@@ -149,7 +121,7 @@ class StoredRun:
     @property
     def statistics(self) -> dict[str, tuple[float, dict[str, Field]]]:
         """The last statistics of each kind: a time, and fields by name."""
-        stores = {kind: self._store(f"{kind}.zarr") for kind in STATISTICS}
+        stores = {kind: self._folder.store(f"{kind}.zarr") for kind in STATISTICS}
         found = {
             kind: read_store(stored.path, partial(_last_fields, stored))
             for kind, stored in stores.items()
@@ -169,7 +141,9 @@ class StoredRun:
             except ValueError:
                 continue  # of another version
             recurs = "interval" in table or "times" in table
-            columns, labels = self._series(f"{_OUTPUTS}/{column}.csv") if recurs else self.series
+            columns, labels = (
+                self._folder.series(f"{OUTPUTS_NAME}/{column}.csv") if recurs else self.series
+            )
             for name in columns:
                 if name == column or (name[:-1] == f"{column}_" and name[-1] in "xyz"):
                     found[name] = columns["time"], columns[name], labels[name]
@@ -245,7 +219,7 @@ class StoredRun:
         """Return all pictures that a run draws at its end, of what there is now."""
         series, labels = self.series
         spectra = self.spectra
-        stored = self._store(_SPECTRA)
+        stored = self._folder.store(SPECTRA_NAME)
         if stored is not None:
             labels = labels | {
                 name: str(stored.attributes(name).get("long_name", name)) for name in stored.shapes

@@ -18,6 +18,7 @@ from slipstream.collective import on_every_rank, sum_over_ranks
 from slipstream.errors import InputError, RunError
 from slipstream.field import Field
 from slipstream.io.checkpoint import AVERAGE, Checkpoint
+from slipstream.io.folder_seals import KeptOutput
 from slipstream.io.snapshot_files import SNAPSHOTS, SampledArray, SnapshotFiles
 from slipstream.simulation.point_sampling import PlaceSampling, ProfileSampling, RegionSampling
 from slipstream.simulation.point_values import AXES, PointValues
@@ -86,10 +87,12 @@ class ChosenFields:
         by_format = {"zarr": (f"{stem}.zarr",), "hdf5": (stem,), "vtk": (stem, f"{stem}.pvd")}
         return by_format[self.settings.kind]
 
-    def open(self, folder: Path, until: float | None = None) -> None:
+    def open(
+        self, folder: Path, until: float | None = None, kept: KeptOutput | None = None
+    ) -> None:
         """Make the files in a folder, in place of earlier ones; unless that is done. Collective.
 
-        With `until`, those that are there up to this time go on, if there are any.
+        With `until`, those that are there, and `kept`, up to this time go on, if there are any.
         """
         if self._files is not None:
             return
@@ -101,6 +104,7 @@ class ChosenFields:
             simulation.comm,
             {"title": simulation.case.title, **self._attributes()},
             until,
+            kept,
         )
 
     def _arrays(self) -> list[SampledArray]:

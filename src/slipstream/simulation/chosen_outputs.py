@@ -25,6 +25,7 @@ from slipstream.io.checkpoint import (
     generations,
     open_checkpoint,
 )
+from slipstream.io.folder_seals import KeptOutput, Seal
 from slipstream.io.time_series import Series
 from slipstream.io.zarr_store import NUMBER_SIGN
 from slipstream.report.colour_scale import DIVERGING, INTENSITY
@@ -296,6 +297,7 @@ class ChosenOutputs:
         # What was there when the run went on.
         self._goes_on: dict[int, Any] = {}
         self._is_open = False
+        self._kept = KeptOutput()
 
     @property
     def is_empty(self) -> bool:
@@ -378,8 +380,9 @@ class ChosenOutputs:
         """Return the numbers that go with the diagnostics. Collective."""
         return {k: value for one in self.with_diagnostics for k, value in one.read().items()}
 
-    def find(self, folder: Path) -> None:
+    def find(self, folder: Path, kept: KeptOutput) -> None:
         """Find, in the folder of a run that goes on, what goes on. Collective. Changes nothing."""
+        self._kept = kept
         simulation, earlier = self._simulation, self._earlier
         if earlier is None or not on_first_rank(simulation.comm, folder.is_dir):
             return
@@ -418,20 +421,35 @@ class ChosenOutputs:
             name = one.settings.column
 
             def look() -> list[float]:
-                if not (folder / f"{name}.csv").exists():
+                file = f"{name}.csv"
+                if not (folder / file).exists() or not self._goes_on_from(file):
                     return []
-                series = Series(folder, one.labels, name, until=simulation.step)
+                sealed = (self._kept.seals or {}).get(file)
+                series = Series(folder, one.labels, name, simulation.step, sealed)
                 self._series[name] = self._goes_on[id(one)] = series
                 return [row["time"] for row in series.last_rows]
 
             times = on_first_rank(comm, look)
             self._goes_on.setdefault(id(one), _Nothing())
             return times
-        if not on_first_rank(comm, lambda: (folder / one.names[0]).is_dir()):
+        is_there = on_first_rank(comm, lambda: (folder / one.names[0]).is_dir())
+        if not is_there or not self._goes_on_from(one.names[0]):
             return []
-        one.open(folder, until=time)
+        one.open(folder, time, self._kept)
         self._goes_on[id(one)] = one.files
         return list(one.files.times)
+
+    def _goes_on_from(self, name: str) -> bool:
+        """Return whether the state knows of a file or a folder, and it is as it was then."""
+        return self._kept.goes_on(name) and (self._kept.seals is None or name in self._kept.seals)
+
+    def seals(self) -> dict[str, Seal]:
+        """Return what is known of the files by name. Collective; of use on rank 0."""
+        found = {f"{name}.csv": series.seal() for name, series in self._series.items()}
+        for one in [*self._fields, *self._averages]:
+            if one.files is not None:
+                found[one.names[0]] = one.files.seal()
+        return {name: seal for name, seal in found.items() if seal is not None}
 
     def go_on(self) -> None:
         """Leave out what `find` has found to be later than the state. Collective."""

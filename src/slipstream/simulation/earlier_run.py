@@ -23,12 +23,14 @@ from slipstream.io.run_record import read_run_record
 AnyCase = TypeVar("AnyCase", bound=Case)
 
 
-def open_earlier_run(folder: str, case: AnyCase, comm: Comm) -> tuple[Checkpoint, AnyCase]:
-    """Return the last state of the run in a folder, and its case. Collective.
+def open_earlier_run(
+    place: str | Checkpoint, case: AnyCase, comm: Comm
+) -> tuple[Checkpoint, AnyCase]:
+    """Return the last state of the run in a folder, unless it is open, and its case. Collective.
 
     Another solver's is refused.
     """
-    checkpoint = open_checkpoint(folder, comm)
+    checkpoint = open_checkpoint(place, comm) if isinstance(place, str) else place
 
     def parsed() -> Case:
         where = f"initial.restart: {checkpoint.path}"

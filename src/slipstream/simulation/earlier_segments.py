@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from slipstream.case import Case
 from slipstream.case.toml_writer import toml_value
+from slipstream.io.folder_seals import KeptOutput
 from slipstream.printable_text import shortened
 
 # Tables that do not tell what is solved.
@@ -27,12 +28,18 @@ class EarlierSegments:
         Of the segment before.
     is_whole : bool
         Whether that has written all that it was to write: it was not killed, and did not fail.
+    kept : KeptOutput
+        What of its output goes on.
+    warnings : tuple of str
+        What of it does not, and why.
     """
 
     step: int
     time: float
     case: Case
     is_whole: bool = True
+    kept: KeptOutput = field(default_factory=KeptOutput)
+    warnings: tuple[str, ...] = ()
 
     def solves_the_same(self, case: Case) -> bool:
         """Return whether another case is of the same problem, numerically too."""
@@ -42,20 +49,29 @@ class EarlierSegments:
 
     def changes(self, case: Case) -> list[str]:
         """Return what another case changes, for people, each ``key: before -> now``."""
-        return [
-            f"{key}: {_text(before)} -> {_text(now)}"
-            for key, (before, now) in differences(self.case, case).items()
-        ]
+        return [text_of(key, *values) for key, values in differences(self.case, case).items()]
 
 
 def differences(before: Case, now: Case) -> dict[str, tuple[Any, Any]]:
     """Return the keys in which two cases differ, each with both values."""
-    first, second = _flat(before.model_dump(mode="json")), _flat(now.model_dump(mode="json"))
+    return table_differences(before.model_dump(mode="json"), now.model_dump(mode="json"))
+
+
+def table_differences(
+    before: Mapping[str, Any], now: Mapping[str, Any]
+) -> dict[str, tuple[Any, Any]]:
+    """Return the keys in which the tables of two cases differ, each with both values."""
+    first, second = _flat(before), _flat(now)
     return {
         key: (first.get(key), second.get(key))
         for key in dict.fromkeys([*first, *second])
         if first.get(key) != second.get(key)
     }
+
+
+def text_of(key: str, before: Any, now: Any) -> str:
+    """Return a difference for people."""
+    return f"{key}: {_text(before)} -> {_text(now)}"
 
 
 def _flat(data: Mapping[str, Any], above: str = "") -> dict[str, Any]:

@@ -15,7 +15,7 @@ import os
 import re
 import shutil
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from slipstream.accepted import STATISTICS
@@ -23,17 +23,21 @@ from slipstream.array_types import Comm
 from slipstream.case.common_tables import Case
 from slipstream.collective import on_first_rank
 from slipstream.errors import InputError, RunError
-from slipstream.io.checkpoint import CHECKPOINTS_NAME
+from slipstream.io.checkpoint import CHECKPOINTS_NAME, remove_partial
 from slipstream.io.durable_files import errors_name, flush_folder, make_folder, replace_file
+from slipstream.io.folder_lock import LOCK_NAME, FolderLock, check_lock
+from slipstream.io.foreign_files import content_of
+from slipstream.io.held_paths import FolderHold
+from slipstream.io.run_folder import CASE_NAME, OUTPUTS_NAME, RunFolder
 from slipstream.io.run_record import RUN_RECORD_NAME
 from slipstream.io.zarr_store import NUMBER_SIGN
-from slipstream.simulation.folder_lock import LOCK_NAME, FolderLock, check_lock
+from slipstream.printable_text import one_line
 
-# The folder of what users choose, and the picture of the numbers among it.
-OUTPUTS_NAME, SCALARS_PICTURE = "outputs", "scalars.png"
+# The picture of the numbers that users choose.
+SCALARS_PICTURE = "scalars.png"
 RUN_LOG_NAME = "run.log"
 OUTPUT_NAMES = (
-    "case.toml",
+    CASE_NAME,
     RUN_RECORD_NAME,
     RUN_LOG_NAME,
     "diagnostics.csv",
@@ -69,7 +73,7 @@ RECORD_NAME = ".slipstream.json"
 # Where the output of an earlier run is until a new one has a state, and what is only to be removed.
 REPLACED_NAME, DISCARDED_NAME = ".replaced", ".discarded"
 FAILED_NAME = "failed"
-_LONGEST_RECORD = 10_000
+_LONGEST_RECORD = 1 << 20
 
 
 def is_output_name(name: str) -> bool:
@@ -115,6 +119,12 @@ def check_folder(
         If another run writes into it, or it cannot be written, or holds what must not go.
     """
     path = Path(folder)
+    try:
+        os.lstat(path)
+    except FileNotFoundError:
+        pass
+    except (OSError, ValueError) as error:
+        raise InputError(f"output folder {path}: {one_line(str(error))}; choose another") from error
     if path.exists() and not path.is_dir():
         raise InputError(f"output folder {path} exists and is a file; choose another with --out")
     check_lock(path)
@@ -181,8 +191,7 @@ def _check_names(path: Path, written: set[str]) -> None:
 def _written(path: Path) -> set[str]:
     """Return what Slipstream has written into a folder, by its record; nothing without one."""
     try:
-        with (path / RECORD_NAME).open("rb") as file:
-            names = json.loads(file.read(_LONGEST_RECORD))["written"]
+        names = json.loads(content_of(path / RECORD_NAME, _LONGEST_RECORD))["written"]
         # The record may be somebody else's: it is believed where it names files of ours.
         return {name for name in names if isinstance(name, str) and is_output_name(name)}
     except (OSError, ValueError, TypeError, KeyError, RecursionError):
@@ -262,20 +271,27 @@ class OutputFolder:
         self.path = path
         self.is_locked = True
         self._is_first = is_first
+        self._hold: RunFolder | FolderHold | None = None
         self._names: list[str] = []
         self._naming = threading.Lock()
         self._has_begun = False
         if not is_first:
+            with contextlib.suppress(OSError):  # only the first rank may have it
+                self._hold = FolderHold(path)
+                self.path = self._hold.path
             return
         self._made = [one for one in (path, *path.parents) if not one.exists()]
         try:
             make_folder(path)
         except OSError as error:
             raise InputError(f"output folder {path} cannot be made: {error.strerror}") from error
-        self._lock = FolderLock(path)
+        self.run = self._hold = RunFolder(path, is_written=True)
+        self.path = self.run.path
+        self._lock = FolderLock(self.path)
         self.is_locked = self._lock.is_kept
-        with _failures(path):
+        with _failures(self.path):
             self._put_back()
+            remove_partial(self.path / CHECKPOINTS_NAME)
 
     def begin(self) -> None:
         """Move the output of an earlier run aside."""
@@ -296,9 +312,11 @@ class OutputFolder:
                 flush_folder(self._replaced)
                 flush_folder(self.path)
 
-    def go_on(self) -> None:
-        """Keep what is there: the run whose output it is goes on."""
+    def go_on(self, aside: Iterable[str] = ()) -> None:
+        """Keep what is there, since the run whose output it is goes on; set aside what cannot."""
         if self._is_first:
+            for name in aside:
+                self.run.set_aside(name)
             # Its record may have been left behind where the folder was copied.
             found = {name for name in os.listdir(self.path) if is_output_name(name)}
             self._names = sorted(_written(self.path) | found)
@@ -324,6 +342,8 @@ class OutputFolder:
     def release(self) -> None:
         """Let others in. Without a state of this run's, the output of an earlier one is back."""
         if not self._is_first:
+            if self._hold is not None:
+                self._hold.close()
             return
         try:
             if self._has_begun:
@@ -331,10 +351,15 @@ class OutputFolder:
                     self._put_back()
         finally:
             self._lock.release()
+            self.run.close()
             # What was made for a run that has written nothing.
             with contextlib.suppress(OSError):
                 for folder in self._made:
                     folder.rmdir()
+
+    def recorded(self) -> set[str]:
+        """Return what runs are known to have written here. On the first rank."""
+        return _written(self.path)
 
     def is_put_back(self) -> bool:
         """Return whether, if the run ended now, the output of an earlier one would be put back."""

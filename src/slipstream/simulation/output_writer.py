@@ -20,21 +20,26 @@ from slipstream.array_types import Comm
 from slipstream.case import Case
 from slipstream.collective import on_first_rank
 from slipstream.field import Field
-from slipstream.io.checkpoint import CHECKPOINTS_NAME, set_aside_later, write_checkpoint
-from slipstream.io.durable_files import errors_name, replace_file
+from slipstream.io.checkpoint import (
+    CHECKPOINTS_NAME,
+    reseal,
+    set_aside_later,
+    write_checkpoint,
+)
+from slipstream.io.durable_files import errors_name, flush_folder, replace_file
+from slipstream.io.folder_seals import KeptOutput, Seal
+from slipstream.io.run_folder import CASE_NAME, FIELDS_NAME, OUTPUTS_NAME, SERIES_NAME
 from slipstream.io.time_series import Series, StoredSpectra, spectrum_fields
-from slipstream.io.zarr_store import FieldStore
+from slipstream.io.zarr_store import FieldStore, numbered_stores
 from slipstream.report.plane_gather import Plane, compose_plane, gather_plane
 from slipstream.simulation.chosen_outputs import ChosenOutputs
 from slipstream.simulation.earlier_segments import EarlierSegments
 from slipstream.simulation.occasions import AtIntervals
 from slipstream.simulation.output_counts import counts_until, files_warning
-from slipstream.simulation.output_folder import OUTPUTS_NAME, OutputFolder
+from slipstream.simulation.output_folder import OutputFolder
 from slipstream.simulation.simulation_base import Simulation
 from slipstream.simulation.time_loop import check_finite
 from slipstream.simulation.write_queue import WriteQueue
-
-FIELDS_NAME = "fields.zarr"
 
 
 def _last_two(times: Sequence[float]) -> tuple[float, float | None]:
@@ -91,6 +96,12 @@ class OutputWriter:
         }
         self._flushed_at = clock.monotonic()
         self._is_kept = False
+        # The last state, of which time, and step and time at which the run began.
+        self._state: tuple[Path, float] | None = None
+        self._sealed: dict[str, Seal] = {}
+        began = (simulation.step, simulation.time) if earlier is None else None
+        self._began = began or (earlier.step, earlier.time)  # type: ignore[union-attr]
+        self._kept = KeptOutput(seals={}) if earlier is None else earlier.kept
         self.earlier = earlier
         if earlier is not None:
             self._find(earlier)
@@ -102,10 +113,11 @@ class OutputWriter:
             if FIELDS_NAME in self._stores:
                 self._stores[FIELDS_NAME].go_on()
             self.chosen.go_on()
+            self._seal_what_goes_on()
 
     def _begin(self) -> None:
-        self._output.wrote("case.toml", "diagnostics.csv", "diagnostics.zarr")
-        path = self._folder / "case.toml"
+        self._output.wrote(CASE_NAME, SERIES_NAME, "diagnostics.zarr", *self._stores)
+        path = self._folder / CASE_NAME
         with errors_name(path):
             replace_file(path, self._case.to_toml().encode())
         if self.earlier is not None:
@@ -123,7 +135,7 @@ class OutputWriter:
         rows, times = on_first_rank(comm, self._find_on_first_rank)
         rows = list(rows)
         times["diagnostics"] = [row["time"] for row in rows]
-        if on_first_rank(comm, (self._folder / FIELDS_NAME).is_dir):
+        if on_first_rank(comm, lambda: self._has_store("fields")):
             times["fields"] = self._store(FIELDS_NAME, comm, until=time).times
         for kind, at in times.items():
             self._go_on(kind, at, AtIntervals(earlier.case.output.interval(kind), earlier.time))
@@ -136,18 +148,24 @@ class OutputWriter:
             rows.pop()
         if rows and earlier.solves_the_same(self._case):
             simulation.recall(rows[-1])
-        self.chosen.find(self._folder / OUTPUTS_NAME)
+        self.chosen.find(self._folder / OUTPUTS_NAME, self._kept.below(OUTPUTS_NAME))
 
     def _find_on_first_rank(self) -> tuple[list[dict[str, float]], dict[str, list[float]]]:
         """Return the last rows of the series, and the times in stores that rank 0 writes alone."""
         simulation = self._simulation
-        self.series = Series(self._folder, self.labels, until=simulation.step)
+        if self._kept.goes_on(SERIES_NAME):
+            sealed = (self._kept.seals or {}).get(SERIES_NAME)
+            until = simulation.step
+            self.series = Series(self._folder, self.labels, until=until, sealed=sealed)
         kinds = [kind for kind in ("spectra", *self._asked) if self._has_store(kind)]
         stores = {kind: self._store(f"{kind}.zarr", None, simulation.time) for kind in kinds}
-        return self.series.last_rows, {kind: store.times for kind, store in stores.items()}
+        rows = self.series.last_rows if self.series else []
+        return rows, {kind: store.times for kind, store in stores.items()}
 
     def _has_store(self, kind: str) -> bool:
-        return (self._folder / f"{kind}.zarr").is_dir()
+        """Return whether there is a store that goes on, itself or one beside it."""
+        stores = numbered_stores(self._folder / f"{kind}.zarr")
+        return any(self._kept.goes_on(one.name) for one in stores)
 
     def _go_on(self, kind: str, times: Sequence[float], before: AtIntervals) -> None:
         """Go on with a kind of output that was written at these times."""
@@ -188,6 +206,7 @@ class OutputWriter:
         if self.chosen.is_due():
             folder = self._chosen_folder()
             self._timed(OUTPUTS_NAME, lambda: self.chosen.record(folder, step_size))
+        self._seal_again()
         if not self._case.output.checkpoint and not self._is_kept:
             # No state will come: these first rows are as much as the output of an earlier run.
             self._queue.write(lambda _: on_first_rank(comm, self._output.keep))
@@ -201,6 +220,7 @@ class OutputWriter:
                 self._write(kind, write)
         folder = self._chosen_folder()
         self._timed(OUTPUTS_NAME, lambda: self.chosen.record_last(folder, step_size))
+        self._seal_again()
         self.extras = self._simulation.write_at_end(self._folder)
         self._output.wrote(*(path.name for path in self.extras))
 
@@ -286,6 +306,8 @@ class OutputWriter:
         if self.series is not None:
             simulation = self._simulation
             self.series.append(simulation.step, simulation.time, step_size, diagnostics)
+            if self.series.rewritten is not None:
+                self._seal_rewritten(self.series)
 
     def _write_spectra(self) -> None:
         spectra = self._simulation.spectra()
@@ -337,10 +359,13 @@ class OutputWriter:
             self._queue.write(lambda _: self._flush(), then=lambda: self.after_state(step, time))
             return
 
+        rows = self._series_seal()
+
         def write(fields: Iterable[Field]) -> None:
             self._flush()
             self._output.wrote(CHECKPOINTS_NAME)
-            write_checkpoint(
+            seals = self._seals(rows)
+            path = write_checkpoint(
                 self._folder,
                 fields,
                 comm,
@@ -348,7 +373,10 @@ class OutputWriter:
                 time=time,
                 case=case.to_toml(),
                 keep=case.output.keep_checkpoints,
+                seals=seals,
+                began=self._began,
             )
+            self._state, self._sealed = (path, time), seals
             on_first_rank(comm, self._output.keep)
             self._flushed_at = clock.monotonic()
 
@@ -359,10 +387,60 @@ class OutputWriter:
         fields = itertools.chain(simulation.checkpoint(), self.chosen.checkpoint())
         self._queue.write(write, fields, then)
 
+    def _seal_what_goes_on(self) -> None:
+        """Let the state not know of what is set aside, or will be replaced by what comes next."""
+        seals, state = self._seals(self._series_seal()), self._simulation.resumed
+        if state is not None:
+            self._state, self._sealed = (state.path, state.time), seals
+            on_first_rank(self._simulation.comm, lambda: reseal(state.path, seals))
+
+    def _seal_rewritten(self, series: Series) -> None:
+        """Let the last state know of a series that has got columns more. On rank 0 alone."""
+        rows, series.rewritten = series.rewritten, None
+
+        def write(_: Iterable[Field]) -> None:
+            if self._state is not None and rows is not None:
+                series.flush()
+                self._sealed = self._sealed | {SERIES_NAME: rows}
+                reseal(self._state[0], self._sealed)
+
+        self._queue.write(write)
+
+    def _seal_again(self) -> None:
+        """Let the state of this moment know of what was written after it."""
+        comm, time = self._simulation.comm, self._simulation.time
+
+        rows = self._series_seal()
+
+        def write(_: Iterable[Field]) -> None:
+            if self._state is None or self._state[1] != time:
+                return
+            self._flush()
+            seals, path = self._seals(rows), self._state[0]
+            # Only the first rank knows them all.
+            on_first_rank(comm, lambda: None if seals == self._sealed else reseal(path, seals))
+
+        if self._written_at.get("checkpoint") == time and self._case.output.checkpoint:
+            self._queue.write(write)
+
+    def _series_seal(self) -> Seal | None:
+        """Return what is known of the series now: rows come while other output waits."""
+        return None if self.series is None else self.series.seal()
+
+    def _seals(self, rows: Seal | None) -> dict[str, Seal]:
+        """Return what is known of all output of the run. Collective; of use on rank 0."""
+        # What this segment does not write is as it was.
+        found = {k: v for k, v in (self._kept.seals or {}).items() if self._kept.goes_on(k)}
+        found |= {f"{OUTPUTS_NAME}/{name}": seal for name, seal in self.chosen.seals().items()}
+        own = {store.path.name: store.seal() for store in self._stores.values()}
+        own = {name: seal for name, seal in own.items() if name in found or seal.snapshots}
+        return found | own | ({} if rows is None else {SERIES_NAME: rows})
+
     def _flush(self) -> None:
         """Bring to the device what has been written: no state is to be later than its series."""
         if self.series is not None:
             self.series.flush()
+            flush_folder(self._folder)
         for store in self._stores.values():
             store.flush()
         self.chosen.flush()
@@ -374,7 +452,12 @@ class OutputWriter:
             if until is None:
                 self._output.wrote(name)
             self._stores[name] = FieldStore(
-                self._folder / name, comm, attributes, until=until, begins=self._output.wrote
+                self._folder / name,
+                comm,
+                attributes,
+                until=until,
+                begins=self._output.wrote,
+                kept=self._kept,
             )
         return self._stores[name]
 

@@ -1,8 +1,9 @@
 """Going on with a run in its own folder, from its last intact state to the end of its case.
 
 The series, spectra, fields and other output that are there are continued: what is later than the
-state is left out, and what was written only because a segment ended there is replaced. Nothing in
-the folder changes before the simulation has taken over the state and all else has been judged.
+state is left out, and what was written only because a segment ended there is replaced. What is not
+as the state knows it is set aside. Nothing in the folder changes before the simulation has taken
+over the state and all else has been judged.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import tomllib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 
@@ -23,16 +25,16 @@ from slipstream.case.toml_writer import to_toml
 from slipstream.collective import on_all_ranks, on_first_rank, own, together
 from slipstream.device import Device
 from slipstream.errors import InputError
-from slipstream.io.checkpoint import CHECKPOINTS_NAME, generations
-from slipstream.io.checkpoint_manifest import Damage, read_manifest
-from slipstream.io.foreign_files import content_of
-from slipstream.io.run_record import read_run_record
-from slipstream.io.time_series import read_series
-from slipstream.printable_text import one_line
+from slipstream.io.checkpoint import CHECKPOINTS_NAME, Checkpoint, generations, open_checkpoint
+from slipstream.io.checkpoint_manifest import Manifest
+from slipstream.io.folder_lock import check_lock
+from slipstream.io.folder_seals import KeptOutput
+from slipstream.io.held_paths import as_path
+from slipstream.io.run_folder import CASE_NAME, SERIES_NAME, RunFolder
+from slipstream.io.run_record import RUN_RECORD_NAME, RunRecord
 from slipstream.simulation.earlier_run import tables_at_state
-from slipstream.simulation.earlier_segments import EarlierSegments
-from slipstream.simulation.folder_lock import check_lock
-from slipstream.simulation.output_folder import claim_run
+from slipstream.simulation.earlier_segments import EarlierSegments, table_differences, text_of
+from slipstream.simulation.output_folder import OutputFolder, claim_run
 from slipstream.simulation.run_case import (
     STATE_KEY,
     AtItsEnd,
@@ -43,9 +45,8 @@ from slipstream.simulation.run_case import (
 from slipstream.simulation.solver_registry import make_simulation
 from slipstream.simulation.time_loop import is_reached
 
-_CASE = "case.toml"
-_MOST_CASE = 1 << 20
 _OTHER_FOLDER = "wait for it, stop it, or choose another with --out", "wait for it, or stop it"
+_MOST_DIFFERENCES = 8
 
 
 @dataclass(frozen=True)
@@ -60,13 +61,16 @@ class Resumption:
 def has_state(folder: str | Path) -> bool:
     """Return whether a folder has a state from which its run may go on."""
     try:
-        return bool(generations(Path(folder) / CHECKPOINTS_NAME))
+        return bool(generations(as_path(folder) / CHECKPOINTS_NAME))
     except OSError:
         return False
 
 
 def read_resumption(
-    folder: str | Path, settings: Sequence[str] = (), case: Case | None = None
+    folder: str | Path,
+    settings: Sequence[str] = (),
+    case: Case | None = None,
+    from_state: bool = False,
 ) -> Resumption:
     """Return what a run goes on with, by what is in its folder; change nothing.
 
@@ -78,31 +82,24 @@ def read_resumption(
         What to change of its case, each ``section.key=value``.
     case : Case, optional
         In place of the run's own.
+    from_state : bool
+        Whether the case of the state is taken where the folder has another one.
 
     Raises
     ------
     InputError
-        If it is no run's, cannot be written, or has no state to go on from, or a key or value is
-        not accepted.
+        If it is no run's, cannot be written, or has no state to go on from, a key or value is not
+        accepted, or the state is of another case than the folder.
     AtItsEnd
         If there is nothing left to do.
     """
     with _in_terms_of_runs():
-        _check_writable(Path(folder))
-    return _read(Path(folder), settings, case)
-
-
-def _read(path: Path, settings: Sequence[str], case: Case | None) -> Resumption:
-    own_case, source = _case_of(path), str(path / _CASE)
-    if case is None:
-        case = parse_case_of_run(own_case, settings, source)
-    before = case
-    # What is not accepted any more, or would import other code, is not compared.
-    with contextlib.suppress(InputError):
-        before = parse_stored_case(own_case, case, source)
-    found = Resumption(path, case, _earlier(path, before))
-    _check_unfinished(found)
-    return found
+        entered = RunFolder(folder, is_written=True)
+        try:
+            _check_writable(entered.path)
+            return _Reading(entered, settings, case, from_state).resumption()
+        finally:
+            entered.close()
 
 
 def resume_run(
@@ -114,12 +111,13 @@ def resume_run(
     *,
     case: Case | None = None,
     options: RunOptions | None = None,
+    from_state: bool = False,
 ) -> None:
     """Go on with a run, in its folder, to the end of its case. Collective.
 
     Parameters
     ----------
-    folder, settings, case
+    folder, settings, case, from_state
         See `read_resumption`.
     comm : mpi4py.MPI.Comm, optional
         The ranks that share the work, any number of them.
@@ -140,33 +138,54 @@ def resume_run(
     comm = own(comm, "resume")
     path = Path(folder)
     with _in_terms_of_runs(), together(comm):
-        on_first_rank(comm, lambda: _check_writable(path))
+        on_first_rank(comm, lambda: _check_enterable(path))
         with claim_run(path, comm) as claimed:
             # Another segment may have come and gone since anybody looked.
-            found = on_first_rank(comm, lambda: _resumption_or_end(path, settings, case))
-            if isinstance(found, str):
-                raise on_all_ranks(AtItsEnd(found))
+            _on_first_rank_or_end(comm, claimed, settings, case, from_state, None)
+            state = open_checkpoint(claimed.path, comm)
+            found = _on_first_rank_or_end(comm, claimed, settings, case, from_state, state)
             simulation = make_simulation(found.case, comm, device)
-            simulation.resumed = str(path)
+            simulation.resumed = state
             options = replace(options or RunOptions(), settings=settings)
             run_case(simulation, claimed, console, options=options, earlier=found.earlier)
 
 
-def _resumption_or_end(
-    folder: Path, settings: Sequence[str], case: Case | None
-) -> Resumption | str:
-    """Return what `read_resumption` returns, or says at the end of a run: ranks share no errors."""
+def _on_first_rank_or_end(
+    comm: Comm,
+    claimed: OutputFolder,
+    settings: Sequence[str],
+    case: Case | None,
+    from_state: bool,
+    state: Checkpoint | None,
+) -> Resumption:
+    """Return on all ranks what a run goes on with. Collective."""
+
+    def read() -> Resumption | str:
+        try:
+            reading = _Reading(claimed.run, settings, case, from_state, state)
+            return reading.resumption(claimed.recorded())
+        except AtItsEnd as end:
+            return end.text()  # ranks share no such errors
+
+    found = on_first_rank(comm, read)
+    if isinstance(found, str):
+        raise on_all_ranks(AtItsEnd(found))
+    return found
+
+
+def _check_enterable(path: Path) -> None:
+    """Refuse a folder without a run before anything is made there."""
+    entered = RunFolder(path, is_written=True)
     try:
-        return _read(folder, settings, case)
-    except AtItsEnd as end:
-        return end.text()
+        _check_writable(entered.path)
+    finally:
+        entered.close()
 
 
 def _check_writable(path: Path) -> None:
-    if not path.is_dir():
-        raise InputError(f"{path}: no such folder of a run")
     if not has_state(path) and not (path / ".replaced").is_dir():
-        case = f"; run its case again, as {path / _CASE} has it" if (path / _CASE).exists() else ""
+        there = (path / CASE_NAME).exists()
+        case = f"; run its case again, as {path / CASE_NAME} has it" if there else ""
         raise InputError(f"{path}: holds no state of a run to go on from{case}")
     if not os.access(path, os.W_OK | os.X_OK):
         raise InputError(
@@ -176,55 +195,170 @@ def _check_writable(path: Path) -> None:
     check_lock(path)
 
 
-def _case_of(path: Path) -> str:
-    """Return the text of a run's case: that of its folder, or of its last state.
+class _Reading:
+    """Reads what a run goes on with: from a state that is intact, or else from the latest."""
 
-    What a program has changed until then has the value that it was given.
-    """
-    try:
-        text = content_of(path / _CASE, _MOST_CASE).decode()
+    def __init__(
+        self,
+        folder: RunFolder,
+        settings: Sequence[str],
+        case: Case | None,
+        from_state: bool,
+        intact: Checkpoint | None = None,
+    ) -> None:
+        self._folder, self._settings, self._from_state = folder, settings, from_state
+        self._intact = intact
+        path, said = next(folder.manifests(), (None, None))
+        self._state: Manifest | Checkpoint | None = intact or said
+        self._state_path = path if intact is None else intact.path
+        self._warnings: list[str] = []
+        self._aside: dict[str, str] = {}
+        self._record = self._read_record()
+        text, source = self._case_text(case is not None), str(folder.path / CASE_NAME)
+        self.case = parse_case_of_run(text, settings, source) if case is None else case
+        self._before = self.case
+        # What is not accepted any more, or would import other code, is not compared.
+        with contextlib.suppress(InputError):
+            before = text if self._state is None else self._state.case
+            self._before = parse_stored_case(before, self.case, source)
+
+    def resumption(self, recorded: set[str] | None = None) -> Resumption:
+        """Return it; with what of the output goes on if a state is known to be intact."""
+        self._check_unfinished()
+        kept = KeptOutput()
+        if self._intact is not None:
+            kept = self._folder.kept_output(self._intact.seals, recorded or set())
+            for name, reason in kept.aside.items():
+                self._set_aside(name, reason)
+        step, time = self._began()
+        earlier = EarlierSegments(
+            step,
+            time,
+            self._before,
+            self._is_whole(),
+            KeptOutput(kept.seals, {**self._aside, **kept.aside}),
+            tuple(self._warnings),
+        )
+        return Resumption(self._folder.path, self.case, earlier)
+
+    def _set_aside(self, name: str, reason: str) -> None:
+        self._aside[name] = reason
+        place = self._folder.path / name
+        if not self._folder.has(name):
+            self._warnings.append(f"{place} is missing; it begins anew")
+        else:
+            self._warnings.append(
+                f"{place}: {reason}; it is kept as {name}.damaged, and begins anew"
+            )
+
+    # -- the case ------------------------------------------------------------------------------
+
+    def _case_text(self, is_given: bool) -> str:
+        """Return the case that the run has now, if it is one with that of the state."""
+        state = self._state
+        try:
+            text = self._folder.own_case()
+        except InputError as error:
+            if state is None or not state.case:
+                raise
+            reason = str(error).partition("cannot be read as a case: ")[2] or str(error)
+            self._set_aside(CASE_NAME, reason)
+            return state.case
+        if state is None:
+            return text
+        if self._from_state:
+            return state.case
+        segments = [one.case for one in self._record.segments]
+        if not segments:
+            self._check_same({} if is_given else self._differences(state.case, text))
+        elif all(self._differences(one, state.case) for one in [*segments, text]):
+            # No segment of this run has written such a state.
+            self._check_same(self._differences(state.case, text), always=True)
+        elif not is_given and all(self._differences(one, text) for one in segments):
+            # No segment of this run was begun with such a case.
+            self._check_same(self._differences(state.case, text))
+        # What a program has changed until then has the value that it was given.
         tables = tomllib.loads(text)
-        if not tables:
-            raise ValueError("it is empty")
-        states = generations(path / CHECKPOINTS_NAME) if has_state(path) else []
-        changed = tables_at_state(tables, path, states)
+        changed = tables_at_state(tables, self._folder.path, self._folder.states())
         return text if changed is tables else to_toml(changed)
-    except (OSError, ValueError, RecursionError) as error:
-        for state in generations(path / CHECKPOINTS_NAME):
-            with contextlib.suppress(Damage, OSError):
-                return read_manifest(state).case
-        reason = one_line(str(error))
-        raise InputError(f"{path / _CASE}: {reason}; and no state has the case") from error
 
+    def _differences(self, one: str, other: str) -> dict[str, str]:
+        """Return what differs between two cases, but for what a program has changed."""
 
-def _earlier(path: Path, case: Case) -> EarlierSegments:
-    """Return what is known of a run, by its record or else by its series."""
-    segments = read_run_record(path).segments
-    if segments:
-        is_whole = segments[-1].ended is not None and segments[-1].error is None
-        return EarlierSegments(segments[0].from_step, segments[0].from_time, case, is_whole)
-    with contextlib.suppress(InputError, OSError, IndexError):
-        columns, _ = read_series(path / "diagnostics.csv")
-        return EarlierSegments(int(columns["step"][0]), float(columns["time"][0]), case)
-    return EarlierSegments(0, 0.0, case)
+        def tables(text: str) -> dict[str, Any]:
+            with contextlib.suppress(ValueError, RecursionError):
+                return tomllib.loads(text)
+            return {}
 
+        by_program = {change.key for one in self._record.segments for change in one.changes}
+        return {
+            key: text_of(key, *values)
+            for key, values in table_differences(tables(one), tables(other)).items()
+            if key not in by_program
+        }
 
-def _check_unfinished(found: Resumption) -> None:
-    """Raise `AtItsEnd` if the last state says so; it need not be read as a whole for that.
+    def _check_same(self, found: dict[str, str], always: bool = False) -> None:
+        """Refuse differences of which nobody has said what is wanted."""
+        chosen = [one.partition("=")[0].strip() for one in self._settings]
+        left = {
+            key: text
+            for key, text in found.items()
+            if always or not any(key == one or one.startswith(f"{key}.") for one in chosen)
+        }
+        if left:
+            name = self._state_path.name if self._state_path else "the state"
+            shown = ", ".join(list(left.values())[:_MOST_DIFFERENCES])
+            more = " ..." if len(left) > _MOST_DIFFERENCES else ""
+            key = next(iter(left))
+            choice = "" if always else f"--set {key}=... for each, or "
+            raise InputError(
+                f"{self._folder.path}: its state {name} is of another case than {CASE_NAME}"
+                f" ({shown}{more}); choose: {choice}--from-state for the case of the state"
+            )
 
-    What a segment that was killed at the end has not written any more is left to be done.
-    """
-    if not found.earlier.is_whole:
-        return
-    for state in generations(found.folder / CHECKPOINTS_NAME):
-        with contextlib.suppress(Damage, OSError):
-            said = read_manifest(state)
-            most = found.case.time.max_steps
-            if is_reached(found.case.time.end, said.time, found.case) or (
-                most is not None and said.step - found.earlier.step >= most
-            ):
-                raise AtItsEnd(how_to_lengthen(found.case, found.folder, said.step, said.time))
+    # -- what has run --------------------------------------------------------------------------
+
+    def _read_record(self) -> RunRecord:
+        try:
+            record = self._folder.record()
+        except InputError as error:
+            self._set_aside(RUN_RECORD_NAME, str(error).partition(": ")[2])
+            return RunRecord()
+        if not record.segments and self._state is not None and self._state.began is not None:
+            self._set_aside(RUN_RECORD_NAME, "it is missing")
+        return record
+
+    def _is_whole(self) -> bool:
+        segments = self._record.segments
+        if not segments:
+            return RUN_RECORD_NAME not in self._aside
+        return segments[-1].ended is not None and segments[-1].error is None
+
+    def _began(self) -> tuple[int, float]:
+        """Return at which step and time the run began."""
+        if self._state is not None and self._state.began is not None:
+            return self._state.began
+        if self._record.segments:
+            first = self._record.segments[0]
+            return first.from_step, first.from_time
+        with contextlib.suppress(InputError, OSError, IndexError, KeyError):
+            columns, _ = self._folder.series(SERIES_NAME)
+            return int(columns["step"][0]), float(columns["time"][0])
+        return 0, 0.0
+
+    def _check_unfinished(self) -> None:
+        """Raise `AtItsEnd` if the last state says so; it need not be read as a whole for that.
+
+        What a segment that was killed at the end has not written any more is left to be done.
+        """
+        state = self._state
+        if state is None or not self._is_whole():
             return
+        most = self.case.time.max_steps
+        if is_reached(self.case.time.end, state.time, self.case) or (
+            most is not None and state.step - self._began()[0] >= most
+        ):
+            raise AtItsEnd(how_to_lengthen(self.case, self._folder.path, state.step, state.time))
 
 
 @contextlib.contextmanager

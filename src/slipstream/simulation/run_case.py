@@ -186,6 +186,9 @@ class _CaseRun:
             )
         description = self._prepare()
         self._recorder = RunRecorder(simulation, self._output, description, self._options.settings)
+        if self._earlier is not None:
+            self._warn(self._earlier.warnings)
+            self._recorder.warn(self._earlier.warnings)
         # Judged before anything that an earlier run has written is touched.
         chosen = ChosenOutputs(simulation, self._earlier)
         chosen.check_columns(simulation.labels())
@@ -224,9 +227,7 @@ class _CaseRun:
         comm = simulation.comm
         with Interruption(comm) as interruption:
             # Only now: a run that cannot even begin must not touch the output of an earlier one.
-            on_first_rank(
-                comm, self._output.begin if simulation.resumed is None else self._output.go_on
-            )
+            on_first_rank(comm, self._take_folder)
             effort.starting = clock.perf_counter() - effort.began
             self._recorder.begin()
             try:
@@ -247,6 +248,12 @@ class _CaseRun:
         if loop.stopped_by_request:
             self._stop(loop)
         self._finish(loop, artist)
+
+    def _take_folder(self) -> None:
+        if self._earlier is None:
+            self._output.begin()
+        else:
+            self._output.go_on(self._earlier.kept.aside)
 
     def _fail(self, error: BaseException) -> None:
         """Keep what there is; what ended the run is what is told, also if this is lost with it."""

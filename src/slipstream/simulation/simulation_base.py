@@ -60,9 +60,9 @@ class Simulation(ABC):
         Policy or strategy by which the nodes of a step are ordered.
     is_prepared : bool
         Whether it has an initial state, from which it can be advanced.
-    resumed : str or None
-        The folder of the run that goes on there, from its last state: in place of what the case
-        says of the initial state.
+    resumed : Checkpoint or None
+        The state from which its run goes on, in its folder: in place of what the case says of the
+        initial state.
     changes : list of Change
         Settings that have been changed since the initial state.
     restored : Checkpoint or None
@@ -102,7 +102,7 @@ class Simulation(ABC):
         self.device = open_matching_device(device, comm)
         self._is_allocated = self.is_prepared = False
         self.is_timed = True
-        self.resumed: str | None = None
+        self.resumed: Checkpoint | None = None
         # What `TimeLoop` says of steps of one size, while it runs.
         self.check_step: Callable[[], Callable[[float], None] | None] = lambda: None
         self.restored: Checkpoint | None = None
@@ -191,7 +191,9 @@ class Simulation(ABC):
     @property
     def restart(self) -> str | None:
         """The folder of the run, this one or another, from whose state it goes on."""
-        return self.resumed or getattr(getattr(self.case, "initial", None), "restart", None)
+        if self.resumed is not None:
+            return str(self.resumed.path.parent.parent)
+        return getattr(getattr(self.case, "initial", None), "restart", None)
 
     def recall(self, diagnostics: Mapping[str, float]) -> None:
         """Take over what new diagnostics need of those before, with their time, of the same run."""

@@ -190,7 +190,7 @@ class SpectralSimulation(Simulation):
         warnings += self._force()
         folder = self.restart
         if folder is not None:
-            checkpoint, earlier = open_earlier_run(folder, self.case, self.comm)
+            checkpoint, earlier = open_earlier_run(self.resumed or folder, self.case, self.comm)
             self.restored = checkpoint
             state, stored = on_every_rank(
                 self.comm, lambda: read_state(checkpoint, earlier, folder, self.case, self.problem)

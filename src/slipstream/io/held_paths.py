@@ -1,0 +1,83 @@
+"""Paths in a folder that is held open: they lead there also if it is renamed meanwhile.
+
+People read the name by which they know the folder; the system is given the open folder.
+"""
+
+from __future__ import annotations
+
+import os
+import weakref
+from pathlib import Path
+
+# By what the system is given, what people read.
+_NAMES: dict[str, str] = {}
+
+
+class FolderHold:
+    """A folder that is open until this is closed, or forgotten.
+
+    Attributes
+    ----------
+    path : pathlib.Path
+        The folder; so do all paths below it lead into the folder that is open. Once this is closed,
+        and where the system does not show what is open, they are paths like any others.
+    """
+
+    def __init__(self, folder: str | Path) -> None:
+        flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NONBLOCK
+        self._descriptor = descriptor = os.open(folder, flags)
+        door, name = f"/proc/self/fd/{descriptor}", str(Path(folder))
+        doors = [door] if _leads_to(door, descriptor) else []
+        below = "" if name == "." else f"{name.rstrip('/')}/"
+
+        class HeldPath(type(Path())):  # type: ignore[misc]
+            """A path whose text is for people."""
+
+            def __fspath__(self) -> str:
+                text = str(self)
+                if not doors:
+                    return text
+                if text == name:
+                    return doors[0]
+                is_below = text.startswith(below) if below else not self.is_absolute()
+                return f"{doors[0]}/{text[len(below) :]}" if is_below else text
+
+            def __reduce__(self) -> tuple[type, tuple[str]]:
+                return Path, (str(self),)  # another process has not opened it
+
+        HeldPath.__name__ = type(Path()).__name__
+        if doors:
+            _NAMES[door] = name
+        self.path: Path = HeldPath(name)
+        self.close = weakref.finalize(self, _close, descriptor, doors)
+
+    @property
+    def status(self) -> os.stat_result:
+        """What the system says of the folder."""
+        return os.fstat(self._descriptor)
+
+
+def _leads_to(door: str, descriptor: int) -> bool:
+    try:
+        return os.path.samestat(os.stat(door), os.fstat(descriptor))
+    except OSError:
+        return False
+
+
+def _close(descriptor: int, doors: list[str]) -> None:
+    for door in doors:
+        _NAMES.pop(door, None)
+    doors.clear()
+    os.close(descriptor)
+
+
+def as_path(given: str | Path) -> Path:
+    """Return a path that is held where the given one is."""
+    return given if isinstance(given, Path) else Path(given)
+
+
+def plain_name(name: str | bytes | os.PathLike[str]) -> str:
+    """Return the path by which people know a file that the system names."""
+    text = str(name) if isinstance(name, os.PathLike) else os.fsdecode(name)
+    door = "/".join(text.split("/")[:5])
+    return _NAMES[door] + text[len(door) :] if door in _NAMES else text

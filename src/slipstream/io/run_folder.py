@@ -1,0 +1,282 @@
+"""The folder of one run: the one way into it, for all that reads it or writes to it.
+
+It is entered once, by a descriptor (`held_paths.py`), and looked through before anything in it is
+used: nothing but plain files and folders is accepted, so that no name leads out of it, and nobody
+waits for a pipe. Who changes it *while* it is used is not kept out.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import tomllib
+from collections.abc import Collection, Iterator, Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from slipstream.accepted import STATISTICS
+from slipstream.errors import InputError
+from slipstream.io.checkpoint import CHECKPOINTS_NAME, generations
+from slipstream.io.checkpoint_manifest import Damage, Manifest, read_manifest
+from slipstream.io.durable_files import DAMAGED, errors_name, flush_folder, free_name
+from slipstream.io.folder_lock import is_locked
+from slipstream.io.folder_seals import (
+    KeptOutput,
+    Seal,
+    check_device,
+    fault_of_files,
+    fault_of_series,
+    fault_of_store,
+)
+from slipstream.io.foreign_files import content_of, kind_of
+from slipstream.io.held_paths import FolderHold
+from slipstream.io.run_record import RunRecord, read_run_record
+from slipstream.io.stored_arrays import StoredArrays, read_store, reason_of
+from slipstream.io.time_series import read_series
+
+CASE_NAME, SERIES_NAME, OUTPUTS_NAME = "case.toml", "diagnostics.csv", "outputs"
+FIELDS_NAME, SPECTRA_NAME = "fields.zarr", "spectra.zarr"
+_MOST_CASE = 1 << 20
+# Bytes of a store that is compared each time it is opened.
+_MOST_COMPARED = 1 << 28
+# Folders in folders: a run has fewer than ten.
+_DEEPEST = 32
+
+
+class RunFolder:
+    """A run's folder that has been entered.
+
+    Everything is read when it is asked for: the run may be under way, and the folder somebody
+    else's.
+
+    Attributes
+    ----------
+    path : pathlib.Path
+        The folder. Paths below it lead into it also if it is renamed.
+
+    Raises
+    ------
+    InputError
+        If there is no such folder, or something in it is neither a file nor a folder; where it
+        `is_written`, of this user or of the one whose folder it is.
+    """
+
+    def __init__(self, folder: str | Path, is_written: bool = False) -> None:
+        try:
+            self._hold = FolderHold(folder)
+        except (FileNotFoundError, NotADirectoryError) as error:
+            reason = "no such folder" if isinstance(error, FileNotFoundError) else "is a file"
+            raise InputError(f"{folder}: {reason}; expected the output folder of a run") from None
+        except (OSError, ValueError) as error:
+            raise InputError(f"{folder}: cannot be opened: {reason_of(error)}") from error
+        self.path = self._hold.path
+        self._owners = {os.geteuid(), self._hold.status.st_uid} if is_written else None
+        self.check()
+
+    def close(self) -> None:
+        """Let the folder go. Its paths are then like others."""
+        self._hold.close()
+
+    def check(self) -> None:
+        """Refuse the folder if it has anything but files and folders in it."""
+        waiting = [(self.path, 0)]
+        while waiting:
+            folder, depth = waiting.pop()
+            try:
+                with os.scandir(folder) as entries:
+                    for entry in entries:
+                        path = folder / entry.name
+                        self._check_entry(path, entry)
+                        if entry.is_dir(follow_symlinks=False):
+                            waiting.append((path, depth + 1))
+            except FileNotFoundError:
+                continue  # a run that is under way removes what it does not need
+            except OSError as error:
+                raise InputError(f"{folder}: cannot be read: {reason_of(error)}") from error
+            if depth > _DEEPEST:
+                raise InputError(f"{folder}: too many folders in folders; move it elsewhere")
+
+    def _check_entry(self, path: Path, entry: os.DirEntry[str]) -> None:
+        if not (entry.is_file(follow_symlinks=False) or entry.is_dir(follow_symlinks=False)):
+            with contextlib.suppress(FileNotFoundError):
+                kind = kind_of(os.lstat(path).st_mode)
+                raise InputError(
+                    f"{path} is {kind}; accepted in the folder of a run: files and folders"
+                )
+        if self._owners is not None:
+            with contextlib.suppress(FileNotFoundError):
+                if entry.stat(follow_symlinks=False).st_uid not in self._owners:
+                    raise InputError(f"{path} belongs to another user; copy the folder")
+
+    # -- what is in it -------------------------------------------------------------------------
+
+    def has(self, name: str) -> bool:
+        """Return whether there is something of a name."""
+        return os.path.lexists(self.path / name)
+
+    def names(self) -> list[str]:
+        """Return the names of what is in it."""
+        try:
+            return sorted(os.listdir(self.path))
+        except OSError as error:
+            raise InputError(f"{self.path}: cannot be read: {reason_of(error)}") from error
+
+    def states(self) -> list[Path]:
+        """Return the states, the latest first, also those that are damaged."""
+        try:
+            return generations(self.path / CHECKPOINTS_NAME)
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+        except OSError as error:
+            raise InputError(
+                f"{self.path / CHECKPOINTS_NAME}: cannot be read: {reason_of(error)}"
+            ) from error
+
+    def manifests(self) -> Iterator[tuple[Path, Manifest]]:
+        """Yield the states whose description is whole, and that, the latest first."""
+        for path in self.states():
+            with contextlib.suppress(Damage, OSError):
+                yield path, read_manifest(path)
+
+    def check_is_a_run(self) -> None:
+        """Refuse a folder without anything of a run."""
+        if not self.has(CASE_NAME) and not self.states():
+            raise InputError(
+                f"{self.path}: holds no output of a run; expected {CASE_NAME}, which runs write, or"
+                f" {CHECKPOINTS_NAME}"
+            )
+
+    def own_case(self) -> str:
+        """Return the case as the folder has it; an `InputError` if it is none."""
+        path = self.path / CASE_NAME
+        try:
+            text = content_of(path, _MOST_CASE).decode()
+            if not tomllib.loads(text):
+                raise ValueError("it is empty")
+            return text
+        except (ValueError, RecursionError, OSError) as error:
+            check_device(error, path)
+            raise InputError(f"{path}: cannot be read as a case: {reason_of(error)}") from error
+
+    def case_text(self) -> str:
+        """Return the case of the folder, or of its last state if that is missing or damaged."""
+        try:
+            return self.own_case()
+        except InputError:
+            for _, said in self.manifests():
+                if said.case:
+                    return said.case
+            raise
+
+    def case_tables(self) -> dict[str, Any]:
+        """Return the tables of the case, without validation."""
+        try:
+            return tomllib.loads(self.case_text())
+        except (ValueError, RecursionError) as error:  # a state's
+            path = self.path / CASE_NAME
+            raise InputError(f"{path}: cannot be read as a case: {reason_of(error)}") from error
+
+    def record(self) -> RunRecord:
+        """Return what has run; without segments if an earlier version has written the folder."""
+        return read_run_record(self.path)
+
+    def series(self, name: str = SERIES_NAME) -> tuple[dict[str, Any], dict[str, str]]:
+        """Return the columns of a time series, and their labels; none if it has not begun."""
+        path = self.path / name
+        try:
+            return read_series(path)
+        except FileNotFoundError:
+            return {}, {}
+        except OSError as error:
+            raise InputError(f"{path}: {reason_of(error)}") from error
+
+    def store(self, name: str) -> StoredArrays | None:
+        """Return a store of the run, as it is now; None if there is none."""
+        return read_store(self.path / name, StoredArrays) if self.has(name) else None
+
+    def stores(self) -> list[str]:
+        """Return the names of the stores."""
+        return [one for one in self.names() if one.endswith(".zarr") and one[0] != "."]
+
+    # -- whether it is as it was written ---------------------------------------------------------
+
+    @cached_property
+    def last_seals(self) -> Mapping[str, Seal]:
+        """What the last state that is whole knows of the other output."""
+        return next((said.seals or {} for _, said in self.manifests()), {})
+
+    def faults(self, names: Collection[str] | None = None) -> list[str]:
+        """Return what is not as the last state knows it, for people; of all, or of some names.
+
+        Not looked at are large output, and that of a run which is under way.
+        """
+        if is_locked(self.path):
+            return []
+        found = []
+        for name, seal in self.last_seals.items():
+            if names is not None and name not in names:
+                continue
+            is_large = seal.length is None and self._bytes(name) > _MOST_COMPARED
+            if not is_large and (reason := self.fault_of(name, seal)):
+                found.append(f"{self.path / name}: {reason}")
+        return found
+
+    def _bytes(self, name: str) -> int:
+        """Return how many bytes there are in a store, roughly."""
+        try:
+            stored = StoredArrays(self.path / name)
+            return sum(8 * math.prod(shape) for shape in stored.shapes.values())
+        except Exception:  # it is looked at, and said, by who reads it
+            return 0
+
+    def fault_of(self, name: str, seal: Seal | None) -> str:
+        """Return what is wrong with some output, or nothing."""
+        path = self.path / name
+        if not self.has(name):
+            return "it is missing"
+        if name.endswith(".csv"):
+            return "" if seal is None else fault_of_series(path, seal)
+        if name.endswith(".zarr"):
+            return fault_of_store(path, seal)
+        return "" if seal is None else fault_of_files(path, seal)
+
+    def kept_output(self, seals: Mapping[str, Seal] | None, recorded: set[str]) -> KeptOutput:
+        """Return what of the output goes on from a state with these seals; change nothing.
+
+        `recorded` are names that runs are known to have written.
+        """
+        aside = {}
+        present = [one for one in self.names() if one.endswith(".zarr") and _is_output(one)]
+        for name in sorted({*present, *(seals or {})}):
+            if seals is not None and name not in seals:
+                # Begun after the state by a run that was killed, or somebody else's.
+                reason = "" if name in recorded else "no run is known to have written it"
+            else:
+                reason = self.fault_of(name, None if seals is None else seals[name])
+            if reason:
+                aside[name] = reason
+            if reason and name.endswith(".csv"):
+                # Its copy would be replaced by one of what comes from now on.
+                copy = f"{name.removesuffix('.csv')}.zarr"
+                if self.has(copy):
+                    aside[copy] = f"it goes with {name}"
+        return KeptOutput(seals, aside)
+
+    def set_aside(self, name: str) -> None:
+        """Rename something that cannot go on, if it is there; nothing is removed."""
+        path = self.path / name
+        if not self.has(name):
+            return
+        free = free_name(path.with_name(path.name + DAMAGED))
+        with errors_name(path):
+            for end in ("", ".pvd"):
+                if os.path.lexists(path.with_name(path.name + end)):
+                    path.with_name(path.name + end).rename(free.with_name(free.name + end))
+            flush_folder(path.parent)
+
+
+def _is_output(name: str) -> bool:
+    stem = name.removesuffix(".zarr").partition("~")[0]
+    return stem in ("fields", "spectra", *STATISTICS)

@@ -1,0 +1,112 @@
+"""A few of the kinds of damage of ``damaged_folders.py``, and of the ways out of a run's folder."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+from rich.console import Console
+
+from slipstream.case import parse_case
+from slipstream.device import HostDevice
+from slipstream.errors import InputError
+from slipstream.interactive.opened_run import open_run
+from slipstream.io.run_folder import RunFolder
+from slipstream.report.run_status import RunWatcher
+from slipstream.report.stored_run import StoredRun
+from slipstream.simulation import check_folder, make_simulation, resume_run, run_case
+
+CASE = """
+solver = "advection"
+[grid]
+points = 10
+[time]
+end = 0.6
+max_steps = 4
+[output]
+pictures = false
+diagnostics_interval = 0.1
+fields_interval = 0.1
+"""
+QUIET = Console(quiet=True)
+
+
+@pytest.fixture
+def run(tmp_path):
+    case = parse_case(CASE)
+    run_case(make_simulation(case, None, HostDevice(threads=1)), tmp_path / "run", QUIET)
+    return tmp_path / "run"
+
+
+WAYS_IN = {
+    "resume": lambda run: resume_run(run, ["time.max_steps=9"], None, HostDevice(), QUIET),
+    "report": StoredRun,
+    "watch": lambda run: RunWatcher(run).look(),
+    "open": open_run,
+}
+
+
+@pytest.mark.parametrize("enter", WAYS_IN.values(), ids=WAYS_IN)
+@pytest.mark.parametrize(
+    "name", ["run.log", "case.toml.partial", "fields.zarr", "checkpoints", "fields.zarr/zarr.json"]
+)
+def test_nothing_leads_out_of_a_folder(run, tmp_path, enter, name):
+    outside = tmp_path / "outside"
+    outside.write_text("of somebody else")
+    place = run / name
+    if place.exists():
+        place.rename(tmp_path / "moved")
+    place.symlink_to(outside)
+    with pytest.raises(InputError, match=f"{name} is a symbolic link; accepted"):
+        enter(run)
+    place.unlink()
+    os.mkfifo(place)
+    with pytest.raises(InputError, match=f"{name} is a FIFO; accepted"):
+        enter(run)
+    assert outside.read_text() == "of somebody else"
+
+
+def test_what_belongs_to_others_is_not_written_to(run, monkeypatch):
+    owner = os.stat(run).st_uid
+    monkeypatch.setattr(os, "geteuid", lambda: owner + 1)
+    RunFolder(run, is_written=True).close()  # a folder of somebody else's who lets us write
+    if owner == 0:
+        os.chown(run / "case.toml", 12345, 12345)
+        with pytest.raises(InputError, match=r"case\.toml belongs to another user"):
+            RunFolder(run, is_written=True)
+        RunFolder(run).close()
+
+
+def test_output_that_has_changed_is_named_by_who_reads_it(run, capsys):
+    path = run / "diagnostics.csv"
+    path.write_text(path.read_text().replace("1", "2", 1))
+    said = f"{path}: it is not as it was written"
+    StoredRun(run)
+    assert said in capsys.readouterr().err
+    with pytest.warns(UserWarning, match="it is not as it was written"):
+        open_run(run)
+    assert said in RunWatcher(run).look().warnings
+
+
+def test_a_name_that_is_too_long_is_no_folder(tmp_path):
+    for use in (RunFolder, lambda path: check_folder(path, False)):
+        with pytest.raises(InputError, match="too long"):
+            use(tmp_path / ("x" * 300))
+
+
+def test_what_a_kill_left_of_a_state_goes_when_the_run_goes_on(run):
+    left = run / "checkpoints" / "000000002.partial"
+    left.mkdir()
+    resume_run(run, ["time.max_steps=9"], None, HostDevice(), QUIET)
+    assert not left.exists()
+
+
+def test_some_kinds_of_damage_are_refused_or_said_or_harmless():
+    done = subprocess.run(
+        [sys.executable, "tests/damaged_folders.py", "--families", "advection", "--kinds", "5"]
+        + ["--commands", "resume", "open"],
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
