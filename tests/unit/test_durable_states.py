@@ -11,10 +11,13 @@ import xarray
 from fake_simulation import CASE, FakeSimulation
 from rich.console import Console
 
+import moments
 from slipstream.case import parse_case
 from slipstream.errors import RunError
 from slipstream.field import Field
 from slipstream.io import FieldStore, Series, open_checkpoint, write_checkpoint
+from slipstream.io.checkpoint import reseal
+from slipstream.io.folder_seals import Seal
 from slipstream.simulation import run_case
 from wrapped_file import WrappedFile
 
@@ -118,6 +121,25 @@ def test_all_that_a_run_needs_to_go_on_is_on_the_device_before_its_first_state(c
         # Its content, and then its name.
         assert ("fsync", f"{path}.partial") in calls[:named], name
         assert ("fsync", str(tmp_path / "out")) in calls[named:first], name
+
+
+def test_a_state_is_whole_whenever_a_kill_comes_while_it_is_sealed_again(tmp_path, monkeypatch):
+    state, copies = write(tmp_path / "run", 1, seals={}), []
+
+    def look():
+        copies.append(tmp_path / str(len(copies)))
+        shutil.copytree(tmp_path / "run", copies[-1])
+
+    seals = {"diagnostics.csv": Seal(length=3, checksum=4)}
+    with monkeypatch.context() as patch:
+        moments.Moments(moments.ALL, look).watch(patch.setattr)
+        reseal(state, seals)
+    assert len(copies) > 3
+    for copy in copies:
+        assert open_checkpoint(copy).seals in ({}, seals)
+        write(copy, 2)
+        names = [one.name for one in (copy / "checkpoints").iterdir()]
+        assert sorted(names) == ["000000001.zarr", "000000002.zarr"]
 
 
 def test_as_many_states_stay_as_are_asked_for(tmp_path):

@@ -206,7 +206,9 @@ def reseal(state: Path, seals: dict[str, Seal]) -> None:
         except Damage as damage:
             raise RunError(f"{state} has been changed while the run goes on: {damage}") from damage
         changed = said.model_copy(update={"seals": seals, "format": format_of(said.arrays, seals)})
-        replace_file(state / MANIFEST, changed.sealed().text().encode())
+        # A kill must not leave in the state what does not belong to it.
+        partial = state.with_name(state.name + PARTIAL)
+        replace_file(state / MANIFEST, changed.sealed().text().encode(), partial=partial)
 
 
 def _finite(fields: Iterable[Field], comm: Comm, when: str) -> Iterator[Field]:
@@ -323,7 +325,10 @@ def _new_generation(checkpoints: Path, step: int) -> Path:
 def remove_partial(checkpoints: Path) -> None:
     """Remove what writes that were cut short have left of states, and of old ones that went."""
     for partial in checkpoints.glob(f"*{PARTIAL}"):
-        shutil.rmtree(partial)
+        if partial.is_dir():
+            shutil.rmtree(partial)
+        else:
+            partial.unlink()
 
 
 def set_aside_later(folder: Path, step: int) -> None:

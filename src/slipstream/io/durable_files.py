@@ -27,12 +27,18 @@ def errors_name(path: Path) -> Iterator[None]:
         raise RunError(f"{where} cannot be written: {error.strerror or error}") from error
 
 
-def replace_file(path: Path, content: bytes | memoryview, is_flushed_later: bool = False) -> None:
+def replace_file(
+    path: Path,
+    content: bytes | memoryview,
+    is_flushed_later: bool = False,
+    partial: Path | None = None,
+) -> None:
     """Write a file that others see as it was or whole, after a power cut too.
 
-    With `is_flushed_later` a new file may be empty after a power cut, until `flush_file`.
+    With `is_flushed_later` a new file may be empty after a power cut, until `flush_file`. What a
+    kill leaves of it is `partial`, by default beside it.
     """
-    partial = path.with_name(path.name + PARTIAL)
+    partial = partial or path.with_name(path.name + PARTIAL)
     with errors_name(path):
         # What has this name is no file of ours that is still written: it is not written to.
         partial.unlink(missing_ok=True)
