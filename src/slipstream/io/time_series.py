@@ -128,7 +128,7 @@ class Series:
         with errors_name(self._path):
             # Not written to where something else has the name.
             self._path.unlink(missing_ok=True)
-            file = _SealedLines(self._path.open("xb"))
+            file = _SealedLines(self._path.open("ab"))
         for name in columns:
             file.write(f"# {name}: {self.labels.get(name, name)}\n")
         writer = csv.DictWriter(file, columns, restval="nan", lineterminator="\n")
