@@ -34,6 +34,7 @@ from slipstream.device.pinned_host_device import home_of
 from slipstream.exchange import open_matching_device
 from slipstream.exchange.communicators import node_numbers
 from slipstream.forecast import Machine
+from slipstream.forecast.noted_spectral import bytes_of_step
 from slipstream.io.durable_files import errors_name
 from slipstream.report.number_text import counted
 from slipstream.spectral.spectral_simulation import SpectralSimulation
@@ -180,8 +181,7 @@ def _share_of_bound(device: Device, copy: float) -> float:
     case = case_of_step(request)
     simulation = SpectralSimulation(case, None, device)
     measured = measure_step(case, simulation, _REPETITIONS, plain=False, bandwidth=copy)
-    problem = simulation.problem
-    bound = problem.substage_bytes() * problem.method.substages / copy
+    bound = bytes_of_step(case, simulation.problem, device.processor) / copy
     return min(1.0, bound / measured["seconds per step"])
 
 

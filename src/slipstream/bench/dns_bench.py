@@ -15,6 +15,7 @@ from slipstream.device import Device
 from slipstream.equations import models
 from slipstream.exchange import chosen_transport
 from slipstream.fft import Streaming
+from slipstream.forecast.noted_spectral import bytes_of_step
 from slipstream.schedule import Timeline, commit
 from slipstream.spectral.spectral_problem import SpectralProblem
 from slipstream.spectral.spectral_simulation import SpectralSimulation
@@ -111,13 +112,11 @@ def measure_step(
         "memory of fields (bytes per point)": memory / points,
         "allocated / foretold": allocated / memory,
     }
-    return settings | _figures(
-        case.equation.model, problem, device, seconds, step.timeline, bandwidth
-    )
+    return settings | _figures(case, problem, device, seconds, step.timeline, bandwidth)
 
 
 def _figures(
-    model: str,
+    case: SpectralCase,
     problem: SpectralProblem,
     device: Device,
     seconds: dict[str, float],
@@ -125,7 +124,7 @@ def _figures(
     bandwidth: float,
 ) -> dict[str, Any]:
     """Return the figures of a record from what was measured."""
-    substages, step = problem.method.substages, seconds["step"]
+    model, substages, step = case.equation.model, problem.method.substages, seconds["step"]
     figures = {
         "seconds per step": step,
         "seconds per substage": step / substages,
@@ -136,7 +135,7 @@ def _figures(
         "exposed communication (s per step)": timeline.exposed() / _PROFILED,
     }
     if device.kind != "cpu":
-        bound = problem.substage_bytes() * substages / bandwidth
+        bound = bytes_of_step(case, problem, device.processor) / bandwidth
         figures["bound by memory traffic (s)"] = bound
         figures["fraction of the bound"] = bound / step
     if "plain forward" in seconds:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from slipstream.case import SpectralCase
+from slipstream.device.noting_device import NotingDevice
 from slipstream.errors import InputError
 from slipstream.exchange.noting_transport import RankPlace, noting_transport
 from slipstream.forecast.machine_description import Machine
@@ -16,10 +17,12 @@ from slipstream.forecast.step_counts import (
     output_size,
     room_of_rank,
 )
+from slipstream.forecast.step_walk import traffic_of
 from slipstream.spectral.diagnostic_labels import drawn_curls
 from slipstream.spectral.memory_placement import place as place_fields
 from slipstream.spectral.problem_of_case import StatedProblem, problem_of_case
 from slipstream.spectral.runge_kutta_step import SpectralStep
+from slipstream.spectral.spectral_problem import SpectralProblem
 
 
 def spectral_counts(case: SpectralCase, machine: Machine, ranks: int) -> StepCounts:
@@ -54,6 +57,16 @@ def note_spectral(case: SpectralCase, machine: Machine, ranks: int, rank: int = 
     graph = step.record_step(begins=not step.passes.goes_ahead)
     overlap = case.run.schedule == "overlap"
     return NotedSteps("spectral", [graph], place, placement.need(), overlap)
+
+
+def bytes_of_step(case: SpectralCase, problem: SpectralProblem, processor: str) -> float:
+    """Return what a rank's step of fields on its device, "cpu" or "gpu", moves in its memory."""
+    ranks = problem.geometry.ranks
+    place = RankPlace(problem.geometry.rank, ranks, ranks)
+    device = NotingDevice("cpu" if processor == "cpu" else "cuda")
+    transport = noting_transport(case.run.transport, place, device)
+    found = traffic_of(SpectralStep(problem, device, transport).record_step().nodes, place)
+    return found.device_bytes + found.host_bytes
 
 
 def _outputs(described: StatedProblem) -> dict[str, OutputSize]:

@@ -199,29 +199,6 @@ class SpectralProblem:
         written = self.size * self.geometry.physical_box.size * self.real_dtype.itemsize
         return self.memory(device) + (written if device.kind == "cpu" else 0)
 
-    def substage_bytes(self) -> float:
-        """Return the bytes that the five kernels of a substage must move, on this rank.
-
-        Backward z and y of the inputs, x with the product, forward y and z of the products, and the
-        update (products, the start and, where the linear part needs it, the state in; a stage out).
-        """
-        g, model = self.geometry, self.model
-        nz, ny, _ = g.shape
-        kz, ky_all, kx = (float(m.count) for m in g.modes)
-        _, ky, _ = g.columns_shape
-        spectral, columns = kz * ky * kx, nz * ky * kx
-        packed, rows = g.planes * ky_all * kx, g.planes * ny * kx
-        inputs, products, size = len(model.inputs), len(model.products), self.size
-        states = 2 * size + (size if any(model.linear) else 0)
-        states += 0 if model.inputs_are_state else inputs
-        elements = (
-            inputs * (spectral + columns + packed + rows)
-            + (inputs + products) * rows
-            + products * (rows + packed + columns + spectral)
-            + (products + states) * spectral
-        )
-        return elements * self.complex_dtype.itemsize
-
 
 @dataclass(frozen=True)
 class FieldParts:
