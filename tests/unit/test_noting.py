@@ -19,6 +19,7 @@ from slipstream.forecast.noted_spectral import bytes_of_step, note_spectral
 from slipstream.forecast.step_walk import traffic_of
 from slipstream.schedule import StepGraph
 from slipstream.spectral.dealiasing import DEALIASING
+from slipstream.spectral.memory_placement import crossings
 from slipstream.spectral.problem_of_case import problem_of_case
 
 MACHINE = load_machine("h200-nvl8-ib")
@@ -79,6 +80,18 @@ def test_a_step_moves_what_its_five_kernels_must():
     moved = bytes_of_step(case, problem_of_case(case, 0, 1, 128).problem, "gpu")
     # Rows are padded, and a few small tables are read.
     assert 2 * 16 * elements < moved < 1.15 * 2 * 16 * elements
+
+
+@pytest.mark.parametrize("update", ["device", "host"])
+@pytest.mark.parametrize("model", MODELS)
+def test_what_crosses_the_bus_is_what_a_run_announces(model, update):
+    how = f'run.streaming={{ tiles = 3, update = "{update}", resident = false }}'
+    case = make_case("grid.points=[12, 10, 14]", *MODELS[model], "run.residency=host", how)
+    found = [note_spectral(case, MACHINE, 2, rank) for rank in range(2)]
+    for rank, noted in enumerate(found):
+        traffic = traffic_of(noted.nodes, noted.place)
+        problem = problem_of_case(case, rank, 2, 128).problem
+        assert (traffic.bus_in_bytes, traffic.bus_out_bytes) == crossings(problem, update)
 
 
 @pytest.mark.parametrize("residency", ["device", "host"])
