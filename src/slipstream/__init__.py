@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
 
-# Kernels and FFTW bring an OpenMP runtime each, and each lets its threads spin after their work,
-# on the cores that the other needs next: steps took ten times as long on a busy machine. The
-# runtimes read this when they are loaded, so it stands before every other import.
+# OpenMP lets threads spin after their work, on cores that others need next: steps took ten times as
+# long on a busy machine. The runtime reads this when it is loaded, so it stands before every other
+# import.
 os.environ.setdefault("GOMP_SPINCOUNT", "1000")
 
 # Names of this package that are imported when they are first used: the command line, and programs

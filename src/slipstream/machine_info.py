@@ -30,7 +30,6 @@ def gather_facts() -> dict[str, str]:
         "MPI": mpi_library,
         "mpiexec": lambda: find_mpiexec(),
         "C++ compiler": lambda: _compiler_version(*find_compiler()),
-        "FFTW": _fftw,
         "transports": _transports,
         "cache folder": cache_text,
     }
@@ -63,13 +62,6 @@ def _graphics_processors() -> str:
         memory = properties["totalGlobalMem"] / 2**30
         lines.append(f"{properties['name'].decode()}, {memory:.0f} GiB")
     return "\n".join(lines) or "none"
-
-
-def _fftw() -> str:
-    from slipstream.device.fftw import MEASURING
-
-    plans = ", measured plans" if os.environ.get(MEASURING) == "measure" else ""
-    return f"by pyFFTW {importlib.metadata.version('pyfftw')}{plans}"
 
 
 def mpi_library() -> str:

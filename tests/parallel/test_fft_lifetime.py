@@ -12,7 +12,7 @@ import pytest
 
 from fft_oracle import Oracle
 from slipstream.byte_sizes import bytes_text
-from slipstream.device import fftw
+from slipstream.device import cpu_device
 from slipstream.errors import InputError
 from slipstream.exchange import peer_memory
 from slipstream.fft import DistributedFFT
@@ -138,7 +138,7 @@ def allocated(device, monkeypatch):
     """The sizes of all arrays and shared memory of the host that are there, by their owners."""
     if device.kind != "cpu":
         pytest.skip("counts what a CPU allocates")
-    sizes, empty, make = {}, fftw.empty, peer_memory.HostMemory.__init__
+    sizes, empty, make = {}, cpu_device._aligned, peer_memory.HostMemory.__init__
 
     def counted(owner, size):
         sizes[id(owner)] = size
@@ -153,7 +153,7 @@ def allocated(device, monkeypatch):
         make(self, device, size)
         counted(self, size)
 
-    monkeypatch.setattr(fftw, "empty", counted_array)
+    monkeypatch.setattr(cpu_device, "_aligned", counted_array)
     monkeypatch.setattr(peer_memory.HostMemory, "__init__", counted_segment)
     return sizes
 

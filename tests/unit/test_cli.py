@@ -16,7 +16,6 @@ from fake_simulation import CASE, FakeSimulation
 from slipstream import __main__, cli, stop_signals
 from slipstream.case import parse_case
 from slipstream.errors import InputError
-from slipstream.machine_info import gather_facts
 
 LAUNCHERS = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMIX_RANK", "SLURM_PROCID", "SLURM_STEP_ID")
 
@@ -259,18 +258,10 @@ def test_info_shows_every_fact(capsys, monkeypatch):
         "GPU",
         "MPI",
         "C++ compiler",
-        "FFTW",
         "cache folder",
         "[mpi]",
     ):
         assert part in text
-
-
-def test_info_and_records_say_whether_plans_of_fftw_are_measured(monkeypatch):
-    monkeypatch.delenv("SLIPSTREAM_FFTW", raising=False)
-    assert "measured" not in gather_facts()["FFTW"]
-    monkeypatch.setenv("SLIPSTREAM_FFTW", "measure")
-    assert gather_facts()["FFTW"].endswith(", measured plans")
 
 
 def test_module_can_be_run():

@@ -64,10 +64,9 @@ def test_tiled_transforms_are_chosen_where_they_fit():
         ((12, 17, 12), True, False),
     ):
         geometry = SlabGeometry(shape, truncate(shape, None, True))
-        assert ColumnPass(TILED, geometry, 1, complex).line.tiled == along_z
-        assert PlanePass(TILED, geometry, 1, complex).line.tiled == along_y
-        assert not ColumnPass(PLAIN, geometry, 1, complex).line.tiled
-        assert not PlanePass(PLAIN, geometry, 1, complex).line.tiled
+        for make, fits in ((ColumnPass, along_z), (PlanePass, along_y)):
+            assert make(TILED, geometry, 1, complex).line.of_gpus == fits
+            assert not make(PLAIN, geometry, 1, complex).line.of_gpus
 
 
 @pytest.mark.parametrize("device", [PLAIN, TILED], ids=["plain", "tiled"])

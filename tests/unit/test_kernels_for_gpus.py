@@ -55,7 +55,12 @@ MODELS = (
     lower(Model({_SCALAR: -abs2(grad(_SCALAR)) - laplacian(_SCALAR, 2)})),
 )
 # Strips and half rows are for vectors of a CPU, programs for its threads: empty to GPUs.
-ONLY_FOR_CPUS = ("collide_and_stream_strips.hpp", "half_length_fft.hpp", "lane_program.hpp")
+ONLY_FOR_CPUS = (
+    "collide_and_stream_strips.hpp",
+    "lane_program.hpp",
+    "openmp_threads.hpp",
+    "vector_fft.hpp",
+)
 
 
 NOTHING = ctypes.CFUNCTYPE(None)(lambda: None)

@@ -6,6 +6,7 @@
 
 from slipstream.device.array_addresses import REAL_NAMES, address_of
 from slipstream.device.copy_bandwidth import large_copy, quick_bandwidth
+from slipstream.device.cosine_factors import fourier_factors, period
 from slipstream.device.cpu_device import HostDevice
 from slipstream.device.device_choice import (
     choose_gpus,
@@ -48,10 +49,12 @@ __all__ = [
     "choose_gpus",
     "current_gpu",
     "cuda_device_count",
+    "fourier_factors",
     "gpu_count",
     "large_copy",
     "open_device",
     "open_devices",
+    "period",
     "quick_bandwidth",
     "visible_gpus",
 ]

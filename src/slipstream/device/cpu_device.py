@@ -2,7 +2,7 @@
 
 Asynchronous schedules, overlap and out-of-core pipelines can thus be run, and tested, without a
 GPU. The threads, ``OMP_NUM_THREADS`` of them, are divided among the streams of a schedule, each of
-which works through batches of its own; within a stream they are OpenMP's and FFTW's. Operations
+which works through batches of its own; within a stream they are OpenMP's. Operations
 on whole arrays, outside of schedules, have all of them. A device with a single thread has no
 workers: its streams run each operation at once.
 """
@@ -24,7 +24,7 @@ from typing import Any, cast
 import numpy as np
 
 from slipstream import kernels
-from slipstream.device import fftw, fftw_cosine, gpu_fft_launch, half_length_rows
+from slipstream.device import gpu_fft_launch, vector_fft
 from slipstream.device.array_addresses import REAL_NAMES
 from slipstream.device.device_interface import (
     Device,
@@ -37,7 +37,7 @@ from slipstream.device.device_interface import (
 )
 from slipstream.device.host_calls import HostCall
 from slipstream.device.host_compiler import compile_library
-from slipstream.device.lane_programs import LaneNode, LanePrograms, in_a_row
+from slipstream.device.lane_programs import LaneNode, LanePrograms
 from slipstream.device.memory_meter import note
 from slipstream.forked_process import renew_in_child
 from slipstream.thread_count import thread_count
@@ -236,20 +236,8 @@ class HostKernel(Kernel):
         return HostCall(self._function, [_c_argument(one) for one in arguments], arguments)
 
 
-# The fewest lines of a plane with which FFTW fills vectors, where planes are transformed singly.
-_FEWEST_LINES = 8
-
-
-def _plane_axes(source: np.ndarray, axis: int) -> list[int]:
-    """Return the axes of the planes in which a transform along an axis works.
-
-    FFTW's plan depends on the amount of work. Planes are the same however work is divided among
-    lanes, and so are their bits.
-    """
-    other = source.ndim - 1 if axis != source.ndim - 1 else source.ndim - 2
-    if source.shape[other] < _FEWEST_LINES:  # too few to fill vectors with
-        return list(range(source.ndim))
-    return sorted({axis, other} - {-1})
+# What arrays begin at a multiple of: a line of the cache, and the largest vector.
+_ALIGNMENT = 64
 
 
 def _box_of_reals(array: np.ndarray) -> tuple[np.dtype, list[int], list[int]] | None:
@@ -315,7 +303,7 @@ class HostDevice(Device):
         self.default_stream = InlineStream(*limits)
 
     def empty(self, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
-        return note(fftw.empty(shape, dtype))
+        return note(_aligned(shape, np.dtype(dtype)))
 
     pinned = empty
 
@@ -357,20 +345,7 @@ class HostDevice(Device):
     def fft(
         self, source: np.ndarray, target: np.ndarray, axis: int, forward: bool, scratch: Any = None
     ) -> Operation:
-        threads = self._threads_per_lane
-        if half_length_rows.possible(source, target, axis):
-            return half_length_rows.plan(self, source, target, forward, threads)
-        if threads > 1:
-            return fftw.plan(source, target, (axis,), forward, threads)
-        axis %= source.ndim
-        planes = _plane_axes(source, axis)
-        calls = fftw.plan_planes(source, target, planes, axis, forward)
-        if calls is None:
-            return fftw.plan(source, target, (axis,), forward, 1)
-        return in_a_row(self, calls)
-
-    def fft_all(self, source: np.ndarray, target: np.ndarray, forward: bool) -> Operation:
-        return fftw.plan(source, target, tuple(range(1, source.ndim)), forward, self.threads)
+        return vector_fft.plan(self, source, target, axis, forward)
 
     def lane_programs(self, lanes: Sequence[Sequence[LaneNode]]) -> LanePrograms:
         return LanePrograms(self, lanes)
@@ -382,7 +357,7 @@ class HostDevice(Device):
     def cosine_transform(
         self, source: np.ndarray, target: np.ndarray, axis: int, kind: str
     ) -> Operation:
-        return fftw_cosine.plan(source, target, axis, kind, self._threads_per_lane)
+        return vector_fft.plan(self, source, target, axis, True, kind)
 
     def tiled_transforms(self) -> bool:
         return self._tiled
@@ -399,6 +374,14 @@ class HostDevice(Device):
         self.default_stream.synchronize()
 
 
+def _aligned(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+    """Return an uninitialised array whose first element is aligned."""
+    size = math.prod(shape) * dtype.itemsize
+    memory = np.empty(size + _ALIGNMENT, np.uint8)
+    begin = -memory.ctypes.data % _ALIGNMENT
+    return memory[begin : begin + size].view(dtype).reshape(shape)
+
+
 @functools.cache
 def _load(text: str) -> ctypes.CDLL:
     return ctypes.CDLL(str(compile_library(text)))
@@ -412,7 +395,6 @@ def _keep_to_one_thread() -> None:
     """
     if _load.cache_info().currsize:
         HostKernel(_THREADS, "keep_to_one_thread").bind(RowLaunch(1, 1), 1)(InlineStream())
-    fftw.fftw_library().omp_set_num_threads(1)
 
 
 os.register_at_fork(after_in_child=_keep_to_one_thread)

@@ -239,7 +239,7 @@ class Device(ABC):
         """
 
     def has_cosine_transforms(self) -> bool:
-        """Return whether the device's FFT library has cosine and sine transforms."""
+        """Return whether the device has cosine and sine transforms of its own."""
         return False
 
     def cosine_transform(self, source: Any, target: Any, axis: int, kind: str) -> Operation:
@@ -254,12 +254,12 @@ class Device(ABC):
         """Return new scratch; that of a device whose transforms need none does nothing."""
         return Scratch()
 
-    @abstractmethod
     def fft_all(self, source: Any, target: Any, forward: bool) -> Operation:
         """Return the unnormalised transform along all axes but the first, by one library plan.
 
-        As `fft`, of contiguous arrays.
+        As `fft`, of contiguous arrays; of GPUs.
         """
+        raise NotImplementedError
 
     @abstractmethod
     def tiled_transforms(self) -> bool:

@@ -8,8 +8,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from slipstream.device.device_interface import Stream
 
 # What `lane_program.hpp` can pass on: at most this many integers and floating-point numbers, and
@@ -27,34 +25,6 @@ class PackedCall:
     address: int
     integers: list[int]
     reals: bytes
-
-
-@dataclass(frozen=True)
-class RepeatedCall:
-    """Calls of one C function, one for each row of `arguments`: integers and addresses.
-
-    They keep their targets alive.
-    """
-
-    function: Any
-    arguments: np.ndarray
-    kept: Any
-
-    def __call__(self, stream: Stream) -> None:
-        for row in self.arguments.tolist():
-            self.function(*map(ctypes.c_longlong, row))
-
-    def packed(self) -> tuple[int, np.ndarray] | None:
-        """Return the function's address and the integers that compiled code takes for each call.
-
-        None if it cannot make them.
-        """
-        count = self.arguments.shape[1]
-        if platform.machine() not in _PROCESSORS or count > _INTEGERS[0]:
-            return None
-        integers = np.zeros((len(self.arguments), _INTEGERS[0]), np.int64)
-        integers[:, :count] = self.arguments
-        return address_of_function(self.function), integers
 
 
 class HostCall:

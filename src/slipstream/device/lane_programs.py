@@ -17,7 +17,7 @@ from typing import cast
 import numpy as np
 
 from slipstream.device.device_interface import Device, Operation, RowLaunch, Stream
-from slipstream.device.host_calls import HostCall, PackedCall, RepeatedCall
+from slipstream.device.host_calls import HostCall, PackedCall
 
 # As in `lane_program.hpp`: kinds of items, their fields, the spacing of counters, and the number of
 # floating-point numbers that calls are given.
@@ -42,7 +42,7 @@ class LanePrograms:
 
     def __init__(self, device: Device, lanes: Sequence[Sequence[LaneNode]]) -> None:
         self._device = device
-        self._counters = device.zeros((_STRIDE * (len(lanes) + 1),), np.int32)
+        self._counters = np.zeros((_STRIDE * (len(lanes) + 1),), np.int32)
         self._failed = self._counters[_STRIDE * len(lanes) :]
         stop = device.kernel("lane_program.hpp", "stop_lanes")
         self._stop = stop.bind(RowLaunch(1, 1), self._counters, len(lanes))
@@ -114,23 +114,6 @@ def in_sequence(device: Device, calls: Sequence[HostCall]) -> Operation:
     # Not the part itself: it has this operation, and a cycle would outlive what is dropped.
     part.untimed.kept = (part.untimed.kept, part.arguments, calls)
     return part.untimed
-
-
-def in_a_row(device: Device, calls: RepeatedCall) -> Operation:
-    """Return an operation that makes calls in order, by compiled code if possible."""
-    packed = calls.packed()
-    if packed is None:
-        return calls
-    address, integers = packed
-    reals = np.zeros(_REALS)
-    items = np.zeros((len(integers), _FIELDS), np.int64)
-    items[:, 1] = address
-    items[:, 2] = integers.ctypes.data + integers.strides[0] * np.arange(len(integers))
-    items[:, 3] = integers.shape[1]
-    items[:, 4] = reals.ctypes.data
-    operation = _bound(device, items, np.zeros(1, np.int32), np.zeros(0, np.int64), timed=0)
-    operation.kept = (operation.kept, integers, reals, calls)
-    return operation
 
 
 def _bound(

@@ -1,4 +1,4 @@
-"""The cache of what is made once per machine: compiled kernels, FFTW's wisdom, timings.
+"""The cache of what is made once per machine: compiled kernels, timings.
 
 Code is loaded from it, so it is a folder of this user with mode 0700; any other is refused. Entries
 that are code carry a checksum of their name and content, so a truncated or damaged file is a miss.

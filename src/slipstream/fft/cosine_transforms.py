@@ -1,12 +1,8 @@
 """Cosine and sine transforms along one axis that is not divided among ranks.
 
-They are the device library's, where it has them. Elsewhere each is a complex Fourier transform of
-the points, padded with zeros and multiplied by one factor per point before and one per mode after
-it::
-
-    X_k = Re(after_k * sum_n before_n x_n exp(-2 pi i n k / period))
-
-Complex arrays are transformed as pairs of real ones.
+Each is a complex Fourier transform of the points, padded with zeros and multiplied by factors
+before and after it (`cosine_factors`): in cache where the device has a kernel for that, else in
+memory. Complex arrays are transformed as pairs of real ones.
 """
 
 from __future__ import annotations
@@ -18,9 +14,9 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from slipstream.array_types import Array
-from slipstream.device import Device
+from slipstream.device import Device, fourier_factors, period
 from slipstream.fft.layout_stages import Part, in_lanes
-from slipstream.fft.transform_kinds import inverse_kind, period
+from slipstream.fft.transform_kinds import inverse_kind
 from slipstream.schedule import MAIN_LANE, StepGraph
 
 
@@ -184,31 +180,3 @@ def _edge_factors(
         "dct3": ({edge: root}, {}),
         "dst3": ({edge: root}, {}),
     }.get(kind, ({}, {}))
-
-
-def fourier_factors(kind: str, n: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the factors of points before, and of modes after, the Fourier transform of a kind."""
-    size, index = period(kind, n), np.arange(n)
-
-    def wave(numerator: np.ndarray | int, denominator: int) -> np.ndarray:
-        return np.exp(-2j * np.pi * numerator / denominator)
-
-    before, after = np.full(n, 2.0 + 0j), np.ones(n, complex)
-    if kind == "dct1":
-        before[[0, -1]] = 1
-    elif kind == "dst1":
-        before, after = 2 * wave(index, size), 1j * wave(index + 1, size)
-    elif kind == "dct2":
-        after = wave(index, 2 * size)
-    elif kind == "dst2":
-        before, after = 2 * wave(index, size), 1j * wave(index + 1, 2 * size)
-    elif kind == "dct3":
-        before = 2 * wave(index, 2 * size)
-        before[0] = 1
-    elif kind == "dst3":
-        before, after = 2 * wave(index, 2 * size), 1j * wave(2 * index + 1, 2 * size)
-        before[-1] /= 2
-    else:
-        before = 2 * wave(index, 2 * size)
-        after = (1 if kind == "dct4" else 1j) * wave(2 * index + 1, 4 * size)
-    return before, after

@@ -16,11 +16,12 @@ from slipstream.array_types import Comm
 from slipstream.byte_sizes import bytes_of
 from slipstream.collective import check_agreement, on_every_rank
 from slipstream.decomposition import Box, checked_boxes
+from slipstream.device import period
 from slipstream.errors import InputError
 from slipstream.exchange import TRANSPORTS
 from slipstream.fft.default_layouts import default_boxes
 from slipstream.fft.layout_search import Stage, find_route, with_fields
-from slipstream.fft.transform_kinds import checked_kinds, period
+from slipstream.fft.transform_kinds import checked_kinds
 from slipstream.fft.truncation import Modes, padded_sizes, truncate
 from slipstream.outofcore.streaming_options import DEFAULT, Streaming, checked_streaming
 from slipstream.schedule import POLICIES

@@ -78,7 +78,7 @@ def _candidates(
         for q in (_plane_chunks(device, p, chunks) if full else (1,))
         for store in ((True, False) if several else (True,))
         for tiled in ((True, False) if device.tiled_transforms() else (True,))
-        for whole in ((True, False) if not several else (False,))
+        for whole in ((True, False) if device.kind != "cpu" and not several else (False,))
     ]
     teams = [default.workers]
     if arguments.workers is None and several and full:

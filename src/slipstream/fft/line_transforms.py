@@ -14,7 +14,7 @@ import numpy as np
 from slipstream.array_types import Array
 from slipstream.device import Device, Operation, Scratch
 from slipstream.fft.pack_unpack import RowMover, RowTables
-from slipstream.fft.strided_fft import StridedTransform
+from slipstream.fft.strided_fft import StridedTransform, VectorTransform
 from slipstream.fft.truncation import Modes
 from slipstream.schedule import StepGraph
 
@@ -23,7 +23,8 @@ class LineTransform:
     """Transforms of one length along one axis, in both directions.
 
     Timelines show the name of the axis. Rows have so many columns; without scratch each of a
-    library's transforms has memory of its own.
+    library's transforms has memory of its own. It is `tiled` if one kernel also moves the rows,
+    which may be one `of_gpus`.
     """
 
     def __init__(
@@ -38,11 +39,15 @@ class LineTransform:
     ) -> None:
         real_dtype = np.zeros(0, complex_dtype).real.dtype
         able = device.tiled_transforms() and StridedTransform.supports(device, n, real_dtype)
-        self.tiled = tiled and able
+        self.of_gpus = tiled and able
+        self.tiled = self.of_gpus or device.kind == "cpu"
         self._device, self._axis, self._scratch = device, axis, scratch
         self.mover = RowMover(device, complex_dtype, Modes(columns, columns, 0))
-        if self.tiled:
+        self._kernel: StridedTransform | VectorTransform
+        if self.of_gpus:
             self._kernel = StridedTransform(device, n, real_dtype)
+        elif self.tiled:
+            self._kernel = VectorTransform(device, n)
 
     def record_forward(
         self,

@@ -285,7 +285,7 @@ class PlanePass:
         self, product: PointProduct | None, inputs: int, outputs: int
     ) -> _FusedKernel | None:
         """Return the kernel for x, the product and x again, if the device has one."""
-        if not self.line.tiled:
+        if not self.line.of_gpus:
             return None
         product = product or self._no_product(inputs, outputs)
         tile = gpu_fft_launch.fused_product(

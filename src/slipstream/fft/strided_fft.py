@@ -13,7 +13,7 @@ from __future__ import annotations
 import numpy as np
 
 from slipstream.array_types import Array
-from slipstream.device import Device, Operation, gpu_fft_launch
+from slipstream.device import Device, Operation, gpu_fft_launch, vector_fft
 from slipstream.fft.pack_unpack import RowTables
 
 
@@ -114,6 +114,33 @@ class StridedTransform:
             *point_tables.both,
             0,
         )
+
+
+class VectorTransform:
+    """The transform of a CPU's own kernel, of any length; as `StridedTransform`."""
+
+    def __init__(self, device: Device, n: int) -> None:
+        self._device, self._n = device, n
+
+    def bind(
+        self,
+        modes: Array,
+        points: Array,
+        tables: RowTables,
+        first: int,
+        forward: bool,
+        stored: tuple[Array, RowTables, int] | None = None,
+    ) -> Operation:
+        """Return the transform between modes and points; see `StridedTransform.bind`."""
+        strides = [stride // points.itemsize for stride in points.strides[:3]]
+        point_side: tuple = points, strides, (None, None, 0)
+        if stored:
+            base, point_tables, point_first = stored
+            field = base.strides[0] // base.itemsize
+            point_side = base, (field, 0, 0), (*point_tables.both, point_first)
+        mode_side = modes, (modes.strides[0] // modes.itemsize, 0, 0), (*tables.both, first)
+        source, target = (point_side, mode_side) if forward else (mode_side, point_side)
+        return vector_fft.bind_lines(self._device, source, target, points.shape, forward)
 
 
 class RealRows:

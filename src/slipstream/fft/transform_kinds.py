@@ -22,11 +22,6 @@ def inverse_kind(kind: str) -> str:
     return kind if kind == "fft" else kind[:3] + _INVERSE_TYPE[kind[3]]
 
 
-def period(kind: str, n: int) -> int:
-    """Return the points of a full period: the factor of a transform followed by its inverse."""
-    return {"fft": n, "dct1": 2 * (n - 1), "dst1": 2 * (n + 1)}.get(kind, 2 * n)
-
-
 def half_waves(kind: str, n: int) -> np.ndarray:
     """Return the number of half waves of each mode of a cosine or sine transform."""
     first = {"dct1": 0, "dct2": 0, "dst1": 1, "dst2": 1}.get(kind)

@@ -60,13 +60,13 @@ INLINE void store(const Complex* v, Complex* row, int origin) {
 
 template <class Here>
 INLINE void backward_butterfly(Complex* v, int b, const Complex* RESTRICT roots) {
-  Butterfly<Here::radix, 1>::apply(v, roots);
+  Butterfly<Here::radix, 1>::apply(v, roots, N / Here::radix);
   if (Here::stride > 1) twiddle<Here::radix>(v, Here::template root<1>(roots, b));
 }
 template <class Here>
 INLINE void forward_butterfly(Complex* v, int b, const Complex* RESTRICT roots) {
   if (Here::stride > 1) twiddle<Here::radix>(v, Here::template root<-1>(roots, b));
-  Butterfly<Here::radix, -1>::apply(v, roots);
+  Butterfly<Here::radix, -1>::apply(v, roots, N / Here::radix);
 }
 
 // The rows of one field that a pair holds; a row that does not exist keeps no modes.

@@ -1,0 +1,501 @@
+// FFTs on a CPU: of as many columns, or rows, at once as a vector has lanes.
+//
+// They come to a tile in the nearest cache, real and imaginary parts apart, so that an element of all
+// lanes is two vectors. Passes are decimation in frequency, in place: the first one reads columns from
+// memory, and the last one stores whole rows, in the order that the passes leave (as on GPUs,
+// `strided_fft.hpp`). Each lane does the same arithmetic whatever is beside it, so results do not
+// depend on how the work is divided. Lengths and radices are arguments: one program serves all.
+//
+// Constants: SIGN (-1 forward, +1 backward). A length that is worth a program of its own has N and
+// RADICES as well, and LENGTH_HEADER, which is strided_fft.hpp.
+#pragma once
+#include "butterflies.hpp"
+#include "row_tables.hpp"
+#include "simd_vectors.hpp"
+#include LENGTH_HEADER
+
+#ifndef SLIPSTREAM_GPU
+#include <stdlib.h>
+
+// Numbers of all lanes.
+struct Values {
+  Vector re, im;
+};
+constexpr int lane_count = lanes_of<Vector>;
+
+INLINE Values operator+(Values a, Values b) { return {a.re + b.re, a.im + b.im}; }
+INLINE Values operator-(Values a, Values b) { return {a.re - b.re, a.im - b.im}; }
+INLINE Values operator*(Real s, Values a) { return {s * a.re, s * a.im}; }
+INLINE Values times_i(Values a) { return {-a.im, a.re}; }
+INLINE Values conjugate(Values a) { return {a.re, -a.im}; }
+INLINE Values fused(Real s, Values a, Values b) {
+  const Vector all = all_lanes(s, Vector{});
+  return {fused(a.re, all, b.re), fused(a.im, all, b.im)};
+}
+INLINE Values turn(Values a, Complex w) {
+  const Vector re = all_lanes(w.re, Vector{}), im = all_lanes(w.im, Vector{});
+  return {fused(a.re, re, -(a.im * im)), fused(a.re, im, a.im * re)};
+}
+
+// A length, its radices (largest prime at most MOST), roots[k] = exp(-2 pi i k / n), and the mode that
+// the last pass leaves first among those of each butterfly.
+struct Length {
+  Index n, passes;
+  const Index *radices, *modes;
+  const Complex* roots;
+};
+constexpr int MOST = 64;
+
+// Any odd radix, by pairs q and radix - q.
+template <int Sign>
+INLINE void odd_butterfly(Values* v, const Complex* RESTRICT roots, int radix, int spacing) {
+  const int half = radix / 2;
+  Values sum[MOST / 2], difference[MOST / 2];
+  const Values first = v[0];
+  for (int q = 1; q <= half; ++q) {
+    sum[q] = v[q] + v[radix - q];
+    difference[q] = v[q] - v[radix - q];
+    v[0] = v[0] + sum[q];
+  }
+  for (int k = 1; k <= half; ++k) {
+    Values even = first, odd = {};
+    for (int q = 1, angle = k; q <= half; ++q) {
+      const Complex w = root<Sign>(roots, angle * spacing);
+      even = fused(w.re, sum[q], even);
+      odd = fused(w.im, difference[q], odd);
+      angle += k;
+      if (angle >= radix) angle -= radix;
+    }
+    v[k] = even + times_i(odd);
+    v[radix - k] = even - times_i(odd);
+  }
+}
+
+// One pass, of a radix that is R, or any odd one if R is 0: `blocks` of `length` elements, each with
+// as many butterflies as its stride. `in(i)` returns element i; `out(block, j, r, value)` takes output
+// r of butterfly j.
+template <int R, int Sign, class In, class Out>
+INLINE void butterflies(const Length& of, int length, int radix, const In& in, const Out& out) {
+  const int number = R ? R : radix, stride = length / number, blocks = int(of.n) / length;
+  const int spacing = int(of.n) / number;
+  for (int block = 0; block < blocks; ++block)
+    for (int j = 0; j < stride; ++j) {
+      const int origin = block * length + j;
+      Values v[R ? R : MOST];
+      UNROLL for (int r = 0; r < number; ++r) v[r] = in(origin + r * stride);
+      if constexpr (R > 0) Butterfly<R, Sign>::apply(v, of.roots, spacing);
+      else odd_butterfly<Sign>(v, of.roots, radix, spacing);
+      UNROLL for (int r = 0; r < number; ++r) out(block, j, r, v[r]);
+    }
+}
+
+template <int Sign, class In, class Out>
+INLINE void any_butterflies(const Length& of, int length, int radix, const In& in,
+                            const Out& out) {
+  if (radix == 8) butterflies<8, Sign>(of, length, radix, in, out);
+  else if (radix == 4) butterflies<4, Sign>(of, length, radix, in, out);
+  else if (radix == 3) butterflies<3, Sign>(of, length, radix, in, out);
+  else if (radix == 5) butterflies<5, Sign>(of, length, radix, in, out);
+  else if (radix == 2) butterflies<2, Sign>(of, length, radix, in, out);
+  else if (radix == 7) butterflies<7, Sign>(of, length, radix, in, out);
+  else butterflies<0, Sign>(of, length, radix, in, out);
+}
+
+// Pass number `pass`, to a tile; if it is not the first, in place.
+template <int Sign, class In>
+INLINE void inner_pass(const Length& of, int pass, int length, Values* tile, const In& in) {
+  const int radix = int(of.radices[pass]), stride = length / radix, spacing = int(of.n) / length;
+  any_butterflies<Sign>(of, length, radix, in, [&](int block, int j, int r, Values value) {
+    const Complex factor = root<Sign>(of.roots, j * r * spacing);
+    tile[block * length + j + r * stride] = r ? turn(value, factor) : value;
+  });
+}
+
+#ifdef N
+// The same passes of a length that is known to the compiler, from pass P on.
+template <int P, int Sign, class First, class Last>
+INLINE void fixed_passes(const Complex* RESTRICT roots, Values* RESTRICT tile, const First& first,
+                         const Last& last) {
+  using Here = Pass<P>;
+  constexpr int R = Here::radix, stride = Here::stride, length = Here::length;
+  for (int start = 0; start < N; start += length)
+    for (int j = 0; j < stride; ++j) {
+      const int origin = start + j;
+      Values v[R];
+      UNROLL for (int r = 0; r < R; ++r)
+        v[r] = P == 0 ? first(origin + r * stride) : tile[origin + r * stride];
+      Butterfly<R, Sign>::apply(v, roots, N / R);
+      if constexpr (P + 1 == passes) {
+        const int mode = mode_at(origin);
+        UNROLL for (int r = 0; r < R; ++r) last(mode + r * (N / R), v[r]);
+      } else {
+        tile[origin] = v[0];
+        UNROLL for (int r = 1; r < R; ++r)
+          tile[origin + r * stride] = turn(v[r], root<Sign>(roots, j * r * (N / length)));
+      }
+    }
+  if constexpr (P + 1 < passes) fixed_passes<P + 1, Sign>(roots, tile, first, last);
+}
+template <int Sign, class First, class Last>
+INLINE void transform(const Length& of, Values* RESTRICT tile, const First& first,
+                      const Last& last) {
+  fixed_passes<0, Sign>(of.roots, tile, first, last);
+}
+#else
+// All passes. `first(i)` returns element i, `last(k, value)` takes mode k.
+template <int Sign, class First, class Last>
+INLINE void transform(const Length& of, Values* RESTRICT tile, const First& first,
+                      const Last& last) {
+  const auto from_tile = [&](int i) { return tile[i]; };
+  int length = int(of.n);
+  for (int pass = 0; pass + 1 < of.passes; ++pass) {
+    if (pass) inner_pass<Sign>(of, pass, length, tile, from_tile);
+    else inner_pass<Sign>(of, 0, length, tile, first);
+    length /= int(of.radices[pass]);
+  }
+  if (of.passes == 1)
+    for (int i = 0; i < length; ++i) tile[i] = first(i);
+  const int step = int(of.n) / length;
+  any_butterflies<Sign>(of, length, length, from_tile, [&](int block, int, int r, Values value) {
+    last(int(of.modes[block]) + r * step, value);
+  });
+}
+
+#endif
+
+// From one tile to another, in order; the first is overwritten.
+template <int Sign>
+void transform_tile(const Length& of, Values* tile, Values* target) {
+  transform<Sign>(
+      of, tile, [&](int i) { return tile[i]; }, [&](int k, Values v) { target[k] = v; });
+}
+
+// A length with a prime above MOST is a convolution (Bluestein 1970), by transforms of a length that
+// is at least 2 n - 1: chirp[k] = exp(-pi i k^2 / n), and `spectrum` is that of its conjugate,
+// normalised. `by.n` is 0 for other lengths.
+struct Chirp {
+  Length by;
+  const Complex *chirp, *spectrum;
+};
+// What Python prepares once for a length. Of a cosine or sine transform, the length is its period, and
+// its `points` real numbers are multiplied by the factors `before`, and modes by those `after`.
+struct Plan {
+  Length of;
+  Chirp with;
+  Index points;
+  const Complex *before, *after;
+};
+INLINE void multiply_points(const Plan& plan, Values* tile) {
+  for (Index i = 0; i < plan.points; ++i) {
+    const Vector x = tile[i].re;
+    tile[i] = {x * all_lanes(plan.before[i].re, x), x * all_lanes(plan.before[i].im, x)};
+  }
+  for (Index i = plan.points; i < plan.of.n; ++i) tile[i] = Values{};
+}
+INLINE void multiply_modes(const Plan& plan, Values* tile) {
+  for (Index k = 0; k < plan.points; ++k) tile[k] = turn(tile[k], plan.after[k]);
+}
+INLINE Index tile_size(const Plan& plan) {
+  return (plan.of.n > plan.with.by.n ? plan.of.n : plan.with.by.n) + lane_count;
+}
+template <int Sign>
+void transform_any(const Plan& plan, Values* tile, Values* target) {
+#ifndef N
+  const Chirp& with = plan.with;
+  const Index n = plan.of.n, m = with.by.n;
+  if (m) {
+    for (int k = 0; k < n; ++k) tile[k] = turn(tile[k], root<Sign>(with.chirp, k));
+    for (Index k = n; k < m; ++k) tile[k] = Values{};
+    transform_tile<-1>(with.by, tile, target);
+    for (int k = 0; k < m; ++k)
+      tile[k] = conjugate(turn(target[k], root<Sign>(with.spectrum, k)));
+    transform_tile<-1>(with.by, tile, target);
+    for (int k = 0; k < n; ++k)
+      target[k] = turn(conjugate(target[k]), root<Sign>(with.chirp, k));
+    return;
+  }
+#endif
+  transform_tile<Sign>(plan.of, tile, target);
+}
+
+// Two tiles of this thread, of so many values each.
+INLINE Values* tiles_of_thread(Index count) {
+  static thread_local Values* memory = nullptr;
+  static thread_local Index size = 0;
+  if (size < count) {
+    free(memory);
+    memory = (Values*)aligned_alloc(64, 2 * count * sizeof(Values));
+    size = count;
+  }
+  return memory;
+}
+
+using Lanes = std::make_integer_sequence<int, lane_count>;
+template <int FIRST, int... I>
+INLINE Vector every_other(Vector a, Vector b, std::integer_sequence<int, I...>) {
+  return __builtin_shufflevector(a, b, (FIRST + 2 * I)...);
+}
+template <int FIRST, int... I>
+INLINE Vector alternating(Vector a, Vector b, std::integer_sequence<int, I...>) {
+  return __builtin_shufflevector(a, b, ((I % 2 ? lane_count : 0) + FIRST + I / 2)...);
+}
+
+// Neighbouring complex numbers of a row to the lanes, and back.
+INLINE Values load_columns(const Complex* row) {
+  const Real* at = (const Real*)row;
+  const Vector a = load(at, Vector{}), b = load(at + lane_count, Vector{});
+  return {every_other<0>(a, b, Lanes{}), every_other<1>(a, b, Lanes{})};
+}
+INLINE void store_columns(Complex* row, Values v) {
+  Real* at = (Real*)row;
+  store(at, alternating<0>(v.re, v.im, Lanes{}));
+  store(at + lane_count, alternating<lane_count / 2>(v.re, v.im, Lanes{}));
+}
+// Of some lanes only; or of real numbers, whose imaginary parts are zero.
+INLINE Values load_some(const Complex* row, int lanes) {
+  alignas(64) Complex all[lane_count] = {};
+  for (int i = 0; i < lanes; ++i) all[i] = row[i];
+  return load_columns(all);
+}
+INLINE void store_some(Complex* row, Values v, int lanes) {
+  alignas(64) Complex all[lane_count];
+  store_columns(all, v);
+  for (int i = 0; i < lanes; ++i) row[i] = all[i];
+}
+INLINE Values load_reals(const Real* row, int lanes) {
+  alignas(64) Real all[lane_count] = {};
+  for (int i = 0; i < lanes; ++i) all[i] = row[i];
+  return {load(all, Vector{}), Vector{}};
+}
+INLINE void store_reals(Real* row, Values v, int lanes) {
+  for (int i = 0; i < lanes; ++i) row[i] = v.re[i];
+}
+
+// The modes of real numbers that are not stored, conjugates of others. What makes no real numbers, the
+// imaginary parts of modes 0 and n / 2, is left out.
+INLINE void complete_modes(Values* modes, Index n) {
+  modes[0].im = Vector{};
+  if (n % 2 == 0) modes[n / 2].im = Vector{};
+  for (Index k = n / 2 + 1; k < n; ++k) modes[k] = conjugate(modes[n - k]);
+}
+
+// Where the rows of one side of a transform lie, in numbers of its type: in a table, of which some are
+// not kept (`row_tables.hpp`), or at equal distances.
+struct RowPlaces {
+  const Index *offset, *pitch;
+  Index plane, stride;
+  INLINE bool kept(int row) const { return !offset || offset[row] != not_kept; }
+  INLINE Index place(int row) const {
+    return offset ? offset[row] + plane * pitch[row] : row * stride;
+  }
+};
+
+// Transform the columns of arrays [a][b][n][columns]: of complex numbers; or if `is_real` between real
+// ones and half of their modes; or, with factors, of real ones. Columns are contiguous; other strides count numbers of the array's. Where
+// there are tables, of complex numbers, row r of [a][b] lies at offset[r] + (first + b) * pitch[r]
+// behind [a]; rows that are not kept are zero, or are not stored. Both arrays may be the same, if
+// rows stay in their places.
+struct Columns {
+  Index is_real, a, b, columns, source_a, source_b, source_row, target_a, target_b, target_row;
+  const Index *source_offset, *source_pitch;
+  Index source_first;
+  const Index *target_offset, *target_pitch;
+  Index target_first;
+};
+KERNEL fft_columns(const Real* source, Real* target, const Columns* sizes, const Plan* plan) {
+  const auto [is_real, a, b, columns, source_a, source_b, source_row, target_a, target_b,
+              target_row, source_offset, source_pitch, source_first, target_offset, target_pitch,
+              target_first] = *sizes;
+  const Index tiles = (columns + lane_count - 1) / lane_count, points = plan->points;
+  const Index n = points ? points : plan->of.n;
+  const Index source_reals = points || is_real && SIGN < 0 ? 1 : 2;
+  const Index target_reals = points || is_real && SIGN > 0 ? 1 : 2;
+  FOR_BLOCKS(block, a * b * tiles) {
+    Values *tile = tiles_of_thread(tile_size(*plan)), *other = tile + tile_size(*plan);
+    const Index column = block % tiles * lane_count, plane = block / tiles % b;
+    const Index field = block / tiles / b;
+    const int lanes = int(columns - column < lane_count ? columns - column : lane_count);
+    const RowPlaces rows_in{source_offset, source_pitch, source_first + plane, source_row};
+    const RowPlaces rows_out{target_offset, target_pitch, target_first + plane, target_row};
+    const Index in_plane = source_offset ? 0 : plane * source_b;
+    const Index out_plane = target_offset ? 0 : plane * target_b;
+    const Real* from = source + source_reals * (field * source_a + in_plane + column);
+    Real* to = target + target_reals * (field * target_a + out_plane + column);
+    const auto from_row = [&](int i) { return (const Complex*)from + rows_in.place(i); };
+    const auto to_row = [&](int k) { return (Complex*)to + rows_out.place(k); };
+    if (lanes == lane_count && !is_real && !points && !plan->with.by.n) {
+      transform<SIGN>(
+          plan->of, tile,
+          [&](int i) { return rows_in.kept(i) ? load_columns(from_row(i)) : Values{}; },
+          [&](int k, Values v) {
+            if (rows_out.kept(k)) store_columns(to_row(k), v);
+          });
+      continue;
+    }
+    const Index half = n / 2 + 1;
+    if (source_reals == 1) {
+      for (int i = 0; i < n; ++i) tile[i] = load_reals(from + i * source_row, lanes);
+      if (points) multiply_points(*plan, tile);
+    } else {
+      for (int i = 0; i < (is_real ? half : n); ++i)
+        tile[i] = rows_in.kept(i) ? load_some(from_row(i), lanes) : Values{};
+      if (is_real) complete_modes(tile, n);
+    }
+    transform_any<SIGN>(*plan, tile, other);
+    if (target_reals == 1) {
+      if (points) multiply_modes(*plan, other);
+      for (int k = 0; k < n; ++k) store_reals(to + k * target_row, other[k], lanes);
+    } else {
+      for (int k = 0; k < (is_real ? half : n); ++k)
+        if (rows_out.kept(k)) store_some(to_row(k), other[k], lanes);
+    }
+  }
+}
+
+// Exchange the lanes of as many vectors with their numbers.
+template <int S, int... I>
+INLINE void exchange_blocks(Vector& a, Vector& b, std::integer_sequence<int, I...>) {
+  const Vector low = __builtin_shufflevector(a, b, (I & S ? lane_count + I - S : I)...);
+  b = __builtin_shufflevector(a, b, (I & S ? lane_count + I : I + S)...);
+  a = low;
+}
+template <int S = 1>
+INLINE void transpose(Vector* v) {
+  if constexpr (S < lane_count) {
+    UNROLL for (int i = 0; i < lane_count; ++i)
+      if (!(i & S)) exchange_blocks<S>(v[i], v[i + S], Lanes{});
+    transpose<2 * S>(v);
+  }
+}
+
+// A row for each lane: of fewer rows, the last is read again, and not stored.
+template <class Number>
+struct Rows {
+  Number* row[lane_count];
+  int count;
+  INLINE Rows(Number* base, Index first, Index rows, Index b, Index c, Index stride_a,
+              Index stride_b, Index stride_c) {
+    count = int(rows - first < lane_count ? rows - first : lane_count);
+    for (int i = 0; i < lane_count; ++i) {
+      const Index r = first + (i < count ? i : count - 1);
+      row[i] = base + r / (b * c) * stride_a + r / c % b * stride_b + r % c * stride_c;
+    }
+  }
+  // Numbers of all rows from `n` on, of which there are `size`, a vector for each number, and back.
+  INLINE void load_some(Vector* v, Index n, Index size) const {
+    if (n + lane_count <= size) {
+      UNROLL for (int i = 0; i < lane_count; ++i) v[i] = load(row[i] + n, Vector{});
+    } else {
+      for (int i = 0; i < lane_count; ++i) {
+        v[i] = Vector{};
+        for (int k = 0; k < size - n; ++k) v[i][k] = row[i][n + k];
+      }
+    }
+    transpose(v);
+  }
+  INLINE void store_some(Vector* v, Index n, Index size) const {
+    transpose(v);
+    if (n + lane_count <= size && count == lane_count) {
+      UNROLL for (int i = 0; i < lane_count; ++i) store(row[i] + n, v[i]);
+      return;
+    }
+    const int numbers = int(size - n < lane_count ? size - n : lane_count);
+    for (int i = 0; i < count; ++i)
+      for (int k = 0; k < numbers; ++k) row[i][n + k] = v[i][k];
+  }
+  // As `size` complex, or real, numbers.
+  INLINE void load_complex(Values* RESTRICT tile, Index size) const {
+    for (Index n = 0; n < size; n += lane_count / 2) {
+      Vector v[lane_count];
+      load_some(v, 2 * n, 2 * size);
+      UNROLL for (int k = 0; k < lane_count / 2; ++k) tile[n + k] = {v[2 * k], v[2 * k + 1]};
+    }
+  }
+  INLINE void store_complex(const Values* RESTRICT tile, Index size) const {
+    for (Index n = 0; n < size; n += lane_count / 2) {
+      Vector v[lane_count];
+      UNROLL for (int k = 0; k < lane_count / 2; ++k) {
+        v[2 * k] = tile[n + k].re;
+        v[2 * k + 1] = tile[n + k].im;
+      }
+      store_some(v, 2 * n, 2 * size);
+    }
+  }
+  INLINE void load_real(Values* RESTRICT tile, Index size) const {
+    for (Index n = 0; n < size; n += lane_count) {
+      Vector v[lane_count];
+      load_some(v, n, size);
+      UNROLL for (int k = 0; k < lane_count; ++k) tile[n + k] = {v[k], Vector{}};
+    }
+  }
+  INLINE void store_real(const Values* RESTRICT tile, Index size) const {
+    for (Index n = 0; n < size; n += lane_count) {
+      Vector v[lane_count];
+      UNROLL for (int k = 0; k < lane_count; ++k) v[k] = tile[n + k].re;
+      store_some(v, n, size);
+    }
+  }
+};
+
+// The n modes of rows of 2 n real numbers taken as complex ones <-> the n + 1 modes of the real ones.
+// turns[k] = exp(-pi i k / n).
+INLINE void modes_of_halves(Values* modes, Index n, const Complex* RESTRICT turns) {
+  const Values first = modes[0];
+  modes[0] = {first.re + first.im, Vector{}};
+  modes[n] = {first.re - first.im, Vector{}};
+  for (Index k = 1; 2 * k <= n; ++k) {
+    const Values a = modes[k], b = conjugate(modes[n - k]);
+    const Values even = Real(0.5) * (a + b), odd = turn(Real(0.5) * (a - b), turns[k]);
+    modes[k] = even - times_i(odd);
+    modes[n - k] = conjugate(even + times_i(odd));
+  }
+}
+INLINE void halves_of_modes(Values* modes, Index n, const Complex* RESTRICT turns) {
+  const Vector first = modes[0].re, last = modes[n].re;
+  modes[0] = {first + last, first - last};
+  for (Index k = 1; 2 * k <= n; ++k) {
+    const Values a = modes[k], b = conjugate(modes[n - k]);
+    const Values even = a + b, odd = turn(a - b, conjugate(turns[k]));
+    modes[k] = even + times_i(odd);
+    modes[n - k] = conjugate(even - times_i(odd));
+  }
+}
+
+// Transform rows [a][b][c][]: of n complex numbers; or if `is_real` between n real ones and half of
+// their modes; or, with factors, of real ones; or, if `is_half`, between 2 n real ones and their n + 1 modes. Rows are contiguous; strides count
+// real numbers. Both arrays may be the same.
+struct RowsOf {
+  Index is_real, is_half;
+  const Complex* turns;
+  Index a, b, c, source_a, source_b, source_c, target_a, target_b, target_c;
+};
+KERNEL fft_rows(const Real* source, Real* target, const RowsOf* sizes, const Plan* plan) {
+  const auto [is_real, is_half, turns, a, b, c, source_a, source_b, source_c, target_a, target_b,
+              target_c] = *sizes;
+  const Index rows = a * b * c, points = plan->points, n = points ? points : plan->of.n;
+  const bool from_reals = points || is_real && SIGN < 0, to_reals = points || is_real && SIGN > 0;
+  FOR_BLOCKS(block, (rows + lane_count - 1) / lane_count) {
+    Values *tile = tiles_of_thread(tile_size(*plan)), *other = tile + tile_size(*plan);
+    const Index first = block * lane_count;
+    const Rows<const Real> from(source, first, rows, b, c, source_a, source_b, source_c);
+    const Rows<Real> to(target, first, rows, b, c, target_a, target_b, target_c);
+    if (from_reals) {
+      from.load_real(tile, n);
+      if (points) multiply_points(*plan, tile);
+    } else {
+      from.load_complex(tile, is_half ? (SIGN > 0 ? n + 1 : n) : is_real ? n / 2 + 1 : n);
+      if (to_reals) complete_modes(tile, n);
+      if (is_half && SIGN > 0) halves_of_modes(tile, n, turns);
+    }
+    transform_any<SIGN>(*plan, tile, other);
+    if (to_reals) {
+      if (points) multiply_modes(*plan, other);
+      to.store_real(other, n);
+    } else {
+      if (is_half && SIGN < 0) modes_of_halves(other, n, turns);
+      to.store_complex(other, is_half ? (SIGN < 0 ? n + 1 : n) : is_real ? n / 2 + 1 : n);
+    }
+  }
+}
+
+#endif

@@ -1,0 +1,86 @@
+"""Transforms on CPUs by kernels of our own, beside NumPy's in double precision."""
+
+import numpy as np
+import pytest
+
+from slipstream.device import HostDevice
+
+DEVICE = HostDevice(threads=1)
+# Products of small primes, with programs of their own and without; primes that are radices; and
+# lengths that are convolutions.
+LENGTHS = (*range(1, 18), 31, 32, 48, 61, 64, 96, 100, 128, 192, 240, 67, 134, 211)
+# Rows, columns, and axes before and between others.
+PLACES = (((2, 9), 2), ((11,), 0), ((2, 3, 8), 1), ((3, 2, 2, 5), 3), ((2, 1, 3, 2, 2), 5))
+ROUNDING = {"float64": 3e-16, "float32": 2e-7}
+RANDOM = np.random.default_rng(0)
+
+
+def draw(shape, dtype):
+    values = RANDOM.standard_normal(shape)
+    if np.dtype(dtype).kind == "c":
+        values = values + 1j * RANDOM.standard_normal(shape)
+    array = DEVICE.empty(shape, dtype)
+    array[...] = values
+    return array
+
+
+def transformed(source, target, axis, forward, device=DEVICE):
+    device.run(device.fft(source, target, axis, forward))
+    return target
+
+
+def assert_near(actual, expected, real):
+    error = np.linalg.norm(actual - expected) / np.linalg.norm(expected)
+    assert error < 8 * ROUNDING[real]
+
+
+@pytest.mark.parametrize("real", ROUNDING)
+@pytest.mark.parametrize("n", LENGTHS)
+def test_transforms_are_those_of_numpy(n, real):
+    complex_dtype = np.result_type(real, np.complex64)
+    for others, axis in PLACES:
+        shape = (*others[:axis], n, *others[axis:])
+        half = (*others[:axis], n // 2 + 1, *others[axis:])
+        x, points, modes = draw(shape, complex_dtype), draw(shape, real), draw(half, complex_dtype)
+        kept = x.copy(), points.copy()
+        wide, both = x.astype(complex), DEVICE.empty(shape, complex_dtype)
+        assert_near(transformed(x, both, axis, True), np.fft.fft(wide, axis=axis), real)
+        in_place = x.copy()
+        np.testing.assert_array_equal(transformed(in_place, in_place, axis, True), both)
+        assert_near(transformed(x, both, axis, False), n * np.fft.ifft(wide, axis=axis), real)
+        expected = np.fft.rfft(points.astype(float), axis=axis)
+        assert_near(transformed(points, np.empty_like(modes), axis, True), expected, real)
+        # NumPy too leaves out what makes no real numbers.
+        expected = n * np.fft.irfft(modes.astype(complex), n, axis=axis)
+        assert_near(transformed(modes, np.empty_like(points), axis, False), expected, real)
+        np.testing.assert_array_equal(x, kept[0])
+        np.testing.assert_array_equal(points, kept[1])
+
+
+@pytest.mark.parametrize("n", [24, 64, 67])
+def test_bits_do_not_depend_on_what_is_beside_nor_on_threads(n):
+    rows, columns = draw((37, n), float), draw((2, n, 37), complex)
+    modes = transformed(rows, np.empty((37, n // 2 + 1), complex), 1, True)
+    whole = transformed(columns, np.empty_like(columns), 1, True)
+    several = HostDevice(threads=3, lanes=1)
+    for device in (DEVICE, several):
+        for part in (np.s_[:1], np.s_[3:19], np.s_[36:]):
+            alone = np.empty_like(modes[part])
+            transformed(rows[part], alone, 1, True, device)
+            np.testing.assert_array_equal(alone, modes[part])
+            alone = np.empty_like(whole[..., part])
+            transformed(columns[..., part], alone, 1, True, device)
+            np.testing.assert_array_equal(alone, whole[..., part])
+
+
+def test_arrays_with_gaps_and_reversed_ones():
+    whole = draw((6, 10, 8), complex)
+    for view in (whole[:, ::2], whole[..., ::2], whole[::-1, :, ::-1], whole[:, 3:4]):
+        for axis in range(3):
+            target = np.empty(view.shape, complex)
+            transformed(view, target, axis, True)
+            assert_near(target, np.fft.fft(view, axis=axis), "float64")
+    rows = np.zeros((3, 5, 33), complex)
+    points = rows.view(float)[..., :64]
+    points[...] = values = RANDOM.standard_normal(points.shape)
+    assert_near(transformed(points, rows, 2, True), np.fft.rfft(values), "float64")
