@@ -12,6 +12,8 @@ from slipstream.device import HostDevice
 from slipstream.errors import InputError
 from slipstream.interactive.opened_run import open_run
 from slipstream.io.run_folder import RunFolder
+from slipstream.report.plot_command import plot
+from slipstream.report.report_command import write_report
 from slipstream.report.run_status import RunWatcher
 from slipstream.report.stored_run import StoredRun
 from slipstream.simulation import check_folder, make_simulation, resume_run, run_case
@@ -86,6 +88,35 @@ def test_output_that_has_changed_is_named_by_who_reads_it(run, capsys):
     with pytest.warns(UserWarning, match="it is not as it was written"):
         open_run(run)
     assert said in RunWatcher(run).look().warnings
+
+
+def test_damage_that_cannot_be_drawn_is_said_in_a_line(run, tmp_path):
+    place = run / "fields.zarr" / "y" / "c" / "0"
+    place.write_bytes(bytes(place.stat().st_size))
+    for draw in (
+        lambda: plot(run, tmp_path / "plots", field="tracer"),
+        lambda: write_report([run], tmp_path / "page.html"),
+    ):
+        with pytest.raises(InputError, match=r"fields\.zarr: y is not as it was written; it can"):
+            draw()
+    chunk = run / "fields.zarr" / "tracer" / "c" / "1" / "0" / "0" / "0"
+    chunk.write_bytes(b"{}")
+    with pytest.warns(UserWarning, match="is not as it was"):
+        opened = open_run(run)
+    with pytest.raises(InputError, match="'tracer' cannot be read"):
+        opened.fields["tracer"].load()
+
+
+def test_a_damaged_state_is_named_by_who_opens_its_run(run):
+    next((run / "checkpoints").glob("*/manifest.json")).write_text("{}")
+    with pytest.warns(UserWarning, match=r"\.zarr is damaged: manifest\.json"):
+        open_run(run)
+
+
+def test_a_series_with_bare_returns_is_watched(run):
+    path = run / "diagnostics.csv"
+    path.write_bytes(path.read_bytes() + b"1\r2,3\n")
+    assert RunWatcher(run).look().step == 4
 
 
 def test_a_name_that_is_too_long_is_no_folder(tmp_path):

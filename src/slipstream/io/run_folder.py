@@ -215,6 +215,11 @@ class RunFolder:
         if is_locked(self.path):
             return []
         found = []
+        for path in self.states() if names is None else ():
+            try:
+                read_manifest(path)
+            except Damage as damage:
+                found.append(f"{path} is damaged: {damage}")
         for name, seal in self.last_seals.items():
             if names is not None and name not in names:
                 continue

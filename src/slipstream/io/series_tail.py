@@ -74,7 +74,10 @@ class SeriesTail:
             if colon:
                 self.labels[name] = label
             return
-        cells = next(csv.reader([line.replace("\0", "")]), [])
+        try:
+            cells = next(csv.reader([line.replace("\0", "")]), [])
+        except csv.Error:
+            return
         if not self.columns:
             if {"step", "time"} <= set(cells):
                 self.columns = tuple(cells)

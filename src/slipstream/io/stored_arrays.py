@@ -80,6 +80,9 @@ class StoredArrays:
                 return values
         except FileNotFoundError:
             pass
+        except Exception as error:  # of zarr, and of its codecs
+            reason = reason_of(error)
+            raise InputError(f"{self.path}: {shown(name)} cannot be read: {reason}") from error
         raise InputError(f"{self.path} has been replaced since it was opened; open it again")
 
     def coordinate(self, name: str) -> np.ndarray:

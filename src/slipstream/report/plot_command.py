@@ -116,46 +116,47 @@ def plot(
     InputError
         If there is no such field, or nothing to draw yet.
     """
-    run, wishes = StoredRun(folder), wishes or PlaneWishes()
-    format = format or ("gif" if movie else "png")
-    accepted = MOVIE_FORMATS if movie else PICTURE_FORMATS
-    if format not in accepted:
-        kind = "movies" if movie else "pictures"
-        raise InputError(f"--format: {shown(format)}; accepted for {kind}: {listed(accepted)}")
-    if size is not None:
-        if not movie:
-            raise InputError("--size is of movies: give --movie with it")
-        if not SMALLEST_MOVIE <= size <= LARGEST_MOVIE:
-            raise InputError(
-                f"--size: {size}; accepted: {SMALLEST_MOVIE} to {LARGEST_MOVIE} pixels"
-            )
-    if spectrum is not None:
-        if field is not None or movie or not wishes.is_empty:
-            raise InputError(
-                "--spectrum, --compensate, --average and --since are of spectra: without --field,"
-                " --plane, --time, --range, --colormap and --movie"
-            )
-        picture = _spectrum_picture(run, spectrum, tell)
-        _make(out)
-        return [_written(picture, out, format)]
-    if field is None and not movie and wishes.is_empty:
-        pictures = run.pictures()
-        if not pictures:
-            raise InputError(f"{folder}: there is nothing to draw yet")
-        _make(out)
-        return [_written(picture, out, format) for picture in pictures]
-    choices = [run.choice_of(one) for one in _fields(run, field)]
-    if movie:
+    wishes = wishes or PlaneWishes()
+    with StoredRun(folder).drawn() as run:
+        format = format or ("gif" if movie else "png")
+        accepted = MOVIE_FORMATS if movie else PICTURE_FORMATS
+        if format not in accepted:
+            kind = "movies" if movie else "pictures"
+            raise InputError(f"--format: {shown(format)}; accepted for {kind}: {listed(accepted)}")
+        if size is not None:
+            if not movie:
+                raise InputError("--size is of movies: give --movie with it")
+            if not SMALLEST_MOVIE <= size <= LARGEST_MOVIE:
+                raise InputError(
+                    f"--size: {size}; accepted: {SMALLEST_MOVIE} to {LARGEST_MOVIE} pixels"
+                )
+        if spectrum is not None:
+            if field is not None or movie or not wishes.is_empty:
+                raise InputError(
+                    "--spectrum, --compensate, --average and --since are of spectra: without"
+                    " --field, --plane, --time, --range, --colormap and --movie"
+                )
+            picture = _spectrum_picture(run, spectrum, tell)
+            _make(out)
+            return [_written(picture, out, format)]
+        if field is None and not movie and wishes.is_empty:
+            pictures = run.pictures()
+            if not pictures:
+                raise InputError(f"{folder}: there is nothing to draw yet")
+            _make(out)
+            return [_written(picture, out, format) for picture in pictures]
+        choices = [run.choice_of(one) for one in _fields(run, field)]
+        if movie:
+            if wishes.time is not None:
+                raise InputError("--time and --movie exclude each other: a movie has all snapshots")
+            check_movie(format, "--format")
+            _make(out)
+            return [_movie(run, one, wishes, out, format, size) for one in choices]
+        drawn = [(one, _wanted(run, one, wishes)) for one in choices]
         if wishes.time is not None:
-            raise InputError("--time and --movie exclude each other: a movie has all snapshots")
-        check_movie(format, "--format")
+            _tell_time(run, wishes.time, tell)
         _make(out)
-        return [_movie(run, one, wishes, out, format, size) for one in choices]
-    drawn = [(one, _wanted(run, one, wishes)) for one in choices]
-    if wishes.time is not None:
-        _tell_time(run, wishes.time, tell)
-    _make(out)
-    return [_written(_picture(run, *one, wishes), out, format) for one in drawn]
+        return [_written(_picture(run, *one, wishes), out, format) for one in drawn]
 
 
 def plot_together(

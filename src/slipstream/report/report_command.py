@@ -47,15 +47,16 @@ def write_report(folders: Sequence[Path], out: Path | None = None) -> Path:
 
 def page_of(run: StoredRun) -> str:
     """Return the page of a run, with plots of what it has written."""
-    return run_page(
-        run.path,
-        run.record,
-        {one.name: one.svg() for one in run.pictures() if not one.is_summary},
-        run_checks(run.series[0], run.planes(), run.case),
-        case=run.case_text,
-        is_running=run.is_running,
-        timeline=timeline_of(run.path),
-    )
+    with run.drawn():
+        return run_page(
+            run.path,
+            run.record,
+            {one.name: one.svg() for one in run.pictures() if not one.is_summary},
+            run_checks(run.series[0], run.planes(), run.case),
+            case=run.case_text,
+            is_running=run.is_running,
+            timeline=timeline_of(run.path),
+        )
 
 
 def _check(path: Path) -> None:

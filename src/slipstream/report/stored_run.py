@@ -5,6 +5,7 @@ The run may be finished, interrupted or under way, and the folder somebody else'
 
 from __future__ import annotations
 
+import contextlib
 import math
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,7 +17,7 @@ import numpy as np
 
 from slipstream.accepted import STATISTICS
 from slipstream.case.chosen_outputs import ScalarsOutput
-from slipstream.errors import InputError
+from slipstream.errors import InputError, SlipstreamError
 from slipstream.field import Field
 from slipstream.io.run_folder import FIELDS_NAME, OUTPUTS_NAME, SPECTRA_NAME, RunFolder
 from slipstream.io.run_record import RunRecord
@@ -62,8 +63,21 @@ class StoredRun:
     def __init__(self, folder: str | Path) -> None:
         self.path, self._folder = Path(folder), RunFolder(folder)
         self._folder.check_is_a_run()
-        for fault in self._folder.faults():
+        self._faults = self._folder.faults()
+        for fault in self._faults:
             print(printable(f"slipstream: warning: {fault}"), file=sys.stderr)
+
+    @contextlib.contextmanager
+    def drawn(self) -> Iterator[StoredRun]:
+        """Say in a line that something is not drawn because it is not as it was written."""
+        try:
+            yield self
+        except SlipstreamError:
+            raise
+        except Exception as error:
+            if not self._faults:
+                raise
+            raise InputError(f"{self._faults[0]}; it cannot be drawn") from error
 
     @cached_property
     def case_text(self) -> str:
