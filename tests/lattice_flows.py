@@ -20,6 +20,7 @@ relaxation_time = 0.8
 end = 40
 [convergence]
 interval = 10
+vectors = 0
 [numerics]
 propagation = "aa"
 layout = "stream"

@@ -50,7 +50,7 @@ def test_permeability_of_a_channel_is_exact(device, width, magic, relaxation_tim
         axis="z",
         magic=magic,
         relaxation_time=relaxation_time,
-        tolerance=1e-11,
+        tolerance=1e-10,
         device=device,
     )
     # Two of the layers are solid.
@@ -328,12 +328,13 @@ def test_without_inertia_no_force_is_too_large(device):
             permeability(sample, force=force, device=device, **settings) for force in (1e-6, 0.5)
         )
     assert fast.mach > 1
-    assert fast.k == pytest.approx(slow.k, rel=1e-12)
+    # Extrapolations keep changes in single precision.
+    assert fast.k == pytest.approx(slow.k, rel=1e-8)
 
 
 def test_flow_that_is_too_fast_is_an_error_that_tells_what_to_do(device):
     sample = make_sample("channel", (2, 12, 2), axis="y")
-    with pytest.raises(RunError, match="Mach number.*at step 100.*force at least .* smaller$"):
+    with pytest.raises(RunError, match="Mach number.*at step 20.*force at least .* smaller$"):
         permeability(sample, force=0.1, inertia=True, device=device)
     flow = flow_through(voxels("channel", (2, 12, 2), axis="y"), Fluid(), device)
     set_populations(flow, np.full((19, 2, 12, 2), np.nan))

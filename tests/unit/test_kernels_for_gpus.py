@@ -30,6 +30,7 @@ from slipstream.exchange.pack_targets import packed_blocks
 from slipstream.exchange.reduced_precision_wire import WIRES, NarrowWire
 from slipstream.fft import DistributedFFT, SlabGeometry, truncate
 from slipstream.lattice import Fluid, PoreFlow, Storage
+from slipstream.lattice.acceleration import PERIOD, Acceleration
 from slipstream.lattice.d3q19 import D3Q19
 from slipstream.lattice.population_layout import LAYOUTS
 from slipstream.schedule import StepGraph
@@ -188,6 +189,10 @@ def lattice_kernels(real):
         flow.advance(2)
         flow.sums()
         flow.fields()
+        acceleration = Acceleration(flow, 3, None)
+        flow.advance(PERIOD)
+        acceleration.measure(1.0)
+        acceleration.go_on()
         flow.set_populations(np.arange(3), 1, flow.populations(np.arange(3), 1))
     swap_kernels(device, np.dtype(real))
     return set(device.noted)

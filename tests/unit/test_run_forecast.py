@@ -3,7 +3,6 @@
 import itertools
 import os
 
-import numpy as np
 import pytest
 from rich.console import Console
 
@@ -250,16 +249,6 @@ def test_a_pilot_that_cannot_be_tells_nothing(monkeypatch):
 
 
 # -- lattice ---------------------------------------------------------------------------------------
-
-
-def test_steps_until_a_flow_is_steady_are_extrapolated():
-    limit, pace = 3.0, 200.0
-    history = [(n, limit * (1 - np.exp(-n / pace))) for n in range(50, 651, 50)]
-    found = pilot_flow.steps_until(history, 1e-3)
-    # Two looks in a row are to be within the tolerance.
-    assert found == pytest.approx(pace * np.log(1e3) + 50, rel=0.05)
-    assert pilot_flow.steps_until(history[:2], 1e-3) is None
-    assert pilot_flow.steps_until([], 1e-3) is None
 
 
 def test_pores_of_one_and_two_voxels_are_narrow():

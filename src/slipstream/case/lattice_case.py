@@ -38,6 +38,8 @@ from slipstream.case.table import (
 )
 
 Axis = Literal["x", "y", "z"]
+# Changes from which a steady flow is extrapolated: more would hardly help.
+MOST_VECTORS = 30
 # By precision: the least distance from the steady flow that can be asked for. Round-off, which adds
 # up over the steps that a flow takes to settle, leaves none smaller.
 LEAST_TOLERANCES = {"float64": 1e-12, "float32": 1e-6, "mixed": 1e-6}
@@ -381,10 +383,14 @@ class Convergence(Table):
         Estimated relative distance to the permeability of the steady flow; 0 for never.
     interval : int
         Time steps between two checks; an even number.
+    vectors : int
+        From how many of its last changes the steady flow is extrapolated, which takes a fraction of
+        the time steps; 0 for none. Where memory is short there are fewer.
     """
 
     tolerance: Annotated[float, Field(ge=0, lt=1)] = 1e-3
     interval: EvenSteps = 100
+    vectors: Annotated[int, BeforeValidator(_whole), Field(ge=0, le=MOST_VECTORS)] = 10
 
 
 class Numerics(Table):

@@ -8,7 +8,7 @@ from slipstream.array_types import Array
 from slipstream.device.device_interface import Device, Kernel, RowLaunch
 
 # Rows that one thread adds.
-_ROWS_OF_GROUP = 64
+ROWS_OF_GROUP = 64
 
 
 def row_sum_kernel(device: Device) -> Kernel:
@@ -18,11 +18,16 @@ def row_sum_kernel(device: Device) -> Kernel:
 
 def sum_of_rows(device: Device, table: Array) -> np.ndarray:
     """Return the sum over the first axis of a table of doubles, always in the same order."""
+    return device.to_host(group_sums(device, table)).sum(axis=0)
+
+
+def group_sums(device: Device, table: Array) -> Array:
+    """Return the sums over groups of `ROWS_OF_GROUP` rows of a table of doubles, on the device."""
     rows, columns = table.shape
-    groups = -(-rows // _ROWS_OF_GROUP)
+    groups = -(-rows // ROWS_OF_GROUP)
     totals = device.empty((groups, columns), np.float64)
     launch = RowLaunch(groups, columns)
     device.run(
-        row_sum_kernel(device).bind(launch, table, totals, groups, _ROWS_OF_GROUP, rows, columns)
+        row_sum_kernel(device).bind(launch, table, totals, groups, ROWS_OF_GROUP, rows, columns)
     )
-    return device.to_host(totals).sum(axis=0)
+    return totals

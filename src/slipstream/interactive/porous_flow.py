@@ -79,6 +79,9 @@ walls, isolated
         steady flow; 0 for never.
     interval : int
         Time steps between two checks of the permeability.
+    vectors : int
+        From how many of its last changes the steady flow is extrapolated; 0 for none, which follows
+        the flow in time.
     max_steps : int
         Number of time steps after which `run` ends in any case.
     precision : {"float64", "float32", "mixed"}
@@ -128,6 +131,7 @@ walls, isolated
         density: float | None = None,
         tolerance: float = 1e-3,
         interval: int = 100,
+        vectors: int = 10,
         max_steps: int = 200_000,
         precision: str = "float64",
         storage: Storage | Mapping[str, str] | None = None,
@@ -193,7 +197,11 @@ walls, isolated
             },
             "initial": {} if restart is None else {"restart": str(restart)},
             "time": {"end": max_steps},
-            "convergence": {"tolerance": tolerance, "interval": interval},
+            "convergence": {
+                "tolerance": tolerance,
+                "interval": interval,
+                "vectors": vectors,
+            },
             "numerics": {
                 "precision": precision,
                 **_storage_keys(storage),

@@ -11,12 +11,14 @@ neighbours to a third of all values. They agree for a plain decay, which is ther
 
 from __future__ import annotations
 
+import copy
 import math
 
 import numpy as np
 
 from slipstream.array_types import Comm
 from slipstream.errors import RunError
+from slipstream.lattice.acceleration import PERIOD, Acceleration, Extrapolation
 from slipstream.lattice.darcy import FlowSums, Means, darcy_permeability, sum_up
 from slipstream.lattice.pore_flow import PoreFlow
 
@@ -30,6 +32,17 @@ _PATIENCE = 10
 def distance_text(residual: float) -> str:
     """Return the estimated distance from the steady flow as text; 1 means that it is unknown."""
     return UNKNOWN if residual == 1 else f"{residual:.2g}"
+
+
+def round_off_text(residual: float, tolerance: float, precision: str) -> str:
+    """Return that a tolerance cannot be reached, and what helps."""
+    helps = "a larger tolerance helps"
+    if precision != "float64":
+        helps = "precision float64, or a larger tolerance, helps"
+    return (
+        f"round-off leaves the permeability {residual:.2g} from steady, which is the floor of this"
+        f" flow in {precision}, above the tolerance {tolerance:g}; {helps}"
+    )
 
 
 class Convergence:
@@ -106,12 +119,92 @@ class Convergence:
         return abs(change) / scale if change * before < 0 else math.inf
 
 
+# Extrapolations by which those before are judged; by how much more the error is taken to be.
+_JUDGED, _SAFETY = 20, 2.5
+# By how much round-off may exceed that of the last digit of each number at random.
+_ROUNDED = 1.2
+# Extrapolations that do not come nearer, after which round-off is taken to be the reason.
+_STUCK = 20
+# Extrapolations from which the flow may depart, before time steps go on alone.
+_MOST_REJECTIONS = 4
+
+
+class IterationError:
+    """Follows how far a quantity is from its limit while a flow is extrapolated to it.
+
+    The error is how far the extrapolation goes, and what its own residual may still hide: that
+    residual times the largest change of the quantity that followed from a residual before. Each
+    estimate is compared with where the quantity has gone since, and if one was too small, all that
+    follow are larger by that factor. What is given is the larger of the last two. The last digit of
+    each number is taken to be wrong in the worst way: this is the floor.
+    """
+
+    def __init__(self, tolerance: float) -> None:
+        self.tolerance = tolerance
+        self._values: list[float] = []
+        self._found: list[Extrapolation] = []
+        # Estimates before what was learnt, and those that were given.
+        self._raw: list[float] = []
+        self._errors: list[float] = []
+        # The largest change of the quantity by a residual, so far.
+        self._reach = 0.0
+
+    def add(self, value: float, found: Extrapolation) -> float:
+        """Add a value; return the estimated relative distance to the limit, infinite if unknown."""
+        before = list(zip(self._values, self._found, self._raw, strict=True))[-_JUDGED:]
+        self._values.append(value)
+        self._found.append(found)
+        raw, factor = math.inf, 1.0
+        if before and value:
+            limits = value, found.value
+            reach = max(
+                abs(limit - other) / one.norm if one.norm else 0.0
+                for other, one, _ in before
+                for limit in limits
+            )
+            self._reach = max(self._reach, reach)
+            floor = _ROUNDED * (self._reach * found.round_off + found.digit * abs(value))
+            raw = abs(found.value - value) + reach * found.expected_norm + floor
+            known = [(other, one) for other, _, one in before if 0 < one < math.inf]
+            factor = max([1.0, *(abs(found.value - other) / one for other, one in known)])
+        self._raw.append(raw)
+        error = _SAFETY * factor * raw / abs(value) if value else math.inf
+        self._errors.append(error)
+        return max(self._errors[-2:]) if len(self._errors) > 1 else math.inf
+
+    @property
+    def converged(self) -> bool:
+        """Whether the last two estimates are within the tolerance."""
+        return len(self._errors) > 1 and max(self._errors[-2:]) <= self.tolerance
+
+    @property
+    def is_stuck(self) -> bool:
+        """Whether round-off keeps the quantity from coming nearer."""
+        errors = self._errors
+        if len(errors) <= 2 * _STUCK or self._found[-1].norm > self._found[-1].round_off:
+            return False
+        return min(errors[-_STUCK:]) > min(errors[:-_STUCK]) / 2
+
+    def looks_left(self) -> float:
+        """Return how many more values it takes until it has converged; infinity if unknown."""
+        if self.converged:
+            return 0.0
+        errors = [one for one in self._errors[-_JUDGED:] if math.isfinite(one)]
+        if len(errors) < 4 or self.tolerance <= 0:
+            return math.inf
+        half = len(errors) // 2
+        fall = math.log(min(errors[:half]) / min(errors[half:])) / half
+        return max(2.0, math.log(errors[-1] / self.tolerance) / fall) if fall > 0 else math.inf
+
+
 class Steadiness:
-    """Follows the permeability of a flow. Its methods are collective.
+    """Takes a flow to its steady state and follows its permeability. Its methods are collective.
 
     A `force` per volume of the sample drives the flow along an axis of the array. With a tolerance
-    of 0 no flow is steady. There are `interval` steps between two looks. `residual` is the
-    estimated relative distance from the steady flow as of the last look, 1 while it is unknown.
+    of 0 no flow is steady. There are `interval` steps between two looks. With `vectors` the flow is
+    extrapolated every `PERIOD` steps, and looked at before. `residual` is the estimated relative
+    distance from the steady flow as of the last look, 1 while it is unknown; `history` has the
+    steps and permeabilities of all looks.
     """
 
     def __init__(
@@ -122,21 +215,46 @@ class Steadiness:
         tolerance: float,
         interval: int,
         comm: Comm,
+        vectors: int = 0,
     ) -> None:
         self._flow, self._comm = flow, comm
+        # Without a tolerance the flow is to be followed in time, as it is.
+        self._vectors = vectors if tolerance > 0 else 0
+        self._acceleration: Acceleration | None = None
+        self._error = IterationError(tolerance)
+        self.history: list[tuple[int, float]] = []
         self._axis, self._force = axis, force
         self._interval = interval
         self._convergence = Convergence(tolerance)
         self._means: Means | None = None
         self._has_warned = self._has_alternated = False
         self._warnings: list[str] = []
+        self._is_due = False
         self.residual = 1.0
 
     @property
     def is_steady(self) -> bool:
         """Whether the flow is within the tolerance of the steady one."""
         # Without a tolerance no flow is, not even one that no longer changes.
-        return self._convergence.tolerance > 0 and self._convergence.converged
+        judge = self._error if self._vectors else self._convergence
+        return judge.tolerance > 0 and judge.converged
+
+    @property
+    def is_stuck(self) -> bool:
+        """Whether round-off keeps the flow from coming nearer to the steady one."""
+        return self._vectors > 0 and self._error.is_stuck
+
+    def copy(self, other: Steadiness) -> None:
+        """Go on from where another one is, whose flow has been copied to this one's."""
+        for permeability in other.looks:
+            self.add(permeability)
+        self.history = list(other.history)
+        self._note(other.residual)
+        self._error = copy.deepcopy(other._error)
+        self._is_due = other._is_due
+        if other._acceleration is not None:
+            self._acceleration = Acceleration(self._flow, self._vectors, self._comm)
+            self._acceleration.copy(other._acceleration)
 
     @property
     def looks(self) -> list[float]:
@@ -146,6 +264,8 @@ class Steadiness:
     @property
     def steps_left(self) -> float:
         """About how many steps it takes until the flow is steady; infinity if unknown."""
+        if self._vectors:
+            return PERIOD * self._error.looks_left()
         return self._interval * self._convergence.looks_left()
 
     def means(self) -> Means:
@@ -160,9 +280,41 @@ class Steadiness:
             self._means = Means(flow.steps, sums, share, column, float(column[self._axis]))
         return self._means
 
+    def advance(self, profile: bool = False) -> None:
+        """Do a pair of steps, extrapolate the flow before them if it is time to, and look at it."""
+        flow, accelerates = self._flow, self._vectors > 0
+        if accelerates and self._acceleration is None:
+            self._acceleration = Acceleration(flow, self._vectors, self._comm)
+        elif self._acceleration is not None and self._is_due:
+            self._acceleration.go_on()
+        flow.advance(2, profile)
+        self._is_due = accelerates and flow.steps % PERIOD == 0
+        if self._acceleration is not None and self._is_due:
+            value = self.means().permeability
+            found = self._acceleration.measure(value)
+            if found is not None:
+                self._note(self._error.add(value, found))
+            # Without inertia there always is a steady state.
+            if flow.fluid.inertia and self._acceleration.rejections > _MOST_REJECTIONS:
+                self._give_up()
+        self.look()
+
+    def _give_up(self) -> None:
+        """Go on by time steps alone, as a flow does that has no steady state."""
+        self._vectors, self._acceleration, self._is_due = 0, None, False
+        self._convergence = Convergence(self._convergence.tolerance)
+        self.residual = 1.0
+        self._warnings.append(
+            f"the flow had no steady state near that could be extrapolated at step"
+            f" {self._flow.steps}; time steps alone go on"
+        )
+
     def look(self) -> None:
         """Judge how steady the flow is, if it is time to."""
-        if self._flow.steps % self._interval == 0:
+        is_time = self._flow.steps % self._interval == 0
+        if is_time or self._is_due:
+            self.history.append((self._flow.steps, self.means().permeability))
+        if is_time:
             means = self.means()
             self.add(means.permeability, means.alternation)
             if self._convergence.only_alternates and not self._has_alternated:
@@ -176,6 +328,10 @@ class Steadiness:
     def add(self, permeability: float, alternation: float = 0.0) -> None:
         """Add a look's permeability, which may be of an earlier run, and how it alternates."""
         residual = self._convergence.add(permeability, alternation)
+        if not self._vectors:
+            self._note(residual)
+
+    def _note(self, residual: float) -> None:
         self.residual = residual if math.isfinite(residual) else 1.0
 
     def _judge(self, sums: FlowSums) -> None:

@@ -11,6 +11,7 @@ from slipstream.array_types import Comm
 from slipstream.case import LatticeCase
 from slipstream.collective import sum_over_ranks
 from slipstream.device import quick_bandwidth
+from slipstream.lattice.acceleration import PERIOD, vectors_needed
 from slipstream.lattice.convergence import UNKNOWN, distance_text
 from slipstream.lattice.darcy import DARCY, Means, drive_of
 from slipstream.lattice.flow_domain import Domain, image_text
@@ -57,6 +58,19 @@ def problem_text(case: LatticeCase, domain: Domain, found: Connectivity) -> dict
         "force per volume that drives it",
         "precision": case.numerics.precision,
     }
+
+
+def steady_text(case: LatticeCase, sites: int, storage: Storage) -> str:
+    """Return how the steady flow is reached, and the memory for it where a rank has most sites."""
+    vectors = case.convergence.vectors if case.ends_early else 0
+    if not vectors:
+        return "by time steps alone"
+    need = vectors_needed(sites, vectors, storage) / 2**30
+    return (
+        f"extrapolated every {PERIOD} steps from the last {vectors} changes (Anderson), in"
+        f" {need:.3g} GiB more, or from fewer in half of what is free; a restart begins with new"
+        " ones"
+    )
 
 
 def storage_text(storage: Storage, tried: int) -> tuple[str, str]:

@@ -18,7 +18,8 @@ from slipstream.exchange import chosen_transport, make_transport
 from slipstream.field import Field
 from slipstream.io.checkpoint import Checkpoint
 from slipstream.io.image_errors import CASES, in_terms_of
-from slipstream.lattice.convergence import Steadiness
+from slipstream.lattice.acceleration import vectors_that_fit
+from slipstream.lattice.convergence import Steadiness, round_off_text
 from slipstream.lattice.darcy import DARCY, FlowSums, drive_of, resisted_force
 from slipstream.lattice.domain_decomposition import Subdomain
 from slipstream.lattice.flow_domain import (
@@ -54,6 +55,7 @@ from slipstream.lattice.lattice_report import (
     ranks_text,
     si_texts,
     speed_results,
+    steady_text,
     storage_text,
 )
 from slipstream.lattice.percolation import Connectivity
@@ -163,6 +165,8 @@ class LatticeSimulation(Simulation):
         """Return what is solved, in which pores. Collective: reads and analyses the image."""
         self._read_image()
         text = problem_text(self.case, self.domain, self.found)
+        most = max(one.sites for one in self._loads)
+        text["steady flow"] = steady_text(self.case, most, self._storages[0])
         text["narrow pores"] = narrow_text(self.subdomain)
         faces = unmatched_text(self.subdomain)
         return {**text, "faces": faces} if faces else text
@@ -221,6 +225,8 @@ class LatticeSimulation(Simulation):
             transport,
             case.run.schedule,
         )
+        wanted = case.convergence.vectors if case.ends_early else 0
+        self._vectors = vectors_that_fit(wanted, self.flow, self.comm)
 
     def initialise(self) -> None:
         """Set a fluid at rest, or the state of a checkpoint."""
@@ -253,7 +259,13 @@ class LatticeSimulation(Simulation):
         self._units = units
         self._fields = VoxelFields(self.flow, self.comm, voxel_size, units)
         self._steadiness = Steadiness(
-            self.flow, axis, force, convergence.tolerance, convergence.interval, self.comm
+            self.flow,
+            axis,
+            force,
+            convergence.tolerance,
+            convergence.interval,
+            self.comm,
+            self._vectors,
         )
 
     def _take_settings(self, before: Case) -> None:
@@ -305,8 +317,7 @@ class LatticeSimulation(Simulation):
         self._follow(other._axis, other._began)
         self.flow.copy_state(other.flow)
         self.step, self.time, self.finished = other.step, other.time, other.finished
-        for permeability in other._steadiness.looks:
-            self._steadiness.add(permeability)
+        self._steadiness.copy(other._steadiness)
 
     def kept(self) -> dict[str, Any]:
         """Return the populations, and what has been found out on the way to a steady flow."""
@@ -343,32 +354,33 @@ class LatticeSimulation(Simulation):
 
     def _advance(self, step_size: float, profile: bool) -> Timeline | None:
         """Do a pair of steps, whatever the requested size; a RunError if the flow is too fast."""
-        self.flow.advance(2, profile)
+        self._steadiness.advance(profile)
         self.step += 2
         self.time = float(self.step)
         timeline = None
         if profile:
             self.flow.synchronize()
             timeline = self.flow.timeline(forget=True)
-        self._steadiness.look()
         self._judge()
         return timeline
 
     def _judge(self) -> None:
         """End the run, or go on with the next axis, if the flow along this one is steady."""
-        number = len(self._over)
+        number, tolerance = len(self._over), self.case.convergence.tolerance
         if number + 1 < len(self._axes):
             # The remaining axes share the remaining steps.
             share = (int(self.case.time.end) - self._began) // (len(self._axes) - number)
-            if self._steadiness.is_steady or self.flow.steps >= max(2, share - share % 2):
+            over = self._steadiness.is_steady or self._steadiness.is_stuck
+            if over or self.flow.steps >= max(2, share - share % 2):
                 self._over.append(self._record())
                 self._follow(self._axes[number + 1], began=self.step)
                 self.flow.rest()
         elif self._steadiness.is_steady:
-            tolerance = self.case.convergence.tolerance
             self.finished = f"converged, the permeability is within {tolerance:g} of steady"
             if not self._is_steady():
                 self.finished = "the flow along the last axis is steady, along another it is not"
+        elif self._steadiness.is_stuck:
+            self.finished = round_off_text(self.residual, tolerance, self.case.numerics.precision)
 
     def _record(self) -> AxisRecord:
         """Return the record of the flow along this axis. Collective."""

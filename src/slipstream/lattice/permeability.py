@@ -18,9 +18,9 @@ from typing import Any
 import numpy as np
 
 from slipstream.accepted import FORCES, LARGEST_VOXEL, SCHEDULES
-from slipstream.argument_checks import check_positive, name_among
+from slipstream.argument_checks import check_positive, name_among, whole_number
 from slipstream.array_types import Comm
-from slipstream.case.lattice_case import LEAST_TOLERANCES
+from slipstream.case.lattice_case import LEAST_TOLERANCES, MOST_VECTORS
 from slipstream.collective import check_agreement, collectively, sum_over_ranks
 from slipstream.decomposition import Box
 from slipstream.device import Device
@@ -28,7 +28,8 @@ from slipstream.errors import InputError
 from slipstream.exchange import make_transport, open_matching_device
 from slipstream.io.image_errors import ARGUMENTS, in_terms_of
 from slipstream.io.voxel_images import open_image
-from slipstream.lattice.convergence import distance_text
+from slipstream.lattice.acceleration import vectors_that_fit
+from slipstream.lattice.convergence import distance_text, round_off_text
 from slipstream.lattice.darcy import resisted_force
 from slipstream.lattice.domain_decomposition import PARTITIONS, Subdomain
 from slipstream.lattice.flow_domain import (
@@ -49,7 +50,13 @@ from slipstream.lattice.permeability_result import (
 from slipstream.lattice.population_layout import PRECISIONS, TUNED, Storage
 from slipstream.lattice.pore_flow import PoreFlow
 from slipstream.lattice.relaxation_rates import Fluid, driven_along
-from slipstream.lattice.steady_flow import MOST_STEPS, Callback, SteadyFlow, run_to_steady
+from slipstream.lattice.steady_flow import (
+    MOST_STEPS,
+    ROUND_OFF,
+    Callback,
+    SteadyFlow,
+    run_to_steady,
+)
 from slipstream.lattice.storage_tuning import choose_storage
 from slipstream.lattice.velocity_set import AXES, axes_of
 
@@ -84,6 +91,7 @@ def permeability(
     tolerance: float = 1e-3,
     max_steps: int = 200_000,
     interval: int = 100,
+    vectors: int = 10,
     callback: Callback | None = None,
     precision: str = "float64",
     storage: Storage | Mapping[str, str] | None = None,
@@ -146,7 +154,10 @@ def permeability(
     max_steps : int
         Number of steps after which to stop in any case.
     interval : int
-        Steps between two checks of the permeability.
+        Steps between two checks of the permeability, for the callback and the history.
+    vectors : int
+        From how many of its last changes the steady flow is extrapolated, which takes a fraction of
+        the steps; 0 for none. Where memory is short there are fewer.
     callback : callable, optional
         Called on all ranks at each of these checks with a `slipstream.lattice.FlowProgress`: axis,
         step, permeability, residual, mach, seconds. It returns True to stop the flow along this
@@ -206,6 +217,7 @@ def permeability(
             " 2e-6, or 1 for voxels"
         )
     _check_steps(max_steps, interval)
+    vectors = whole_number("vectors", vectors, 0, MOST_VECTORS)
     max_steps, interval = int(max_steps), int(interval)
     fluid, mirrored = Fluid(relaxation_time, magic, inertia=inertia), mirrored_axes(mirror, axes)
     real_fluid = physical_fluid(voxel_size, viscosity, pressure_gradient, density)
@@ -237,6 +249,7 @@ def permeability(
         "tolerance": tolerance,
         "max_steps": max_steps,
         "interval": interval,
+        "vectors": vectors,
         "callback": callback is not None,
         "storage": wishes,
         "partition": partition,
@@ -281,6 +294,7 @@ def permeability(
     made_with = driven_along(fluid, axes, force, pressure_drop)
     carrier = make_transport(transport, comm, opened)
     flow = PoreFlow(subdomain, made_with, chosen, opened, carrier, schedule)
+    vectors = vectors_that_fit(vectors, flow, comm)
     runs: list[SteadyFlow] = []
     for one in axes:  # no comprehension, as warnings name the caller
         run = run_to_steady(
@@ -296,6 +310,7 @@ def permeability(
             area=voxel_size**2,
             keep_fields=bool(keep_fields),
             sample=domain.sample,
+            vectors=vectors,
             stacklevel=4,
         )
         runs.append(run)
@@ -304,6 +319,9 @@ def permeability(
     result = _result(runs, axes, subdomain, domain, real_fluid, voxel_size, chosen, comm)
     if any(run.was_interrupted for run in runs):
         raise PermeabilityInterrupted(result)
+    if any(run.ended == ROUND_OFF for run in runs):
+        text = round_off_text(result.residual, tolerance, chosen.precision)
+        warnings.warn(text, RuntimeWarning, stacklevel=3)
     if any(run.ended == MOST_STEPS for run in runs):
         warnings.warn(
             f"not converged within max_steps = {max_steps}: the relative distance of k from that of"

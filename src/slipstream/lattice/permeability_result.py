@@ -129,10 +129,11 @@ class AxisFlow:
         The square root of the permeability (Ward 1964), in the unit of lengths.
     converged : bool
         Whether the tolerance was reached.
-    ended : {"converged", "max_steps", "callback", "interrupted"}
-        Why the flow ended.
+    ended : {"converged", "max_steps", "callback", "interrupted", "round-off"}
+        Why the flow ended; round-off keeps it from coming nearer to the steady flow.
     residual : float
-        Estimated relative distance of k from that of the steady flow; 1 if it is unknown.
+        Estimated relative distance of k from that of the steady flow; 1 if it is unknown. Of an
+        accelerated flow it bounds the error that the iteration leaves in 19 of 20 media.
     steps : int
         Number of steps done.
     history : list of (int, float)
@@ -277,7 +278,8 @@ class Permeability:
     converged : bool
         Whether the tolerance was reached.
     residual : float
-        Estimated relative distance of k from that of the steady flow; 1 if it is unknown.
+        Estimated relative distance of k from that of the steady flow; 1 if it is unknown. Of an
+        accelerated flow it bounds the error that the iteration leaves in 19 of 20 media.
     steps : int
         Number of steps done.
     seconds : float
@@ -313,6 +315,11 @@ class Permeability:
     voxel_size: float
     storage: Storage
     flows: dict[str, AxisFlow]
+
+    @property
+    def iteration_error(self) -> float:
+        """The relative error of k that the iteration leaves: the same as `residual`."""
+        return self.residual
 
     @property
     def k_millidarcy(self) -> float:

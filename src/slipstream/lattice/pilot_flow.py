@@ -16,7 +16,7 @@ import numpy as np
 
 from slipstream.collective import largest, sum_over_ranks
 from slipstream.errors import SlipstreamError
-from slipstream.lattice.convergence import MACH_WARNING, Convergence
+from slipstream.lattice.convergence import MACH_WARNING
 from slipstream.lattice.darcy import drive_of
 from slipstream.lattice.flow_domain import narrow_doubt, narrow_text
 from slipstream.lattice.permeability import permeability
@@ -44,7 +44,7 @@ def foresee(simulation: LatticeSimulation, seconds: float) -> Foresight:
     factor, result = pilot
     case = simulation.case
     axes = {"all": 3}.get(case.flow.axis, 1)
-    steps = steps_until(result.history, case.convergence.tolerance)
+    steps = result.steps if result.converged else None
     if steps is not None and case.ends_early:
         found.steps = min(axes * factor * steps, case.time.end)
         found.source = f"steady in a pilot run of voxels {factor} times as large"
@@ -105,6 +105,7 @@ def run_pilot(simulation: LatticeSimulation, factor: int, seconds: float) -> Per
                 tolerance=case.convergence.tolerance or 1e-3,
                 max_steps=max(2, int(case.time.end / factor) // 2 * 2),
                 interval=max(2, case.convergence.interval // factor // 2 * 2),
+                vectors=case.convergence.vectors,
                 callback=is_late,
                 storage=simulation.storage,
                 keep_fields=False,
@@ -135,17 +136,3 @@ def coarse_pores(simulation: LatticeSimulation, factor: int) -> np.ndarray:
     np.add.at(counts, tuple(c[inside] for c in coarse), 1)
     total = sum_over_ranks(simulation.comm, counts)
     return (total >= math.prod(edges) / 2).astype(np.uint8)
-
-
-def steps_until(history: list[tuple[int, float]], tolerance: float) -> float | None:
-    """Return after how many steps a permeability is steady, by those of equidistant steps.
-
-    Where it is not yet, its distance from the limit is taken to shrink as it has before.
-    """
-    convergence = Convergence(tolerance)
-    for _, value in history:
-        convergence.add(value)
-    left = convergence.looks_left()
-    if not (history and math.isfinite(left)):
-        return None
-    return history[-1][0] + left * history[0][0]

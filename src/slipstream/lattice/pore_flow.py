@@ -277,6 +277,11 @@ class PoreFlow:
         """Return what ran when in the profiled steps; `forget` clears the record."""
         return Timeline.merged([step.timeline for step in self.pair], forget)
 
+    @property
+    def populations_on_device(self) -> Array:
+        """The populations between two pairs of steps, each with its site; see `Storage`."""
+        return self._arrays[0]
+
     # -- state -------------------------------------------------------------------------------
 
     def copy_state(self, other: PoreFlow) -> None:

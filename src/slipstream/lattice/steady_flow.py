@@ -22,6 +22,8 @@ from slipstream.lattice.velocity_set import AXES
 from slipstream.simulation.stop_requests import Interruption
 
 CONVERGED, MOST_STEPS, CALLBACK, INTERRUPTED = "converged", "max_steps", "callback", "interrupted"
+# The tolerance is below what round-off leaves.
+ROUND_OFF = "round-off"
 
 
 @dataclass(frozen=True)
@@ -99,30 +101,31 @@ def run_to_steady(
     area: float = 1.0,
     keep_fields: bool = False,
     sample: Box | None = None,
+    vectors: int = 0,
     stacklevel: int = 3,
 ) -> SteadyFlow:
     """Drive a flow along an axis until its permeability is steady. Collective.
 
     `fluid` has the driving force, and `force` is that per volume of the sample. `callback` gets
-    permeabilities times the `area` of a voxel's face.
+    permeabilities times the `area` of a voxel's face. With `vectors` it is accelerated.
     """
     flow.drive(fluid)
     flow.rest()
-    steadiness = Steadiness(flow, axis, force, tolerance, interval, comm)
-    history: list[tuple[int, float]] = []
+    steadiness = Steadiness(flow, axis, force, tolerance, interval, comm, vectors)
     ended, was_interrupted, began = MOST_STEPS, False, time.perf_counter()
     with Interruption(comm) as interruption:
         while flow.steps < max_steps:
             left = max_steps - flow.steps
-            was_interrupted = _advance(flow, min(interval, left + left % 2), interruption, comm)
-            steadiness.look()
+            steps = min(interval - flow.steps % interval, left + left % 2)
+            was_interrupted = _advance(steadiness, steps, interruption, comm)
             means = steadiness.means()
-            history.append((flow.steps, means.permeability))
             # On all ranks, so that all stop where warnings are errors.
             for text in steadiness.warnings():
                 warnings.warn(text, RuntimeWarning, stacklevel=stacklevel)
             if steadiness.is_steady:
                 ended = CONVERGED
+            elif steadiness.is_stuck:
+                ended = ROUND_OFF
             elif was_interrupted:
                 ended = INTERRUPTED
             if callback is not None:
@@ -146,17 +149,20 @@ def run_to_steady(
         ended,
         was_interrupted,
         seconds,
-        history,
+        steadiness.history,
         tortuosity(sums[1:], axis),
         snapshot,
     )
 
 
-def _advance(flow: PoreFlow, steps: int, interruption: Interruption, comm: Comm) -> bool:
-    """Advance some steps; return whether any rank was interrupted; a single rank stops early."""
+def _advance(steadiness: Steadiness, steps: int, interruption: Interruption, comm: Comm) -> bool:
+    """Advance some steps, or until the flow is steady; return whether any rank was interrupted.
+
+    A single rank stops early then.
+    """
     for _ in range(steps // 2):
-        flow.advance(2)
-        if comm is None and interruption.requested()[0]:
+        steadiness.advance()
+        if steadiness.is_steady or (comm is None and interruption.requested()[0]):
             break
     return interruption.requested()[0]
 

@@ -1,0 +1,217 @@
+"""Steady flows that are extrapolated: the same as by time steps alone, in fewer of them."""
+
+import dataclasses
+import itertools
+import warnings
+
+import numpy as np
+import pytest
+
+import lattice_flows
+from lattice_flows import advance, save, start, state_of
+from slipstream.device import HostDevice
+from slipstream.errors import InputError
+from slipstream.lattice import Storage, make_sample, permeability
+from slipstream.lattice.acceleration import vectors_needed, vectors_that_fit
+
+DEVICE = HostDevice(threads=1)
+PLAIN = {"storage": Storage(), "device": DEVICE}
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:.* of the pore voxels are in pores"),
+    pytest.mark.filterwarnings("ignore:pore faces solid"),
+]
+
+
+def smooth_noise(size, porosity, seed, width):
+    """Return the pores of a periodic random field: narrow where it is tight."""
+    waves = np.fft.fftfreq(size) * 2 * np.pi
+    square = waves[:, None, None] ** 2 + waves[None, :, None] ** 2 + waves**2
+    noise = np.fft.fftn(np.random.default_rng(seed).normal(size=(size,) * 3))
+    field = np.fft.ifftn(noise * np.exp(-square * width**2 / 2)).real
+    return (field < np.quantile(field, porosity)).astype(np.uint8)
+
+
+@pytest.fixture(scope="module")
+def tight():
+    return smooth_noise(20, 0.22, 3, 2.0)
+
+
+OPTIONS = {
+    "walls": {"walls": "xy"},
+    "buffer": {"buffer": 3},
+    "mirror": {"mirror": True},
+    "pressure drop": {"pressure_drop": 1e-4},
+    "keep": {"isolated": "keep"},
+    "small viscosity": {"relaxation_time": 0.6},
+    "inertia": {"inertia": True, "force": 1e-4},
+}
+
+
+@pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
+def test_the_steady_flow_is_that_of_time_steps_alone(options):
+    image = smooth_noise(16, 0.4, 3, 1.5)
+    settings = {"tolerance": 1e-9, "max_steps": 20_000, **options, **PLAIN}
+    found = permeability(image, **settings)
+    expected = permeability(image, vectors=0, **settings)
+    assert found.converged and expected.converged
+    assert found.k == pytest.approx(expected.k, rel=3e-9)
+    assert found.steps <= expected.steps
+    for name in ("velocity_z", "pressure"):
+        theirs = expected.fields[name].data
+        np.testing.assert_allclose(
+            found.fields[name].data, theirs, rtol=0, atol=1e-6 * np.abs(theirs).max()
+        )
+
+
+def test_a_tight_medium_takes_a_fraction_of_the_steps(tight):
+    found, plain = (permeability(tight, vectors=n, tolerance=1e-5, **PLAIN) for n in (10, 0))
+    assert found.converged
+    assert found.steps < plain.steps / 4
+    assert found.iteration_error == found.residual < 1e-5
+
+
+def test_all_storages_give_the_same_bits(tight):
+    storages = [
+        Storage(propagation, layout, order, encoding)
+        for (propagation, order), (layout, encoding) in itertools.zip_longest(
+            itertools.product(("aa", "two-lattice"), ("raster", "row-tiles")),
+            [
+                ("stream", "strips"),
+                ("collision", "compact"),
+                ("vector-bundle", "wide"),
+                ("vector-collision", "compact"),
+            ],
+        )
+    ]
+    results = [permeability(tight, storage=one, device=DEVICE, tolerance=1e-4) for one in storages]
+    for other in results[1:]:
+        assert other.steps == results[0].steps
+        for name in ("velocity", "density"):
+            mine, theirs = results[0].fields[name].data, other.fields[name].data
+            assert mine.tobytes() == theirs.tobytes()
+
+
+def test_threads_give_the_same_bits(tight):
+    one, two = (
+        permeability(tight, storage=Storage(), device=HostDevice(threads=n)) for n in (1, 2)
+    )
+    assert one.fields["velocity"].data.tobytes() == two.fields["velocity"].data.tobytes()
+
+
+@pytest.mark.parametrize(("precision", "most"), [("float64", 1e-17), ("float32", 1e-9)])
+def test_mass_is_conserved_to_round_off(precision, most):
+    case = lattice_flows.CASE.replace("vectors = 0", "vectors = 5")
+    simulation = start(DEVICE, f"numerics.precision={precision}", "time.end=400", case=case)
+    advance(simulation, 400)
+    # Of densities that differ by 1e-3 from place to place.
+    assert abs(simulation.diagnostics()["mass"]) < most
+
+
+def test_errors_are_bounded():
+    """In more than nine of ten media; see docs/lattice.md for more of them."""
+    held, count = 0, 0
+    for seed, tolerance in itertools.product(range(8), (1e-1, 1e-3, 1e-5)):
+        image = smooth_noise(16, 0.25 + 0.04 * seed, seed, 1 + 0.15 * seed)
+        settings = {"axis": "y", "max_steps": 6000, "relaxation_time": (0.6, 1.0)[seed % 2]}
+        try:
+            exact = permeability(image, tolerance=1e-9, **settings, **PLAIN)
+        except InputError:  # no path
+            continue
+        found = permeability(image, tolerance=tolerance, **settings, **PLAIN)
+        assert found.converged
+        count += 1
+        held += abs(found.k / exact.k - 1) <= found.iteration_error <= tolerance
+    assert held > 0.9 * count >= 15
+
+
+@pytest.mark.parametrize("precision", ["float32", "mixed"])
+def test_a_tolerance_below_the_floor_of_a_flow_is_told(tight, precision):
+    with pytest.warns(RuntimeWarning, match="round-off leaves the permeability .* from steady"):
+        found = permeability(tight, tolerance=1e-6, storage=Storage(precision=precision))
+    exact = permeability(tight, tolerance=1e-9, **PLAIN)
+    assert (found.converged, found.flow.ended) == (False, "round-off")
+    assert abs(found.k / exact.k - 1) < found.iteration_error < 1e-2
+    assert found.steps < 3000
+    case = lattice_flows.CASE.replace("porosity = 0.4", "porosity = 0.25")
+    settings = ("time.end=6000", "convergence.tolerance=1e-6", "convergence.vectors=10")
+    simulation = start(DEVICE, *settings, f"numerics.precision={precision}", case=case)
+    advance(simulation, 6000)
+    assert simulation.finished.startswith("round-off leaves")
+
+
+def test_a_copy_goes_on_with_the_same_bits():
+    settings = ("time.end=400", "convergence.vectors=4", "convergence.tolerance=1e-7")
+    first, copy = (start(DEVICE, *settings) for _ in range(2))
+    advance(first, 70)
+    copy.copy_state(first)
+    for simulation in (first, copy):
+        advance(simulation, 100)
+    assert state_of(copy)[1].tobytes() == state_of(first)[1].tobytes()
+    assert copy._steadiness.residual == first._steadiness.residual
+
+
+def test_a_restart_begins_anew_and_comes_to_the_same_flow(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    settings = ("time.end=4000", "convergence.vectors=10", "convergence.tolerance=1e-7")
+    whole = advance(start(DEVICE, *settings), 4000)
+    save(advance(start(DEVICE, *settings), 74), "first")
+    later = start(DEVICE, *settings, "initial.restart=first")
+    assert "a restart begins with new ones" in later.describe_problem()["steady flow"]
+    advance(later, 4000)
+    assert later.finished.startswith("converged")
+    assert later._steadiness.means().permeability == pytest.approx(
+        whole._steadiness.means().permeability, rel=1e-7
+    )
+
+
+def test_a_change_of_the_drive_begins_anew(tight):
+    from slipstream import PorousFlow
+
+    flow = PorousFlow(tight, tolerance=1e-7, comm=None, **PLAIN)
+    flow.step(90)
+    porous = flow.solver.flow
+    porous.drive(dataclasses.replace(porous.fluid, relaxation_time=0.8))
+    flow.step(100)
+    assert np.isfinite(flow.permeability)
+
+
+def test_a_flow_that_is_to_be_followed_in_time_is_not_extrapolated(tight):
+    from slipstream import PorousFlow
+
+    flows = [
+        PorousFlow(tight, comm=None, **options, **PLAIN)
+        for options in ({"tolerance": 0}, {"vectors": 0})
+    ]
+    for flow in flows:
+        flow.step(60)
+    one, other = (flow.fields["density"][...] for flow in flows)
+    assert one.tobytes() == other.tobytes()
+
+
+def test_vectors_take_no_more_than_half_of_the_free_memory(tight, monkeypatch):
+    simulation = start(DEVICE)
+    flow = simulation.flow
+    for wanted, room, expected in ((10, 10, 10), (10, 4.5, 4), (10, 2.5, 0), (2, 2, 2), (0, 9, 0)):
+        one, two = (vectors_needed(flow.sites.stored, n, flow.storage) for n in (1, 2))
+        free = int(2 * (one + (two - one) * (room - 1)))
+        monkeypatch.setattr(flow.device, "memory_free", lambda free=free: free)
+        assert vectors_that_fit(wanted, flow, None) == expected
+
+
+@pytest.mark.parametrize("vectors", [-1, 31, 2.5, "10", True])
+def test_numbers_of_vectors_are_checked(tight, vectors):
+    with pytest.raises(InputError, match="vectors.*0 to 30"):
+        permeability(tight, vectors=vectors, **PLAIN)
+
+
+def test_flow_without_a_steady_state_ends_as_it_did():
+    sample = make_sample("random-pack", (12, 14, 16), radius=4, solid_fraction=0.2)
+    settings = {"inertia": True, "force": 1e-5, "relaxation_time": 0.505, "max_steps": 12_000}
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        found, plain = (
+            permeability(sample, tolerance=1e-8, vectors=n, **settings, **PLAIN) for n in (10, 0)
+        )
+    assert any("time steps alone go on" in str(one.message) for one in caught)
+    assert (found.converged, found.flow.ended) == (plain.converged, plain.flow.ended)
+    assert found.k == pytest.approx(plain.k, rel=0.1)
