@@ -166,7 +166,8 @@ def test_run_that_is_gone_on_with_otherwise_gives_the_permeability_from_rest(
     assert "converged" in later.finished
     assert "converged" in finished
     assert later.diagnostics()["permeability_lattice"] == pytest.approx(expected, rel=2e-4)
-    assert not later.warnings()
+    # The pores are narrow, which is warned of.
+    assert not [one for one in later.warnings() if "not resolved" not in one]
 
 
 def test_slices_are_the_rock_that_an_array_is(comm, device, shared_folder):

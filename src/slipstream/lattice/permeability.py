@@ -21,7 +21,7 @@ from slipstream.accepted import FORCES, LARGEST_VOXEL, SCHEDULES
 from slipstream.argument_checks import check_positive, name_among, whole_number
 from slipstream.array_types import Comm
 from slipstream.case.lattice_case import LEAST_TOLERANCES, MOST_VECTORS
-from slipstream.collective import check_agreement, collectively, sum_over_ranks
+from slipstream.collective import check_agreement, collectively, on_all_ranks, sum_over_ranks
 from slipstream.decomposition import Box
 from slipstream.device import Device
 from slipstream.errors import InputError
@@ -318,7 +318,7 @@ def permeability(
             break
     result = _result(runs, axes, subdomain, domain, real_fluid, voxel_size, chosen, comm)
     if any(run.was_interrupted for run in runs):
-        raise PermeabilityInterrupted(result)
+        raise on_all_ranks(PermeabilityInterrupted(result))
     if any(run.ended == ROUND_OFF for run in runs):
         text = round_off_text(result.residual, tolerance, chosen.precision)
         warnings.warn(text, RuntimeWarning, stacklevel=3)
