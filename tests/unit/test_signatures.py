@@ -26,7 +26,7 @@ LATTICE = {
     **dict.fromkeys(OF_IMAGES.split(), "image"),
     **dict.fromkeys(("axis", "relaxation_time", "magic", "force", "pressure_drop"), "flow"),
     **dict.fromkeys(("inertia", "viscosity", "pressure_gradient", "density"), "flow"),
-    **dict.fromkeys(("tolerance", "interval"), "convergence"),
+    **dict.fromkeys(("tolerance", "interval", "vectors"), "convergence"),
     "precision": "numerics",
     **dict.fromkeys(("partition", "schedule", "transport"), "run"),
     "restart": "initial",
