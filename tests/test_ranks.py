@@ -107,6 +107,7 @@ ON = {
     # What each kind of kernels does on several ranks, however many.
     "parallel_simulation": ("2", "3 tiled"),
     "changed_settings": ("2", "3 tiled"),
+    "wrong_kinds": ("2",),
     "chosen_output": ("2",),
     "chosen_output::test_files_of_each_format_have_the_points_of_a_region": ("2", "3 tiled"),
     "fft_agreement": ("2", "3 tiled"),

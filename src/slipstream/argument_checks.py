@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import math
 import operator
+import os
 from collections.abc import Iterable, Mapping
 from numbers import Real
 from pathlib import Path
@@ -77,6 +78,13 @@ def table_of(name: str, value: Any) -> dict[str, Any]:
     if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
         raise InputError(f"{name} is {value!r}; accepted: a dict of keys and values")
     return dict(value)
+
+
+def path_of(name: str, value: Any) -> Path:
+    """Return the path that a text or a path object is, or raise `InputError`."""
+    if not isinstance(value, str | os.PathLike) or not isinstance(os.fspath(value), str):
+        raise InputError(f"{name} is {value!r}; accepted: the name of a file or folder")
+    return Path(value)
 
 
 def name_among(argument: str, value: Any, accepted: Iterable[str]) -> str:

@@ -13,11 +13,13 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
+from slipstream.argument_checks import check_type
 from slipstream.array_types import Array
 from slipstream.collective import on_every_rank, sum_over_ranks, together
 from slipstream.decomposition import Box, whole
 from slipstream.errors import InputError
 from slipstream.known_attributes import KnownAttributes
+from slipstream.printable_text import shown
 from slipstream.redistribution import redistribute
 from slipstream.simulation.point_values import AXES, Layout, interpolated
 from slipstream.simulation.regions import nearest_point
@@ -272,7 +274,12 @@ class FieldView(KnownAttributes, np.lib.mixins.NDArrayOperatorsMixin):
             grid spacing.
         """
         parts = self._read().reshape(-1, *self._box.shape)
-        places = np.asarray(points, dtype=float)
+        try:
+            places = np.asarray(points, dtype=float)
+        except (TypeError, ValueError):
+            raise InputError(
+                f"points are {shown(points)}; accepted: (n, 3), finite x, y and z of each"
+            ) from None
         if places.ndim != 2 or places.shape[1] != 3 or not np.isfinite(places).all():
             raise InputError(
                 f"points have shape {places.shape}; accepted: (n, 3), finite x, y and z of each"
@@ -296,6 +303,7 @@ class FieldView(KnownAttributes, np.lib.mixins.NDArrayOperatorsMixin):
             from slipstream.interactive.lazy_arrays import lazily
         except ImportError:
             raise InputError("to_xarray needs xarray: pip install xarray") from None
+        check_type("gather", gather, bool)
         time = self._simulation.time  # prepares
         values: Any = self.gather() if gather else None
         if not gather:
@@ -357,7 +365,7 @@ class FieldView(KnownAttributes, np.lib.mixins.NDArrayOperatorsMixin):
         module = self._simulation.array_module
         if hasattr(values, "__dlpack__") and not isinstance(values, np.ndarray | module.ndarray):
             values = self._from_dlpack(values)
-        elif module is np and not isinstance(values, np.ndarray) and hasattr(values, "get"):
+        elif module is np and hasattr(values, "__cuda_array_interface__"):
             values = values.get()  # CuPy's
         elif not isinstance(values, module.ndarray):
             # NumPy's stay on the host: they go to a GPU some planes at a time.

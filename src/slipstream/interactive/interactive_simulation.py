@@ -24,6 +24,7 @@ from slipstream.argument_checks import (
     check_positive,
     finite_number,
     nearest,
+    path_of,
     plain_value,
     whole_number,
 )
@@ -655,13 +656,13 @@ class InteractiveSimulation(ChosenOutput, KnownAttributes, ABC):
         Restart from it with ``initial={"restart": folder}`` in Python, or ``initial.restart`` in a
         case. Earlier states there are kept as the case's ``output.keep_checkpoints`` says.
         """
-        solver = self._ready()
+        solver, place = self._ready(), path_of("folder", folder)
         case = self.case
         if case.time.end >= NO_END:
             case = self._case_until(max(solver.time, 1e-300), None)
-        on_first_rank(self.comm, lambda: _check_latest(Path(folder), solver.step))
+        on_first_rank(self.comm, lambda: _check_latest(place, solver.step))
         write_checkpoint(
-            Path(folder),
+            place,
             solver.checkpoint(),
             self.comm,
             step=solver.step,
@@ -828,6 +829,8 @@ class Fields(Mapping[str, FieldView], KnownAttributes):
         self._simulation = simulation
 
     def __getitem__(self, name: str) -> FieldView:
+        if not isinstance(name, str):
+            raise InputError(f"fields: {shown(name)} is no name; there are: {', '.join(self)}")
         return self._simulation._view(name)
 
     def __contains__(self, name: object) -> bool:

@@ -6,10 +6,12 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
+from slipstream.argument_checks import path_of
 from slipstream.array_types import Comm
 from slipstream.case import Case, load_case
 from slipstream.collective import together
 from slipstream.device import Device
+from slipstream.errors import InputError
 from slipstream.interactive.interactive_simulation import InteractiveSimulation, communicator_of
 from slipstream.interactive.porous_flow import PorousFlow
 from slipstream.interactive.spectral_flow import Flow
@@ -54,7 +56,11 @@ def load(
     """
     given, comm = case, communicator_of(comm, "load")
     with together(comm):
-        case = given if isinstance(given, Case) else load_case(given, overrides_of(settings))
+        case = (
+            given
+            if isinstance(given, Case)
+            else load_case(path_of("case", given), overrides_of(settings))
+        )
         made = object.__new__(_CLASSES[case.solver])
         InteractiveSimulation.__init__(made, case, comm, device)
     return made
@@ -64,7 +70,13 @@ def overrides_of(settings: Iterable[str] | Mapping[str, Any]) -> list[str]:
     """Return settings in the form of the command line, ``key=value``."""
     if isinstance(settings, Mapping):
         return [f"{key}={_toml(value)}" for key, value in settings.items()]
-    return [settings] if isinstance(settings, str) else list(settings)
+    given = [settings] if isinstance(settings, str) else settings
+    if not isinstance(given, Iterable) or not all(isinstance(one, str) for one in given):
+        raise InputError(
+            f"settings are {settings!r}; accepted: a dict of keys and values, or texts such as"
+            " 'grid.points=64'"
+        )
+    return list(given)
 
 
 def _toml(value: Any) -> str:

@@ -19,6 +19,7 @@ import numpy as np
 
 from slipstream import mpi_launch
 from slipstream.accepted import MODELS
+from slipstream.argument_checks import check_type, path_of
 from slipstream.array_types import Comm
 from slipstream.case import Case, validate_case
 from slipstream.collective import on_every_rank, own, together
@@ -32,6 +33,7 @@ from slipstream.io.folder_lock import is_locked
 from slipstream.io.foreign_files import content_of
 from slipstream.io.run_folder import CASE_NAME, FIELDS_NAME, SERIES_NAME, RunFolder
 from slipstream.io.stored_arrays import StoredArrays, read_store
+from slipstream.known_attributes import KnownAttributes
 from slipstream.printable_text import one_line, printable, shown
 from slipstream.report.html_tables import html_table
 from slipstream.simulation import resume_run
@@ -92,7 +94,7 @@ class State:
     time: float
 
 
-class Series(Mapping[str, np.ndarray]):
+class Series(Mapping[str, np.ndarray], KnownAttributes):
     """Diagnostics against time, as of when they were read: one array each, by name.
 
     Attributes
@@ -100,6 +102,8 @@ class Series(Mapping[str, np.ndarray]):
     labels : mapping of str to str
         The long name, with unit, of each.
     """
+
+    labels: Mapping[str, str]
 
     def __init__(self, columns: Mapping[str, np.ndarray], labels: Mapping[str, str]) -> None:
         self._columns, self.labels = dict(columns), dict(labels)
@@ -147,7 +151,7 @@ class Series(Mapping[str, np.ndarray]):
         return f"<series: {self.rows} rows of {', '.join(map(one_line, self))}>"
 
 
-class OpenedRun:
+class OpenedRun(KnownAttributes):
     """The output of a run, as `open_run` returns it.
 
     Attributes
@@ -156,13 +160,15 @@ class OpenedRun:
         The output folder.
     """
 
+    path: Path
+
     def __init__(
         self,
         folder: str | Path,
         model: str | Model | Callable[..., Model] | None = None,
     ) -> None:
-        self.path, self._model = Path(folder), model
-        self._folder = RunFolder(folder)
+        self.path, self._model = path_of("folder", folder), model
+        self._folder = RunFolder(self.path)
         self._series: tuple[Any, Series] | None = None
         self._folder.check_is_a_run()
         for fault in self._folder.faults():
@@ -327,6 +333,8 @@ class OpenedRun:
         InputError
             If there is no such state, or a key or value is not accepted.
         """
+        if state is not None:
+            check_type("state", state, State)
         place = str(self.path if state is None else state.path)
         world = mpi_launch.world_comm() if isinstance(comm, str) else comm
         shared = own(world, "restart")
@@ -438,7 +446,7 @@ class OpenedRun:
         return rows
 
 
-class Stores(Mapping[str, Any]):
+class Stores(Mapping[str, Any], KnownAttributes):
     """The zarr stores of a run, by name; each opens as an ``xarray.Dataset``."""
 
     def __init__(self, folder: RunFolder) -> None:

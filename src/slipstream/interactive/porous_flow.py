@@ -218,10 +218,11 @@ walls, isolated
     )
     magic = Setting[float]("flow.magic", "Magic parameter")
     force = Setting[float | None](
-        "flow.force", "Force per volume along the axis, in lattice units; None with a pressure drop"
+        "flow.force",
+        "Force per volume along the axis, in lattice units, or a pressure drop",
     )
     pressure_drop = Setting[float | None](
-        "flow.pressure_drop", "Difference of pressure between the ends; None with a force"
+        "flow.pressure_drop", "Difference of pressure between the ends, in place of a force"
     )
     viscosity = Setting[float | None]("flow.viscosity", "Dynamic viscosity of the fluid, in Pa s")
     pressure_gradient = Setting[float | None](
@@ -231,6 +232,11 @@ walls, isolated
     tolerance = Setting[float](
         "convergence.tolerance", "How close to steady `run` ends, relatively; 0 for never"
     )
+
+    def _together_with(self, key: str, value: Any) -> dict[str, Any]:
+        if value is None:  # which cases take for the default
+            raise InputError(f"{key} is None; accepted: a number")
+        return super()._together_with(key, value)
 
     @property
     def _lattice(self) -> LatticeSimulation:

@@ -60,7 +60,7 @@ class Parameters(Mapping[str, Any], KnownAttributes):
         self._simulation, self._values = simulation, values
 
     def _check(self, name: Any) -> None:
-        if name not in self._values:
+        if name not in self:
             there_are = ", ".join(self._values) or "none"
             guess = nearest(name, self._values) if isinstance(name, str) else ""
             raise InputError(

@@ -569,7 +569,7 @@ class Modes(Mapping[str, Any], KnownAttributes):
         self._flow = flow
 
     def __getitem__(self, name: str) -> ModesView:
-        if name not in self._flow._parts():
+        if name not in self:
             names = ", ".join(self._flow._parts())
             raise InputError(f"modes: there is no {name!r}; there are: {names}")
         return ModesView(self._flow, name)

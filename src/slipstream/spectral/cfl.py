@@ -24,7 +24,8 @@ LARGEST = 1.0
 
 def check_step(time: SpectralTime, problem: SpectralProblem, linear: LinearOperator) -> None:
     """Refuse an adaptive step that nothing bounds."""
-    bounded = problem.model.speeds or linear.explicit_rate > 0
+    has_rate = linear.explicit_rate > 0  # which is refused if it is not finite
+    bounded = problem.model.speeds or has_rate
     if time.step is None and time.max_step is None and (problem.forced or not bounded):
         why = "a forced flow may start at rest" if bounded else "the model has no speed"
         raise InputError(f"time.max_step: needed with time.cfl, since {why}")

@@ -89,7 +89,8 @@ def quantity_of(
     """
     if isinstance(expression, str):
         return _parsed(expression, problem.model, tuple(problem.parameters), where)
-    if not isinstance(expression, Quantity | int | float | sympy.Expr):
+    numbers = Quantity | int | float | sympy.Expr
+    if isinstance(expression, bool) or not isinstance(expression, numbers):
         raise InputError(
             f"{where}: {shown(expression)} is of type {type(expression).__name__}; expected a text "
             "or a quantity, such as curl(velocity)"

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import sympy
 
+from slipstream.errors import InputError
 from slipstream.spectral.projection import projector
 from slipstream.spectral.spectral_problem import SpectralProblem, function_of_wavenumbers
 from slipstream.spectral.wavenumbers import Wavenumbers
@@ -77,6 +78,8 @@ class LinearOperator:
         if not any(problem.model.linear):
             return []
         size, vectors = problem.size, problem.model.vectors
+        if not all(np.isfinite(self.matrix(k)).all() for k in self._wavevectors()):
+            raise InputError("equation: a parameter of a linear term is too large for its modes")
         return [
             np.linalg.eigvals(projector(k, size, vectors) @ self.matrix(k))
             for k in self._wavevectors()
