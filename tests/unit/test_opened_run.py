@@ -92,6 +92,40 @@ def test_a_restart_goes_on_from_the_last_state(written):
         run.restart({"equation.viscocity": 0.2}, **ONE)
 
 
+def test_a_simulation_goes_on_in_its_folder_and_in_no_other(tmp_path):
+    def made():
+        return Flow(
+            "hd", points=8, viscosity=0.1, step=0.05, initial="taylor-green", output=OUTPUT, **ONE
+        )
+
+    made().run(until=0.4, output=tmp_path / "whole")
+    sim = made()
+    for until in (0.15, 0.4):
+        sim.run(until=until, output=tmp_path / "run")
+    run, whole = (slipstream.open(tmp_path / name) for name in ("run", "whole"))
+    last = run.series["time"][-1]
+    assert last == whole.series["time"][-1] == pytest.approx(0.4)
+    assert run.series["time"][0] == 0
+    assert run.series["energy"][-1] == whole.series["energy"][-1]
+    assert run.states[-1].step == 8
+    for other in (made(), sim):
+        with pytest.raises(InputError, match="is not empty; .* give overwrite=True"):
+            other.run(until=0.6, output=tmp_path / "whole")
+    made().run(until=0.1, output=tmp_path / "run", overwrite=True)
+    # It is another run's now.
+    with pytest.raises(InputError, match="give overwrite=True"):
+        sim.run(until=0.6, output=tmp_path / "run")
+    assert slipstream.open(tmp_path / "run").series["time"][-1] == pytest.approx(0.1)
+
+
+def test_output_that_is_asked_for_is_not_left_out_in_silence(tmp_path):
+    asked = Advection(points=8, width=0.25, output={"fields_interval": 0.125}, **ONE)
+    with pytest.raises(InputError, match=r"give run\(output=FOLDER\)"):
+        asked.run(until=0.25)
+    asked.run(until=0.25, output=tmp_path / "run")
+    Advection(points=8, width=0.25, output={"pictures": False}, **ONE).run(until=0.25)
+
+
 @pytest.mark.parametrize("family", ["advection", "lattice"])
 def test_every_family(family, tmp_path):
     if family == "advection":

@@ -5,6 +5,7 @@ This is what all families share; each adds its constructor, and how its fields a
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
 import math
@@ -50,9 +51,11 @@ from slipstream.io.checkpoint import CHECKPOINTS_NAME, generations, write_checkp
 from slipstream.known_attributes import KnownAttributes
 from slipstream.printable_text import shown
 from slipstream.report.console import Progress, make_console
-from slipstream.simulation import RunOptions, Simulation, make_simulation, run_case
+from slipstream.simulation import RunOptions, Simulation, claim_folder, make_simulation, run_case
 from slipstream.simulation.occasions import check_hits
+from slipstream.simulation.output_folder import claim_run, inputs_of
 from slipstream.simulation.point_values import Layout
+from slipstream.simulation.resuming import earlier_in, output_mark
 from slipstream.simulation.stop_requests import Interrupted, Interruption
 from slipstream.simulation.time_loop import Limits, TimeLoop
 
@@ -155,6 +158,10 @@ class InteractiveSimulation(ChosenOutput, KnownAttributes, ABC):
         self.rank, self.ranks = solver.rank, solver.ranks
         self._callbacks: list[Callback] = []
         self._is_prepared = self._is_running = False
+        # What tells the folder into which this has written last.
+        self._output_mark: tuple[int, str] | None = None
+        # Whether it was made with settings of output that only a folder can have.
+        self._asks_for_output = False
         self._told: set[str] = set()  # what this run has warned of
         self._diagnosed: tuple[tuple[int, int], dict[str, float]] | None = None
 
@@ -295,6 +302,7 @@ class InteractiveSimulation(ChosenOutput, KnownAttributes, ABC):
         wall: float | None = None,
         progress: bool | None = None,
         output: str | Path | None = None,
+        overwrite: bool = False,
     ) -> None:
         """Step until a time, or for some steps or seconds, whichever comes first. Collective.
 
@@ -314,12 +322,16 @@ class InteractiveSimulation(ChosenOutput, KnownAttributes, ABC):
             Whether the first rank shows a progress bar; by default in terminals and notebooks.
         output : str or pathlib.Path, optional
             A folder into which to write what the case asks for, as ``slipstream run`` does: series,
-            spectra, fields, checkpoints, pictures. An earlier run's output is replaced.
+            spectra, fields, checkpoints, pictures. What this simulation has written there goes on;
+            a folder with anything else in it is refused.
+        overwrite : bool
+            Whether the output of an earlier run in that folder is replaced.
 
         Raises
         ------
         InputError
-            If steps of one size do not hit `until`, or the time of a callback.
+            If steps of one size do not hit `until`, or the time of a callback, or `output` is not
+            empty and not of this simulation.
         RunError
             If the flow blows up; with `output` also where the case's ``time.wall`` is over.
         KeyboardInterrupt
@@ -343,11 +355,17 @@ class InteractiveSimulation(ChosenOutput, KnownAttributes, ABC):
             until = self._end_of_case()
         elif until is None and solver.case.ends_early and solver.case.time.end < NO_END:
             until = solver.case.time.end
+        if output is None and self._asks_for_output:
+            raise InputError(
+                "run: this simulation was made with output={...}, which is written into a folder"
+                " only: give run(output=FOLDER)"
+            )
         limits = Limits(math.inf if until is None else until, steps, wall)
         if output is None:
             self._run(limits, progress)
         else:
-            self._run_into(limits, output, progress)
+            self._run_into(limits, output, progress, overwrite)
+            self._asks_for_output = False  # it has had its folder
 
     def stop(self) -> None:
         """End the run in an orderly way after this callback; one rank's call is enough.
@@ -432,21 +450,37 @@ class InteractiveSimulation(ChosenOutput, KnownAttributes, ABC):
     def _console(self, progress: bool | None) -> Console:
         return console_for(progress if self.rank == 0 else False)
 
-    def _run_into(self, limits: Limits, output: str | Path, progress: bool | None) -> None:
+    def _run_into(
+        self, limits: Limits, output: str | Path, progress: bool | None, overwrite: bool
+    ) -> None:
         """Run as the command line does, with output in a folder."""
         end = self._end_with_output(limits)
         self._check_limits(limits)
         self._told.clear()
-        self.solver.case = self._case_until(end, limits.steps)
-        self._is_running = self.solver.is_timed = True
+        solver, path = self.solver, Path(output)
+        mark = None if overwrite else on_first_rank(self.comm, lambda: output_mark(path))
+        goes_on = mark is not None and mark == self._output_mark
+        options = RunOptions(observers=self._callbacks, seconds=limits.seconds)
+        self._is_running = solver.is_timed = True
         try:
-            run_case(
-                self.solver,
-                output,
-                self._console(progress),
-                options=RunOptions(observers=self._callbacks, seconds=limits.seconds),
-            )
+            with together(self.comm), contextlib.ExitStack() as stack:
+                earlier = None
+                if goes_on:
+                    claimed = stack.enter_context(claim_run(path, self.comm))
+                    earlier = on_first_rank(self.comm, lambda: earlier_in(claimed, solver.case))
+                else:
+                    inputs = inputs_of(solver.case)
+                    with _in_terms_of_python():
+                        claimed = stack.enter_context(
+                            claim_folder(path, self.comm, overwrite, inputs)
+                        )
+                done = 0 if earlier is None else solver.step - earlier.step
+                steps = None if limits.steps is None else limits.steps + done
+                solver.case = self._case_until(end, steps)
+                run_case(solver, claimed, self._console(progress), options=options, earlier=earlier)
+            self._output_mark = on_first_rank(self.comm, lambda: output_mark(path))
         except Interrupted as stop:
+            self._output_mark = on_first_rank(self.comm, lambda: output_mark(path))
             if not stop.is_signalled:
                 raise
             raise on_all_ranks(KeyboardInterrupt(str(stop))) from None
@@ -796,6 +830,22 @@ def _again(
         made.solver.case = validate_case(settings, source=kind.__name__)
         made.solver.restore(state["kept"])
     return made
+
+
+def asks_for_output(output: Mapping[str, Any] | None) -> bool:
+    """Return whether settings of output ask for any, and do not only leave some out."""
+    return any((output or {}).values())
+
+
+@contextlib.contextmanager
+def _in_terms_of_python() -> Iterator[None]:
+    """Name an argument where the command line has an option."""
+    try:
+        yield
+    except InputError as error:
+        terms = error.text().replace("add --overwrite", "give overwrite=True")
+        error.args = (terms.replace("another with --out", "another folder"),)
+        raise
 
 
 def console_for(progress: bool | None) -> Console:

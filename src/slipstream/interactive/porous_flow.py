@@ -14,7 +14,11 @@ from slipstream.array_types import Array, Comm
 from slipstream.case import Case, LatticeCase, validate_case
 from slipstream.device import Device
 from slipstream.errors import InputError
-from slipstream.interactive.interactive_simulation import InteractiveSimulation, made_together
+from slipstream.interactive.interactive_simulation import (
+    InteractiveSimulation,
+    asks_for_output,
+    made_together,
+)
 from slipstream.interactive.settings import Setting
 
 if TYPE_CHECKING:
@@ -211,6 +215,7 @@ walls, isolated
             "output": table_of("output", output),
         }
         super().__init__(validate_case(tables, source=type(self).__name__), comm, device)
+        self._asks_for_output = asks_for_output(output)
         self._lattice.given_image = source
 
     relaxation_time = Setting[float](

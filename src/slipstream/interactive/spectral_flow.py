@@ -23,6 +23,7 @@ from slipstream.interactive.field_views import FieldView
 from slipstream.interactive.interactive_simulation import (
     NO_END,
     InteractiveSimulation,
+    asks_for_output,
     collective,
     made_together,
 )
@@ -141,6 +142,7 @@ class Flow(InteractiveSimulation):
         except InputError as error:
             raise InputError(f"{error}{_meant(parameters)}") from None
         super().__init__(case, comm, device)
+        self._asks_for_output = asks_for_output(output)
 
     @functools.cached_property
     def _evaluations(self) -> dict[str, Evaluation]:

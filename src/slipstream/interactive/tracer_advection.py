@@ -16,6 +16,7 @@ from slipstream.errors import InputError
 from slipstream.interactive.interactive_simulation import (
     NO_END,
     InteractiveSimulation,
+    asks_for_output,
     made_together,
 )
 
@@ -82,6 +83,7 @@ class Advection(InteractiveSimulation):
             "output": table_of("output", output),
         }
         super().__init__(validate_case(tables, source=type(self).__name__), comm, device)
+        self._asks_for_output = asks_for_output(output)
 
     @property
     def courant(self) -> tuple[float, float, float]:

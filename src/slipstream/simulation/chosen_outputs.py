@@ -89,6 +89,8 @@ class ChosenMovie:
         self._sampling = RegionSampling(simulation, region)
         self.names = (settings.file_name,)
         self._first_name = settings.file_name
+        # Whether it is of a run that has made one before, which stays.
+        self.goes_on = False
         self._movie: Movie | None = None
         # Of the segments before: the first and the last value, and the map.
         self._scale_before: tuple[float, float, str] | None = None
@@ -97,7 +99,7 @@ class ChosenMovie:
         """Begin the file in a folder, in place of an earlier one. Collective."""
         if self._movie is None and self._simulation.rank == 0:
             # A movie that is closed cannot go on: that of a run that does is in several parts.
-            if self._simulation.resumed is not None:
+            if self.goes_on:
                 self.settings = self.settings.model_copy(update={"file": self._free_name(folder)})
             settings, before = self.settings, self._scale_before
             limits, colours = settings.range, ""
@@ -263,6 +265,8 @@ class ChosenOutputs:
             ChosenMovie(simulation, one, f"output.movies[{number}]")
             for number, one in enumerate(output.movies, 1)
         ]
+        for movie in self._movies:
+            movie.goes_on = earlier is not None
         if earlier is not None and simulation.restored is not None:
             for movie in self._movies:
                 movie.restore(simulation.restored)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from slipstream.case import Case
@@ -28,6 +29,8 @@ class EarlierSegments:
         Of the segment before.
     is_whole : bool
         Whether that has written all that it was to write: it was not killed, and did not fail.
+    state : pathlib.Path or None
+        From which it goes on.
     kept : KeptOutput
         What of its output goes on.
     warnings : tuple of str
@@ -38,6 +41,7 @@ class EarlierSegments:
     time: float
     case: Case
     is_whole: bool = True
+    state: Path | None = None
     kept: KeptOutput = field(default_factory=KeptOutput)
     warnings: tuple[str, ...] = ()
 

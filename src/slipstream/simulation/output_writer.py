@@ -389,10 +389,11 @@ class OutputWriter:
 
     def _seal_what_goes_on(self) -> None:
         """Let the state not know of what is set aside, or will be replaced by what comes next."""
-        seals, state = self._seals(self._series_seal()), self._simulation.resumed
+        seals = self._seals(self._series_seal())
+        state = None if self.earlier is None else self.earlier.state
         if state is not None:
-            self._state, self._sealed = (state.path, state.time), seals
-            on_first_rank(self._simulation.comm, lambda: reseal(state.path, seals))
+            self._state, self._sealed = (state, self._simulation.time), seals
+            on_first_rank(self._simulation.comm, lambda: reseal(state, seals))
 
     def _seal_rewritten(self, series: Series) -> None:
         """Let the last state know of a series that has got columns more. On rank 0 alone."""

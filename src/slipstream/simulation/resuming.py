@@ -49,6 +49,31 @@ _OTHER_FOLDER = "wait for it, stop it, or choose another with --out", "wait for 
 _MOST_DIFFERENCES = 8
 
 
+def output_mark(folder: str | Path) -> tuple[int, str] | None:
+    """Return what tells a folder with its last state from all others; None without a state."""
+    try:
+        entered = RunFolder(folder)
+    except InputError:
+        return None
+    try:
+        return next(
+            ((os.stat(entered.path).st_ino, said.checksum) for _, said in entered.manifests()), None
+        )
+    finally:
+        entered.close()
+
+
+def earlier_in(claimed: OutputFolder, case: Case) -> EarlierSegments:
+    """Return what a simulation goes on with that has written into a folder before."""
+    path, said = next(claimed.run.manifests())
+    kept = claimed.run.kept_output(said.seals, claimed.recorded())
+    warnings = [
+        f"{claimed.path / name}: {text}; it begins anew" for name, text in kept.aside.items()
+    ]
+    step, time = said.began or (said.step, said.time)
+    return EarlierSegments(step, time, case, True, path, kept, tuple(warnings))
+
+
 @dataclass(frozen=True)
 class Resumption:
     """What a run goes on with: the case from now on, and what is known of the segments before."""
@@ -236,6 +261,7 @@ class _Reading:
             time,
             self._before,
             self._is_whole(),
+            self._state_path,
             KeptOutput(kept.seals, {**self._aside, **kept.aside}),
             tuple(self._warnings),
         )
