@@ -112,7 +112,11 @@ def relative_error(actual, expected):
 def environment(ranks=1):
     """Return the environment for processes that tests start: no launcher's, the tree's sources."""
     traces = ("OMPI_", "PMIX_", "PMI_", "PRTE_", "SLURM_")
-    inherited = {k: v for k, v in os.environ.items() if not k.startswith(traces)}
+    # How Open MPI starts its daemons is the machine's affair.
+    kept = "OMPI_MCA_plm_"
+    inherited = {
+        k: v for k, v in os.environ.items() if k.startswith(kept) or not k.startswith(traces)
+    }
     paths = [str(REPOSITORY / "src"), *inherited.get("PYTHONPATH", "").split(os.pathsep)]
     inherited["PYTHONPATH"] = os.pathsep.join(path for path in paths if path)
     # Other tests have the cores as well: a rank that waits leaves them to those that work.

@@ -120,11 +120,11 @@ def test_a_shard_that_one_rank_cannot_write_ends_all(comm, ranks, shared_folder,
     set_small_limits(monkeypatch.setattr)
     rank, replace_file = number(comm), zarr_store.replace_file
 
-    def fail(path, content):
+    def fail(path, content, **options):
         if rank == ranks - 1 and "u_hat/c." in str(path):
             with durable_files.errors_name(path):
                 raise OSError(28, "No space left on device")
-        replace_file(path, content)
+        replace_file(path, content, **options)
 
     mine = field(whole(1), bisected(ranks), rank, "u_hat")
     write_checkpoint(shared_folder, [mine], comm, step=1, time=0.1, case="")

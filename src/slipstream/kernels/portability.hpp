@@ -164,7 +164,8 @@ INLINE Complex times_i(Complex a) { return {-a.im, a.re}; }
 // comes above infinity, so a maximum of bits does not lose it.
 INLINE Index ordered_bits(double value) {
 #ifdef SLIPSTREAM_GPU
-  return __double_as_longlong(fabs(value));
+  // By integers: the magnitude of not-a-number may have a sign, by which it would come below all.
+  return __double_as_longlong(value) & 0x7fffffffffffffffll;
 #else
   Index bits;
   const double magnitude = fabs(value);

@@ -35,8 +35,9 @@ INLINE Real excess_of(Real value) {
 // stores what of the stage goes to physical space. Each of FORCES patterns of force is added to the
 // rate of its component, one of FORCED, times a factor of this SUBSTAGE, which follows the time step
 // in `step`. With MARKS the result is checked: marks[ky of this rank] receives the ordered bits of
-// not-a-number where a value is not finite, or so large that energies are not. If SPHERE is not negative, parameters[SPHERE ...] are one over the squares of the sphere's
-// radii, and nothing changes outside of it. What is SHIFTED belongs to a grid that is shifted by half a
+// not-a-number where a value is not finite, or so large that energies are not. If SPHERE is not
+// negative, parameters[SPHERE ...] are one over the squares of the sphere's radii, and nothing changes
+// outside of it. What is SHIFTED belongs to a grid that is shifted by half a
 // spacing, for which `phases` are the factors along x, y and z.
 KERNEL advance_substage(const Complex* RESTRICT products, const Complex* start,
                         const Complex* current, const Complex* total, Complex* stage,
