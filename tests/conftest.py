@@ -65,6 +65,10 @@ def pytest_configure(config):
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGHUP, signal.SIG_DFL)
     config.stash[OWN_FOLDER] = use_own_folder()
+    if several_ranks() and not config.option.basetemp:
+        # Ranks that tidy up one folder at the same time fail.
+        config.option.basetemp = tempfile.mkdtemp(prefix="slipstream-tests-")
+        atexit.register(_remove, config.option.basetemp, os.getpid())
     if several_ranks() and world().rank:
         # All ranks do the same: one of them tells of it.
         reporter = config.pluginmanager.getplugin("terminalreporter")

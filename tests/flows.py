@@ -113,7 +113,7 @@ def environment(ranks=1):
     """Return the environment for processes that tests start: no launcher's, the tree's sources."""
     traces = ("OMPI_", "PMIX_", "PMI_", "PRTE_", "SLURM_")
     # How Open MPI starts its daemons is the machine's affair.
-    kept = "OMPI_MCA_plm_"
+    kept = "OMPI_MCA_plm"
     inherited = {
         k: v for k, v in os.environ.items() if k.startswith(kept) or not k.startswith(traces)
     }

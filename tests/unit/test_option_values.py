@@ -27,7 +27,7 @@ def completed(words, monkeypatch, capfd):
         (["run", "taylor-green", "--device", "c"], ["cpu", "cuda"]),
         (
             ["run", "sandstone", "--set", "convergence."],
-            ["convergence.tolerance=", "convergence.interval="],
+            ["convergence.tolerance=", "convergence.interval=", "convergence.vectors="],
         ),
         (["run", "advection", "--set", "convergence."], []),
         (["new", "mine", "--solver", "l"], ["lattice"]),

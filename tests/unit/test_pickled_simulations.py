@@ -15,7 +15,8 @@ pytestmark = pytest.mark.filterwarnings("ignore:kmax_eta", "ignore:.*pores of at
 
 
 def turbulence(**options):
-    return Turbulence(**{"points": 8, "viscosity": 0.02, "initial": "taylor-green", **options})
+    given = {"points": 8, "viscosity": 0.02, "initial": "taylor-green", "device": "cpu"}
+    return Turbulence(**given | options)
 
 
 def diffusion(diffusivity: float):
