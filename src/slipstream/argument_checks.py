@@ -12,6 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from slipstream.errors import InputError
+from slipstream.printable_text import shown
+
+# What compiled code and files have for whole numbers.
+_LARGEST = 2**63 - 1
 
 
 def whole_number(name: str, value: Any, low: int, high: int | None = None) -> int:
@@ -20,22 +24,26 @@ def whole_number(name: str, value: Any, low: int, high: int | None = None) -> in
         number = low - 1 if isinstance(value, bool) else operator.index(value)
     except TypeError:
         number = low - 1
-    if number < low or high is not None and number > high:
+    if number < low or number > (_LARGEST if high is None else high):
         accepted = f"{low} to {high}" if high is not None else f"whole numbers of at least {low}"
-        raise InputError(f"{name} is {value!r}; accepted: {accepted}")
+        accepted += f", at most {_LARGEST}" if number > _LARGEST else ""
+        raise InputError(f"{name} is {shown(value)}; accepted: {accepted}")
     return number
 
 
 def is_finite(value: Any) -> bool:
     """Return whether a value is a finite real number, which booleans are not."""
-    return isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
+    try:
+        return isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
+    except OverflowError:  # of whole numbers that no float is as large as
+        return False
 
 
 def finite_number(name: str, value: Any) -> float:
     """Return a finite number, which text and booleans are not, or raise `InputError`."""
     number = plain_value(value)
     if not is_finite(number):
-        raise InputError(f"{name} is {value!r}; accepted: a finite number")
+        raise InputError(f"{name} is {shown(value)}; accepted: a finite number")
     return float(number)
 
 
@@ -43,7 +51,7 @@ def check_positive(**values: Any) -> None:
     """Refuse arguments, given by name, that are not finite numbers above 0."""
     for name, value in values.items():
         if not (is_finite(value) and value > 0):
-            raise InputError(f"{name} is {value!r}; accepted: a number more than 0")
+            raise InputError(f"{name} is {shown(value)}; accepted: a number more than 0")
 
 
 def three_numbers(name: str, values: Any) -> tuple[float, float, float]:
@@ -82,8 +90,9 @@ def table_of(name: str, value: Any) -> dict[str, Any]:
 
 def path_of(name: str, value: Any) -> Path:
     """Return the path that a text or a path object is, or raise `InputError`."""
-    if not isinstance(value, str | os.PathLike) or not isinstance(os.fspath(value), str):
-        raise InputError(f"{name} is {value!r}; accepted: the name of a file or folder")
+    text = os.fspath(value) if isinstance(value, str | os.PathLike) else None
+    if not isinstance(text, str) or "\0" in text:
+        raise InputError(f"{name} is {shown(value)}; accepted: the name of a file or folder")
     return Path(value)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 
 from slipstream.errors import InputError
@@ -19,7 +20,8 @@ def bytes_of(value: int | str, name: str = "size") -> int:
     `name` says what has this size, for the message of the InputError.
     """
     match = re.fullmatch(r"\s*(\d+(?:\.\d*)?)\s*([A-Za-z]*)\s*", str(value))
-    size = int(float(match[1]) * _UNITS.get(match[2].upper(), 0)) if match else 0
+    exact = float(match[1]) * _UNITS.get(match[2].upper(), 0) if match else 0.0
+    size = int(exact) if exact < math.inf else 0
     if size <= 0 or isinstance(value, bool):
         raise InputError(f'{name} {value!r}; accepted: bytes, or text such as "8 GiB" or "500 MB"')
     return size

@@ -116,7 +116,7 @@ def checked_boxes(
         If they are not.
     """
     is_sequence = isinstance(boxes, Sequence) and not isinstance(boxes, str | bytes)
-    if not is_sequence and getattr(boxes, "ndim", 0) == 0:
+    if not is_sequence and not (hasattr(boxes, "__len__") and getattr(boxes, "ndim", 0) != 0):
         raise InputError(f"{what} {boxes!r}; accepted: a sequence of one box for each rank")
     if len(boxes) != ranks:
         raise InputError(f"{what} has {len(boxes)} boxes; accepted: one for each of {ranks} ranks")

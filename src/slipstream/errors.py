@@ -36,6 +36,10 @@ class InputError(SlipstreamError):
 
     exit_status = 2
 
+    def __str__(self) -> str:
+        # Of what it quotes, arrays and objects may take several lines.
+        return " ".join(part.strip() for part in super().__str__().split("\n"))
+
 
 class RunError(SlipstreamError):
     """A simulation that had started could not be completed."""

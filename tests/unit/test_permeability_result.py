@@ -323,7 +323,7 @@ def test_arguments_that_do_not_fit_are_refused_by_name(arguments, told):
         (lambda one: one.fields["vorticity"], "field 'vorticity' is unknown; accepted: velocity"),
         (lambda one: one.fields.gather("u"), "field 'u' is unknown; accepted"),
         (lambda one: one.fields.gather("speed", 1), "root is 1; accepted: 0 to 0"),
-        (lambda one: one.speed_histogram(0), "bins is 0; accepted: whole numbers of at least 1"),
+        (lambda one: one.speed_histogram(0), "bins is 0; accepted: 1 to 1000000"),
         (lambda one: one.flow.reynolds_number(-1), "length is -1; accepted: a number more than 0"),
         (lambda one: one.write_vtk("flow.vtk"), "path is 'flow.vtk'; accepted: a name that ends"),
         (

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from slipstream.accepted import DEVICES
 from slipstream.advection.advection_memory import memory_with_output
 from slipstream.advection.advection_solver import Advection, checked_grid, open_devices
 from slipstream.advection.exact_solution import LABELS, PICTURES, compare, gaussian
@@ -25,6 +26,7 @@ from slipstream.errors import InputError
 from slipstream.exchange import open_matching_device
 from slipstream.field import Field, grid_field
 from slipstream.io.checkpoint import Checkpoint
+from slipstream.printable_text import shown
 from slipstream.report.picture_choice import PictureChoice
 from slipstream.schedule import CATEGORIES, Timeline
 from slipstream.simulation.device_memory import ranks_per_device
@@ -278,6 +280,15 @@ def _strategy_and_devices(
     given = device
     if isinstance(given, Device):
         given = {given.processor: given}
+    are_devices = isinstance(given, Mapping) and all(
+        isinstance(one, Device) for one in given.values()
+    )
+    # Of a strategy that is named, those not given are opened.
+    if not are_devices or (name == "auto" and not given):
+        raise InputError(
+            f"device {shown(given)}; accepted: {', '.join(['auto', *DEVICES])}, an open device, or"
+            " open devices by the names 'cpu' and 'gpu'"
+        )
     if name == "auto":
         return automatic_strategy(comm, next(iter(given.values()))), dict(given)
     strategy = strategy_of_case(name, 1 if comm is None else comm.size)

@@ -4,7 +4,6 @@ The top-level key ``solver`` chooses the solver family, whose case class has the
 keys. Every failure is an `InputError` of one line.
 """
 
-import copy
 import os
 import re
 import tomllib
@@ -32,6 +31,7 @@ SOLVERS: dict[str, type[Case]] = {
 }
 
 _MOST_LETTERS = 1 << 20
+_MOST_BITS = 1023
 
 
 def make_case(solver: str, **tables: Any) -> Case:
@@ -191,6 +191,7 @@ def validate_case(
         where = "--set" if "solver" in given else source
         raise InputError(f"{where}: solver: {what}{guess or ';'} accepted: {', '.join(SOLVERS)}")
     merged = _merge(data, given, SOLVERS[solver])
+    _check_sizes(merged, source)
     model = SOLVERS[solver].suited_to(merged)
     try:
         return model.model_validate(merged)
@@ -231,7 +232,7 @@ def parse_override(text: str) -> tuple[str, Any]:
 
 def _merge(data: dict[str, Any], given: dict[str, Any], model: type[Case]) -> dict[str, Any]:
     """Return `data` with the overrides, without the keys that these displace."""
-    merged = copy.deepcopy(data)
+    merged = _copied(data)
     for key in given:
         for displaced in model.displaces.get(key, ()):
             if _removed(merged, displaced):
@@ -246,6 +247,23 @@ def _merge(data: dict[str, Any], given: dict[str, Any], model: type[Case]) -> di
                 raise InputError(f"--set {key}: {part!r} is no table")
         table[name] = value
     return merged
+
+
+def _copied(value: Any) -> Any:
+    """Return tables, and what they hold, that can be changed without the given ones."""
+    return {key: _copied(one) for key, one in value.items()} if isinstance(value, dict) else value
+
+
+def _check_sizes(value: Any, source: str, key: str = "") -> None:
+    """Refuse whole numbers that no float is as large as, which no check of a key can compare."""
+    if isinstance(value, dict):
+        for name, one in value.items():
+            _check_sizes(one, source, f"{key}.{name}".removeprefix("."))
+    elif isinstance(value, list | tuple):
+        for one in value:
+            _check_sizes(one, source, key)
+    elif isinstance(value, int) and value.bit_length() > _MOST_BITS:
+        raise InputError(f"{source}: {key}: {shown(value)} is too large; accepted: less than 1e308")
 
 
 def _removed(data: dict[str, Any], key: str) -> bool:

@@ -83,6 +83,8 @@ def length_value(length: float | str) -> float:
     value = float(length) if not isinstance(length, str) else _multiple_of_pi(length)
     if not (value > 0 and math.isfinite(value)):
         raise ValueError(f"{shown(length)} is no length; {accepted}")
+    if not 1e-100 <= value <= 1e100:
+        raise ValueError(f"{shown(length)} is no length; accepted: 1e-100 to 1e100")
     return value
 
 

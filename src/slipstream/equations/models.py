@@ -188,6 +188,14 @@ SHIPPED: dict[str, Callable[..., Model]] = {
 _GIVEN: dict[str, Callable[..., Model]] = {}
 
 
+def _has_signature(function: Callable[..., Any]) -> bool:
+    try:
+        inspect.signature(function)
+    except (TypeError, ValueError):  # of some that Python is made of, such as int
+        return False
+    return True
+
+
 def name_of(model: str | Model | Callable[..., Model]) -> str:
     """Return the name of a model in cases: of a function, or a model, one that it gets here.
 
@@ -198,7 +206,7 @@ def name_of(model: str | Model | Callable[..., Model]) -> str:
     given: Callable[..., Model]
     if isinstance(model, Model):
         given, label = _constant(model), "Model"
-    elif callable(model):
+    elif callable(model) and _has_signature(model):
         given, label = model, getattr(model, "__qualname__", type(model).__name__)
     else:
         raise InputError(

@@ -189,7 +189,8 @@ def _number(value: Any) -> sympy.Expr:
         number = sympy.sympify(value, strict=True)
     except sympy.SympifyError:
         raise InputError(f"{value!r}: expected a number, a parameter or a quantity") from None
-    if number.has(sympy.zoo, sympy.oo, -sympy.oo, sympy.nan):
+    is_too_large = isinstance(value, int) and value.bit_length() > 1023
+    if is_too_large or number.has(sympy.zoo, sympy.oo, -sympy.oo, sympy.nan):
         raise InputError(f"{value!r}: expected a finite number")
     # Numbers are kept as they are written, for exact algebra; i is not that of i k.
     exact = {one: sympy.Rational(str(one)) for one in number.atoms(sympy.Float)}

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from importlib import import_module
 from typing import NamedTuple
 
+from slipstream.argument_checks import name_among
 from slipstream.array_types import Comm
 from slipstream.collective import own
 from slipstream.device import Device
@@ -64,8 +65,7 @@ def chosen_transport(name: str, comm: Comm, device: Device) -> str:
     own), else NCCL where every rank has a GPU of its own, else MPI's point-to-point messages.
     Raises `InputError`, on all ranks, for unknown names and for what cannot be here.
     """
-    if name not in ("auto", *TRANSPORTS):
-        raise InputError(f"transport {name!r} is unknown; accepted: auto, {', '.join(TRANSPORTS)}")
+    name_among("transport", name, ("auto", *TRANSPORTS))
     if comm is None or comm.size == 1:
         return "none"
     if name == "auto":

@@ -369,7 +369,12 @@ class FieldView(KnownAttributes, np.lib.mixins.NDArrayOperatorsMixin):
             values = values.get()  # CuPy's
         elif not isinstance(values, module.ndarray):
             # NumPy's stay on the host: they go to a GPU some planes at a time.
-            values = np.asarray(values)
+            try:
+                values = np.asarray(values)
+            except ValueError:  # of lists of different lengths
+                raise InputError(
+                    f"fields[{self.name!r}]: {shown(values)} is no array; accepted: real numbers"
+                ) from None
         kind = np.dtype(values.dtype).kind
         if kind not in "biuf":
             raise InputError(

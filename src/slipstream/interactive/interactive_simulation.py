@@ -23,6 +23,7 @@ from rich.console import Console
 from slipstream import mpi_launch
 from slipstream.argument_checks import (
     check_positive,
+    check_type,
     finite_number,
     nearest,
     path_of,
@@ -341,6 +342,10 @@ class InteractiveSimulation(ChosenOutput, KnownAttributes, ABC):
             Whatever a callback raises; `RunError` on the other ranks.
         """
         solver = self._ready()
+        if output is not None:
+            output = path_of("output", output)
+        if progress is not None:
+            check_type("progress", progress, bool)
         check_agreement(
             self.comm, {"until": until, "steps": steps, "wall": wall, "output": str(output)}
         )

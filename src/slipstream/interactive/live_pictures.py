@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from slipstream.argument_checks import path_of
 from slipstream.collective import on_first_rank, together
 from slipstream.errors import InputError
 from slipstream.interactive.field_views import AXES, FieldView
@@ -30,7 +31,9 @@ def show(
 ) -> Any:
     """Show a plane now and whenever it is due; see `InteractiveSimulation.show`. Collective."""
     with together(simulation.comm):
-        picture = LivePicture(simulation, field, plane, None if file is None else Path(file))
+        picture = LivePicture(
+            simulation, field, plane, None if file is None else path_of("file", file)
+        )
         picture.draw(simulation)
     interval, steps, times = when
     if interval is None and steps is None and times is None:

@@ -19,7 +19,7 @@ import numpy as np
 
 from slipstream import mpi_launch
 from slipstream.accepted import MODELS
-from slipstream.argument_checks import check_type, path_of
+from slipstream.argument_checks import check_type, finite_number, path_of
 from slipstream.array_types import Comm
 from slipstream.case import Case, validate_case
 from slipstream.collective import on_every_rank, own, together
@@ -286,6 +286,9 @@ class OpenedRun(KnownAttributes):
         """
         from slipstream.report.run_averages import average_of_run
 
+        check_type("name", name, str)
+        since = None if since is None else finite_number("since", since)
+        until = None if until is None else finite_number("until", until)
         found = average_of_run(self._folder.path, name, since, until)
         for text in found.warnings:
             warnings.warn(f"average of {one_line(name)}: {text}", RuntimeWarning, stacklevel=2)
@@ -385,6 +388,9 @@ class OpenedRun(KnownAttributes):
         AtItsEnd
             If there is nothing left to do.
         """
+        check_type("from_state", from_state, bool)
+        if progress is not None:
+            check_type("progress", progress, bool)
         world = mpi_launch.world_comm() if isinstance(comm, str) else comm
         shared, changes = own(world, "resume"), overrides_of(settings)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -20,6 +21,7 @@ from slipstream.interactive.interactive_simulation import (
     made_together,
 )
 from slipstream.interactive.settings import Setting
+from slipstream.printable_text import shown
 
 if TYPE_CHECKING:
     from slipstream.lattice.lattice_simulation import LatticeSimulation
@@ -42,12 +44,29 @@ def _mirrored(mirror: Any, axis: str) -> Any:
     return tuple(mirror) if isinstance(mirror, str) else mirror
 
 
+def _dtype_name(dtype: Any) -> str | None:
+    """Return the name of a type of values as cases have it; what is no type is refused."""
+    try:
+        return None if dtype is None else np.dtype(dtype).name
+    except (TypeError, ValueError, SyntaxError):
+        raise InputError(
+            f"dtype is {shown(dtype)}; accepted: a type of numbers, such as 'uint8'"
+        ) from None
+
+
+def _as_array(image: Any) -> np.ndarray:
+    try:
+        return np.asarray(image)
+    except ValueError as error:  # of lists of different lengths
+        raise InputError(f"image: {error}; accepted: an array of three axes") from None
+
+
 def _storage_keys(storage: Any) -> dict[str, Any]:
     """Return the keys of ``numerics`` that a storage stands for."""
-    if storage is None or isinstance(storage, Mapping):
-        return dict(storage or {})
-    # A Storage; another object is refused by the names of its attributes.
-    return dict(vars(storage))
+    if dataclasses.is_dataclass(storage) and not isinstance(storage, type):
+        # A Storage; another object is refused by the names of its fields.
+        return dict(vars(storage))
+    return table_of("storage", storage)
 
 
 class PorousFlow(InteractiveSimulation):
@@ -155,13 +174,13 @@ walls, isolated
             "pore_below": pore_below,
             "pore_above": pore_above,
             "shape": _reversed(shape),
-            "dtype": None if dtype is None else np.dtype(dtype).name,
+            "dtype": _dtype_name(dtype),
             "byte_order": byte_order,
             "offset": offset,
             "dataset": dataset,
             "crop": _reversed(crop),
             "mirror": _mirrored(mirror, axis),
-            "buffer": buffer or None,
+            "buffer": None if buffer is None else plain_value(buffer),
             "walls": plain_value(walls) or None,
             "isolated": isolated,
         }
@@ -173,7 +192,7 @@ walls, isolated
         elif isinstance(image, str | Path):
             table["path"] = str(image)
         else:
-            source = image if hasattr(image, "read") else np.asarray(image)
+            source = image if hasattr(image, "read") else _as_array(image)
             if not hasattr(image, "read") and source.ndim != 3:
                 raise InputError(
                     f"image has {source.ndim} axes; accepted: an array of three, in the order z, y,"
@@ -211,7 +230,10 @@ walls, isolated
                 **_storage_keys(storage),
                 **table_of("numerics", numerics),
             },
-            "run": {**{key: one for key, one in of_run.items() if one}, **table_of("run", run)},
+            "run": {
+                **{key: one for key, one in of_run.items() if one is not None},
+                **table_of("run", run),
+            },
             "output": table_of("output", output),
         }
         super().__init__(validate_case(tables, source=type(self).__name__), comm, device)

@@ -642,7 +642,7 @@ def _initial_values(view: FieldView, given: Any, places: list[np.ndarray]) -> Ar
     """Return this rank's part of a field from an array, or from a function of x, y and z."""
     if callable(given):
         values = np.zeros(view.shape)
-        found = given(*places)
+        found = _called(view.name, given, places)
         if view.ndim == 4 and not np.iterable(found):
             raise InputError(
                 f"initial[{view.name!r}]: the function returns {type(found).__name__}; accepted:"
@@ -655,9 +655,28 @@ def _initial_values(view: FieldView, given: Any, places: list[np.ndarray]) -> Ar
                 f" {view.shape[0]}"
             )
         for target, part in zip(values.reshape(-1, *view.shape[-3:]), parts, strict=True):
-            target[...] = part
+            try:
+                target[...] = part
+            except (TypeError, ValueError):
+                raise InputError(
+                    f"initial[{view.name!r}]: the function returns {shown(part)}; accepted: real"
+                    f" numbers that broadcast to {target.shape}"
+                ) from None
         given = values
     return view._as_part(given)
+
+
+def _called(name: str, function: Any, places: list[np.ndarray]) -> Any:
+    """Return what a function of x, y and z returns; what it raises itself is its author's."""
+    try:
+        inspect.signature(function).bind(*places)
+    except TypeError as error:
+        raise InputError(
+            f"initial[{name!r}]: the function has {error}; accepted: a function of x, y and z"
+        ) from None
+    except ValueError:  # of some that Python is made of
+        pass
+    return function(*places)
 
 
 def _initial_table(initial: Any) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from slipstream.argument_checks import plain_value
 from slipstream.array_types import Comm
 from slipstream.collective import on_every_rank
 from slipstream.decomposition import Box, whole
@@ -82,8 +83,9 @@ def open_image(
         for name, value, given in (
             ("shape", shape, shape is not None),
             ("dtype", dtype, dtype is not None),
-            ("byte_order", byte_order, byte_order != "little"),
-            ("offset", offset, offset != 0),
+            # Arrays do not compare as one value; as of a wrong kind they are refused.
+            ("byte_order", byte_order, plain_value(byte_order) != "little"),
+            ("offset", offset, plain_value(offset) != 0),
             ("dataset", dataset, dataset is not None),
         )
         if given

@@ -32,11 +32,13 @@ from slipstream.lattice.lattice_memory import check_room
 from slipstream.lattice.pore_sites import check_size
 from slipstream.lattice.samples import Sample, check_box, make_sample
 from slipstream.lattice.velocity_set import AXES
+from slipstream.printable_text import shown
 from slipstream.report.number_text import quantity
 from slipstream.simulation.device_memory import ranks_per_device
 
 # Ranges of the domain and of the sample that correspond, and whether the latter runs backwards.
 _Range = tuple[tuple[int, int], tuple[int, int], bool]
+_MOST_LAYERS = 2**31
 # The share of pores of at most `NARROW` voxels from which a warning says so.
 _MANY_NARROW = 0.2
 # Per voxel, while the image is redistributed: as read, as redistributed, and with a shell.
@@ -80,8 +82,12 @@ class Domain:
         self._mirrored = tuple(name in names for name in AXES)
         if buffer_axis not in AXES:
             raise ImageError(_key("buffer_axis"), f" is {buffer_axis!r}; accepted: x, y, z")
-        if not isinstance(buffer, int | np.integer) or isinstance(buffer, bool) or buffer < 0:
-            raise ImageError(_key("buffer"), f" is {buffer!r}; accepted: 0 layers or more")
+        is_count = isinstance(buffer, int | np.integer) and not isinstance(buffer, bool)
+        if not is_count or not 0 <= buffer < _MOST_LAYERS:
+            raise ImageError(
+                _key("buffer"),
+                f" is {shown(buffer)}; accepted: 0 layers or more, less than {_MOST_LAYERS}",
+            )
         self._axis = AXES.index(buffer_axis)
         start = [int(buffer) if axis == self._axis else 0 for axis in range(3)]
         sizes = [n * (1 + m) for n, m in zip(self.crop.shape, self._mirrored, strict=True)]

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from slipstream.accepted import FORCES, LARGEST_VOXEL, SCHEDULES
-from slipstream.argument_checks import check_positive, name_among, whole_number
+from slipstream.argument_checks import check_positive, name_among, plain_value, whole_number
 from slipstream.array_types import Comm
 from slipstream.case.lattice_case import LEAST_TOLERANCES, MOST_VECTORS
 from slipstream.collective import check_agreement, collectively, on_all_ranks, sum_over_ranks
@@ -59,6 +59,7 @@ from slipstream.lattice.steady_flow import (
 )
 from slipstream.lattice.storage_tuning import choose_storage
 from slipstream.lattice.velocity_set import AXES, axes_of
+from slipstream.printable_text import shown
 
 
 @collectively
@@ -236,6 +237,8 @@ def permeability(
         )
     if callback is not None and not callable(callback):
         raise InputError(f"callback is of type {type(callback).__name__}; accepted: a function")
+    if not isinstance(keep_fields, bool | np.bool_):
+        raise InputError(f"keep_fields is {shown(keep_fields)}; accepted: True or False")
     given = {
         "axis": axis,
         "voxel_size": voxel_size,
@@ -258,7 +261,7 @@ def permeability(
         "transport": transport,
     }
     check_agreement(comm, given)
-    if buffer and axis == "all":
+    if axis == "all" and plain_value(buffer) != 0:
         raise InputError("buffer: layers are for one axis; accepted with axis = 'all': 0")
     with in_terms_of(ARGUMENTS):
         source = image

@@ -172,7 +172,7 @@ class AxisFlow:
         Speeds are in the unit of `velocity`, from 0 to the largest.
         """
         with together(self._comm):
-            bins = whole_number("bins", bins, 1)
+            bins = whole_number("bins", bins, 1, 1_000_000)
             check_agreement(self._comm, {"bins": bins})
             self.fields._check_kept()
             scale = self._units.velocity or 1.0

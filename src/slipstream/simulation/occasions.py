@@ -153,6 +153,8 @@ def check_hits(key: str, times: Sequence[float], start: float, step_size: float,
     """Refuse times that steps of one size do not hit; `what` they are given as is told."""
     for time in times:
         count = (time - start) / step_size
+        if math.isinf(count):
+            raise InputError(f"{key}: {what} {time:.12g} is too far for steps of {step_size:.12g}")
         if abs(count - round(count)) <= 1e-6 * max(1.0, abs(count) * 1e-3):
             continue
         offset = start if what == "interval" else 0.0

@@ -30,7 +30,7 @@ from slipstream.equations.vector_calculus import as_quantity, function
 from slipstream.errors import InputError
 from slipstream.printable_text import shown
 from slipstream.spectral.derived_quantities import derived_of, fields_of, magnitude
-from slipstream.spectral.formula_parser import FUNCTIONS, Refused, syntax_of, value_of
+from slipstream.spectral.formula_parser import FUNCTIONS, INFINITE, Refused, syntax_of, value_of
 from slipstream.spectral.spectral_problem import REMEMBERED, SpectralProblem
 
 # Operators, and their numbers of arguments.
@@ -88,14 +88,27 @@ def quantity_of(
         If it cannot be parsed, has a name that the model lacks, or makes no sense.
     """
     if isinstance(expression, str):
-        return _parsed(expression, problem.model, tuple(problem.parameters), where)
+        parsed = _parsed(expression, problem.model, tuple(problem.parameters), where)
+        return _finite(parsed, where)
     numbers = Quantity | int | float | sympy.Expr
     if isinstance(expression, bool) or not isinstance(expression, numbers):
         raise InputError(
             f"{where}: {shown(expression)} is of type {type(expression).__name__}; expected a text "
             "or a quantity, such as curl(velocity)"
         )
-    return _adapted(as_quantity(expression), problem, where)
+    return _finite(_adapted(as_quantity(expression), problem, where), where)
+
+
+def _finite(quantity: Quantity, where: str) -> Quantity:
+    """Return a quantity, unless it divides by what is zero at all points."""
+    for form in quantity.forms:
+        for points, factor in form.terms.items():
+            if (sympy.sympify(points) + factor).has(*INFINITE):
+                raise InputError(
+                    f"{where}: {shown(quantity.text)} is infinite or undefined at all points;"
+                    " accepted: finite values"
+                )
+    return quantity
 
 
 def accepted_names(problem: SpectralProblem) -> dict[str, str]:

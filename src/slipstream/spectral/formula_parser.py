@@ -24,8 +24,8 @@ FUNCTIONS = ("sin", "cos", "tan", "exp", "log", "sqrt", "tanh", "cosh", "sinh", 
 _CALLED = {name: getattr(sympy, name) for name in FUNCTIONS}
 _UNDEFINED = {name: sympy.Function(name, real=True) for name in ("tanh", "cosh", "sinh")}
 _NAMED = {"pi": sympy.pi, **{str(one): one for one in COORDINATES}}
-_INFINITE = (sympy.zoo, sympy.oo, -sympy.oo, sympy.nan)
-_NO_NUMBERS = (sympy.I, *_INFINITE)
+INFINITE = (sympy.zoo, sympy.oo, -sympy.oo, sympy.nan)
+_NO_NUMBERS = (sympy.I, *INFINITE)
 _SUMS, _PRODUCTS = (ast.Add, ast.Sub), (ast.Mult, ast.Div)
 _SIGNS: dict[type, Callable[[Any], Any]] = {ast.UAdd: operator.pos, ast.USub: operator.neg}
 # A sum of sixty waves has 900 parts. SymPy takes longer than in proportion.
@@ -193,7 +193,7 @@ def _check_exact(numbers: Iterable[sympy.Expr], exponent: float) -> None:
 def _checked(value: sympy.Expr) -> sympy.Expr:
     """Return a value unless it, or its leading factor or term, is no finite number of doubles."""
     # Looking into all of it at every step would take too long.
-    if value in _INFINITE or (value.args and value.args[0] in _INFINITE):
+    if value in INFINITE or (value.args and value.args[0] in INFINITE):
         raise Refused(f"is {shown(value)}, no real number")
     if value.is_number:
         # Each part of it has been found to be in range, so that this is little work.
