@@ -218,16 +218,22 @@ void transform_any(const Plan& plan, Values* tile, Values* target) {
   transform_tile<Sign>(plan.of, tile, target);
 }
 
+// Memory of a thread, which ends with it: plans have threads of their own, which come and go.
+struct ThreadMemory {
+  Values* values = nullptr;
+  Index size = 0;
+  ~ThreadMemory() { free(values); }
+};
+
 // Two tiles of this thread, of so many values each.
 INLINE Values* tiles_of_thread(Index count) {
-  static thread_local Values* memory = nullptr;
-  static thread_local Index size = 0;
-  if (size < count) {
-    free(memory);
-    memory = (Values*)aligned_alloc(64, 2 * count * sizeof(Values));
-    size = count;
+  static thread_local ThreadMemory memory;
+  if (memory.size < count) {
+    free(memory.values);
+    memory.values = (Values*)aligned_alloc(64, 2 * count * sizeof(Values));
+    memory.size = count;
   }
-  return memory;
+  return memory.values;
 }
 
 using Lanes = std::make_integer_sequence<int, lane_count>;
