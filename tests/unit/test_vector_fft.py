@@ -76,6 +76,24 @@ def test_bits_do_not_depend_on_what_is_beside_nor_on_threads(n):
             np.testing.assert_array_equal(alone, whole[..., part])
 
 
+@pytest.mark.parametrize("real", ROUNDING)
+@pytest.mark.parametrize("n", [24, 48])
+def test_lanes_of_one_tile_have_columns_of_several_planes(n, real):
+    """They touch nothing beside their columns, and in place each plane gets what it would alone."""
+    dtype = np.result_type(real, np.complex64)
+    for columns in (1, 2, 3, 7, 11, 17):
+        rows = draw((5, n, columns + 2), dtype)
+        points, before = rows[..., :columns], rows.copy()
+        alone = [
+            transformed(points[k : k + 1].copy(), np.empty((1, n, columns), dtype), 1, True)
+            for k in range(5)
+        ]
+        assert_near(np.concatenate(alone), np.fft.fft(points.astype(complex), axis=1), real)
+        transformed(points, points, 1, True)
+        np.testing.assert_array_equal(points, np.concatenate(alone))
+        np.testing.assert_array_equal(rows[..., columns:], before[..., columns:])
+
+
 def test_arrays_with_gaps_and_reversed_ones():
     whole = draw((6, 10, 8), complex)
     for view in (whole[:, ::2], whole[..., ::2], whole[::-1, :, ::-1], whole[:, 3:4]):

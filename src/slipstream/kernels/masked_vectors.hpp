@@ -11,7 +11,6 @@
 #define STORED REAL
 #endif
 
-using Lanes = unsigned int;
 typedef STORED Element;
 typedef Element Elements __attribute__((vector_size(sizeof(Element) * lanes_of<Vector>)));
 

@@ -55,6 +55,63 @@ INLINE Vector load(const Real* address, Vector) { return *(const Anywhere*)addre
 INLINE void store(Real* address, Vector value) { *(Anywhere*)address = value; }
 INLINE Vector all_lanes(Real value, Vector) { return Vector{} + value; }
 
+// Lanes whose bits are set: loaded beside others, which are zero there, or stored. No other memory is
+// touched.
+using Lanes = unsigned int;
+typedef double DoubleLanes __attribute__((vector_size(VECTOR_BYTES)));
+typedef float FloatLanes __attribute__((vector_size(VECTOR_BYTES)));
+#ifdef __AVX512F__
+INLINE DoubleLanes load_lanes(DoubleLanes others, const double* from, Lanes lanes) {
+  return __builtin_ia32_loadupd512_mask(from, others, lanes);
+}
+INLINE FloatLanes load_lanes(FloatLanes others, const float* from, Lanes lanes) {
+  return __builtin_ia32_loadups512_mask(from, others, lanes);
+}
+INLINE void store_lanes(double* to, DoubleLanes value, Lanes lanes) {
+  __builtin_ia32_storeupd512_mask(to, value, lanes);
+}
+INLINE void store_lanes(float* to, FloatLanes value, Lanes lanes) {
+  __builtin_ia32_storeups512_mask(to, value, lanes);
+}
+#elif defined(__AVX__)
+typedef long long LongLanes __attribute__((vector_size(VECTOR_BYTES)));
+typedef int IntLanes __attribute__((vector_size(VECTOR_BYTES)));
+INLINE LongLanes whole_doubles(Lanes lanes) {
+  const LongLanes each = {1, 2, 4, 8};
+  return ((LongLanes{} + lanes) & each) == each;
+}
+INLINE IntLanes whole_floats(Lanes lanes) {
+  const IntLanes each = {1, 2, 4, 8, 16, 32, 64, 128};
+  return ((IntLanes{} + int(lanes)) & each) == each;
+}
+INLINE DoubleLanes load_lanes(DoubleLanes others, const double* from, Lanes lanes) {
+  const auto loaded = __builtin_ia32_maskloadpd256((const DoubleLanes*)from, whole_doubles(lanes));
+  return (DoubleLanes)((LongLanes)others | (LongLanes)loaded);
+}
+INLINE FloatLanes load_lanes(FloatLanes others, const float* from, Lanes lanes) {
+  const auto loaded = __builtin_ia32_maskloadps256((const FloatLanes*)from, whole_floats(lanes));
+  return (FloatLanes)((IntLanes)others | (IntLanes)loaded);
+}
+INLINE void store_lanes(double* to, DoubleLanes value, Lanes lanes) {
+  __builtin_ia32_maskstorepd256((DoubleLanes*)to, whole_doubles(lanes), value);
+}
+INLINE void store_lanes(float* to, FloatLanes value, Lanes lanes) {
+  __builtin_ia32_maskstoreps256((FloatLanes*)to, whole_floats(lanes), value);
+}
+#else
+template <class V, class Number>
+INLINE V load_lanes(V others, const Number* from, Lanes lanes) {
+  for (int i = 0; i < lanes_of<Vector>; ++i)
+    if (lanes >> i & 1) others[i] = from[i];
+  return others;
+}
+template <class V, class Number>
+INLINE void store_lanes(Number* to, V value, Lanes lanes) {
+  for (int i = 0; i < lanes_of<Vector>; ++i)
+    if (lanes >> i & 1) to[i] = value[i];
+}
+#endif
+
 // GCC makes halves, or single numbers, of a loop over the elements of a vector.
 #if defined(__GNUC__) && !defined(__clang__) && defined(__FMA__)
 typedef double FusedDoubles __attribute__((vector_size(VECTOR_BYTES)));

@@ -236,7 +236,6 @@ INLINE Values* tiles_of_thread(Index count) {
   return memory.values;
 }
 
-using Lanes = std::make_integer_sequence<int, lane_count>;
 template <int FIRST, int... I>
 INLINE Vector every_other(Vector a, Vector b, std::integer_sequence<int, I...>) {
   return __builtin_shufflevector(a, b, (FIRST + 2 * I)...);
@@ -250,32 +249,74 @@ INLINE Vector alternating(Vector a, Vector b, std::integer_sequence<int, I...>) 
 INLINE Values load_columns(const Complex* row) {
   const Real* at = (const Real*)row;
   const Vector a = load(at, Vector{}), b = load(at + lane_count, Vector{});
-  return {every_other<0>(a, b, Lanes{}), every_other<1>(a, b, Lanes{})};
+  return {every_other<0>(a, b, AllLanes{}), every_other<1>(a, b, AllLanes{})};
 }
 INLINE void store_columns(Complex* row, Values v) {
   Real* at = (Real*)row;
-  store(at, alternating<0>(v.re, v.im, Lanes{}));
-  store(at + lane_count, alternating<lane_count / 2>(v.re, v.im, Lanes{}));
+  store(at, alternating<0>(v.re, v.im, AllLanes{}));
+  store(at + lane_count, alternating<lane_count / 2>(v.re, v.im, AllLanes{}));
 }
-// Of some lanes only; or of real numbers, whose imaginary parts are zero.
-INLINE Values load_some(const Complex* row, int lanes) {
-  alignas(64) Complex all[lane_count] = {};
-  for (int i = 0; i < lanes; ++i) all[i] = row[i];
-  return load_columns(all);
-}
-INLINE void store_some(Complex* row, Values v, int lanes) {
-  alignas(64) Complex all[lane_count];
-  store_columns(all, v);
-  for (int i = 0; i < lanes; ++i) row[i] = all[i];
-}
-INLINE Values load_reals(const Real* row, int lanes) {
-  alignas(64) Real all[lane_count] = {};
-  for (int i = 0; i < lanes; ++i) all[i] = row[i];
-  return {load(all, Vector{}), Vector{}};
-}
-INLINE void store_reals(Real* row, Values v, int lanes) {
-  for (int i = 0; i < lanes; ++i) row[i] = v.re[i];
-}
+// Neighbouring columns of a plane in lanes of a tile: what to add to the place of a row of the plane for
+// that of lane 0; the lanes; and which numbers of the first and second half of complex ones they have.
+struct Piece {
+  Index plane, distance;
+  Lanes lanes, low, high;
+};
+INLINE Lanes bits(int first, int count) { return Lanes(((1ull << count) - 1) << first); }
+
+// The columns of a tile: the last of one plane, it may be, and the first of those behind it.
+struct Pieces {
+  Piece of[lane_count];
+  int count = 0;
+  INLINE Pieces(Index first, Index planes, Index columns) {
+    Index lanes = planes * columns - first < lane_count ? planes * columns - first : lane_count;
+    for (Index lane = 0; lane < lanes; ++count) {
+      const Index column = (first + lane) % columns, left = lanes - lane;
+      const Index size = columns - column < left ? columns - column : left;
+      const Lanes numbers = bits(2 * int(lane), 2 * int(size));
+      of[count] = {(first + lane) / columns, column - lane, bits(int(lane), int(size)),
+                   numbers & bits(0, lane_count), numbers >> lane_count};
+      lane += size;
+    }
+  }
+  INLINE bool is_whole() const { return of[0].lanes == bits(0, lane_count); }
+  // Of complex numbers `row(piece)` is where its plane has its column 0, and so on; of real ones,
+  // whose imaginary parts are zero, as well.
+  template <class Row>
+  INLINE Values load(const Row& row) const {
+    Vector a{}, b{};
+    for (int i = 0; i < count; ++i) {
+      const Piece& one = of[i];
+      const Real* from = (const Real*)(row(one) + one.distance);
+      a = load_lanes(a, from, one.low);
+      b = load_lanes(b, from + lane_count, one.high);
+    }
+    return {every_other<0>(a, b, AllLanes{}), every_other<1>(a, b, AllLanes{})};
+  }
+  template <class Row>
+  INLINE void store(const Row& row, Values v) const {
+    const Vector a = alternating<0>(v.re, v.im, AllLanes{});
+    const Vector b = alternating<lane_count / 2>(v.re, v.im, AllLanes{});
+    for (int i = 0; i < count; ++i) {
+      const Piece& one = of[i];
+      Real* to = (Real*)(row(one) + one.distance);
+      store_lanes(to, a, one.low);
+      store_lanes(to + lane_count, b, one.high);
+    }
+  }
+  template <class Row>
+  INLINE Values load_reals(const Row& row) const {
+    Vector v{};
+    for (int i = 0; i < count; ++i)
+      v = load_lanes(v, row(of[i]) + of[i].distance, of[i].lanes);
+    return {v, Vector{}};
+  }
+  template <class Row>
+  INLINE void store_reals(const Row& row, Values v) const {
+    for (int i = 0; i < count; ++i)
+      store_lanes(row(of[i]) + of[i].distance, v.re, of[i].lanes);
+  }
+};
 
 // The modes of real numbers that are not stored, conjugates of others. What makes no real numbers, the
 // imaginary parts of modes 0 and n / 2, is left out.
@@ -289,10 +330,11 @@ INLINE void complete_modes(Values* modes, Index n) {
 // not kept (`row_tables.hpp`), or at equal distances.
 struct RowPlaces {
   const Index *offset, *pitch;
-  Index plane, stride;
+  Index first, between_planes, between_rows;
   INLINE bool kept(int row) const { return !offset || offset[row] != not_kept; }
-  INLINE Index place(int row) const {
-    return offset ? offset[row] + plane * pitch[row] : row * stride;
+  INLINE Index place(Index plane, int row) const {
+    return offset ? offset[row] + (first + plane) * pitch[row]
+                  : plane * between_planes + row * between_rows;
   }
 };
 
@@ -308,52 +350,68 @@ struct Columns {
   const Index *target_offset, *target_pitch;
   Index target_first;
 };
-KERNEL fft_columns(const Real* source, Real* target, const Columns* sizes, const Plan* plan) {
-  const auto [is_real, a, b, columns, source_a, source_b, source_row, target_a, target_b,
-              target_row, source_offset, source_pitch, source_first, target_offset, target_pitch,
-              target_first] = *sizes;
-  const Index tiles = (columns + lane_count - 1) / lane_count, points = plan->points;
-  const Index n = points ? points : plan->of.n;
+KERNEL fft_columns(const Real* source, Real* target, const Columns* columns, const Plan* plan) {
+  const Columns all = *columns;
+  const Index tiles = (all.b * all.columns + lane_count - 1) / lane_count, points = plan->points;
+  const Index n = points ? points : plan->of.n, half = n / 2 + 1;
+  const bool is_real = all.is_real, is_plain = !is_real && !points && !plan->with.by.n;
   const Index source_reals = points || is_real && SIGN < 0 ? 1 : 2;
   const Index target_reals = points || is_real && SIGN > 0 ? 1 : 2;
-  FOR_BLOCKS(block, a * b * tiles) {
+  const RowPlaces rows_in{all.source_offset, all.source_pitch, all.source_first, all.source_b,
+                          all.source_row};
+  const RowPlaces rows_out{all.target_offset, all.target_pitch, all.target_first, all.target_b,
+                           all.target_row};
+  FOR_BLOCKS(block, all.a * tiles) {
     Values *tile = tiles_of_thread(tile_size(*plan)), *other = tile + tile_size(*plan);
-    const Index column = block % tiles * lane_count, plane = block / tiles % b;
-    const Index field = block / tiles / b;
-    const int lanes = int(columns - column < lane_count ? columns - column : lane_count);
-    const RowPlaces rows_in{source_offset, source_pitch, source_first + plane, source_row};
-    const RowPlaces rows_out{target_offset, target_pitch, target_first + plane, target_row};
-    const Index in_plane = source_offset ? 0 : plane * source_b;
-    const Index out_plane = target_offset ? 0 : plane * target_b;
-    const Real* from = source + source_reals * (field * source_a + in_plane + column);
-    Real* to = target + target_reals * (field * target_a + out_plane + column);
-    const auto from_row = [&](int i) { return (const Complex*)from + rows_in.place(i); };
-    const auto to_row = [&](int k) { return (Complex*)to + rows_out.place(k); };
-    if (lanes == lane_count && !is_real && !points && !plan->with.by.n) {
+    const Pieces pieces(block % tiles * lane_count, all.b, all.columns);
+    const Real* from = source + source_reals * (block / tiles * all.source_a);
+    Real* to = target + target_reals * (block / tiles * all.target_a);
+    const auto real_in = [&](int i) {
+      return [=](Piece one) { return from + rows_in.place(one.plane, i); };
+    };
+    const auto row_in = [&](int i) {
+      return [=](Piece one) { return (const Complex*)from + rows_in.place(one.plane, i); };
+    };
+    const auto real_out = [&](int k) {
+      return [=](Piece one) { return to + rows_out.place(one.plane, k); };
+    };
+    const auto row_out = [&](int k) {
+      return [=](Piece one) { return (Complex*)to + rows_out.place(one.plane, k); };
+    };
+    if (is_plain && pieces.is_whole()) {
+      const Piece one = pieces.of[0];
       transform<SIGN>(
           plan->of, tile,
-          [&](int i) { return rows_in.kept(i) ? load_columns(from_row(i)) : Values{}; },
+          [&](int i) {
+            return rows_in.kept(i) ? load_columns(row_in(i)(one) + one.distance) : Values{};
+          },
           [&](int k, Values v) {
-            if (rows_out.kept(k)) store_columns(to_row(k), v);
+            if (rows_out.kept(k)) store_columns(row_out(k)(one) + one.distance, v);
           });
-      continue;
-    }
-    const Index half = n / 2 + 1;
-    if (source_reals == 1) {
-      for (int i = 0; i < n; ++i) tile[i] = load_reals(from + i * source_row, lanes);
-      if (points) multiply_points(*plan, tile);
+    } else if (is_plain) {
+      transform<SIGN>(
+          plan->of, tile,
+          [&](int i) { return rows_in.kept(i) ? pieces.load(row_in(i)) : Values{}; },
+          [&](int k, Values v) {
+            if (rows_out.kept(k)) pieces.store(row_out(k), v);
+          });
     } else {
-      for (int i = 0; i < (is_real ? half : n); ++i)
-        tile[i] = rows_in.kept(i) ? load_some(from_row(i), lanes) : Values{};
-      if (is_real) complete_modes(tile, n);
-    }
-    transform_any<SIGN>(*plan, tile, other);
-    if (target_reals == 1) {
-      if (points) multiply_modes(*plan, other);
-      for (int k = 0; k < n; ++k) store_reals(to + k * target_row, other[k], lanes);
-    } else {
-      for (int k = 0; k < (is_real ? half : n); ++k)
-        if (rows_out.kept(k)) store_some(to_row(k), other[k], lanes);
+      if (source_reals == 1) {
+        for (int i = 0; i < n; ++i) tile[i] = pieces.load_reals(real_in(i));
+        if (points) multiply_points(*plan, tile);
+      } else {
+        for (int i = 0; i < (is_real ? half : n); ++i)
+          tile[i] = rows_in.kept(i) ? pieces.load(row_in(i)) : Values{};
+        if (is_real) complete_modes(tile, n);
+      }
+      transform_any<SIGN>(*plan, tile, other);
+      if (target_reals == 1) {
+        if (points) multiply_modes(*plan, other);
+        for (int k = 0; k < n; ++k) pieces.store_reals(real_out(k), other[k]);
+      } else {
+        for (int k = 0; k < (is_real ? half : n); ++k)
+          if (rows_out.kept(k)) pieces.store(row_out(k), other[k]);
+      }
     }
   }
 }
@@ -369,7 +427,7 @@ template <int S = 1>
 INLINE void transpose(Vector* v) {
   if constexpr (S < lane_count) {
     UNROLL for (int i = 0; i < lane_count; ++i)
-      if (!(i & S)) exchange_blocks<S>(v[i], v[i + S], Lanes{});
+      if (!(i & S)) exchange_blocks<S>(v[i], v[i + S], AllLanes{});
     transpose<2 * S>(v);
   }
 }
@@ -476,29 +534,30 @@ struct RowsOf {
   Index a, b, c, source_a, source_b, source_c, target_a, target_b, target_c;
 };
 KERNEL fft_rows(const Real* source, Real* target, const RowsOf* sizes, const Plan* plan) {
-  const auto [is_real, is_half, turns, a, b, c, source_a, source_b, source_c, target_a, target_b,
-              target_c] = *sizes;
-  const Index rows = a * b * c, points = plan->points, n = points ? points : plan->of.n;
+  const RowsOf all = *sizes;
+  const bool is_real = all.is_real, is_half = all.is_half;
+  const Index rows = all.a * all.b * all.c, points = plan->points, n = points ? points : plan->of.n;
   const bool from_reals = points || is_real && SIGN < 0, to_reals = points || is_real && SIGN > 0;
   FOR_BLOCKS(block, (rows + lane_count - 1) / lane_count) {
     Values *tile = tiles_of_thread(tile_size(*plan)), *other = tile + tile_size(*plan);
     const Index first = block * lane_count;
-    const Rows<const Real> from(source, first, rows, b, c, source_a, source_b, source_c);
-    const Rows<Real> to(target, first, rows, b, c, target_a, target_b, target_c);
+    const Rows<const Real> from(source, first, rows, all.b, all.c, all.source_a, all.source_b,
+                                all.source_c);
+    const Rows<Real> to(target, first, rows, all.b, all.c, all.target_a, all.target_b, all.target_c);
     if (from_reals) {
       from.load_real(tile, n);
       if (points) multiply_points(*plan, tile);
     } else {
       from.load_complex(tile, is_half ? (SIGN > 0 ? n + 1 : n) : is_real ? n / 2 + 1 : n);
       if (to_reals) complete_modes(tile, n);
-      if (is_half && SIGN > 0) halves_of_modes(tile, n, turns);
+      if (is_half && SIGN > 0) halves_of_modes(tile, n, all.turns);
     }
     transform_any<SIGN>(*plan, tile, other);
     if (to_reals) {
       if (points) multiply_modes(*plan, other);
       to.store_real(other, n);
     } else {
-      if (is_half && SIGN < 0) modes_of_halves(other, n, turns);
+      if (is_half && SIGN < 0) modes_of_halves(other, n, all.turns);
       to.store_complex(other, is_half ? (SIGN < 0 ? n + 1 : n) : is_real ? n / 2 + 1 : n);
     }
   }
